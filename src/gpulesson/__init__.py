@@ -1,0 +1,21 @@
+"""The helpers that the gpulesson lessons import: small, readable, and usable outside them.
+
+>>> import torch
+>>> from gpulesson.device import choose_device
+>>> device = choose_device()
+>>> torch.ones(3, device=device).sum().item()
+3.0
+"""
+
+from typing import Any
+
+__version__ = "0.1.0"
+
+
+def __getattr__(name: str) -> Any:
+    # Looked up on first use: the practice GPU patches torch, so nobody should load it without asking for it.
+    if name == "practice_gpu":
+        from gpulesson.practice import practice_gpu
+
+        return practice_gpu
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

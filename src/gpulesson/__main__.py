@@ -1,0 +1,54 @@
+"""Run ``python -m gpulesson``: what this machine has to compute on, and the practice GPU for scripts."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+from gpulesson.device import DeviceError, choose_device, device_report
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command line; without a command, print the device report.
+
+    Parameters
+    ----------
+    arguments : sequence of str, optional
+        The command line without the program's name; by default the process's own.
+
+    Returns
+    -------
+    int
+        Exit status: 0 if all went well.
+    """
+    parser = argparse.ArgumentParser(prog="python -m gpulesson", description=__doc__)
+    commands = parser.add_subparsers(dest="command")
+    commands.add_parser("report", help="print the devices, versions and advice (also without a command)")
+    practice = commands.add_parser("practice", help="run a script on a simulated CUDA GPU")
+    practice.add_argument("script", help="the Python script to run")
+    practice.add_argument("script_arguments", nargs=argparse.REMAINDER, help="arguments for the script")
+    options = parser.parse_args(arguments)
+    if options.command == "practice":
+        from gpulesson.practice import run_script
+
+        try:
+            return int(run_script(options.script, options.script_arguments) or 0)
+        except FileNotFoundError as error:
+            parser.error(str(error))
+    return report()
+
+
+def report() -> int:
+    """Print the device report and the device that the lessons would choose; 1 if that device is not there."""
+    print(device_report())
+    try:
+        print(f"\nThe lessons here run on: {choose_device()}")
+    except DeviceError as error:
+        print(f"\n{error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

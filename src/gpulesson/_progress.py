@@ -1,0 +1,29 @@
+"""Progress bars, only when a person watches: in a captured log every refresh would become a line."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterable
+
+# Set by Jupyter's server and by Colab for the kernels of a notebook that a person has open; a kernel that a
+# program runs (nbclient, nbconvert) has neither.
+OPEN_NOTEBOOK = ("JPY_SESSION_NAME", "COLAB_RELEASE_TAG")
+
+
+def person_watches() -> bool:
+    """Tell whether standard error is a terminal, or this is a notebook that a person has open."""
+    if sys.stderr is not None and sys.stderr.isatty():
+        return True
+    return "ipykernel" in sys.modules and any(name in os.environ for name in OPEN_NOTEBOOK)
+
+
+def epoch_bar(epochs: range, show: bool | None) -> Iterable[int]:
+    """Wrap `epochs` in a tqdm bar if `show` (None: if a person watches) and tqdm is installed."""
+    if not (person_watches() if show is None else show):
+        return epochs
+    try:
+        from tqdm import tqdm
+    except ImportError:
+        return epochs
+    return tqdm(epochs, desc="training", unit="epoch")  # type: ignore[no-any-return]

@@ -1,0 +1,388 @@
+"""Save, load and resume a training run, so that nothing is lost and nothing damaged is used.
+
+A checkpoint is an ordinary ``torch.save`` file; plain ``torch.load(path, weights_only=True)`` reads it, and
+gives a dictionary with the keys of `Checkpoint`. Its zip comment ends in a SHA-256 over every byte before:
+``unzip -z FILE`` shows it, ``head -c -64 FILE | sha256sum`` computes it once more. It is there because
+torch itself loads most files with a flipped bit as if nothing had happened. It finds accidents, and is no
+signature: what keeps a hostile file from running code is ``weights_only=True``.
+"""
+
+import copy
+import hashlib
+import os
+import pickle
+import random
+import re
+import secrets
+import sys
+import warnings
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field, fields
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import torch
+from torch import nn
+from torch.optim.lr_scheduler import LRScheduler
+
+_COMMENT = re.compile(rb"gpulesson checkpoint saved ([0-9T:.+-]{32}) sha256 ([0-9a-f]{64})")
+_COMMENT_BYTES = 131
+_DIGEST_BYTES = 64
+
+
+class CheckpointError(RuntimeError):
+    """A checkpoint cannot be written, is damaged, or does not fit; the message says what to do."""
+
+
+@dataclass(frozen=True, eq=False)
+class Checkpoint:
+    """What `load_checkpoint` found: when it was saved (ISO 8601, UTC), the finished epochs, and the state.
+
+    ``model``, ``optimizer`` and ``scheduler`` are state dicts, ``generator`` and ``rng`` the states of random
+    number generators (``rng`` by name: ``"python"``, ``"numpy"``, ``"cpu"``, ``"cuda:0"``, …); ``outline``
+    names each tensor of the model and each other part with its shape or class, for `resume` to compare.
+    """
+
+    path: Path
+    saved: str
+    epoch: int
+    model: dict[str, Any] = field(repr=False)
+    optimizer: dict[str, Any] | None = field(repr=False)
+    scheduler: dict[str, Any] | None = field(repr=False)
+    generator: torch.Tensor | None = field(repr=False)
+    rng: dict[str, Any] = field(repr=False)
+    extra: Any = field(repr=False)
+    outline: dict[str, str] = field(repr=False)
+
+
+def save_checkpoint(
+    path: str | os.PathLike[str],
+    *,
+    model: nn.Module,
+    epoch: int,
+    optimizer: torch.optim.Optimizer | None = None,
+    scheduler: LRScheduler | None = None,
+    generator: torch.Generator | None = None,
+    extra: Any = None,
+) -> Path:
+    """Write all that a run needs to go on. A file already at `path` stays until the new one is whole.
+
+    The file is written beside its place, synced, loaded as a test, and renamed. Call it between epochs: the
+    place within an epoch is not kept, nor are the random numbers inside ``persistent_workers``.
+    A process killed while it writes leaves a hidden ``.part`` file, which may be deleted.
+
+    Parameters
+    ----------
+    path
+        File to write; missing folders are made.
+    model, optimizer, scheduler
+        On any device; their ``state_dict()`` is kept.
+    epoch
+        Number of epochs finished so far.
+    generator
+        The explicit generator that the run draws from, usually the shuffling loader's.
+    extra
+        Tensors and plain values that the run needs besides: ``scaler.state_dict()``, settings, losses.
+
+    Returns
+    -------
+    Path
+        The `path`.
+
+    Raises
+    ------
+    CheckpointError
+        If the file cannot be written, or a state holds an object that ``weights_only=True`` refuses.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> path = save_checkpoint(Path(tempfile.mkdtemp()) / "epoch-003.pt", model=nn.Linear(2, 1), epoch=3)
+    >>> torch.load(path, weights_only=True)["epoch"]
+    3
+    """
+    path = Path(path)
+    content = {
+        "epoch": epoch,
+        "model": model.state_dict(),
+        "optimizer": None if optimizer is None else optimizer.state_dict(),
+        "scheduler": None if scheduler is None else scheduler.state_dict(),
+        "generator": None if generator is None else generator.get_state(),
+        "rng": _rng_state(),
+        "extra": extra,
+        "outline": _outline(model, optimizer, scheduler, generator),
+    }
+    part = path.parent / f".{path.name}.{secrets.token_hex(4)}.part"
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with part.open("x+b") as file:
+            _write(content, file)
+        torch.load(part, map_location="cpu", weights_only=True, mmap=True)
+        part.replace(path)
+        _sync_folder(path.parent)
+    except Exception as error:
+        raise CheckpointError(f"{path} was not written. {_reason(error)}") from error
+    finally:
+        with suppress(OSError):  # after the renaming there is none
+            part.unlink()
+    return path
+
+
+def load_checkpoint(
+    path: str | os.PathLike[str], *, map_location: str | torch.device | None = "cpu"
+) -> Checkpoint:
+    """Read what `save_checkpoint` wrote, after checking its digest and with ``weights_only=True``.
+
+    Parameters
+    ----------
+    path
+        The file.
+    map_location
+        Device of the loaded tensors. The CPU, the default, exists wherever the file was saved, and needs no
+        GPU memory; ``load_state_dict`` copies each tensor to the model's device. None is what torch does
+        otherwise: the device a tensor was saved from, and an error where there is none.
+
+    Raises
+    ------
+    CheckpointError
+        If the file is missing, damaged, no checkpoint, or holds an object that could run code.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> path = save_checkpoint(Path(tempfile.mkdtemp()) / "last.pt", model=nn.Linear(2, 1), epoch=1)
+    >>> load_checkpoint(path).model["weight"].shape
+    torch.Size([1, 2])
+    """
+    path = Path(path)
+    try:
+        with path.open("rb") as file:
+            saved = _verify(file)
+            file.seek(0)
+            content = torch.load(file, map_location=map_location, weights_only=True)
+    except CheckpointError:
+        raise
+    except FileNotFoundError as error:
+        there = sorted(other.name for other in path.parent.iterdir()) if path.parent.is_dir() else []
+        found = ", ".join(there[:12]) or "nothing"
+        raise CheckpointError(f"{path} does not exist. In {path.parent} there is: {found}.") from error
+    except Exception as error:
+        raise CheckpointError(f"{path} was not loaded. {_reason(error)}") from error
+    keys = [each.name for each in fields(Checkpoint) if each.name not in ("path", "saved")]
+    if missing := [key for key in keys if not isinstance(content, dict) or key not in content]:
+        raise CheckpointError(
+            f"{path} is no whole checkpoint: {', '.join(missing)} missing. Take one that save_checkpoint of "
+            "this version of gpulesson wrote; whatever else is in the file, torch.load reads."
+        )
+    return Checkpoint(path=path, saved=saved, **{key: content[key] for key in keys})
+
+
+def latest(folder: str | os.PathLike[str], *, pattern: str = "*.pt") -> Path | None:
+    """Find the undamaged checkpoint that was saved last; None if there is no file.
+
+    The time of saving is the one inside the file. Files passed over on the way are named in a warning.
+
+    Raises
+    ------
+    CheckpointError
+        If `folder` cannot be listed, or none of its files is valid: starting afresh would overwrite them.
+
+    Examples
+    --------
+    >>> latest("no/run/yet") is None
+    True
+    """
+    try:
+        files = [path for path in Path(folder).iterdir() if path.match(pattern)]
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise CheckpointError(f"Cannot look for checkpoints in {folder}. {_reason(error)}") from error
+    for path in sorted(files, key=_saved, reverse=True):
+        try:
+            with path.open("rb") as file:
+                _verify(file)
+            return path
+        except (OSError, CheckpointError) as error:
+            warnings.warn(f"passed over: {error}", stacklevel=2)
+    if files:
+        names = ", ".join(sorted(path.name for path in files))
+        raise CheckpointError(f"No valid checkpoint in {folder}. Move these away to start afresh: {names}.")
+    return None
+
+
+def resume(
+    checkpoint: Checkpoint,
+    *,
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer | None = None,
+    scheduler: LRScheduler | None = None,
+    generator: torch.Generator | None = None,
+) -> int:
+    """Load the state into the objects of a run and set the random number generators: all, or nothing.
+
+    Where the same run twice gives the same bits (a CPU does), the resumed run gives them too. What was saved
+    must be given: without its optimizer state it is another run. (For the weights alone:
+    ``model.load_state_dict(checkpoint.model)``.)
+
+    Returns
+    -------
+    int
+        The finished epochs; go on with ``range(resume(…), epochs)``.
+
+    Raises
+    ------
+    CheckpointError
+        If a part, name, shape or dtype differs; then nothing has been changed.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> model = nn.Linear(2, 1)
+    >>> path = save_checkpoint(Path(tempfile.mkdtemp()) / "last.pt", model=model, epoch=3)
+    >>> list(range(resume(load_checkpoint(path), model=model), 5))
+    [3, 4]
+    """
+    saved, given = checkpoint.outline, _outline(model, optimizer, scheduler, generator)
+    names = [name for name in {**given, **saved} if saved.get(name) != given.get(name)]
+    if names:
+        lines = [f"{name}: {saved.get(name)} in the file, {given.get(name)} given" for name in names[:12]]
+        lines += [f"and {len(names) - 12} more"] if len(names) > 12 else []
+        raise CheckpointError("\n  ".join([f"{checkpoint.path} does not fit; nothing was loaded:", *lines]))
+    model.load_state_dict(checkpoint.model)
+    # Optimizers and schedulers keep the very tensors they are given, and change them: hand them copies.
+    if optimizer is not None:
+        optimizer.load_state_dict(copy.deepcopy(checkpoint.optimizer or {}))
+    if scheduler is not None:
+        scheduler.load_state_dict(copy.deepcopy(checkpoint.scheduler or {}))
+    if generator is not None and checkpoint.generator is not None:
+        generator.set_state(checkpoint.generator.cpu())
+    _set_rng_state(checkpoint.rng)
+    return checkpoint.epoch
+
+
+def _write(content: dict[str, Any], file: BinaryIO) -> None:
+    torch.save(content, file)
+    saved = datetime.now(timezone.utc).isoformat(timespec="microseconds")
+    file.seek(-2, os.SEEK_END)  # a zip file ends in the length of its comment (two bytes), here 0
+    file.write(_COMMENT_BYTES.to_bytes(2, "little") + f"gpulesson checkpoint saved {saved} sha256 ".encode())
+    file.write(_sha256(file, file.tell()))
+    file.flush()
+    os.fsync(file.fileno())
+
+
+def _verify(file: BinaryIO) -> str:
+    """Return when an undamaged checkpoint was saved; any other file raises CheckpointError."""
+    size = file.seek(0, os.SEEK_END)
+    comment = _comment(file)
+    if comment and _sha256(file, size - _DIGEST_BYTES) == comment[2]:
+        return comment[1].decode()
+    found = "its digest is not that of its content" if comment else f"no digest ends its {size} bytes"
+    raise CheckpointError(
+        f"{file.name} is damaged, cut short, or not written by save_checkpoint: {found}. Copy it anew from "
+        "its source, or take an earlier one, as latest() does. What torch.save wrote is read by torch.load."
+    )
+
+
+def _comment(file: BinaryIO) -> re.Match[bytes] | None:
+    """Match the end of `file`: group 1 is the time of saving, group 2 the digest."""
+    file.seek(max(file.seek(0, os.SEEK_END) - _COMMENT_BYTES, 0))
+    return _COMMENT.fullmatch(file.read())
+
+
+def _sha256(file: BinaryIO, size: int) -> bytes:
+    """Digest the first `size` bytes, a mebibyte at a time."""
+    file.seek(0)
+    digest = hashlib.sha256()
+    while block := file.read(min(size, 2**20)):
+        digest.update(block)
+        size -= len(block)
+    return digest.hexdigest().encode()
+
+
+def _saved(path: Path) -> str:
+    """Return the time of saving, or for a file without one a text that sorts after every time."""
+    with suppress(OSError), path.open("rb") as file:
+        if comment := _comment(file):
+            return comment[1].decode()
+    return "~"
+
+
+def _sync_folder(folder: Path) -> None:
+    with suppress(OSError):  # Windows and some network drives cannot; the file itself is synced
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def _reason(error: BaseException) -> str:
+    """Name the cause: torch hides the system's error behind its own, and advises to trust the file."""
+    refused = isinstance(error, AttributeError | TypeError) and "pickle" in str(error)
+    if refused or isinstance(error, pickle.PickleError):
+        found = re.search(r"(?:GLOBAL|attribute lookup|local object|cannot pickle) (\S+)", str(error))
+        return (
+            f"It holds {found[1] if found else 'an object'}; only tensors and plain values (numbers, texts, "
+            "lists, dicts) belong in a checkpoint, since reading any other object may run code."
+        )
+    cause = error.__context__ if isinstance(error.__context__, OSError) else error
+    return f"{type(cause).__name__}: {cause}"
+
+
+def _outline(
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer | None,
+    scheduler: LRScheduler | None,
+    generator: torch.Generator | None,
+) -> dict[str, str]:
+    outline = {}
+    for name, value in model.state_dict().items():
+        tensor = isinstance(value, torch.Tensor)
+        outline[f"model {name}"] = f"{value.dtype} {list(value.shape)}" if tensor else type(value).__name__
+    if optimizer is not None:
+        sizes = [len(group["params"]) for group in optimizer.param_groups]
+        outline["optimizer"] = f"{type(optimizer).__name__} with groups of {sizes} parameters"
+    if scheduler is not None:
+        outline["scheduler"] = type(scheduler).__name__
+    if generator is not None:
+        outline["generator"] = f"a generator of the {generator.device.type}"
+    return outline
+
+
+def _accelerators() -> list[torch.device]:
+    kind = torch.accelerator.current_accelerator(check_available=True)
+    count = torch.accelerator.device_count()
+    return [] if kind is None else [torch.device(kind.type, index) for index in range(count)]
+
+
+def _rng_state() -> dict[str, Any]:
+    """Collect the state of every generator that a run may draw from without saying so."""
+    state: dict[str, Any] = {"python": random.getstate(), "cpu": torch.get_rng_state()}
+    if numpy := sys.modules.get("numpy"):
+        algorithm, keys, *rest = numpy.random.get_state()
+        state["numpy"] = (algorithm, keys.tolist(), *rest)
+    for device in _accelerators():
+        backend = torch.get_device_module(device)
+        if getattr(backend, "is_initialized", lambda: True)():  # if not, unused: let a busy GPU be
+            state[str(device)] = backend.get_rng_state(device)
+    return state
+
+
+def _set_rng_state(state: Mapping[str, Any]) -> None:
+    """Set what `_rng_state` collected; every state belongs on the CPU, wherever `map_location` put it."""
+    random.setstate(state["python"])
+    torch.set_rng_state(state["cpu"].cpu())
+    with suppress(ImportError):  # a process without numpy draws nothing from it
+        if "numpy" in state:
+            import numpy
+
+            numpy.random.set_state(state["numpy"])
+    devices = {str(device): device for device in _accelerators()}
+    for name in sorted(state.keys() - {"python", "numpy", "cpu"}):
+        if name in devices:
+            torch.get_device_module(name).set_rng_state(state[name].cpu(), devices[name])
+        else:
+            warnings.warn(f"no {name} here, whose random numbers the saved run may have used", stacklevel=3)

@@ -1,0 +1,138 @@
+"""Measure a model on data it was not trained on: loss, accuracy, confusion matrix."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from gpulesson import _checks
+from gpulesson.device import to_device
+
+
+@dataclass(frozen=True, eq=False)
+class Evaluation:
+    """What `evaluate` found.
+
+    Attributes
+    ----------
+    loss : float
+        Mean over samples; ignored labels count in the sizes that weigh the batches.
+    accuracy : float or None
+        Fraction of right predictions, 0 to 1; None if the targets are no class indices (regression).
+    confusion : Tensor or None
+        int64 ``[C, C]`` on the CPU: row = true class, column = predicted class.
+    samples : int
+        How many samples were looked at, with those whose label is ignored.
+    """
+
+    loss: float
+    accuracy: float | None
+    confusion: Tensor | None
+    samples: int
+
+    def __str__(self) -> str:
+        accuracy = "" if self.accuracy is None else f", accuracy {self.accuracy:.2%}"
+        return f"loss {self.loss:.4f}{accuracy} on {self.samples} samples"
+
+
+def evaluate(
+    model: nn.Module,
+    batches: _checks.Pairs,
+    loss_fn: _checks.LossFunction,
+    device: torch.device | str,
+    *,
+    check_targets: bool = True,
+) -> Evaluation:
+    """Run the model over all batches without training it.
+
+    Dropout and batch normalisation are in evaluation mode meanwhile; afterwards every submodule is in the
+    mode it was found in, also after an exception. Results are counted on the device and come to the CPU in
+    one transfer.
+
+    Parameters
+    ----------
+    model : torch.nn.Module
+        On `device`. Called with inputs, it returns logits ``[N, C]`` (or, for regression, predictions).
+    batches : iterable of (inputs, targets)
+        Targets are a tensor ``[N, …]``; class indices ``[N]`` of an integer type make it a classification.
+        Inputs are whatever the model takes: a tensor, or tensors in a tuple, list or mapping, also nested.
+    loss_fn : callable
+        Takes the model's output and the targets, and returns the mean over the batch, or the sum if it has
+        ``reduction="sum"``. Labels equal to its ``ignore_index``, if it has one, are legal, and count
+        neither in the accuracy nor in the confusion matrix.
+    device : torch.device or str
+        Where to compute; batches are moved there.
+    check_targets : bool
+        Refuse labels out of range before the loss sees them. If the labels are on a GPU already, the CPU
+        waits for that; False skips those, but not labels on the CPU.
+
+    Returns
+    -------
+    Evaluation
+
+    Raises
+    ------
+    ValueError
+        There are no batches, a label is out of range, or the loss is not one number.
+    DeviceError
+        The model or the loss function is not on `device`.
+
+    Examples
+    --------
+    >>> from gpulesson.models import MLP
+    >>> batches = [(torch.zeros(6, 4), torch.tensor([0, 1, 2, 0, 1, 2]))]
+    >>> evaluate(MLP(4, 3), batches, nn.CrossEntropyLoss(), "cpu").confusion.sum(1).tolist()
+    [2, 2, 2]
+    """
+    device = _checks.check_placement(model, device, loss_fn=loss_fn)
+    reduction = _checks.loss_reduction(loss_fn)
+    ignored = _checks.ignored_label(loss_fn)
+    batches, loss_fn = _checks.guarded(batches, loss_fn, on_device=check_targets)
+    losses: list[Tensor] = []
+    sizes: list[int] = []
+    confusion: Tensor | None = None
+    modes = [(module, module.training) for module in model.modules()]
+    model.eval()
+    try:
+        with torch.inference_mode():
+            for inputs, targets in batches:
+                inputs, targets = to_device((inputs, targets), device, non_blocking=device.type == "cuda")
+                logits = model(inputs)
+                losses.append(loss_fn(logits, targets))
+                sizes.append(len(targets))
+                if _checks.class_indices(logits, targets):
+                    confusion = _count(logits, targets, confusion, ignored)
+    finally:
+        for module, training in modes:
+            module.training = training
+    if not losses:
+        raise ValueError("nothing to evaluate: the batches are empty; give at least one batch")
+    return _summary(losses, sizes, confusion, reduction)
+
+
+def _count(logits: Tensor, targets: Tensor, confusion: Tensor | None, ignored: int | None = None) -> Tensor:
+    """Add one batch to the confusion matrix, by operators that do not make the CPU wait."""
+    classes = logits.shape[1]
+    if confusion is None:
+        # Floats, to travel with the losses: float64 counts exactly up to 2**53. (MPS has no float64.)
+        exact = torch.float32 if logits.device.type == "mps" else torch.float64
+        confusion = torch.zeros(classes, classes, dtype=exact, device=logits.device)
+    cells = torch.add(logits.argmax(1), targets, alpha=classes).flatten()  # [N], each the index of one cell
+    ones = torch.ones_like(cells, dtype=confusion.dtype)
+    if ignored is not None:
+        left_out = targets.long().flatten() == ignored
+        cells, ones = cells.masked_fill(left_out, 0), ones.masked_fill(left_out, 0)
+    confusion.view(-1).index_add_(0, cells, ones)
+    return confusion
+
+
+def _summary(losses: list[Tensor], sizes: list[int], confusion: Tensor | None, reduction: str) -> Evaluation:
+    parts = [torch.stack(losses)] + ([] if confusion is None else [confusion.flatten()])
+    values = torch.cat(parts).tolist()  # the CPU waits here, once
+    loss = _checks.mean_over_samples(values[: len(losses)], sizes, reduction)
+    if confusion is None:
+        return Evaluation(loss, None, None, sum(sizes))
+    counts = torch.tensor(values[len(losses) :], dtype=torch.int64).view(confusion.shape)  # [C, C]
+    return Evaluation(loss, float(counts.trace() / counts.sum()), counts, sum(sizes))

@@ -1,0 +1,283 @@
+"""One epoch of training, and `fit`, which repeats it and keeps the history."""
+
+from __future__ import annotations
+
+import math
+import statistics
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
+
+from gpulesson import _checks
+from gpulesson._progress import epoch_bar
+from gpulesson.device import to_device
+from gpulesson.evaluation import evaluate
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+
+class NonFiniteLossError(ArithmeticError):
+    """The loss became infinite or not a number.
+
+    Attributes
+    ----------
+    epoch, step : int
+        Where it happened first, both counted from 1.
+    history : History or None
+        What `fit` had measured in the epochs before.
+    """
+
+    def __init__(self, value: float, epoch: int, step: int) -> None:
+        super().__init__(
+            f"the loss is {value} in epoch {epoch}, step {step}, and the weights are no longer usable. "
+            "Lower the learning rate, or look for inputs that are not finite; "
+            "torch.autograd.set_detect_anomaly(True) names the operator"
+        )
+        self.epoch, self.step = epoch, step
+        self.history: History | None = None
+
+
+@dataclass(frozen=True, repr=False)
+class History:
+    """What `fit` measured: each list has one entry per epoch, or is empty if it was not measured.
+
+    Attributes
+    ----------
+    train_loss : list of float
+        Mean over samples, while the weights were changing.
+    validation_loss : list of float
+        Mean over samples, after the epoch.
+    validation_accuracy : list of float
+        Fraction 0 to 1, after the epoch; empty for regression.
+    seconds : list of float
+        Seconds of training (without validation).
+    """
+
+    train_loss: list[float] = field(default_factory=list)
+    validation_loss: list[float] = field(default_factory=list)
+    validation_accuracy: list[float] = field(default_factory=list)
+    seconds: list[float] = field(default_factory=list)
+
+    def __repr__(self) -> str:
+        if not self.train_loss:
+            return "History of 0 epochs"
+        parts = [f"train loss {self.train_loss[0]:.4f} → {self.train_loss[-1]:.4f}"]
+        if self.validation_loss:
+            parts.append(f"validation loss {self.validation_loss[-1]:.4f}")
+        if self.validation_accuracy:
+            parts.append(f"validation accuracy {self.validation_accuracy[-1]:.2%}")
+        if self.seconds:
+            parts.append(f"{statistics.median(self.seconds):.3g} s an epoch (median)")
+        return f"History of {len(self.train_loss)} epochs: {', '.join(parts)}"
+
+    def plot(self, ax: Axes | None = None) -> Axes:
+        """Draw the losses over the epochs, and the accuracy (if measured) on a second axis.
+
+        Parameters
+        ----------
+        ax : matplotlib.axes.Axes, optional
+            Where to draw; by default a new figure.
+
+        Returns
+        -------
+        matplotlib.axes.Axes
+            The axes of the losses.
+        """
+        import matplotlib.pyplot as plt
+        from matplotlib.ticker import MaxNLocator
+
+        if ax is None:
+            _, ax = plt.subplots()
+        epochs = range(1, len(self.train_loss) + 1)
+        ax.plot(epochs, self.train_loss, marker=".", label="training loss")
+        if self.validation_loss:
+            ax.plot(epochs, self.validation_loss, marker=".", label="validation loss")
+        ax.set(xlabel="epoch", ylabel="loss (mean over samples)")
+        ax.xaxis.set_major_locator(MaxNLocator(integer=True))
+        lines, top = list(ax.get_lines()), ax
+        if self.validation_accuracy:
+            top = ax.twinx()
+            percent = [100 * accuracy for accuracy in self.validation_accuracy]
+            lines += top.plot(epochs, percent, "k--", alpha=0.6, label="validation accuracy")
+            top.set_ylabel("accuracy (%)")
+        top.legend(handles=lines, loc="center right")  # losses fall and accuracies rise: free in the middle
+        return ax
+
+
+def train_epoch(
+    model: nn.Module,
+    batches: _checks.Pairs,
+    loss_fn: _checks.LossFunction,
+    optimizer: torch.optim.Optimizer,
+    device: torch.device | str,
+    *,
+    epoch: int = 1,
+    check_targets: bool = True,
+) -> float:
+    """Train for one pass over the batches: the loop of the lessons, and nothing slower.
+
+    No step makes the CPU wait for the device: losses stay there and come over in one transfer at the end.
+
+    Parameters
+    ----------
+    model : torch.nn.Module
+        On `device`; put into training mode, and left in it.
+    batches : iterable of (inputs, targets)
+        Moved to `device` one by one. Targets are a tensor ``[N, …]``; inputs whatever the model takes: a
+        tensor, or tensors in a tuple, list or mapping, also nested.
+    loss_fn : callable
+        Takes the model's output and the targets, and returns the mean over the batch, or the sum if it has
+        ``reduction="sum"``. Its ``ignore_index``, if it has one, is a legal label.
+    optimizer : torch.optim.Optimizer
+        Built over the model's parameters, after the model was moved.
+    device : torch.device or str
+        Where to compute.
+    epoch : int
+        Which epoch this is, counted from 1, for error messages.
+    check_targets : bool
+        Labels out of range are refused before the loss sees them: on CUDA they would end the process's use
+        of the GPU. On the CPU, where nobody waits, every label is looked at in any case; False skips labels
+        that are on the device already, each look at which waits for it. `fit` looks at those in the first
+        epoch only.
+
+    Returns
+    -------
+    float
+        Mean loss over the samples: a short last batch counts by its size. Where a loss weighs samples
+        unequally (class weights, ignored labels), this is still the mean of the batches' values by their
+        sizes.
+
+    Raises
+    ------
+    NonFiniteLossError
+        The loss became infinite or NaN; the message names epoch and step.
+    ValueError
+        There are no batches, a label is out of range, or the loss is not one number.
+    DeviceError
+        Model, loss function or optimizer are not on `device`, or the optimizer belongs to another model.
+
+    Examples
+    --------
+    >>> from gpulesson.models import MLP
+    >>> _ = torch.manual_seed(0)
+    >>> model = MLP(4, 3)
+    >>> optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    >>> batches = [(torch.randn(6, 4), torch.tensor([0, 1, 2, 0, 1, 2]))]
+    >>> first = train_epoch(model, batches, nn.CrossEntropyLoss(), optimizer, "cpu")
+    >>> train_epoch(model, batches, nn.CrossEntropyLoss(), optimizer, "cpu") < first
+    True
+    """
+    device = _checks.check_placement(model, device, loss_fn=loss_fn, optimizer=optimizer)
+    reduction = _checks.loss_reduction(loss_fn)
+    batches, loss_fn = _checks.guarded(batches, loss_fn, on_device=check_targets)
+    no_wait = device.type == "cuda"  # the other devices may still be reading a batch that is gone already
+    losses, sizes = [], []
+    model.train()
+    for inputs, targets in batches:
+        inputs, targets = to_device((inputs, targets), device, non_blocking=no_wait)
+        optimizer.zero_grad()
+        loss = loss_fn(model(inputs), targets)
+        loss.backward()  # type: ignore[no-untyped-call]
+        optimizer.step()
+        losses.append(loss.detach())  # not .item(): that would make the CPU wait in every step
+        sizes.append(len(targets))
+    return _mean_loss(losses, sizes, reduction, epoch)
+
+
+def fit(
+    model: nn.Module,
+    batches: _checks.Pairs,
+    loss_fn: _checks.LossFunction,
+    optimizer: torch.optim.Optimizer,
+    device: torch.device | str,
+    epochs: int,
+    *,
+    validation: _checks.Pairs | None = None,
+    scheduler: LRScheduler | None = None,
+    progress: bool | None = None,
+) -> History:
+    """Train for several epochs and keep what was measured.
+
+    Parameters
+    ----------
+    model, batches, loss_fn, optimizer, device
+        As in `train_epoch`. `batches` is gone through once an epoch: a ``DataLoader`` or ``Batches``, not a
+        generator.
+    epochs : int
+        How many passes.
+    validation : iterable of (inputs, targets), optional
+        Evaluated after each epoch.
+    scheduler : torch.optim.lr_scheduler.LRScheduler, optional
+        Stepped once an epoch; ``ReduceLROnPlateau`` is given the validation loss, or else the training loss.
+    progress : bool, optional
+        Show a progress bar. By default only when a person watches: in a terminal or an open notebook.
+
+    Returns
+    -------
+    History
+
+    Raises
+    ------
+    NonFiniteLossError, ValueError, DeviceError
+        As `train_epoch`. A ``NonFiniteLossError`` carries the epochs before it as ``history``.
+
+    Notes
+    -----
+    The model is left in training mode, as after a loop written by hand; `evaluate` restores what it found.
+
+    Examples
+    --------
+    >>> from gpulesson.models import MLP
+    >>> model = MLP(4, 3)
+    >>> batches = [(torch.randn(6, 4), torch.tensor([0, 1, 2, 0, 1, 2]))]
+    >>> optimizer = torch.optim.Adam(model.parameters())
+    >>> history = fit(model, batches, nn.CrossEntropyLoss(), optimizer, "cpu", epochs=3)
+    >>> len(history.train_loss)
+    3
+    """
+    if epochs < 0:
+        raise ValueError(f"epochs={epochs}: give the number of passes over the data, 0 or more")
+    history = History()
+    bar = epoch_bar(range(1, epochs + 1), progress)
+    show: Any = getattr(bar, "set_postfix_str", lambda text: None)
+    for epoch in bar:
+        first = epoch == 1  # labels on a device come again in every epoch: wait for one look at them
+        start = time.perf_counter()
+        try:
+            loss = train_epoch(
+                model, batches, loss_fn, optimizer, device, epoch=epoch, check_targets=first
+            )  # reads the losses, so the device is done when it returns
+        except NonFiniteLossError as error:
+            error.history = history
+            raise
+        history.seconds.append(time.perf_counter() - start)
+        history.train_loss.append(loss)
+        if validation is not None:
+            result = evaluate(model, validation, loss_fn, device, check_targets=first)
+            history.validation_loss.append(result.loss)
+            if result.accuracy is not None:
+                history.validation_accuracy.append(result.accuracy)
+        if isinstance(scheduler, ReduceLROnPlateau):
+            scheduler.step((history.validation_loss or history.train_loss)[-1])
+        elif scheduler is not None:
+            scheduler.step()
+        show(f"loss {loss:.4f}")
+    return history
+
+
+def _mean_loss(losses: list[Tensor], sizes: list[int], reduction: str, epoch: int) -> float:
+    if not losses:
+        raise ValueError(
+            f"nothing to train on in epoch {epoch}: the batches are empty. Give at least one batch; "
+            "a generator is used up after one pass, a DataLoader or Batches is not"
+        )
+    values = torch.stack(losses).tolist()  # the CPU waits here, once an epoch
+    for step, value in enumerate(values, start=1):
+        if not math.isfinite(value):
+            raise NonFiniteLossError(value, epoch, step)
+    return _checks.mean_over_samples(values, sizes, reduction)
