@@ -1,0 +1,61 @@
+"""
+A practice GPU: CUDA code runs on a machine without a GPU, really trains, and fails with CUDA's own messages.
+
+Tensors stay ordinary CPU tensors. A ledger knows which simulated device each storage is on; an operator
+mode sees every ATen operator, applies CUDA's same-device rules and enters the results in the ledger; the
+Python surface and ``torch.cuda`` answer accordingly. The rooms:
+
+===============================  =======================================================================
+``interface``, ``script``,       the ways in and out: ``practice_gpu``, ``start`` and ``stop``,
+``pytest_plugin``                ``run_script``, the fixture
+``gpu``                          the state of one practice GPU; what its user may ask it
+``ledger``, ``allocator``,       which storage is where, and the memory that it takes
+``sizes``
+``operators``, ``unusual``,      every operator: where it runs, which mixtures of devices CUDA refuses,
+``rules``, ``facts``             what must be known of it
+``tensors``, ``factories``,      the Python surface: attributes and methods, functions that make tensors,
+``storages``, ``functions``      saving and loading, functions that compare devices themselves
+``cuda``, ``streams``,           ``torch.cuda`` and ``torch.accelerator``, and what hangs on them
+``generators``, ``amp``
+``errors``, ``tracebacks``       CUDA's texts, and where a traceback ends
+``events``                       the log of copies and waits
+``patches``, ``imports``,        how all this is put in place and taken away; what it needs of PyTorch
+``needs``
+===============================  =======================================================================
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from gpulesson.practice.allocator import Memory
+    from gpulesson.practice.errors import PracticeError
+    from gpulesson.practice.events import Event
+    from gpulesson.practice.gpu import PracticeGPU
+    from gpulesson.practice.interface import PracticeWarning, RealGPU, practice_gpu, start, stop
+    from gpulesson.practice.script import run_script
+
+__all__ = [
+    "Event",
+    "Memory",
+    "PracticeError",
+    "PracticeGPU",
+    "PracticeWarning",
+    "RealGPU",
+    "practice_gpu",
+    "run_script",
+    "start",
+    "stop",
+]
+
+_ROOMS = ("interface", "script", "errors", "events", "gpu", "allocator")
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name when it is asked for: the pytest plugin must not load PyTorch everywhere."""
+    if name in __all__:
+        for room in _ROOMS:
+            module = import_module(f"{__name__}.{room}")
+            if hasattr(module, name):
+                return getattr(module, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

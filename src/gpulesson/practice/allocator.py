@@ -1,0 +1,123 @@
+"""The memory of one simulated device, counted in blocks of 512 bytes."""
+
+import re
+import threading
+from collections import deque
+from dataclasses import dataclass
+
+from gpulesson.practice import errors
+
+
+@dataclass(frozen=True)
+class Memory:
+    """
+    Memory of one simulated device, in bytes: never to be given as a real GPU's figure.
+
+    Attributes
+    ----------
+    allocated, peak, reserved, capacity : int
+        Held by tensors now; the most so far; what the allocator would keep; what the device has.
+    requests : int
+        Storages allocated so far.
+    """
+
+    allocated: int
+    peak: int
+    reserved: int
+    capacity: int
+    requests: int
+
+
+class Allocator:
+    """
+    Counts; nothing is really allocated.
+
+    Parameters
+    ----------
+    index : int
+        Number of the device.
+    capacity : int
+        Bytes that it has.
+
+    Attributes
+    ----------
+    allowed : int
+        Bytes that may be used; ``torch.cuda.set_per_process_memory_fraction`` lowers it.
+    """
+
+    def __init__(self, index: int, capacity: int) -> None:
+        self.index = index
+        self.capacity = self.allowed = capacity
+        self._allocated = self._peak = self._reserved = self._requests = 0
+        self._freed: deque[int] = deque()
+        self._lock = threading.Lock()
+
+    def take(self, size: int) -> None:
+        """
+        Count `size` bytes more, a multiple of 512.
+
+        Raises
+        ------
+        torch.OutOfMemoryError
+            With CUDA's text, if they do not fit.
+        """
+        with self._lock:
+            if self._freed:
+                self._settle()
+            allocated = self._allocated + size
+            if allocated > self.allowed:
+                raise self._full(size)
+            self._allocated = allocated
+            self._requests += 1
+            if allocated > self._peak:
+                self._peak = allocated
+            if allocated > self._reserved:
+                self._reserved = allocated
+
+    def give_back(self, size: int) -> None:
+        """Count `size` bytes less, soon: a storage may die at any moment, also while the lock is held."""
+        self._freed.append(size)
+
+    def require(self, nbytes: int) -> None:
+        """Raise CUDA's out-of-memory error if `nbytes` more would not fit."""
+        size = rounded(nbytes)
+        with self._lock:
+            self._settle()
+            if self._allocated + size > self.allowed:
+                raise self._full(size)
+
+    def host_is_full(self, error: Exception) -> RuntimeError | None:
+        """Return what CUDA would say if `error` is that the host has no memory to compute with; else None."""
+        asked = re.search(r"DefaultCPUAllocator: .* you tried to allocate (\d+) bytes", str(error))
+        return None if asked is None else self._full(int(asked.group(1)))
+
+    def memory(self) -> Memory:
+        """Return the counts as they are now."""
+        with self._lock:
+            self._settle()
+            return Memory(self._allocated, self._peak, self._reserved, self.capacity, self._requests)
+
+    def reset_peak(self) -> None:
+        """Forget the peak."""
+        with self._lock:
+            self._settle()
+            self._peak = self._allocated
+
+    def empty_cache(self) -> None:
+        """Give back what is reserved but not allocated."""
+        with self._lock:
+            self._settle()
+            self._reserved = self._allocated
+
+    def _settle(self) -> None:
+        while self._freed:
+            self._allocated -= self._freed.popleft()
+
+    def _full(self, size: int) -> RuntimeError:
+        self._reserved = self._allocated  # the cache is given back before the allocator gives up
+        return errors.out_of_memory(size, self.index, self.capacity, self.allowed, self._allocated)
+
+
+def rounded(nbytes: int) -> int:
+    """Round bytes up to CUDA's smallest block, 512 bytes."""
+    return (nbytes + 511) & ~511

@@ -1,0 +1,236 @@
+"""``torch.cuda`` and ``torch.accelerator``: what they answer while a practice GPU is there."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from gpulesson.practice import errors
+from gpulesson.practice.events import WAIT
+from gpulesson.practice.gpu import PracticeGPU
+from gpulesson.practice.patches import Patches
+
+CAPABILITY = (8, 0)
+
+_Functions = dict[str, Callable[..., Any]]
+
+
+@dataclass(frozen=True)
+class DeviceProperties:
+    """What ``torch.cuda.get_device_properties`` answers."""
+
+    name: str
+    total_memory: int
+    major: int = CAPABILITY[0]
+    minor: int = CAPABILITY[1]
+    multi_processor_count: int = 1
+    warp_size: int = 32
+    is_integrated: bool = False
+    is_multi_gpu_board: bool = False
+    gcnArchName: str = ""
+
+
+def plan(patches: Patches, gpu: PracticeGPU) -> None:
+    """Plan the replacements in :mod:`torch.cuda`, :mod:`torch.accelerator` and their submodules."""
+    for table in (_devices(gpu), _memory(gpu), _synchronisation(gpu), _absent()):
+        for name, function in table.items():
+            patches.plan(torch.cuda, name, function)
+            patches.plan(torch.cuda.memory, name, function)
+    patches.plan(torch.cuda, "_initialized", True)
+    patches.plan(torch.nn.DataParallel, "__init__", _refuse("torch.nn.DataParallel"))
+    for name, function in _accelerator(gpu).items():
+        patches.plan(torch.accelerator, name, function)
+        patches.plan(torch.accelerator.memory, name, function)
+    for kind, dtype in _LEGACY.items():
+        patches.plan(torch.cuda, f"{kind}Tensor", _legacy_type(gpu, f"{kind}Tensor", dtype))
+
+
+def _devices(gpu: PracticeGPU) -> _Functions:
+    def set_device(device: Any) -> None:
+        gpu.current = gpu.number(device)
+
+    def exchange(index: int) -> int:
+        before = gpu.current
+        if index >= 0:
+            gpu.current = gpu.number(index)
+        return before
+
+    return {
+        "is_available": lambda: True,
+        "device_count": lambda: gpu.count,
+        "current_device": lambda: gpu.current,
+        "set_device": set_device,
+        "_exchange_device": exchange,
+        "_maybe_exchange_device": exchange,
+        "get_device_name": lambda device=None: _checked(gpu, device, gpu.name),
+        "get_device_capability": lambda device=None: _checked(gpu, device, CAPABILITY),
+        "get_device_properties": lambda device=None: _checked(
+            gpu, device, DeviceProperties(gpu.name, gpu.capacity)
+        ),
+        "get_arch_list": lambda: ["sm_80"],
+        "is_bf16_supported": lambda including_emulation=True: True,
+        "is_tf32_supported": lambda: True,
+        "can_device_access_peer": lambda device, peer_device: True,
+        "init": gpu.ledger.use,
+        "is_initialized": lambda: gpu.ledger.used,
+        "_lazy_init": gpu.ledger.use,
+        "_lazy_call": lambda function, **_: None,
+        "_is_in_bad_fork": gpu.ledger.is_forked,
+        "is_current_stream_capturing": lambda: False,
+    }
+
+
+def _checked(gpu: PracticeGPU, device: Any, answer: Any) -> Any:
+    gpu.number(device)
+    return answer
+
+
+def _memory(gpu: PracticeGPU) -> _Functions:
+    def stats(device: Any = None) -> dict[str, int]:
+        memory = gpu.memory(device)
+        return {
+            "allocated_bytes.all.current": memory.allocated,
+            "allocated_bytes.all.peak": memory.peak,
+            "reserved_bytes.all.current": memory.reserved,
+            "reserved_bytes.all.peak": memory.reserved,
+            "allocation.all.allocated": memory.requests,
+        }
+
+    def summary(device: Any = None, abbreviated: bool = False) -> str:
+        rows = "\n".join(f"| {name:<30} | {value:>20,} |" for name, value in stats(device).items())
+        return f"{gpu.name}, device {gpu.number(device)}: simulated memory, in blocks of 512 bytes\n{rows}"
+
+    def reset_peak(device: Any = None) -> None:
+        gpu.ledger.allocators[gpu.number(device)].reset_peak()
+
+    def reserved(device: Any = None) -> int:
+        return gpu.memory(device).reserved
+
+    def set_fraction(fraction: float, device: Any = None) -> None:
+        if not 0 <= fraction <= 1:
+            raise ValueError(f"Invalid fraction value: {fraction}. Allowed range: 0~1")
+        allocator = gpu.ledger.allocators[gpu.number(device)]
+        allocator.allowed = int(allocator.capacity * fraction)
+
+    def get_fraction(device: Any = None) -> float:
+        allocator = gpu.ledger.allocators[gpu.number(device)]
+        return allocator.allowed / allocator.capacity
+
+    def empty_cache() -> None:
+        for allocator in gpu.ledger.allocators:
+            allocator.empty_cache()
+
+    def information(device: Any = None) -> tuple[int, int]:
+        memory = gpu.memory(device)
+        return memory.capacity - memory.allocated, memory.capacity
+
+    return {
+        "memory_allocated": lambda device=None: gpu.memory(device).allocated,
+        "max_memory_allocated": lambda device=None: gpu.memory(device).peak,
+        **dict.fromkeys(
+            ("memory_reserved", "max_memory_reserved", "memory_cached", "max_memory_cached"), reserved
+        ),
+        **dict.fromkeys(
+            ("reset_peak_memory_stats", "reset_max_memory_allocated", "reset_max_memory_cached"), reset_peak
+        ),
+        "reset_accumulated_memory_stats": lambda device=None: None,
+        "memory_stats": stats,
+        "memory_summary": summary,
+        "memory_snapshot": lambda mempool_id=None, **_: [],
+        "mem_get_info": information,
+        "get_memory_info": information,
+        "empty_cache": empty_cache,
+        "set_per_process_memory_fraction": set_fraction,
+        "get_per_process_memory_fraction": get_fraction,
+        "ipc_collect": lambda: None,
+    }
+
+
+def _synchronisation(gpu: PracticeGPU) -> _Functions:
+    modes = {"default": 0, "warn": 1, "error": 2}
+
+    def synchronize(device: Any = None) -> None:
+        gpu.number(device)
+        gpu.record(WAIT, "torch.cuda.synchronize()")
+
+    def set_mode(debug_mode: int | str) -> None:
+        if debug_mode not in (*modes, *modes.values()):
+            raise RuntimeError("invalid value of debug_mode, expected one of `default`, `warn`, `error`")
+        gpu.log.debug_mode = modes.get(debug_mode, debug_mode)  # type: ignore[arg-type]
+
+    return {
+        "synchronize": synchronize,
+        "set_sync_debug_mode": set_mode,
+        "get_sync_debug_mode": lambda: gpu.log.debug_mode,
+    }
+
+
+def _refuse(what: str) -> Callable[..., Any]:
+    def refused(*_: Any, **__: Any) -> Any:
+        raise errors.not_simulated(what)
+
+    return refused
+
+
+def _absent() -> _Functions:
+    graphs = ("CUDAGraph", "graph", "make_graphed_callables")
+    meters = ("utilization", "temperature", "power_draw", "clock_rate", "memory_usage")
+    memory = ("MemPool", "use_mem_pool", "_record_memory_history", "_dump_snapshot")
+    return {name: _refuse(f"torch.cuda.{name}") for name in (*graphs, *meters, *memory)}
+
+
+def _accelerator(gpu: PracticeGPU) -> _Functions:
+    cuda = {**_devices(gpu), **_memory(gpu), **_synchronisation(gpu)}
+    same = [
+        "is_available",
+        "device_count",
+        "synchronize",
+        "empty_cache",
+        "memory_allocated",
+        "max_memory_allocated",
+        "memory_reserved",
+        "max_memory_reserved",
+        "reset_peak_memory_stats",
+        "reset_accumulated_memory_stats",
+        "memory_stats",
+        "get_memory_info",
+    ]
+    return {
+        **{name: cuda[name] for name in same},
+        "current_accelerator": lambda check_available=False: torch.device("cuda"),
+        "get_device_capability": lambda device=None: _checked(
+            gpu, device, {"supported_dtypes": set(_LEGACY.values())}
+        ),
+        **dict.fromkeys(("current_device_index", "current_device_idx"), cuda["current_device"]),
+        **dict.fromkeys(("set_device_index", "set_device_idx"), cuda["set_device"]),
+        "device_index": lambda index: torch.cuda.device(index),
+    }
+
+
+# -- torch.cuda.FloatTensor and the like
+
+_LEGACY = {
+    "Float": torch.float32,
+    "Double": torch.float64,
+    "Half": torch.float16,
+    "BFloat16": torch.bfloat16,
+    "Long": torch.int64,
+    "Int": torch.int32,
+    "Short": torch.int16,
+    "Char": torch.int8,
+    "Byte": torch.uint8,
+    "Bool": torch.bool,
+}
+
+
+def _legacy_type(gpu: PracticeGPU, name: str, dtype: torch.dtype) -> type:
+    class Legacy(type):
+        def __call__(cls, *args: Any) -> torch.Tensor:
+            made: torch.Tensor = getattr(torch, name)(*args)
+            return made.cuda()
+
+        def __instancecheck__(cls, instance: object) -> bool:
+            return isinstance(instance, torch.Tensor) and instance.dtype is dtype and instance.is_cuda
+
+    return Legacy(name, (), {"dtype": dtype, "__module__": "torch.cuda"})

@@ -1,0 +1,238 @@
+"""What CUDA says: the type and the text of every error that the practice GPU can raise.
+
+Each function returns an exception, for the caller to raise. Where a CUDA build of PyTorch can be asked
+without a GPU (``tests/practice/oracle.py``), the texts are compared with its own.
+"""
+
+import torch
+
+from gpulesson.practice.sizes import format_size
+
+_SAME = "Expected all tensors to be on the same device"
+
+_AFTERWARDS = (
+    "CUDA kernel errors might be asynchronously reported at some other API call, so the stacktrace below "
+    "might be incorrect.\nFor debugging consider passing CUDA_LAUNCH_BLOCKING=1\n"
+    "Compile with `TORCH_USE_CUDA_DSA` to enable device-side assertions.\n"
+)
+
+_UNSAFE = """torch.nn.functional.binary_cross_entropy and torch.nn.BCELoss are unsafe to autocast.
+Many models use a sigmoid layer right before the binary cross entropy layer.
+In this case, combine the two layers using torch.nn.functional.binary_cross_entropy_with_logits
+or torch.nn.BCEWithLogitsLoss.  binary_cross_entropy_with_logits and BCEWithLogits are
+safe to autocast."""
+
+_TYPE_NAMES = {
+    torch.float16: "Half",
+    torch.bfloat16: "BFloat16",
+    torch.float32: "Float",
+    torch.float64: "Double",
+    torch.uint8: "Byte",
+    torch.int8: "Char",
+    torch.int16: "Short",
+    torch.int32: "Int",
+    torch.int64: "Long",
+    torch.bool: "Bool",
+    torch.complex64: "ComplexFloat",
+    torch.complex128: "ComplexDouble",
+}
+
+
+class PracticeError(RuntimeError):
+    """The practice GPU itself cannot do what was asked (CUDA has no such error)."""
+
+
+def device_name(index: int) -> str:
+    """Return ``"cpu"`` for -1, else ``"cuda:<index>"``."""
+    return "cpu" if index < 0 else f"cuda:{index}"
+
+
+def type_name(dtype: torch.dtype, index: int) -> str:
+    """Return the legacy name that messages use: ``torch.FloatTensor``, ``torch.cuda.FloatTensor``, …"""
+    name = _TYPE_NAMES.get(dtype, "Float")
+    return f"torch.{'cuda.' if index >= 0 else ''}{name}Tensor"
+
+
+def scalar_name(dtype: torch.dtype) -> str:
+    """Return ``Float``, ``Long``, …"""
+    return _TYPE_NAMES.get(dtype, "Float")
+
+
+def two_devices(common: int, other: int) -> RuntimeError:
+    """What TensorIterator says, behind every element-wise operator."""
+    return RuntimeError(
+        f"{_SAME}, but found at least two devices, {device_name(common)} and {device_name(other)}!"
+    )
+
+
+def wrong_argument(argument: str, index: int, common: int, method: str) -> RuntimeError:
+    """What the check generated in front of most CUDA operators says."""
+    return RuntimeError(
+        f"{_SAME}, but got {argument} is on {device_name(index)}, different from other tensors on "
+        f"{device_name(common)} (when checking argument in method {method})"
+    )
+
+
+def out_of_memory(size: int, device: int, capacity: int, allowed: int, allocated: int) -> RuntimeError:
+    """What the caching allocator says when ``size`` bytes no longer fit."""
+    limit = f"{format_size(allowed)} allowed; " if allowed < capacity else ""
+    error: RuntimeError = torch.OutOfMemoryError(
+        f"CUDA out of memory. Tried to allocate {format_size(size)}. "
+        f"GPU {device} has a total capacity of {format_size(capacity)} "
+        f"of which {format_size(capacity - allocated)} is free. "
+        f"Including non-PyTorch memory, this process has {format_size(allocated)} memory in use. {limit}"
+        f"Of the allocated memory {format_size(allocated)} is allocated by PyTorch, "
+        "and 0 bytes is reserved by PyTorch but unallocated. "
+        "If reserved but unallocated memory is large try setting "
+        "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True to avoid fragmentation.  "
+        "See documentation for Memory Management  (https://docs.pytorch.org/docs/stable/notes/cuda.html"
+        "#optimizing-memory-usage-with-pytorch-cuda-alloc-conf)"
+    )
+    return error
+
+
+def invalid_ordinal() -> RuntimeError:
+    """What CUDA says to ``cuda:7`` on a machine with fewer GPUs."""
+    return _cuda_error(
+        "CUDA error: invalid device ordinal\nGPU device may be out of range, do you have enough GPUs?\n"
+    )
+
+
+def device_assert() -> RuntimeError:
+    """What CUDA says when a kernel meets an index that is out of bounds."""
+    return _cuda_error(
+        "CUDA error: device-side assert triggered\nSearch for `cudaErrorAssert' in "
+        "https://docs.nvidia.com/cuda/cuda-runtime-api/group__CUDART__TYPES.html for more information.\n"
+    )
+
+
+def _cuda_error(text: str) -> RuntimeError:
+    error: RuntimeError = torch.AcceleratorError(text + _AFTERWARDS)
+    return error
+
+
+def forked() -> RuntimeError:
+    """What PyTorch says when a forked child of a process that used CUDA uses it again."""
+    return RuntimeError(
+        "Cannot re-initialize CUDA in forked subprocess. To use CUDA with multiprocessing, you must use the "
+        "'spawn' start method"
+    )
+
+
+def not_numpy(index: int) -> TypeError:
+    """NumPy arrays live in host memory."""
+    return TypeError(
+        f"can't convert {device_name(index)} device type tensor to numpy. "
+        "Use Tensor.cpu() to copy the tensor to host memory first."
+    )
+
+
+def not_pinnable(dtype: torch.dtype, index: int) -> RuntimeError:
+    """Only host memory can be page-locked."""
+    return RuntimeError(f"cannot pin '{type_name(dtype, index)}' only dense CPU tensors can be pinned")
+
+
+def factory_pinned() -> RuntimeError:
+    """``torch.zeros(2, device="cuda", pin_memory=True)``."""
+    return RuntimeError("Only dense CPU tensors can be pinned")
+
+
+def wrong_generator(expected: str, found: str) -> RuntimeError:
+    """A random operator was given another device's generator."""
+    return RuntimeError(f"Expected a '{expected}' device type for generator but found '{found}'")
+
+
+def wrong_gradient(gradient: int, tensor: int) -> RuntimeError:
+    """``tensor.grad = gradient`` across devices."""
+    if gradient >= 0 and tensor >= 0:
+        return RuntimeError(
+            f"attempting to assign a gradient located on device with index '{gradient}' "
+            f"to a tensor located on device with index '{tensor}'. "
+            "Please ensure that the gradient and the tensor are on the same device"
+        )
+    kinds = ["cuda" if index >= 0 else "cpu" for index in (gradient, tensor)]
+    return RuntimeError(
+        f"attempting to assign a gradient with device type '{kinds[0]}' "
+        f"to a tensor with device type '{kinds[1]}'. "
+        "Please ensure that the gradient and the tensor are on the same device"
+    )
+
+
+def wrong_recurrent(kind: str, found: int, input_on: int) -> RuntimeError:
+    """An LSTM, GRU or RNN whose input is elsewhere; ``kind`` is ``hidden`` or ``parameter``."""
+    return RuntimeError(
+        f"Input and {kind} tensors are not at the same device, found input tensor at {device_name(input_on)} "
+        f"and {kind} tensor at {device_name(found)}"
+    )
+
+
+def wrong_attention(query: int, key: int, value: int) -> RuntimeError:
+    """``scaled_dot_product_attention`` across devices."""
+    return RuntimeError(
+        "Expected query, key, and value to have the same device type, but got query.device: "
+        f"{device_name(query)} key.device: {device_name(key)} and value.device: {device_name(value)} instead."
+    )
+
+
+def wrong_convolution(
+    argument: str, dtype: torch.dtype, index: int, input_on: int, tail: str
+) -> RuntimeError:
+    """A convolution whose weight or bias is elsewhere."""
+    return RuntimeError(
+        f"Input type ({type_name(dtype, input_on)}) and {argument} type ({type_name(dtype, index)}) "
+        f"should be the same{tail}"
+    )
+
+
+def wrong_indices(index: int) -> RuntimeError:
+    """Indices on a GPU for a tensor that is not there."""
+    return RuntimeError(
+        f"indices should be either on cpu or on the same device as the indexed tensor ({device_name(index)})"
+    )
+
+
+def wrong_mask(mask: int, index: int) -> RuntimeError:
+    """``masked_fill`` with the mask elsewhere."""
+    return RuntimeError(
+        f"expected self and mask to be on the same device, but got mask on {device_name(mask)} and self on "
+        f"{device_name(index)}"
+    )
+
+
+def wrong_fill() -> RuntimeError:
+    """``masked_fill`` of a CPU tensor with a tensor value, something being on a GPU."""
+    return RuntimeError("masked_fill_: Expected inputs to be on same device")
+
+
+def wrong_lengths(dim: int, dtype: torch.dtype, index: int) -> RuntimeError:
+    """``pack_padded_sequence`` with its lengths on a GPU."""
+    return RuntimeError(
+        f"'lengths' argument should be a 1D CPU int64 tensor, but got {dim}D {device_name(index)} "
+        f"{scalar_name(dtype)} tensor"
+    )
+
+
+def wrong_groups() -> RuntimeError:
+    """An optimizer's parameters, gradients and state are not together."""
+    return RuntimeError(
+        "Tensors of the same index must be on the same device and the same dtype "
+        "except `step` tensors that can be CPU and float32/64, "
+        "and optimizer states that can be bfloat16 for mixed-precision training"
+    )
+
+
+def unsafe_to_autocast() -> RuntimeError:
+    """``BCELoss`` under ``torch.autocast("cuda")``."""
+    return RuntimeError(_UNSAFE)
+
+
+def synchronising() -> RuntimeError:
+    """``torch.cuda.set_sync_debug_mode("error")`` and an operation that waits."""
+    return RuntimeError("called a synchronizing CUDA operation")
+
+
+def not_simulated(what: str) -> PracticeError:
+    """Something that only a real GPU can do."""
+    return PracticeError(
+        f"the practice GPU does not simulate {what}: run this on a machine with a CUDA GPU, or leave it out"
+    )

@@ -1,0 +1,199 @@
+"""The state of one practice GPU: its devices, its memory, its log."""
+
+import threading
+from typing import TYPE_CHECKING, Any
+from weakref import WeakValueDictionary
+
+import torch
+from torch.nn.parameter import is_lazy
+
+from gpulesson.practice import errors
+from gpulesson.practice.allocator import Memory
+from gpulesson.practice.events import BETWEEN, TO_DEVICE, TO_HOST, Event, EventLog, report
+from gpulesson.practice.ledger import CPU, Ledger
+
+if TYPE_CHECKING:
+    from gpulesson.practice.operators import Operators
+
+NAME = "Practice GPU (simulated on the CPU)"
+_HOST = torch.device("cpu")
+
+
+class Here(threading.local):
+    """What differs from thread to thread."""
+
+    current = 0
+    """The current device."""
+    mode: "Operators | None" = None
+    call: str | None = None
+    """Name of the reading in progress, for the log: ``if tensor``, ``float()``, …"""
+    quiet = False
+    """What happens now is part of something that the log has already noted."""
+
+
+class PracticeGPU:
+    """
+    One simulated machine with CUDA devices.
+
+    Parameters
+    ----------
+    capacity : int
+        Bytes of memory on each device.
+    count : int
+        Number of devices.
+
+    Attributes
+    ----------
+    simulated : bool
+        True: this is not a GPU.
+    name : str
+        What ``torch.cuda.get_device_name`` answers.
+    """
+
+    simulated = True
+    name = NAME
+
+    def __init__(self, capacity: int, count: int) -> None:
+        self.capacity = capacity
+        self.count = count
+        self.devices = tuple(torch.device("cuda", index) for index in range(count))
+        self.ledger = Ledger(count, capacity)
+        self.log = EventLog()
+        self.generators: list[torch.Generator] = []
+        self.device_generators: WeakValueDictionary[int, torch.Generator] = WeakValueDictionary()
+        """By address: on the way through an operator a generator loses its Python object."""
+        self.streams: list[Any] = []
+        self.here = Here()
+
+    # -- for learners and checkers
+
+    @property
+    def events(self) -> tuple[Event, ...]:
+        """Copies and waits so far, summed by line of code."""
+        return self.log.events
+
+    def report(self) -> str:
+        """
+        Return a table of the copies and waits so far, by line of code.
+
+        Returns
+        -------
+        str
+            Text for a terminal.
+        """
+        return report(self.events)
+
+    def clear_events(self) -> None:
+        """Forget the copies and waits so far."""
+        self.log.clear()
+
+    def memory(self, device: int | str | torch.device | None = None) -> Memory:
+        """
+        Return the simulated memory of a device, in bytes.
+
+        Parameters
+        ----------
+        device : int, str, torch.device, optional
+            Default: the current device.
+        """
+        return self.ledger.allocators[self.number(device)].memory()
+
+    # -- for the other rooms
+
+    @property
+    def current(self) -> int:
+        """Number of this thread's current device."""
+        return self.here.current
+
+    @current.setter
+    def current(self, index: int) -> None:
+        self.here.current = index
+
+    def index_of(self, device: torch.device) -> int:
+        """Return the number of a ``cuda`` device, or -1 for any other."""
+        if device.type != "cuda":
+            return CPU
+        index = self.current if device.index is None else device.index
+        if not 0 <= index < self.count:
+            raise errors.invalid_ordinal()
+        return index
+
+    def number(self, device: Any = None) -> int:
+        """Return the number of the device that a ``torch.cuda`` function was given (None: the current)."""
+        if device is None:
+            return self.current
+        index = self.index_of(as_device(device))
+        if index < 0:
+            raise ValueError(f"Expected a cuda device, but got: {device}")
+        return index
+
+    def device_of(self, tensor: torch.Tensor) -> torch.device:
+        """Return the device that `tensor` is on; ``tensor.device`` itself if that is no simulated one."""
+        index = self.ledger.index(tensor)
+        return _HOST if index < 0 else self.devices[index]
+
+    def check_generator(self, generator: torch.Generator | None, index: int) -> None:
+        """Raise CUDA's error if a random operator on device `index` was given another device's generator."""
+        if generator is not None:
+            address: int = generator._cdata  # type: ignore[attr-defined]
+            found = "cuda" if address in self.device_generators else generator.device.type
+            expected = "cuda" if index >= 0 else "cpu"
+            if found != expected:
+                raise errors.wrong_generator(expected, found)
+
+    def copy(self, tensor: torch.Tensor, target: int, call: str, non_blocking: bool = False) -> torch.Tensor:
+        """Return a copy of `tensor` on device `target`, outside autograd, and log it as `call`."""
+        if is_lazy(tensor):
+            tensor = tensor.data  # a parameter without a shape allows no more
+        if target >= 0:
+            self.ledger.use()
+            self.ledger.allocators[target].require(tensor.numel() * tensor.element_size())
+        self.record_copy(self.ledger.index(tensor), target, call, tensor, non_blocking)
+        with torch._C.DisableTorchFunction(), Bypass(self.here.mode):
+            result = tensor.clone()
+        self.ledger.place(result, target)
+        return result
+
+    def record_copy(
+        self, source: int, target: int, call: str, tensor: torch.Tensor, non_blocking: bool
+    ) -> None:
+        """Log the copy of `tensor` from device `source` to device `target`."""
+        nbytes = tensor.numel() * tensor.element_size()
+        if source >= 0 and target >= 0 and source != target:
+            self.record(BETWEEN, call, nbytes, waits=False)
+        elif target > source:
+            waits = not (non_blocking and self.ledger.is_pinned(tensor))
+            self.record(TO_DEVICE, call, nbytes, waits, tolerated=non_blocking)
+        elif target < source:
+            self.record(TO_HOST, call, nbytes, waits=not non_blocking)
+
+    def record(
+        self, kind: str, call: str, nbytes: int = 0, waits: bool = True, tolerated: bool = False
+    ) -> None:
+        """Log one copy or wait, unless it is part of one that is logged already."""
+        if not self.here.quiet:
+            self.log.record(kind, call, nbytes, waits, tolerated)
+
+
+class Bypass:
+    """While it is open, the operator mode of this thread lets everything pass."""
+
+    def __init__(self, mode: "Operators | None") -> None:
+        self._mode = mode
+
+    def __enter__(self) -> None:
+        if self._mode is not None:
+            self._before, self._mode.asleep = self._mode.asleep, True
+
+    def __exit__(self, *_: object) -> None:
+        if self._mode is not None:
+            self._mode.asleep = self._before
+
+
+def as_device(device: Any) -> torch.device:
+    """Read a device the way ``torch.cuda`` functions do: a number is a CUDA device."""
+    if isinstance(device, torch.device):
+        return device
+    if isinstance(device, int):
+        return torch.device("cuda", device)
+    return torch.device(device)

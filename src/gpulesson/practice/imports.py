@@ -1,0 +1,58 @@
+"""PyTorch's own modules that are imported late must not see, and keep, what the practice GPU has replaced.
+
+The first optimizer imports the compiler, for instance, which takes ``torch.cuda.Event`` and many others into
+tables of its own. So while such a module is executed, the replacements are undone.
+"""
+
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec, PathFinder
+from types import ModuleType
+from typing import Any
+
+
+class UnpractisedImports(MetaPathFinder):
+    """
+    Finds PyTorch's modules as Python does, and has them executed inside ``suspended()``.
+
+    Parameters
+    ----------
+    suspended : callable
+        Returns a context manager in which nothing is replaced.
+    """
+
+    def __init__(self, suspended: Callable[[], AbstractContextManager[None]]) -> None:
+        self._suspended = suspended
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """Return the specification of a module of PyTorch's; None for any other."""
+        if not fullname.startswith("torch."):
+            return None
+        spec = PathFinder.find_spec(fullname, path, target)
+        if spec is not None and hasattr(spec.loader, "exec_module"):
+            self._watch(spec.loader)
+        return spec
+
+    def _watch(self, loader: Any) -> None:
+        execute = loader.exec_module
+
+        def exec_module(module: ModuleType) -> None:
+            del loader.exec_module
+            with self._suspended():
+                execute(module)
+
+        loader.exec_module = exec_module
+
+
+@contextmanager
+def watched(finder: UnpractisedImports) -> Iterator[None]:
+    """Put a finder before Python's own, and take it away again."""
+    sys.meta_path.insert(0, finder)
+    try:
+        yield
+    finally:
+        sys.meta_path.remove(finder)

@@ -1,0 +1,189 @@
+"""The ways in and out: a context manager and decorator, and a pair of functions for notebooks and pages.
+
+What stands on private parts of PyTorch is imported only after :mod:`gpulesson.practice.needs` has found them.
+"""
+
+import warnings
+from contextlib import ContextDecorator
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from gpulesson.practice import needs, tracebacks
+from gpulesson.practice.allocator import Memory
+from gpulesson.practice.events import Event
+from gpulesson.practice.sizes import parse_size
+
+if TYPE_CHECKING:
+    from gpulesson.practice.gpu import PracticeGPU
+    from gpulesson.practice.session import Session
+
+_open: "list[Session]" = []
+"""The session that is open, if one is."""
+
+
+class PracticeWarning(UserWarning):
+    """The practice GPU has stepped aside."""
+
+
+class RealGPU:
+    """
+    What :class:`practice_gpu` yields when it steps aside for a real GPU: the same questions, nothing
+    simulated.
+
+    Attributes
+    ----------
+    simulated : bool
+        False.
+    name : str
+        The GPU's name.
+    events : tuple
+        Empty: nothing is logged on a real GPU.
+    """
+
+    simulated = False
+    events: tuple[Event, ...] = ()
+
+    def __init__(self) -> None:
+        self.name: str = torch.cuda.get_device_name()
+        self.count: int = torch.cuda.device_count()
+
+    def report(self) -> str:
+        """Say that nothing was logged."""
+        return f"{self.name} is a real GPU: the practice GPU stepped aside and logged nothing."
+
+    def clear_events(self) -> None:
+        """Do nothing."""
+
+    def memory(self, device: Any = None) -> Memory:
+        """Return the real GPU's memory, in bytes."""
+        stats = torch.cuda.memory_stats(device)
+        return Memory(
+            torch.cuda.memory_allocated(device),
+            torch.cuda.max_memory_allocated(device),
+            torch.cuda.memory_reserved(device),
+            torch.cuda.mem_get_info(device)[1],
+            stats.get("allocation.all.allocated", 0),
+        )
+
+
+class practice_gpu(ContextDecorator):
+    """
+    Pretend that CUDA GPUs are present: CUDA code runs on the CPU, really trains, and fails with CUDA's
+    messages.
+
+    Parameters
+    ----------
+    memory : str or int, default "8 GiB"
+        Memory of each simulated device: bytes, or a text such as ``"512 MiB"``.
+    count : int, default 1
+        Number of simulated devices.
+    force : bool, default False
+        Simulate although a real GPU is present. Otherwise a warning says that the real one is used.
+
+    Yields
+    ------
+    PracticeGPU or RealGPU
+        Ask it for ``report()``, ``events``, ``memory()``; ``simulated`` tells which of the two it is.
+
+    Raises
+    ------
+    ValueError, TypeError
+        If `memory` or `count` is not understood.
+    PracticeError
+        If this version of PyTorch lacks something that the simulation stands on.
+
+    Notes
+    -----
+    Not simulated: time, asynchrony, CUDA's random numbers, memory beyond blocks of 512 bytes.
+    Inside another practice GPU the outer one stays in charge, and the arguments count for nothing.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from gpulesson.practice import practice_gpu
+    >>> with practice_gpu(force=True) as gpu:
+    ...     x = torch.ones(3, device="cuda")
+    ...     print(x.device, gpu.memory().allocated)
+    cuda:0 512
+    """
+
+    def __init__(self, memory: str | int = "8 GiB", count: int = 1, force: bool = False) -> None:
+        if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= 16:
+            raise ValueError(f"count is {count!r}; expected a number of devices from 1 to 16")
+        self._arguments = {"memory": memory, "count": count, "force": force}
+        self._capacity = parse_size(memory)
+        self._entered: list[Session | None] = []
+
+    def _recreate_cm(self) -> "practice_gpu":
+        return practice_gpu(**self._arguments)  # type: ignore[arg-type]
+
+    def __enter__(self) -> "PracticeGPU | RealGPU":
+        if _open:
+            self._entered.append(None)
+            return _open[-1].gpu
+        if torch.cuda.is_available() and not self._arguments["force"]:
+            real = RealGPU()
+            message = (
+                f"{real.name} is present: the practice GPU steps aside (force=True simulates all the same)"
+            )
+            warnings.warn(message, PracticeWarning, stacklevel=2)
+            self._entered.append(None)
+            return real
+        needs.check()
+        from gpulesson.practice.session import Session
+
+        session = Session(self._capacity, int(self._arguments["count"]))
+        session.open()
+        _open.append(session)
+        self._entered.append(session)
+        return session.gpu
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        session = self._entered.pop()
+        if error is not None and (session is not None or _open):
+            tracebacks.trim(error)
+        if session is not None:
+            _open.remove(session)
+            session.close()
+
+
+_started: list[practice_gpu] = []
+
+
+def start(memory: str | int = "8 GiB", count: int = 1, force: bool = False) -> "PracticeGPU | RealGPU":
+    """
+    Start a practice GPU that stays until :func:`stop`, for notebooks and pages, whose cells cannot share a
+    ``with``.
+
+    Parameters
+    ----------
+    memory, count, force
+        As in :class:`practice_gpu`.
+
+    Returns
+    -------
+    PracticeGPU or RealGPU
+        If one is running already, that one.
+
+    Examples
+    --------
+    >>> from gpulesson import practice
+    >>> gpu = practice.start(force=True)
+    >>> gpu.simulated
+    True
+    >>> practice.stop()
+    """
+    context = practice_gpu(memory, count, force)
+    gpu = context.__enter__()
+    _started.append(context)
+    return gpu
+
+
+def stop() -> None:
+    """Stop what :func:`start` started; do nothing if nothing was."""
+    while _started:
+        _started.pop().__exit__(None, None, None)

@@ -1,0 +1,225 @@
+"""Which simulated device every storage lives on.
+
+A tensor on the practice GPU is an ordinary CPU tensor; what makes it a CUDA tensor is an entry here, under
+the address of its *storage*. Views, ``detach()``, ``.data =`` and parameters share a storage, so they share
+the entry.
+"""
+
+import os
+import weakref
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+
+from gpulesson.practice import errors
+from gpulesson.practice.allocator import Allocator, rounded
+
+CPU = -1
+
+WILD_BIT = 1
+"""Made inside a C++ operator, with nothing to say where: it joins the first tensor that it meets."""
+CPU_BIT = 2
+GPU_BIT = 4
+"""Bit of ``cuda:0``; ``cuda:1`` is the next, and so on."""
+
+address_of: Callable[[torch.Tensor], int] = torch._C._storage_address  # type: ignore[attr-defined]
+"""The address of a tensor's storage; an error if it has none of its own (sparse, wrapped by torch.func)."""
+
+_NO_STORAGE = (RuntimeError, NotImplementedError)
+
+
+class Block(weakref.ref):  # type: ignore[type-arg]
+    """A weak reference to a storage, with the device it is on and the bytes it takes there."""
+
+    __slots__ = ("address", "bit", "index", "size")
+    address: int
+    bit: int
+    index: int
+    size: int
+
+
+class Ledger:
+    """
+    The table of blocks, by the addresses of their storages, with an allocator for each device.
+
+    Parameters
+    ----------
+    count : int
+        Simulated devices.
+    capacity : int
+        Bytes on each.
+    """
+
+    def __init__(self, count: int, capacity: int) -> None:
+        self.blocks: dict[int, Block] = {}
+        self.pinned: dict[int, Block] = {}
+        self.wild = False
+        """Whether there has been any tensor that nobody knew where to put."""
+        self.allocators = tuple(Allocator(index, capacity) for index in range(count))
+        self.used = False
+        """Whether CUDA is initialised, as PyTorch calls it: after the first use."""
+        self._process = os.getpid()
+        self._forget = self._forgetting(self.blocks)
+        self._forget_pinned = self._forgetting(self.pinned)
+
+    # -- where is it?
+
+    def index(self, tensor: torch.Tensor) -> int:
+        """Return the number of the simulated device that `tensor` is on, or -1 for the CPU."""
+        try:
+            block = self.blocks.get(address_of(tensor))
+        except _NO_STORAGE:
+            block = self._block_of_parts(tensor)
+        return CPU if block is None else block.index
+
+    def bit(self, tensor: torch.Tensor) -> int:
+        """Return the bit that stands for the place of `tensor`."""
+        try:
+            block = self.blocks.get(address_of(tensor))
+        except _NO_STORAGE:
+            block = self._block_of_parts(tensor)
+        return CPU_BIT if block is None else block.bit
+
+    def is_wild(self, tensor: torch.Tensor) -> bool:
+        """Tell whether nothing has said yet where `tensor` is."""
+        return self.bit(tensor) == WILD_BIT
+
+    def is_pinned(self, tensor: torch.Tensor) -> bool:
+        """Tell whether `tensor` is in page-locked host memory."""
+        return any(address_of(part) in self.pinned for part in dense_parts(tensor))
+
+    # -- put it there
+
+    def use(self) -> None:
+        """
+        Note that CUDA is used.
+
+        Raises
+        ------
+        RuntimeError
+            With CUDA's text, in a child that was forked after CUDA had been used.
+        """
+        if self.is_forked():
+            raise errors.forked()
+        self.used, self._process = True, os.getpid()
+
+    def is_forked(self) -> bool:
+        """Tell whether this is a child that was forked after CUDA had been used."""
+        return self.used and os.getpid() != self._process
+
+    def enter(self, storage: torch.UntypedStorage, address: int, index: int) -> None:
+        """
+        Enter a storage that is not in the ledger yet, on device `index`.
+
+        Raises
+        ------
+        torch.OutOfMemoryError
+            With CUDA's text, if it does not fit.
+        RuntimeError
+            As in :meth:`use`.
+        """
+        if os.getpid() != self._process or not self.used:
+            self.use()
+        size = rounded(storage.nbytes())
+        self.allocators[index].take(size)
+        self._note(self.blocks, storage, address, GPU_BIT << index, index, size, self._forget)
+
+    def place(self, tensor: torch.Tensor, index: int) -> None:
+        """Say that `tensor` is on device `index` (-1: the CPU), and take or give back its memory."""
+        for part in dense_parts(tensor):
+            self.place_storage(part.untyped_storage(), index)
+
+    def place_new(self, results: Any, index: int) -> None:
+        """Like :meth:`place`, for all tensors in an operator's results that are not anywhere yet."""
+        for tensor in tensors_in(results):
+            if not tensor.is_meta and self.bit(tensor) == CPU_BIT:
+                self.place(tensor, index)
+
+    def place_storage(self, storage: torch.UntypedStorage, index: int) -> None:
+        """Like :meth:`place`, for a storage."""
+        block = self.blocks.get(storage._cdata)
+        if block is not None:
+            if block.index == index and block.bit != WILD_BIT:
+                return
+            self._forget(block)
+        if index >= 0:
+            self.enter(storage, storage._cdata, index)
+
+    def measure_again(self, storage: torch.UntypedStorage) -> None:
+        """Follow a storage that was resized."""
+        block = self.blocks.get(storage._cdata)
+        if block is not None and block.index >= 0 and block.size != rounded(storage.nbytes()):
+            self._forget(block)
+            self.enter(storage, storage._cdata, block.index)
+
+    def mark_wild(self, results: Any) -> None:
+        """Say that nobody knows yet where the tensors in an operator's results are."""
+        for tensor in tensors_in(results):
+            for part in dense_parts(tensor):
+                storage = part.untyped_storage()
+                if storage._cdata not in self.blocks:
+                    self.wild = True
+                    self._note(self.blocks, storage, storage._cdata, WILD_BIT, CPU, 0, self._forget)
+
+    def mark_pinned(self, tensor: torch.Tensor) -> None:
+        """Say that `tensor` is in page-locked host memory."""
+        storage = tensor.untyped_storage()
+        self._note(self.pinned, storage, storage._cdata, CPU_BIT, CPU, 0, self._forget_pinned)
+
+    # -- inside
+
+    def _note(
+        self,
+        table: dict[int, Block],
+        storage: torch.UntypedStorage,
+        address: int,
+        bit: int,
+        index: int,
+        size: int,
+        forget: Callable[[Block], None],
+    ) -> None:
+        block = Block(storage, forget)
+        block.address, block.bit, block.index, block.size = address, bit, index, size
+        table[address] = block
+
+    def _forgetting(self, table: dict[int, Block]) -> Callable[[Block], None]:
+        allocators = self.allocators
+
+        def forget(block: Block) -> None:
+            if table.get(block.address) is block:  # else another storage has the address by now
+                del table[block.address]
+                if block.size:
+                    allocators[block.index].give_back(block.size)
+
+        return forget
+
+    def _block_of_parts(self, tensor: torch.Tensor) -> Block | None:
+        parts = dense_parts(tensor)
+        return self.blocks.get(address_of(parts[0])) if parts else None
+
+
+def dense_parts(tensor: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """Return the tensors with storages that `tensor` is made of: itself, or the parts of a sparse one."""
+    layout = tensor.layout
+    with torch._C._DisableTorchDispatch():
+        if layout is torch.strided or layout is torch.jagged:
+            while torch._C._functorch.is_functorch_wrapped_tensor(tensor):
+                tensor = torch._C._functorch.get_unwrapped(tensor)
+            return (tensor,) if torch._C._has_storage(tensor) else ()
+        if layout is torch.sparse_coo:
+            return tensor._values(), tensor._indices()
+        if layout in (torch.sparse_csr, torch.sparse_bsr):
+            return tensor.values(), tensor.crow_indices(), tensor.col_indices()
+        if layout in (torch.sparse_csc, torch.sparse_bsc):
+            return tensor.values(), tensor.ccol_indices(), tensor.row_indices()
+    return ()
+
+
+def tensors_in(value: Any) -> Iterator[torch.Tensor]:
+    """Yield the tensors in a tensor, a list or tuple of tensors, or lists of those."""
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, list | tuple):
+        for part in value:
+            yield from tensors_in(part)

@@ -1,0 +1,71 @@
+"""The private parts of PyTorch that the practice GPU stands on, checked before anything is touched."""
+
+from importlib import import_module
+
+import torch
+
+from gpulesson.practice.errors import PracticeError
+from gpulesson.practice.facts import native_functions_path
+
+NAMES = {
+    "torch._C._storage_address": "to find a tensor's storage without making a Python object",
+    "torch._C._has_storage": "to tell sparse tensors from strided ones",
+    "torch._C._functorch.is_functorch_wrapped_tensor": "to see through torch.func's wrappers",
+    "torch._C._functorch.get_unwrapped": "to see through torch.func's wrappers",
+    "torch._C._group_tensors_by_device_and_dtype": "to group an optimizer's tensors by simulated device",
+    "torch._C._dispatch_has_kernel_for_dispatch_key": "to tell operators that are made of others",
+    "torch._C._DisableTorchDispatch": "to look at a tensor unobserved",
+    "torch._C.DisableTorchFunction": "to copy a tensor unobserved",
+    "torch._C.DispatchKey": "to run an operator that is made of others",
+    "torch._C._SetExcludeDispatchKeyGuard": "to run an operator that is made of others",
+    "torch._C._len_torch_dispatch_stack": "to tell whether somebody else watches the operators",
+    "torch.ops.aten.add.Tensor._op": "to run an operator without PyTorch's Python layer",
+    "torch.ops.aten.add.Tensor._op_dk": "to run an operator that is made of others",
+    "torch.ops.aten.add.Tensor._schema": "to know an operator's arguments",
+    "torch.Generator._cdata": "to know a generator again",
+    "torch.autograd.Function._backward_cls": "to name the gradient of a move as CUDA does",
+    "torch._VF.lstm": "to compare the devices of a recurrent layer",
+    "torch.UntypedStorage._cdata": "to find a storage in the ledger",
+    "torch._GLOBAL_DEVICE_CONTEXT": "to put the default device back",
+    "torch.overrides.get_default_nowrap_functions": "to leave PyTorch's table of attributes as it is",
+    "torch.overrides._get_current_function_mode_stack": "to find the default device",
+    "torch.utils._device.DeviceContext": "to find the default device",
+    "torch.utils._device._device_constructors": "to leave PyTorch's table of factory functions as it is",
+    "torch.utils._python_dispatch.TorchDispatchMode": "to see every operator",
+    "torch.utils._python_dispatch._get_current_dispatch_mode_stack": "to leave in the right order",
+}
+
+
+def check() -> None:
+    """
+    Make sure that this PyTorch has all that the practice GPU needs.
+
+    Raises
+    ------
+    PracticeError
+        Naming every part that is missing, and what it is for.
+    """
+    missing = [f"{name} ({why})" for name, why in NAMES.items() if not _exists(name)]
+    path = native_functions_path()
+    if not path.is_file():
+        missing.append(f"{path} (to know how CUDA checks an operator's devices)")
+    if missing:
+        raise PracticeError(
+            f"the practice GPU cannot work with PyTorch {torch.__version__}, which lacks: "
+            + "; ".join(missing)
+        )
+
+
+def _exists(name: str) -> bool:
+    parts = name.split(".")
+    for depth in range(len(parts) - 1, 0, -1):
+        try:
+            found: object = import_module(".".join(parts[:depth]))
+        except ImportError:  # not a module: look for it in the one above
+            continue
+        for part in parts[depth:]:
+            if not hasattr(found, part):
+                return False
+            found = getattr(found, part)
+        return True
+    return False

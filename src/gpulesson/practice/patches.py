@@ -1,0 +1,96 @@
+"""Replace attributes of modules and classes, and put every one of them back."""
+
+import functools
+import sys
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
+Handler = Callable[..., Any]
+"""Called with the practice GPU, what it replaces, and the arguments."""
+
+_ABSENT = object()
+
+
+class Patches:
+    """
+    A list of replacements: nothing is touched before :meth:`apply`, everything is put back by :meth:`undo`.
+
+    Names that the owner does not have are skipped unless they are new on purpose: what the practice GPU
+    cannot do without is checked before, by :mod:`gpulesson.practice.needs`.
+    """
+
+    def __init__(self, gpu: Any = None) -> None:
+        self._gpu = gpu
+        self._planned: list[tuple[Any, str, Any]] = []
+        self._done: list[tuple[Any, str, Any]] = []
+
+    def plan(self, owner: Any, name: str, value: Any) -> None:
+        """Plan to set ``owner.name``, if the owner has that name (perhaps from a base class)."""
+        if hasattr(owner, name):
+            self._planned.append((owner, name, value))
+
+    def add(self, owner: Any, name: str, value: Any) -> None:
+        """Plan to set ``owner.name``, if the owner has no such name."""
+        if not hasattr(owner, name):
+            self._planned.append((owner, name, value))
+
+    def wrap(self, owner: Any, name: str, make: Callable[[Any], Any]) -> None:
+        """Plan to set ``owner.name`` to ``make(what is there now)``."""
+        if hasattr(owner, name):
+            self._planned.append((owner, name, make(getattr(owner, name))))
+
+    def handle(self, owner: Any, name: str, handler: Handler) -> None:
+        """Plan to have ``handler(gpu, original, …)`` called instead of ``owner.name``."""
+        self.wrap(owner, name, lambda original: _bound(self._gpu, handler, original))
+
+    def follow(self) -> None:
+        """
+        Plan the same replacements wherever another module holds the name, after ``from torch import zeros``.
+
+        PyTorch's own modules are left alone: they call through :mod:`torch`.
+        """
+        known = {}
+        for owner, name, value in self._planned:
+            original = vars(owner).get(name)
+            if isinstance(owner, ModuleType) and callable(original):
+                known[id(original)] = value
+        for name, module in list(sys.modules.items()):
+            theirs = not f"{name}.".startswith(("torch.", "gpulesson.practice."))
+            if theirs and isinstance(module, ModuleType):
+                for attribute, held in list(vars(module).items()):
+                    if id(held) in known:
+                        self._planned.append((module, attribute, known[id(held)]))
+
+    @property
+    def applied(self) -> bool:
+        """Whether the replacements are in place."""
+        return bool(self._done)
+
+    def apply(self) -> None:
+        """Make all planned replacements, or none if one of them fails."""
+        try:
+            for owner, name, value in self._planned:
+                old = vars(owner).get(name, _ABSENT)
+                setattr(owner, name, value)
+                self._done.append((owner, name, old))
+        except BaseException:
+            self.undo()
+            raise
+
+    def undo(self) -> None:
+        """Put everything back, the last one first."""
+        while self._done:
+            owner, name, old = self._done.pop()
+            if old is _ABSENT:
+                delattr(owner, name)
+            else:
+                setattr(owner, name, old)
+
+
+def _bound(gpu: Any, handler: Handler, original: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def practised(*args: Any, **kwargs: Any) -> Any:
+        return handler(gpu, original, *args, **kwargs)
+
+    return practised

@@ -1,0 +1,120 @@
+"""One practice GPU from its beginning to its end: everything that is put in place for it, and taken away."""
+
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+from weakref import WeakSet
+
+import torch
+from torch.utils import _device as default_device
+from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
+
+from gpulesson.practice import (
+    amp,
+    cuda,
+    factories,
+    functions,
+    generators,
+    storages,
+    streams,
+    tensors,
+    tracebacks,
+)
+from gpulesson.practice.gpu import Bypass, PracticeGPU
+from gpulesson.practice.imports import UnpractisedImports, watched
+from gpulesson.practice.operators import Operators
+from gpulesson.practice.patches import Patches
+
+_UNSET = object()
+
+
+class Session:
+    """One practice GPU and everything that was replaced for it."""
+
+    def __init__(self, capacity: int, count: int) -> None:
+        self.is_open = False
+        self.gpu = PracticeGPU(capacity, count)
+        self._modes: WeakSet[Operators] = WeakSet()
+        self._patches = Patches(self.gpu)
+        _fill_tables()
+        rooms = (amp, cuda, factories, functions, generators, storages, streams, tensors)
+        for room in rooms:
+            room.plan(self._patches, self.gpu)
+        self._patches.follow()
+        tracebacks.plan(self._patches)
+        self._patches.wrap(threading.Thread, "run", self._in_thread)
+
+    def open(self) -> None:
+        """Replace everything, or nothing."""
+        with ExitStack() as undo:
+            undo.callback(_restore_default_device, _default_device())
+            self._patches.apply()
+            undo.callback(self._patches.undo)
+            undo.enter_context(watched(UnpractisedImports(self._suspended)))
+            mode = self._new_mode()
+            mode.__enter__()  # type: ignore[no-untyped-call]
+            undo.callback(self._leave, mode)
+            self._undo = undo.pop_all()
+        self.is_open = True
+
+    def close(self) -> None:
+        """Put everything back."""
+        self.is_open = False
+        self._undo.close()
+
+    @contextmanager
+    def _suspended(self) -> Iterator[None]:
+        """While it is open, nothing is replaced."""
+        if not self._patches.applied:
+            yield
+            return
+        self._patches.undo()
+        try:
+            with Bypass(self.gpu.here.mode):
+                yield
+        finally:
+            self._patches.apply()
+
+    def _in_thread(self, run: Any) -> Any:
+        """Give a thread that is started meanwhile an operator mode of its own."""
+
+        def practised(thread: threading.Thread) -> None:
+            if not self.is_open:
+                return run(thread)  # type: ignore[no-any-return]
+            with self._new_mode():
+                run(thread)
+            return None
+
+        return practised
+
+    def _new_mode(self) -> Operators:
+        mode = self.gpu.here.mode = Operators(self.gpu)
+        self._modes.add(mode)
+        return mode
+
+    def _leave(self, mode: Operators) -> None:
+        for each in self._modes:  # in threads that go on, they stay, but let everything pass
+            each.asleep = True
+        stack = _get_current_dispatch_mode_stack()
+        if stack and stack[-1] is mode:
+            mode.__exit__(None, None, None)  # type: ignore[no-untyped-call]
+
+
+def _fill_tables() -> None:
+    """Have PyTorch fill its tables of functions now, from its own: filled later, they would keep ours."""
+    default_device._device_constructors()
+    torch.overrides.get_default_nowrap_functions()
+
+
+def _default_device() -> Any:
+    """Return what ``torch.set_default_device`` has set in this thread, or ``_UNSET``."""
+    return vars(torch._GLOBAL_DEVICE_CONTEXT).get("device_context", _UNSET)
+
+
+def _restore_default_device(before: Any) -> None:
+    if _default_device() is before:
+        return
+    torch.set_default_device(None if before is _UNSET or before is None else before.device)
+    if before is _UNSET:
+        del torch._GLOBAL_DEVICE_CONTEXT.device_context

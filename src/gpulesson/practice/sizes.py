@@ -1,0 +1,79 @@
+"""Amounts of memory, as a person writes them and as CUDA prints them."""
+
+import re
+
+_UNITS = {
+    "": 1,
+    "b": 1,
+    "kb": 10**3,
+    "mb": 10**6,
+    "gb": 10**9,
+    "tb": 10**12,
+    "kib": 2**10,
+    "mib": 2**20,
+    "gib": 2**30,
+    "tib": 2**40,
+}
+
+
+def parse_size(memory: str | int) -> int:
+    """
+    Read an amount of memory.
+
+    Parameters
+    ----------
+    memory : str or int
+        A number of bytes, or a number with a unit: ``"8 GiB"``, ``"512MiB"``, ``"1.5 GB"``.
+
+    Returns
+    -------
+    int
+        Bytes.
+
+    Raises
+    ------
+    ValueError
+        If the text is not such an amount, or the amount is less than one 512-byte block.
+
+    Examples
+    --------
+    >>> parse_size("64 MiB")
+    67108864
+    """
+    if isinstance(memory, bool) or not isinstance(memory, str | int):
+        raise TypeError(f'memory is {memory!r}; expected a number of bytes or a text such as "8 GiB"')
+    found = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z]*)\s*", str(memory))
+    unit = found.group(2).lower() if found else ""
+    if found is None or unit not in _UNITS:
+        raise ValueError(
+            f"memory is {memory!r}; expected a number of bytes or a text such as "
+            '"8 GiB", "512 MiB" or "1.5 GB"'
+        )
+    size = int(float(found.group(1)) * _UNITS[unit])
+    if size < 512:
+        raise ValueError(f"memory is {memory!r}; a practice GPU needs at least one block of 512 bytes")
+    return size
+
+
+def format_size(size: int) -> str:
+    """
+    Write bytes the way CUDA's allocator does in its messages.
+
+    Parameters
+    ----------
+    size : int
+        Bytes.
+
+    Examples
+    --------
+    >>> format_size(3 * 2**29)
+    '1.50 GiB'
+
+    Notes
+    -----
+    Same rule as ``format_size`` in PyTorch's ``c10/cuda/CUDACachingAllocator.cpp``.
+    """
+    for unit, factor in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
+        if size > factor:
+            return f"{size / factor:.2f} {unit}"
+    return f"{size} bytes"

@@ -1,0 +1,149 @@
+"""Streams and events: everything runs at once and in order, so they only keep books."""
+
+import time
+from typing import Any
+
+import torch
+
+from gpulesson.practice.events import WAIT
+from gpulesson.practice.gpu import PracticeGPU
+from gpulesson.practice.patches import Patches
+
+
+class PracticeStream:
+    """A stream on which nothing is ever pending."""
+
+    gpu: PracticeGPU
+
+    def __init__(self, device: Any = None, priority: int = 0, **_: Any) -> None:
+        self.device = self.gpu.devices[self.gpu.number(device)]
+        self.device_index = self.device.index
+        self.priority = priority
+        self.cuda_stream = self.stream_id = 0
+
+    def synchronize(self) -> None:
+        """Wait: there is nothing to wait for, but the log notes it."""
+        self.gpu.record(WAIT, "Stream.synchronize()")
+
+    def query(self) -> bool:
+        """Tell whether all work is done: it is."""
+        return True
+
+    def is_capturing(self) -> bool:
+        """Tell whether a CUDA graph is being captured: never."""
+        return False
+
+    def wait_event(self, event: Any) -> None:
+        """Order this stream after an event: it is."""
+
+    def wait_stream(self, stream: Any) -> None:
+        """Order this stream after another: it is."""
+
+    def record_event(self, event: Any = None) -> Any:
+        """Record an event on this stream."""
+        event = torch.cuda.Event() if event is None else event  # type: ignore[no-untyped-call]
+        event.record(self)
+        return event
+
+    def __enter__(self) -> "PracticeStream":
+        streams = self.gpu.streams
+        self._before, streams[self.device.index] = streams[self.device.index], self
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.gpu.streams[self.device.index] = self._before
+
+    def __repr__(self) -> str:
+        return f"<torch.cuda.Stream device={self.device} cuda_stream={self.cuda_stream:#x}>"
+
+
+class PracticeEvent:
+    """A moment: it measures the CPU's time, which says nothing about a GPU's."""
+
+    gpu: PracticeGPU
+
+    def __init__(
+        self, enable_timing: bool = False, blocking: bool = False, interprocess: bool = False, **_: Any
+    ) -> None:
+        self.enable_timing = enable_timing
+        self.device = self.gpu.devices[self.gpu.current]
+        self.moment: float | None = None
+
+    def record(self, stream: Any = None) -> None:
+        """Note the present moment."""
+        self.moment = time.perf_counter()
+
+    def wait(self, stream: Any = None) -> None:
+        """Order a stream after this event: it is."""
+
+    def query(self) -> bool:
+        """Tell whether the event has happened: it has."""
+        return True
+
+    def synchronize(self) -> None:
+        """Wait: there is nothing to wait for, but the log notes it."""
+        self.gpu.record(WAIT, "Event.synchronize()")
+
+    def elapsed_time(self, end_event: "PracticeEvent") -> float:
+        """Return milliseconds of the CPU's time from this event to another."""
+        if not (self.enable_timing and end_event.enable_timing):
+            raise ValueError("Both events must be created with argument 'enable_timing=True'.")
+        if self.moment is None or end_event.moment is None:
+            raise ValueError("Both events must be recorded before calculating elapsed time.")
+        return (end_event.moment - self.moment) * 1e3
+
+    def __repr__(self) -> str:
+        return "<torch.cuda.Event>"
+
+
+class _AnyEvent(PracticeEvent):
+    """``torch.Event(device, …)``, which takes the device first."""
+
+    def __init__(self, device: Any = None, *, enable_timing: bool = False, **_: Any) -> None:
+        super().__init__(enable_timing)
+
+
+class StreamContext:
+    """``with torch.cuda.stream(stream):``; None changes nothing."""
+
+    def __init__(self, stream: Any) -> None:
+        self.stream = stream
+
+    def __enter__(self) -> None:
+        if self.stream is not None:
+            self.stream.__enter__()
+
+    def __exit__(self, *exception: object) -> None:
+        if self.stream is not None:
+            self.stream.__exit__(*exception)
+
+
+def plan(patches: Patches, gpu: PracticeGPU) -> None:
+    """Plan the streams and events of :mod:`torch.cuda`, :mod:`torch.accelerator` and :mod:`torch`."""
+    Stream = type("Stream", (PracticeStream,), {"gpu": gpu})
+    Event = type("Event", (PracticeEvent,), {"gpu": gpu})
+    AnyEvent = type("Event", (_AnyEvent,), {"gpu": gpu})
+    defaults = [Stream(index) for index in range(gpu.count)]
+    gpu.streams = list(defaults)
+
+    def current_stream(device: Any = None) -> Any:
+        return gpu.streams[gpu.number(device)]
+
+    def default_stream(device: Any = None) -> Any:
+        return defaults[gpu.number(device)]
+
+    def set_stream(stream: Any) -> None:
+        if stream is not None:
+            gpu.streams[stream.device.index] = stream
+
+    for owner in (torch.cuda, torch.cuda.streams):
+        patches.plan(owner, "Stream", Stream)
+        patches.plan(owner, "Event", Event)
+    patches.plan(torch.cuda, "StreamContext", StreamContext)
+    patches.plan(torch.cuda, "stream", StreamContext)
+    patches.plan(torch.cuda, "default_stream", default_stream)
+    patches.plan(torch, "Stream", Stream)
+    patches.plan(torch, "Event", AnyEvent)
+    for owner in (torch.cuda, torch.accelerator):
+        patches.plan(owner, "current_stream", current_stream)
+        patches.plan(owner, "set_stream", set_stream)

@@ -1,0 +1,184 @@
+"""Operators that are not everyday: mixed devices, random numbers, waits, results made of no tensor, …"""
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from gpulesson.practice import errors, generators, rules
+from gpulesson.practice.events import TO_HOST, WAIT
+from gpulesson.practice.facts import Facts
+from gpulesson.practice.ledger import CPU, CPU_BIT, GPU_BIT, WILD_BIT, Ledger, tensors_in
+from gpulesson.practice.rules import COMPOSITE, Operand
+
+if TYPE_CHECKING:
+    from gpulesson.practice.gpu import PracticeGPU
+    from gpulesson.practice.operators import Operators
+
+_HOST = torch.device("cpu")
+_NOWHERE = torch.device("meta")
+_MASKS = (torch.bool, torch.uint8)
+_OUT_OF_BOUNDS = re.compile(r"Target -?\d+ is out of bounds|index (-?\d+ is )?out of (range in self|bounds)")
+
+
+@dataclass(slots=True)
+class Call:
+    """An operator with its arguments."""
+
+    func: Any
+    facts: Facts
+    args: Sequence[Any]
+    kwargs: dict[str, Any]
+
+    def __call__(self) -> Any:
+        """Compute, on the CPU."""
+        return self.func(*self.args, **self.kwargs)
+
+    def named_tensors(self) -> Iterator[tuple[str, torch.Tensor]]:
+        """Yield argument name and tensor, in the order of the schema."""
+        for position, name in self.facts.named:
+            value = self.args[position] if position < len(self.args) else self.kwargs.get(name)
+            for tensor in tensors_in(value):
+                yield name, tensor
+
+    def tensors(self) -> Iterator[torch.Tensor]:
+        """Yield the tensors among the arguments."""
+        for _, tensor in self.named_tensors():
+            yield tensor
+
+    def operands(self, ledger: Ledger) -> list[Operand]:
+        """Return the tensors with their places, ``out=`` first, without those that could be anywhere."""
+        known = [
+            Operand(name, tensor, ledger.index(tensor))
+            for name, tensor in self.named_tensors()
+            if not ledger.is_wild(tensor)
+        ]
+        return sorted(known, key=lambda operand: operand.argument != "out")
+
+
+def run(mode: "Operators", call: Call) -> Any:
+    """Do with one operator what CUDA would: refuse it, or compute and enter the results in the ledger."""
+    gpu, facts = mode.gpu, call.facts
+    seen = 0
+    for tensor in call.tensors():
+        seen |= gpu.ledger.bit(tensor)
+    if not seen and not facts.fresh:
+        return call()
+    if facts.composite and seen != CPU_BIT:
+        return _in_parts(mode, call, torch._C.DispatchKey.CompositeImplicitAutograd)
+    home = _home(mode, call, seen)
+    if home == COMPOSITE:
+        return _in_parts(mode, call, torch._C.DispatchKey.CompositeExplicitAutograd)
+    if seen & WILD_BIT and seen != WILD_BIT:
+        _adopt(gpu, call, home)
+    _log(gpu, call, home)
+    call = _on_host(gpu, call, home)
+    if home >= 0 and not seen:
+        _require_room(gpu, call, home)
+    result = _compute(gpu, call, home)
+    if home >= 0 and facts.fresh:
+        gpu.ledger.place_new(result, home)
+    elif seen == WILD_BIT or (not seen and mode.placement is None):
+        gpu.ledger.mark_wild(result)
+    if home >= 0 and facts.resizes:
+        for tensor in call.tensors():
+            gpu.ledger.measure_again(tensor.untyped_storage())
+    return result
+
+
+def _home(mode: "Operators", call: Call, seen: int) -> int:
+    """Return the device on which the operator runs and its results are, or raise as CUDA does."""
+    device = call.kwargs.get("device")
+    if device is not None and device.type != "cpu":
+        return mode.gpu.index_of(device)
+    if mode.placement is not None and (not seen or "device" in call.kwargs):
+        return mode.placement
+    known = seen & ~WILD_BIT
+    if known in (0, CPU_BIT):
+        return CPU
+    if known & (known - 1) or call.facts.host:  # more than one bit: more than one place
+        return rules.home(call.func, call.facts, call.operands(mode.gpu.ledger))
+    return (known // GPU_BIT).bit_length() - 1
+
+
+def _in_parts(mode: "Operators", call: Call, key: Any) -> Any:
+    """Run an operator as the others that it is made of, each of which comes back to the mode."""
+    unresolved = torch._C.DispatchKey.Conjugate, torch._C.DispatchKey.Negative
+    excluded = [torch._C._SetExcludeDispatchKeyGuard(unresolved_key, False) for unresolved_key in unresolved]
+    with mode, excluded[0], excluded[1]:  # inside a mode nothing resolves lazy conjugates, unless asked to
+        result = call.func._op_dk(key, *call.args, **call.kwargs)
+    if call.facts.name == "_pack_padded_sequence":
+        mode.gpu.ledger.place(result[1], CPU)  # the batch sizes stay on the host
+    return result
+
+
+def _compute(gpu: "PracticeGPU", call: Call, home: int) -> Any:
+    try:
+        if home >= 0 and call.facts.seeded:
+            with generators.in_place_of_the_hosts(gpu.generators[home]):
+                return call()
+        return call()
+    except (RuntimeError, IndexError) as error:
+        on_device = as_on_device(gpu, error, home) if home >= 0 else None
+        if on_device is None:
+            raise
+        raise on_device from None
+
+
+def as_on_device(gpu: "PracticeGPU", error: Exception, home: int) -> RuntimeError | None:
+    """Return what CUDA says where the CPU says `error`, or None if that is the same."""
+    if _OUT_OF_BOUNDS.match(str(error)):
+        return errors.device_assert()
+    return gpu.ledger.allocators[home].host_is_full(error)
+
+
+def _adopt(gpu: "PracticeGPU", call: Call, home: int) -> None:
+    """Put the tensors that could be anywhere where the others are."""
+    for tensor in call.tensors():
+        if gpu.ledger.is_wild(tensor):
+            gpu.ledger.place(tensor, home)
+
+
+def _log(gpu: "PracticeGPU", call: Call, home: int) -> None:
+    """Note copies between devices, and what makes the host wait."""
+    facts, args = call.facts, call.args
+    if facts.moves:
+        targets, sources = (value if isinstance(value, list | tuple) else [value] for value in args[:2])
+        for target, source in zip(targets, sources, strict=False):
+            places = gpu.ledger.index(source), gpu.ledger.index(target)
+            gpu.record_copy(*places, ".copy_()", source, non_blocking=len(args) > 2 and args[2] is True)
+    elif facts.reads and home >= 0:
+        gpu.record(TO_HOST, gpu.here.call or ".item()", args[0].element_size())
+    elif facts.waits and home >= 0 and (facts.name != "index" or _has_mask(args[1])):
+        gpu.record(WAIT, facts.name.strip("_").rstrip("2"))
+
+
+def _has_mask(indices: Sequence[Any]) -> bool:
+    return any(index is not None and index.dtype in _MASKS for index in indices)
+
+
+def _on_host(gpu: "PracticeGPU", call: Call, home: int) -> Call:
+    """Return the call as the CPU can compute it: with the CPU's device, and a generator."""
+    kwargs = call.kwargs
+    device = kwargs.get("device")
+    if device is not None and device.type == "cuda":
+        kwargs = {**kwargs, "device": _HOST}
+    if call.facts.generator:
+        gpu.check_generator(kwargs.get("generator"), home)
+        if home >= 0 and kwargs.get("generator") is None:
+            kwargs = {**kwargs, "generator": gpu.generators[home]}
+    return call if kwargs is call.kwargs else replace(call, kwargs=kwargs)
+
+
+def _require_room(gpu: "PracticeGPU", call: Call, home: int) -> None:
+    """Raise CUDA's out-of-memory error before the host's memory is filled with what does not fit."""
+    kwargs = {**call.kwargs, "device": _NOWHERE}
+    if "generator" in kwargs:
+        kwargs["generator"] = None
+    try:
+        result = replace(call, kwargs=kwargs)()
+    except Exception:  # it cannot be asked for its size without being computed
+        return
+    gpu.ledger.allocators[home].require(result.nbytes)
