@@ -1,0 +1,87 @@
+"""Sphinx configuration; pages are in docs/, lessons in examples/:  sphinx-build -c . docs _build/html"""
+
+from __future__ import annotations
+
+import os
+import sys
+from importlib.metadata import version as installed_version
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parent
+sys.path.insert(0, str(ROOT / "docs"))
+if "GPULESSON_DATA" in os.environ:  # lessons run in their own folder, where a relative path leads elsewhere
+    os.environ["GPULESSON_DATA"] = str(Path(os.environ["GPULESSON_DATA"]).expanduser().absolute())
+
+project = html_title = "gpulesson"
+author = "the gpulesson authors"
+project_copyright = "the gpulesson authors. Texts: CC BY 4.0, code: MIT"
+version = release = installed_version("gpulesson")
+language = "en"
+
+extensions = [
+    "sphinx.ext.autodoc",
+    "sphinx.ext.napoleon",
+    "sphinx.ext.viewcode",
+    "sphinx_gallery.gen_gallery",
+    "_ext.accessible",
+    "_ext.boxes",
+    "_ext.exercises",
+    "_ext.freshness",
+    "_ext.machine",
+    "_ext.mathml",
+    "_ext.notebooks",
+    "_ext.tables",
+    "_ext.wheel",
+]
+exclude_patterns = ["_ext"]
+templates_path = [str(ROOT / "docs" / "_templates")]
+nitpicky = True
+# an exercise and its solution have the same name on purpose
+suppress_warnings = ["sphinx_gallery.duplicate_filename"]
+
+# -- lessons
+sphinx_gallery_conf = {
+    "examples_dirs": "../examples",  # this and the next: relative to docs/
+    "gallery_dirs": "lessons",
+    "filename_pattern": r"\.py$",  # every page is executed
+    "within_subsection_order": "FileNameSortKey",
+    "reset_modules": ("matplotlib", "_ext.torch_state.reset"),
+    "image_srcset": ["2x"],  # sharp figures on dense screens
+    "css": (),  # docs/_static/gpulesson.css has the few rules that are needed
+    "default_thumb_file": str(ROOT / "docs" / "_static" / "lesson.svg"),
+    "remove_config_comments": True,
+    "write_computation_times": False,  # that page calls third-party servers
+    "show_signature": False,
+    "show_memory": False,
+    "inspect_global_variables": True,
+}
+# what the notebooks' first cell gives to pip; a URL ("gpulesson[lessons] @ https://…") works too
+gpulesson_install = "gpulesson[lessons]"
+# a change here re-runs the lessons
+gpulesson_packages = ["src/gpulesson"]
+# the facts of the five source texts, S0.1 to S0.7 and so on, which the lessons cover
+gpulesson_facts = {"S0": 7, "S1": 13, "S2": 5, "S3": 9, "S4": 5}
+
+# -- API reference
+autodoc_member_order = "bysource"
+autodoc_typehints_format = "short"
+napoleon_google_docstring = False
+# docstring types are prose ("float32, shape [N, 4]"), not references
+napoleon_use_param = napoleon_use_rtype = False
+python_use_unqualified_type_names = True
+# Names of other projects, whose inventories would have to be fetched at each build. Ours must all resolve.
+nitpick_ignore_regex = [
+    (r"py:.*", r"(torch|numpy|matplotlib|os|pathlib|collections\.abc)\..*"),
+    (r"py:class", r"Axes|Tensor|gpulesson\.device\.Batch"),  # as annotations write them; Batch is a TypeVar
+]
+
+# -- HTML
+html_theme = "furo"
+html_static_path = [str(ROOT / "docs" / "_static")]
+html_css_files = [("gpulesson.css", {"priority": 900})]  # after the theme's and sphinx-gallery's
+html_js_files = [("gpulesson.js", {"defer": "defer"})]
+html_theme_options: dict[str, Any] = {"top_of_page_buttons": []}
+html_math_renderer = "mathml"
+html_copy_source = html_show_sourcelink = False
+pygments_style, pygments_dark_style = "default", "github-dark"

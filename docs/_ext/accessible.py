@@ -1,0 +1,71 @@
+"""Mends what the theme and sphinx-gallery leave inaccessible, in the finished HTML of every page.
+
+Every page is rendered through the template `whole_page.html`, which passes it to `mend`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from bs4 import BeautifulSoup, Tag
+from docutils import nodes
+from sphinx.application import Sphinx
+from sphinx.util.typing import ExtensionMetadata
+
+UNUSED = "sg-tags.js"  # for tags on lessons; we have none
+LANDMARKS = {"aside.sidebar-drawer": "Site", "aside.toc-drawer": "On this page"}
+
+
+def mend(page: str) -> str:
+    """Give names, levels and texts to what has none."""
+    soup = BeautifulSoup(page, "html.parser")
+    for selector, name in LANDMARKS.items():
+        for landmark in soup.select(selector):
+            landmark["aria-label"] = name
+    for caption in soup.select("p.caption[role=heading]"):  # above a toctree
+        caption["aria-level"] = "2"
+    for box in soup.select("div.admonition"):
+        box["role"] = "note"
+    for thumbnail in soup.select(".sphx-glr-thumbcontainer"):
+        mend_thumbnail(thumbnail)
+    article = soup.select_one("article[role=main]")
+    if article and soup.title and not article.find("h1"):  # the search page
+        heading = soup.new_tag("h1", string=soup.title.get_text().split(" - ")[0])
+        article.insert(0, heading)
+    if downloads := soup.select_one(".downloads"):
+        soup.select("article h1")[0].insert_after(downloads.extract())
+    return str(soup)
+
+
+def mend_thumbnail(thumbnail: Tag) -> None:
+    """Leave one title, the link, which sphinx-gallery would have hidden in favour of a text that is none."""
+    del thumbnail["tooltip"]
+    for title in thumbnail.select(".sphx-glr-thumbnail-title"):
+        title.decompose()
+
+
+def whole_page(app: Sphinx, pagename: str, templatename: str, context: dict[str, Any], doctree: Any) -> str:
+    """Render the chosen template inside ours."""
+    context["chosen_template"] = templatename
+    context["script_files"] = [
+        script for script in context["script_files"] if UNUSED not in str(script.filename)
+    ]
+    return "whole_page.html"
+
+
+def drop_note(app: Sphinx, document: nodes.document) -> None:
+    """Remove "Go to the end to download": the downloads stand at the top."""
+    for note in list(document.findall(nodes.note)):
+        if "sphx-glr-download-link-note" in note["classes"]:
+            note.parent.remove(note)
+
+
+def add_filter(app: Sphinx) -> None:
+    app.builder.templates.environment.filters["mend"] = mend
+
+
+def setup(app: Sphinx) -> ExtensionMetadata:
+    app.connect("builder-inited", add_filter)
+    app.connect("doctree-read", drop_note)
+    app.connect("html-page-context", whole_page, priority=900)
+    return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

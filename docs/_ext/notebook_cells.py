@@ -1,0 +1,121 @@
+"""The blocks of a script as the cells of a notebook."""
+
+from __future__ import annotations
+
+import base64
+import mimetypes
+import re
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from docutils import nodes
+from docutils.core import publish_doctree
+from sphinx import addnodes
+from sphinx.application import Sphinx
+from sphinx.util import docname_join, logging
+from sphinx.util.docutils import sphinx_domains
+
+from .lesson_files import docname, executed_scripts
+from .markdown import Markdown
+from .markdown_spans import UnknownNode, place
+
+logger = logging.getLogger(__name__)
+
+REPORTED = 2  # docutils' level of a warning
+CODE_CELL = "gpulesson code cell "  # a comment with a number: where a code cell stood in the text
+
+
+def parse(app: Sphinx, script_blocks: list[Any]) -> nodes.document:
+    """Parse the text of a script in one piece, so that headings keep their levels; comments mark the code."""
+    lines: list[str] = []
+    for number, block in enumerate(script_blocks):
+        lines += [""] * max(1, block.lineno - 1 - len(lines))  # so that messages have the line of the script
+        lines += block.content.split("\n") if block.type == "text" else [f".. {CODE_CELL}{number}"]
+    lines += [
+        "",
+        app.config.rst_prolog or "",
+        "",
+        app.config.rst_epilog or "",
+    ]  # as Sphinx adds them to pages
+    title = script_blocks[0].content
+    scripts = executed_scripts(app)
+    script = next(name for name, path in scripts.items() if title in path.read_text(encoding="utf-8"))
+    settings = {"doctitle_xform": False, "report_level": REPORTED, "halt_level": 5, "warning_stream": False}
+    app.env.prepare_settings(docname(app, script))  # directives and roles ask which page they are on
+    with sphinx_domains(app.env):
+        overrides = {**settings, "env": app.env}
+        tree = publish_doctree(
+            "\n".join(lines), source_path=str(scripts[script]), settings_overrides=overrides
+        )
+    for message in [*tree.findall(nodes.system_message), *tree.transform_messages]:
+        if message["level"] >= REPORTED:
+            logger.warning("notebook: %s", message.astext(), location=place(message))
+    return tree
+
+
+def cells(app: Sphinx, script_blocks: list[Any], folder: Path) -> Iterator[dict[str, Any]]:
+    """Yield the cells: the text between two code cells is one."""
+    pictures: dict[str, Any] = {}
+    tree = parse(app, script_blocks)
+    writer = Markdown(partial(page_title, app), partial(attach, pictures, Path(app.srcdir), folder))
+    text: list[nodes.Node] = []
+    for node in flatten(tree):
+        if isinstance(node, nodes.comment) and node.astext().startswith(CODE_CELL):
+            yield from text_cell(writer.blocks(text), pictures)
+            yield code_cell(script_blocks[int(node.astext().removeprefix(CODE_CELL))].content)
+            text.clear()
+        elif not isinstance(node, nodes.system_message):
+            text.append(node)
+    yield from text_cell(writer.blocks(text), pictures)
+
+
+def flatten(parent: nodes.Element) -> Iterator[nodes.Node]:
+    """Yield the titles and blocks of all sections."""
+    for node in parent.children:
+        yield from flatten(node) if isinstance(node, nodes.section) else [node]
+
+
+def text_cell(source: str, pictures: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Yield a cell, if there is a text, with the pictures that it shows."""
+    cell = {"cell_type": "markdown", "metadata": {}, "source": source}
+    if source:
+        yield {**cell, "attachments": dict(pictures)} if pictures else cell
+    pictures.clear()
+
+
+def code_cell(source: str) -> dict[str, Any]:
+    return {
+        "cell_type": "code",
+        "execution_count": None,
+        "metadata": {},
+        "outputs": [],
+        "source": source.strip(),
+    }
+
+
+def attach(pictures: dict[str, Any], source_dir: Path, folder: Path, node: nodes.image) -> str:
+    """Put a picture into the notebook, and return its address there."""
+    uri = node["uri"]
+    if "://" in uri:
+        return str(uri)
+    path = source_dir / uri.lstrip("/") if uri.startswith("/") else folder / uri
+    if not path.is_file():
+        raise UnknownNode(f"picture {uri}, there is no file {path}")
+    kind = mimetypes.guess_type(path.name)[0] or "image/png"
+    pictures[path.name] = {kind: base64.b64encode(path.read_bytes()).decode("ascii")}
+    return f"attachment:{path.name}"
+
+
+def page_title(app: Sphinx, node: addnodes.pending_xref) -> str:
+    """Find the title of the page that `:doc:` names; other references need a text, the site is not built."""
+    role, target = node["reftype"], node["reftarget"]
+    page = docname_join(node["refdoc"], target)
+    scripts = {docname(app, name): path for name, path in executed_scripts(app).items()}
+    source = scripts.get(page, Path(app.srcdir) / f"{page}.rst")
+    text = source.read_text(encoding="utf-8") if role == "doc" and source.is_file() else ""
+    title = re.search(r"^(\S.*)\n([=*#~-])\2+$", text, re.M)
+    if title is None:
+        raise UnknownNode(f"this reference: give it a text, :{role}:`text <{target}>`")
+    return title[1]
