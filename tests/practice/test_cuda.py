@@ -1,0 +1,208 @@
+"""What ``torch.cuda``, ``torch.accelerator``, streams, events and generators answer."""
+
+import threading
+
+import pytest
+import torch
+
+from gpulesson.practice import PracticeError, practice_gpu
+
+
+@pytest.fixture
+def gpu():
+    with practice_gpu(memory="1 GiB", force=True) as gpu:
+        yield gpu
+
+
+@pytest.fixture
+def two():
+    with practice_gpu(count=2, force=True) as gpu:
+        yield gpu
+
+
+def test_the_device(gpu):
+    assert torch.cuda.is_available()
+    assert torch.cuda.device_count() == 1
+    assert torch.cuda.current_device() == 0
+    for device in (None, 0, "cuda", "cuda:0", torch.device("cuda")):
+        assert "simulated" in torch.cuda.get_device_name(device)
+    assert torch.cuda.get_device_capability() == (8, 0)
+    properties = torch.cuda.get_device_properties(0)
+    assert properties.total_memory == 2**30
+    assert "simulated" in properties.name
+    assert torch.cuda.is_bf16_supported()
+    assert torch.cuda.get_device_name() == gpu.name
+
+
+@pytest.mark.parametrize(
+    "ask", ["get_device_name", "get_device_properties", "memory_allocated", "synchronize"]
+)
+def test_a_device_that_does_not_exist(gpu, ask):
+    with pytest.raises(RuntimeError, match="invalid device ordinal"):
+        getattr(torch.cuda, ask)(3)
+    with pytest.raises(ValueError, match="Expected a cuda device, but got: cpu"):
+        getattr(torch.cuda, ask)("cpu")
+
+
+def test_the_accelerator(gpu):
+    assert torch.accelerator.is_available()
+    assert torch.accelerator.current_accelerator() == torch.device("cuda")
+    assert torch.accelerator.current_accelerator(check_available=True) == torch.device("cuda")
+    assert torch.accelerator.device_count() == 1
+    assert torch.accelerator.current_device_index() == 0
+    torch.accelerator.synchronize()
+    x = torch.ones(1, device=torch.accelerator.current_accelerator())
+    assert x.device == torch.device("cuda:0")
+    if hasattr(torch.accelerator, "memory_allocated"):
+        assert torch.accelerator.memory_allocated() == 512
+
+
+def test_memory_questions(gpu):
+    x = torch.ones(1000, device="cuda")
+    assert torch.cuda.mem_get_info() == (2**30 - 4096, 2**30)
+    stats = torch.cuda.memory_stats()
+    assert stats["allocated_bytes.all.current"] == x.nbytes + 96 == 4096
+    assert stats["allocation.all.allocated"] == 1
+    assert "4,096" in torch.cuda.memory_summary()
+    assert gpu.memory().requests == 1
+
+
+def test_it_is_initialised_by_the_first_use():
+    with practice_gpu(force=True):
+        assert not torch.cuda.is_initialized()
+        torch.ones(1).cuda()
+        assert torch.cuda.is_initialized()
+
+
+def test_two_devices(two):
+    assert torch.cuda.device_count() == 2
+    x, y = torch.ones(2, device="cuda"), torch.ones(2, device="cuda:1")
+    assert (x.device.index, y.device.index, x.to("cuda:1").device.index) == (0, 1, 1)
+    assert x.to(y).device.index == 1
+    with torch.cuda.device(1):
+        assert torch.cuda.current_device() == 1
+        assert torch.ones(2, device="cuda").device.index == torch.ones(2).cuda().device.index == 1
+    assert torch.cuda.current_device() == 0
+    with torch.cuda.device_of(y):
+        assert torch.cuda.current_device() == 1
+    torch.cuda.set_device("cuda:1")
+    assert torch.ones(2, device="cuda").device.index == torch.accelerator.current_device_index() == 1
+    assert "device='cuda:0'" in repr(x)
+    torch.accelerator.set_device_index(0)
+    y.copy_(x)
+    assert {event.kind for event in two.events} >= {"device to device"}
+
+
+def test_each_thread_has_its_own_current_device(two):
+    torch.cuda.set_device(1)
+    seen = []
+    thread = threading.Thread(target=lambda: seen.append(torch.cuda.current_device()))
+    thread.start()
+    thread.join()
+    assert (seen, torch.cuda.current_device()) == ([0], 1)
+
+
+def test_a_model_over_two_devices_trains(two):
+    first, second = torch.nn.Linear(3, 4).to("cuda:0"), torch.nn.Linear(4, 1).to("cuda:1")
+    optimizer = torch.optim.Adam([*first.parameters(), *second.parameters()])
+    second(first(torch.rand(5, 3, device="cuda:0")).to("cuda:1")).sum().backward()
+    assert first.weight.grad.device.index == 0
+    assert second.weight.grad.device.index == 1
+    torch.nn.utils.clip_grad_norm_([first.weight, second.weight], 1.0)
+    optimizer.step()
+    assert {state["exp_avg"].device.index for state in optimizer.state.values()} == {0, 1}
+
+
+def test_streams_and_events(gpu):
+    stream = torch.cuda.Stream()
+    assert isinstance(stream, torch.cuda.Stream)
+    start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+    default = torch.cuda.current_stream()
+    with torch.cuda.stream(stream):
+        assert torch.cuda.current_stream() is stream
+        start.record()
+        x = torch.rand(100, device="cuda") * 2
+        x.record_stream(stream)
+        end.record(stream)
+    assert torch.cuda.current_stream() is default is torch.cuda.default_stream()
+    default.wait_stream(stream)
+    stream.wait_event(end)
+    end.synchronize()
+    assert end.query() and stream.query()
+    assert start.elapsed_time(end) > 0
+    stream.record_event().wait()
+    with torch.cuda.stream(None), stream:
+        pass
+    torch.cuda.set_stream(stream)
+    assert torch.accelerator.current_stream() is stream
+    assert torch.Event("cuda", enable_timing=True).enable_timing
+    assert torch.Stream("cuda").device == torch.device("cuda:0")
+
+
+def test_elapsed_time_wants_timing_and_records(gpu):
+    with pytest.raises(ValueError, match="enable_timing=True"):
+        torch.cuda.Event().elapsed_time(torch.cuda.Event())
+    with pytest.raises(ValueError, match="recorded before"):
+        torch.cuda.Event(enable_timing=True).elapsed_time(torch.cuda.Event(enable_timing=True))
+
+
+def test_what_is_not_simulated_says_so(gpu):
+    for name in ("CUDAGraph", "make_graphed_callables", "utilization", "MemPool"):
+        with pytest.raises(
+            PracticeError, match=f"does not simulate torch.cuda.{name}: run this on a machine with"
+        ):
+            getattr(torch.cuda, name)()
+    with pytest.raises(PracticeError, match=r"does not simulate torch\.nn\.DataParallel"):
+        torch.nn.DataParallel(torch.nn.Linear(2, 2).cuda())
+
+
+def test_seeds_repeat_the_random_numbers_of_the_device(gpu):
+    def draw():
+        x = torch.rand(3, device="cuda")
+        return [
+            *x.tolist(), *torch.randn_like(x).tolist(), *torch.nn.functional.dropout(x).tolist(),
+            *torch.randint(9, (3,), device="cuda").tolist(), *torch.randperm(5, device="cuda").tolist(),
+            *x.normal_().tolist(),
+        ]  # fmt: skip
+
+    torch.manual_seed(7)
+    first = draw()
+    assert draw() != first
+    torch.manual_seed(7)
+    assert draw() == first
+    torch.cuda.manual_seed(7)
+    assert draw() == first
+    state = torch.cuda.get_rng_state()
+    second = draw()
+    torch.cuda.set_rng_state(state)
+    assert draw() == second
+    torch.cuda.set_rng_state_all(torch.cuda.get_rng_state_all())
+    assert [generator.device.type for generator in torch.cuda.default_generators] == ["cuda"]
+
+
+def test_the_devices_random_numbers_leave_the_hosts_alone(gpu):
+    torch.manual_seed(3)
+    expected = torch.rand(2)
+    torch.manual_seed(3)
+    torch.rand(5, device="cuda")
+    torch.nn.functional.dropout(torch.ones(5, device="cuda"))
+    torch.randn_like(torch.ones(5, device="cuda"))
+    assert torch.rand(2).equal(expected)
+
+
+def test_generators(gpu):
+    generator = torch.Generator(device="cuda").manual_seed(5)
+    assert isinstance(generator, torch.Generator)
+    assert isinstance(torch.Generator(), torch.Generator)
+    assert generator.device == torch.device("cuda:0")
+    first = torch.rand(3, device="cuda", generator=generator)
+    again = torch.rand(3, device="cuda", generator=torch.Generator("cuda").manual_seed(5))
+    assert first.equal(again)
+    for attempt in (
+        lambda: torch.rand(3, generator=generator),
+        lambda: torch.ones(3).uniform_(generator=generator),
+    ):
+        with pytest.raises(RuntimeError, match="Expected a 'cpu' device type for generator but found 'cuda'"):
+            attempt()
+    with pytest.raises(RuntimeError, match="Expected a 'cuda' device type for generator but found 'cpu'"):
+        torch.ones(3, device="cuda").uniform_(generator=torch.Generator())

@@ -1,0 +1,153 @@
+"""No false alarms: PyTorch's own operator database, with everything on the practice GPU.
+
+Every float32 operator must give the plain CPU's values, forward and backward, on ``cuda:0`` and without an
+error.
+"""
+
+import warnings
+from collections.abc import Iterator
+from contextlib import suppress
+from itertools import islice
+from typing import Any
+from unittest import mock
+
+import pytest
+import torch
+from torch.testing import assert_close
+from torch.utils._pytree import tree_leaves, tree_map_only
+
+from gpulesson.practice import practice_gpu
+
+SAMPLES = 10
+
+EXCEPTIONS = dict.fromkeys(
+    ("linalg.matrix_rank", "linalg.matrix_rank.hermitian"),
+    "of empty matrices: the result comes from a shape alone, so nothing says that it is on the device",
+)
+"""Operators that differ, and why."""
+
+RANDOM = [
+    "bernoulli",
+    "cauchy",
+    "dropout",
+    "empty",
+    "exponential",
+    "geometric",
+    "log_normal",
+    "multinomial",
+    "normal",
+    "rand",
+    "rrelu",
+    "uniform",
+]
+"""Parts of the names of operators whose values are random or uninitialised: only devices are compared."""
+
+
+def operators() -> list[Any]:
+    # the import would forbid this process to set cuDNN's flags ever again; other tests set them
+    with mock.patch.object(torch.backends, "disable_global_flags"):
+        from torch.testing._internal.common_methods_invocations import op_db
+    return [
+        op
+        for op in op_db
+        if torch.float32 in op.dtypes and not op.name.startswith("jiterator")  # compiles for a real GPU
+    ]
+
+
+def compare(op: Any, inference: bool) -> Iterator[str | None]:
+    """Yield, for every sample of an operator, None or what is wrong."""
+    try:
+        samples = list(
+            islice(
+                op.sample_inputs("cpu", torch.float32, requires_grad=op.supports_autograd and not inference),
+                SAMPLES,
+            )
+        )
+    except Exception:
+        return  # made for a GPU only
+    expected = []
+    for sample in samples:
+        inputs = (sample.input, sample.args, sample.kwargs)
+        with suppress(Exception):  # what the CPU cannot do is no question
+            expected.append((inputs, run(op, inputs, "cpu")))
+    with practice_gpu(force=True), torch.inference_mode(inference):
+        found = [attempt(op, inputs) for inputs, _ in expected]
+    for (_, theirs), (ours, problem) in zip(expected, found, strict=True):
+        yield problem or wrong_values(op, theirs, ours)
+
+
+def attempt(op: Any, inputs: Any) -> tuple[Any, str | None]:
+    """Run one sample on the practice GPU; return its tensors, and what is wrong with their devices."""
+    try:
+        found = run(op, inputs, "cuda")
+    except Exception as error:
+        return None, f"{type(error).__name__}: {error}".splitlines()[0][:150]
+    return found, wrong_devices(op, inputs, found)
+
+
+def run(op: Any, inputs: Any, device: str) -> tuple[list[torch.Tensor], list[torch.Tensor | None]]:
+    """Return an operator's tensors, and the gradients of the sum of their absolute values."""
+    torch.manual_seed(0)
+
+    def put(tensor: torch.Tensor) -> torch.Tensor:
+        return tensor.detach().clone().to(device).requires_grad_(tensor.requires_grad)
+
+    first, args, kwargs = tree_map_only(torch.Tensor, put, inputs)
+    results = [leaf for leaf in tree_leaves(op(first, *args, **kwargs)) if isinstance(leaf, torch.Tensor)]
+    if not op.supports_autograd or torch.is_inference_mode_enabled():
+        return results, []
+    leaves = [
+        t for t in tree_leaves((first, args, kwargs)) if isinstance(t, torch.Tensor) and t.requires_grad
+    ]
+    total = sum(t.abs().sum() for t in results if t.requires_grad)
+    if not leaves or not isinstance(total, torch.Tensor):
+        return results, []
+    return results, list(torch.autograd.grad(total, leaves, allow_unused=True))
+
+
+def wrong_devices(op: Any, inputs: Any, found: Any) -> str | None:
+    leaves = tree_leaves(inputs)
+    if any(isinstance(leaf, torch.device) or leaf == "cpu" for leaf in leaves) or "device" in inputs[2]:
+        return None  # it says itself where to
+    if not any(isinstance(leaf, torch.Tensor) for leaf in leaves):
+        return None
+    places = [{str(t.device) for t in tensors if t is not None} for tensors in found]
+    return None if places[0] | places[1] <= {"cuda:0"} else f"on {places[0]}, gradients on {places[1]}"
+
+
+def wrong_values(op: Any, expected: Any, found: Any) -> str | None:
+    if any(part in op.name for part in RANDOM):
+        return None
+    for kind, ours, theirs, tolerance in zip(
+        ("values", "gradients"), found, expected, (1e-4, 1e-3), strict=True
+    ):
+        if len(ours) != len(theirs):
+            return f"{len(ours)} {kind}, not {len(theirs)}"
+        for one, other in zip(ours, theirs, strict=True):
+            try:
+                assert_close(one, other, equal_nan=True, rtol=tolerance, atol=tolerance)
+            except AssertionError as error:
+                return f"{kind}: {error}".splitlines()[0]
+    return None
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("inference", [False, True], ids=["forward and backward", "inference mode"])
+def test_every_operator_works_as_on_the_cpu(inference: bool) -> None:
+    right = wrong = 0
+    failed: dict[str, str] = {}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for op in operators():
+            for problem in compare(op, inference):
+                if problem is None:
+                    right += 1
+                else:
+                    wrong += 1
+                    failed.setdefault(f"{op.name}.{op.variant_test_name}".rstrip("."), problem)
+    print(f"{right} of {right + wrong} samples agree; {len(failed)} operators do not")
+    for name, problem in failed.items():
+        print(f"  {name}: {problem}")
+    assert right + wrong > 1500
+    assert right / (right + wrong) >= 0.99
+    assert set(failed) == set(EXCEPTIONS)

@@ -1,0 +1,391 @@
+"""In and out: what the practice GPU changes is there, and nothing of it stays."""
+
+import re
+import subprocess
+import sys
+import threading
+import traceback
+import types
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
+
+from gpulesson import practice
+from gpulesson.practice import PracticeError, PracticeWarning, needs, practice_gpu
+from gpulesson.practice.patches import Patches
+
+PLACES = {
+    "torch": torch,
+    "torch.cuda": torch.cuda,
+    "torch.cuda.memory": torch.cuda.memory,
+    "torch.cuda.random": torch.cuda.random,
+    "torch.cuda.streams": torch.cuda.streams,
+    "torch.accelerator": torch.accelerator,
+    "torch.accelerator.memory": torch.accelerator.memory,
+    "torch.Tensor": torch.Tensor,
+    "torch.UntypedStorage": torch.UntypedStorage,
+    "torch.autocast": torch.autocast,
+    "torch.autograd": torch.autograd,
+    "torch.fft": torch.fft,
+    "torch._C": torch._C,
+    "torch._VF": torch._VF,
+    "torch.nn.functional": torch.nn.functional,
+    "torch.backends.cudnn": torch.backends.cudnn,
+    "TensorDataset": torch.utils.data.TensorDataset,
+    "threading.Thread": threading.Thread,
+    "traceback.TracebackException": traceback.TracebackException,
+    "sys.excepthook": {"excepthook": sys.excepthook},
+}
+
+
+def world() -> dict[str, Any]:
+    """Return all that the practice GPU may change, for comparison by identity."""
+    state: dict[str, Any] = {}
+    for name, place in PLACES.items():
+        attributes = dict(place if isinstance(place, dict) else vars(place))
+        attributes.pop("__warningregistry__", None)
+        state[name] = {key: id(value) for key, value in attributes.items()}
+    state["serialization"] = list(torch.serialization._package_registry)
+    state["dispatch modes"] = list(_get_current_dispatch_mode_stack())
+    state["function modes"] = torch._C._len_torch_function_stack()
+    state["meta_path"] = list(sys.meta_path)
+    state["random numbers"] = torch.get_rng_state().tolist()
+    state["default device"] = torch.get_default_device()
+    state["autocast"] = [
+        (torch.is_autocast_enabled(kind), torch.get_autocast_dtype(kind)) for kind in ("cpu", "cuda")
+    ]
+    state["gradients"] = torch.is_grad_enabled()
+    state["available"] = torch.cuda.is_available(), torch.accelerator.is_available()
+    state["factories"] = {id(function) for function in torch.utils._device._device_constructors()}
+    return state
+
+
+def use() -> None:
+    """Touch as much of the practice GPU as possible."""
+    torch.set_default_device("cuda")
+    model = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.Dropout())
+    optimizer = torch.optim.Adam(model.parameters())
+    with torch.autocast("cuda", dtype=torch.bfloat16), torch.cuda.stream(torch.cuda.Stream()):
+        loss = model(torch.rand(2, 3, device="cuda")).sum()
+    loss.backward()
+    optimizer.step()
+    assert repr(loss)
+
+
+@pytest.fixture(autouse=True)
+def warm() -> None:
+    """Import and fill what PyTorch imports and fills by itself at the first use."""
+    import torch._dynamo
+
+    torch.utils._device._device_constructors()
+
+
+@pytest.mark.parametrize("ending", [None, ValueError, KeyboardInterrupt, SystemExit])
+def test_leaving_leaves_nothing_behind(ending):
+    before = world()
+    if ending is None:
+        with practice_gpu(force=True):
+            use()
+    else:
+        with pytest.raises(ending), practice_gpu(force=True):
+            use()
+            raise ending
+    after = world()
+    del before["random numbers"], after["random numbers"]  # use() draws some, for the weights
+    assert after == before
+
+
+def test_entering_and_leaving_draws_no_random_number():
+    before = torch.get_rng_state()
+    with practice_gpu(force=True):
+        torch.rand(5, device="cuda")
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_an_exception_inside_autocast_and_a_default_device_leaves_nothing_behind():
+    before = world()
+    inside = practice_gpu(force=True), torch.device("cuda"), torch.autocast("cuda")
+    with pytest.raises(RuntimeError), inside[0], inside[1], inside[2]:
+        torch.ones(2) + torch.ones(2, device="cpu")
+    after = world()
+    del before["random numbers"], after["random numbers"]
+    assert after == before
+
+
+def test_no_module_keeps_one_of_our_functions():
+    with practice_gpu(force=True):
+        use()
+    kept = [
+        f"{name}.{attribute}"
+        for name, module in list(sys.modules.items())
+        if not name.startswith(("gpulesson.practice", "test_", "oracle", "loops"))
+        for attribute, value in list(getattr(module, "__dict__", {}).items())
+        if isinstance(value, types.FunctionType)
+        and "gpulesson/practice" in value.__code__.co_filename.replace("\\", "/")
+    ]
+    assert [name for name in kept if not name.startswith("gpulesson.")] == []
+
+
+def test_tensors_that_outlive_it_are_plain_cpu_tensors():
+    with practice_gpu(force=True):
+        x = torch.ones(3, device="cuda")
+    assert x.device.type == "cpu"
+    assert (x + torch.ones(3)).tolist() == [2.0, 2.0, 2.0]
+
+
+def test_it_is_a_decorator_that_can_be_used_again():
+    @practice_gpu(memory="1 MiB", force=True)
+    def where(number):
+        return torch.full((number,), 1.0, device="cuda").device, torch.cuda.mem_get_info()[1]
+
+    assert where(2) == where(3) == (torch.device("cuda:0"), 2**20)
+    assert not torch.cuda.is_available() or torch.cuda.mem_get_info()[1] != 2**20
+
+
+def test_the_inner_one_is_the_outer_one():
+    with practice_gpu(force=True) as outer:
+        with practice_gpu(memory="1 MiB", count=2, force=True) as inner:
+            assert inner is outer
+        assert torch.ones(2, device="cuda").is_cuda
+
+
+def test_start_and_stop():
+    gpu = practice.start(memory="2 MiB", force=True)
+    try:
+        assert torch.ones(2, device="cuda").is_cuda
+        assert practice.start(force=True) is gpu
+        assert gpu.memory().capacity == 2 * 2**20
+    finally:
+        practice.stop()
+    assert not hasattr(torch.cuda.is_available, "__wrapped__")
+    practice.stop()
+
+
+@pytest.mark.parametrize("memory", ["8 QiB", "lots", "-1 GiB", "", 100, "12 bytes"])
+def test_memory_that_is_not_understood(memory):
+    with pytest.raises(ValueError, match=r"memory is .*expected|at least one block"):
+        practice_gpu(memory=memory)
+
+
+@pytest.mark.parametrize("memory", [None, 1.5, True, b"8 GiB"])
+def test_memory_of_the_wrong_type(memory):
+    with pytest.raises(TypeError, match='such as "8 GiB"'):
+        practice_gpu(memory=memory)
+
+
+@pytest.mark.parametrize("count", [0, -1, 17, 1.0, "2", True])
+def test_count_that_is_not_understood(count):
+    with pytest.raises(ValueError, match=r"count is .*from 1 to 16"):
+        practice_gpu(count=count)
+
+
+@pytest.fixture
+def real_gpu(monkeypatch):
+    """A machine that says it has a GPU."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device=None: "NVIDIA Real")
+    monkeypatch.setattr(torch.cuda, "memory_stats", lambda device=None: {"allocation.all.allocated": 3})
+    for name, value in {
+        "memory_allocated": 512,
+        "max_memory_allocated": 1024,
+        "memory_reserved": 2048,
+    }.items():
+        monkeypatch.setattr(torch.cuda, name, lambda device=None, value=value: value)
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device=None: (1, 4096))
+
+
+def test_with_a_real_gpu_it_steps_aside_and_says_so(real_gpu):
+    before = world()
+    with pytest.warns(PracticeWarning, match="NVIDIA Real is present"), practice_gpu() as gpu:
+        assert world() == before
+        assert not gpu.simulated
+        assert gpu.events == ()
+        assert "nothing" in gpu.report()
+        assert gpu.memory() == practice.Memory(512, 1024, 2048, 4096, 3)
+        gpu.clear_events()
+
+
+def test_force_simulates_although_a_real_gpu_is_present(real_gpu):
+    with practice_gpu(force=True) as gpu:
+        assert gpu.simulated
+        assert torch.cuda.get_device_name() == "Practice GPU (simulated on the CPU)"
+        assert torch.ones(2, device="cuda").tolist() == [1.0, 1.0]
+    assert torch.cuda.get_device_name() == "NVIDIA Real"
+
+
+@pytest.mark.gpu
+def test_on_a_machine_with_a_gpu():
+    with pytest.warns(PracticeWarning), practice_gpu() as gpu:
+        assert not gpu.simulated
+        assert torch.ones(2, device="cuda").untyped_storage().device.type == "cuda"
+    with practice_gpu(force=True) as gpu:
+        x = torch.ones(2, device="cuda")
+        assert gpu.simulated
+    assert x.device.type == "cpu"
+    assert torch.ones(2, device="cuda").is_cuda
+
+
+@pytest.mark.parametrize("name", [name for name in needs.NAMES if not name.startswith("torch.ops.")])
+def test_a_torch_without_a_name_that_is_needed(name, monkeypatch):
+    owner, _, attribute = name.rpartition(".")
+    parts = owner.split(".")
+    holder: Any = torch
+    for part in parts[1:]:
+        holder = getattr(holder, part)
+    before = world()
+    real = needs._exists
+    monkeypatch.setattr(needs, "_exists", lambda asked: asked != name and real(asked))
+    with pytest.raises(PracticeError, match=rf"lacks: {name} \(to "), practice_gpu(force=True):
+        pytest.fail("it was entered")
+    assert world() == before
+    assert hasattr(holder, attribute)
+
+
+def test_a_name_that_is_really_gone_is_noticed(monkeypatch):
+    monkeypatch.delattr(torch._C, "_group_tensors_by_device_and_dtype")
+    monkeypatch.delattr(torch._C, "_has_storage")
+    before = world()
+    with pytest.raises(PracticeError) as caught, practice_gpu(force=True):
+        pytest.fail("it was entered")
+    assert "_group_tensors_by_device_and_dtype" in str(caught.value)
+    assert "_has_storage" in str(caught.value)
+    assert world() == before
+
+
+def test_every_private_name_that_the_sources_use_is_checked():
+    used = set()
+    for path in Path(practice.__file__).parent.glob("*.py"):
+        text = path.read_text(encoding="utf-8")
+        used |= set(re.findall(r"(?<![\w.\"])torch(?:\.\w+)*\._[a-zA-Z]\w*(?:\.\w+)*", text))
+        for module, names in re.findall(r"^from (torch[\w.]*) import (.*)$", text, flags=re.MULTILINE):
+            used |= {f"{module}.{name.split(' as ')[0]}" for name in names.split(", ")}
+    private = {name for name in used if re.search(r"\._[a-zA-Z]", name)}
+    checked = [f"{name}." for name in needs.NAMES]
+    covered = {
+        name
+        for name in private
+        if any(f"{name}.".startswith(known) or known.startswith(f"{name}.") for known in checked)
+    }
+    assert len(private) > 15
+    assert private == covered
+
+
+def test_a_torch_without_torchgen_is_noticed(monkeypatch, tmp_path):
+    monkeypatch.setattr(needs, "native_functions_path", lambda: tmp_path / "native_functions.yaml")
+    with pytest.raises(PracticeError, match=r"native_functions\.yaml"), practice_gpu(force=True):
+        pytest.fail("it was entered")
+
+
+def test_a_name_that_was_never_there_is_noticed_before_it_is_imported(tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import torch, torch.utils._device, torch.overrides\n"
+        "del torch._C._storage_address, torch.utils._device.DeviceContext\n"
+        "from gpulesson.practice import PracticeError, practice_gpu\n"
+        "try:\n"
+        "    practice_gpu(force=True).__enter__()\n"
+        "except PracticeError as error:\n"
+        "    print(error)\n"
+    )
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True)
+    assert "lacks: torch._C._storage_address (to find" in done.stdout, done.stderr
+    assert "torch.utils._device.DeviceContext (to find" in done.stdout
+
+
+def test_if_one_replacement_fails_none_is_made():
+    before = world()
+    patches = Patches()
+    patches.plan(torch.cuda, "is_available", lambda: True)
+    patches.plan(int, "real", 3)  # a class that cannot be changed
+    with pytest.raises(TypeError):
+        patches.apply()
+    assert world() == before
+
+
+def test_threads_started_meanwhile_see_the_practice_gpu():
+    found = []
+
+    def work():
+        x = torch.ones(3, device="cuda")
+        found.append((x * 2).device)
+        try:
+            x + torch.ones(3)
+        except RuntimeError as error:
+            found.append(str(error))
+
+    with practice_gpu(force=True):
+        thread = threading.Thread(target=work)
+        thread.start()
+        thread.join()
+    assert found[0] == torch.device("cuda:0")
+    assert "at least two devices" in found[1]
+
+
+def test_a_thread_that_outlives_it_goes_on_without():
+    ready, go, found = threading.Event(), threading.Event(), []
+
+    def work():
+        x, y = torch.ones(3, device="cuda"), torch.ones(3)
+        found.append(x.device.type)
+        ready.set()
+        go.wait(60)
+        found.append((x + y).tolist())
+        found.append(x.device.type)
+
+    with practice_gpu(force=True):
+        thread = threading.Thread(target=work)
+        thread.start()
+        assert ready.wait(60)
+    go.set()
+    thread.join(60)
+    assert found == ["cuda", [2.0, 2.0, 2.0], "cpu"]
+
+
+def test_names_imported_before_are_followed():
+    module = type(sys)("somebodys_module")
+    exec("from torch import tensor, zeros\nfrom torch.cuda import is_available, device_count", vars(module))
+    sys.modules["somebodys_module"] = module
+    try:
+        before = dict(vars(module))
+        with practice_gpu(count=3, force=True):
+            assert module.is_available()
+            assert module.device_count() == 3
+            assert module.tensor([1.0], device="cuda").is_cuda
+            assert module.zeros(2, device="cuda:2").device.index == 2
+        assert {name: vars(module)[name] for name in before} == before
+    finally:
+        del sys.modules["somebodys_module"]
+
+
+def test_tables_that_pytorch_fills_inside_are_filled_with_its_own():
+    tables = torch.utils._device._device_constructors, torch.overrides.get_default_nowrap_functions
+    for table in tables:
+        table.cache_clear()
+    with practice_gpu(force=True), torch.device("cuda"):
+        torch.zeros(1)
+        tables[1]()
+    assert torch.zeros in tables[0]()
+    assert torch.Tensor.grad.__get__ in tables[1]()
+    with torch.device("meta"):
+        assert torch.zeros(1).device.type == "meta"
+
+
+@pytest.mark.slow
+def test_an_optimizer_made_first_inside_does_not_teach_the_compiler_our_functions(tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import sys, torch\n"
+        "from gpulesson.practice import practice_gpu\n"
+        "with practice_gpu(force=True):\n"
+        "    assert 'torch._dynamo' not in sys.modules\n"
+        "    torch.optim.SGD(torch.nn.Linear(2, 2, device='cuda').parameters(), lr=1.0)\n"
+        "    assert 'torch._dynamo' in sys.modules\n"
+        "from torch._dynamo.device_interface import CudaInterface\n"
+        "assert CudaInterface.Event is torch.cuda.Event, CudaInterface.Event\n"
+        "assert CudaInterface.device is torch.cuda.device\n"
+    )
+    subprocess.run([sys.executable, script], check=True)

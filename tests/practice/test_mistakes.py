@@ -1,0 +1,187 @@
+"""Every mistake of the lessons, with the type and the text of CUDA's own error."""
+
+import re
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from gpulesson.practice import practice_gpu
+
+SAME = "Expected all tensors to be on the same device, but "
+GOT = (
+    SAME
+    + "got {} is on {}, different from other tensors on {} (when checking argument in method wrapper_CUDA_{})"
+)
+TWO = SAME + "found at least two devices, {} and {}!"
+
+
+def labels_not_moved():
+    model = nn.Linear(4, 3).cuda()
+    nn.CrossEntropyLoss()(model(torch.rand(2, 4).cuda()), torch.tensor([0, 1]))
+
+
+def model_not_moved():
+    nn.Linear(4, 3)(torch.rand(2, 4, device="cuda"))
+
+
+def images_not_moved():
+    nn.Linear(4, 3).cuda()(torch.rand(2, 4))
+
+
+def images_not_moved_to_a_convolution():
+    nn.Conv2d(1, 2, 3).cuda()(torch.rand(4, 1, 8, 8))
+
+
+def convolution_not_moved():
+    nn.Conv2d(1, 2, 3)(torch.rand(4, 1, 8, 8, device="cuda"))
+
+
+def predictions_against_labels():
+    return (torch.tensor([1, 2], device="cuda") == torch.tensor([1, 2])).sum()
+
+
+def class_weights_not_moved():
+    loss_fn = nn.CrossEntropyLoss(weight=torch.ones(3))
+    loss_fn(torch.rand(2, 3, device="cuda"), torch.tensor([0, 1], device="cuda"))
+
+
+def positive_weight_not_moved():
+    loss_fn = nn.BCEWithLogitsLoss(pos_weight=torch.ones(3))
+    loss_fn(torch.rand(2, 3, device="cuda"), torch.rand(2, 3, device="cuda"))
+
+
+def to_numpy():
+    torch.rand(2, device="cuda").numpy()
+
+
+def hidden_state_not_moved():
+    nn.LSTM(3, 4).cuda()(torch.rand(5, 2, 3, device="cuda"), (torch.zeros(1, 2, 4), torch.zeros(1, 2, 4)))
+
+
+def buffer_forgotten():
+    model = nn.BatchNorm1d(3)
+    model.weight.data, model.bias.data = model.weight.cuda(), model.bias.cuda()
+    model(torch.rand(4, 3, device="cuda"))
+
+
+def embedding_of_words_on_the_host():
+    nn.Embedding(5, 3).cuda()(torch.tensor([1, 2]))
+
+
+def lengths_on_the_device():
+    padded = torch.rand(2, 3, 4, device="cuda")
+    nn.utils.rnn.pack_padded_sequence(padded, torch.tensor([3, 2], device="cuda"), batch_first=True)
+
+
+def device_that_does_not_exist():
+    torch.ones(2).to("cuda:7")
+
+
+def index_on_the_device():
+    return torch.rand(4)[torch.tensor([1, 2], device="cuda")]
+
+
+def gradient_of_another_device():
+    weight = torch.rand(2, device="cuda", requires_grad=True)
+    weight.grad = torch.ones(2)
+
+
+def pinning_on_the_device():
+    torch.rand(2, device="cuda").pin_memory()
+
+
+def generator_of_the_host():
+    torch.rand(2, device="cuda", generator=torch.Generator())
+
+
+def label_out_of_range():
+    F.cross_entropy(torch.rand(2, 3, device="cuda"), torch.tensor([0, 3], device="cuda"))
+
+
+def word_out_of_range():
+    nn.Embedding(5, 3).cuda()(torch.tensor([5], device="cuda"))
+
+
+def attention_over_two_devices():
+    q = torch.rand(1, 1, 2, 4)
+    F.scaled_dot_product_attention(q.cuda(), q, q)
+
+
+MISTAKES = {
+    labels_not_moved: GOT.format("target", "cpu", "cuda:0", "nll_loss_forward"),
+    model_not_moved: GOT.format("mat1", "cuda:0", "cpu", "addmm"),
+    images_not_moved: GOT.format("mat1", "cpu", "cuda:0", "addmm"),
+    images_not_moved_to_a_convolution: "Input type (torch.FloatTensor) and weight type "
+    "(torch.cuda.FloatTensor) "
+    "should be the same or input should be a MKLDNN tensor and weight is a dense tensor",
+    convolution_not_moved: "Input type (torch.cuda.FloatTensor) and weight type (torch.FloatTensor) should "
+    "be "
+    "the same",
+    predictions_against_labels: TWO.format("cuda:0", "cpu"),
+    class_weights_not_moved: GOT.format("weight", "cpu", "cuda:0", "nll_loss_forward"),
+    positive_weight_not_moved: TWO.format("cuda:0", "cpu"),
+    to_numpy: "can't convert cuda:0 device type tensor to numpy. Use Tensor.cpu() to copy the tensor to host "
+    "memory first.",
+    hidden_state_not_moved: "Input and hidden tensors are not at the same device, found input tensor at "
+    "cuda:0 and "
+    "hidden tensor at cpu",
+    buffer_forgotten: GOT.format("running_mean", "cpu", "cuda:0", "_native_batch_norm"),
+    embedding_of_words_on_the_host: GOT.format("index", "cpu", "cuda:0", "_index_select"),
+    lengths_on_the_device: "'lengths' argument should be a 1D CPU int64 tensor, but got 1D cuda:0 Long "
+    "tensor",
+    device_that_does_not_exist: "CUDA error: invalid device ordinal",
+    index_on_the_device: "indices should be either on cpu or on the same device as the indexed tensor (cpu)",
+    gradient_of_another_device: "attempting to assign a gradient with device type 'cpu' to a tensor with "
+    "device "
+    "type 'cuda'. Please ensure that the gradient and the tensor are on the same device",
+    pinning_on_the_device: "cannot pin 'torch.cuda.FloatTensor' only dense CPU tensors can be pinned",
+    generator_of_the_host: "Expected a 'cuda' device type for generator but found 'cpu'",
+    attention_over_two_devices: "Expected query, key, and value to have the same device type, but got "
+    "query.device: "
+    "cuda:0 key.device: cpu and value.device: cpu instead.",
+}
+MISTAKES |= dict.fromkeys((label_out_of_range, word_out_of_range), "CUDA error: device-side assert triggered")
+TYPES = {
+    to_numpy: TypeError,
+    **dict.fromkeys(
+        (device_that_does_not_exist, label_out_of_range, word_out_of_range), torch.AcceleratorError
+    ),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES, ids=lambda mistake: mistake.__name__)
+@pytest.mark.parametrize("inference", [False, True], ids=["", "inference"])
+def test_a_mistake_fails_with_the_text_of_cuda(mistake, inference):
+    if inference and mistake is gradient_of_another_device:
+        pytest.skip("an inference tensor cannot ask for a gradient, on any device")
+    with practice_gpu(force=True), torch.inference_mode(inference), pytest.raises(Exception) as caught:
+        mistake()
+    assert type(caught.value) is TYPES.get(mistake, RuntimeError)
+    assert str(caught.value).splitlines()[0] == MISTAKES[mistake]
+
+
+def test_what_looks_like_a_mistake_and_is_none():
+    with practice_gpu(force=True):
+        x = torch.ones(3, device="cuda")
+        assert (x * torch.tensor(2.0)).is_cuda  # a scalar without dimensions may stay on the host
+        assert x[torch.tensor([0, 2])].is_cuda  # and so may indices
+        assert torch.where(x > 0, x, torch.tensor(0.0)).is_cuda
+        assert (x + 1).is_cuda
+
+
+def test_indices_that_the_host_checks_fail_as_on_the_host():
+    with practice_gpu(force=True):
+        x = torch.ones(3, 4, device="cuda")
+        for attempt in (lambda: x[3], lambda: x.sum(2), lambda: x.select(0, 5)):
+            with pytest.raises(IndexError):
+                attempt()
+
+
+def test_with_two_devices_the_text_names_both():
+    with (
+        practice_gpu(count=2, force=True),
+        pytest.raises(RuntimeError, match=re.escape(TWO.format("cuda:0", "cuda:1"))),
+    ):
+        torch.ones(2, device="cuda:0") + torch.ones(2, device="cuda:1")

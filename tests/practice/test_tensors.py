@@ -1,0 +1,290 @@
+"""What tensors, factory functions and storages say and do about devices."""
+
+import copy
+import io
+import pickle
+
+import numpy as np
+import pytest
+import torch
+
+from gpulesson.practice import practice_gpu
+
+CUDA = torch.device("cuda:0")
+CPU = torch.device("cpu")
+REAL = torch.cuda.is_available()
+
+
+@pytest.fixture
+def real_gpu():
+    return REAL
+
+
+@pytest.fixture(autouse=True)
+def gpu():
+    with practice_gpu(force=True) as gpu:
+        yield gpu
+
+
+def test_attributes():
+    x = torch.ones(2, 3, device="cuda")
+    assert (x.device, x.is_cuda, x.is_cpu, x.get_device(), torch.get_device(x)) == (CUDA, True, False, 0, 0)
+    y = x.cpu()
+    assert (y.device, y.is_cuda, y.is_cpu, y.get_device()) == (CPU, False, True, -1)
+    assert x.type() == "torch.cuda.FloatTensor"
+    assert y.type() == "torch.FloatTensor"
+    assert type(x) is torch.Tensor
+    assert repr(x[0]) == "tensor([1., 1., 1.], device='cuda:0')"
+    assert f"{x.sum():.1f}" == "6.0"
+
+
+@pytest.mark.parametrize("target", ["cuda", "cuda:0", 0, CUDA, torch.device("cuda")])
+def test_ways_to_name_the_device(target):
+    x = torch.ones(2)
+    for moved in (x.to(target), x.to(device=target), x.cuda(target), torch.ones(2, device=target)):
+        assert moved.device == CUDA
+    assert x.device == CPU
+
+
+def test_to_returns_the_tensor_itself_where_nothing_changes():
+    x = torch.ones(2, device="cuda")
+    assert x.to("cuda") is x
+    assert x.cuda() is x
+    assert x.to(torch.float32) is x
+    assert x.to(x) is x
+    assert x.cpu().cpu().device == CPU
+    y = x.to("cuda", copy=True)
+    assert y is not x
+    assert y.is_cuda
+
+
+def test_to_converts_types_on_the_way():
+    x = torch.ones(2, dtype=torch.int64)
+    assert x.to("cuda", torch.float16).dtype is torch.float16
+    assert x.to("cuda", dtype=torch.float64, non_blocking=True).dtype is torch.float64
+    y = x.to(torch.ones(1, device="cuda"))
+    assert (y.dtype, y.device) == (torch.float32, CUDA)
+    assert x.type_as(y).is_cuda
+    assert y.to("cpu", torch.int32).device == CPU
+    assert x.type(torch.cuda.FloatTensor).is_cuda
+    assert y.type("torch.LongTensor").device == CPU
+    assert torch.ones(1, 2, 3, 4).to("cuda", memory_format=torch.channels_last).stride() == (24, 1, 8, 2)
+
+
+def test_cpu_and_cuda_can_change_the_layout():
+    x = torch.ones(1, 2, 3, 4)
+    moved = x.cuda(memory_format=torch.channels_last)
+    assert (moved.device, moved.stride()) == (CUDA, (24, 1, 8, 2))
+    back = moved.cpu(memory_format=torch.contiguous_format)
+    assert (back.device, back.stride()) == (CPU, (24, 12, 4, 1))
+
+
+def test_to_the_meta_device():
+    x = torch.ones(2, device="cuda").to("meta")
+    assert x.device.type == "meta"
+    assert torch.empty(3, device="meta").device.type == "meta"
+
+
+def test_methods_that_take_no_sense_of_device():
+    with pytest.raises(RuntimeError, match="Expected one of cpu, cuda"):
+        torch.ones(2).to("gpu")
+
+
+def test_numpy():
+    x = torch.ones(2, device="cuda")
+    assert x.numpy(force=True).tolist() == [1.0, 1.0]
+    for attempt in (x.numpy, lambda: np.asarray(x), lambda: np.array(x)):
+        with pytest.raises(TypeError, match="can't convert cuda:0 device type tensor to numpy"):
+            attempt()
+    assert torch.from_numpy(np.ones(2)).device == CPU
+
+
+def test_a_lazy_layer_can_be_moved_before_it_has_a_shape():
+    layer = torch.nn.LazyLinear(2).cuda()
+    assert layer(torch.ones(1, 3, device="cuda")).device == CUDA
+    assert layer.weight.device == CUDA
+
+
+def test_assigning_data_moves_a_parameter():
+    p = torch.nn.Parameter(torch.ones(2))
+    p.data = p.data.cuda()
+    assert p.is_cuda
+    (p * torch.ones(2, device="cuda")).sum().backward()
+    assert p.grad.device == CUDA
+
+
+def test_results_are_where_their_inputs_are():
+    x = torch.rand(4, 4, device="cuda")
+    results = [
+        x + 1, x @ x, x.sum(), x.argmax(1), x > 0.5, *x.max(dim=0), *x.split(2), torch.cat([x, x]),
+        x[x > 0.5], x.new_zeros(2), torch.zeros_like(x), torch.rand_like(x), x.clone(), x.to_sparse(),
+        x.to_sparse().to_dense(),
+        torch.linalg.svd(x)[1], torch.fft.fft(x), x.unbind()[0], torch.meshgrid(x[0], x[1], indexing="ij")[0],
+        x.to_sparse_csr(), torch.tensor(x), torch.as_tensor(x), x.nonzero(), torch.where(x > 0.5)[0],
+    ]  # fmt: skip
+    assert {str(result.device) for result in results} == {"cuda:0"}
+
+
+def test_factories_with_a_device():
+    makers = [
+        torch.zeros, torch.ones, torch.empty, torch.rand, torch.randn, torch.eye, torch.arange,
+        torch.randperm, torch.tensor, torch.as_tensor, torch.scalar_tensor, torch.hann_window,
+    ]  # fmt: skip
+    for make in makers:
+        assert make(3, device="cuda").device == CUDA
+        assert make(3, device="cpu").device == make(3).device == CPU
+    assert torch.full((2,), 1.0, device="cuda", requires_grad=True).is_leaf
+    assert torch.zeros_like(torch.ones(2), device="cuda").is_cuda
+    assert torch.zeros_like(torch.ones(2, device="cuda"), device="cpu").device == CPU
+    assert torch.ones(2, device="cuda").new_tensor([1.0]).is_cuda
+    assert torch.ones(2, device="cuda").new_ones(2, device="cpu").device == CPU
+    assert torch.fft.fftfreq(4, device="cuda").is_cuda
+    assert torch.normal(torch.zeros(2, device="cuda"), 1.0).is_cuda
+    assert torch.sparse_coo_tensor([[0], [1]], [1.0], (2, 2), device="cuda").is_cuda
+
+
+def test_legacy_types():
+    x = torch.cuda.FloatTensor([1.0, 2.0])
+    assert x.device == CUDA
+    assert isinstance(x, torch.cuda.FloatTensor)
+    assert not isinstance(x.cpu(), torch.cuda.FloatTensor)
+    assert not isinstance(x, torch.cuda.LongTensor)
+    assert torch.Tensor([[1.0, 2.0]]).device == torch.FloatTensor([1.0]).device == CPU
+
+
+def test_pinned_memory():
+    x = torch.ones(3).pin_memory()
+    assert x.is_pinned()
+    assert x.pin_memory() is x
+    assert not torch.ones(3).is_pinned()
+    assert torch.zeros(2, pin_memory=True).is_pinned()
+    with pytest.raises(RuntimeError, match="Only dense CPU tensors can be pinned"):
+        torch.zeros(2, device="cuda", pin_memory=True)
+
+
+def test_storages():
+    x = torch.arange(4.0, device="cuda")
+    storage = x.untyped_storage()
+    assert storage.device == CUDA
+    assert storage.is_cuda
+    assert storage.cpu().device == storage.clone().cpu().device == CPU
+    assert storage.clone().device == CUDA
+    assert x.cpu().untyped_storage().cuda().device == CUDA
+    assert x.storage().device == CUDA
+
+
+@pytest.mark.parametrize("way", [copy.copy, copy.deepcopy, lambda x: pickle.loads(pickle.dumps(x))])
+def test_copies_stay_on_the_device(way):
+    model = torch.nn.Linear(2, 2).cuda()
+    x = torch.arange(4.0, device="cuda")[1:]
+    assert way(x).device == CUDA
+    assert way(x).tolist() == [1.0, 2.0, 3.0]
+    assert way(model).weight.device == CUDA
+    if way is not copy.copy:
+        assert way(model).weight is not model.weight
+
+
+def saved(what):
+    file = io.BytesIO()
+    torch.save(what, file)
+    file.seek(0)
+    return file
+
+
+@pytest.mark.parametrize("weights_only", [True, False])
+@pytest.mark.parametrize("shape", [torch.strided, torch.sparse_coo])
+def test_save_and_load(weights_only, shape):
+    x = torch.eye(3, device="cuda")
+    x = x.to_sparse() if shape is torch.sparse_coo else x
+    for place, expected in {None: CUDA, "cpu": CPU, "cuda:0": CUDA, CPU: CPU}.items():
+        loaded = torch.load(saved({"x": x}), map_location=place, weights_only=weights_only)["x"]
+        assert loaded.device == expected
+        assert loaded.to_dense().cpu().equal(torch.eye(3))
+    moved = torch.load(saved(x), map_location=lambda storage, location: storage, weights_only=weights_only)
+    assert moved.device == CPU
+
+
+def test_two_names_of_one_storage_stay_one():
+    x = torch.arange(4.0, device="cuda")
+    a, b = torch.load(saved([x, x[2:]]))
+    b[0] = 7
+    assert a.tolist() == [0.0, 1.0, 7.0, 3.0]
+
+
+@pytest.mark.slow
+def test_a_checkpoint_of_the_gpu_cannot_be_loaded_without_one_unless_it_is_mapped(real_gpu):
+    if real_gpu:
+        pytest.skip("there is a GPU here, which the new process would find")
+    file = saved(torch.ones(2, device="cuda"))
+    import subprocess
+    import sys
+
+    code = "import sys, io, torch; torch.load(io.BytesIO(sys.stdin.buffer.read()){})"
+    run = [sys.executable, "-c"]
+    plain = subprocess.run([*run, code.format("")], input=file.getvalue(), capture_output=True)
+    mapped = subprocess.run(
+        [*run, code.format(", map_location='cpu'")], input=file.getvalue(), capture_output=True
+    )
+    assert b"Attempting to deserialize object on a CUDA device" in plain.stderr
+    assert mapped.returncode == 0
+
+
+def test_in_torch_func_the_device_is_seen():
+    x = torch.rand(3, 2, device="cuda")
+    seen = []
+    torch.vmap(lambda row: seen.append(row.device) or row.sum())(x)
+    assert seen == [CUDA]
+    assert torch.func.grad(lambda v: (v**2).sum())(x).device == CUDA
+
+
+def test_a_hook_and_a_custom_function_see_the_device():
+    class Double(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            assert x.is_cuda
+            return x * 2
+
+        @staticmethod
+        def backward(ctx, gradient):
+            assert gradient.is_cuda
+            return gradient * torch.full((3,), 2.0, device=gradient.device)
+
+    x = torch.ones(3, device="cuda", requires_grad=True)
+    seen = []
+    x.register_hook(lambda gradient: seen.append(gradient.device))
+    Double.apply(x).sum().backward()
+    assert seen == [CUDA]
+    assert x.grad.tolist() == [2.0, 2.0, 2.0]
+
+
+def test_in_place_operators_keep_the_device_and_copy_between_devices():
+    x = torch.zeros(3, device="cuda")
+    x += 1
+    x.copy_(torch.arange(3.0))
+    assert x.device == CUDA
+    assert x.tolist() == [0.0, 1.0, 2.0]
+    host = torch.empty(3)
+    host.copy_(x)
+    assert host.device == CPU
+    x[0] = 5.0
+    x[1:] = torch.tensor(1.0)
+    assert x.tolist() == [5.0, 1.0, 1.0]
+
+
+def test_compiling_compiles_nothing_and_computes():
+    layer = torch.nn.Linear(2, 2).cuda()
+    x = torch.ones(1, 2, device="cuda")
+    assert torch.compile(layer, mode="max-autotune")(x).equal(layer(x))
+
+    @torch.compile
+    def double(v):
+        return v * 2
+
+    assert double(x).tolist() == [[2.0, 2.0]]
+
+
+def test_checkpointed_activations():
+    layer = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Dropout(0.5)).cuda()
+    x = torch.rand(2, 4, device="cuda", requires_grad=True)
+    torch.utils.checkpoint.checkpoint(layer, x, use_reentrant=False).sum().backward()
+    assert x.grad.device == CUDA

@@ -1,0 +1,52 @@
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from browser import CHROMIUM, chromium, served
+from pages import SITE, build
+from playwright.sync_api import Browser
+from projects import Project
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Project:
+    return Project(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Callable[[dict[str, str]], Project]:
+    """Build a project of some files once for all tests of a module."""
+
+    def build(files: dict[str, str]) -> Project:
+        project = Project(tmp_path_factory.mktemp("project"))
+        for name, text in files.items():
+            project.write(name, text)
+        build = project.build()
+        assert build.status == 0, build.log
+        return project
+
+    return build
+
+
+@pytest.fixture(scope="session")
+def site() -> Path:
+    """The folder of the real site, up to date."""
+    build()
+    return SITE
+
+
+@pytest.fixture(scope="session")
+def address(site: Path) -> Iterator[str]:
+    with served(site) as address:
+        yield address
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    if CHROMIUM is None:
+        (pytest.fail if os.environ.get("CI") else pytest.skip)("there is no Chromium on this machine")
+    with chromium() as browser:
+        yield browser

@@ -1,0 +1,153 @@
+"""Tiny real projects: a folder with a conf.py, lessons and pages, built by a real sphinx-build."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from textwrap import dedent
+
+from bs4 import BeautifulSoup
+
+ROOT = Path(__file__).parents[2]
+
+CONF = f"""
+import sys
+sys.path.insert(0, {str(ROOT / "docs")!r})
+ours = ["accessible", "boxes", "exercises", "freshness", "machine", "mathml", "notebooks", "tables"]
+extensions = ["sphinx_gallery.gen_gallery", *[f"_ext.{{name}}" for name in ours]]
+templates_path = [{str(ROOT / "docs" / "_templates")!r}]
+html_theme = "furo"
+html_math_renderer = "mathml"
+suppress_warnings = ["sphinx_gallery.duplicate_filename"]
+gpulesson_facts = {{"S0": 3, "S1": 2}}
+gpulesson_packages = ["package"]
+sphinx_gallery_conf = {{
+    "examples_dirs": "../examples", "gallery_dirs": "lessons", "filename_pattern": r"/\\d\\d_\\w+\\.py$",
+    "within_subsection_order": "FileNameSortKey", "write_computation_times": False, "show_signature": False,
+}}
+"""
+INDEX = """
+Home
+====
+
+.. toctree::
+
+   lessons/index
+   tables
+"""
+TABLES = """
+Tables
+======
+
+.. syllabus::
+
+.. coverage-table::
+"""
+
+
+def lesson(
+    title: str = "A lesson", *, teaching: int = 10, exercises: int = 5, text: str = "", body: str = ""
+) -> str:
+    """Write a whole lesson; `body` is more of its script, `text` goes into its docstring."""
+    return dedent('''\
+        """
+        {title}
+        {line}
+
+        Learn *one* thing with ``code``.
+
+        .. overview::
+           :teaching: {teaching}
+           :exercises: {exercises}
+
+           .. questions::
+
+              - Why?
+
+           .. objectives::
+
+              - Know why.
+
+        {text}
+        """
+
+        print("it ran")
+
+        # %%
+        # .. exercise:: Do it
+        #    :minutes: {exercises}
+        #    :difficulty: easy
+        #    :starter: 01_task.py
+        #
+        #    1. Predict.
+        #    2. Run.
+        #
+        # .. solution::
+        #    :file: 01_task.py
+        #
+        #    Because.
+        #
+        # .. keypoints::
+        #
+        #    - It is so.
+        {body}
+        ''').format(
+        title=title, line="=" * len(title), teaching=teaching, exercises=exercises, text=text, body=body
+    )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Build:
+    """What a run of sphinx-build left."""
+
+    status: int
+    log: str
+
+    def warnings(self) -> list[str]:
+        return re.findall(r"WARNING: (.+)", self.log)
+
+
+class Project:
+    """A tiny project; `write` its files, `build` it, read `page` and `notebook`."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.write("conf.py", CONF)
+        self.write("docs/index.rst", INDEX)
+        self.write("docs/tables.rst", TABLES)
+        self.write("examples/GALLERY_HEADER.rst", "Lessons\n=======\n\nAll of them.\n")
+        self.write("examples/exercises/01_task.py", 'print("the starter")\n')
+        self.write("examples/solutions/01_task.py", 'print("the solution")\n')
+
+    def write(self, name: str, text: str) -> Path:
+        path = self.folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+        return path
+
+    def build(self, *options: str, **environment: str) -> Build:
+        command = [sys.executable, "-m", "sphinx", "-W", "--keep-going", "-c", ".", *options, "docs", "out"]
+        surroundings = {
+            **{name: value for name, value in os.environ.items() if not name.startswith("GPULESSON_")},
+            "XDG_CACHE_HOME": str(self.folder / "cache"),
+            "NO_COLOR": "1",
+            **environment,
+        }
+        run = subprocess.run(
+            command,
+            cwd=self.folder,
+            env=surroundings,
+            text=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+        )
+        return Build(run.returncode, run.stdout)
+
+    def page(self, name: str) -> BeautifulSoup:
+        return BeautifulSoup(
+            (self.folder / "out" / f"{name}.html").read_text(encoding="utf-8"), "html.parser"
+        )

@@ -1,0 +1,203 @@
+"""The boxes of a lesson on its page, and the tables that gather what all lessons say."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from projects import Project, lesson
+
+pytestmark = pytest.mark.slow  # each builds a project
+
+BODY = """
+# %%
+# .. prereq::
+#
+#    - Python
+#
+# .. callout:: About ``this``
+#
+#    An aside.
+#
+# .. instructor-note::
+#
+#    Slow down here.
+
+print("more")
+
+# %%
+# Deeper
+# ------
+#
+# .. covers:: S1.1
+
+print("still more")
+"""
+
+
+@pytest.fixture(scope="module")
+def site(built) -> Project:
+    first = lesson("First", teaching=10, exercises=5, text=".. covers:: S0.1 S1.2", body=BODY)
+    second = lesson("Second", teaching=25, exercises=15, text=".. covers:: S0.1, S0.3")
+    return built({"examples/01_first.py": first, "examples/02_second.py": second})
+
+
+def texts(elements) -> list[str]:
+    return [" ".join(element.get_text(" ").split()) for element in elements]
+
+
+def test_boxes_are_labelled_notes(site):
+    boxes = {box["class"][1]: box for box in site.page("lessons/01_first").select(".box")}
+    labels = {kind: box.select_one(".admonition-title").get_text() for kind, box in boxes.items()}
+    assert labels == {
+        "overview": "Overview", "questions": "Questions", "objectives": "Objectives", "callout": "About this",
+        "keypoints": "Key points", "prereq": "Before you start", "exercise": "Exercise: Do it",
+    }  # fmt: skip
+    assert all(box["role"] == "note" for box in boxes.values())
+    assert texts(boxes["overview"].select(".box li")) == ["Why?", "Know why."]
+    assert texts(boxes["overview"].select(".facts")) == ["Teaching: 10 min · Exercises: 5 min"]
+    assert texts(boxes["exercise"].select(".facts")) == ["5 min · easy"]
+    assert texts(boxes["exercise"].select("ol > li")) == ["Predict.", "Run."]
+    assert boxes["callout"].select_one(".admonition-title code").get_text() == "this"
+
+
+def test_solution_and_starter_are_folded_and_downloadable(site):
+    page = site.page("lessons/01_first")
+    folds = {fold.summary.get_text(): fold for fold in page.select("details")}
+    assert set(folds) == {"The starter, 01_task.py", "Solution", "For instructors"}
+    assert not any(fold.has_attr("open") for fold in folds.values())
+    assert (
+        "Because." in folds["Solution"].get_text()
+        and "Slow down here." in folds["For instructors"].get_text()
+    )
+    for summary, folder in (("The starter, 01_task.py", "exercises"), ("Solution", "solutions")):
+        source = (site.folder / "examples" / folder / "01_task.py").read_text()
+        assert folds[summary].pre.get_text().strip() == source.strip()
+        link = folds[summary].select_one("a.download")["href"]
+        assert (site.folder / "out" / "lessons" / link).read_text() == source
+
+
+def test_covered_facts_are_invisible_anchors_with_links_to_them(site):
+    page = site.page("lessons/01_first")
+    assert [anchor["id"] for anchor in page.select(".covers")] == [
+        "covers-s0-1",
+        "covers-s1-2",
+        "covers-s1-1",
+    ]
+    assert not re.search(r"S\d\.\d", page.select_one("article").get_text())
+    rows = [row.find_all("td") for row in site.page("tables").select("table.coverage-table tbody tr")]
+    found = {row[0].get_text(): [link["href"] for link in row[1].find_all("a")] for row in rows}
+    first, second = "lessons/01_first.html#covers-", "lessons/02_second.html#covers-"
+    assert found == {
+        "S0.1": [f"{first}s0-1", f"{second}s0-1"], "S0.2": [], "S0.3": [f"{second}s0-3"],
+        "S1.1": [f"{first}s1-1"], "S1.2": [f"{first}s1-2"],
+    }  # fmt: skip
+    assert rows[1][1].get_text() == "no lesson yet"
+    assert rows[2][1].get_text() == "Second" and rows[3][1].get_text() == "First: Deeper"
+
+
+def test_the_syllabus_lists_and_sums(site):
+    rows = [texts(row.find_all("td")) for row in site.page("tables").select("table.syllabus tbody tr")]
+    assert rows == [
+        ["First Learn one thing with code.", "10 min", "5 min"],
+        ["Second Learn one thing with code.", "25 min", "15 min"],
+        ["Together: 55 minutes", "35 min", "20 min"],
+    ]
+    assert site.page("tables").select_one("table.syllabus a")["href"] == "lessons/01_first.html"
+
+
+def totals(project: Project) -> list[str]:
+    rows = project.page("tables").select("table.syllabus tbody tr")
+    return texts(rows[-1].find_all("td"))[1:] if rows else []
+
+
+def test_the_syllabus_follows_a_changed_a_new_and_a_deleted_lesson(project):
+    project.write("examples/01_first.py", lesson(teaching=10))
+    assert project.build().status == 0
+    assert totals(project) == ["10 min", "5 min"]
+    project.write("examples/01_first.py", lesson(teaching=20))
+    assert project.build().status == 0
+    assert totals(project) == ["20 min", "5 min"]
+    project.write("examples/02_second.py", lesson(teaching=1)).rename(project.folder / "examples/03_third.py")
+    project.build()
+    assert totals(project) == ["21 min", "10 min"]
+    (project.folder / "examples/03_third.py").unlink()
+    build = project.build()
+    assert totals(project) == ["20 min", "5 min"]
+    assert build.status == 0, build.log
+    assert not list((project.folder / "out/lessons").glob("03_third*")), (
+        "the page of the deleted lesson is left"
+    )
+
+
+def test_parallel_reading_loses_no_lesson(project):
+    for number in range(1, 9):  # Sphinx forks its readers for more than five pages
+        project.write(f"examples/0{number}_x.py", lesson(teaching=1, text=".. covers:: S0.2"))
+    build = project.build("-j", "2")
+    assert build.status == 0, build.log
+    assert totals(project) == ["8 min", "40 min"]
+    assert len(project.page("tables").select("table.coverage-table tr:nth-child(2) a")) == 8
+
+
+def test_a_changed_exercise_file_changes_the_page(project):
+    project.write("examples/01_first.py", lesson())
+    project.build()
+    project.write("examples/solutions/01_task.py", 'print("another way")\n')
+    project.build()
+    page = project.page("lessons/01_first")
+    assert page.select_one("details.solution pre").get_text().strip() == 'print("another way")'
+    link = page.select_one("details.solution a.download")["href"]
+    assert "another way" in (project.folder / "out/lessons" / link).read_text()
+
+
+def test_mistakes_of_an_author_are_named(project):
+    lost = (
+        lesson()
+        .replace(":file: 01_task.py", ":file: 01_lost.py")
+        .replace(":starter: 01_task", ":starter: 01_gone")
+    )
+    project.write("examples/01_lost.py", lost)
+    project.write("examples/02_facts.py", lesson(text=".. covers:: S0.4 S7.1 S1 S1.02 S1.1 S1.1"))
+    project.write("examples/03_minutes.py", lesson(exercises=5).replace(":minutes: 5", ":minutes: 7"))
+    project.write("examples/04_overview.py", lesson().replace("   :teaching: 10\n", ""))
+    sentence = "Learn *one* thing with ``code``.\n"
+    project.write("examples/05_sentence.py", lesson().replace(sentence, ".. note:: no sentence\n"))
+    project.write("examples/06_difficulty.py", lesson().replace(":difficulty: easy", ":difficulty: brutal"))
+    build = project.build()
+    assert build.status != 0
+    folder = project.folder / "examples"
+    for message in (
+        f"exercise: there is no file {folder}/exercises/01_gone.py",
+        f"solution: there is no file {folder}/solutions/01_lost.py",
+        "covers: there is no fact 'S0.4'; there are S0.1 to S0.3, S1.1 to S1.2",
+        "covers: there is no fact 'S7.1'",
+        "covers: there is no fact 'S1'",
+        "covers: there is no fact 'S1.02'",
+        "covers: S1.1 stands on this page more than once",
+        "overview: announces 5 minutes of exercises, but the exercises say 7",
+        "overview needs both options, in minutes: ':teaching: 10' and ':exercises: 5'",
+        "overview: a lesson needs one sentence below its title",
+        '"brutal" unknown',
+    ):  # fmt: skip
+        assert message in build.log, f"{message!r} not in\n{build.log}"
+
+
+def test_no_path_of_this_machine_is_on_a_page(project):
+    body = """
+# %%
+# Warnings name files.
+
+import warnings
+from pathlib import Path
+
+import numpy
+
+warnings.warn("look here")
+print(Path.home() / "data", numpy.__file__)
+"""
+    project.write("examples/01_first.py", lesson(body=body))
+    assert project.build(HOME="/somewhere/home").status == 0
+    page = project.page("lessons/01_first").select_one("article").get_text()
+    assert "./examples/01_first.py:" in page and "UserWarning: look here" in page
+    assert "~/data site-packages/numpy/__init__.py" in page
+    assert str(project.folder) not in page and "/somewhere/home" not in page

@@ -1,0 +1,178 @@
+"""Lessons run again when they should, only then, and none gets onto the site without having run."""
+
+from __future__ import annotations
+
+import pytest
+from projects import CONF, Project, lesson
+
+pytestmark = pytest.mark.slow  # each builds a project several times
+
+
+@pytest.fixture
+def project(project: Project) -> Project:
+    """Two lessons that leave a line in a file whenever they run."""
+    for name in ("01_first", "02_second"):
+        run = f'\n# %%\n# A run.\n\nopen({str(project.folder / "runs")!r}, "a").write("{name} ")\n'
+        project.write(f"examples/{name}.py", lesson(name, body=run).replace("01_task", f"{name}_task"))
+        for folder in ("exercises", "solutions"):
+            project.write(f"examples/{folder}/{name}_task.py", "pass\n")
+    project.write("package/module.py", "one = 1\n")
+    return project
+
+
+def runs(project: Project, *options: str, **environment: str) -> list[str]:
+    """Build, and return the lessons that ran."""
+    record = project.write("runs", "")
+    build = project.build(*options, **environment)
+    assert build.status == 0, build.log
+    return record.read_text().split()
+
+
+def test_nothing_changed_nothing_runs_and_nothing_is_read(project):
+    assert runs(project) == ["01_first", "02_second"]
+    record = project.write("runs", "")
+    build = project.build()
+    assert record.read_text() == ""
+    assert "0 added, 0 changed, 0 removed" in build.log, "a build without changes reads no page"
+
+
+def test_a_changed_package_runs_every_lesson(project):
+    runs(project)
+    project.write("package/module.py", "one = 2\n")
+    assert runs(project) == ["01_first", "02_second"]
+    project.write("package/deeper/new.py", "")
+    assert runs(project) == ["01_first", "02_second"]
+    assert runs(project) == []
+
+
+def test_a_changed_lesson_runs_alone(project):
+    runs(project)
+    script = project.folder / "examples/02_second.py"
+    script.write_text(script.read_text().replace("A run.", "Another."))
+    assert runs(project) == ["02_second"]
+
+
+def test_a_guide_is_a_page_that_ran_too(project):
+    project.write("conf.py", CONF.replace(r"/\d\d_\w+\.py$", r"\.py$"))
+    project.write("examples/guides/GALLERY_HEADER.rst", "Beside\n------\n\nMore.\n")
+    run = f"open({str(project.folder / 'runs')!r}, 'a').write('guide ')"
+    guide = project.write("examples/guides/by_name.py", f'"""\nGuide\n=====\n\nText.\n"""\n\n{run}\n')
+    assert runs(project) == ["01_first", "02_second", "guide"]
+    assert runs(project) == []
+    project.write("package/module.py", "one = 3\n")
+    assert runs(project) == ["01_first", "02_second", "guide"]
+    guide.write_text(guide.read_text().replace("Text.", "Other text."))
+    assert runs(project) == ["guide"]
+    guide.rename(guide.with_name("renamed.py"))
+    assert runs(project) == ["guide"]
+    assert not list(project.folder.glob("docs/lessons/**/*by_name*"))
+
+
+@pytest.mark.parametrize("folder", ["exercises", "solutions"])
+def test_a_changed_exercise_makes_its_lesson_anew(project, folder):
+    runs(project)
+    project.write(f"examples/{folder}/02_second_task.py", "print(2)\n")
+    assert runs(project) == ["02_second"]
+
+
+def test_other_data_or_another_device_runs_every_lesson(project, tmp_path_factory):
+    data = tmp_path_factory.mktemp("data")
+    runs(project)
+    assert runs(project, GPULESSON_DEVICE="cpu") == ["01_first", "02_second"]
+    assert runs(project, GPULESSON_DEVICE="cpu", GPULESSON_DATA=str(data)) == ["01_first", "02_second"]
+    (data / "images").write_bytes(b"more")
+    assert runs(project, GPULESSON_DEVICE="cpu", GPULESSON_DATA=str(data)) == ["01_first", "02_second"]
+    assert runs(project, GPULESSON_DEVICE="cpu", GPULESSON_DATA=str(data)) == []
+
+
+def test_data_in_the_cache_folder_counts_too(project):
+    runs(project)
+    project.write("cache/gpulesson/images", "downloaded meanwhile")
+    assert runs(project) == ["01_first", "02_second"]
+
+
+def test_another_version_of_a_library_runs_every_lesson(project):
+    runs(project)
+    old = 'import importlib.metadata\nimportlib.metadata.version = lambda name: "0.0"\n'
+    project.write("sitecustomize.py", old)
+    assert runs(project, PYTHONPATH=str(project.folder)) == ["01_first", "02_second"]
+
+
+def test_a_damaged_memory_is_no_memory(project):
+    runs(project)
+    (project.folder / "docs/lessons/freshness.json").write_text("[half a fi")
+    assert runs(project) == ["01_first", "02_second"]
+
+
+def test_a_failing_lesson_fails_the_build_until_it_is_mended(project):
+    script = project.folder / "examples/02_second.py"
+    good = script.read_text()
+    script.write_text(good.replace('print("it ran")', 'raise RuntimeError("broken on purpose")'))
+    for _ in range(2):
+        build = project.build()
+        assert build.status != 0
+        assert "02_second.py" in build.log and "broken on purpose" in build.log
+    script.write_text(good)
+    assert runs(project) == ["02_second"], "the other one has not changed"
+    thumbs = project.folder / "docs/lessons/images/thumb"
+    first, second = (thumbs / f"sphx_glr_{name}_thumb.png" for name in ("01_first", "02_second"))
+    assert first.read_bytes() == second.read_bytes(), "the thumbnail still says BROKEN"
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "reason"),
+    [
+        (
+            "03.py",
+            lesson(body='\n# %%\n# More.\n\nprint("code")'),
+            "03.py: the name of a lesson is two digits",
+        ),
+        (
+            "03_empty.py",
+            '"""\nEmpty\n=====\n\nOne sentence.\n"""\n# only a comment\n',
+            "03_empty.py: there is no code",
+        ),
+    ],
+)
+def test_a_lesson_that_can_run_nothing_fails_the_build(project, name, text, reason):
+    project.write(f"examples/{name}", text)
+    build = project.build()
+    assert build.status != 0
+    assert "Lessons that ran nothing:" in build.log and reason in build.log
+
+
+def test_a_lesson_that_was_not_run_fails_the_build(project):
+    build = project.build("-D", "plot_gallery=0")
+    assert build.status != 0
+    assert "01_first.py: it was not executed, in this build or before" in build.log
+    assert runs(project) == ["01_first", "02_second"]
+    assert runs(project, "-D", "plot_gallery=0") == [], "what has run before may be shown"
+
+
+def test_a_pattern_that_matches_no_lesson_fails_the_build(project):
+    project.write("conf.py", CONF.replace(r"/\d\d_\w+\.py$", "plot_"))
+    build = project.build()
+    assert build.status != 0 and "02_second.py: it was not executed" in build.log
+
+
+def test_a_renamed_lesson_leaves_nothing_behind(project):
+    figure = "\nimport matplotlib.pyplot as plt\nplt.plot([1, 2])"
+    script = project.folder / "examples/02_second.py"
+    script.write_text(script.read_text() + figure)
+    runs(project)
+    assert list(project.folder.rglob("*sphx_glr_02_second_001.png"))
+    script.rename(script.with_name("02_renamed.py"))
+    assert runs(project) == ["02_second"]
+    left = list((project.folder / "docs/lessons").rglob("*02_second*"))
+    assert left == [] and not (project.folder / "out/lessons/02_second.html").exists()
+
+
+def test_a_warning_comes_back_until_it_is_mended(project):
+    page = project.folder / "docs/index.rst"
+    good = page.read_text()
+    page.write_text(good + "\n.. nonsense::\n")
+    for _ in range(2):
+        build = project.build()
+        assert build.status != 0 and 'Unknown directive type "nonsense"' in build.log
+    page.write_text(good)
+    assert runs(project) == [], "a warning on another page does not run the lessons again"

@@ -1,0 +1,192 @@
+"""The site as it is built from these sources: what its pages say, load and link to."""
+
+from __future__ import annotations
+
+import gzip
+import re
+import sys
+from pathlib import Path
+
+import nbformat
+import pytest
+from pages import GUIDES, LESSONS, ROOT, SITE, Page, css_addresses, loaded, page_name, section_after
+
+pytestmark = pytest.mark.slow
+
+RAW = [r"^\s*\.\. \w", r":\w+:`", r"``", r"`_\b", r"\w::\s*$", r"\|wheel\|"]  # what an unconverted page shows
+EXECUTED = ".sphx-glr-script-out, .output_html, img.sphx-glr-single-img, img.sphx-glr-multi-img"
+LIMIT = 40_000  # bytes of a page with its styles and scripts, compressed, without pictures
+
+
+def by_stem(path: Path) -> str:
+    return path.stem
+
+
+@pytest.fixture(scope="module")
+def pages(site) -> dict[str, Page]:
+    found = {page.name: page for page in map(Page, sorted(SITE.rglob("*.html")))}
+    assert {"index.html", "search.html", *(f"lessons/{path.stem}.html" for path in LESSONS)} <= set(found)
+    return found
+
+
+@pytest.fixture(params=LESSONS, ids=by_stem)
+def lesson(request) -> Path:
+    return request.param
+
+
+@pytest.fixture
+def page(pages, lesson) -> Page:
+    return pages[f"lessons/{lesson.stem}.html"]
+
+
+def test_no_page_shows_raw_markup(pages):
+    shown = {(name, raw) for name, page in pages.items() for raw in RAW if re.search(raw, page.text(), re.M)}
+    assert not shown
+
+
+@pytest.mark.parametrize("script", LESSONS + GUIDES, ids=by_stem)
+def test_no_notebook_shows_raw_markup(script, site):
+    notebook = nbformat.read(ROOT / "docs" / f"{page_name(script)}.ipynb", as_version=4)
+    nbformat.validate(notebook)
+    text = "\n".join(cell.source for cell in notebook.cells if cell.cell_type == "markdown")
+    text = re.sub(r"^(`{3,}).*?^\1", "", text, flags=re.M | re.S)  # code blocks
+    for raw in [*RAW, r"^[=~^-]{4,}$", r"<div class=\"admonition"]:
+        assert not re.search(raw, text, re.M), raw
+    if script in LESSONS:
+        assert '<div class="alert alert-info">\n\n**Overview**' in text
+        assert '<div class="alert alert-success">\n\n**Key points**' in text
+        assert "<details>\n<summary>Solution</summary>" in text
+
+
+def test_nothing_of_the_building_machine_is_on_the_site(pages):
+    for path in [SITE / name for name in pages] + sorted((ROOT / "docs/lessons").rglob("*.ipynb")):
+        text = path.read_text(encoding="utf-8")
+        for trace in (str(ROOT), str(Path.home()) + "/", sys.prefix):
+            assert trace not in text, f"{trace} in {path}"
+
+
+def test_no_page_loads_anything_from_elsewhere(pages):
+    elsewhere = {(name, url) for name, page in pages.items() for url in loaded(page.soup) if "//" in url}
+    elsewhere |= {
+        (style.name, url)
+        for style in SITE.rglob("*.css")
+        for url in css_addresses(style.read_text(encoding="utf-8"))
+        if "//" in url
+    }
+    assert not elsewhere
+
+
+def test_everything_that_a_page_loads_is_there(pages):
+    missing = {
+        (name, url)
+        for name, page in pages.items()
+        for url in loaded(page.soup)
+        if not url.startswith("data:") and not page.file(url).is_file()
+    }
+    assert not missing
+
+
+def test_no_link_is_broken(pages):
+    broken = set()
+    for name, page in pages.items():
+        for link in (tag["href"] for tag in page.soup.find_all("a", href=True)):
+            if re.match(r"\w+:", link):
+                continue  # leads out of the site
+            target, anchor = page.file(link), link.partition("#")[2]
+            known = pages.get(target.relative_to(SITE).as_posix()) if target.is_relative_to(SITE) else None
+            if not target.is_file() or (anchor and known and anchor not in known.anchors):
+                broken.add((name, link))
+    assert not broken
+
+
+def test_a_lesson_has_its_parts(page):
+    titles = [title.get_text() for title in page.soup.select(".box > .admonition-title")]
+    assert titles[0] == "Overview" and titles.count("Overview") == titles.count("Key points") == 1
+    for part in (
+        ".box.questions li",
+        ".box.objectives li",
+        ".box.exercise li",
+        ".box.keypoints li",
+        "details.solution",
+    ):
+        assert page.soup.select(part), f"no {part}"
+    assert page.soup.select(EXECUTED), "no output"
+    downloads = [page.file(link["href"]).name for link in page.soup.select("p.downloads a")]
+    assert downloads == [f"{page.path.stem}.ipynb", f"{page.path.stem}.py"]
+
+
+def claimed(lesson: Path) -> list[str]:
+    """The ids after `.. covers::` in the script, read without the extension."""
+    lines = re.findall(r"^(?:# )?\.\. covers:: *(.+)$", lesson.read_text(encoding="utf-8"), re.M)
+    return [fact for line in lines for fact in line.split()]
+
+
+def test_a_covered_fact_is_followed_by_its_output(lesson, page, pages):
+    for fact in claimed(lesson):
+        anchor = page.soup.find(id=f"covers-{fact.lower().replace('.', '-')}")
+        assert anchor, f"{fact} has no anchor"
+        shown = [tag for tag in section_after(anchor) if tag.css.match(f"{EXECUTED}, .box.exercise")]
+        assert shown, f"{fact}: no output, and no exercise, follows in its section"
+        link = f"lessons/{lesson.stem}.html#{anchor['id']}"
+        row = [
+            row
+            for row in pages["coverage.html"].soup.select("table.coverage-table tr")
+            if row.find(href=link)
+        ]
+        assert [cells.td.get_text() for cells in row] == [fact]
+
+
+# which lesson executes which facts; the ids are those of `gpulesson_facts` in conf.py
+COVERED = {
+    "01": "S0.1 S0.6 S1.1 S1.3 S2.1 S2.2 S3.1 S3.2 S3.3",
+    "02": "S0.2 S0.7 S1.4 S3.4 S3.5",
+    "03": "S3.6 S3.7 S3.8 S3.9",
+    "04": "S0.5 S1.2 S1.5 S1.6 S1.7 S2.3 S2.5 S4.1 S4.2 S4.3 S4.4",
+    "05": "S1.9 S1.10 S1.11 S1.13",
+    "06": "S0.3 S0.4",
+    "07": "S1.8 S1.12 S2.4 S4.5",
+}
+
+
+def test_every_fact_has_a_lesson():
+    counts = {"S0": 7, "S1": 13, "S2": 5, "S3": 9, "S4": 5}
+    facts = {f"{text}.{n}" for text, count in counts.items() for n in range(1, count + 1)}
+    assert sorted(fact for lesson in COVERED.values() for fact in lesson.split()) == sorted(facts)
+    found = {lesson.name[:2]: sorted(claimed(lesson)) for lesson in LESSONS}
+    assert found == {number: sorted(facts.split()) for number, facts in COVERED.items()}
+
+
+def test_the_syllabus_sums_the_minutes_of_the_lessons(pages):
+    texts = [path.read_text(encoding="utf-8") for path in LESSONS]
+    minutes = [
+        [int(number) for number in re.findall(rf":{part}: (\d+)", "".join(texts))]
+        for part in ("teaching", "exercises")
+    ]
+    rows = [
+        [cell.get_text() for cell in row.find_all("td")]
+        for row in pages["index.html"].soup.select("table.syllabus tr")
+    ]
+    assert len(rows) == len(LESSONS) + 2
+    assert rows[-1][1:] == [f"{sum(part)} min" for part in minutes]
+    for row, teaching, exercises, text in zip(rows[1:-1], *minutes, texts, strict=True):
+        assert row[0].startswith(text.splitlines()[1]) and row[1:] == [f"{teaching} min", f"{exercises} min"]
+
+
+def test_pages_are_light(pages):
+    for page in [page for name, page in pages.items() if name.startswith(("lessons/", "index"))]:
+        files = {page.file(url) for url in loaded(page.soup) if page.file(url).suffix in (".css", ".js")}
+        weight = sum(len(gzip.compress(path.read_bytes())) for path in {page.path, *files})
+        assert weight < LIMIT, f"{page.name}: {weight} bytes"
+
+
+def test_every_message_of_the_index_is_where_its_links_lead(pages):
+    """Each message's fixed parts stand, in this order, on a page that it links to."""
+    rows = pages["errors.html"].soup.select("table tbody tr")
+    assert len(rows) >= 10
+    for row in rows:
+        message = row.td.get_text()
+        parts = [re.escape(" ".join(part.split())) for part in message.split("…")]
+        pattern = re.compile(".*?".join(parts))
+        linked = {pages["errors.html"].file(link["href"]) for link in row.select("a[href]")}
+        texts = [" ".join(page.soup.get_text().split()) for page in pages.values() if page.path in linked]
+        assert any(pattern.search(text) for text in texts), f"no linked page has: {message}"

@@ -1,0 +1,114 @@
+"""Between two lessons, PyTorch is as in a fresh process."""
+
+from __future__ import annotations
+
+import json
+import random
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+from _ext.torch_state import reset
+from projects import CONF, Project
+
+# what a lesson can change, and how to read it
+CHANGES = {
+    "default device": ("torch.set_default_device('meta')", "str(torch.get_default_device())"),
+    "default dtype": ("torch.set_default_dtype(torch.float64)", "str(torch.get_default_dtype())"),
+    "seed": ("torch.manual_seed(7)", "torch.initial_seed()"),
+    "numpy": ("np.random.seed(7)", "np.random.get_state()[1][0].item()"),
+    "random": ("random.seed(7)", "random.getstate()[1][1]"),
+    "deterministic": (
+        "torch.use_deterministic_algorithms(True)",
+        "torch.are_deterministic_algorithms_enabled()",
+    ),
+    "fill": (
+        "torch.utils.deterministic.fill_uninitialized_memory = False",
+        "torch.utils.deterministic.fill_uninitialized_memory",
+    ),
+    "cudnn": ("cudnn.enabled = False", "cudnn.enabled"),
+    "cudnn benchmark": ("cudnn.benchmark = True", "cudnn.benchmark"),
+    "cudnn deterministic": ("cudnn.deterministic = True", "cudnn.deterministic"),
+    "cudnn tf32": ("cudnn.conv.fp32_precision = 'ieee'", "cudnn.conv.fp32_precision"),
+    "matmul": ("torch.set_float32_matmul_precision('medium')", "torch.get_float32_matmul_precision()"),
+    "matmul tf32": ("matmul.fp32_precision = 'tf32'", "matmul.fp32_precision"),
+    "all tf32": ("torch.backends.fp32_precision = 'tf32'", "torch.backends.fp32_precision"),
+    "gradients": ("torch.set_grad_enabled(False)", "torch.is_grad_enabled()"),
+    "anomalies": ("torch.autograd.set_detect_anomaly(True)", "torch.is_anomaly_enabled()"),
+    "autocast": ("torch.set_autocast_enabled('cpu', True)", "torch.is_autocast_enabled('cpu')"),
+    "threads": ("torch.set_num_threads(torch.get_num_threads() + 1)", "torch.get_num_threads()"),
+    "printing": ("torch.set_printoptions(precision=1)", "repr(torch.tensor(0.12345))"),
+    "environment": ("os.environ['GPULESSON_DEVICE'] = 'meta'", "os.environ.get('GPULESSON_DEVICE')"),
+}
+IMPORTS = """
+import os, random
+import numpy as np
+import torch
+from torch.backends import cudnn
+matmul = torch.backends.cuda.matmul
+"""
+NAMES: dict[str, object] = {}
+exec(IMPORTS, NAMES)
+
+
+@pytest.fixture(autouse=True)
+def afterwards():
+    reset({}, "before")
+    yield
+    reset({}, "after")
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_a_change_ends_with_its_lesson(name):
+    change, reading = CHANGES[name]
+    before = eval(reading, NAMES)
+    exec(change, NAMES)
+    changed = eval(reading, NAMES)
+    reset({}, "next lesson")
+    assert eval(reading, NAMES) == before != changed
+
+
+def test_the_state_is_that_of_a_fresh_process():
+    """The seeds apart: a fresh process has random ones."""
+    readings = {
+        name: reading for name, (_, reading) in CHANGES.items() if name not in ("seed", "numpy", "random")
+    }
+    code = f"import json\n{IMPORTS}print(json.dumps([eval(r) for r in {list(readings.values())}]))"
+    fresh = json.loads(subprocess.run([sys.executable, "-c", code], capture_output=True, check=True).stdout)
+    for _, (change, _) in CHANGES.items():
+        exec(change, NAMES)
+    reset({}, "next lesson")
+    assert [eval(reading, NAMES) for reading in readings.values()] == fresh
+
+
+def test_random_numbers_are_the_same_at_each_build():
+    draws = []
+    for _ in range(2):
+        reset({}, "lesson")
+        draws.append([torch.rand(3).tolist(), np.random.rand(3).tolist(), random.random()])
+        torch.rand(5)
+    assert draws[0] == draws[1]
+
+
+@pytest.mark.slow
+def test_a_build_keeps_lessons_apart(project: Project):
+    """A real build: the first lesson changes everything, the second one tells what it found."""
+    found = project.folder / "found"
+    change = "\n".join(change for change, _ in CHANGES.values())
+    read = "\n".join(
+        f"record.write({name!r} + str({reading}) + '; ')" for name, (_, reading) in CHANGES.items()
+    )
+    read = f"record = open({str(found)!r}, 'w')\n{read}\nrecord.close()"
+    start = '"""\nTitle\n=====\n\nSentence.\n"""\n'
+    project.write(
+        "conf.py", CONF + 'sphinx_gallery_conf["reset_modules"] = ("matplotlib", "_ext.torch_state.reset")\n'
+    )
+    project.write("examples/01_read.py", f"{start}{IMPORTS}{read}\n")
+    assert project.build().status == 0
+    fresh = found.read_text()
+    project.write("examples/01_read.py", f"{start}{IMPORTS}{change}\n")
+    project.write("examples/02_read.py", f"{start}{IMPORTS}{read}\n")
+    assert project.build().status == 0
+    assert found.read_text() == fresh

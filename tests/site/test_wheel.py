@@ -1,0 +1,27 @@
+"""The wheel that the site offers holds the package as it is, and is left alone while nothing changes."""
+
+import os
+import zipfile
+from pathlib import Path
+
+from _ext.wheel import build_wheel
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_the_wheel_holds_every_file_of_the_package(tmp_path):
+    wheel = build_wheel(ROOT, tmp_path / "wheels")
+    with zipfile.ZipFile(wheel) as archive:
+        packed = {name: archive.read(name) for name in archive.namelist() if name.startswith("gpulesson/")}
+    sources = [path for path in (ROOT / "src" / "gpulesson").rglob("*") if path.suffix in (".py", ".typed")]
+    assert packed == {path.relative_to(ROOT / "src").as_posix(): path.read_bytes() for path in sources}
+
+
+def test_an_unchanged_package_leaves_the_file_alone_and_old_versions_go(tmp_path):
+    wheel = build_wheel(ROOT, tmp_path / "wheels")
+    os.utime(wheel, (1, 1))
+    old = wheel.with_name("gpulesson-0.0.1-py3-none-any.whl")
+    old.write_bytes(b"")
+    assert build_wheel(ROOT, tmp_path / "wheels") == wheel
+    assert wheel.stat().st_mtime == 1
+    assert not old.exists()

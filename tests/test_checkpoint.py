@@ -1,0 +1,698 @@
+"""Checkpoints: the same bits after a resume; no damaged, foreign or hostile file loads silently."""
+
+import copy
+import hashlib
+import os
+import random
+import re
+import shutil
+import signal
+import stat
+import subprocess
+import sys
+import threading
+import time
+import zipfile
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.optim import lr_scheduler
+from torch.utils.data import DataLoader, Dataset
+
+from gpulesson import checkpoint as checkpoint_module
+from gpulesson.checkpoint import CheckpointError, latest, load_checkpoint, resume, save_checkpoint
+
+EPOCHS = 5
+
+
+class NoisySamples(Dataset):
+    """40 samples whose inputs torch, numpy and Python disturb with random numbers at every access."""
+
+    def __len__(self):
+        return 40
+
+    def __getitem__(self, index):
+        noise = torch.randn(6) * 0.1 + np.random.normal() * 0.01 + random.gauss(0, 0.01)
+        return torch.arange(6.0).add(index).sin() + noise, index % 3
+
+
+def make_run(*, explicit_generator=True, num_workers=0, seed=0, device="cpu"):
+    """Build everything a run has: dropout, batch norm, a shuffled loader, Adam and a scheduler."""
+    torch.manual_seed(seed)
+    np.random.seed(seed)
+    random.seed(seed)
+    model = nn.Sequential(nn.Linear(6, 16), nn.BatchNorm1d(16), nn.ReLU(), nn.Dropout(0.4), nn.Linear(16, 3))
+    model.to(device)
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-2, weight_decay=1e-3)
+    generator = torch.Generator().manual_seed(seed) if explicit_generator else None
+    loader = DataLoader(
+        NoisySamples(), batch_size=8, shuffle=True, generator=generator, num_workers=num_workers
+    )
+    scheduler = lr_scheduler.StepLR(optimizer, step_size=2, gamma=0.3)
+    parts = {"model": model, "optimizer": optimizer, "scheduler": scheduler, "generator": generator}
+    return loader, parts
+
+
+def train(folder, loader, parts, *, first=0, epochs=EPOCHS, die_after=None, device="cpu"):
+    for epoch in range(first, epochs):
+        for inputs, targets in loader:
+            loss = nn.functional.cross_entropy(parts["model"](inputs.to(device)), targets.to(device))
+            parts["optimizer"].zero_grad()
+            loss.backward()
+            parts["optimizer"].step()
+        parts["scheduler"].step()
+        save_checkpoint(Path(folder) / f"epoch-{epoch + 1}.pt", epoch=epoch + 1, **parts)
+        if epoch + 1 == die_after:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+def same(left, right):
+    """Whether two nests of containers hold the same types, values and tensor bits."""
+    if isinstance(left, torch.Tensor):
+        return left.dtype == right.dtype and left.shape == right.shape and bits(left) == bits(right)
+    if type(left) is not type(right):
+        return False
+    if isinstance(left, dict):
+        return list(left) == list(right) and all(same(left[key], right[key]) for key in left)
+    if isinstance(left, (list, tuple)):
+        return len(left) == len(right) and all(map(same, left, right))
+    return left == right
+
+
+def bits(tensor):
+    return tensor.detach().cpu().contiguous().numpy().tobytes()
+
+
+def state_of(parts):
+    """Copy all that a resume may change, RNG states included."""
+    states = {
+        name: part.get_state() if name == "generator" else part.state_dict()
+        for name, part in parts.items()
+        if part is not None
+    }
+    numpy_keys = np.random.get_state()[1].tolist()
+    return copy.deepcopy(
+        states | {"cpu": torch.get_rng_state(), "python": random.getstate(), "numpy": numpy_keys}
+    )
+
+
+def content_of(path):
+    return torch.load(path, weights_only=True)
+
+
+@pytest.fixture
+def saved(tmp_path):
+    """A checkpoint of a run with one step behind it, alone in its folder, and the run's parts."""
+    loader, parts = make_run()
+    train(tmp_path / "run", loader, parts, epochs=1)
+    return tmp_path / "run" / "epoch-1.pt", parts
+
+
+def with_digest(content, path):
+    """Write any content with a right digest, as a program that knows the format could."""
+    with Path(path).open("w+b") as file:
+        checkpoint_module._write(content, file)
+    return path
+
+
+# --- the same bits after a resume --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("explicit_generator", [True, False], ids=["own generator", "global generator"])
+def test_resume_after_any_epoch_ends_with_the_same_bits(tmp_path, explicit_generator):
+    loader, parts = make_run(explicit_generator=explicit_generator)
+    train(tmp_path / "whole", loader, parts)
+    for done in range(1, EPOCHS):
+        loader, parts = make_run(explicit_generator=explicit_generator, seed=100 + done)  # all of it wrong
+        found = load_checkpoint(tmp_path / "whole" / f"epoch-{done}.pt")
+        first = resume(found, **parts)
+        assert first == done
+        train(tmp_path / f"after-{done}", loader, parts, first=first)
+        for epoch in range(done + 1, EPOCHS + 1):
+            name = f"epoch-{epoch}.pt"
+            assert same(content_of(tmp_path / f"after-{done}" / name), content_of(tmp_path / "whole" / name))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("num_workers", "done"), [(0, 2), (2, 3)])
+def test_resume_in_another_process_after_a_kill_ends_with_the_same_bits(tmp_path, num_workers, done):
+    def run(folder, *arguments):
+        command = [sys.executable, __file__, tmp_path / folder, str(num_workers), *arguments]
+        return subprocess.run(command, capture_output=True, text=True, check=False)
+
+    whole = run("whole")
+    assert whole.returncode == 0, whole.stderr
+    expected = content_of(tmp_path / "whole" / f"epoch-{EPOCHS}.pt")
+    assert run("killed", str(done)).returncode == -signal.SIGKILL
+    assert latest(tmp_path / "killed") == tmp_path / "killed" / f"epoch-{done}.pt"
+    second = run("killed")
+    assert second.returncode == 0, second.stderr
+    assert f"resumed after {done}" in second.stdout
+    assert same(content_of(tmp_path / "killed" / f"epoch-{EPOCHS}.pt"), expected)
+
+
+@pytest.mark.gpu
+def test_resume_on_a_gpu_ends_with_the_same_bits(tmp_path):
+    loader, parts = make_run(device="cuda")
+    train(tmp_path / "whole", loader, parts, device="cuda")
+    expected = load_checkpoint(tmp_path / "whole" / f"epoch-{EPOCHS}.pt")
+    assert set(expected.rng) >= {f"cuda:{index}" for index in range(torch.cuda.device_count())}
+    for map_location in ("cpu", "cuda", None):
+        loader, parts = make_run(device="cuda", seed=1)
+        found = load_checkpoint(tmp_path / "whole" / "epoch-2.pt", map_location=map_location)
+        train(tmp_path / "after", loader, parts, first=resume(found, **parts), device="cuda")
+        assert same(content_of(tmp_path / "after" / "epoch-5.pt"), content_of(expected.path))
+
+
+OPTIMIZERS = {
+    "SGD": lambda parameters: torch.optim.SGD(parameters, lr=0.1, momentum=0.9, nesterov=True),
+    "Adam amsgrad": lambda parameters: torch.optim.Adam(parameters, lr=0.1, amsgrad=True),
+    "AdamW fused": lambda parameters: torch.optim.AdamW(parameters, lr=0.1, fused=True),
+    "RMSprop": lambda parameters: torch.optim.RMSprop(parameters, lr=0.1, momentum=0.5, centered=True),
+    "Adagrad": lambda parameters: torch.optim.Adagrad(parameters, lr=0.1),
+    "NAdam": lambda parameters: torch.optim.NAdam(parameters, lr=0.1),
+    "LBFGS": lambda parameters: torch.optim.LBFGS(parameters, lr=0.1, max_iter=3),
+    "ASGD": lambda parameters: torch.optim.ASGD(parameters, lr=0.1),
+}
+SCHEDULERS = {
+    "StepLR": lambda optimizer: lr_scheduler.StepLR(optimizer, 2),
+    "LambdaLR": lambda optimizer: lr_scheduler.LambdaLR(optimizer, lambda epoch: 0.5**epoch),
+    "MultiStepLR": lambda optimizer: lr_scheduler.MultiStepLR(optimizer, [1, 4]),
+    "CosineAnnealingLR": lambda optimizer: lr_scheduler.CosineAnnealingLR(optimizer, 6),
+    "CosineAnnealingWarmRestarts": lambda optimizer: lr_scheduler.CosineAnnealingWarmRestarts(optimizer, 2),
+    "OneCycleLR": lambda optimizer: lr_scheduler.OneCycleLR(optimizer, 0.1, total_steps=8),
+    "CyclicLR": lambda optimizer: lr_scheduler.CyclicLR(optimizer, 0.01, 0.1),
+    "ReduceLROnPlateau": lambda optimizer: lr_scheduler.ReduceLROnPlateau(optimizer, patience=0),
+    "SequentialLR": lambda optimizer: lr_scheduler.SequentialLR(
+        optimizer,
+        [lr_scheduler.LinearLR(optimizer, 0.1, total_iters=2), lr_scheduler.ExponentialLR(optimizer, 0.9)],
+        milestones=[2],
+    ),
+}
+PAIRS = [(name, "StepLR") for name in OPTIMIZERS] + [("SGD", name) for name in SCHEDULERS]
+
+
+@pytest.mark.parametrize(("optimizer_name", "scheduler_name"), PAIRS)
+def test_the_state_of_each_optimizer_and_scheduler_survives(tmp_path, optimizer_name, scheduler_name):
+    inputs, targets = torch.randn(16, 4), torch.randn(16, 2)
+
+    def build(seed):
+        torch.manual_seed(seed)
+        model = nn.Linear(4, 2)
+        optimizer = OPTIMIZERS[optimizer_name](model.parameters())
+        return {"model": model, "optimizer": optimizer, "scheduler": SCHEDULERS[scheduler_name](optimizer)}
+
+    def step(model, optimizer, scheduler):
+        def closure():
+            optimizer.zero_grad()
+            loss = nn.functional.mse_loss(model(inputs), targets)
+            loss.backward()
+            return loss
+
+        loss = optimizer.step(closure).item()
+        plateau = isinstance(scheduler, lr_scheduler.ReduceLROnPlateau)
+        scheduler.step(*[1 + loss] if plateau else [])
+
+    parts = build(0)
+    for _ in range(3):
+        step(**parts)
+    found = load_checkpoint(save_checkpoint(tmp_path / "a.pt", epoch=3, **parts))
+    for _ in range(3):
+        step(**parts)
+    for seed in (
+        1,
+        2,
+    ):  # twice from one checkpoint: the first resumed run must not change what the second gets
+        again = build(seed)
+        resume(found, **again)
+        for _ in range(3):
+            step(**again)
+        assert all(same(again[name].state_dict(), parts[name].state_dict()) for name in parts)
+
+
+def test_states_of_all_accelerators_are_kept(tmp_path, monkeypatch):
+    states = {0: torch.tensor([1, 2], dtype=torch.uint8), 1: torch.tensor([3, 4], dtype=torch.uint8)}
+    backend = SimpleNamespace(
+        is_initialized=lambda: True,
+        get_rng_state=lambda device: states[device.index].clone(),
+        set_rng_state=lambda state, device: states.update({device.index: state}),
+    )
+    monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda **_: torch.device("cuda"))
+    monkeypatch.setattr(torch.accelerator, "device_count", lambda: 2)
+    monkeypatch.setattr(torch, "get_device_module", lambda device: backend)
+    model = nn.Linear(1, 1)
+    path = save_checkpoint(tmp_path / "a.pt", model=model, epoch=1)
+    states.update({0: None, 1: None})
+    resume(load_checkpoint(path), model=model)
+    assert [states[index].tolist() for index in (0, 1)] == [[1, 2], [3, 4]]
+
+    backend.is_initialized = lambda: False  # a run on the CPU must not occupy, or wait for, a GPU
+    unused = load_checkpoint(save_checkpoint(tmp_path / "b.pt", model=model, epoch=1))
+    assert not {"cuda:0", "cuda:1"} & unused.rng.keys()
+
+    monkeypatch.undo()
+    monkeypatch.setattr(torch.accelerator, "device_count", lambda: 0)
+    with pytest.warns(UserWarning) as warned:
+        resume(load_checkpoint(path), model=model)
+    assert [str(warning.message)[:15] for warning in warned] == ["no cuda:0 here,", "no cuda:1 here,"]
+
+
+# --- the file ----------------------------------------------------------------------------------------------
+
+
+def test_the_file_is_an_ordinary_torch_file_that_ends_in_its_sha256(saved):
+    path, parts = saved
+    for content in (torch.load(path, weights_only=True), torch.load(path, weights_only=True, mmap=True)):
+        assert content["epoch"] == 1
+        assert same(dict(content["model"]), dict(parts["model"].state_dict()))
+    written = path.read_bytes()
+    assert hashlib.sha256(written[:-64]).hexdigest() == written[-64:].decode()
+    with zipfile.ZipFile(path) as archive:
+        assert archive.testzip() is None
+        assert archive.comment == written[-131:]
+    found = load_checkpoint(path)
+    assert (found.epoch, found.path, found.extra) == (1, path, None)
+    assert found.saved.encode() in written[-131:]
+    assert len(repr(found)) < 300
+
+
+def test_extra_values_come_back(tmp_path):
+    extra = {"losses": [0.5, 0.25], "settings": {"lr": 1e-3, "name": "ü"}, "scale": torch.tensor(65536.0)}
+    path = save_checkpoint(
+        str(tmp_path / "new" / "folder" / "a.pt"), model=nn.Linear(1, 1), epoch=0, extra=extra
+    )
+    assert same(load_checkpoint(str(path)).extra, extra)
+
+
+def test_permissions_follow_the_umask(saved):
+    umask = os.umask(0)
+    os.umask(umask)
+    assert stat.S_IMODE(saved[0].stat().st_mode) == 0o666 & ~umask
+
+
+def test_the_file_is_synced_before_the_renaming_and_the_folder_after(tmp_path, monkeypatch):
+    events = []
+    fsync, replace = os.fsync, Path.replace
+
+    def note_fsync(descriptor):
+        events.append("folder" if stat.S_ISDIR(os.fstat(descriptor).st_mode) else "file")
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", note_fsync)
+    monkeypatch.setattr(Path, "replace", lambda self, to: (events.append("rename"), replace(self, to))[1])
+    save_checkpoint(tmp_path / "a.pt", model=nn.Linear(1, 1), epoch=1)
+    assert events == ["file", "rename", "folder"]
+
+
+def test_writers_of_one_path_at_once_leave_one_whole_file(tmp_path):
+    def write(epoch):
+        for _ in range(10):
+            save_checkpoint(tmp_path / "a.pt", model=nn.Linear(50, 50), epoch=epoch)
+
+    threads = [threading.Thread(target=write, args=[epoch]) for epoch in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert load_checkpoint(tmp_path / "a.pt").epoch in range(4)
+    assert [path.name for path in tmp_path.iterdir()] == ["a.pt"]
+
+
+@pytest.mark.slow
+def test_a_process_killed_at_any_moment_leaves_a_whole_file(tmp_path):
+    code = (
+        "import sys, torch; from gpulesson.checkpoint import save_checkpoint\n"
+        "model = torch.nn.Linear(1000, 1000)\n"
+        "for epoch in range(10**6):\n"
+        "    save_checkpoint(sys.argv[1], model=model, epoch=epoch)\n"
+        "    print(epoch, flush=True)\n"
+    )
+    path = tmp_path / "a.pt"
+    for attempt in range(6):
+        with subprocess.Popen([sys.executable, "-c", code, path], stdout=subprocess.PIPE) as process:
+            for _ in range(attempt + 1):
+                process.stdout.readline()
+            time.sleep(0.007 * attempt)  # another moment of the next saving each time
+            process.kill()
+        assert load_checkpoint(path).epoch >= attempt
+        assert latest(tmp_path) == path
+
+
+def tag_as_cuda(monkeypatch):
+    """From now on torch.save notes for every tensor that it came from the first CUDA device."""
+    monkeypatch.setattr(torch.serialization, "location_tag", lambda storage: "cuda:0")
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="about machines without CUDA")
+def test_a_file_saved_from_cuda_loads_on_a_machine_without(tmp_path, monkeypatch):
+    _, parts = make_run()
+    with monkeypatch.context() as patch:
+        tag_as_cuda(patch)
+        path = save_checkpoint(tmp_path / "a.pt", epoch=1, **parts)
+    with pytest.raises(RuntimeError, match=r"map_location=torch.device\('cpu'\)"):
+        torch.load(path, weights_only=True)
+    with pytest.raises(CheckpointError, match=r"was not loaded.*CUDA device.*map_location"):
+        load_checkpoint(path, map_location=None)
+    expected = state_of(parts)
+    _, fresh = make_run(seed=1)
+    assert resume(load_checkpoint(path), **fresh) == 1
+    assert same(state_of(fresh), expected)
+
+
+# --- latest ------------------------------------------------------------------------------------------------
+
+
+def test_latest_goes_by_the_time_inside_the_files(tmp_path):
+    for epoch in (8, 9, 10):
+        save_checkpoint(tmp_path / f"epoch-{epoch}.pt", model=nn.Linear(1, 1), epoch=epoch)
+    (tmp_path / "notes.txt").write_text("not looked at")
+    for position, name in enumerate(["epoch-10.pt", "epoch-9.pt", "epoch-8.pt"]):  # as a copy may leave them
+        os.utime(tmp_path / name, (10**9 + position, 10**9 + position))
+    assert latest(tmp_path) == tmp_path / "epoch-10.pt"
+    assert latest(str(tmp_path), pattern="epoch-?.pt") == tmp_path / "epoch-9.pt"
+
+
+def test_latest_passes_over_damaged_files_by_name(tmp_path):
+    paths = [
+        save_checkpoint(tmp_path / f"epoch-{epoch}.pt", model=nn.Linear(9, 9), epoch=epoch)
+        for epoch in (1, 2, 3, 4)
+    ]
+    flip(paths[3], 3000)
+    paths[2].write_bytes(paths[2].read_bytes()[:2000])
+    with pytest.warns(UserWarning) as warned:
+        assert latest(tmp_path) == paths[1]
+    messages = [str(warning.message) for warning in warned]
+    assert len(messages) == 2
+    assert "epoch-3.pt" in messages[0] and "no digest ends its 2000 bytes" in messages[0]
+    assert "epoch-4.pt" in messages[1] and "its digest is not that of its content" in messages[1]
+    assert Path(warned[0].filename) == Path(__file__)
+
+
+def test_latest_without_a_valid_file(tmp_path):
+    assert latest(tmp_path / "absent") is None
+    assert latest(tmp_path) is None
+    torch.save({}, tmp_path / "weights.pt")
+    with (
+        pytest.warns(UserWarning, match="weights.pt"),
+        pytest.raises(CheckpointError, match=r"start afresh: weights.pt"),
+    ):
+        latest(tmp_path)
+    with pytest.raises(CheckpointError, match=r"Cannot look for checkpoints in .*NotADirectoryError"):
+        latest(tmp_path / "weights.pt")
+
+
+# --- damage ------------------------------------------------------------------------------------------------
+
+
+def flip(path, bit):
+    """Flip one bit of a file in place; a second call restores it."""
+    with path.open("r+b") as file:
+        file.seek(bit // 8)
+        byte = file.read(1)[0] ^ (1 << bit % 8)
+        file.seek(bit // 8)
+        file.write(bytes([byte]))
+
+
+def test_none_of_500_flipped_bits_loads_silently(saved):
+    path, _ = saved
+    size = 8 * path.stat().st_size
+    original = path.read_bytes()
+    for bit in random.Random(7).sample(range(size), 500):
+        flip(path, bit)
+        with pytest.raises(CheckpointError, match=r"epoch-1.pt is damaged"):
+            load_checkpoint(path)
+        flip(path, bit)
+    assert path.read_bytes() == original
+    load_checkpoint(path)
+
+
+def test_a_flipped_bit_in_the_comment_is_noticed_too(saved):
+    path, _ = saved
+    size = 8 * path.stat().st_size
+    for bit in range(size - 8 * (131 + 22), size):  # the digest, the time, the zip file's own end
+        flip(path, bit)
+        with pytest.raises(CheckpointError, match=r"is damaged"):
+            load_checkpoint(path)
+        flip(path, bit)
+
+
+@pytest.mark.parametrize(
+    "cut", [1, 22, 63, 64, 65, 130, 131, 132, 153, 1000, 5000, "half", "almost all", "all"]
+)
+def test_a_truncated_file_is_refused(saved, cut):
+    path, _ = saved
+    written = path.read_bytes()
+    cut = {"half": len(written) // 2, "almost all": len(written) - 1, "all": len(written)}.get(cut, cut)
+    path.write_bytes(written[:-cut])
+    with pytest.raises(CheckpointError, match=rf"cut short.*no digest ends its {len(written) - cut} bytes"):
+        load_checkpoint(path)
+
+
+def test_bytes_behind_the_end_are_noticed(saved):
+    path, _ = saved
+    path.write_bytes(path.read_bytes() + b"\0")
+    with pytest.raises(CheckpointError, match=r"no digest ends its"):
+        load_checkpoint(path)
+
+
+FOREIGN = {
+    "text": lambda path: path.write_text("epoch,loss\n1,0.5\n" * 50),
+    "zip": lambda path: shutil.make_archive(str(path.with_suffix("")), "zip", path.parent / "folder"),
+    "torch.save": lambda path: torch.save(nn.Linear(9, 9).state_dict(), path),
+}
+
+
+@pytest.mark.parametrize("kind", FOREIGN)
+def test_other_files_are_refused(tmp_path, kind):
+    (tmp_path / "folder").mkdir()
+    path = tmp_path / "a.zip"
+    FOREIGN[kind](path)
+    with pytest.raises(CheckpointError, match=r"not written by save_checkpoint.*torch.save.*torch.load"):
+        load_checkpoint(path)
+
+
+@pytest.mark.parametrize(
+    "content", [{"model": {}, "epoch": 3}, [1, 2], torch.zeros(3)], ids=["dict", "list", "tensor"]
+)
+def test_a_file_that_lacks_keys_is_refused(tmp_path, content):
+    with pytest.raises(
+        CheckpointError,
+        match=r"no whole checkpoint: .*optimizer, scheduler, generator, rng.* missing\. Take one that",
+    ):
+        load_checkpoint(with_digest(content, tmp_path / "a.pt"))
+
+
+def test_missing_files_and_folders_are_named(saved, tmp_path):
+    path, _ = saved
+    with pytest.raises(
+        CheckpointError, match=r"epoch-2.pt does not exist. In .*run there is: epoch-1.pt"
+    ) as error:
+        load_checkpoint(path.with_name("epoch-2.pt"))
+    assert isinstance(error.value.__cause__, FileNotFoundError)
+    with pytest.raises(CheckpointError, match=r"does not exist. In .*absent there is: nothing"):
+        load_checkpoint(tmp_path / "absent" / "a.pt")
+    with pytest.raises(CheckpointError, match=r"run was not loaded. (IsADirectory|Permission)Error"):
+        load_checkpoint(path.parent)
+
+
+class Hostile:
+    """Makes a folder when unpickled: a harmless stand-in for anything that a hostile file could do."""
+
+    def __init__(self, marker):
+        self.marker = str(marker)
+
+    def __reduce__(self):
+        return os.mkdir, (self.marker,)
+
+
+@pytest.mark.parametrize("digest", [True, False], ids=["with a right digest", "without digest"])
+def test_a_hostile_file_is_refused_and_runs_nothing(saved, tmp_path, digest):
+    path, _ = saved
+    marker = tmp_path / "marker"
+    content = content_of(path) | {"model": Hostile(marker)}
+    with_digest(content, path) if digest else torch.save(content, path)
+    with pytest.raises(CheckpointError) as error:
+        load_checkpoint(path)
+    assert not marker.exists()
+    if digest:
+        assert "posix.mkdir" in str(error.value) and "may run code" in str(error.value)
+        assert "weights_only" not in str(error.value)  # torch's message explains how to run it nevertheless
+        assert error.value.__cause__ is not None
+    torch.load(path, weights_only=False)
+    assert marker.exists()  # so the file was hostile
+
+
+# --- what does not fit -------------------------------------------------------------------------------------
+
+
+class Other(nn.Sequential):
+    """The run's model with a wider layer, one tensor less and one more."""
+
+    def __init__(self):
+        super().__init__(
+            nn.Linear(6, 16), nn.BatchNorm1d(16), nn.ReLU(), nn.Dropout(0.4), nn.Linear(16, 5, bias=False)
+        )
+        self.scale = nn.Parameter(torch.ones(()))
+
+
+SAVED_ADAM = "Adam with groups of [6] parameters in the file"
+
+
+def refuse(path, parts):
+    """Resume, expect an error, and check that it changed nothing; return the lines of its message."""
+    before = state_of(parts)
+    with pytest.raises(CheckpointError, match="does not fit; nothing was loaded") as error:
+        resume(load_checkpoint(path), **parts)
+    assert same(state_of(parts), before)
+    return str(error.value).splitlines()[1:]
+
+
+def test_another_architecture_is_refused_before_anything_is_changed(saved):
+    path, _ = saved
+    _, parts = make_run(seed=1)
+    model = Other()
+    parts |= {"model": model, "optimizer": torch.optim.Adam(model.parameters())}
+    parts["scheduler"] = lr_scheduler.StepLR(parts["optimizer"], 1)
+    assert refuse(path, parts) == [
+        "  model scale: None in the file, torch.float32 [] given",
+        "  model 4.weight: torch.float32 [3, 16] in the file, torch.float32 [5, 16] given",
+        "  model 4.bias: torch.float32 [3] in the file, None given",
+    ]
+
+
+def test_many_differences_are_counted(saved):
+    path, _ = saved
+    _, parts = make_run()
+    parts["model"] = nn.Sequential(*[nn.Linear(2, 2) for _ in range(9)])
+    lines = refuse(path, parts)
+    assert len(lines) == 13
+    assert lines[-1] == "  and 9 more"
+
+
+def test_other_parts_are_refused(saved):
+    path, _ = saved
+    _, parts = make_run(seed=1)
+    model = parts["model"]
+    assert refuse(path, parts | {"optimizer": torch.optim.SGD(model.parameters())}) == [
+        f"  optimizer: {SAVED_ADAM}, SGD with groups of [6] parameters given"
+    ]
+    assert refuse(path, parts | {"optimizer": torch.optim.Adam(model[4].parameters())}) == [
+        f"  optimizer: {SAVED_ADAM}, Adam with groups of [2] parameters given"
+    ]
+    assert refuse(path, {"model": model}) == [
+        f"  optimizer: {SAVED_ADAM}, None given",
+        "  scheduler: StepLR in the file, None given",
+        "  generator: a generator of the cpu in the file, None given",
+    ]
+    alone = save_checkpoint(path, model=model, epoch=1)
+    assert refuse(alone, parts | {"optimizer": None, "generator": None}) == [
+        "  scheduler: None in the file, StepLR given"
+    ]
+    assert refuse(alone, {"model": nn.Sequential(*model).double()})[0] == (
+        "  model 0.weight: torch.float32 [16, 6] in the file, torch.float64 [16, 6] given"
+    )
+
+
+# --- what cannot be written --------------------------------------------------------------------------------
+
+
+def fail_to_save(path, match, **arguments):
+    """Save, expect an error, and check that the folder is as it was before, to the byte."""
+    folder = path.parent if path.parent.is_dir() else path.parent.parent
+    before = {other: other.read_bytes() for other in folder.rglob("*") if other.is_file()}
+    with pytest.raises(CheckpointError, match=match) as error:
+        save_checkpoint(path, **{"model": nn.Linear(9, 9), "epoch": 2, **arguments})
+    assert error.value.__cause__ is not None
+    assert {other: other.read_bytes() for other in folder.rglob("*") if other.is_file()} == before
+
+
+@pytest.mark.parametrize(
+    ("extra", "named"),
+    [
+        (Path("runs"), r"pathlib\S*Path"),
+        ({"accuracy": np.float64(0.9)}, r"numpy\S*scalar"),
+        ([range(3)], "range"),
+        (lambda: None, "lambda"),
+        (threading.Lock(), "lock"),
+    ],
+    ids=["Path", "numpy", "range", "lambda", "lock"],
+)
+def test_an_object_that_could_not_be_read_back_is_refused_when_saving(saved, extra, named):
+    fail_to_save(
+        saved[0], rf"epoch-1.pt was not written. It holds .*({named}).*only tensors and plain", extra=extra
+    )
+
+
+def test_saving_beneath_a_file_or_onto_a_folder(saved):
+    path, _ = saved
+    fail_to_save(path / "below" / "a.pt", r"a.pt was not written. (NotADirectory|FileExists)Error")
+    (path.parent / "pickle.pt").mkdir()
+    fail_to_save(path.parent / "pickle.pt", r"pickle.pt was not written. (IsADirectory|Permission)Error")
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    """A tmpfs of 256 KiB, for which this process must be allowed to mount."""
+    if sys.platform != "linux":
+        pytest.skip("needs tmpfs, which Linux has")
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", folder],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "LC_ALL": "C"},
+    )
+    if re.search(r"permission denied|not permitted|superuser", mounted.stderr, re.IGNORECASE):
+        pytest.skip(f"this system lets us mount no small disk: {mounted.stderr.strip()}")
+    assert mounted.returncode == 0, mounted.stderr
+    yield folder
+    subprocess.run(["umount", folder], check=True)
+
+
+def test_a_read_only_disk(small_disk):
+    path = save_checkpoint(small_disk / "a.pt", model=nn.Linear(9, 9), epoch=1)
+    subprocess.run(["mount", "-o", "remount,ro", small_disk], check=True)
+    fail_to_save(path, r"a.pt was not written. OSError: .*Read-only file system")
+    fail_to_save(small_disk / "new" / "b.pt", r"b.pt was not written. OSError: .*Read-only file system")
+    assert load_checkpoint(path).epoch == 1
+
+
+def test_a_full_disk(small_disk):
+    path = save_checkpoint(small_disk / "a.pt", model=nn.Linear(9, 9), epoch=1)
+    fail_to_save(path, r"a.pt was not written. OSError: .*No space left", model=nn.Linear(300, 300))
+
+    page = os.sysconf("SC_PAGE_SIZE")
+    pages = -(-path.stat().st_size // page)  # that the next file needs
+    with (small_disk / "filler").open("wb") as filler:
+        filler.write(b"x" * (os.statvfs(small_disk).f_bavail * page - (pages - 1) * page))
+    assert os.statvfs(small_disk).f_bavail == pages - 1  # all but the last page fits
+    fail_to_save(path, r"a.pt was not written. OSError: .*No space left")
+    assert load_checkpoint(path).epoch == 1
+    (small_disk / "filler").unlink()
+    assert load_checkpoint(save_checkpoint(path, model=nn.Linear(9, 9), epoch=2)).epoch == 2
+
+
+def test_a_folder_without_permission(saved):
+    path, _ = saved
+    path.parent.chmod(0o555)
+    try:
+        if os.access(path.parent, os.W_OK):
+            pytest.skip("this user may write anywhere (the read-only disk above stands in)")
+        fail_to_save(path, r"epoch-1.pt was not written. PermissionError")
+    finally:
+        path.parent.chmod(0o755)
+
+
+if __name__ == "__main__":  # the run that the test above kills and starts again
+    folder, num_workers, *die_after = sys.argv[1:]
+    loader, parts = make_run(num_workers=int(num_workers))
+    newest = latest(folder)
+    first = resume(load_checkpoint(newest), **parts) if newest else 0
+    print(f"resumed after {first}")
+    train(folder, loader, parts, first=first, die_after=int(die_after[0]) if die_after else None)

@@ -1,0 +1,612 @@
+from __future__ import annotations
+
+import contextlib
+import functools
+import gzip
+import hashlib
+import http.server
+import os
+import signal
+import stat
+import struct
+import subprocess
+import sys
+import threading
+import time
+import warnings
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from gpulesson import _fashion, _standin, data
+from gpulesson.data import Batches, DataError, load_fashion_mnist, load_iris, regression_data
+
+TRAIN_IMAGES, TRAIN_LABELS = "train-images-idx3-ubyte", "train-labels-idx1-ubyte"
+TEST_IMAGES, TEST_LABELS = "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte"
+NAMES = (TRAIN_IMAGES, TRAIN_LABELS, TEST_IMAGES, TEST_LABELS)
+
+
+def idx(values: np.ndarray) -> bytes:
+    """The IDX format: 0, 0, 8 (bytes), number of dimensions, the dimensions, the values."""
+    return struct.pack(f">BBBB{values.ndim}I", 0, 0, 8, values.ndim, *values.shape) + values.tobytes()
+
+
+def arrays(train: int = 30, test: int = 20) -> dict[str, np.ndarray]:
+    random = np.random.default_rng(0)
+    return {
+        TRAIN_IMAGES: random.integers(0, 256, (train, 28, 28), dtype=np.uint8),
+        TRAIN_LABELS: random.integers(0, 10, train, dtype=np.uint8),
+        TEST_IMAGES: random.integers(0, 256, (test, 28, 28), dtype=np.uint8),
+        TEST_LABELS: random.integers(0, 10, test, dtype=np.uint8),
+    }
+
+
+@pytest.fixture
+def contents(monkeypatch) -> dict[str, bytes]:
+    """Small files in Fashion-MNIST's format, whose packed checksums torchvision is made to expect."""
+    from torchvision.datasets import FashionMNIST
+
+    files = {name: idx(values) for name, values in arrays().items()}
+    packed = {f"{name}.gz": gzip.compress(content) for name, content in files.items()}
+    monkeypatch.setattr(
+        FashionMNIST, "resources", [(name, hashlib.md5(c).hexdigest()) for name, c in packed.items()]
+    )
+    monkeypatch.setattr(FashionMNIST, "mirrors", ["http://127.0.0.1:9/"])  # nobody answers there
+    monkeypatch.setattr(_fashion, "RETRIES", 0)
+    return {**files, **packed}
+
+
+def store(folder: Path, contents: dict[str, bytes], *names: str) -> Path:
+    raw = folder / "FashionMNIST" / "raw"
+    raw.mkdir(parents=True, exist_ok=True)
+    for name in names or NAMES:
+        (raw / name).write_bytes(contents[name])
+    return raw
+
+
+def assert_all_there(images: data.Images) -> None:
+    expected = arrays()
+    assert np.array_equal(images.train_images.numpy(), expected[TRAIN_IMAGES])
+    assert np.array_equal(images.train_targets.numpy(), expected[TRAIN_LABELS])
+    assert np.array_equal(images.test_images.numpy(), expected[TEST_IMAGES])
+    assert np.array_equal(images.test_targets.numpy(), expected[TEST_LABELS])
+    assert images.train_images.dtype == images.test_images.dtype == torch.uint8
+    assert images.train_targets.dtype == images.test_targets.dtype == torch.int64
+    assert images.source == "fashion-mnist excerpt, 30/20"
+    assert images.class_names[0] == "T-shirt/top" and len(images.class_names) == 10
+
+
+@pytest.fixture
+def few_digits(monkeypatch):
+    monkeypatch.setattr(_standin, "digits", functools.partial(_standin.digits, 600, 100))
+
+
+class Server:
+    """A file server on this machine that misbehaves as told: a word for each coming request."""
+
+    def __init__(self, files: dict[str, bytes]) -> None:
+        self.plan: list[str] = []
+        self.requests: list[str] = []
+        self.release = threading.Event()
+        server = self
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                name = self.path.rpartition("/")[2]
+                server.requests.append(name)
+                server.answer(self, files[name], server.plan.pop(0) if server.plan else "serve")
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        self.http = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.thread = threading.Thread(target=self.http.serve_forever)
+        self.thread.start()
+        self.url = f"http://127.0.0.1:{self.http.server_port}/"
+
+    def answer(self, request: http.server.BaseHTTPRequestHandler, content: bytes, how: str) -> None:
+        if how == "fail":
+            request.send_error(503)
+            return
+        if how == "hang":
+            self.release.wait(4)
+        half = len(content) // 2
+        if how == "corrupt":
+            content = content[:half] + bytes([content[half] ^ 1]) + content[half + 1 :]
+        request.send_response(200)
+        request.send_header("Content-Length", str(len(content)))
+        request.end_headers()
+        with contextlib.suppress(OSError):  # the client may be gone
+            request.wfile.write(content[:half])
+            request.wfile.flush()
+            if how == "stall":
+                self.release.wait(20)
+            if how != "cut":
+                request.wfile.write(content[half:])
+
+    def close(self) -> None:
+        self.release.set()
+        self.http.shutdown()
+        self.http.server_close()
+        self.thread.join()
+
+
+@pytest.fixture
+def server(contents, monkeypatch):
+    from torchvision.datasets import FashionMNIST
+
+    server = Server(contents)
+    monkeypatch.setattr(FashionMNIST, "mirrors", [server.url])
+    yield server
+    server.close()
+
+
+class TestFolder:
+    def test_the_environment_names_it(self, monkeypatch, tmp_path):
+        monkeypatch.setenv("GPULESSON_DATA", str(tmp_path))
+        assert data.data_folder() == tmp_path
+        monkeypatch.setenv("GPULESSON_DATA", "~/data")
+        assert data.data_folder() == Path.home() / "data"
+
+    def test_otherwise_it_is_the_users_cache(self, monkeypatch, tmp_path):
+        monkeypatch.delenv("GPULESSON_DATA", raising=False)
+        monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+        folder = data.data_folder()
+        assert folder.name == "gpulesson" or "gpulesson" in folder.parts
+        assert not folder.exists()  # asking for it makes nothing
+
+    def test_the_loader_looks_there(self, monkeypatch, tmp_path, contents):
+        store(tmp_path, contents)
+        monkeypatch.setenv("GPULESSON_DATA", str(tmp_path))
+        assert_all_there(load_fashion_mnist())
+
+
+class TestCache:
+    def test_unpacked_files(self, tmp_path, contents):
+        store(tmp_path, contents)
+        assert_all_there(load_fashion_mnist(tmp_path))
+
+    def test_packed_files_alone_and_nothing_is_written(self, tmp_path, contents):
+        packed = [f"{name}.gz" for name in NAMES]
+        raw = store(tmp_path, contents, *packed)
+        assert_all_there(load_fashion_mnist(tmp_path))
+        assert sorted(path.name for path in raw.iterdir()) == sorted(packed)
+
+    def test_packed_beside_unpacked(self, tmp_path, contents):
+        store(tmp_path, contents, *contents)
+        assert_all_there(load_fashion_mnist(tmp_path))
+
+    def test_the_whole_data_set_is_not_called_an_excerpt(self, tmp_path, monkeypatch):
+        values = {
+            TRAIN_IMAGES: np.zeros((60_000, 28, 28), np.uint8),
+            TRAIN_LABELS: np.zeros(60_000, np.uint8),
+            TEST_IMAGES: np.zeros((10_000, 28, 28), np.uint8),
+            TEST_LABELS: np.zeros(10_000, np.uint8),
+        }
+        store(tmp_path, {name: idx(value) for name, value in values.items()})
+        assert load_fashion_mnist(tmp_path).source == "fashion-mnist, 60000/10000"
+
+    def test_genuine_data(self, genuine_data):
+        raw = genuine_data / "FashionMNIST" / "raw"
+        images = load_fashion_mnist(genuine_data, download=False, stand_in=False)
+        counts = (len(images.train_images), len(images.test_images))
+        for name, count in zip((TRAIN_LABELS, TEST_LABELS), counts, strict=True):
+            assert (raw / name).stat().st_size == 8 + count
+        kind = "fashion-mnist" if counts == (60_000, 10_000) else "fashion-mnist excerpt"
+        assert images.source == f"{kind}, {counts[0]}/{counts[1]}"
+        # the first training image is an ankle boot, as in the paper's own listing
+        assert images.class_names[images.train_targets[0]] == "Ankle boot"
+        assert set(images.train_targets.tolist()) == set(range(10))
+
+
+class TestDamage:
+    @pytest.mark.parametrize("name", NAMES)
+    @pytest.mark.parametrize("keep", [0.5, 0.0], ids=["half", "empty"])
+    def test_a_half_downloaded_file(self, tmp_path, contents, name, keep):
+        raw = store(tmp_path, contents)
+        whole = contents[name]
+        (raw / name).write_bytes(whole[: int(len(whole) * keep)])
+        with pytest.raises(DataError) as caught:
+            load_fashion_mnist(tmp_path)
+        message = str(caught.value)
+        assert str(raw / name) in message
+        assert f"{int(len(whole) * keep)} bytes" in message
+        assert "Delete this file and run again" in message
+        if keep:
+            assert f"which make {len(whole)}" in message
+
+    def test_a_file_with_something_appended(self, tmp_path, contents):
+        raw = store(tmp_path, contents)
+        (raw / TRAIN_LABELS).write_bytes(contents[TRAIN_LABELS] + b"\0")
+        with pytest.raises(DataError, match=r"has 39 bytes.*which make 38"):
+            load_fashion_mnist(tmp_path)
+
+    @pytest.mark.parametrize("name", [TEST_IMAGES, TEST_LABELS])
+    def test_a_file_of_another_kind(self, tmp_path, contents, name):
+        raw = store(tmp_path, contents)
+        (raw / name).write_bytes(b"<html>" + contents[name][6:])
+        with pytest.raises(DataError, match=r"is no file of (28 × 28 images|labels)"):
+            load_fashion_mnist(tmp_path)
+
+    def test_images_of_another_size(self, tmp_path, contents):
+        raw = store(tmp_path, contents)
+        (raw / TEST_IMAGES).write_bytes(idx(np.zeros((20, 32, 32), np.uint8)))
+        with pytest.raises(DataError, match=r"32, 32.*expected.*28, 28"):
+            load_fashion_mnist(tmp_path)
+
+    def test_no_images_at_all(self, tmp_path, contents):
+        raw = store(tmp_path, contents)
+        (raw / TEST_LABELS).write_bytes(idx(np.zeros(0, np.uint8)))
+        with pytest.raises(DataError, match="announces 0 labels"):
+            load_fashion_mnist(tmp_path)
+
+    def test_a_label_that_cannot_be(self, tmp_path, contents):
+        raw = store(tmp_path, contents)
+        (raw / TEST_LABELS).write_bytes(contents[TEST_LABELS][:-1] + bytes([12]))
+        with pytest.raises(DataError, match="holds the label 12, expected 0 to 9"):
+            load_fashion_mnist(tmp_path)
+
+    def test_images_and_labels_of_different_data_sets(self, tmp_path, contents):
+        raw = store(tmp_path, contents)
+        (raw / TRAIN_LABELS).write_bytes(contents[TEST_LABELS])
+        with pytest.raises(DataError, match=r"30 images.*20 labels.*Delete both"):
+            load_fashion_mnist(tmp_path)
+
+    @pytest.mark.parametrize("name", NAMES)
+    def test_one_bit_of_a_packed_file(self, tmp_path, contents, name):
+        raw = store(tmp_path, contents, *[f"{name}.gz" for name in NAMES])
+        altered = bytearray(contents[f"{name}.gz"])
+        altered[len(altered) // 2] ^= 1
+        (raw / f"{name}.gz").write_bytes(altered)
+        with pytest.raises(DataError) as caught:
+            load_fashion_mnist(tmp_path)
+        for fact in (
+            f"{name}.gz",
+            hashlib.md5(altered).hexdigest(),
+            hashlib.md5(contents[f"{name}.gz"]).hexdigest(),
+        ):
+            assert fact in str(caught.value)
+
+    @pytest.mark.parametrize("name", NAMES)
+    def test_one_bit_of_an_unpacked_file_beside_its_packed_one(self, tmp_path, contents, name):
+        raw = store(tmp_path, contents, *contents)
+        altered = bytearray(contents[name])
+        altered[-1] ^= 1
+        (raw / name).write_bytes(altered)
+        with pytest.raises(DataError, match=rf"{name} is half-downloaded or altered.*{name}\.gz beside it"):
+            load_fashion_mnist(tmp_path)
+
+    def test_a_file_that_cannot_be_read(self, tmp_path, contents):
+        raw = store(tmp_path, contents)
+        (raw / TRAIN_LABELS).unlink()
+        (raw / TRAIN_LABELS).mkdir()  # as root, only this makes a file unreadable
+        with pytest.raises(DataError, match="cannot read the data folder"):
+            load_fashion_mnist(tmp_path)
+
+
+class TestDownload:
+    def test_it_arrives_once_and_torchvision_can_read_it(self, tmp_path, server):
+        from torchvision.datasets import FashionMNIST
+
+        assert_all_there(load_fashion_mnist(tmp_path, stand_in=False))
+        assert sorted(server.requests) == sorted(f"{name}.gz" for name in NAMES)
+        assert_all_there(load_fashion_mnist(tmp_path, stand_in=False))
+        assert len(server.requests) == 4  # nothing is fetched twice
+        theirs = FashionMNIST(tmp_path, train=False, download=False)
+        assert np.array_equal(theirs.data.numpy(), arrays()[TEST_IMAGES])
+
+    def test_others_may_read_what_was_fetched(self, tmp_path, server):
+        load_fashion_mnist(tmp_path, stand_in=False)
+        raw = tmp_path / "FashionMNIST" / "raw"
+        ordinary = tmp_path / "ordinary"
+        ordinary.touch()
+        expected = stat.S_IMODE(ordinary.stat().st_mode)
+        assert {stat.S_IMODE(path.stat().st_mode) for path in raw.iterdir()} == {expected}
+
+    @pytest.mark.parametrize("watched", [True, False])
+    def test_a_person_sees_progress(self, tmp_path, server, monkeypatch, capsys, watched):
+        monkeypatch.setattr(_fashion, "person_watches", lambda: watched)
+        load_fashion_mnist(tmp_path, stand_in=False)
+        assert ("100%" in capsys.readouterr().err) is watched
+
+    def test_only_what_is_missing_is_fetched(self, tmp_path, server, contents):
+        store(tmp_path, contents, TRAIN_IMAGES, f"{TRAIN_LABELS}.gz", TEST_IMAGES)
+        assert_all_there(load_fashion_mnist(tmp_path, stand_in=False))
+        assert server.requests == [f"{TEST_LABELS}.gz"]
+
+    def test_a_server_that_fails_once(self, tmp_path, server, monkeypatch):
+        monkeypatch.setattr(_fashion, "RETRIES", 1)
+        server.plan = ["fail"]
+        assert_all_there(load_fashion_mnist(tmp_path, stand_in=False))
+        assert server.requests[:2] == [f"{TRAIN_IMAGES}.gz"] * 2
+
+    def test_the_next_mirror_is_asked(self, tmp_path, server, monkeypatch):
+        from torchvision.datasets import FashionMNIST
+
+        monkeypatch.setattr(FashionMNIST, "mirrors", ["http://127.0.0.1:9/", server.url])
+        assert_all_there(load_fashion_mnist(tmp_path, stand_in=False))
+
+    @pytest.mark.parametrize(
+        ("how", "why"),
+        [
+            ("fail", "503"),
+            ("hang", "no answer within 0.3 s"),
+            ("stall", "no answer within 0.3 s"),
+            ("corrupt", "another checksum"),
+            ("cut", "connection failed"),
+        ],
+    )
+    def test_a_download_that_fails_leaves_nothing_and_can_be_repeated(
+        self, tmp_path, contents, server, monkeypatch, how, why
+    ):
+        raw = store(tmp_path, contents, TRAIN_IMAGES)
+        server.plan = [how]
+        with monkeypatch.context() as patch, pytest.raises(DataError) as caught:
+            if how in ("hang", "stall"):  # all other requests may take their time on a busy machine
+                patch.setattr(_fashion, "TIMEOUT", 0.3)
+            load_fashion_mnist(tmp_path, stand_in=False)
+        assert why in str(caught.value) and f"{server.url}{TRAIN_LABELS}.gz" in str(caught.value)
+        assert {path.name for path in raw.iterdir()} == {TRAIN_IMAGES}
+        assert_all_there(load_fashion_mnist(tmp_path, stand_in=False))
+
+    @pytest.mark.slow
+    def test_a_process_killed_in_the_middle(self, tmp_path, server):
+        from torchvision.datasets import FashionMNIST
+
+        server.plan = ["stall"]
+        program = (
+            "from torchvision.datasets import FashionMNIST as F\n"
+            "from gpulesson.data import load_fashion_mnist\n"
+            f"F.mirrors, F.resources = {FashionMNIST.mirrors!r}, {FashionMNIST.resources!r}\n"
+            f"load_fashion_mnist({str(tmp_path)!r})"
+        )
+        process = subprocess.Popen([sys.executable, "-c", program])
+        raw = tmp_path / "FashionMNIST" / "raw"
+        deadline = time.monotonic() + 120
+        while not any(path.stat().st_size for path in raw.glob("tmp*")):
+            assert process.poll() is None and time.monotonic() < deadline
+            time.sleep(0.05)
+        process.send_signal(signal.SIGKILL if os.name == "posix" else signal.SIGTERM)
+        process.wait(30)
+        assert any(raw.glob("tmp*")), "the half file was to be left behind"
+        assert_all_there(load_fashion_mnist(tmp_path, stand_in=False))
+
+
+class TestNoPlaceToWrite:
+    def places(tmp_path: Path) -> list[Path]:  # permissions do not stop root, these do
+        (tmp_path / "file").touch()
+        below_a_file = tmp_path / "file" / "data"
+        return [below_a_file, Path("/proc/gpulesson")] if Path("/proc/self").exists() else [below_a_file]
+
+    @pytest.mark.parametrize("which", [0, 1])
+    def test_it_is_said_instead_of_going_on(self, tmp_path, server, monkeypatch, which):
+        places = TestNoPlaceToWrite.places(tmp_path)
+        if which == len(places):
+            pytest.skip("needs /proc, where even root cannot make a folder")
+        monkeypatch.setenv("GPULESSON_DATA", str(places[which]))
+        with pytest.raises(DataError) as caught:
+            load_fashion_mnist()  # the stand-in is allowed, but must not hide it
+        assert f"cannot write to the data folder {places[which]}" in str(caught.value)
+        assert "Set the environment variable GPULESSON_DATA" in str(caught.value)
+        assert server.requests == []  # found out before 30 MB are on their way
+
+    def test_a_disk_that_fills_up(self, tmp_path, server, monkeypatch):
+        original = Path.write_bytes
+
+        def full(path: Path, content: bytes) -> int:
+            original(path, content[:100])
+            raise OSError(28, "No space left on device")
+
+        monkeypatch.setattr(Path, "write_bytes", full)
+        with pytest.raises(DataError, match=r"cannot write.*No space left"):
+            load_fashion_mnist(tmp_path)
+        monkeypatch.undo()
+        assert {path.name for path in (tmp_path / "FashionMNIST" / "raw").iterdir()} == {f"{TRAIN_IMAGES}.gz"}
+
+
+class TestStandIn:
+    def test_without_network_it_steps_in_and_says_why(self, tmp_path, contents, few_digits):
+        with pytest.warns(UserWarning) as caught:
+            images = load_fashion_mnist(tmp_path)
+        message = str(caught[0].message)
+        assert "127.0.0.1:9/train-images-idx3-ubyte.gz: the connection failed" in message
+        assert str(tmp_path) in message and "stand-in" in message and "copy the four files" in message
+        assert caught[0].filename == __file__  # points at the caller
+        assert images.source == "digits stand-in, 600/100"
+        assert images.class_names == tuple("0123456789")
+
+    def test_without_leave_to_download(self, tmp_path, server, few_digits):
+        with pytest.warns(UserWarning, match="downloading is switched off"):
+            load_fashion_mnist(tmp_path, download=False)
+        with pytest.raises(
+            DataError, match=r"switched off: allow it \(download=True\), or copy the files there"
+        ):
+            load_fashion_mnist(tmp_path, download=False, stand_in=False)
+        assert server.requests == [] and list(tmp_path.iterdir()) == []
+
+    def test_damaged_data_is_never_replaced_by_it(self, tmp_path, contents):
+        raw = store(tmp_path, contents)
+        (raw / TEST_LABELS).write_bytes(b"")
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            with pytest.raises(DataError, match="t10k-labels"):
+                load_fashion_mnist(tmp_path, download=False, stand_in=True)
+
+    def test_shapes_counts_and_classes_are_those_of_fashion_mnist(self):
+        train_images, train_targets, test_images, test_targets = _standin.digits()
+        assert train_images.shape == (60_000, 28, 28) and train_images.dtype == torch.uint8
+        assert test_images.shape == (10_000, 28, 28) and test_images.dtype == torch.uint8
+        assert train_targets.dtype == test_targets.dtype == torch.int64
+        for targets, count in ((train_targets, 60_000), (test_targets, 10_000)):
+            shares = targets.bincount(minlength=10) / count
+            assert len(shares) == 10 and shares.min() > 0.09 and shares.max() < 0.11
+
+    def test_the_seed_decides(self):
+        first, again, other = (_standin.digits(300, 60, seed=seed) for seed in (0, 0, 1))
+        assert all(torch.equal(a, b) for a, b in zip(first, again, strict=True))
+        assert not torch.equal(first[0], other[0])
+
+    def test_variants_of_one_original_differ(self):
+        images = _standin.digits(6000, 10)[0]
+        assert len({image.numpy().tobytes() for image in images}) == 6000
+
+    def test_no_original_has_variants_in_both_parts(self, monkeypatch):
+        # Originals that can be told apart afterwards: number i is plain grey of its own level, which
+        # neither shift nor turn changes in the middle, and the mean of many pixels takes the noise away.
+        levels = np.linspace(3, 14, 60)
+        labels = np.arange(60) % 10
+        fakes = np.repeat(levels[:, None], 64, axis=1)
+        monkeypatch.setattr("sklearn.datasets.load_digits", lambda return_X_y: (fakes, labels))
+        train_images, train_targets, test_images, test_targets = _standin.digits(2000, 500)
+
+        def originals(images: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+            level = images[:, 9:19, 9:19].float().mean((1, 2)) / 255 * 16
+            distance = (level[:, None] - torch.tensor(levels)).abs()
+            distance[torch.tensor(labels) != targets[:, None]] = 99  # those of its class are 1.8 apart
+            assert distance.min(1).values.max() < 0.3  # each is recognised
+            return distance.argmin(1)
+
+        in_train, in_test = originals(train_images, train_targets), originals(test_images, test_targets)
+        assert set(in_train.tolist()).isdisjoint(in_test.tolist())
+        assert len(set(in_train.tolist()) | set(in_test.tolist())) == 60  # and none is left out
+        counts = Counter(in_train.tolist()).values()
+        assert max(counts) - min(counts) <= 1
+
+    def test_it_can_be_learned_from(self):
+        from sklearn.neighbors import KNeighborsClassifier
+
+        train_images, train_targets, test_images, test_targets = _standin.digits(3000, 300)
+        model = KNeighborsClassifier(3).fit(train_images.flatten(1) / 255, train_targets)
+        assert model.score(test_images.flatten(1) / 255, test_targets) > 0.8
+
+
+class TestMissingLibraries:
+    @pytest.mark.parametrize(
+        ("module", "package", "use"),
+        [
+            ("sklearn.datasets", "scikit-learn", load_iris),
+            ("torchvision.datasets", "torchvision", functools.partial(load_fashion_mnist, "nowhere")),
+        ],
+    )
+    def test_the_error_says_what_to_install(self, monkeypatch, module, package, use):
+        monkeypatch.setitem(sys.modules, module, None)
+        with pytest.raises(
+            DataError, match=rf"needs {module.partition('.')[0]}, .*Install it: pip install {package}$"
+        ):
+            use()
+
+
+class TestIris:
+    def test_it_is_scikit_learns(self):
+        from sklearn.datasets import load_iris as theirs
+
+        ours, expected = load_iris(), theirs()
+        assert ours.features.dtype == torch.float32 and ours.targets.dtype == torch.int64
+        assert np.array_equal(ours.features.numpy(), expected.data.astype(np.float32))
+        assert ours.targets.tolist() == expected.target.tolist()
+        assert ours.class_names == ("setosa", "versicolor", "virginica")
+        assert "widely copied" not in ours.source
+
+    def test_the_widely_copied_file_differs_in_two_samples(self):
+        original, copied = load_iris(), load_iris(widely_copied=True)
+        changed = (original.features != copied.features).any(1).nonzero().flatten().tolist()
+        assert changed == [34, 37]
+        assert torch.equal(copied.features[34], torch.tensor([4.9, 3.1, 1.5, 0.1]))
+        assert torch.equal(copied.features[37], torch.tensor([4.9, 3.1, 1.5, 0.1]))
+        assert torch.equal(original.features[34], torch.tensor([4.9, 3.1, 1.5, 0.2]))
+        assert torch.equal(original.features[37], torch.tensor([4.9, 3.6, 1.4, 0.1]))
+        assert "34 and 37" in copied.source
+
+
+class TestRegression:
+    def test_least_squares_leaves_the_noise_and_nothing_else(self):
+        inputs, targets = regression_data(5000, 7, noise=0.3)
+        assert inputs.shape == (5000, 7) and targets.shape == (5000, 1)
+        assert inputs.dtype == targets.dtype == torch.float32
+        x, y = inputs.double().numpy(), targets.double().numpy()
+        residual = y - x @ np.linalg.lstsq(x, y, rcond=None)[0]
+        assert residual.std() == pytest.approx(0.3, rel=0.05)
+        assert y.std() > 2 * residual.std()
+
+    def test_the_seed_decides_and_torchs_own_generator_is_not_touched(self):
+        state = torch.get_rng_state()
+        first, again, other = (regression_data(10, 3, seed=seed)[1] for seed in (0, 0, 1))
+        assert torch.equal(first, again) and not torch.equal(first, other)
+        assert torch.equal(torch.get_rng_state(), state)
+
+
+class TestBatches:
+    def test_in_order_without_copies(self):
+        x, y = torch.arange(10.0).view(10, 1), torch.arange(10)
+        batches = list(Batches(x, y, batch_size=4))
+        assert [len(inputs) for inputs, _ in batches] == [4, 4, 2]
+        assert torch.equal(torch.cat([inputs for inputs, _ in batches]), x)
+        assert batches[1][1].data_ptr() == y[4:].data_ptr()
+
+    @pytest.mark.parametrize(
+        ("n", "size", "drop_last"),
+        [(10, 4, False), (10, 4, True), (8, 4, False), (3, 4, True), (0, 4, False)],
+    )
+    def test_its_length_is_the_number_of_batches(self, n, size, drop_last):
+        batches = Batches(torch.arange(n), batch_size=size, drop_last=drop_last)
+        expected = n // size if drop_last else -(-n // size)
+        assert len(batches) == len(list(batches)) == expected
+        if drop_last:
+            assert all(len(inputs) == size for (inputs,) in batches)
+
+    def test_shuffled_each_sample_comes_once_beside_its_own_target(self):
+        x = torch.arange(100)
+        batches = Batches(x, x * x, batch_size=7, shuffle=True)
+        passes = [torch.cat([inputs for inputs, _ in batches]) for _ in range(3)]
+        for order in passes:
+            assert torch.equal(order.sort().values, x)
+        assert len({tuple(order.tolist()) for order in passes}) == 3  # a fresh permutation a pass
+        assert all(torch.equal(inputs * inputs, targets) for inputs, targets in batches)
+
+    def test_a_generator_makes_it_repeatable(self):
+        def two_passes(seed: int) -> list[list[int]]:
+            generator = torch.Generator().manual_seed(seed)
+            batches = Batches(torch.arange(20), batch_size=6, shuffle=True, generator=generator)
+            return [part.tolist() for _ in range(2) for (part,) in batches]
+
+        state = torch.get_rng_state()
+        assert two_passes(1) == two_passes(1) != two_passes(2)
+        assert torch.equal(torch.get_rng_state(), state)
+
+    @pytest.mark.parametrize(
+        ("tensors", "message"),
+        [
+            ((), r"one length.*found no tensor: give inputs and targets"),
+            ((torch.zeros(3), torch.zeros(4)), r"one length.*\(3,\), \(4,\): give inputs and targets"),
+            ((torch.tensor(1.0),), "one length"),
+            ((torch.zeros(3), torch.zeros(3, device="meta")), r"one device, found cpu, meta.*\.to\(device\)"),
+        ],
+    )
+    def test_tensors_that_do_not_fit_together(self, tensors, message):
+        with pytest.raises(ValueError, match=message):
+            Batches(*tensors, batch_size=2)
+
+    @pytest.mark.parametrize("size", [0, -3])
+    def test_an_impossible_batch_size(self, size):
+        with pytest.raises(ValueError, match=f"batch_size={size}"):
+            Batches(torch.zeros(3), batch_size=size)
+
+    @pytest.mark.gpu
+    def test_on_a_gpu_nothing_waits_and_the_order_is_the_cpus(self):
+        def order(device: str) -> torch.Tensor:
+            generator = torch.Generator().manual_seed(3)
+            batches = Batches(
+                torch.arange(1000, device=device), batch_size=64, shuffle=True, generator=generator
+            )
+            return torch.cat([part for (part,) in batches]).cpu()
+
+        assert torch.equal(order("cuda"), order("cpu"))
+        resident = Batches(torch.arange(1000, device="cuda"), batch_size=64, shuffle=True)
+        torch.cuda.set_sync_debug_mode("error")
+        try:
+            assert all(part.is_cuda for (part,) in resident)
+        finally:
+            torch.cuda.set_sync_debug_mode("default")
