@@ -7,6 +7,7 @@ from typing import Any
 
 from docutils import nodes
 from sphinx.application import Sphinx
+from sphinx.config import Config
 from sphinx.environment import BuildEnvironment
 from sphinx.transforms.post_transforms import SphinxPostTransform
 from sphinx.util.docutils import SphinxDirective
@@ -21,10 +22,18 @@ class listing(nodes.General, nodes.Element):
 
 
 class Listing(SphinxDirective):
-    """Leaves the place of a table that needs all lessons to have been read."""
+    """Leaves the place of a table that needs all lessons to have been read.
+
+    The content gives the facts their words, a line each: ``S0.1 every lesson says how long it takes``.
+    """
+
+    has_content = True
 
     def run(self) -> list[nodes.Node]:
-        node = listing("", table=self.name)
+        words = dict(line.split(maxsplit=1) for line in self.content if line.strip())
+        if unknown := words.keys() - set(facts(self.config)):
+            raise self.error(f"gpulesson_facts in conf.py knows no {', '.join(sorted(unknown))}")
+        node = listing("", table=self.name, words=words)
         self.set_source_info(node)
         self.env.metadata[self.env.docname]["lists_lessons"] = True
         return [node]
@@ -37,7 +46,7 @@ class FillListings(SphinxPostTransform):
 
     def run(self, **kwargs: Any) -> None:
         for node in list(self.document.findall(listing)):
-            rows = self.syllabus() if node["table"] == "syllabus" else self.coverage()
+            rows = self.syllabus() if node["table"] == "syllabus" else self.coverage(node["words"])
             node.replace_self(table(rows, node["table"]))
 
     def syllabus(self) -> Iterator[list[Any]]:
@@ -50,14 +59,13 @@ class FillListings(SphinxPostTransform):
         exercises = sum(lesson.exercises for _, lesson in lessons)
         yield [f"Together: {teaching + exercises} minutes", f"{teaching} min", f"{exercises} min"]
 
-    def coverage(self) -> Iterator[list[Any]]:
+    def coverage(self, words: dict[str, str]) -> Iterator[list[Any]]:
         covered = sorted(self.env.get_domain("lesson").data["covers"].items())
-        yield ["Fact", "Shown in"]
-        for text, last in self.config.gpulesson_facts.items():
-            for fact in (f"{text}.{number}" for number in range(1, last + 1)):
-                places = [(doc, facts[fact]) for doc, facts in covered if fact in facts]
-                links = [self.link(doc, anchor(fact), self.names(doc, section)) for doc, section in places]
-                yield [fact, links or "no lesson yet"]
+        yield ["Id", "Fact", "Shown in"]
+        for fact in facts(self.config):
+            places = [(doc, sections[fact]) for doc, sections in covered if fact in sections]
+            links = [self.link(doc, anchor(fact), self.names(doc, section)) for doc, section in places]
+            yield [fact, words.get(fact, ""), links or "no lesson yet"]
 
     def names(self, docname: str, section: str) -> str:
         """Name a lesson and a section, or the lesson alone if the section is all of it."""
@@ -66,6 +74,13 @@ class FillListings(SphinxPostTransform):
 
     def link(self, docname: str, target: str, text: str) -> nodes.reference:
         return make_refnode(self.app.builder, self.env.docname, docname, target, nodes.Text(text))
+
+
+def facts(config: Config) -> list[str]:
+    """List the ids of all facts: ``{"S0": 2}`` stands for S0.1 and S0.2."""
+    return [
+        f"{text}.{number}" for text, last in config.gpulesson_facts.items() for number in range(1, last + 1)
+    ]
 
 
 def table(rows: Iterable[list[Any]], name: str) -> nodes.table:

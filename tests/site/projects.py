@@ -46,6 +46,9 @@ Tables
 .. syllabus::
 
 .. coverage-table::
+
+   S0.1 one thing
+   S1.1 and another
 """
 
 

@@ -86,14 +86,21 @@ def test_covered_facts_are_invisible_anchors_with_links_to_them(site):
     ]
     assert not re.search(r"S\d\.\d", page.select_one("article").get_text())
     rows = [row.find_all("td") for row in site.page("tables").select("table.coverage-table tbody tr")]
-    found = {row[0].get_text(): [link["href"] for link in row[1].find_all("a")] for row in rows}
+    found = {row[0].get_text(): [link["href"] for link in row[2].find_all("a")] for row in rows}
     first, second = "lessons/01_first.html#covers-", "lessons/02_second.html#covers-"
     assert found == {
         "S0.1": [f"{first}s0-1", f"{second}s0-1"], "S0.2": [], "S0.3": [f"{second}s0-3"],
         "S1.1": [f"{first}s1-1"], "S1.2": [f"{first}s1-2"],
     }  # fmt: skip
-    assert rows[1][1].get_text() == "no lesson yet"
-    assert rows[2][1].get_text() == "Second" and rows[3][1].get_text() == "First: Deeper"
+    assert rows[1][2].get_text() == "no lesson yet"
+    assert rows[2][2].get_text() == "Second" and rows[3][2].get_text() == "First: Deeper"
+    assert [row[1].get_text() for row in rows] == ["one thing", "", "", "and another", ""]
+
+
+def test_words_for_an_unknown_fact_are_refused(project):
+    project.write("docs/tables.rst", "Tables\n======\n\n.. coverage-table::\n\n   S9.1 nothing\n")
+    build = project.build()
+    assert build.status == 1 and "gpulesson_facts in conf.py knows no S9.1" in build.log
 
 
 def test_the_syllabus_lists_and_sums(site):

@@ -134,6 +134,7 @@ def test_a_covered_fact_is_followed_by_its_output(lesson, page, pages):
             if row.find(href=link)
         ]
         assert [cells.td.get_text() for cells in row] == [fact]
+        assert row[0].find_all("td")[1].get_text(), f"{fact}: docs/coverage.rst has no words for it"
 
 
 # which lesson executes which facts; the ids are those of `gpulesson_facts` in conf.py
