@@ -344,13 +344,15 @@ class TestReport:
         assert "none found" in str(device_report())
 
     def test_html_is_a_table_and_escaped(self, pretend, monkeypatch):
-        pretend(1, name='<script>alert("&")</script>')
         tags, texts = [], []
         parser = html.parser.HTMLParser()
         parser.handle_starttag = lambda tag, attributes: tags.append(tag)
         parser.handle_data = texts.append
-        parser.feed(device_report()._repr_html_())
-        assert "table" in tags and set(tags) <= {"table", "tbody", "tr", "th", "td", "br"}
+        for name in ("", '<script>alert("&")</script>'):
+            pretend(len(name) > 0, name=name)
+            parser.feed(device_report()._repr_html_())
+        assert "table" in tags and set(tags) <= {"table", "tbody", "tr", "th", "td", "br", "code"}
+        assert "nvidia-smi" in texts and not any("`" in text for text in texts), "code is marked up as code"
         assert any('<script>alert("&")</script>' in text for text in texts)
 
     def test_commands_are_never_broken_over_lines(self, pretend, monkeypatch):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 import os
 import platform
+import re
 import textwrap
 from dataclasses import dataclass
 
@@ -77,11 +78,15 @@ class DeviceReport:
 
     def _repr_html_(self) -> str:
         cells = (
-            f'<tr><th scope="row">{html.escape(label)}</th>'
-            f"<td>{html.escape(text).replace(chr(10), '<br>')}</td></tr>"
+            f'<tr><th scope="row">{html.escape(label)}</th><td>{_as_html(text)}</td></tr>'
             for label, text in self.rows()
         )
         return f"<table><tbody>{''.join(cells)}</tbody></table>"
+
+
+def _as_html(text: str) -> str:
+    code = re.sub("`([^`]+)`", r"<code>\1</code>", html.escape(text))
+    return code.replace("\n", "<br>")
 
 
 def device_report() -> DeviceReport:

@@ -189,9 +189,22 @@ def test_the_report(gpu):
     second = above()
     report = gpu.report().splitlines()
     assert report[0] == "Practice GPU: 14 copies (52,004 bytes), 14 waits"
-    assert report[2].split() == f"12 48,000 12 host to device, .to() at test_events.py:{first}".split()
-    assert report[3].strip().startswith('x.to("cuda")')
-    assert f".item() at test_events.py:{second}" in " ".join(report[-2].split())
+    assert report[1:4] == [
+        "times   bytes  waits  what, and where",
+        "   12  48,000     12  .to(), host to device",
+        f'{"":22}test_events.py:{first}: x.to("cuda")',
+    ]
+    assert report[-2:] == [
+        "    1       4      1  .item(), device to host",
+        f"{'':22}test_events.py:{second}: x.cuda().sum().item()",
+    ]
+
+
+def test_the_report_stays_narrow(gpu):
+    fmt = "a text that nobody reads, in a line that is as long as the line length of this project"
+    print(torch.ones(3, device="cuda").sum().item() + torch.ones(3, device="cuda").sum().item(), fmt, end="")
+    *_, place = gpu.report().splitlines()
+    assert len(place) <= 86 and place.endswith(" …") and "print(torch.ones(3" in place
 
 
 def test_sync_debug_mode(gpu):
@@ -243,5 +256,4 @@ def test_scripts_are_named_as_they_were_given(tmp_path):
     code = f"from gpulesson.practice import run_script; run_script({str(script)!r}, report=True, force=True)"
     output = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stderr
     assert "6 copies (36 bytes), 6 waits" in output
-    assert "at lesson.py:3" in output
-    assert "torch.ones(2).cuda().sum().item()" in output
+    assert "lesson.py:3: torch.ones(2).cuda().sum().item()" in output

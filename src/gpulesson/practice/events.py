@@ -4,6 +4,7 @@ import linecache
 import os
 import sys
 import sysconfig
+import textwrap
 import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -19,6 +20,8 @@ TO_DEVICE = "host to device"
 TO_HOST = "device to host"
 BETWEEN = "device to device"
 WAIT = "wait"
+WIDTH = 86
+"""Columns of the report, which stands on pages and in terminals."""
 
 _TORCH = str(Path(torch.__file__).parent) + os.sep
 _OURS = str(Path(__file__).parent) + os.sep
@@ -120,14 +123,20 @@ def report(events: Iterable[Event]) -> str:
     copies = sum(row.count for row in rows if row.kind != WAIT)
     nbytes = sum(row.nbytes for row in rows)
     waits = sum(row.waits for row in rows)
-    lines = [f"Practice GPU: {copies:,} copies ({nbytes:,} bytes), {waits:,} waits"]
-    lines.append(f"{'times':>9}  {'bytes':>15}  {'waits':>9}  what")
-    for row in rows:
-        what = f"{row.kind}, {row.call}" if row.kind != WAIT else row.call
+    table = [("times", "bytes", "waits")]
+    table += [(f"{row.count:,}", f"{row.nbytes:,}", f"{row.waits:,}") for row in rows]
+    widths = [max(len(cells[column]) for cells in table) for column in range(3)]
+    head, *numbers = ["  ".join(map(str.rjust, cells, widths)) for cells in table]
+    lines = [
+        f"Practice GPU: {copies:,} copies ({nbytes:,} bytes), {waits:,} waits",
+        f"{head}  what, and where",
+    ]
+    indent = " " * (len(head) + 2)
+    for row, cells in zip(rows, numbers, strict=True):
         place = f"{Path(row.filename).name}:{row.line}" if row.filename else "(no line of yours)"
-        lines.append(f"{row.count:9,}  {row.nbytes:15,}  {row.waits:9,}  {what}  at {place}")
-        if row.source:
-            lines.append(f"{'':39}  {row.source}")
+        source = f"{place}: {row.source}" if row.source else place
+        lines.append(f"{cells}  {row.call}" + (f", {row.kind}" if row.kind != WAIT else ""))
+        lines.append(indent + textwrap.shorten(source, WIDTH - len(indent), placeholder=" …"))
     return "\n".join(lines)
 
 
