@@ -133,8 +133,8 @@ commands = {
     "--index-url https://download.pytorch.org/whl/cpu",
 }
 for (name, hardware), command in commands.items():
-    here = "this system" if name == platform.system() else ""
-    print(f"{name:<8} {hardware:<11} {here:<12} {command}")
+    here = "(this system)" if name == platform.system() else ""
+    print(f"{name}, {hardware} {here}\n    {command}")
 
 # %%
 # ``cu130`` stands for CUDA 13.0; `the selector on pytorch.org

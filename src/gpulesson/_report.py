@@ -128,9 +128,12 @@ def _built_for() -> str:
 
 
 def _wrapped(text: str) -> str:
-    """Break sentences for a terminal; the commands are shorter than this and stay whole, for copying."""
+    """Break sentences for a terminal and a page; the commands, which are indented, stay whole for copying."""
     return "\n".join(
-        textwrap.fill(line, 90, break_long_words=False, break_on_hyphens=False) for line in text.splitlines()
+        line
+        if line.startswith(" ")
+        else textwrap.fill(line, 70, break_long_words=False, break_on_hyphens=False)
+        for line in text.splitlines()
     )
 
 
