@@ -204,6 +204,6 @@ print("the CPU's, same seed:    ", torch.rand(3).tolist())
 # A PyTorch built for CUDA contains the checks of CUDA's operators also on a machine
 # without a GPU. They can be asked, up to the point where a driver is needed, and the
 # project's tests ask them: several hundred mixtures of operators and devices, real
-# message against simulated message, word for word. Another test runs every operator in
-# PyTorch's own test database on the practice GPU and on the plain CPU, and compares
-# results, gradients and devices.
+# message against simulated message, word for word. Another test takes every operator of
+# PyTorch's own test database that knows ``float32``, runs it on the practice GPU and on
+# the plain CPU, and compares results, gradients and devices.
