@@ -30,7 +30,9 @@ extensions = [
     "_ext.freshness",
     "_ext.machine",
     "_ext.mathml",
+    "_ext.measured",
     "_ext.notebooks",
+    "_ext.recordings",
     "_ext.tables",
     "_ext.wheel",
 ]
@@ -46,6 +48,7 @@ sphinx_gallery_conf = {
     "gallery_dirs": "lessons",
     "filename_pattern": r"\.py$",  # every page is executed
     "within_subsection_order": "FileNameSortKey",
+    "image_scrapers": ("matplotlib", "_ext.cell_marks.mark_cell"),  # called after each cell
     "reset_modules": ("matplotlib", "_ext.torch_state.reset"),
     "image_srcset": ["2x"],  # sharp figures on dense screens
     "css": (),  # docs/_static/gpulesson.css has the few rules that are needed

@@ -46,6 +46,13 @@ def serve(session: nox.Session) -> None:
 
 
 @nox.session
+def record(session: nox.Session) -> None:
+    """Run the lessons on this machine's GPU and record their output (some: nox -s record -- 01 05)."""
+    install(session, "docs")
+    session.run("python", "docs/record.py", *session.posargs)
+
+
+@nox.session
 def tests(session: nox.Session) -> None:
     """Run every test, the slow ones too; only the fast ones: nox -s tests -- -m "not slow"."""
     install(session, "test")

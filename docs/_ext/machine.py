@@ -10,12 +10,18 @@ from sphinx.util.typing import ExtensionMetadata
 
 
 def hide_paths(app: Sphinx, docname: str, source: list[str]) -> None:
-    """Shorten the paths in what a lesson printed: of the project, of libraries, of the home folder."""
+    """Shorten the paths in what a lesson printed."""
     if not Path(app.srcdir, f"{docname}.py").is_file():
         return  # not the page of a script
-    places = {sysconfig.get_path("purelib"): "site-packages", app.confdir: ".", Path.home(): "~"}
+    source[0] = without_paths(source[0], Path(app.confdir))
+
+
+def without_paths(text: str, project: Path) -> str:
+    """Shorten the paths in a text: of libraries, of the project, of the home folder."""
+    places = {sysconfig.get_path("purelib"): "site-packages", project: ".", Path.home(): "~"}
     for place, name in places.items():
-        source[0] = source[0].replace(f"{place}/", f"{name}/")
+        text = text.replace(f"{place}/", f"{name}/")
+    return text
 
 
 def setup(app: Sphinx) -> ExtensionMetadata:

@@ -1,0 +1,162 @@
+"""Runs lessons on a GPU and records what they give: docs/record.py is its command line.
+
+A lesson runs cell by cell as in a build of the site: the same cells, the same state of PyTorch before, the
+same text for the last expression. Nothing is written before the lesson has ended well.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import io
+import os
+import re
+import sys
+from collections.abc import Iterator
+from datetime import datetime, timezone
+from importlib.metadata import version
+from pathlib import Path
+from types import ModuleType
+
+import matplotlib.pyplot as plt
+import torch
+from sphinx_gallery.scrapers import clean_modules
+
+from gpulesson.data import Images, Iris
+from gpulesson.device import device_report
+
+from .cell_run import CellRun, run_cell
+from .lesson_cells import Cell, read_cells
+from .machine import without_paths
+from .recording import Figure, RecordedCell, Recording, RecordingError, Run, lines_of, to_json
+from .recording_files import SIMULATED
+
+RESETS = {"reset_modules": ("matplotlib", "_ext.torch_state.reset")}  # as in conf.py
+
+
+def present_gpu() -> Run:
+    """Describe the GPU and the software of this machine.
+
+    Raises
+    ------
+    RecordingError
+        There is no CUDA GPU, or only a simulated one.
+    """
+    report = device_report()
+    gpu = report.devices[0]
+    if gpu.device.type != "cuda" or SIMULATED in gpu.name:
+        raise RecordingError(
+            f"a recording needs a CUDA GPU, and this machine has: {', '.join(map(str, report.devices))}. "
+            f"{report.advice}\nNothing was recorded."
+        )
+    return Run(
+        gpu=gpu.name,
+        gpu_count=torch.cuda.device_count(),
+        driver=report.driver_version or "unknown",
+        built_for=report.built_for,
+        torch=report.torch_version,
+        torchvision=version("torchvision"),
+        python=report.python_version,
+        gpulesson=version("gpulesson"),
+        platform=report.system,
+        date=datetime.now(timezone.utc).date().isoformat(),
+    )
+
+
+def record(script: Path, folder: Path, run: Run, project: Path) -> Path:
+    """Run a lesson and write its recording.
+
+    Parameters
+    ----------
+    script : Path
+    folder : Path
+        Gets ``NN_name.json``, and the figures in ``NN_name/``.
+    run : Run
+        The machine.
+    project : Path
+        The paths in what the lesson prints are shortened where they lead there.
+
+    Returns
+    -------
+    Path
+        The file. An earlier recording of this lesson stays until the new one is complete.
+
+    Raises
+    ------
+    RecordingError
+        A cell failed; the error names it.
+    """
+    clean_modules(RESETS, script.name, "before")
+    plt.close("all")  # those of a lesson that failed
+    main = ModuleType("__main__")
+    pictures: dict[str, bytes] = {}
+    cells = []
+    with surroundings(script, main):
+        for cell in read_cells(script):
+            result = run_cell(cell, script, main)
+            figures = tuple(draw(number, pictures) for number in plt.get_fignums())
+            plt.close("all")
+            cells.append(recorded(cell, result, figures, project))
+    data = {value.source for value in vars(main).values() if isinstance(value, Images | Iris)}
+    clean_modules(RESETS, script.name, "after")
+    return write(Recording(script.stem, run, tuple(sorted(data)), tuple(cells)), pictures, folder)
+
+
+@contextlib.contextmanager
+def surroundings(script: Path, main: ModuleType) -> Iterator[None]:
+    """Let a lesson believe that it runs as a script in its own folder."""
+    before, path, argv, folder = sys.modules["__main__"], sys.path[:], sys.argv[:], Path.cwd()
+    sys.modules["__main__"], sys.argv[:] = main, [str(script)]
+    sys.path.append(str(script.parent))
+    os.chdir(script.parent)
+    try:
+        yield
+    finally:
+        os.chdir(folder)
+        sys.modules["__main__"], sys.path[:], sys.argv[:] = before, path, argv
+
+
+def recorded(cell: Cell, result: CellRun, figures: tuple[Figure, ...], project: Path) -> RecordedCell:
+    ansi = r"\x1B(?:[@-Z\\-_]|\[[0-?]*[ -/]*[@-~])"  # colours of a terminal
+    text, html = (re.sub(ansi, "", without_paths(part, project)) for part in (result.text, result.html))
+    return RecordedCell(
+        hash=cell.hash,
+        code=cell.first_line,
+        stdout=lines_of(text.expandtabs()),
+        html=lines_of(html),
+        figures=figures,
+        seconds=round(result.seconds, 4),
+        peak_memory=result.peak_memory,
+    )
+
+
+def draw(number: int, pictures: dict[str, bytes]) -> Figure:
+    """Draw an open figure, sharp on dense screens, and describe it."""
+    figure, file = plt.figure(number), io.BytesIO()
+    figure.savefig(file, format="webp", dpi=2 * figure.dpi, pil_kwargs={"lossless": True})
+    picture = file.getvalue()
+    sha256 = hashlib.sha256(picture).hexdigest()
+    name = f"{len(pictures) + 1:02}-{sha256[:8]}.webp"
+    pictures[name] = picture
+    titles = [figure.get_suptitle(), *(axes.get_title() for axes in figure.axes)]
+    alt = ", ".join(" ".join(title.split()) for title in titles if title) or "figure"
+    return Figure(name, sha256, alt, round(figure.get_figwidth() * figure.dpi))
+
+
+def write(recording: Recording, pictures: dict[str, bytes], folder: Path) -> Path:
+    """Write the pictures, then the file, and remove the pictures of an earlier recording last.
+
+    A picture's name holds a part of its digest, so none takes the place of an old one: a recording is whole
+    at every moment.
+    """
+    place, path = folder / recording.lesson, folder / f"{recording.lesson}.json"
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, picture in pictures.items():
+        place.mkdir(exist_ok=True)
+        (place / name).write_bytes(picture)
+    unfinished = path.with_suffix(".tmp")
+    unfinished.write_text(to_json(recording), encoding="utf-8")
+    unfinished.replace(path)
+    for old in {file.name for file in place.glob("*")} - pictures.keys():
+        (place / old).unlink()
+    return path

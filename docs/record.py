@@ -1,0 +1,58 @@
+"""Record what the lessons print on this machine's GPU, for the site to show.
+
+python docs/record.py [lesson ...]
+
+Writes docs/recordings/NN_name.json, and the figures into docs/recordings/NN_name/; CONTRIBUTING.md says how
+to go on. It needs what the lessons need, and sphinx-gallery.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from _ext.recorder import present_gpu, record
+from _ext.recording import RecordingError
+
+ROOT = Path(__file__).resolve().parents[1]
+LESSONS = sorted((ROOT / "examples").glob("[0-9][0-9]_*.py"))
+
+
+def chosen(names: Sequence[str]) -> list[Path]:
+    """Find lessons by the start of their names, such as `05`; without names, take all."""
+    unknown = [name for name in names if not any(path.name.startswith(name) for path in LESSONS)]
+    if unknown:
+        known = ", ".join(path.stem for path in LESSONS)
+        raise RecordingError(f"no lesson begins with {' or '.join(unknown)}; there are {known}")
+    return [path for path in LESSONS if not names or path.name.startswith(tuple(names))]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(
+        prog="record.py", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("lessons", nargs="*", help="such as 05, or 05_fashion_mnist; all if none is named")
+    options = parser.parse_args(arguments)
+    os.environ["GPULESSON_DEVICE"] = "cuda"
+    status = 0
+    try:
+        scripts, run = chosen(options.lessons), present_gpu()
+    except RecordingError as error:
+        print(error, file=sys.stderr)
+        return 1
+    print(f"{run.gpu}, torch {run.torch}, {run.built_for}, driver {run.driver}")
+    for script in scripts:
+        try:
+            path = record(script, ROOT / "docs" / "recordings", run, ROOT)
+            print("recorded", path.relative_to(ROOT), flush=True)
+        except RecordingError as error:
+            print(error, file=sys.stderr)
+            status = 1
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main())
