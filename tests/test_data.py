@@ -589,6 +589,22 @@ class TestBatches:
         with pytest.raises(ValueError, match=message):
             Batches(*tensors, batch_size=2)
 
+    def test_a_transform_sees_the_inputs_of_one_batch_at_a_time(self):
+        images, targets = torch.arange(10, dtype=torch.uint8), torch.arange(10, dtype=torch.uint8)
+        seen = []
+
+        def as_floats(part):
+            seen.append(len(part))
+            return part.float() / 255
+
+        batches = Batches(images, targets, batch_size=4, shuffle=True, transform=as_floats)
+        found = list(batches)
+        assert seen == [4, 4, 2]
+        for inputs, labels in found:
+            assert torch.equal(inputs, (images.float() / 255)[labels.long()])  # as if converted before
+            assert labels.dtype == torch.uint8
+        assert batches.tensors[0] is images
+
     @pytest.mark.parametrize("size", [0, -3])
     def test_an_impossible_batch_size(self, size):
         with pytest.raises(ValueError, match=f"batch_size={size}"):

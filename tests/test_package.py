@@ -28,11 +28,12 @@ ARROWS = {
     "_checks": {"device"},
     "_fashion": {"_progress"},
     "_report": {"_hardware"},
+    "capture": {"_checks", "_precision"},
     "data": {"_fashion", "_standin"},
     "device": {"_hardware", "_report"},
     "evaluation": {"_checks", "device"},
     "timing": {"device"},
-    "training": {"_checks", "_progress", "device", "evaluation"},
+    "training": {"_checks", "_precision", "_progress", "device", "evaluation"},
 }
 
 

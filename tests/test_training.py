@@ -656,3 +656,149 @@ class TestOnAGpu:
         with pytest.raises(ValueError, match="the targets hold 4"):
             train_epoch(model, Batches(inputs, targets, batch_size=10), F.cross_entropy, optimizer, "cuda")
         assert torch.ones(3, device="cuda").sum().item() == 3  # CUDA still answers
+
+
+class TestMixedPrecision:
+    @pytest.mark.parametrize("amp", ["bf16", "bfloat16", torch.bfloat16])
+    def test_bfloat16_is_autocast_around_model_and_loss(self, amp):
+        model, inputs, targets = task()
+        twin, _, _ = task()
+        batches = Batches(inputs, targets, batch_size=25)
+        optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+        history = fit(model, batches, F.cross_entropy, optimizer, "cpu", 2, amp=amp)
+        optimizer, expected = torch.optim.Adam(twin.parameters(), lr=0.01), []
+        for inputs, targets in [*batches, *batches]:
+            optimizer.zero_grad()
+            with torch.autocast("cpu", torch.bfloat16):
+                loss = F.cross_entropy(twin(inputs), targets)
+            loss.backward()
+            optimizer.step()
+            expected.append(loss.item())
+        assert history.train_loss == pytest.approx([sum(expected[:4]) / 4, sum(expected[4:]) / 4], rel=1e-12)
+        assert all(torch.equal(*pair) for pair in zip(model.parameters(), twin.parameters(), strict=True))
+
+    def test_weights_and_optimizer_stay_float32_and_validation_is_in_full_precision(self):
+        seen = []
+
+        class Spy(MLP):
+            def forward(self, inputs):
+                outputs = super().forward(inputs)
+                seen.append((self.training, outputs.dtype))
+                return outputs
+
+        torch.manual_seed(0)
+        model, (_, inputs, targets) = Spy(6, 16, 4), task()
+        optimizer = torch.optim.Adam(model.parameters())
+        pair = [(inputs, targets)]
+        fit(model, pair, F.cross_entropy, optimizer, "cpu", 1, validation=pair, amp="bf16")
+        assert seen == [(True, torch.bfloat16), (False, torch.float32)]
+        states = [value for state in optimizer.state.values() for value in state.values()]
+        assert {tensor.dtype for tensor in [*model.parameters(), *states]} == {torch.float32}
+
+    def test_float16_scales_the_loss_and_skips_steps_that_overflow(self):
+        """Gradients of 1e-9 are zero in float16; scaled they are not. 65536 times a large one overflows."""
+        model, inputs = nn.Linear(6, 1, bias=False), torch.ones(4, 6)
+
+        def moved(factor: float) -> float:
+            before = model.weight.detach().clone()
+            optimizer = torch.optim.SGD(model.parameters(), lr=1 / factor)
+            loss_fn = lambda outputs, _: outputs.float().mean() * factor  # noqa: E731
+            train_epoch(model, [(inputs, torch.zeros(4))], loss_fn, optimizer, "cpu", amp="fp16")
+            return (before - model.weight.detach()).mean().item()
+
+        assert moved(1e-8) == pytest.approx(1, rel=0.1)
+        assert moved(100.0) == 0
+
+    def test_the_scale_lasts_from_epoch_to_epoch(self):
+        """65536 overflows and is halved, and again: a scaler made anew in each epoch would never train."""
+        model, inputs = nn.Linear(6, 1, bias=False), torch.ones(4, 6)
+        before = model.weight.detach().clone()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        loss_fn = lambda outputs, _: outputs.float().mean() * 8  # noqa: E731 - 8 / 4 * 65536 is past 65504
+        fit(model, [(inputs, torch.zeros(4))], loss_fn, optimizer, "cpu", 6, amp=torch.float16)
+        assert not torch.equal(before, model.weight)
+
+    @pytest.mark.parametrize("amp", ["int8", True, torch.float32, "bf-16"])
+    def test_no_precision_for_autocast(self, amp):
+        model, inputs, targets = task()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        with pytest.raises(ValueError, match=r"amp=.* is no precision for autocast: give torch.bfloat16"):
+            fit(model, [(inputs, targets)], F.cross_entropy, optimizer, "cpu", 1, amp=amp)
+
+    def test_losses_that_are_not_finite_are_found(self):
+        model, inputs, targets = task()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        with pytest.raises(NonFiniteLossError, match="epoch 1, step 1"):
+            fit(model, [(inputs * torch.nan, targets)], F.cross_entropy, optimizer, "cpu", 1, amp="bf16")
+
+    def test_on_the_practice_gpu(self):
+        with gpulesson.practice_gpu(force=True):
+            model, inputs, targets = task()
+            model = model.to("cuda")
+            optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+            history = fit(model, [(inputs, targets)], F.cross_entropy, optimizer, "cuda", 3, amp="bf16")
+        assert history.train_loss[-1] < history.train_loss[0]
+
+    @pytest.mark.gpu
+    @pytest.mark.parametrize("amp", ["bf16", "fp16"])
+    def test_on_a_gpu_no_step_waits(self, amp, nothing_waits):
+        model, inputs, targets = task()
+        model = model.to("cuda")
+        optimizer = torch.optim.Adam(model.parameters(), fused=True)
+        batches = nothing_waits(Batches(inputs.cuda(), targets.cuda(), batch_size=25))
+        losses = [
+            train_epoch(model, batches, F.cross_entropy, optimizer, "cuda", check_targets=False, amp=amp)
+            for _ in range(3)
+        ]
+        assert losses[-1] < losses[0]
+
+
+class TestCompiled:
+    @pytest.mark.slow
+    def test_the_model_handed_in_is_trained_to_the_same_losses(self):
+        (model, inputs, targets), (twin, _, _) = task(), task()
+        names = list(model.state_dict())
+        batches = Batches(inputs, targets, batch_size=30)  # the last one is short
+        histories = [
+            fit(
+                network, batches, F.cross_entropy, torch.optim.Adam(network.parameters()), "cpu", 3, **options
+            )
+            for network, options in [(model, {"compile": True}), (twin, {})]
+        ]
+        assert histories[0].train_loss == pytest.approx(histories[1].train_loss, rel=1e-5)
+        assert list(model.state_dict()) == names and type(model) is MLP
+        torch.testing.assert_close(model.state_dict(), twin.state_dict())
+
+    def test_the_compiler_gets_the_whole_model(self, monkeypatch):
+        """Every training step goes through what the compiler made, validation does not."""
+        model, inputs, targets = task()
+        asked, called = [], []
+
+        def compiler(module, **options):
+            asked.append((module, options))
+            return lambda inputs: called.append(module.training) or module(inputs)
+
+        monkeypatch.setattr(torch, "compile", compiler)
+        pair = [(inputs, targets)]
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        fit(model, pair, F.cross_entropy, optimizer, "cpu", 2, validation=pair, compile=True)
+        assert asked == [(model, {"fullgraph": True})]
+        assert called == [True, True]
+
+    @pytest.mark.slow
+    def test_a_model_that_would_be_split_is_refused(self):
+        class Reads(MLP):
+            def forward(self, inputs):
+                return super().forward(inputs if inputs.sum() > 0 else -inputs)
+
+        _, inputs, targets = task()
+        model = Reads(6, 4)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        with pytest.raises(torch._dynamo.exc.Unsupported, match="[Dd]ata.dependent"):
+            fit(model, [(inputs, targets)], F.cross_entropy, optimizer, "cpu", 1, compile=True)
+
+    def test_modes_are_not_guessed(self):
+        model, inputs, targets = task()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        with pytest.raises(ValueError, match=r"compile='max-autotune'.*fit\(torch.compile\(model, mode=…\)"):
+            fit(model, [(inputs, targets)], F.cross_entropy, optimizer, "cpu", 1, compile="max-autotune")

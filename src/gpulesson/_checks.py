@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
+from operator import mul
 from typing import Any
 
 import torch
@@ -69,7 +70,7 @@ def loss_reduction(loss_fn: Any) -> str:
 def mean_over_samples(losses: list[float], sizes: list[int], reduction: str) -> float:
     """Combine the losses of batches so that every sample counts once, also those of a short last batch."""
     weights = [1] * len(sizes) if reduction == "sum" else sizes
-    return math.fsum(loss * weight for loss, weight in zip(losses, weights, strict=True)) / sum(sizes)
+    return math.fsum(map(mul, losses, weights)) / sum(sizes)
 
 
 def class_indices(logits: Any, targets: Any) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -13,8 +14,9 @@ from torch import Tensor, nn
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
 from gpulesson import _checks
+from gpulesson._precision import Amp, Precision, precision_of
 from gpulesson._progress import epoch_bar
-from gpulesson.device import to_device
+from gpulesson.device import choose_device, to_device
 from gpulesson.evaluation import evaluate
 
 if TYPE_CHECKING:
@@ -118,6 +120,8 @@ def train_epoch(
     *,
     epoch: int = 1,
     check_targets: bool = True,
+    amp: Amp = None,
+    forward: Callable[[Any], Any] | None = None,
 ) -> float:
     """Train for one pass over the batches: the loop of the lessons, and nothing slower.
 
@@ -144,6 +148,10 @@ def train_epoch(
         of the GPU. On the CPU, where nobody waits, every label is looked at in any case; False skips labels
         that are on the device already, each look at which waits for it. `fit` looks at those in the first
         epoch only.
+    amp : torch.dtype or str, optional
+        Mixed precision, as in `fit`.
+    forward : callable, optional
+        Computes the outputs in the place of `model`, with its parameters: ``torch.compile(model)``, say.
 
     Returns
     -------
@@ -157,7 +165,7 @@ def train_epoch(
     NonFiniteLossError
         The loss became infinite or NaN; the message names epoch and step.
     ValueError
-        There are no batches, a label is out of range, or the loss is not one number.
+        There are no batches, a label is out of range, the loss is not one number, or `amp` is no precision.
     DeviceError
         Model, loss function or optimizer are not on `device`, or the optimizer belongs to another model.
 
@@ -175,17 +183,24 @@ def train_epoch(
     device = _checks.check_placement(model, device, loss_fn=loss_fn, optimizer=optimizer)
     reduction = _checks.loss_reduction(loss_fn)
     batches, loss_fn = _checks.guarded(batches, loss_fn, on_device=check_targets)
+    forward, loss_fn, scaler = _mixed(
+        model if forward is None else forward, loss_fn, precision_of(amp, device)
+    )
     no_wait = device.type == "cuda"  # the other devices may still be reading a batch that is gone already
     losses, sizes = [], []
     model.train()
     for inputs, targets in batches:
-        inputs, targets = to_device((inputs, targets), device, non_blocking=no_wait)
+        inputs = to_device(inputs, device, non_blocking=no_wait)
+        targets = targets.to(device, non_blocking=no_wait)
         optimizer.zero_grad()
-        loss = loss_fn(model(inputs), targets)
-        loss.backward()  # type: ignore[no-untyped-call]
-        optimizer.step()
+        loss = loss_fn(forward(inputs), targets)
+        if scaler is None:
+            loss.backward()  # type: ignore[no-untyped-call]
+            optimizer.step()
+        else:
+            _scaled_step(loss, optimizer, scaler)
         losses.append(loss.detach())  # not .item(): that would make the CPU wait in every step
-        sizes.append(len(targets))
+        sizes.append(targets.shape[0])
     return _mean_loss(losses, sizes, reduction, epoch)
 
 
@@ -200,6 +215,8 @@ def fit(
     validation: _checks.Pairs | None = None,
     scheduler: LRScheduler | None = None,
     progress: bool | None = None,
+    amp: Amp = None,
+    compile: bool = False,
 ) -> History:
     """Train for several epochs and keep what was measured.
 
@@ -216,6 +233,15 @@ def fit(
         Stepped once an epoch; ``ReduceLROnPlateau`` is given the validation loss, or else the training loss.
     progress : bool, optional
         Show a progress bar. By default only when a person watches: in a terminal or an open notebook.
+    amp : torch.dtype or str, optional
+        Mixed precision: model and loss are computed under ``torch.autocast`` in ``torch.bfloat16`` (or
+        ``"bf16"``), while weights and optimizer stay as they are. ``torch.float16`` (or ``"fp16"``) is for
+        GPUs that are slow in bfloat16. It scales the loss, so that small gradients do not become zero, and
+        then every step reads whether a gradient overflowed, unless the optimizer was built with
+        ``fused=True``.
+    compile : bool
+        Train with ``torch.compile(model, fullgraph=True)``. The model handed in is the one that is trained,
+        and its ``state_dict`` keeps its names. The first steps take the time of the compilation.
 
     Returns
     -------
@@ -225,10 +251,18 @@ def fit(
     ------
     NonFiniteLossError, ValueError, DeviceError
         As `train_epoch`. A ``NonFiniteLossError`` carries the epochs before it as ``history``.
+    torch._dynamo.exc.Unsupported
+        The compiler would have to split the model where it calls something that cannot be compiled, which
+        the message names: change that place, or leave out `compile`.
 
     Notes
     -----
     The model is left in training mode, as after a loop written by hand; `evaluate` restores what it found.
+    Validation runs the model itself: in full precision, and not compiled.
+
+    References
+    ----------
+    PyTorch, "Automatic Mixed Precision examples", https://docs.pytorch.org/docs/stable/notes/amp_examples.html
 
     Examples
     --------
@@ -242,6 +276,13 @@ def fit(
     """
     if epochs < 0:
         raise ValueError(f"epochs={epochs}: give the number of passes over the data, 0 or more")
+    if not isinstance(compile, bool):
+        raise ValueError(
+            f"compile={compile!r}: give True or False. For another way of compiling, hand in the compiled "
+            "model: fit(torch.compile(model, mode=…), …)"
+        )
+    precision = precision_of(amp, choose_device(device))  # one for all epochs: a scaler learns its scale
+    forward = torch.compile(model, fullgraph=True) if compile else None
     history = History()
     bar = epoch_bar(range(1, epochs + 1), progress)
     show: Any = getattr(bar, "set_postfix_str", lambda text: None)
@@ -249,9 +290,17 @@ def fit(
         first = epoch == 1  # labels on a device come again in every epoch: wait for one look at them
         start = time.perf_counter()
         try:
-            loss = train_epoch(
-                model, batches, loss_fn, optimizer, device, epoch=epoch, check_targets=first
-            )  # reads the losses, so the device is done when it returns
+            loss = train_epoch(  # reads the losses, so the device is done when it returns
+                model,
+                batches,
+                loss_fn,
+                optimizer,
+                device,
+                epoch=epoch,
+                check_targets=first,
+                amp=precision,
+                forward=forward,
+            )
         except NonFiniteLossError as error:
             error.history = history
             raise
@@ -270,6 +319,20 @@ def fit(
     return history
 
 
+def _mixed(
+    forward: Callable[[Any], Any], loss_fn: _checks.LossFunction, precision: Precision | None
+) -> tuple[Callable[[Any], Any], _checks.LossFunction, torch.amp.GradScaler | None]:
+    if precision is None:
+        return forward, loss_fn, None
+    return precision.autocast(forward), precision.autocast(loss_fn), precision.scaler
+
+
+def _scaled_step(loss: Tensor, optimizer: torch.optim.Optimizer, scaler: torch.amp.GradScaler) -> None:
+    scaler.scale(loss).backward()  # type: ignore[no-untyped-call]
+    scaler.step(optimizer)  # unscales the gradients, and leaves out a step in which one overflowed
+    scaler.update()
+
+
 def _mean_loss(losses: list[Tensor], sizes: list[int], reduction: str, epoch: int) -> float:
     if not losses:
         raise ValueError(
@@ -277,7 +340,7 @@ def _mean_loss(losses: list[Tensor], sizes: list[int], reduction: str, epoch: in
             "a generator is used up after one pass, a DataLoader or Batches is not"
         )
     values = torch.stack(losses).tolist()  # the CPU waits here, once an epoch
-    for step, value in enumerate(values, start=1):
-        if not math.isfinite(value):
-            raise NonFiniteLossError(value, epoch, step)
+    if not all(map(math.isfinite, values)):
+        step, value = next((i, x) for i, x in enumerate(values, start=1) if not math.isfinite(x))
+        raise NonFiniteLossError(value, epoch, step)
     return _checks.mean_over_samples(values, sizes, reduction)
