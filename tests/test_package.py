@@ -23,8 +23,8 @@ MODULES = sorted(path.stem for path in SOURCE.glob("[!_]*.py"))  # the public on
 
 # What a module of the package may import from it. All others, and those not named here, import torch alone.
 ARROWS = {
-    "__init__": {"practice"},
-    "__main__": {"device", "practice"},
+    "__init__": {"exercises", "practice"},
+    "__main__": {"device", "exercises", "practice"},
     "_checks": {"device"},
     "_fashion": {"_progress"},
     "_report": {"_hardware"},

@@ -14,10 +14,11 @@ class Classifier_MLP(torch.nn.Module):
     def __init__(self, in_dim, hidden_dim, out_dim):
         super().__init__()
         self.hidden = torch.nn.Linear(in_dim, hidden_dim)
+        self.dropout = torch.nn.Dropout(0.2)  # active in training mode only
         self.out = torch.nn.Linear(hidden_dim, out_dim)
 
     def forward(self, x):
-        return self.out(torch.relu(self.hidden(x)))
+        return self.out(self.dropout(torch.relu(self.hidden(x))))
 
 
 digits = load_digits()

@@ -18,4 +18,8 @@ def __getattr__(name: str) -> Any:
         from gpulesson.practice import practice_gpu
 
         return practice_gpu
+    if name == "check":
+        from gpulesson.exercises.checker import check
+
+        return check
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

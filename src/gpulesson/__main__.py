@@ -1,4 +1,4 @@
-"""Run ``python -m gpulesson``: what this machine has to compute on, and the practice GPU for scripts."""
+"""Run ``python -m gpulesson``: what this machine can compute on, the practice GPU, and the exercises."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from gpulesson.device import DeviceError, choose_device, device_report
+from gpulesson.exercises import commands as exercise_commands
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -28,7 +28,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     practice = commands.add_parser("practice", help="run a script on a simulated CUDA GPU")
     practice.add_argument("script", help="the Python script to run")
     practice.add_argument("script_arguments", nargs=argparse.REMAINDER, help="arguments for the script")
+    exercise_commands.add(commands)
     options = parser.parse_args(arguments)
+    if options.command == "check":
+        return exercise_commands.run_check(options)
+    if options.command == "lessons":
+        return exercise_commands.run_lessons()
     if options.command == "practice":
         from gpulesson.practice import run_script
 
@@ -41,6 +46,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def report() -> int:
     """Print the device report and the device that the lessons would choose; 1 if that device is not there."""
+    from gpulesson.device import DeviceError, choose_device, device_report  # the exercises need no torch
+
     print(device_report())
     try:
         print(f"\nThe lessons here run on: {choose_device()}")

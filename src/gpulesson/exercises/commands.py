@@ -1,0 +1,96 @@
+"""The commands ``check`` and ``lessons`` of ``python -m gpulesson``."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from typing import Any
+
+from gpulesson.exercises import catalog, progress
+from gpulesson.exercises.catalog import Exercise
+from gpulesson.exercises.checker import TIME_LIMIT, UsageError, check
+
+
+def add(commands: Any) -> None:
+    """Add both commands to a parser's subparsers."""
+    parser = commands.add_parser(
+        "check",
+        help="run an exercise and say what is wrong, where, and why",
+        description="Run an exercise on the practice GPU, or on a real one, and judge what it did. "
+        "Exit status: 0 passed, 1 not yet, 2 nothing to check.",
+    )
+    parser.add_argument("what", nargs="+", metavar="[NN] FILE", help="the exercise's number, and your file")
+    parser.add_argument("--hint", action="store_true", help="show the next hint, and check nothing")
+    parser.add_argument("--json", action="store_true", help="print the report as JSON")
+    parser.add_argument(
+        "--time-limit", type=float, default=TIME_LIMIT, metavar="S", help="seconds (default: %(default)g)"
+    )
+    commands.add_parser("lessons", help="list the lessons and exercises, with your progress")
+
+
+def run_check(options: argparse.Namespace) -> int:
+    """Run the command ``check``; return its exit status."""
+    if len(options.what) > 2:
+        return _usage(f"expected [NN] FILE, found {' '.join(options.what)}")
+    *number, file = options.what
+    if options.hint:
+        return _hint(number[0] if number else None, file)
+    if not number and file.isdigit():
+        return _usage(f"{file} is a number: name your file as well, as in: check {file} my_loop.py")
+    try:
+        report = check(file, number[0] if number else None, time_limit=options.time_limit)
+    except UsageError as error:
+        return _usage(str(error))
+    if report.exercise is not None and not progress.note_check(report.exercise.number, report.passed):
+        print(f"(Your progress could not be written to {progress.progress_file()}.)", file=sys.stderr)
+    print(json.dumps(report.to_dict(), indent=1) if options.json else _printable(str(report)))
+    return 0 if report.passed else 1
+
+
+def _hint(number: str | None, file: str) -> int:
+    """Show the next hint of an exercise, and remember that."""
+    try:
+        exercise = catalog.find(number or file.split("/")[-1][:2])
+    except ValueError as error:
+        return _usage(f"{error}; for a hint: check 04 my_loop.py --hint")
+    shown = progress.load().get(exercise.number, progress.Progress()).hints
+    count = min(shown + 1, len(exercise.hints))
+    print(_printable(f"Hint {count} of {len(exercise.hints)}: {exercise.hints[count - 1]}"))
+    if shown >= len(exercise.hints):
+        print("That was the last one. The solution is folded at the end of the lesson's page.")
+    progress.note_hint(exercise.number, count)
+    return 0
+
+
+def _usage(message: str) -> int:
+    print(f"gpulesson check: {message}", file=sys.stderr)
+    return 2
+
+
+def run_lessons() -> int:
+    """Run the command ``lessons``."""
+    states = progress.load()
+    for exercise in catalog.EXERCISES:
+        print(_printable(f"{exercise.number}  {exercise.lesson}"))
+        print(_printable(f"    {_state(exercise, states.get(exercise.number))}"))
+    passed = sum(bool(entry.passed) for entry in states.values())
+    print(f"\n{passed} of {len(catalog.EXERCISES)} exercises passed. Kept in {progress.progress_file()}")
+    return 0
+
+
+def _state(exercise: Exercise, entry: progress.Progress | None) -> str:
+    mark, note = "[ ]", ""
+    if entry is not None and entry.passed:
+        mark, note = "[x]", f", passed on {entry.passed}"
+    elif entry is not None and entry.checks:
+        note = f", checked {entry.checks} time{'s' if entry.checks > 1 else ''}"
+    if entry is not None and entry.hints:
+        note += f", {entry.hints} of {len(exercise.hints)} hints"
+    return f"{mark} {exercise.title} ({exercise.difficulty}{note})"
+
+
+def _printable(text: str) -> str:
+    """Return the text as far as the terminal can show it."""
+    encoding = sys.stdout.encoding or "utf-8"
+    return text.encode(encoding, errors="replace").decode(encoding)

@@ -1,0 +1,72 @@
+"""A finding: one thing that is wrong, or could be better, and where."""
+
+from __future__ import annotations
+
+import linecache
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from gpulesson.exercises.explanations import EXPLANATIONS
+from gpulesson.exercises.trace import Site
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that the check found.
+
+    Attributes
+    ----------
+    kind : str
+        Its name, for programs: ``"labels-on-cpu"``, …
+    severity : str
+        ``"failure"``, or ``"advice"``, which does not keep an exercise from being passed.
+    line : int
+        Number of the line in the learner's file, from 1; 0 if there is none.
+    text : str
+        The line.
+    what : str
+        What happened.
+    why : str
+        Why it is a fault.
+    remedy : str
+        The next step.
+    """
+
+    kind: str
+    severity: Literal["failure", "advice"]
+    line: int
+    text: str
+    what: str
+    why: str
+    remedy: str
+
+
+@dataclass(frozen=True)
+class Source:
+    """The learner's file: its name and its lines."""
+
+    name: str
+    lines: Sequence[str]
+
+    def line(self, number: int) -> str:
+        """Return a line without its indentation, or an empty text."""
+        return self.lines[number - 1].strip() if 0 < number <= len(self.lines) else ""
+
+    def failure(self, kind: str, site: Site | int, what: str) -> Finding:
+        """Make a finding that keeps the exercise from being passed."""
+        return self._finding(kind, "failure", site, what)
+
+    def advice(self, kind: str, site: Site | int, what: str) -> Finding:
+        """Make a finding that does not."""
+        return self._finding(kind, "advice", site, what)
+
+    def _finding(
+        self, kind: str, severity: Literal["failure", "advice"], site: Site | int, what: str
+    ) -> Finding:
+        number = site if isinstance(site, int) else site.line
+        text = self.line(number)
+        if isinstance(site, Site) and site.file and not site.file.endswith(self.name):
+            text = f"{site.file}: {linecache.getline(site.file, number).strip()}"  # a module next to it
+        why, remedy = EXPLANATIONS[kind]
+        return Finding(kind, severity, number, text, what, why, remedy)

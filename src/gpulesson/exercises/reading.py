@@ -1,0 +1,155 @@
+"""Reads the learner's text and output, where what was seen does not say which line to change."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Sequence
+from typing import NamedTuple
+
+_FREE = {"detach", "item", "float", "int", "cpu", "tolist", "numpy", "len"}
+
+
+class Claim(NamedTuple):
+    """A number that the program printed, as a fraction, and half a unit of its last digit."""
+
+    value: float
+    tolerance: float
+
+
+def ends(values: Sequence[float]) -> tuple[float, float]:
+    """Return the mean of the first tenth of some values, and of the last."""
+    part = max(1, len(values) // 10)
+    return sum(values[:part]) / part, sum(values[-part:]) / part
+
+
+def claims(text: str) -> list[Claim]:
+    """Return the accuracies that a line of output states: beside the word, or as “k of n”."""
+    found = []
+    number = r"(\d+(?:\.\d+)?)\s*(%?)"
+    beside = rf"acc\w*\b[^\d\n]*?{number}|{number}\s*(?:test\s+)?acc"
+    for match in re.finditer(beside, text, flags=re.IGNORECASE):
+        digits, percent = match[1] or match[3], match[2] or match[4]
+        of = re.match(r"\s*(?:/|of|out of)\s*(\d+)", text[match.end() :])
+        found.append(_counted(digits, of[1]) if of and "." not in digits else stated(digits, percent))
+    if not found:
+        found = [_counted(*pair) for pair in re.findall(r"\b(\d+)\s*(?:/|of|out of)\s*(\d+)\b", text)]
+    return [claim for claim in found if 0 <= claim.value <= 1]
+
+
+def stated(digits: str, percent: str) -> Claim:
+    """Read a number as a fraction: ``("95.8", "%")`` and ``("0.958", "")`` say the same."""
+    value, tolerance = float(digits), 0.5 * 10.0 ** -len(digits.partition(".")[2])
+    scale = 0.01 if percent or value > 1 else 1
+    return Claim(value * scale, tolerance * scale * 1.001 + 1e-9)
+
+
+def _counted(right: str, of: str) -> Claim:
+    return Claim(int(right) / max(1, int(of)), 1e-9)
+
+
+def keeping_line(lines: Sequence[str], loss_line: int) -> int:
+    """Return the line that keeps the loss computed on `loss_line`: an append, a sum, an entry; or that line.
+
+    Parameters
+    ----------
+    lines : sequence of str
+        The learner's file.
+    loss_line : int
+        Where the loss function was called.
+    """
+    try:
+        tree = ast.parse("\n".join(lines))
+    except SyntaxError:
+        return loss_line
+    names = {
+        target.id
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Assign) and node.lineno <= loss_line <= (node.end_lineno or node.lineno)
+        for target in node.targets
+        if isinstance(target, ast.Name)
+    }
+    keeping = [(kept.lineno, kept) for node in ast.walk(tree) for kept in _kept(node) if not _freed(kept)]
+    named = [line for line, kept in keeping if _names_in(kept) & names]
+    by_word = [line for line, kept in keeping if any("loss" in name.lower() for name in _names_in(kept))]
+    return next(iter(sorted(named) or sorted(by_word)), loss_line)
+
+
+def _kept(node: ast.AST) -> list[ast.expr]:
+    """Return what a statement keeps: the argument of an append, what is added, what becomes an entry."""
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+        return node.args[-1:] if node.func.attr in ("append", "insert", "appendleft") else []
+    if isinstance(node, ast.AugAssign) and isinstance(node.op, ast.Add):
+        return [node.value]
+    if isinstance(node, ast.Assign):
+        if any(isinstance(target, ast.Subscript) for target in node.targets):
+            return [node.value]
+        if isinstance(node.value, ast.BinOp) and isinstance(node.value.op, ast.Add):
+            own = {target.id for target in node.targets if isinstance(target, ast.Name)}
+            return [node.value] if own & _names_in(node.value) else []
+    return []
+
+
+def _freed(kept: ast.expr) -> bool:
+    """Tell whether the history is left behind on the way."""
+    for node in ast.walk(kept):
+        if isinstance(node, ast.Attribute) and node.attr in _FREE | {"data"}:
+            return True
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in _FREE:
+            return True
+    return False
+
+
+def _names_in(node: ast.AST) -> set[str]:
+    return {part.id for part in ast.walk(node) if isinstance(part, ast.Name)}
+
+
+def literal_device(lines: Sequence[str], kind: str) -> int:
+    """Return the line of the first device that is written down and not chosen, such as ``"cuda"``; 0 if none.
+
+    Parameters
+    ----------
+    lines : sequence of str
+        The learner's file.
+    kind : str
+        ``"cuda"`` or ``"cpu"``.
+    """
+    try:
+        tree = ast.parse("\n".join(lines))
+    except SyntaxError:
+        return 0
+    chosen = {part for node in ast.walk(tree) if _asks(node) for part in ast.walk(node)}
+    found = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and re.fullmatch(rf"{kind}(:\d+)?", str(node.value)):
+            written = node not in chosen
+        else:
+            is_method = isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)
+            written = is_method and node.func.attr == kind == "cuda" and node not in chosen  # type: ignore[attr-defined]
+        if written:
+            found.append(node.lineno)  # type: ignore[attr-defined]
+    return min(found, default=0)
+
+
+def _asks(node: ast.AST) -> bool:
+    """Tell whether a statement makes its choice by what is there."""
+    if isinstance(node, ast.IfExp | ast.If):
+        return bool(re.search(r"available|accelerator|device_count", ast.unparse(node.test)))
+    return isinstance(node, ast.Try)
+
+
+def _is_answers(node: ast.Assign) -> bool:
+    return "ANSWERS" in map(ast.unparse, node.targets)
+
+
+def key_line(lines: Sequence[str], key: str) -> int:
+    """Return the line of a key of the dictionary ``ANSWERS``, or of the dictionary; 0 if there is none."""
+    try:
+        tree = ast.parse("\n".join(lines))
+    except SyntaxError:
+        return 0
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Dict) and _is_answers(node):
+            entries = [entry for entry in node.value.keys if isinstance(entry, ast.Constant)]
+            return next((entry.lineno for entry in entries if entry.value == key), node.lineno)
+    return 0

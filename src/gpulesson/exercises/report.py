@@ -1,0 +1,138 @@
+"""The answer of a check: as text, for a notebook, and for programs."""
+
+from __future__ import annotations
+
+import html
+import textwrap
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from gpulesson.exercises.catalog import Exercise
+from gpulesson.exercises.findings import Finding
+
+_WIDTH = 80
+_OUTPUT_LINES = 12
+
+
+@dataclass(frozen=True, repr=False)
+class Report:
+    """What a check found.
+
+    Attributes
+    ----------
+    exercise : Exercise or None
+        None: the program was judged as a training loop of the learner's own.
+    file : str
+        The file's name.
+    findings : tuple of Finding
+        Failures first, then advice.
+    device : str
+        What the program computed on; empty if it did not run.
+    simulated : bool
+        Whether that was the practice GPU.
+    facts : tuple of str
+        What it did, right or wrong.
+    output : str
+        What it printed, the middle left out if there was much.
+    """
+
+    exercise: Exercise | None
+    file: str
+    findings: tuple[Finding, ...]
+    device: str = ""
+    simulated: bool = True
+    facts: tuple[str, ...] = ()
+    output: str = ""
+
+    @property
+    def passed(self) -> bool:
+        """Whether nothing but advice was found."""
+        return not any(finding.severity == "failure" for finding in self.findings)
+
+    @property
+    def verdict(self) -> str:
+        """One sentence."""
+        about = "A training loop of your own"
+        if self.exercise is not None:
+            about = f"Exercise {self.exercise.number}, {self.exercise.title.rstrip('?.')}"
+        failures = sum(finding.severity == "failure" for finding in self.findings)
+        if not failures:
+            return f"{about}: passed."
+        return f"{about}: not yet. {failures} thing{'s' if failures > 1 else ''} to mend."
+
+    def __str__(self) -> str:
+        parts = [_filled(self.verdict), *(self._text(finding) for finding in self.findings)]
+        if self.facts:
+            seen = [f"What it did ({self.device}):", *(f"  - {fact}" for fact in self.facts)]
+            parts.append("\n".join(map(_filled, seen)))
+        if not self.passed and (tail := self._tail()):
+            parts.append("\n".join(["The end of its output:", *(f"  | {line}" for line in tail)]))
+        if not self.passed and self.exercise is not None:
+            parts.append(f"A hint: python -m gpulesson check {self.exercise.number} {self.file} --hint")
+        return "\n\n".join(parts)
+
+    __repr__ = __str__
+
+    def _text(self, finding: Finding) -> str:
+        place = f"{self.file}:{finding.line}" if finding.line else self.file
+        head = f"{place}  {'advice' if finding.severity == 'advice' else 'to mend'}: {finding.kind}"
+        lines = [head, f"    {finding.text}"] if finding.text else [head]
+        for label, text in (("", finding.what), ("Why: ", finding.why), ("Next: ", finding.remedy)):
+            lines.append(_filled(label + text, "  "))
+        return "\n".join(lines)
+
+    def _tail(self) -> list[str]:
+        return [line[: _WIDTH - 4] for line in self.output.rstrip().splitlines()[-_OUTPUT_LINES:]]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values, for JSON.
+
+        Returns
+        -------
+        dict
+            ``exercise`` (number or None), ``file``, ``passed``, ``verdict``, ``findings``, ``device``,
+            ``simulated``, ``facts``, ``output``.
+        """
+        return {
+            "exercise": None if self.exercise is None else self.exercise.number,
+            "file": self.file,
+            "passed": self.passed,
+            "verdict": self.verdict,
+            "findings": [asdict(finding) for finding in self.findings],
+            "device": self.device,
+            "simulated": self.simulated,
+            "facts": list(self.facts),
+            "output": self.output,
+        }
+
+    def _repr_html_(self) -> str:
+        parts = [f"<p><strong>{_escape(self.verdict)}</strong></p>"]
+        if self.findings:
+            parts.append(f"<ol>{''.join(map(self._item, self.findings))}</ol>")
+        if self.facts:
+            facts = "".join(f"<li>{_escape(fact)}</li>" for fact in self.facts)
+            parts.append(f"<p>What it did ({_escape(self.device)}):</p><ul>{facts}</ul>")
+        if self.output.strip():
+            printed = _escape("\n".join(self.output.rstrip().splitlines()[-_OUTPUT_LINES:]))
+            parts.append(f"<details><summary>The end of its output</summary><pre>{printed}</pre></details>")
+        return f'<section aria-label="Check of {_escape(self.file)}">{"".join(parts)}</section>'
+
+    def _item(self, finding: Finding) -> str:
+        place = f"{self.file}, line {finding.line}" if finding.line else self.file
+        mark = "Advice" if finding.severity == "advice" else "To mend"
+        code = f"<pre><code>{_escape(finding.text)}</code></pre>" if finding.text else ""
+        return (
+            f"<li><p><strong>{mark}: {_escape(finding.kind)}</strong> ({_escape(place)})</p>{code}"
+            f"<p>{_escape(finding.what)} {_escape(finding.why)}</p>"
+            f"<p><strong>Next:</strong> {_escape(finding.remedy)}</p></li>"
+        )
+
+
+def _escape(text: str) -> str:
+    return html.escape(text)
+
+
+def _filled(text: str, indent: str = "") -> str:
+    return textwrap.fill(
+        text, _WIDTH, initial_indent=indent, subsequent_indent=indent, break_on_hyphens=False
+    )

@@ -1,0 +1,248 @@
+"""Run a learner's program in a process and a folder of its own, within bounds, and read what was seen."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from gpulesson.exercises.trace import NOWHERE, Site, Trace
+
+START_SECONDS = 180
+"""The most that importing PyTorch may take."""
+_KEPT = 20_000
+"""Characters of output kept from the beginning, and as many from the end."""
+_ROOT = Path(__file__).parents[2]
+_BEGIN = "import sys; sys.path[0] = {root!r}; from gpulesson.exercises.child import main; main({job!r})"
+
+
+@dataclass
+class Outcome:
+    """How a run ended.
+
+    Attributes
+    ----------
+    status : str
+        ``"ran"``, ``"time"``, ``"memory"``, ``"slow-start"``, ``"no-torch"``, ``"no-practice-gpu"`` or
+        ``"vanished"``.
+    trace : Trace or None
+        What was seen, if it ran.
+    message : str
+        What else is known.
+    site : Site
+        Where it was when its time was over.
+    output : str
+        What it printed, the middle left out if there was much.
+    returncode : int
+        Of the process; negative: the signal that ended it.
+    """
+
+    status: str
+    trace: Trace | None = None
+    message: str = ""
+    site: Site = NOWHERE
+    output: str = ""
+    returncode: int = 0
+
+
+def run(
+    source: bytes,
+    name: str,
+    *,
+    exercise: str = "",
+    beside: str = "",
+    gpu: bool = True,
+    seconds: float = 60,
+    memory: int = 4 * 2**30,
+) -> Outcome:
+    """Run a program and watch it.
+
+    Parameters
+    ----------
+    source : bytes
+        The program.
+    name : str
+        Its file's name.
+    exercise : str
+        Number of the exercise: chooses what is looked at in the end.
+    beside : str
+        A folder whose modules it may import.
+    gpu : bool
+        With a GPU, the practice one or a real one; False: as on a machine without.
+    seconds, memory : float, int
+        The bounds: seconds from the program's first line, bytes in main memory.
+
+    Returns
+    -------
+    Outcome
+    """
+    with tempfile.TemporaryDirectory(prefix="gpulesson-", ignore_cleanup_errors=True) as scratch:
+        private, own = Path(scratch, "private"), Path(scratch, "program")
+        private.mkdir()
+        own.mkdir()
+        program = own / name
+        program.write_bytes(source)
+        job = {
+            "program": str(program),
+            "folder": str(private),
+            "exercise": exercise,
+            "beside": beside,
+            "gpu": gpu,
+            "seconds": seconds,
+            "memory": memory,
+        }
+        (private / "job.json").write_text(json.dumps(job), encoding="utf-8")
+        return _supervise(private, own, gpu, seconds, memory)
+
+
+def _environment(own: Path, gpu: bool) -> dict[str, str]:
+    environment = {name: value for name, value in os.environ.items() if name != "GPULESSON_DEVICE"}
+    environment |= {
+        "TMPDIR": str(own),
+        "MPLBACKEND": "Agg",
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "PYTHONIOENCODING": "utf-8:backslashreplace",
+        "PYTHONUNBUFFERED": "1",
+    }
+    environment.setdefault("OMP_NUM_THREADS", "1")
+    if not gpu:
+        environment["CUDA_VISIBLE_DEVICES"] = ""
+    return environment
+
+
+def _supervise(private: Path, own: Path, gpu: bool, seconds: float, memory: int) -> Outcome:
+    command = [sys.executable, "-c", _BEGIN.format(root=str(_ROOT), job=str(private / "job.json"))]
+    process = subprocess.Popen(
+        command,
+        cwd=private,
+        env=_environment(own, gpu),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
+    )
+    output = _Output(process.stdout)
+    try:
+        ended = _wait(process, private, seconds, memory)
+    finally:
+        _end(process)
+    output.thread.join(timeout=5)
+    return _outcome(ended, process.returncode, private, output.text())
+
+
+def _wait(process: subprocess.Popen[bytes], private: Path, seconds: float, memory: int) -> str:
+    """Wait until the process ends or breaks a bound; return which."""
+    begun, started = time.monotonic(), None
+    while True:
+        try:
+            process.wait(timeout=0.1)
+            return "ended"
+        except subprocess.TimeoutExpired:
+            pass
+        now = time.monotonic()
+        if started is None and (private / "started").exists():
+            started = now
+        if started is None and now - begun > START_SECONDS:
+            return "slow-start"
+        if started is not None and now - started > seconds + 1.5:  # its stack is written at `seconds`
+            return "time"
+        if resident(process.pid) > memory * 1.1:
+            return "memory"
+
+
+def _outcome(ended: str, returncode: int, private: Path, output: str) -> Outcome:
+    result = _result(private)
+    if result is not None:
+        trace = Trace.from_dict(result["trace"]) if "trace" in result else None
+        return Outcome(result["status"], trace, result.get("message", ""), Site(), output, returncode)
+    if ended == "ended":
+        ended = "vanished"
+    return Outcome(ended, None, "", _last_line(private), output, returncode)
+
+
+def _result(private: Path) -> dict[str, Any] | None:
+    try:
+        content: dict[str, Any] = json.loads((private / "result.json").read_text(encoding="utf-8"))
+        return content
+    except (OSError, ValueError):
+        return None
+
+
+def _last_line(private: Path) -> Site:
+    """Find the learner's innermost line in the stack that was written when the time was over."""
+    try:
+        stacks = (private / "stacks").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return Site()
+    own = str(private.parent / "program")
+    for file, line in re.findall(r'File "(.+?)", line (\d+) in', stacks):
+        if file.startswith(own):
+            return Site(file, int(line))
+    return Site()
+
+
+def resident(pid: int) -> int:
+    """Return the bytes of main memory that a process and its children use; 0 where nobody can say."""
+    proc = Path("/proc")
+    if not (proc / str(pid)).exists():
+        return _resident_by_ps(pid) if sys.platform == "darwin" else 0
+    total, page = 0, os.sysconf("SC_PAGE_SIZE")
+    for entry in proc.iterdir():
+        if entry.name.isdigit():
+            try:
+                session = int((entry / "stat").read_text().rpartition(")")[2].split()[3])
+                if session == pid:
+                    pages = (entry / "statm").read_text().split()
+                    total += (int(pages[1]) - int(pages[2])) * page  # less what is shared
+            except (OSError, ValueError, IndexError):
+                continue
+    return total
+
+
+def _resident_by_ps(pid: int) -> int:
+    done = subprocess.run(["ps", "-o", "rss=", "-p", str(pid)], capture_output=True, text=True, check=False)
+    return int(done.stdout.strip() or 0) * 1024
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """End the process, and whatever it has started."""
+    if os.name == "posix":
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, signal.SIGKILL)
+    else:
+        process.kill()
+    process.wait()
+
+
+class _Output:
+    """Reads a pipe to its end, and keeps the beginning and the end."""
+
+    def __init__(self, pipe: Any) -> None:
+        self._head, self._tail, self._left_out = b"", b"", 0
+        self._pipe = pipe
+        self.thread = threading.Thread(target=self._read, daemon=True)
+        self.thread.start()
+
+    def _read(self) -> None:
+        while chunk := self._pipe.read1(65536):
+            room = _KEPT - len(self._head)
+            self._head += chunk[:room]
+            self._tail += chunk[room:] if room > 0 else chunk
+            if len(self._tail) > _KEPT:
+                self._left_out += len(self._tail) - _KEPT
+                self._tail = self._tail[-_KEPT:]
+
+    def text(self) -> str:
+        """Return what was kept."""
+        gap = f"\n[… {self._left_out:,} bytes left out …]\n".encode() if self._left_out else b""
+        return (self._head + gap + self._tail).decode("utf-8", errors="replace")

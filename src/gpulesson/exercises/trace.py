@@ -1,0 +1,213 @@
+"""What a learner's program did, as plain data: written in the child process, read by the diagnoses."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any, NamedTuple
+
+
+class Site(NamedTuple):
+    """A line of the learner's code: the file's path and the number from 1; ``("", 0)`` if there is none."""
+
+    file: str = ""
+    line: int = 0
+
+
+NOWHERE = Site()
+
+
+@dataclass
+class ModelSeen:
+    """A model: a module with parameters that was called by itself, not by another module."""
+
+    name: str
+    made: Site
+    moody: bool
+    """Has layers that behave differently in training and evaluation: dropout, batch normalization."""
+    devices: list[str]
+    """Where its parameters and buffers were at the last call."""
+    stepped: bool = False
+    """An optimizer with its parameters took a step."""
+
+
+@dataclass
+class CallSeen:
+    """All calls of a model from one line that went alike."""
+
+    site: Site
+    model: int
+    training: bool
+    trained: bool
+    """A gradient came back."""
+    grad: bool
+    """The output kept the history that a gradient would need."""
+    input_on: str
+    model_on: list[str]
+    finished: bool
+    count: int = 0
+    first_step: int = 0
+    last_step: int = 0
+
+
+@dataclass
+class OptimizerSeen:
+    """An optimizer, from its construction to its last step."""
+
+    name: str
+    made: Site
+    made_on: list[str]
+    steps: int = 0
+    empty_steps: int = 0
+    """Steps at which no parameter had a gradient."""
+    zeroed_late: int = 0
+    """Steps that had no gradient because it was zeroed after ``backward``."""
+    zeroed_at: Site = NOWHERE
+    accumulated: int = 0
+    """Steps whose gradients still held those of the step before."""
+    accumulated_at: Site = NOWHERE
+    params_on: list[str] = field(default_factory=list)
+    strange: bool = False
+    """Holds no parameter of any model that was called."""
+    has_state: bool = False
+    state_loaded: bool = False
+
+
+@dataclass
+class LossSeen:
+    """All calls of a loss function from one line."""
+
+    name: str
+    site: Site
+    made: Site
+    input_on: str
+    target_on: str
+    weight_on: str
+    finished: bool
+    count: int = 0
+    softmaxed: int = 0
+    """Calls of a cross-entropy whose input was probabilities already."""
+    softmax_at: Site = NOWHERE
+    kept: int = 0
+    """How many losses of earlier steps were alive at once, with their history."""
+
+
+@dataclass
+class ReadSeen:
+    """A line that fetched values from the device."""
+
+    call: str
+    site: Site
+    count: int
+    steps: int
+    """In how many different training steps."""
+
+
+@dataclass
+class ArgmaxSeen:
+    """A search for the largest logit along the wrong dimension."""
+
+    site: Site
+    dim: int | None
+    shape: list[int]
+    count: int = 1
+
+
+@dataclass
+class SaveSeen:
+    """A call of ``torch.save``, or of this package's ``save_checkpoint``."""
+
+    site: Site
+    has_model: bool
+    has_optimizer: bool
+
+
+@dataclass
+class Judged:
+    """One call of a model without training: how many known samples it saw, and how many were right."""
+
+    rows: int
+    test: int
+    right: int
+    train: int
+    step: int
+
+
+@dataclass
+class ErrorSeen:
+    """The exception that ended the program."""
+
+    type: str
+    message: str
+    site: Site
+    lines: list[Site]
+    tensors: dict[str, list[Any]]
+    """The tensors named on the failing line: device, dtype and shape."""
+
+
+@dataclass
+class Trace:
+    """All that was seen of one run."""
+
+    device: str = ""
+    simulated: bool = True
+    status: str = "finished"
+    exit_code: int = 0
+    exit_at: Site = NOWHERE
+    error: ErrorSeen | None = None
+    models: list[ModelSeen] = field(default_factory=list)
+    calls: list[CallSeen] = field(default_factory=list)
+    optimizers: list[OptimizerSeen] = field(default_factory=list)
+    losses: list[LossSeen] = field(default_factory=list)
+    reads: list[ReadSeen] = field(default_factory=list)
+    argmaxes: list[ArgmaxSeen] = field(default_factory=list)
+    saves: list[SaveSeen] = field(default_factory=list)
+    judged: list[Judged] = field(default_factory=list)
+    made_inside: list[Site] = field(default_factory=list)
+    """Where tensors on the CPU were made inside the model's call that failed."""
+    values: list[float] = field(default_factory=list)
+    """The losses that gradients were computed of, in order."""
+    backwards: int = 0
+    prints: list[tuple[Site, str]] = field(default_factory=list)
+    device_memory: int = 0
+    """Bytes: the most that was allocated on the device."""
+    facts: dict[str, Any] = field(default_factory=dict)
+    """What the exercise's own probe found."""
+
+    @property
+    def steps(self) -> int:
+        """Steps of all optimizers."""
+        return sum(optimizer.steps for optimizer in self.optimizers)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain lists and dicts, for JSON."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, content: dict[str, Any]) -> Trace:
+        """Read what :meth:`to_dict` wrote."""
+        trace = cls(**{**content, "exit_at": Site(*content["exit_at"])})
+        for name, kind in _KINDS.items():
+            setattr(trace, name, [_read(kind, entry) for entry in content[name]])
+        if content["error"]:
+            trace.error = _read(ErrorSeen, content["error"])
+            trace.error.lines = [Site(*site) for site in trace.error.lines]
+        trace.made_inside = [Site(*site) for site in trace.made_inside]
+        trace.prints = [(Site(*site), text) for site, text in trace.prints]
+        return trace
+
+
+_KINDS: dict[str, type] = {
+    "models": ModelSeen,
+    "calls": CallSeen,
+    "optimizers": OptimizerSeen,
+    "losses": LossSeen,
+    "reads": ReadSeen,
+    "argmaxes": ArgmaxSeen,
+    "saves": SaveSeen,
+    "judged": Judged,
+}
+
+
+def _read(kind: Any, entry: dict[str, Any]) -> Any:
+    sites = {f.name for f in fields(kind) if f.type == "Site"}
+    return kind(**{name: Site(*value) if name in sites else value for name, value in entry.items()})

@@ -1,0 +1,188 @@
+"""Watches models: where they are made, in which mode and where they are called, what they answer."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import torch
+from torch import nn
+from torch.nn.modules import module as modules
+from torch.nn.modules.batchnorm import _NormBase
+from torch.nn.modules.dropout import _DropoutNd
+from torch.nn.modules.loss import _Loss
+
+from gpulesson.exercises import looking
+from gpulesson.exercises.trace import CallSeen, ModelSeen, Site
+from gpulesson.practice.patches import Patches
+
+_FACTORIES = "arange empty eye full linspace ones rand randint randn randperm tensor zeros"
+_KEPT_BYTES = 64 * 2**20
+
+
+@dataclass
+class Call:
+    """One call of a model."""
+
+    seen: CallSeen
+    step: int
+    samples: torch.Tensor | None = None
+    """The inputs, on the host, until it is known that they were trained on."""
+    predictions: torch.Tensor | None = None
+
+
+class Models:
+    """The models of a run and their calls, in order.
+
+    Parameters
+    ----------
+    looker : Looker
+    now : callable
+        Returns the number of optimizer steps so far.
+    """
+
+    def __init__(self, looker: looking.Looker, now: Callable[[], int]) -> None:
+        self.looker, self._now = looker, now
+        self.made: WeakKeyDictionary[nn.Module, Site] = WeakKeyDictionary()
+        self.models: list[tuple[nn.Module, ModelSeen]] = []
+        self.calls: list[Call] = []
+        self.stack: list[nn.Module] = []
+        self.last_shape: tuple[int, ...] = ()
+        """Of the last output of a model."""
+        self.made_inside: list[tuple[torch.Tensor, Site]] = []
+        self._kept = 0
+        self._handles: list[Any] = []
+
+    def plan(self, patches: Patches) -> None:
+        """Plan to see modules and tensors being made."""
+        patches.wrap(nn.Module, "__init__", self._init)
+        for name in _FACTORIES.split():
+            patches.wrap(torch, name, self._factory)
+
+    def start(self) -> None:
+        """See modules being called, by PyTorch's own hooks."""
+        self._handles = [
+            modules.register_module_forward_pre_hook(self._before),
+            modules.register_module_forward_hook(self._after, always_call=True),
+        ]
+
+    def stop(self) -> None:
+        """Take the hooks away."""
+        while self._handles:
+            self._handles.pop().remove()
+
+    def _init(self, original: Any) -> Any:
+        def __init__(module: nn.Module, *args: Any, **kwargs: Any) -> None:
+            original(module, *args, **kwargs)
+            self.made[module] = looking.made_here(module)
+
+        return __init__
+
+    def _factory(self, original: Any) -> Any:
+        @functools.wraps(original)
+        def make(*args: Any, **kwargs: Any) -> Any:
+            tensor = original(*args, **kwargs)
+            if self.stack and isinstance(tensor, torch.Tensor) and tensor.dim():
+                self.made_inside.append((tensor, looking.here()))
+            return tensor
+
+        return make
+
+    # -- calls
+
+    def _before(self, module: nn.Module, args: tuple[Any, ...]) -> None:
+        self.stack.append(module)
+        if len(self.stack) > 1 or isinstance(module, _Loss) or next(module.parameters(), None) is None:
+            return
+        self.made_inside.clear()
+        number = self._number(module)
+        devices = self.models[number][1].devices = looking.devices_in(module)
+        seen = CallSeen(
+            site=looking.here(),
+            model=number,
+            training=module.training,
+            trained=False,
+            grad=False,
+            input_on=looking.kind_of_device(args),
+            model_on=devices,
+            finished=False,
+        )
+        self.calls.append(Call(seen, self._now()))
+
+    def _after(self, module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
+        if self.stack:
+            self.stack.pop()
+        if self.stack or output is None or not self.calls or isinstance(module, _Loss):
+            return
+        call = self.calls[-1]
+        if self.models[call.seen.model][0] is not module or call.seen.finished:
+            return
+        call.seen.finished = True
+        self.made_inside.clear()
+        answer = looking.first_tensor(output)
+        if answer is not None:
+            self.last_shape = tuple(answer.shape)
+            call.seen.grad = answer.requires_grad
+            self._keep(call, looking.first_tensor(args), answer)
+            if answer.requires_grad:
+                answer.register_hook(_Trained(self, call))  # type: ignore[no-untyped-call]
+
+    def _keep(self, call: Call, samples: torch.Tensor | None, answer: torch.Tensor) -> None:
+        """Keep what a judgement needs, unless it is too much."""
+        if samples is None or answer.dim() != 2 or len(samples) != len(answer):
+            return
+        size = samples.numel() * samples.element_size()
+        if self._kept + size <= _KEPT_BYTES:
+            self._kept += size
+            with self.looker.unnoticed():
+                call.samples = self.looker.on_host(samples)
+                call.predictions = self.looker.on_host(answer).argmax(dim=1)
+
+    def trained(self, call: Call) -> None:
+        """Note that a gradient came back to the output of `call`."""
+        call.seen.trained = True
+        if call.samples is not None:
+            self._kept -= call.samples.numel() * call.samples.element_size()
+            call.samples = call.predictions = None
+
+    def _number(self, module: nn.Module) -> int:
+        for number, (known, _) in enumerate(self.models):
+            if known is module:
+                return number
+        moody = any(
+            (isinstance(part, _DropoutNd) and part.p > 0)
+            or (isinstance(part, _NormBase) and part.track_running_stats)
+            or (isinstance(part, nn.RNNBase) and part.dropout > 0)
+            or (isinstance(part, nn.MultiheadAttention) and part.dropout > 0)
+            for part in module.modules()
+        )
+        made = self.made.get(module, Site())
+        self.models.append((module, ModelSeen(type(module).__name__, made, moody, [])))
+        return len(self.models) - 1
+
+    def summary(self) -> list[CallSeen]:
+        """Sum up the calls that went alike."""
+        sums: dict[tuple[Any, ...], CallSeen] = {}
+        for call in self.calls:
+            seen = call.seen
+            how = (seen.training, seen.trained, seen.grad, seen.input_on, *seen.model_on, seen.finished)
+            key = (seen.site, seen.model, *how)
+            total = sums.setdefault(key, seen)
+            if not total.count:
+                total.first_step = call.step
+            total.count += 1
+            total.last_step = call.step
+        return list(sums.values())
+
+
+class _Trained:
+    """The hook on a model's output: called when a gradient comes back."""
+
+    def __init__(self, models: Models, call: Call) -> None:
+        self._models, self._call = models, call
+
+    def __call__(self, gradient: torch.Tensor) -> None:
+        self._models.trained(self._call)

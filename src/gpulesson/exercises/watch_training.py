@@ -1,0 +1,246 @@
+"""Watches what trains: optimizers, losses and ``backward``."""
+
+from __future__ import annotations
+
+import functools
+import math
+from typing import Any
+from weakref import WeakKeyDictionary, ref
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch.nn.modules.loss import _Loss
+from torch.optim import optimizer as optimizers
+from torch.optim.optimizer import Optimizer
+
+from gpulesson.exercises import looking
+from gpulesson.exercises.trace import LossSeen, OptimizerSeen, Site
+from gpulesson.exercises.watch_models import Models
+from gpulesson.practice.patches import Patches
+
+_LOSSES = """
+    binary_cross_entropy binary_cross_entropy_with_logits cross_entropy huber_loss kl_div l1_loss mse_loss
+    nll_loss smooth_l1_loss
+"""
+_MARK = "gpulesson"
+
+
+class _Alive:
+    """Lives as long as the history of a loss."""
+
+
+class Training:
+    """The optimizers, losses and backward passes of a run.
+
+    Parameters
+    ----------
+    looker : Looker
+    """
+
+    def __init__(self, looker: looking.Looker) -> None:
+        self.looker = looker
+        self.models = Models(looker, lambda: self.steps)
+        self.steps = 0
+        self.backwards = 0
+        self.values: list[float] = []
+        self.optimizers: WeakKeyDictionary[Optimizer, OptimizerSeen] = WeakKeyDictionary()
+        self.seen: list[OptimizerSeen] = []
+        self.losses: dict[tuple[Any, ...], LossSeen] = {}
+        self.softmax_at = Site()
+        self.groups: list[tuple[Optimizer, OptimizerSeen]] = []
+        self._stale: dict[int, Site] = {}
+        self._cleared: set[int] = set()
+        self._alive: list[tuple[ref[_Alive], int, LossSeen | None]] = []
+        self._room = 6
+        self._value: torch.Tensor | None = None
+        self._last_loss: LossSeen | None = None
+        self._depth = 0
+        self._handles: list[Any] = []
+
+    def plan(self, patches: Patches) -> None:
+        """Plan to see optimizers being made, gradients zeroed, losses computed and ``backward``."""
+        self.models.plan(patches)
+        patches.wrap(Optimizer, "__init__", self._init)
+        patches.wrap(Optimizer, "zero_grad", self._zero_grad)
+        patches.wrap(Optimizer, "load_state_dict", self._load)
+        patches.wrap(nn.Module, "zero_grad", self._zero_grad)
+        patches.wrap(torch.autograd, "backward", self._backward)
+        for name in _LOSSES.split():
+            patches.wrap(F, name, self._loss)
+        for owner in (torch, torch.Tensor, F):
+            patches.wrap(owner, "softmax", self._softmax)
+
+    def start(self) -> None:
+        """See steps, by PyTorch's own hook."""
+        self.models.start()
+        self._handles = [optimizers.register_optimizer_step_pre_hook(self._step)]
+
+    def stop(self) -> None:
+        """Take the hooks away."""
+        self.models.stop()
+        while self._handles:
+            self._handles.pop().remove()
+
+    # -- optimizers
+
+    def _init(self, original: Any) -> Any:
+        def __init__(optimizer: Optimizer, *args: Any, **kwargs: Any) -> None:
+            original(optimizer, *args, **kwargs)
+            devices = _devices(optimizer)
+            seen = OptimizerSeen(type(optimizer).__name__, looking.made_here(optimizer), devices)
+            self.optimizers[optimizer] = seen
+            self.groups.append((optimizer, seen))
+
+        return __init__
+
+    def _load(self, original: Any) -> Any:
+        @functools.wraps(original)
+        def load_state_dict(optimizer: Optimizer, *args: Any, **kwargs: Any) -> Any:
+            if optimizer in self.optimizers:
+                self.optimizers[optimizer].state_loaded = True
+            return original(optimizer, *args, **kwargs)
+
+        return load_state_dict
+
+    def _zero_grad(self, original: Any) -> Any:
+        @functools.wraps(original)
+        def zero_grad(owner: Any, *args: Any, **kwargs: Any) -> Any:
+            had = {id(opt): _graded(opt) for opt, _ in self.groups}
+            result = original(owner, *args, **kwargs)
+            for optimizer, seen in self.groups:
+                if had[id(optimizer)] and not _graded(optimizer):
+                    seen.zeroed_at = looking.here()
+                if isinstance(owner, nn.Module) or owner is optimizer:
+                    self._cleared.add(id(optimizer))
+                    self._stale.pop(id(optimizer), None)
+            return result
+
+        return zero_grad
+
+    def _step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
+        seen = self.optimizers.get(optimizer)
+        if seen is None:
+            return
+        seen.steps += 1
+        self.steps += 1
+        seen.params_on = _devices(optimizer)
+        if not _graded(optimizer) and len(args) < 2 and "closure" not in kwargs:  # args holds the optimizer
+            seen.empty_steps += 1
+            seen.zeroed_late += seen.zeroed_at.line > 0
+        if id(optimizer) in self._stale:
+            seen.accumulated += 1
+            seen.accumulated_at = self._stale.pop(id(optimizer))
+        self._cleared.discard(id(optimizer))
+
+    # -- losses
+
+    def _loss(self, original: Any) -> Any:
+        @functools.wraps(original)
+        def loss_function(input: Any, target: Any, *args: Any, **kwargs: Any) -> Any:
+            if self._depth or not isinstance(input, torch.Tensor):  # one loss calls another
+                return original(input, target, *args, **kwargs)
+            weight = kwargs.get("weight", args[0] if args else None)
+            weights = [weight, kwargs.get("pos_weight")]
+            seen = self._loss_at(original.__name__, input, target, weights)
+            if original.__name__ == "cross_entropy" and seen.count <= 3 and self._probabilities(input):
+                seen.softmaxed += 1
+                seen.softmax_at = self.softmax_at
+            self._depth += 1
+            try:
+                result = original(input, target, *args, **kwargs)
+            finally:
+                self._depth -= 1
+            seen.finished = True
+            self._value, self._last_loss = result, seen
+            self._note_history(result, seen)
+            return result
+
+        return loss_function
+
+    def _loss_at(self, name: str, input: Any, target: Any, weights: list[Any]) -> LossSeen:
+        module = next((part for part in self.models.stack if isinstance(part, _Loss)), None)
+        made = Site() if module is None else self.models.made.get(module, Site())
+        site = looking.here()
+        input_on, target_on, weight_on = map(looking.kind_of_device, (input, target, weights))
+        new = LossSeen(name, site, made, input_on, target_on, weight_on, finished=False)
+        seen = self.losses.setdefault((name, site, input_on, target_on, weight_on), new)
+        seen.count += 1
+        seen.finished = False
+        return seen
+
+    def _probabilities(self, input: torch.Tensor) -> bool:
+        if input.dim() != 2 or input.shape[1] < 2 or not input.is_floating_point():
+            return False
+        with self.looker.unnoticed():
+            rows = self.looker.on_host(input).float()
+            return bool((rows >= 0).all()) and bool(((rows.sum(dim=1) - 1).abs() < 2e-3).all())
+
+    def _softmax(self, original: Any) -> Any:
+        @functools.wraps(original)
+        def softmax(*args: Any, **kwargs: Any) -> Any:
+            inner = self.models.stack[-1] if self.models.stack else None
+            made = self.models.made.get(inner) if isinstance(inner, nn.Softmax) else None
+            self.softmax_at = made or looking.here()
+            return original(*args, **kwargs)
+
+        return softmax
+
+    # -- backward
+
+    def _backward(self, original: Any) -> Any:
+        @functools.wraps(original)
+        def backward(tensors: Any, *args: Any, **kwargs: Any) -> Any:
+            self._before_backward(looking.first_tensor(tensors))
+            return original(tensors, *args, **kwargs)
+
+        return backward
+
+    def _before_backward(self, root: torch.Tensor | None) -> None:
+        self.backwards += 1
+        for optimizer, seen in self.groups:
+            seen.zeroed_at = Site()
+            if seen.steps and id(optimizer) not in self._cleared and id(optimizer) not in self._stale:
+                left = _graded(optimizer)
+                if left and any(self.looker.number(gradient.abs().sum()) for gradient in left[:4]):
+                    self._stale[id(optimizer)] = looking.here()
+                self._cleared.add(id(optimizer))
+        value, self._value = self._value, None
+        value = root if value is None or value.numel() != 1 else value
+        if value is not None and value.numel() == 1 and len(self.values) < 100_000:
+            self.values.append(self.looker.number(value))
+        if root is not None:
+            self._note_history(root, self._last_loss)
+
+    def _note_history(self, loss: Any, seen: LossSeen | None) -> None:
+        node: Any = loss.grad_fn if isinstance(loss, torch.Tensor) else None
+        if node is None or _MARK in node.metadata:
+            return
+        mark = node.metadata[_MARK] = _Alive()
+        self._alive.append((ref(mark), self.steps, seen))
+        if len(self._alive) > self._room:
+            self.count_kept()
+
+    def count_kept(self) -> None:
+        """Count the losses of earlier steps whose history is still there."""
+        self._alive = [entry for entry in self._alive if entry[0]() is not None]
+        self._room = max(6, 2 * len(self._alive))
+        for loss in self.losses.values():
+            old = [step for _, step, seen in self._alive if seen is loss and step < self.steps - 1]
+            loss.kept = max(loss.kept, len(old))
+
+    def finite_values(self) -> list[float]:
+        """Return the losses, with what JSON cannot say left out."""
+        return [value for value in self.values if math.isfinite(value)]
+
+
+def _parameters(optimizer: Optimizer) -> list[torch.Tensor]:
+    return [tensor for group in getattr(optimizer, "param_groups", []) for tensor in group["params"]]
+
+
+def _graded(optimizer: Optimizer) -> list[torch.Tensor]:
+    return [tensor.grad for tensor in _parameters(optimizer) if tensor.grad is not None]
+
+
+def _devices(optimizer: Optimizer) -> list[str]:
+    return sorted({tensor.device.type for tensor in _parameters(optimizer)})

@@ -1,0 +1,178 @@
+"""Watches where values go: to the host, into ``argmax``, into a file, onto the screen."""
+
+from __future__ import annotations
+
+import functools
+from collections import deque
+from typing import Any
+
+import torch
+
+from gpulesson import data, evaluation
+from gpulesson.exercises import looking
+from gpulesson.exercises.trace import ArgmaxSeen, ReadSeen, SaveSeen, Site
+from gpulesson.exercises.watch_training import Training
+from gpulesson.practice.events import TO_HOST, WAIT
+from gpulesson.practice.patches import Patches
+
+_READINGS = {
+    "item": ".item()",
+    "tolist": ".tolist()",
+    "cpu": ".cpu()",
+    "__float__": "float()",
+    "__int__": "int()",
+    "__bool__": "if tensor",
+}
+_LINES = 500
+
+
+class Values:
+    """The values that left the device, or the program."""
+
+    def __init__(self, training: Training) -> None:
+        self._training = training
+        self.reads: dict[tuple[str, Site], ReadSeen] = {}
+        self._last_step: dict[tuple[str, Site], int] = {}
+        self.argmaxes: dict[Site, ArgmaxSeen] = {}
+        self.saves: list[SaveSeen] = []
+        self.loads: list[Site] = []
+        self.unsafe_loads: list[Site] = []
+        self.rng_restored = False
+        """Since the last ``torch.load``."""
+        self.returned: dict[str, Any] = {}
+        """What functions of this package returned last."""
+        self.prints: deque[tuple[Site, str]] = deque(maxlen=_LINES)
+
+    def plan(self, patches: Patches) -> None:
+        """Plan to see ``argmax``, ``max`` and ``torch.save``."""
+        for owner in (torch, torch.Tensor):
+            patches.wrap(owner, "argmax", functools.partial(self._argmax, None))
+            patches.wrap(owner, "max", functools.partial(self._argmax, False))
+        patches.wrap(torch, "save", self._save)
+        patches.wrap(torch, "load", self._load)
+        patches.wrap(torch, "set_rng_state", self._restoring)
+        patches.wrap(torch.random, "set_rng_state", self._restoring)
+        for owner, name in ((evaluation, "evaluate"), (data, "load_fashion_mnist")):
+            patches.wrap(owner, name, self._returning)
+
+    def plan_readings(self, patches: Patches) -> None:
+        """Plan to see readings on a real GPU, which keeps no log."""
+        for name, call in _READINGS.items():
+            patches.wrap(torch.Tensor, name, functools.partial(self._reading, call))
+
+    def follow_log(self, log: Any) -> None:
+        """See readings in the practice GPU's log."""
+        record = log.record
+
+        def noting(kind: str, call: str, *args: Any, **kwargs: Any) -> None:
+            if kind == TO_HOST or (kind == WAIT and "synchronize" not in call):
+                self._note_reading(call)
+            record(kind, call, *args, **kwargs)
+
+        log.record = noting
+
+    def _reading(self, call: str, original: Any) -> Any:
+        @functools.wraps(original)
+        def read(tensor: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+            if tensor.is_cuda:
+                self._note_reading(call)
+            return original(tensor, *args, **kwargs)
+
+        return read
+
+    def _note_reading(self, call: str) -> None:
+        key = call, looking.here()
+        seen = self.reads.setdefault(key, ReadSeen(call, key[1], 0, 0))
+        seen.count += 1
+        if self._last_step.get(key) != self._training.steps:
+            seen.steps += 1
+            self._last_step[key] = self._training.steps
+
+    def _argmax(self, flattens: Any, original: Any) -> Any:
+        @functools.wraps(original)
+        def argmax(tensor: Any, dim: Any = flattens, *args: Any, **kwargs: Any) -> Any:
+            given = (tensor,) if dim is flattens else (tensor, dim)
+            output = self._training.models.last_shape
+            logits = isinstance(tensor, torch.Tensor) and tensor.dim() == 2 and tuple(tensor.shape) == output
+            wrong = dim is None or (isinstance(dim, int) and dim is not False and dim in (0, -2))
+            if logits and wrong and output[0] > 1:
+                site = looking.here()
+                if site.line:  # else a library's business
+                    seen = self.argmaxes.setdefault(site, ArgmaxSeen(site, dim, list(output), 0))
+                    seen.count += 1
+            return original(*given, *args, **kwargs)
+
+        return argmax
+
+    def _save(self, original: Any) -> Any:
+        @functools.wraps(original)
+        def save(obj: Any, *args: Any, **kwargs: Any) -> Any:
+            has_optimizer = bool(_find(obj, lambda part: {"state", "param_groups"} <= part.keys()))
+            has_model = bool(_find(obj, lambda part: any(isinstance(v, torch.Tensor) for v in part.values())))
+            self.saves.append(SaveSeen(looking.here(), has_model, has_optimizer))
+            return original(obj, *args, **kwargs)
+
+        return save
+
+    def _load(self, original: Any) -> Any:
+        @functools.wraps(original)
+        def load(*args: Any, **kwargs: Any) -> Any:
+            self.rng_restored = False
+            self.loads.append(looking.here())
+            if kwargs.get("weights_only") is False:
+                self.unsafe_loads.append(looking.here())
+            return original(*args, **kwargs)
+
+        return load
+
+    def _restoring(self, original: Any) -> Any:
+        @functools.wraps(original)
+        def set_rng_state(*args: Any, **kwargs: Any) -> None:
+            self.rng_restored = True
+            original(*args, **kwargs)
+
+        return set_rng_state
+
+    def _returning(self, original: Any) -> Any:
+        @functools.wraps(original)
+        def function(*args: Any, **kwargs: Any) -> Any:
+            result = self.returned[original.__name__] = original(*args, **kwargs)
+            return result
+
+        return function
+
+
+def _find(obj: Any, test: Any, depth: int = 3) -> bool:
+    """Tell whether a dict inside `obj` passes the test."""
+    if isinstance(obj, dict):
+        return test(obj) or (depth > 0 and any(_find(part, test, depth - 1) for part in obj.values()))
+    if isinstance(obj, list | tuple):
+        return depth > 0 and any(_find(part, test, depth - 1) for part in obj)
+    return False
+
+
+class WatchedOutput:
+    """Standard output that notes which line printed what.
+
+    Parameters
+    ----------
+    stream : text stream
+        The real one: everything that is not noted goes there.
+    prints : deque
+        Takes ``(site, line of text)``.
+    """
+
+    def __init__(self, stream: Any, prints: deque[tuple[Site, str]]) -> None:
+        self._stream, self._prints, self._line = stream, prints, ""
+
+    def write(self, text: str) -> int:
+        """Write, and note every finished line."""
+        self._line = (self._line + text)[-4000:] if "\n" not in text else self._line + text
+        *lines, self._line = self._line.split("\n")
+        if lines:
+            site = looking.here()
+            self._prints.extend((site, line[:400]) for line in lines[-_LINES:])
+        return int(self._stream.write(text))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)

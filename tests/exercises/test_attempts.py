@@ -1,0 +1,62 @@
+"""Wrong attempts get their own diagnosis, on the right line; right solutions, however written, pass.
+
+An attempt says what is to be found, in comments: ``# <- diagnosis: labels-on-cpu`` on the faulty line, and
+``# <- diagnosis: no-accuracy (no line)`` anywhere for what has none.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from gpulesson.exercises import EXERCISES, check
+
+HERE = Path(__file__).parent
+EXAMPLES = HERE.parents[1] / "examples"
+ATTEMPTS = sorted((HERE / "attempts").glob("*.py"))
+RIGHT = sorted((HERE / "right").glob("*.py"))
+ADVICE_ONLY = {"04_item_every_step", "04_device_written_down"}
+
+
+def expected(file: Path) -> list[tuple[str, int]]:
+    """The diagnoses that a file's comments name, with their lines."""
+    found = []
+    for number, line in enumerate(file.read_text().splitlines(), start=1):
+        if match := re.search(r"# <- diagnosis: ([\w-]+)( \(no line\))?$", line):
+            found.append((match[1], 0 if match[2] else number))
+    return found
+
+
+def found(report, severity: str) -> list[tuple[str, int]]:
+    return [(each.kind, each.line) for each in report.findings if each.severity == severity]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("attempt", ATTEMPTS, ids=lambda path: path.stem)
+def test_an_attempt_gets_its_diagnosis(attempt):
+    report = check(attempt)
+    assert expected(attempt), "an attempt says what is wrong with it"
+    severity = "advice" if attempt.stem in ADVICE_ONLY else "failure"
+    assert found(report, severity) == expected(attempt), str(report)
+    assert report.passed == (attempt.stem in ADVICE_ONLY)
+    for finding in report.findings:
+        line = attempt.read_text().splitlines()[finding.line - 1].strip() if finding.line else ""
+        assert finding.text == line and finding.what and finding.why and finding.remedy
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("solution", RIGHT, ids=lambda path: path.stem)
+def test_a_right_solution_passes_however_it_is_written(solution):
+    report = check(solution)
+    assert report.passed, str(report)
+    assert report.exercise is not None and report.exercise.number == "04"
+    assert {finding.kind for finding in report.findings} <= {"hard-coded-cuda", "item-every-step"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("exercise", EXERCISES, ids=lambda exercise: exercise.number)
+def test_a_solution_passes_without_advice(exercise):
+    report = check(EXAMPLES / "solutions" / f"{exercise.name}.py")
+    assert report.passed and not report.findings, str(report)
