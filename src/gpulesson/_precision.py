@@ -34,10 +34,10 @@ class Precision:
         return inside
 
 
-Amp = torch.dtype | str | Precision | None
+Amp = torch.dtype | str | None
 
 
-def precision_of(amp: Amp, device: torch.device) -> Precision | None:
+def precision_of(amp: Amp | Precision, device: torch.device) -> Precision | None:
     """Return what `amp` asks for, or None for full precision."""
     if amp is None or isinstance(amp, Precision):
         return amp

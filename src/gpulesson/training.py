@@ -281,7 +281,8 @@ def fit(
             f"compile={compile!r}: give True or False. For another way of compiling, hand in the compiled "
             "model: fit(torch.compile(model, mode=…), …)"
         )
-    precision = precision_of(amp, choose_device(device))  # one for all epochs: a scaler learns its scale
+    # one for all epochs: a scaler learns its scale
+    precision: Any = precision_of(amp, choose_device(device))
     forward = torch.compile(model, fullgraph=True) if compile else None
     history = History()
     bar = epoch_bar(range(1, epochs + 1), progress)
