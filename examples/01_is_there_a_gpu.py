@@ -7,7 +7,7 @@ Find out what PyTorch can compute on here, and write code that takes the best of
 .. covers:: S0.1 S2.1
 
 .. overview::
-   :teaching: 10
+   :teaching: 15
    :exercises: 10
 
    .. questions::
@@ -75,8 +75,9 @@ except (RuntimeError, AssertionError) as error:
 # An index is the normal answer where there is a GPU. Where there is none, the wording
 # of the error tells *which* piece is missing: "Found no NVIDIA driver" comes from a
 # PyTorch that could use a GPU but meets no driver, "Torch not compiled with CUDA
-# enabled" from a PyTorch that could not use one even if it were there, "No CUDA GPUs
-# are available" from one that finds a driver and no GPU, or only GPUs that are hidden
+# enabled" from a PyTorch that is no CUDA build, such as a Mac's, "The NVIDIA driver
+# on your system is too old" from one whose driver must be updated, "No CUDA GPUs are
+# available" from one that finds a driver and no GPU, or only GPUs that are hidden
 # from this process (by the environment variable ``CUDA_VISIBLE_DEVICES``).
 #
 # What CUDA is
@@ -85,11 +86,12 @@ except (RuntimeError, AssertionError) as error:
 # .. covers:: S3.1
 #
 # CUDA is not a language, and not a chip. It is NVIDIA's *platform*: a way to program
-# their GPUs, with a compiler, a runtime, libraries such as cuDNN, and a driver
+# its GPUs, with a compiler, a runtime, libraries such as cuDNN, and a driver
 # underneath (`NVIDIA's definition
 # <https://docs.nvidia.com/cuda/cuda-c-programming-guide/#cuda-a-general-purpose-parallel-computing-platform-and-programming-model>`__).
-# AMD's platform is called ROCm, Apple's Metal (in PyTorch: ``mps``), Intel's oneAPI (in
-# PyTorch: ``xpu``). A PyTorch build contains the code for one of them, or for none:
+# AMD's platform is called ROCm, Apple's Metal (in PyTorch: ``mps``), Intel's oneAPI
+# (in PyTorch: ``xpu``). A PyTorch build contains the code for one of them, or for
+# none:
 
 builds = {
     "CUDA (NVIDIA)": torch.version.cuda,
@@ -120,9 +122,9 @@ report = device_report()
 print(report)
 
 # %%
-# This is the machine that built the page. Run the notebook, and it is yours. If
-# something is missing, the last line says what to do, with the command where one helps.
-# The commands depend on the system:
+# It describes the machine that ran this cell: the one that built the page, or yours,
+# when you run it. If something is missing, the last entry says what to do, with the
+# command where one helps. The commands depend on the system:
 
 commands = {
     ("Linux", "NVIDIA GPU"): "pip install torch torchvision",
@@ -176,7 +178,7 @@ print(device)
 # into a run:
 
 try:
-    choose_device("cuda:7")
+    choose_device("cuda:99")
 except RuntimeError as error:
     print(error)
 
@@ -210,13 +212,15 @@ sizes = [32, 64, 128, 256, 512, 1024, 2048]
 all_cores = torch.get_num_threads()
 rates = {
     "CPU, one thread": product_rates(torch.device("cpu"), 1, sizes),
-    f"CPU, {all_cores} thread(s)": product_rates(torch.device("cpu"), all_cores, sizes),
+    f"CPU, all {all_cores} threads": product_rates(
+        torch.device("cpu"), all_cores, sizes
+    ),
 }
 if device.type != "cpu":
     rates[f"GPU ({device})"] = product_rates(device, all_cores, sizes)
 
 # %%
-# The more a line rises, the better it uses its hardware:
+# Where a line still rises, its hardware has power to spare:
 
 figure, axes = plt.subplots(figsize=(7, 4), layout="constrained")
 for label, values in rates.items():
@@ -233,7 +237,7 @@ axes.grid(alpha=0.3)
 plt.show()
 
 # %%
-# And as a sentence, from the same measurement:
+# And in numbers, from the same measurement:
 
 *_, (first, one), (last, most) = rates.items()
 ahead = [n for n, a, b in zip(sizes, one, most, strict=True) if b > 1.2 * a]
@@ -284,8 +288,8 @@ print("afterwards:", torch.cuda.is_available())
 #
 #    1. **Predict:** what will it print on this machine, and which line stops it if
 #       there is no GPU?
-#    2. Run it: ``python 01_any_machine.py``. Compare the error's last line with your
-#       prediction.
+#    2. Run it: ``python 01_any_machine.py``. If it fails, compare the error's last
+#       line with your prediction.
 #    3. Change it so that it runs on any machine, and uses a GPU where there is one.
 #    4. Run it again with ``GPULESSON_DEVICE=cpu`` set. Does your version obey? Should
 #       it?

@@ -56,9 +56,9 @@ print(on_cpu.device, on_cpu)
 print(on_gpu.device, on_gpu)
 
 # %%
-# We asked for ``cuda`` and got ``cuda:0``: the number is the index of the GPU, and
-# without one you get the selected one. When a tensor on a GPU is printed, it says so; a
-# tensor on the CPU says nothing.
+# We asked for ``cuda`` and got ``cuda:0``: the number is the index of the GPU, and if
+# you give no index, you get the selected GPU. When a tensor on a GPU is printed, it
+# says so; a tensor on the CPU says nothing.
 #
 # A tensor is copied, a model is moved
 # ------------------------------------
@@ -80,8 +80,9 @@ print("no copy if it is there already:  ", moved.to(device) is moved)
 
 # %%
 # A model (a :class:`torch.nn.Module`) is different. Its ``to`` goes through the
-# parameters and buffers that the model holds, moves each, and returns *the same* model.
-# Assigning the result gives you a second name, not a second model:
+# parameters and buffers (tensors that it keeps and does not train) that the model
+# holds, moves each, and returns *the same* model. Assigning the result gives you a
+# second name, not a second model:
 
 model = torch.nn.Linear(2, 1)
 print("before:", model.weight.device)
@@ -100,9 +101,13 @@ print("same object:", gpu_model is model)
 # .. covers:: S3.4
 #
 # PyTorch keeps its own accounts of the GPU's memory. ``memory_allocated`` counts the
-# bytes handed out to live tensors, ``memory_reserved`` what PyTorch has taken from the
-# driver and keeps for reuse (older texts call it by its old name, ``memory_cached``).
-# We delete what we have, and look before and after making two numbers of four bytes
+# bytes handed out to live tensors, ``memory_reserved`` what PyTorch has taken from
+# the driver and keeps for reuse (older texts call it by its old name,
+# ``memory_cached``). The practice GPU keeps nothing for reuse, so its second figure
+# is small; a real one reserves 2 MiB at a time for small tensors (`PyTorch's
+# allocator
+# <https://github.com/pytorch/pytorch/blob/v2.15.0/c10/core/AllocatorConfig.h>`__). We
+# delete what we have, and look before and after making two numbers of four bytes
 # each.
 
 del on_gpu, moved, model, gpu_model
@@ -116,9 +121,9 @@ print(f"reserved before: {reserved} bytes, after: {torch.cuda.memory_reserved()}
 print(f"two float32 numbers hold {pair.nbytes} bytes and took {after - before}")
 
 # %%
-# Eight bytes took 512. The allocator hands out memory in whole blocks, to keep tensors
-# aligned and its bookkeeping small. We can draw the rule by asking for one byte, two
-# bytes, and so on:
+# Eight bytes took 512. The allocator hands out memory in whole blocks, to keep
+# tensors aligned and its bookkeeping small. We can draw the rule by asking for more
+# and more bytes:
 
 del pair
 asked = list(range(0, 2049, 64)) + [1, 511, 513, 1025, 1537]
@@ -146,9 +151,9 @@ plt.show()
 print("steps at multiples of", np.gcd.reduce(taken), "bytes")
 
 # %%
-# For a few tensors the rounding does not matter. For a program that keeps thousands of
-# tiny tensors, such as the loss of every step, it is not: each takes a block of its
-# own.
+# For a few tensors the rounding does not matter. For a program that keeps millions of
+# tiny tensors, such as the loss of every step of a long training, it does: each takes
+# a block of its own.
 #
 # The default device, and who ignores it
 # --------------------------------------
@@ -216,19 +221,21 @@ except RuntimeError as error:
     print(error)
 
 # %%
-# Read it from left to right. *Expected all tensors to be on the same device*: the rule.
-# Then which argument was found where: ``mat2``, the second of the two matrices, is our
-# weight, and the first one sets the measure. Last, in brackets, the internal name of
-# the operation. The message cannot know which of the two is in the wrong place; you do.
-# Here the weight is on the GPU on purpose, and the inputs never got there. The mend:
+# Read it from left to right. *Expected all tensors to be on the same device*: the
+# rule. Then which argument was found where: ``mat2``, the second of the two matrices,
+# is our weight, and the others are compared with the first. Last, in brackets, the
+# internal name of the operation. The message cannot know which of the two is in the
+# wrong place; you do. Here the weight is on the GPU on purpose, and the inputs never
+# got there. The mend:
 
 outputs = inputs.to(device) @ weight
 print(outputs.device, outputs.shape)
 
 # %%
-# Two exceptions are worth knowing. A tensor with *no dimensions*, a single number, may
-# come from the CPU: it travels along with the call, as a Python number would. And so
-# may an index that picks rows of a GPU tensor.
+# Two exceptions are worth knowing. In arithmetic with a GPU tensor, a tensor with *no
+# dimensions*, a single number, may come from the CPU: it travels along with the call,
+# as a Python number would. And so may an index in square brackets. (Functions that
+# take indices, such as ``gather`` or an embedding, need them on the GPU.)
 
 print((weight * torch.tensor(3.0)).device)
 print(weight[torch.tensor([0, 1])].device)
@@ -298,7 +305,7 @@ practice.stop()
 #      them.
 #    - A default device decides where *new* tensors are made; ``from_numpy`` ignores it,
 #      so data from files must still be moved.
-#    - All tensors of an operation must share a device, numbers without dimensions and
-#      indices from the CPU excepted; the error says what was where.
+#    - All tensors of an operation must share a device, except single CPU numbers in
+#      arithmetic and indices in square brackets; the error says what was where.
 #
 # **Next:** :doc:`/lessons/03_first_model` trains a network on either device.

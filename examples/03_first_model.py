@@ -38,7 +38,7 @@ published run, and move it to a GPU.
 # A published boot camp notebook trains a network with four inputs, hidden layers of
 # eight and nine, and three outputs on the iris data, prints ten losses and reports
 # 0.467 seconds on a GeForce GTX 1080 Ti. We do the same, print our losses beside the
-# published ones, and add what the notebook left out.
+# published ones, and add what that notebook left out.
 
 import time
 
@@ -64,10 +64,10 @@ print("computing on", device, "· PyTorch", torch.__version__)
 #
 # .. covers:: S3.7
 #
-# 150 flowers, four lengths in centimetres each, three species. The copy of this famous
-# table that circulates as ``iris.csv`` differs in two rows from the one in
-# scikit-learn. Nobody would notice, except somebody who compares eight decimals, as we
-# are about to do:
+# 150 flowers, four lengths in centimetres each, three species. One widely copied
+# version of this famous table, the UCI repository's, differs in two rows from the one
+# in scikit-learn. Nobody would notice, except somebody who compares eight decimals,
+# as we are about to do:
 
 iris = load_iris()
 copied = load_iris(widely_copied=True)
@@ -112,9 +112,9 @@ print(
 )
 
 # %%
-# The notebook also wraps its features in two data loaders with batches of 60. They hold
-# no labels, and nothing ever reads from them. Loaders come when we need them, in a
-# later lesson; 120 rows of four numbers fit into one batch.
+# The boot camp notebook also wraps its features in two data loaders with batches of
+# 60. They hold no labels, and nothing ever reads from them. Loaders come when we need
+# them, in a later lesson; 120 rows of four numbers fit into one batch.
 #
 # The model
 # ---------
@@ -221,9 +221,9 @@ print(
 # Keep the number, not its history
 # ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
 #
-# One line of our loop differs from the notebook's. It wrote ``losses.append(loss)``,
-# and ours says ``loss.detach()``. A loss is more than a number. It remembers how it was
-# computed, so that ``backward`` can retrace it:
+# One line of our loop differs from the boot camp's. It wrote ``losses.append(loss)``,
+# and ours says ``loss.detach()``. A loss is more than a number. It remembers how it
+# was computed, so that ``backward`` can retrace it:
 
 loss = torch.nn.CrossEntropyLoss()(model(X_train), y_train)
 print("kept as it is:", loss.grad_fn.name())
@@ -239,9 +239,10 @@ print("detached:     ", loss.detach().grad_fn)
 #
 # .. covers:: S3.6
 #
-# If this page was built on a machine with a CUDA GPU, everything above ran there
-# already: ``device`` said so. If not, we use the practice GPU for this part. The
-# notebook's test is to ask the model's first parameter, before and after:
+# On a machine with a CUDA GPU everything above ran there already, unless you chose
+# another device: ``device`` said so. Without one, we use the practice GPU for this
+# part. The boot camp notebook's test is to ask the model's first parameter, before
+# and after:
 
 practice.start()
 print(torch.cuda.get_device_name())
@@ -255,11 +256,15 @@ print("after: ", next(model.parameters()).is_cuda)
 print("gpu_model is model:", gpu_model is model)
 
 # %%
-# The notebook calls the result ``gpumodel``, as if there were two. There is one, and it
-# moved. Now the data, and the same function as above, not a letter changed:
+# The boot camp notebook calls the result ``gpumodel``, as if there were two. There is
+# one, and it moved. Now the data, and the same function as above, not a letter
+# changed:
 
 cpu_X, cpu_y = X_train.cpu(), y_train.cpu()
-gpu_losses = train(model, cpu_X.cuda(), cpu_y.cuda())
+gpu_X, gpu_y = cpu_X.cuda(), cpu_y.cuda()
+print("inputs and labels on a GPU:", gpu_X.is_cuda, gpu_y.is_cuda)
+
+gpu_losses = train(model, gpu_X, gpu_y)
 print("first loss:", f"{gpu_losses[0]:.8f}")
 largest = max(abs(a - b) for a, b in zip(gpu_losses, losses, strict=True))
 print(f"largest difference to the run above: {largest:.1e}")
@@ -282,11 +287,11 @@ practice.stop()
 #
 # .. covers:: S3.8
 #
-# The notebook looks at the clock before and after. On a GPU that measures the wrong
-# thing twice: the first steps pay for starting up the GPU and its libraries, and Python
-# runs ahead of the GPU, so that the clock can be read before the work is done. A timing
-# that means something warms up first, waits for the device (``synchronize``), and is
-# repeated:
+# The boot camp notebook looks at the clock before and after. On a GPU that measures
+# the wrong thing twice: the first steps pay for starting up the GPU and its
+# libraries, and Python runs ahead of the GPU, so that the clock can be read before
+# the work is done. A timing that means something warms up first, waits for the device
+# (``synchronize``), and is repeated:
 
 
 def one_training():
@@ -367,7 +372,8 @@ print(
 #       gradients.
 #    5. Run it on the CPU and, if you have one, on a GPU. Is the first loss the same?
 #
-#    You are done when the accuracy is printed and the losses are those of this page.
+#    You are done when the accuracy is printed and the losses agree with this page to
+#    about four decimals.
 #
 # .. solution::
 #    :file: 03_train_iris.py
@@ -387,3 +393,6 @@ print(
 #    - Warm up, synchronise and repeat before you believe a timing.
 #    - Store ``loss.detach()``, not ``loss``: the loss drags along the memory of how it
 #      was computed.
+#
+# **Next:** :doc:`/lessons/04_training_loop` makes a loop over batches, and takes it to a
+# device.

@@ -6,7 +6,7 @@ Take a loop that runs on the CPU, make the two changes that bring it to a GPU, a
 what such loops often lack.
 
 .. overview::
-   :teaching: 25
+   :teaching: 30
    :exercises: 15
 
    .. questions::
@@ -21,7 +21,7 @@ what such loops often lack.
       - Make the two changes, and place them: the model before the loop, the batch
         inside it.
       - Explain the five core steps, and see which device each of them runs on.
-      - Name the three things that a loop often lacks, and show what each costs.
+      - Name the three things that a loop often lacks, and show what their lack costs.
       - Feed a loop from slices, from a data loader, and from data that lives on the
         device, and measure the loader's knobs.
       - Measure how the batch size decides whether a GPU has anything to do.
@@ -54,9 +54,9 @@ print("PyTorch", torch.__version__)
 #
 # .. covers:: S0.5
 #
-# The task is a regression: eight numbers in, one number out, judged by the mean squared
-# error. The loop takes slices of ten rows, a hundred times over. You will meet it in
-# many shapes:
+# The task is a regression: eight numbers in, one number out, judged by the mean
+# squared error. The loop goes through the data a hundred times, in slices of ten
+# rows. You will meet it in many shapes:
 
 X, y = regression_data(samples=500, features=8, noise=0.1, seed=1)
 X_train, y_train, X_test, y_test = (
@@ -147,9 +147,10 @@ print(
 #
 # .. covers:: S1.2 S1.6
 #
-# The model's numbers, the inputs and the targets. "The model" is more than its weights:
-# layers such as batch normalisation keep running averages, called *buffers*. ``to``
-# moves both, which is one more reason not to move parameters by hand.
+# The model's numbers, the inputs and the targets. "The model" is more than its
+# weights: layers such as batch normalisation keep running averages, in *buffers*:
+# tensors that belong to the model and are not trained. ``to`` moves both, which is
+# one more reason not to move parameters by hand.
 
 network = torch.nn.Sequential(
     torch.nn.Linear(8, 4), torch.nn.BatchNorm1d(4), torch.nn.Linear(4, 1)
@@ -214,19 +215,21 @@ print(
 print("Adam's memory is on", devices_of(optimizer))
 
 # %%
-# You will often read that step 3 sets the gradients to zero; it sets them to ``None``.
-# Leave it out, and ``backward`` *adds* to what is there, without any error message: the
-# model then follows the sum of all gradients so far. The last line shows it: two
-# backward passes of the same batch, twice the gradient. (In step 5, Adam moves each
-# parameter by about its learning rate at first. What it remembers lives beside the
-# parameters; only its count of steps is kept on the CPU.)
+# You will often read that step 3 sets the gradients to zero; it sets them to
+# ``None``. Leave it out, and ``backward`` *adds* to what is there, without any error
+# message: the model then follows the sum of all gradients so far. The last line but
+# one shows it: two backward passes of the same batch, twice the gradient. (In step 5,
+# Adam moves each parameter by about its learning rate at first. What it remembers
+# lives beside the parameters; only its count of steps is kept on the CPU.)
 #
 # What the loop lacks
 # -------------------
 #
 # The loop above runs and its loss falls, and yet it lacks three things. First,
 # **shuffling**. It shows the data in the same order each time, and if the order has a
-# meaning, each slice is a lopsided sample. Here the rows are sorted by their target:
+# meaning, each slice is a lopsided sample. Here the rows are sorted by their target.
+# (``Batches`` is the package's way to cut slices from tensors, shuffled or not;
+# ``inference_mode`` computes without remembering how.)
 
 practice.stop()
 device = choose_device()  # from here on: what this machine really has
@@ -268,10 +271,10 @@ for shuffle in (False, True):
 # training saw; the first loop of this lesson printed the loss of its last training
 # batch, ten rows it had seen a hundred times.
 #
-# Third, **the mode**. Layers such as dropout and batch normalisation behave differently
-# while training and afterwards. ``model.train()`` and ``model.eval()`` switch; they
-# compute nothing themselves. Forget ``eval()``, and a trained model gives a different
-# answer each time you ask:
+# Third, **the mode**. Layers such as dropout and batch normalisation behave
+# differently while training and afterwards. ``model.train()`` and ``model.eval()``
+# switch; they compute nothing themselves. Forget ``eval()``, and a model with dropout
+# gives a different answer each time you ask:
 
 torch.manual_seed(0)
 dropout_model = torch.nn.Sequential(
@@ -289,10 +292,10 @@ with torch.inference_mode():
 #
 # .. covers:: S4.3
 #
-# Why is the batch moved inside the loop, and not all the data before it? Because a data
-# loader makes its batches on the CPU, and because the data of a serious training does
-# not fit on the GPU. When it does fit, it can stay there. Three ways to feed the same
-# loop:
+# Why is the batch moved inside the loop, and not all the data before it? Because a
+# data loader makes its batches on the CPU, and because the data of a serious training
+# often does not fit on the GPU. When it does fit, it can stay there. Three ways to
+# feed the same loop:
 
 whole_X, whole_y = X_train.to(device), y_train.to(device)  # resident: moved once
 
@@ -320,12 +323,12 @@ for feed in (from_slices, from_loader, resident):
     print(f"{feed.__name__:<12} an epoch of batches, without any training: {timing}")
 
 # %%
-# A :class:`torch.utils.data.DataLoader` fetches sample by sample and then stacks them.
-# For data that comes from files that is the right tool; for a tensor it is a long way
-# round. ``Batches`` is the package's way to index a shuffled slice straight out of
-# tensors that live on the device: no copy crosses over during the training. On a CPU
-# nothing has to cross anyway, so slices and resident data cost about the same; the
-# difference appears where ``.to(device)`` is a real copy.
+# A :class:`torch.utils.data.DataLoader` fetches sample by sample and then stacks
+# them. For data that comes from files that is the right tool; for a tensor it is a
+# long way round. ``Batches`` indexes its slices straight out of tensors that live on
+# the device: no copy crosses over during the training. On a CPU nothing has to cross
+# anyway, so slices and resident data cost about the same; the difference appears
+# where ``.to(device)`` is a real copy.
 #
 # The loader's three knobs
 # ------------------------
@@ -372,17 +375,21 @@ for options in settings:
     )
 print(f"on {device}, {torch.get_num_threads()} CPU threads, torch {torch.__version__}")
 if not can_fork:
-    print("num_workers=2: not measured, this system cannot fork")
+    print(
+        "num_workers=2: not measured, workers would need a script with a main guard here"
+    )
 if not torch.cuda.is_available():
     print("pin_memory=True: not measured, there is no CUDA GPU to pin for")
 
 # %%
-# A larger ``batch_size`` saves what each batch costs; the loader still fetches sample
-# by sample, and that part stays. It also changes the training, as the last section
+# The loader fetches sample by sample whatever the ``batch_size``, and that is most of
+# the work here. A larger batch saves the fixed cost of each batch, and has to be
+# stacked in one larger piece of memory, which costs too; so the lines need not fall
+# in order: read yours. The batch size also changes the training, as the last section
 # shows. ``num_workers`` starts processes, and hands every batch from one process to
 # another: that pays when making a sample is hard work, such as decoding a photograph,
-# and not when the sample lies in memory already. ``pin_memory`` keeps batches in memory
-# that a GPU can fetch by itself; it matters only with a GPU, and with
+# and not when the sample lies in memory already. ``pin_memory`` keeps batches in
+# memory that a GPU can fetch by itself; it matters only with a GPU, and with
 # ``non_blocking=True`` Python need not wait for the copy either.
 #
 # Why batch 10 bores a GPU
@@ -489,8 +496,8 @@ print(tensor_devices(classifier))
 # .. solution::
 #    :file: 04_training_loop.py
 #
-#    A published solution of such an exercise moves the data, forgets the model, and
-#    averages accuracies of batches. Compare.
+#    A common mistake in such an exercise: the data is moved, the model is forgotten,
+#    and accuracies of batches are averaged. Compare.
 #
 # .. keypoints::
 #

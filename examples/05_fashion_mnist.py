@@ -64,6 +64,7 @@ for kind, axes in enumerate(grid.flat):
     axes.set_title(data.class_names[kind], fontsize=10)
     axes.axis("off")
 figure.suptitle(f"The first of each kind ({data.source})")
+plt.show()
 
 print("images: ", tuple(data.train_images.shape), data.train_images.dtype)
 print(
@@ -95,10 +96,10 @@ print(f"{train_images.nbytes / 1e6:.0f} MB of training images on {train_images.d
 #
 # .. covers:: S1.13
 #
-# 784 pixels in, two hidden layers of 128 and 64, ten numbers out. Adam with a learning
-# rate of 0.001, batches of 64, five epochs. It is the loop of :doc:`lesson 4
+# 784 pixels in, two hidden layers of 128 and 64, ten numbers out. Adam with a
+# learning rate of 0.001, batches of 64, five epochs. It is the loop of :doc:`lesson 4
 # </lessons/04_training_loop>`, with shuffling and the mode switched on. For one epoch
-# we leave out the last forty images, so that the last batch is a short one:
+# we leave out forty images, so that the last batch is short whatever the data:
 
 torch.manual_seed(0)
 model = MLP(784, 128, 64, 10).to(device)
@@ -146,8 +147,8 @@ by_samples = (losses * counts).sum().item() / counts.sum().item()
 print(f"mean over steps {by_steps:.6f}, mean over samples {by_samples:.6f}")
 
 # %%
-# The difference is small here, since one short batch is among many. With few batches it
-# is not. The second number is right in every case.
+# The difference is small here, since one short batch is among many. With few batches
+# it can be large. The second number is right in every case.
 #
 # What stands in those two cells, the package has as a function: the same loop, with
 # checks before it, and the weighting behind it. It stops with a clear message when a
@@ -170,7 +171,8 @@ test_batches = Batches(test_images, test_targets, batch_size=1000)
 history = fit(
     model, batches, loss_fn, optimizer, device, epochs=5, validation=test_batches
 )
-history.plot()
+history.plot().set_title(f"Five epochs ({data.source})")
+plt.show()
 print(history)
 
 # %%
@@ -227,8 +229,8 @@ print(
 # %%
 # ``CrossEntropyLoss`` contains a softmax, and wants logits. A model that ends with a
 # softmax of its own runs all the same, and learns worse, since the second softmax
-# squeezes the differences flat. No error tells you. The same training with that
-# mistake, three seeds each, on the first 8,000 images:
+# squeezes the differences flat. No error tells you. A shorter training without that
+# mistake and with it, two epochs on the first 8,000 images, three seeds each:
 
 
 few = Batches(train_images[:8000], train_targets[:8000], batch_size=64, shuffle=True)
@@ -266,6 +268,7 @@ axes.set_xticks(range(10), data.class_names, rotation=45, ha="right")
 axes.set_yticks(range(10), data.class_names)
 axes.set(xlabel="predicted", ylabel="true", title=f"Share of each kind ({data.source})")
 figure.colorbar(picture, shrink=0.8, label="share of the true kind")
+plt.show()
 
 mistakes = result.confusion.clone().fill_diagonal_(0)
 true, predicted = divmod(int(mistakes.argmax()), 10)
@@ -284,7 +287,7 @@ certainty, guesses = probabilities.max(dim=1)
 wrong = (guesses != test_targets).nonzero().flatten()
 worst = wrong[certainty[wrong].argsort(descending=True)][:10].cpu()
 
-figure, grid = plt.subplots(2, 5, figsize=(9, 4.4), layout="constrained")
+figure, grid = plt.subplots(2, 5, figsize=(9, 4.8), layout="constrained")
 for index, axes in zip(worst.tolist(), grid.flat, strict=False):
     axes.imshow(data.test_images[index], cmap="gray_r")
     said, truth = (
@@ -293,14 +296,16 @@ for index, axes in zip(worst.tolist(), grid.flat, strict=False):
     )
     axes.set_title(f"said {said}\nis {truth}", fontsize=9)
     axes.axis("off")
+figure.suptitle(f"Its most certain mistakes ({data.source})")
 plt.show()
 
 print(f"{len(wrong)} of {len(test_targets)} test images are wrong")
 
 # %%
-# Would you have known better? Some of these a person would get wrong too. Looking at
-# mistakes is the cheapest way to learn whether a model, the data, or the labels need
-# work.
+# Would you have known better? Decide picture by picture: where a person hesitates
+# too, the picture or its label is the problem; where you are sure, the model is. (On
+# the stand-in data several can be variants of one original.) Looking at mistakes is
+# the cheapest way to learn which of the three needs work.
 #
 # Exercise
 # --------

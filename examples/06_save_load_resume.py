@@ -109,7 +109,7 @@ practice.stop()
 
 def without_gpu(code):
     """Run a line of Python in a process that sees no GPU; return the last line that it prints."""
-    environment = {**os.environ, "CUDA_VISIBLE_DEVICES": ""}
+    environment = {**os.environ, "CUDA_VISIBLE_DEVICES": "-1"}
     done = subprocess.run(
         [sys.executable, "-c", f"import torch; {code}"],
         cwd=runs,
@@ -150,8 +150,8 @@ print("the model stayed on", set(tensor_devices(copy).values()))
 # -----------------------------
 #
 # ``torch.save`` uses Python's pickle, and a pickle may contain an instruction to call
-# any function. Here is a hostile file, a harmless one: if it is obeyed, it creates an
-# empty file called ``marker``. It could as well have deleted your home folder.
+# any function. Here is a hostile file that does no harm: if it is obeyed, it creates
+# an empty file called ``marker``. It could as well have deleted your home folder.
 
 
 class Hostile:
@@ -173,10 +173,11 @@ torch.load(runs / "hostile.pt", weights_only=False)
 print("after weights_only=False, the marker exists:", marker.exists())
 
 # %%
-# ``weights_only=True`` accepts tensors and plain values and nothing else. It has been
-# the default since PyTorch 2.6 (`release notes
-# <https://github.com/pytorch/pytorch/releases/tag/v2.6.0>`__). Older code that sets it
-# to ``False`` to get rid of an error runs whatever the file's author wanted.
+# ``weights_only=True`` accepts tensors, plain values and a short list of harmless
+# classes, and refuses everything else. It has been the default since PyTorch 2.6
+# (`release notes <https://github.com/pytorch/pytorch/releases/tag/v2.6.0>`__). Older
+# code that sets it to ``False`` to get rid of an error runs whatever the file's
+# author wanted.
 #
 # Why weights are not enough
 # --------------------------
@@ -354,18 +355,19 @@ with warnings.catch_warnings():
     )
 
 # %%
-# A wrong weight is a number like any other, and no error says so. The package writes a
-# SHA-256 digest at the end of the file, and checks it before it believes a byte. It
-# also writes each checkpoint beside the old one, and renames it only when it is
-# complete, so that a crash *while saving* costs nothing. ``torch.load`` still reads the
-# file, should you one day not have this package:
+# A wrong weight is a number like any other, and no error says so. The package writes
+# a digest (SHA-256, a fingerprint of the content) at the end of the file, and checks
+# it before it believes a byte. It also writes each checkpoint beside the old one, and
+# renames it only when it is complete, so that a crash *while saving* costs the new
+# checkpoint, and not the old one. ``torch.load`` still reads the file, should you one
+# day not have this package:
 
 print(sorted(torch.load(runs / "epoch-4.pt", weights_only=True)))
 
 # %%
-# After a crash you want the newest checkpoint that is whole, and ``latest`` finds it,
-# passing over the damaged ones by name. Here the newest file is cut in half, as after a
-# full disk:
+# After a crash you want the newest checkpoint that is whole, and ``latest`` finds it;
+# it warns of each damaged one that it passes over, by name (silenced here). Here the
+# newest file is cut in half, as after a full disk:
 
 save_checkpoint(runs / "epoch-5.pt", **stopped, epoch=5)
 content = (runs / "epoch-5.pt").read_bytes()
@@ -409,8 +411,8 @@ shutil.rmtree(runs)
 #      from your own home folder.
 #    - ``map_location="cpu"`` loads a GPU's file anywhere; ``load_state_dict`` then
 #      copies to where the model is.
-#    - ``weights_only=True`` refuses everything but tensors and plain values; keep it
-#      that way.
+#    - ``weights_only=True`` accepts tensors, plain values and a few harmless classes
+#      only; keep it that way.
 #    - Resuming needs the optimizer, the scheduler, the epoch and the random states;
 #      comparing bits shows whether it worked.
 #    - A digest notices a damaged file, which a plain file does not.

@@ -10,8 +10,8 @@ Make each mistake on purpose, read its message word by word, and mend it.
 
    .. questions::
 
-      - PyTorch says that my tensors are on different devices. Which ones, and since
-        when?
+      - PyTorch says that my tensors are on different devices. Which ones, and in
+        which line?
       - Which mistakes give no error at all?
 
    .. objectives::
@@ -40,7 +40,8 @@ from gpulesson.device import choose_device, devices_of, to_device
 from gpulesson.models import MLP
 from gpulesson.timing import measure, synchronize
 
-# for tensors this small, more threads only wait for each other
+# for networks this small, more threads only wait for each other
+threads = torch.get_num_threads()
 torch.set_num_threads(1)
 practice.start()
 device = torch.device("cuda")
@@ -74,8 +75,8 @@ loss_fn = nn.CrossEntropyLoss()
 # .. covers:: S1.8 S1.12
 #
 # Three things must be on the device: model, inputs, labels. Each of them is forgotten
-# in turn, and each gives another message, because the first operation that meets two
-# devices is another one.
+# in turn, and the message names the first operation that met two devices, the
+# argument, and where that argument is.
 
 model = MLP(20, 32, 3).to(device)
 with attempt("the inputs were forgotten"):
@@ -229,8 +230,8 @@ with attempt("detach, then cpu, then numpy"):
     print(model(batch[0]).detach().cpu().numpy().shape)
 
 # %%
-# Each of these waits for the GPU. Do it where people look, once an epoch, and not in
-# every step.
+# Each of these waits for the GPU. Do it where a result is shown, once an epoch, and
+# not in every step.
 #
 # .. _cuda-everywhere:
 #
@@ -252,7 +253,7 @@ with attempt("model.to(choose_device())"):
 
 # %%
 # Where there is a CUDA GPU both lines work. Without one, the first ends in the error
-# above, and the second trains on what there is. Write ``to(device)``, and choose the
+# above, and the second runs on what there is. Write ``to(device)``, and choose the
 # device in one place.
 #
 # Mistakes without an error
@@ -304,6 +305,7 @@ kept = {
 memory = {}
 
 for name, losses in kept.items():
+    loss = None  # lets go of the one before
     start = torch.cuda.memory_allocated()
     memory[name] = []
     for _ in range(50):
@@ -316,7 +318,7 @@ for name, losses in kept.items():
 
 figure, axes = plt.subplots(figsize=(7, 3.2), layout="constrained")
 for name, kilobytes in memory.items():
-    axes.plot(range(1, 51), kilobytes, label=name)
+    axes.plot(range(1, 51), kilobytes, "--" if "after" in name else "-", label=name)
 axes.set(
     xlabel="losses kept",
     ylabel="KiB more on the device",
@@ -333,10 +335,11 @@ practice.stop()
 
 # %%
 # The first two curves are of a loop without ``backward``, such as a validation loop:
-# there each kept loss keeps its whole forward pass. ``backward`` frees the stored
-# forward pass, and on the device such a loss is one block again; the graph's Python
-# objects stay in main memory. A validation loop belongs under ``inference_mode``, where
-# nothing is remembered at all.
+# there a loss kept as it is keeps its whole forward pass, and a detached one keeps a
+# block of 512 bytes. ``backward`` frees the stored forward pass, and on the device
+# such a loss is one block again; what is left of the graph, its nodes, stays in main
+# memory. A validation loop belongs under ``inference_mode``, where nothing is
+# remembered at all.
 #
 # Third, **a softmax before the cross-entropy**. It runs, and its loss falls, but not
 # far: cross-entropy contains a softmax already, and the second one flattens the
@@ -371,6 +374,7 @@ print(f"the lowest they can reach:   {-certain.log_softmax(dim=0)[0].item():.4f}
 
 import time
 
+torch.set_num_threads(threads)  # this one is large enough for all
 matrix = torch.randn(1500, 1500, device=device)
 measure(lambda: matrix @ matrix, device=device, repeats=1)  # warm up
 
@@ -387,9 +391,10 @@ print(
 print("measured:", measure(lambda: matrix @ matrix, device=device, repeats=7))
 
 # %%
-# On a CPU the two times agree: the call returns with the result. On a GPU the first one
-# is the time to *ask*. A speed-up computed from it is fiction. ``synchronize`` before
-# each look at the clock, or ``measure``, which does it for you.
+# On a CPU the two times agree: the call returns with the result. On a GPU the first
+# one is the time to *ask*. A speed-up computed from it is fiction. Call
+# ``synchronize`` before each look at the clock, or use ``measure``, which does it for
+# you.
 #
 # Exercise
 # --------

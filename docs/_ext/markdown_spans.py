@@ -80,7 +80,7 @@ class Spans(Writer):
     def span_pending_xref(self, node: addnodes.pending_xref) -> str:
         """Write the text of a cross-reference: a notebook stands alone, without the pages of the site."""
         if node["reftype"] in ("doc", "ref", "numref") and not node["refexplicit"]:
-            return escape(self.page(node))
+            return f"*{escape(self.page(node))}*"  # a page's title, set off from the sentence around it
         return self.spans(node)
 
     def span_image(self, node: nodes.image) -> str:

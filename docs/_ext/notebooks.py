@@ -22,8 +22,8 @@ from .notebook_cells import cells, code_cell
 HOOK, PARAMETERS = "jupyter_notebook", ["script_blocks", "gallery_conf", "target_dir"]
 
 INSTALL = """\
-# Installs what this notebook needs, if it is not there yet. (If pip cannot find gpulesson: the course's
-# page "Set up" offers the package as a file, and says how to install it.)
+# Installs what this notebook needs, if it is not there yet. The package gpulesson is a file (.whl): download
+# it from the course's page "Set up" into the folder of this notebook.
 import importlib.util
 
 needed = "gpulesson matplotlib pooch sklearn torchvision tqdm".split()

@@ -140,14 +140,15 @@ print("equal to the last bit:", plain == practised)
 # --------------
 #
 # Copies between the two memories, and moments when the CPU must wait for the GPU, are
-# what makes GPU programs slow. The practice GPU notes each of them, with the line that
-# caused it. This is the report of the training above:
+# two common reasons why GPU programs are slow. The practice GPU notes each of them,
+# with the line that caused it. This is the report of the training above:
 
 print(gpu.report())
 
 # %%
-# One line copies every batch, twice, and one waits for the loss of each epoch. On a
-# data set of 60,000 images the first would be the line to change.
+# One line copies every batch, both halves, and waits each time; one waits for the
+# loss of each epoch; one moves the model, once. On a data set of 60,000 images the
+# first would be the line to change.
 #
 # .. _memory-full:
 #
@@ -169,6 +170,8 @@ with gpulesson.practice_gpu(memory="1 GiB", force=True) as gpu:
     del weights
 
 # %%
+# .. _not-simulated:
+#
 # What it does not simulate
 # -------------------------
 #
@@ -184,8 +187,10 @@ with gpulesson.practice_gpu(memory="1 GiB", force=True) as gpu:
 #   GPU. The context, the caches and the workspaces of libraries, which take memory on a
 #   real one, do not exist.
 # - **Rounding.** Results are the CPU's, to the bit. A GPU's differ in the last digits.
-# - **Errors inside a kernel.** A label out of range is an ordinary error here. On CUDA
-#   it ends the process's use of the GPU.
+# - **Errors inside a kernel.** A label out of range raises ``CUDA error: device-side
+#   assert triggered`` here too, in the line that caused it, and the program can go
+#   on. On CUDA the message may come lines later, and the process cannot use the GPU
+#   any more.
 # - **Hardware.** The name says "simulated", and so does whatever prints it:
 
 with gpulesson.practice_gpu(force=True):
