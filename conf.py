@@ -59,8 +59,8 @@ sphinx_gallery_conf = {
     "show_memory": False,
     "inspect_global_variables": True,
 }
-# what the notebooks' first cell gives to pip; a URL ("gpulesson[lessons] @ https://…") works too. Not the bare
-# name: the package is on no index, and whoever registered that name there would be installed
+# what the notebooks' first cell gives to pip; a URL ("gpulesson[lessons] @ https://…") works too. Not the
+# bare name: the package is on no index, and whoever registered that name there would be installed
 gpulesson_install = f"gpulesson-{version}-py3-none-any.whl[lessons]"
 # a change here re-runs the lessons
 gpulesson_packages = ["src/gpulesson"]
