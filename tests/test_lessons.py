@@ -4,6 +4,7 @@ import os
 import re
 import subprocess
 import sys
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -50,8 +51,9 @@ def test_a_lesson_has_all_its_parts(lesson):
     assert re.search(r"\*\*Predict:\*\*", text), "an exercise asks for a prediction"
 
 
-def test_lessons_are_numbered_without_gaps():
-    assert [path.name[:2] for path in LESSONS] == [f"{n:02}" for n in range(1, len(LESSONS) + 1)]
+def test_lessons_are_numbered_in_order_from_01_each_number_once():
+    numbers = [int(path.name[:2]) for path in LESSONS]  # a number may be free: lessons keep theirs
+    assert numbers[0] == 1 and all(a < b for a, b in pairwise(numbers))
     assert [path.name for path in EXERCISES] == [path.name for path in SOLUTIONS]
 
 
@@ -150,6 +152,42 @@ def test_exercise_7_stops_and_runs_when_solved(tmp_path):
     losses, *accuracies = solution.stdout.splitlines()
     assert losses == "40 losses held 512 bytes each"
     assert len(accuracies) == 2 and accuracies[0] == accuracies[1]
+
+
+@pytest.mark.slow
+def test_exercise_8_starter_measures_wrong_and_its_solution_right(tmp_path):
+    script = "08_stopwatch.py"
+    starter = run(ROOT / "examples/exercises" / script, tmp_path)
+    assert (starter.returncode, starter.stdout.splitlines()[-1]) == (1, "4 of 4 are wrong"), starter.stderr
+    solution = run(ROOT / "examples/solutions" / script, tmp_path)
+    assert (solution.returncode, solution.stdout.splitlines()[-1]) == (0, "measured right"), solution.stderr
+    # each of the four steps is needed
+    text = (ROOT / "examples/solutions" / script).read_text()
+    for left_out, instead in [
+        ("range(15)", "range(2)"),
+        ("range(20)", "range(1)"),
+        ("        machine.synchronize()  # done, not only asked for\n", ""),
+        ("statistics.median", "statistics.mean"),
+    ]:
+        assert text.count(left_out) == 1
+        done = subprocess.run([sys.executable, "-c", text.replace(left_out, instead)], capture_output=True)
+        assert done.returncode == 1, f"without {left_out!r} it still measures right"
+
+
+@pytest.mark.slow
+def test_exercise_9_starter_calls_for_each_sample_and_its_solution_for_each_batch(tmp_path):
+    script = "09_fewer_calls.py"
+    starter = run(ROOT / "examples/exercises" / script, tmp_path)
+    assert starter.returncode == 1, starter.stderr
+    nbytes = 2000 * (4 * 784 + 8)  # floats, and labels of eight bytes
+    assert starter.stdout.splitlines()[0] == f"2000 calls, {nbytes / 1e6:.2f} MB copied for 32 batches"
+    solution = run(ROOT / "examples/solutions" / script, tmp_path)
+    nbytes = 2000 * (784 + 8)
+    assert solution.stdout.splitlines() == [
+        f"32 calls, {nbytes / 1e6:.2f} MB copied for 32 batches",
+        "well fed",
+    ], solution.stderr
+    assert solution.returncode == 0
 
 
 def published_table(output: str) -> list[tuple[int, float, float]]:
