@@ -32,6 +32,7 @@ extensions = [
     "_ext.mathml",
     "_ext.measured",
     "_ext.notebooks",
+    "_ext.quick_start",
     "_ext.recordings",
     "_ext.tables",
     "_ext.wheel",
