@@ -29,8 +29,10 @@ with gpulesson.practice_gpu():  # a real CUDA GPU, where there is one
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
+        model.eval()
         held_out = loss_fn(model(points[600:].to(device)), labels[600:].to(device))
         losses.append(held_out.detach())  # 3: the number, not its history
+        model.train()
 
     del loss, held_out
     before = torch.cuda.memory_allocated()

@@ -26,11 +26,12 @@ def expected(file: Path) -> list[tuple[str, int]]:
     for number, line in enumerate(file.read_text().splitlines(), start=1):
         if match := re.search(r"# <- diagnosis: ([\w-]+)( \(no line\))?$", line):
             found.append((match[1], 0 if match[2] else number))
-    return found
+    return sorted(found, key=lambda pair: pair[1])
 
 
 def found(report, severity: str) -> list[tuple[str, int]]:
-    return [(each.kind, each.line) for each in report.findings if each.severity == severity]
+    kinds = [(each.kind, each.line) for each in report.findings if each.severity == severity]
+    return sorted(kinds, key=lambda pair: pair[1])
 
 
 @pytest.mark.slow
@@ -60,3 +61,9 @@ def test_a_right_solution_passes_however_it_is_written(solution):
 def test_a_solution_passes_without_advice(exercise):
     report = check(EXAMPLES / "solutions" / f"{exercise.name}.py")
     assert report.passed and not report.findings, str(report)
+
+
+def test_there_are_attempts_for_every_exercise_and_ten_right_solutions_of_the_central_one():
+    for exercise in EXERCISES:
+        assert len([path for path in ATTEMPTS if path.name.startswith(exercise.number)]) >= 2
+    assert len(RIGHT) >= 10 and all(path.name.startswith("04_") for path in RIGHT)

@@ -164,7 +164,9 @@ def facts(trace: Trace) -> tuple[str, ...]:
     for model in trace.models:
         if model.stepped:
             lines.append(f"{model.name}: parameters on {', '.join(model.devices)}")
-    if trace.steps:
+    if not trace.steps:
+        lines.append("no training step was seen")
+    else:
         by = ", ".join(f"{opt.steps} by {opt.name}" for opt in trace.optimizers if opt.steps)
         lines.append(f"training steps: {by}")
     if len(trace.values) >= 4:

@@ -23,6 +23,8 @@ def accuracy(trace: Trace, source: Source) -> Iterator[Finding]:
     seen = sum(batch.test for batch in batches)
     if seen == 0:
         yield from _unknown(trace, source, site, claims, samples)
+    elif seen != samples and sum(batch.train for batch in trace.judged) > seen:
+        yield _on_training_data(source, site)
     elif seen != samples:
         what = f"The model was judged on {seen} of the {samples} test samples."
         yield source.failure("not-all-samples", site, what)
@@ -69,8 +71,7 @@ def _unknown(
     if not judged:
         yield source.failure("wrong-accuracy", site, "After the training no model was asked for an answer.")
     elif any(batch.train for batch in trace.judged):
-        what = "All samples that the model was judged on are from the training part."
-        yield source.failure("judged-on-training-data", site, what)
+        yield _on_training_data(source, site)
     elif not any(
         abs(claim.value - right / samples) <= claim.tolerance
         for claim in claims
@@ -78,6 +79,11 @@ def _unknown(
     ):
         what = f"It printed {claims[0].value:.4f}, and no number of right answers of {samples} gives that."
         yield source.failure("wrong-accuracy", site, what)
+
+
+def _on_training_data(source: Source, site: Site) -> Finding:
+    what = "The samples that the model was judged on are from the training part."
+    return source.failure("judged-on-training-data", site, what)
 
 
 # -- exercise 2
@@ -202,7 +208,7 @@ def resuming(trace: Trace, source: Source) -> Iterator[Finding]:
         yield source.failure("checkpoint-without-optimizer", saves[-1].site, what)
     elif len(runs) >= 3 and not runs[-1].state_loaded:
         what = f"The {runs[-1].name} of the resumed training began without its state."
-        yield source.failure("optimizer-not-restored", runs[-1].made, what)
+        yield source.failure("optimizer-not-restored", loaded, what)
     elif not trace.facts.get("rng_restored"):
         what = "Between loading and training on, the random state was not restored."
         yield source.failure("random-state-not-restored", loaded, what)

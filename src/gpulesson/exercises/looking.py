@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
@@ -14,6 +15,9 @@ from torch import nn
 from gpulesson.exercises.trace import Site
 from gpulesson.practice.events import is_library, where
 from gpulesson.practice.gpu import Bypass
+
+_TORCH = Path(torch.__file__).parent
+_WORKERS = (str(_TORCH / "amp"), str(_TORCH / "optim"))
 
 
 def here() -> Site:
@@ -30,6 +34,16 @@ def made_here(made: Any) -> Site:
             return Site(frame.f_code.co_filename, frame.f_lineno)
         frame = frame.f_back
     return Site()
+
+
+def inside_optimizers() -> bool:
+    """Tell whether an optimizer or a gradient scaler is at work, below the learner's line."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and is_library(frame.f_code.co_filename):
+        if frame.f_code.co_filename.startswith(_WORKERS):
+            return True
+        frame = frame.f_back
+    return False
 
 
 class Looker:

@@ -53,17 +53,19 @@ class Observer:
             prints=list(self.values.prints),
         )
 
-    def judge(self, truth: dict[bytes, tuple[str, int]]) -> list[Judged]:
+    def judge(self, truth: dict[bytes, tuple[str, int]], classes: int) -> list[Judged]:
         """Compare what the models answered outside training with the labels of samples that are known.
 
         Parameters
         ----------
         truth : dict
             For the bytes of a sample (float32): ``"test"`` or ``"train"``, and its label.
+        classes : int
+            How many logits an answer has; other outputs are features.
         """
         judged = []
         for call in self.training.models.calls:
-            if call.samples is None or call.predictions is None:
+            if call.samples is None or call.predictions is None or call.width != classes:
                 continue
             with self.looker.unnoticed():
                 rows = call.samples.float().flatten(1).contiguous().numpy()

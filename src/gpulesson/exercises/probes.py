@@ -18,7 +18,7 @@ def _samples(trace: Trace, observer: Observer, parts: dict[str, tuple[Any, Any]]
         for part, (inputs, targets) in parts.items():
             for row, label in zip(inputs, targets, strict=True):
                 truth[row.astype("float32").tobytes()] = (part, int(label))
-    trace.judged = observer.judge(truth)
+    trace.judged = observer.judge(truth, classes=len({label for _, label in truth.values()}))
     trace.facts["test_samples"] = len(parts["test"][1])
 
 

@@ -52,12 +52,12 @@ class Report:
     @property
     def verdict(self) -> str:
         """One sentence."""
-        about = "A training loop of your own"
+        about = self.file
         if self.exercise is not None:
             about = f"Exercise {self.exercise.number}, {self.exercise.title.rstrip('?.')}"
         failures = sum(finding.severity == "failure" for finding in self.findings)
         if not failures:
-            return f"{about}: passed."
+            return f"{about}: {'no fault was found.' if self.exercise is None else 'passed.'}"
         return f"{about}: not yet. {failures} thing{'s' if failures > 1 else ''} to mend."
 
     def __str__(self) -> str:

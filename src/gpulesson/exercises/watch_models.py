@@ -32,6 +32,8 @@ class Call:
     samples: torch.Tensor | None = None
     """The inputs, on the host, until it is known that they were trained on."""
     predictions: torch.Tensor | None = None
+    width: int = 0
+    """Numbers in the output for each sample."""
 
 
 class Models:
@@ -138,6 +140,7 @@ class Models:
         if self._kept + size <= _KEPT_BYTES:
             self._kept += size
             with self.looker.unnoticed():
+                call.width = answer.shape[1]
                 call.samples = self.looker.on_host(samples)
                 call.predictions = self.looker.on_host(answer).argmax(dim=1)
 

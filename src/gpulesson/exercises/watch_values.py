@@ -81,6 +81,8 @@ class Values:
         return read
 
     def _note_reading(self, call: str) -> None:
+        if looking.inside_optimizers():
+            return  # a gradient scaler must read; no line of the learner's can change that
         key = call, looking.here()
         seen = self.reads.setdefault(key, ReadSeen(call, key[1], 0, 0))
         seen.count += 1
