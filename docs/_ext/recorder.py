@@ -28,8 +28,8 @@ from gpulesson.device import device_report
 from .cell_run import CellRun, run_cell
 from .lesson_cells import Cell, read_cells
 from .machine import without_paths
-from .recording import Figure, RecordedCell, Recording, RecordingError, Run, lines_of, to_json
-from .recording_files import SIMULATED
+from .recording import Figure, RecordedCell, Recording, RecordingError, Run, lines_of
+from .recording_files import SIMULATED, write
 
 RESETS = {"reset_modules": ("matplotlib", "_ext.torch_state.reset")}  # as in conf.py
 
@@ -86,6 +86,7 @@ def record(script: Path, folder: Path, run: Run, project: Path) -> Path:
     RecordingError
         A cell failed; the error names it.
     """
+    script = script.absolute()  # the lesson runs in its own folder
     clean_modules(RESETS, script.name, "before")
     plt.close("all")  # those of a lesson that failed
     main = ModuleType("__main__")
@@ -141,22 +142,3 @@ def draw(number: int, pictures: dict[str, bytes]) -> Figure:
     titles = [figure.get_suptitle(), *(axes.get_title() for axes in figure.axes)]
     alt = ", ".join(" ".join(title.split()) for title in titles if title) or "figure"
     return Figure(name, sha256, alt, round(figure.get_figwidth() * figure.dpi))
-
-
-def write(recording: Recording, pictures: dict[str, bytes], folder: Path) -> Path:
-    """Write the pictures, then the file, and remove the pictures of an earlier recording last.
-
-    A picture's name holds a part of its digest, so none takes the place of an old one: a recording is whole
-    at every moment.
-    """
-    place, path = folder / recording.lesson, folder / f"{recording.lesson}.json"
-    folder.mkdir(parents=True, exist_ok=True)
-    for name, picture in pictures.items():
-        place.mkdir(exist_ok=True)
-        (place / name).write_bytes(picture)
-    unfinished = path.with_suffix(".tmp")
-    unfinished.write_text(to_json(recording), encoding="utf-8")
-    unfinished.replace(path)
-    for old in {file.name for file in place.glob("*")} - pictures.keys():
-        (place / old).unlink()
-    return path

@@ -1,4 +1,4 @@
-"""Reads recordings, and refuses by name what is damaged, altered, or of another lesson."""
+"""Writes recordings and reads them; refuses by name what is damaged, altered, or of another lesson."""
 
 from __future__ import annotations
 
@@ -11,11 +11,30 @@ from datetime import date
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
-from .recording import SCHEMA, RecordedCell, Recording, RecordingError, Run, content_digest
+from .recording import SCHEMA, RecordedCell, Recording, RecordingError, Run, content_digest, to_json
 
 HASH = r"[0-9a-f]{16}"
 FIGURE = r"\d\d-[0-9a-f]{8}\.webp"
 SIMULATED = "simulated"  # the practice GPU has it in its name
+
+
+def write(recording: Recording, pictures: dict[str, bytes], folder: Path) -> Path:
+    """Write the pictures, then the file, and remove the pictures of an earlier recording last.
+
+    A picture's name holds a part of its digest, so none takes the place of an old one: a recording is whole
+    at every moment.
+    """
+    place, path = folder / recording.lesson, folder / f"{recording.lesson}.json"
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, picture in pictures.items():
+        place.mkdir(exist_ok=True)
+        (place / name).write_bytes(picture)
+    unfinished = path.with_suffix(".tmp")
+    unfinished.write_text(to_json(recording), encoding="utf-8")
+    unfinished.replace(path)
+    for old in {file.name for file in place.glob("*")} - pictures.keys():
+        (place / old).unlink()
+    return path
 
 
 def load(path: Path) -> Recording:

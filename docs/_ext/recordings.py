@@ -101,9 +101,7 @@ def refuse_strays(app: Sphinx, env: BuildEnvironment) -> None:
     lessons = {facts["recordings"][0] for facts in env.metadata.values() if "recordings" in facts}
     for path in sorted(recordings_dir(app).glob("*.json")):
         if path.stem not in lessons:
-            message = (
-                "recording recordings/%s: there is no lesson %s. Rename it with its lesson, or remove it."
-            )
+            message = "recording recordings/%s: there is no lesson %s. Rename it, or remove it."
             logger.warning(message, path.name, path.stem, type="recordings", subtype="refused")
 
 

@@ -14,6 +14,7 @@ PAGES = [
     "lessons/index",
     "reference",
     "coverage",
+    "measured",
     "setup",
     "search",
 ]

@@ -1,0 +1,216 @@
+"""The file of a recording and the hash of a cell: what is written is read, and nothing else is."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from _ext.lesson_cells import chain, read_cells
+from _ext.recorded_boxes import duration, size
+from _ext.recording import Figure, RecordedCell, Recording, RecordingError, Run, lines_of, to_json
+from _ext.recording_files import load, write
+
+RUN = Run(
+    gpu="Pretended GPU 9000",
+    gpu_count=2,
+    driver="999.01",
+    built_for="CUDA 99.9",
+    torch="9.8.7",
+    torchvision="0.98.7",
+    python="3.99.1",
+    gpulesson="0.1.0",
+    platform="Linux 9.9",
+    date="2026-01-31",
+)
+
+# -- the hash of a cell
+
+
+def test_the_hash_is_of_the_code_so_far():
+    first, second = chain(["\na = 1  \n\n", "b = 2\n    c = 3\t\n"])
+    assert first == hashlib.sha256(b"a = 1\0").hexdigest()[:16]
+    assert second == hashlib.sha256(b"a = 1\0b = 2\n    c = 3\0").hexdigest()[:16]
+
+
+def cells_of(folder: Path, script: str) -> list[tuple[str, str]]:
+    path = folder / "01_x.py"
+    path.write_text(f'"""\nTitle\n=====\n"""\n{script}')
+    return [(cell.first_line, cell.hash) for cell in read_cells(path)]
+
+
+def test_prose_does_not_count_and_code_does(tmp_path):
+    script = "\na = 1\n\n# %%\n# Text.\n\nb = 2\nprint(b)\n\n# %%\n# More.\n\nc = 3\n"
+    before = cells_of(tmp_path, script)
+    assert [line for line, _ in before] == ["a = 1", "b = 2", "c = 3"]
+    assert cells_of(tmp_path, script.replace("Text.", "Other text,\n# and longer.")) == before
+    assert cells_of(tmp_path, script.replace("a = 1\n", "a = 1   \n\n")) == before
+    after = cells_of(tmp_path, script.replace("print(b)", "print(a)"))
+    assert after[0] == before[0]
+    assert [line for line, _ in after] == ["a = 1", "b = 2", "c = 3"]
+    assert {key for _, key in after[1:]}.isdisjoint(key for _, key in before)
+
+
+def test_moving_code_to_another_cell_counts():
+    assert list(chain(["a = 1", "b = 2"]))[-1] != list(chain(["a = 1\nb = 2"]))[-1]
+
+
+# -- the file
+
+
+@pytest.fixture
+def recording() -> Recording:
+    picture = Figure(f"01-{sha256(b'picture')[:8]}.webp", sha256(b"picture"), "A line", 700)
+    cells = (
+        RecordedCell("0123456789abcdef", "a = 1", (), (), (), 0.5, 0),
+        RecordedCell(
+            "fedcba9876543210", "plot()", ("one", "", "  “two” → 3"), ("<b>x</b>",), (picture,), 2.25, 1024
+        ),
+    )
+    return Recording("01_x", RUN, ("iris",), cells)
+
+
+def sha256(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+@pytest.fixture
+def file(recording, tmp_path) -> Path:
+    (picture,) = recording.cells[1].figures
+    return write(recording, {picture.file: b"picture"}, tmp_path / "recordings")
+
+
+def test_what_is_written_is_read_again(recording, file):
+    assert load(file) == recording
+
+
+def test_a_changed_line_of_output_is_one_line_of_the_diff(recording):
+    other = replace(recording.cells[1], stdout=("one", "", "  “two” → 4"))
+    before = to_json(recording).splitlines()
+    after = to_json(replace(recording, cells=(recording.cells[0], other))).splitlines()
+    changed = [old for old, new in zip(before, after, strict=True) if old != new]
+    assert len(changed) == 2
+    assert changed[0].strip() == '"  “two” → 3"' and '"digest"' in changed[1]
+
+
+def test_a_new_recording_replaces_the_figures_of_the_old(recording, file):
+    picture = Figure(f"01-{sha256(b'other')[:8]}.webp", sha256(b"other"), "A line", 700)
+    cells = (recording.cells[0], replace(recording.cells[1], figures=(picture,)))
+    write(replace(recording, cells=cells), {picture.file: b"other"}, file.parent)
+    assert [path.name for path in (file.parent / "01_x").iterdir()] == [picture.file]
+    assert load(file).cells == cells
+    assert sorted(path.name for path in file.parent.iterdir()) == ["01_x", "01_x.json"]
+
+
+def edit(change, *, seal: bool = False):
+    """Change the parsed file; `seal` gives it the digest that fits."""
+
+    def edited(file: Path) -> None:
+        content = json.loads(file.read_text())
+        change(content)
+        if seal:
+            content.pop("digest")
+            digest = sha256(json.dumps(content, sort_keys=True).encode())
+            content["digest"] = digest
+        file.write_text(json.dumps(content))
+
+    return edited
+
+
+def set_in(part, name, value):
+    return lambda content: part(content).__setitem__(name, value)
+
+
+def whole(content):
+    return content
+
+
+def run(content):
+    return content["run"]
+
+
+def second(content):
+    return content["cells"][1]
+
+
+DAMAGES = {
+    "half a file": (lambda f: f.write_text(f.read_text()[:200]), "it is not JSON: "),
+    "not text": (lambda f: f.write_bytes(b"\xff\xfe\x00"), "it is not JSON: "),
+    "a list": (lambda f: f.write_text("[]"), "it holds a list; expected an object"),
+    "another schema": (edit(set_in(whole, "schema", 2), seal=True), "its schema is 2; expected 1"),
+    "a key is missing": (edit(lambda c: run(c).pop("driver"), seal=True), "run lacks ['driver']"),
+    "an unknown key": (edit(set_in(second, "colour", 1), seal=True), "cells 2 .* has unknown ['colour']"),
+    "a text for a number": (
+        edit(set_in(second, "seconds", "fast"), seal=True),
+        "cells 2: seconds is 'fast'; expected of type float",
+    ),
+    "a number for a text": (
+        edit(set_in(run, "torch", 2.9), seal=True),
+        "run: torch is 2.9; expected of type str",
+    ),
+    "a truth for a number": (edit(set_in(second, "peak_memory", True), seal=True), "peak_memory is True"),
+    "a text for lines": (
+        edit(set_in(second, "stdout", "one"), seal=True),
+        "stdout is 'one'; expected a list",
+    ),
+    "no time": (edit(set_in(second, "seconds", float("nan")), seal=True), "seconds is nan; expected a time"),
+    "negative memory": (edit(set_in(second, "peak_memory", -1), seal=True), "peak_memory is -1"),
+    "another lesson": (
+        edit(set_in(whole, "lesson", "02_y"), seal=True),
+        "it is of another lesson, '02_y'; expected '01_x'",
+    ),
+    "an edited hash": (edit(set_in(second, "hash", "0" * 16)), "it was edited: its digest is "),
+    "an edited output": (edit(set_in(second, "stdout", ["9.9"])), "it was edited: its digest is "),
+    "an edited digest": (edit(set_in(whole, "digest", "0" * 64)), "it was edited: its digest is '000"),
+    "no hash": (edit(set_in(second, "hash", "0xyz"), seal=True), "hash is '0xyz'; expected 16 hexadecimal"),
+    "no date": (edit(set_in(run, "date", "yesterday"), seal=True), "its date is 'yesterday'"),
+    "the practice GPU": (
+        edit(set_in(run, "gpu", "Practice GPU (simulated on the CPU)"), seal=True),
+        "its gpu is 'Practice GPU (simulated on the CPU)'; expected a real GPU",
+    ),
+    "a path out": (
+        edit(lambda c: second(c)["figures"][0].update(file="../01_x.json"), seal=True),
+        "file is '../01_x.json'; expected a name like",
+    ),
+    "a lost figure": (
+        lambda f: next((f.parent / "01_x").iterdir()).unlink(),
+        "cell 2 (plot()): the figure 01_x/01-",
+    ),
+    "another figure": (
+        lambda f: next((f.parent / "01_x").iterdir()).write_bytes(b"PICTURE"),
+        f"SHA-256 of 01-{sha256(b'picture')[:8]}.webp is '{sha256(b'PICTURE')[:20]}",
+    ),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_recording_is_refused_by_name(file, damage):
+    do, message = DAMAGES[damage]
+    do(file)
+    with pytest.raises(RecordingError) as refusal:
+        load(file)
+    text = str(refusal.value)
+    assert text.startswith("recording recordings/01_x.json: ")
+    assert text.endswith("Record it again (nox -s record -- 01_x), or remove it and its figures.")
+    for part in message.split(" .* "):
+        assert part in text
+
+
+def test_texts_are_split_as_a_page_splits_them():
+    assert lines_of("\n\none  \n\n  two\rthree\n\n") == ("one", "", "  two", "three")
+    assert lines_of(" \n") == ()
+
+
+def test_sizes_and_times_are_readable():
+    sizes = [0, 1023, 1024, 1023 * 1024, 5 * 2**29, 2**50]
+    assert [size(n) for n in sizes] == [
+        "0 bytes",
+        "1023 bytes",
+        "1.0 KiB",
+        "1023.0 KiB",
+        "2.5 GiB",
+        "1048576.0 GiB",
+    ]
+    assert [duration(s) for s in (0, 0.0123, 1, 71.26)] == ["under 0.001 s", "0.012 s", "1.0 s", "71.3 s"]

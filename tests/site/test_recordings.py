@@ -1,0 +1,384 @@
+"""Recorded output beside the output of a build, in real projects: recorded by the real recorder.
+
+The GPU alone is pretended: the lesson runs on the CPU, under the name of a GPU that does not exist.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from _ext.recording_files import load
+from axe_playwright_python.sync_playwright import Axe
+from browser import served
+from projects import CONF, ROOT, TABLES, Project, lesson
+from test_browser import SPILLED
+from test_recording_files import RUN
+
+pytestmark = pytest.mark.slow
+
+PRETEND = f"""
+import sys
+from pathlib import Path
+from _ext.recorder import record
+from _ext.recording import Run
+record(*map(Path, sys.argv[1:3]), {RUN!r}, Path(sys.argv[3]))
+"""
+BODY = r'''
+# %%
+# What differs from machine to machine.
+
+import os, sys, warnings
+import torch
+
+print("computed on", os.environ["MACHINE"])
+
+# %%
+# What does not: every way to put out a text.
+
+print("a\ttab,\x1b[31m red\x1b[0m, \u201cquotes\u201d  ")
+print("to stderr", file=sys.stderr)
+warnings.warn("mind this")
+[1, 2]
+
+# %%
+# A figure.
+
+import matplotlib.pyplot as plt
+figure, axes = plt.subplots(figsize=(4, 3))
+axes.plot([1, 2])
+axes.set_title("A line")
+plt.show()
+
+# %%
+# HTML.
+
+class Table:
+    def _repr_html_(self):
+        return "<table><tr><td>" + os.environ["MACHINE"] + "</td></tr></table>"
+
+Table()
+
+# %%
+# Nothing.
+
+silent = __name__
+
+# %%
+# The last one.
+
+print(silent, sys.argv[1:], os.path.basename(os.getcwd()), round(torch.rand(1).item(), 4))
+'''  # fmt: skip
+
+
+def pretend(project: Project, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Record the lesson as on a GPU of that name: the recorder is real, in a process of its own."""
+    return subprocess.run(
+        [sys.executable, "-c", PRETEND, "examples/01_first.py", "docs/recordings", str(project.folder)],
+        cwd=project.folder,
+        env={**os.environ, "PYTHONPATH": str(ROOT / "docs"), "MACHINE": "the GPU", **environment},
+        capture_output=True,
+        text=True,
+    )
+
+
+def make(folder: Path) -> Project:
+    project = Project(folder)
+    project.write(
+        "conf.py",
+        CONF
+        + 'extensions += ["_ext.measured", "_ext.recordings"]\n'
+        + 'html_css_files, html_js_files = ["gpulesson.css"], ["gpulesson.js"]\n'
+        + 'html_theme_options = {"top_of_page_buttons": []}\n'
+        + f"html_static_path = [{str(ROOT / 'docs' / '_static')!r}]\n"
+        + 'sphinx_gallery_conf["image_scrapers"] = ("matplotlib", "_ext.cell_marks.mark_cell")\n'
+        + 'sphinx_gallery_conf["reset_modules"] = ("matplotlib", "_ext.torch_state.reset")\n',
+    )
+    project.write("docs/tables.rst", f"{TABLES}\n.. measured-table::\n\n   What it means.\n")
+    project.write("examples/01_first.py", lesson(body=BODY))
+    return project
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory) -> Project:
+    """A project whose lesson was recorded on a GPU and built elsewhere; not to be changed."""
+    project = make(tmp_path_factory.mktemp("recorded"))
+    run = pretend(project)
+    assert run.returncode == 0, run.stderr
+    build = project.build(MACHINE="this machine")
+    assert build.status == 0, build.log
+    return project
+
+
+@pytest.fixture
+def project(recorded, tmp_path) -> Project:
+    """A copy of it, to be changed."""
+    copy = Project(tmp_path / "copy")
+    shutil.copytree(recorded.folder, copy.folder, dirs_exist_ok=True)
+    return copy
+
+
+def boxes(project: Project) -> list[str]:
+    """The texts of the recorded boxes on the lesson's page."""
+    return [" ".join(box.get_text().split()) for box in project.page("lessons/01_first").select(".recorded")]
+
+
+LABEL = "Recorded: Pretended GPU 9000, PyTorch 9.8.7, 2026-01-31"
+
+
+def test_both_outputs_stand_below_their_cell(recorded):
+    page = recorded.page("lessons/01_first")
+    (live,) = [tag for tag in page.select(".live") if "computed on" in tag.get_text()]
+    assert live.p.get_text().startswith("Output of this build: CPU, PyTorch ")
+    assert live.pre.get_text() == "computed on this machine\n"
+    box = live.find_next_sibling()
+    assert "recorded" in box["class"] and box.p.get_text() == LABEL
+    assert box.pre.get_text() == "computed on the GPU\n"
+    assert re.fullmatch(r"Wall time .+ s", box.select_one(".measured").get_text())
+    html = [tag.td.get_text() for tag in page.select(".output_html")]
+    assert html == ["this machine", "the GPU"]
+
+
+def test_what_a_gpu_printed_likewise_is_not_printed_twice(recorded):
+    """The recorder's texts are those of sphinx-gallery to the letter: prints, escapes, warnings, values."""
+    likewise = [box for box in boxes(recorded) if box.startswith(f"{LABEL} It printed the same.")]
+    assert len(likewise) == 3  # the first cell, that with every way to put out a text, the last one
+    text = next(cell.stdout for cell in load(recorded.folder / "docs/recordings/01_first.json").cells[2:])
+    assert text[:2] == ("a       tab, red, “quotes”", "to stderr") and text[-1] == "[1, 2]"
+    assert any("UserWarning: mind this" in line for line in text)
+
+
+def test_a_recorded_figure_is_on_the_page(recorded):
+    page = recorded.page("lessons/01_first")
+    (picture,) = page.select(".recorded img")
+    assert picture["alt"] == "A line" and "400px" in picture["style"]
+    (file,) = (recorded.folder / "docs/recordings/01_first").iterdir()
+    shown = recorded.folder / "out/lessons" / picture["src"]
+    assert shown.read_bytes() == file.read_bytes() and file.read_bytes()[8:12] == b"WEBP"
+
+
+def test_every_cell_is_recorded_once_and_in_order(recorded):
+    recording = load(recorded.folder / "docs/recordings/01_first.json")
+    assert recording.run == RUN and recording.data == ()
+    assert [cell.code for cell in recording.cells] == [
+        'print("it ran")',
+        "import os, sys, warnings",
+        'print("a\\ttab,\\x1b[31m red\\x1b[0m, \\u201cquotes\\u201d  ")',
+        "import matplotlib.pyplot as plt",
+        "class Table:",
+        "silent = __name__",
+        "print(silent, sys.argv[1:], os.path.basename(os.getcwd()), round(torch.rand(1).item(), 4))",
+    ]
+    assert recording.cells[5].stdout == recording.cells[5].html == recording.cells[5].figures == ()
+    assert recording.cells[6].stdout[0].startswith("__main__ [] examples 0.")
+
+
+def test_downloads_know_nothing_of_recordings(recorded):
+    lessons = recorded.folder / "docs/lessons"
+    assert "ran-cell" in (lessons / "01_first.rst").read_text()
+    files = [lessons / f"01_first.{kind}" for kind in ("py", "ipynb")]
+    traces = (b"Pretended", b"ran-cell", b"the GPU", b"Recorded")
+    assert not [(path.name, trace) for path in files for trace in traces if trace in path.read_bytes()]
+
+
+def test_the_measured_table_says_what_when_and_with_what(recorded):
+    page = recorded.page("tables")
+    rows = [[cell.get_text() for cell in row.select("td")] for row in page.select("table.measured-table tr")]
+    name, machine, data, seconds, current = rows[1]
+    assert (name, machine, data) == ("A lesson", "Pretended GPU 9000, 2026-01-31", "none")
+    assert seconds.endswith(" s") and current == "7 of 7 cells"
+    (run,) = [item.get_text() for item in page.select("li") if "Pretended" in item.get_text()]
+    for part in ("2 × ", "9.8.7", "CUDA 99.9", "0.98.7", "999.01", "3.99.1", "gpulesson 0.1.0", "Linux 9.9"):
+        assert part in run
+    assert "What it means." in page.get_text()
+
+
+def test_without_recordings_the_page_says_so(project):
+    assert project.build(MACHINE="this machine").status == 0
+    shutil.rmtree(project.folder / "docs/recordings")
+    build = project.build(MACHINE="this machine")
+    assert build.status == 0 and "successfully executed 0 out of 0" in build.log
+    page = project.page("tables")
+    assert "No GPU run has been recorded yet." in page.get_text()
+    assert not page.select("table.measured-table") and "What it means." not in page.get_text()
+    assert boxes(project) == []
+
+
+def test_a_new_recording_is_shown_without_running_the_lesson(project):
+    assert project.build(MACHINE="this machine").status == 0
+    assert pretend(project, MACHINE="a faster GPU").returncode == 0
+    build = project.build(MACHINE="this machine")
+    assert build.status == 0, build.log
+    assert "successfully executed 0 out of 0" in build.log
+    assert any("computed on a faster GPU" in box for box in boxes(project))
+    assert "0 added, 0 changed, 0 removed" in project.build(MACHINE="this machine").log
+
+
+def change_a_cell(project: Project) -> None:
+    script = project.folder / "examples/01_first.py"
+    script.write_text(script.read_text().replace("figsize=(4, 3)", "figsize=(4, 2)"))
+
+
+def test_a_changed_cell_and_those_after_it_are_out_of_date(project):
+    change_a_cell(project)
+    for _ in range(2):  # a build without changes lists them as well
+        build = project.build(MACHINE="this machine")
+        assert build.status == 0 and build.warnings() == []
+        listed = build.log.split("recorded output is out of date for 4 cells of 01_first ")[1].splitlines()
+        script = (project.folder / "examples/01_first.py").read_text().splitlines()
+        firsts = ["import matplotlib.pyplot as plt", "class Table:", "silent = __name__", "print(silent"]
+        for text, first in zip(listed[1:5], firsts, strict=True):
+            line, code = re.fullmatch(r"  line (\d+): (.+)", text).groups()
+            assert code.startswith(first)
+            assert next(line for line in script[int(line) - 1 :] if line.strip()) == code
+    outdated = f"{LABEL} The recorded output is out of date: this cell, or one above it, has changed since."
+    found = boxes(project)
+    assert found.count(outdated) == 3  # the silent one has nothing to be out of date
+    assert len(found) == 6 and "computed on the GPU" in found[1]
+    assert not project.page("lessons/01_first").select(".recorded img")
+    assert "3 of 7 cells" in project.page("tables").get_text()
+
+
+def test_a_release_build_fails_while_cells_are_out_of_date(project):
+    assert project.build("-D", "gpulesson_release=1", MACHINE="this machine").status == 0
+    change_a_cell(project)
+    for _ in range(2):
+        build = project.build("-D", "gpulesson_release=1", MACHINE="this machine")
+        assert build.status != 0
+        (warning,) = build.warnings()
+        assert warning.startswith("recorded output is out of date for 4 cells of 01_first")
+    assert pretend(project).returncode == 0
+    assert project.build("-D", "gpulesson_release=1", MACHINE="this machine").status == 0
+
+
+def test_a_refused_recording_fails_the_build_and_is_not_shown(project):
+    file = project.folder / "docs/recordings/01_first.json"
+    good = file.read_text()
+    file.write_text(good.replace("computed on the GPU", "computed at once"))
+    for _ in range(2):
+        build = project.build(MACHINE="this machine")
+        assert build.status != 0
+        (warning,) = build.warnings()
+        assert "recording recordings/01_first.json: it was edited: its digest is " in warning
+    assert boxes(project) == []
+    assert "No GPU run has been recorded yet." in project.page("tables").get_text()
+    file.write_text(good)
+    assert project.build(MACHINE="this machine").status == 0
+    assert len(boxes(project)) == 6
+
+
+def test_an_altered_figure_is_seen(project):
+    (figure,) = (project.folder / "docs/recordings/01_first").iterdir()
+    figure.write_bytes(figure.read_bytes() + b"0")
+    build = project.build(MACHINE="this machine")
+    assert build.status != 0 and f"the SHA-256 of {figure.name} is " in build.log
+
+
+def test_a_recording_of_no_lesson_is_refused(project):
+    file = project.folder / "docs/recordings/01_first.json"
+    file.with_name("02_gone.json").write_text(file.read_text())
+    build = project.build(MACHINE="this machine")
+    assert build.status != 0
+    assert build.warnings() == [
+        "recording recordings/02_gone.json: there is no lesson 02_gone. Rename it, or remove it."
+        " [recordings.refused]"
+    ]
+
+
+# -- the recorder
+
+
+def test_a_lesson_that_fails_leaves_the_old_recording(project):
+    folder = project.folder / "docs/recordings"
+    before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    script = project.folder / "examples/01_first.py"
+    script.write_text(script.read_text().replace("class Table:", "1 / 0\nclass Table:"))
+    run = pretend(project)
+    assert run.returncode != 0
+    assert (
+        "01_first.py, the cell at line " in run.stderr and "(1 / 0) failed: ZeroDivisionError" in run.stderr
+    )
+    assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
+
+
+def command_line(*command: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    """Run docs/record.py of a copy of the sources that matter to it."""
+    for name in ("docs/record.py", "docs/_ext", "examples"):
+        copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy
+        (folder / name).parent.mkdir(exist_ok=True, parents=True)
+        copy(ROOT / name, folder / name)
+    environment = {**os.environ, "CUDA_VISIBLE_DEVICES": ""}
+    return subprocess.run(
+        [sys.executable, *command], cwd=folder, env=environment, capture_output=True, text=True
+    )
+
+
+@pytest.mark.parametrize(
+    "command",
+    [["docs/record.py", "01"], ["-m", "gpulesson", "practice", "docs/record.py", "01"]],
+    ids=["no GPU", "practice GPU"],
+)
+def test_nothing_is_recorded_without_a_real_gpu(command, tmp_path):
+    run = command_line(*command, folder=tmp_path)
+    assert run.returncode == 1
+    assert "a recording needs a CUDA GPU, and this machine has: " in run.stderr
+    assert "Nothing was recorded." in run.stderr
+    assert not (tmp_path / "docs/recordings").exists()
+
+
+def test_an_unknown_lesson_is_named(tmp_path):
+    run = command_line("docs/record.py", "99", folder=tmp_path)
+    assert run.returncode == 1 and "no lesson begins with 99; there are 01_is_there_a_gpu, " in run.stderr
+
+
+@pytest.mark.gpu
+def test_a_lesson_is_recorded_on_this_gpu(tmp_path):
+    import torch
+    from _ext.recorder import present_gpu, record
+
+    run = present_gpu()
+    assert run.gpu == torch.cuda.get_device_name(0) and run.torch == torch.__version__
+    recording = load(record(ROOT / "examples/02_tensors_and_devices.py", tmp_path, run, ROOT))
+    assert recording.run.gpu == run.gpu
+    assert max(cell.peak_memory for cell in recording.cells) > 0
+
+
+# -- for everybody
+
+
+@pytest.fixture(scope="module")
+def address(recorded):
+    with served(recorded.folder / "out") as address:
+        yield f"{address}lessons/01_first.html"
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1280, 375])
+def test_the_boxes_break_no_rule_and_fit(browser, address, scheme, width):
+    context = browser.new_context(color_scheme=scheme, viewport={"width": width, "height": 800})
+    tab = context.new_page()
+    tab.goto(address)
+    tab.wait_for_timeout(100)
+    result = Axe().run(tab)
+    assert result.violations_count == 0, result.generate_report()
+    assert tab.evaluate(SPILLED) == []
+    assert tab.locator(".content").evaluate("page => page.scrollWidth <= page.clientWidth")
+    context.close()
+
+
+@pytest.mark.parametrize("media", ["screen", "print"])
+def test_recordings_are_read_without_javascript_and_on_paper(browser, address, media):
+    context = browser.new_context(java_script_enabled=False)
+    tab = context.new_page()
+    tab.emulate_media(media=media)
+    tab.goto(address)
+    assert tab.locator(".recorded").count() == 6
+    assert all(
+        box.is_visible() for box in tab.locator(".recorded, .live, .recorded pre, .recorded img").all()
+    )
+    context.close()
