@@ -1,0 +1,147 @@
+"""Loops that take turns, so that both meet the same noise: twenty steps of one, forty of the other, twenty.
+
+Each loop runs in a thread of its own, over batches that come only in its turns. So a turn is timed from
+batch to batch, with all that the loop does in between, whatever library the loop is part of.
+"""
+
+from __future__ import annotations
+
+import statistics
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from gpulesson.data import Batches
+from gpulesson.timing import synchronize
+
+STEPS = 20  # in a turn
+WARM = 3  # turns that do not count
+
+
+class Turns:
+    """The batches of one loop; it waits for its turn before each `STEPS` of them."""
+
+    def __init__(self, batches: Batches, number: int, order: Order) -> None:
+        self.batches, self.number, self.order = batches, number, order
+        self.tensors = batches.tensors  # `fit` looks at all labels at once where it finds these
+        self.batch_size = batches.batch_size
+        self.seconds: list[float] = []
+
+    def __len__(self) -> int:
+        return self.number * STEPS
+
+    def __iter__(self) -> Iterator[tuple[Tensor, ...]]:
+        device = self.tensors[0].device
+        endless = passes(self.batches)
+        for _ in range(self.number):
+            self.order.wait(self)
+            start = time.perf_counter()
+            for _ in range(STEPS):
+                yield next(endless)
+            synchronize(device)  # the last step is done, not only queued
+            self.seconds.append(time.perf_counter() - start)
+            self.order.next()
+
+
+def passes(batches: Batches) -> Iterator[tuple[Tensor, ...]]:
+    """Yield batches for ever, all full, so that every turn is the same work."""
+    while True:
+        yield from batches
+
+
+class Order:
+    """Whose turn it is. If a loop fails, all are let go."""
+
+    def __init__(self) -> None:
+        self.turns: list[Turns] = []
+        self.now = 0
+        self.failed: BaseException | None = None
+        self.changed = threading.Condition()
+
+    def wait(self, who: Turns) -> None:
+        with self.changed:
+            self.changed.wait_for(lambda: self.failed is not None or self.turns[self.now] is who)
+            if self.failed is not None:
+                raise RuntimeError("another loop failed")
+
+    def next(self) -> None:
+        with self.changed:
+            self.now += 1
+            self.changed.notify_all()
+
+    def fail(self, error: BaseException) -> None:
+        with self.changed:
+            self.failed = self.failed or error
+            self.changed.notify_all()
+
+
+def ratios(
+    first: Callable[[Any], object],
+    second: Callable[[Any], object],
+    data: Sequence[Tensor],
+    *,
+    pairs: int,
+    batch_size: int = 64,
+) -> list[float]:
+    """Run two loops in turns A B B A and return, for each such four, the time of `second` over `first`.
+
+    Parameters
+    ----------
+    first, second : callable
+        Trains on the batches that it is given, in one pass.
+    data : sequence of Tensor
+        Inputs and targets, where the batches are cut from, in the same order for both.
+    pairs : int
+        How many ratios.
+    """
+    order = Order()
+    threads, number = torch.get_num_threads(), 2 * (pairs + WARM)
+    sides = [
+        Turns(
+            Batches(
+                *data,
+                batch_size=batch_size,
+                shuffle=True,
+                generator=torch.Generator().manual_seed(0),
+                drop_last=True,
+            ),
+            number,
+            order,
+        )
+        for _ in range(2)
+    ]
+    order.turns = [sides[number] for _ in range(pairs + WARM) for number in (0, 1, 1, 0)]
+
+    def run(loop: Callable[[Any], object], batches: Turns) -> None:
+        try:
+            torch.set_num_threads(threads)  # which each thread has for itself
+            loop(batches)
+        except BaseException as error:
+            order.fail(error)
+
+    workers = [
+        threading.Thread(target=run, args=pair, daemon=True)
+        for pair in zip((first, second), sides, strict=True)
+    ]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    if order.failed is not None:
+        raise order.failed
+    one, other = ([sum(pair) for pair in twos(side.seconds)][WARM:] for side in sides)
+    return [b / a for a, b in zip(one, other, strict=True)]
+
+
+def twos(values: list[float]) -> Iterator[tuple[float, float]]:
+    """Take the two turns of each four together."""
+    return zip(values[::2], values[1::2], strict=True)
+
+
+def steady(control: Sequence[float]) -> bool:
+    """Tell whether a loop against itself gave one, to a hundredth: else nothing can be concluded."""
+    return 0.99 <= statistics.median(control) <= 1.01
