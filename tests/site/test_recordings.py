@@ -70,8 +70,16 @@ Table()
 silent = __name__
 
 # %%
+# On a CUDA GPU, as far as torch can tell.
+
+from gpulesson import practice
+practice.start(force=True)
+print(torch.ones(1000, device="cuda").device)
+
+# %%
 # The last one.
 
+practice.stop()
 print(silent, sys.argv[1:], os.path.basename(os.getcwd()), round(torch.rand(1).item(), 4))
 '''  # fmt: skip
 
@@ -147,10 +155,20 @@ def test_both_outputs_stand_below_their_cell(recorded):
 def test_what_a_gpu_printed_likewise_is_not_printed_twice(recorded):
     """The recorder's texts are those of sphinx-gallery to the letter: prints, escapes, warnings, values."""
     likewise = [box for box in boxes(recorded) if box.startswith(f"{LABEL} It printed the same.")]
-    assert len(likewise) == 3  # the first cell, that with every way to put out a text, the last one
+    assert len(likewise) == 4  # the first cell, that with every way to put out a text, the last two
     text = next(cell.stdout for cell in load(recorded.folder / "docs/recordings/01_first.json").cells[2:])
     assert text[:2] == ("a       tab, red, “quotes”", "to stderr") and text[-1] == "[1, 2]"
     assert any("UserWarning: mind this" in line for line in text)
+
+
+def test_what_a_gpu_computed_bears_its_name_and_memory(recorded):
+    """A CUDA device names the live output; the memory is 1000 float32, in blocks of 512 bytes."""
+    page = recorded.page("lessons/01_first")
+    (live,) = [tag for tag in page.select(".live") if "cuda:0" in tag.get_text()]
+    assert live.p.get_text().startswith("Output of this build: Practice GPU (simulated on the CPU), PyTorch ")
+    memory = [cell.peak_memory for cell in load(recorded.folder / "docs/recordings/01_first.json").cells]
+    assert memory == [0, 0, 0, 0, 0, 0, 4096, 0]
+    assert live.find_next_sibling().select_one(".measured").get_text().endswith(", peak GPU memory 4.0 KiB")
 
 
 def test_a_recorded_figure_is_on_the_page(recorded):
@@ -172,10 +190,11 @@ def test_every_cell_is_recorded_once_and_in_order(recorded):
         "import matplotlib.pyplot as plt",
         "class Table:",
         "silent = __name__",
-        "print(silent, sys.argv[1:], os.path.basename(os.getcwd()), round(torch.rand(1).item(), 4))",
+        "from gpulesson import practice",
+        "practice.stop()",
     ]
     assert recording.cells[5].stdout == recording.cells[5].html == recording.cells[5].figures == ()
-    assert recording.cells[6].stdout[0].startswith("__main__ [] examples 0.")
+    assert recording.cells[7].stdout[0].startswith("__main__ [] examples 0.")
 
 
 def test_downloads_know_nothing_of_recordings(recorded):
@@ -191,7 +210,7 @@ def test_the_measured_table_says_what_when_and_with_what(recorded):
     rows = [[cell.get_text() for cell in row.select("td")] for row in page.select("table.measured-table tr")]
     name, machine, data, seconds, current = rows[1]
     assert (name, machine, data) == ("A lesson", "Pretended GPU 9000, 2026-01-31", "none")
-    assert seconds.endswith(" s") and current == "7 of 7 cells"
+    assert seconds.endswith(" s") and current == "8 of 8 cells"
     (run,) = [item.get_text() for item in page.select("li") if "Pretended" in item.get_text()]
     for part in ("2 × ", "9.8.7", "CUDA 99.9", "0.98.7", "999.01", "3.99.1", "gpulesson 0.1.0", "Linux 9.9"):
         assert part in run
@@ -229,19 +248,25 @@ def test_a_changed_cell_and_those_after_it_are_out_of_date(project):
     for _ in range(2):  # a build without changes lists them as well
         build = project.build(MACHINE="this machine")
         assert build.status == 0 and build.warnings() == []
-        listed = build.log.split("recorded output is out of date for 4 cells of 01_first ")[1].splitlines()
+        listed = build.log.split("recorded output is out of date for 5 cells of 01_first ")[1].splitlines()
         script = (project.folder / "examples/01_first.py").read_text().splitlines()
-        firsts = ["import matplotlib.pyplot as plt", "class Table:", "silent = __name__", "print(silent"]
-        for text, first in zip(listed[1:5], firsts, strict=True):
+        firsts = [
+            "import matplotlib.pyplot as plt",
+            "class Table:",
+            "silent = __name__",
+            "from gpulesson",
+            "practice.stop()",
+        ]
+        for text, first in zip(listed[1:6], firsts, strict=True):
             line, code = re.fullmatch(r"  line (\d+): (.+)", text).groups()
             assert code.startswith(first)
             assert next(line for line in script[int(line) - 1 :] if line.strip()) == code
     outdated = f"{LABEL} The recorded output is out of date: this cell, or one above it, has changed since."
     found = boxes(project)
-    assert found.count(outdated) == 3  # the silent one has nothing to be out of date
-    assert len(found) == 6 and "computed on the GPU" in found[1]
+    assert found.count(outdated) == 4  # the silent one has nothing to be out of date
+    assert len(found) == 7 and "computed on the GPU" in found[1]
     assert not project.page("lessons/01_first").select(".recorded img")
-    assert "3 of 7 cells" in project.page("tables").get_text()
+    assert "3 of 8 cells" in project.page("tables").get_text()
 
 
 def test_a_release_build_fails_while_cells_are_out_of_date(project):
@@ -251,7 +276,7 @@ def test_a_release_build_fails_while_cells_are_out_of_date(project):
         build = project.build("-D", "gpulesson_release=1", MACHINE="this machine")
         assert build.status != 0
         (warning,) = build.warnings()
-        assert warning.startswith("recorded output is out of date for 4 cells of 01_first")
+        assert warning.startswith("recorded output is out of date for 5 cells of 01_first")
     assert pretend(project).returncode == 0
     assert project.build("-D", "gpulesson_release=1", MACHINE="this machine").status == 0
 
@@ -269,7 +294,7 @@ def test_a_refused_recording_fails_the_build_and_is_not_shown(project):
     assert "No GPU run has been recorded yet." in project.page("tables").get_text()
     file.write_text(good)
     assert project.build(MACHINE="this machine").status == 0
-    assert len(boxes(project)) == 6
+    assert len(boxes(project)) == 7
 
 
 def test_an_altered_figure_is_seen(project):
@@ -377,7 +402,7 @@ def test_recordings_are_read_without_javascript_and_on_paper(browser, address, m
     tab = context.new_page()
     tab.emulate_media(media=media)
     tab.goto(address)
-    assert tab.locator(".recorded").count() == 6
+    assert tab.locator(".recorded").count() == 7
     assert all(
         box.is_visible() for box in tab.locator(".recorded, .live, .recorded pre, .recorded img").all()
     )
