@@ -294,6 +294,8 @@ print("afterwards:", torch.cuda.is_available())
 #    4. Run it again with ``GPULESSON_DEVICE=cpu`` set. Does your version obey? Should
 #       it?
 #
+#    To check it: ``python -m gpulesson check 01_any_machine.py``.
+#
 #    You are done when it ends with ``done on …`` and the device that you expected.
 #
 # .. solution::

@@ -285,8 +285,11 @@ practice.stop()
 #    1. Open ``02_where_is_it.py`` and read the eight lines under ``# the tensors``.
 #    2. **Predict:** write ``"cpu"`` or ``"cuda:0"`` for each name in ``ANSWERS``,
 #       before you run anything.
-#    3. Run it: ``python 02_where_is_it.py``. It compares, and counts.
+#    3. Run it: ``python 02_where_is_it.py``. It compares, and counts. The check
+#       below names those that are wrong.
 #    4. For each one that surprised you, find the paragraph above that explains it.
+#
+#    To check it: ``python -m gpulesson check 02_where_is_it.py``.
 #
 #    You are done when it says ``8 of 8``.
 #

@@ -372,6 +372,8 @@ print(
 #       gradients.
 #    5. Run it on the CPU and, if you have one, on a GPU. Is the first loss the same?
 #
+#    To check it: ``python -m gpulesson check 03_train_iris.py``.
+#
 #    You are done when the accuracy is printed and the losses agree with this page to
 #    about four decimals.
 #

@@ -490,6 +490,8 @@ print(tensor_devices(classifier))
 #    4. Evaluate in ``eval()`` mode and without gradients, on the device, and fetch the
 #       count *once*.
 #
+#    To check it: ``python -m gpulesson check 04_training_loop.py``.
+#
 #    You are done when the parameters are on the chosen device, and the accuracy is
 #    right answers divided by samples.
 #

@@ -325,6 +325,8 @@ print(f"{len(wrong)} of {len(test_targets)} test images are wrong")
 #    4. Add up the diagonal and divide by all: it must be the accuracy that the script
 #       printed.
 #
+#    To check it: ``python -m gpulesson check 05_each_kind.py``.
+#
 #    You are done when ten lines are printed, and step 4 agrees to all digits.
 #
 # .. solution::

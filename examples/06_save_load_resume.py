@@ -397,6 +397,8 @@ shutil.rmtree(runs)
 #       ``torch.load`` or with ``gpulesson.checkpoint``.
 #    4. Run it again, until it says ``the same bits``.
 #
+#    To check it: ``python -m gpulesson check 06_resume.py``.
+#
 #    You are done when it does, and the script still loads with ``weights_only=True``.
 #
 # .. solution::

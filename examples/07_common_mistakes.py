@@ -412,6 +412,8 @@ print("measured:", measure(lambda: matrix @ matrix, device=device, repeats=7))
 #    3. Mend that one, and run again, until it ends.
 #    4. Now find the two that gave no message.
 #
+#    To check it: ``python -m gpulesson check 07_five_mistakes.py``.
+#
 #    You are done when it prints the same accuracy twice, and the memory that the losses
 #    hold is one block each.
 #

@@ -410,6 +410,8 @@ for times in (2, 10, 1000):
 #    3. Mend ``stopwatch``: warm up, wait, repeat, take the median.
 #    4. Leave out one of the four, each in turn. Which one is missed how?
 #
+#    To check it: ``python -m gpulesson check 08_stopwatch.py``.
+#
 #    You are done when it prints ``measured right``.
 #
 # .. solution::

@@ -434,6 +434,8 @@ print(f"all {len(data.train_images)} training images and labels: {whole / 1e6:.0
 #    3. Send bytes, and make floats of them on the device.
 #    4. The script checks that the same images arrive in the same order.
 #
+#    To check it: ``python -m gpulesson check 09_fewer_calls.py``.
+#
 #    You are done when it prints ``well fed``.
 #
 # .. solution::

@@ -26,12 +26,12 @@ def expected(file: Path) -> list[tuple[str, int]]:
     for number, line in enumerate(file.read_text().splitlines(), start=1):
         if match := re.search(r"# <- diagnosis: ([\w-]+)( \(no line\))?$", line):
             found.append((match[1], 0 if match[2] else number))
-    return sorted(found, key=lambda pair: pair[1])
+    return sorted(found, key=lambda pair: pair[1] or 10_000)
 
 
 def found(report, severity: str) -> list[tuple[str, int]]:
     kinds = [(each.kind, each.line) for each in report.findings if each.severity == severity]
-    return sorted(kinds, key=lambda pair: pair[1])
+    return sorted(kinds, key=lambda pair: pair[1] or 10_000)
 
 
 @pytest.mark.slow
@@ -56,11 +56,44 @@ def test_a_right_solution_passes_however_it_is_written(solution):
     assert {finding.kind for finding in report.findings} <= {"hard-coded-cuda", "item-every-step"}
 
 
+STARTERS = {
+    "01": ["hard-coded-cuda"],
+    "02": ["not-answered"],
+    "03": ["model-on-cpu", "no-accuracy"],
+    "04": ["model-on-cpu", "missing-eval", "mean-of-batch-means"],
+    "05": ["no-kinds"],
+    "06": ["checkpoint-without-optimizer"],
+    "07": ["labels-on-cpu"],
+    "08": ["not-waited-for"],
+    "09": ["called-for-each-sample", "floats-copied"],
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("exercise", EXERCISES, ids=lambda exercise: exercise.number)
+def test_a_starter_fails_with_the_intended_diagnosis(exercise):
+    report = check(EXAMPLES / "exercises" / f"{exercise.name}.py")
+    assert [kind for kind, _ in found(report, "failure")] == STARTERS[exercise.number], str(report)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("exercise", EXERCISES, ids=lambda exercise: exercise.number)
 def test_a_solution_passes_without_advice(exercise):
     report = check(EXAMPLES / "solutions" / f"{exercise.name}.py")
     assert report.passed and not report.findings, str(report)
+
+
+def test_the_catalogue_says_what_the_lessons_and_the_files_say():
+    for exercise in EXERCISES:
+        (lesson,) = EXAMPLES.glob(f"{exercise.number}_*.py")
+        text = lesson.read_text()
+        assert exercise.lesson == text.splitlines()[1]
+        assert f"exercise:: {exercise.title}\n" in text
+        assert f":difficulty: {exercise.difficulty}\n" in text
+        assert f":starter: {exercise.name}.py\n" in text
+        assert f"``python -m gpulesson check {exercise.name}.py``" in text
+        assert (EXAMPLES / "exercises" / f"{exercise.name}.py").is_file()
+        assert (EXAMPLES / "solutions" / f"{exercise.name}.py").is_file()
 
 
 def test_there_are_attempts_for_every_exercise_and_ten_right_solutions_of_the_central_one():

@@ -114,6 +114,7 @@ def test_an_error_of_the_program_s_own_is_named_with_its_line(tmp_path):
     finding = only(report)
     assert (finding.kind, finding.line, finding.what) == ("error", 2, "KeyError: 'loss'")
     assert "KeyError: 'loss'" in report.output and "runpy" not in report.output
+    assert "gpulesson" not in report.output
 
 
 def test_a_missing_file_a_folder_and_a_wrong_number(tmp_path):
@@ -121,7 +122,7 @@ def test_a_missing_file_a_folder_and_a_wrong_number(tmp_path):
         check(tmp_path / "nowhere.py")
     with pytest.raises(UsageError, match="is a folder"):
         check(tmp_path)
-    with pytest.raises(UsageError, match="there is no exercise 99: the numbers are 01 to"):
+    with pytest.raises(UsageError, match="there is no exercise 99: the numbers are 01, 02,"):
         check(written(tmp_path, "x = 1\n"), 99)
     with pytest.raises(UsageError, match="more than 0"):
         check(written(tmp_path, "x = 1\n"), time_limit=0)

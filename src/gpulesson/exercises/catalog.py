@@ -175,13 +175,45 @@ EXERCISES: tuple[Exercise, ...] = (
         ),
         demands=frozenset({"training", "device", "modes"}),
     ),
+    Exercise(
+        number="08",
+        lesson="Was it faster?",
+        name="08_stopwatch",
+        title="Mend a stopwatch",
+        difficulty="medium",
+        goal="The stopwatch is right on a device that has a queue, a slow start and a busy neighbour.",
+        prediction="Is the result of stopwatch too large or too small? By how much?",
+        steps=("Run it, and compare.", "Mend stopwatch: warm up, wait, repeat, take the median."),
+        hints=(
+            "When run() returns, what has the device done?",
+            "The device may be busy when you begin: wait before you look at the clock, and after.",
+            "Fifteen calls to warm up, then twenty measurements, then statistics.median.",
+        ),
+        demands=frozenset({"stopwatch"}),
+    ),
+    Exercise(
+        number="09",
+        lesson="Feeding the GPU",
+        name="09_fewer_calls",
+        title="Fewer calls, fewer bytes",
+        difficulty="medium",
+        goal="The same images arrive in the same order, with one call a batch and a quarter of the bytes.",
+        prediction="How many calls, and how many bytes, for 2,000 images of 784 pixels in batches of 64?",
+        steps=("Fetch each batch with one call.", "Send bytes, and make floats of them on the device."),
+        hints=(
+            "pixels[index] also takes a list of numbers.",
+            "A BatchSampler yields such lists. DataLoader(…, sampler=batches, batch_size=None) uses it.",
+            "Move .float() / 255 out of __getitem__, behind inputs.to(device).",
+        ),
+        demands=frozenset({"feeding"}),
+    ),
 )
 """In the order of the lessons."""
 
 
 def numbers() -> str:
     """Return the numbers that there are, for a message."""
-    return f"{EXERCISES[0].number} to {EXERCISES[-1].number}"
+    return ", ".join(exercise.number for exercise in EXERCISES)
 
 
 def find(number: str | int) -> Exercise:

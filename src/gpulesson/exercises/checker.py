@@ -20,8 +20,6 @@ MEMORY_LIMIT = 4 * 2**30
 """Bytes of main memory that it may take, by default."""
 
 _CELL = "cell.py"
-_OWN_VERDICT = {"02", "06"}
-"""Exercises whose scripts end with a status of their own."""
 
 
 class UsageError(ValueError):
@@ -89,7 +87,16 @@ def check(
     if task is not None and "any machine" in task.demands and trace.error is None:
         without = runner.run(content, name, exercise=number, beside=beside, gpu=False, **limits).trace  # type: ignore[arg-type]
     found = judge(trace, source, task, without)
-    return Report(task, name, tuple(found), trace.device, trace.simulated, facts(trace), outcome.output)
+    return Report(
+        task,
+        name,
+        tuple(found),
+        trace.device,
+        trace.simulated,
+        facts(trace),
+        trace.steps > 0,
+        outcome.output,
+    )
 
 
 def judge(
@@ -143,6 +150,12 @@ def _finished(
         found += judging.kinds(trace, source)
     if "resuming" in demands:
         found += judging.resuming(trace, source)
+    if "stopwatch" in demands:
+        found += judging.stopwatch(trace, source)
+    if "feeding" in demands:
+        found += judging.feeding(trace, source)
+    if "lean" in demands:
+        found += judging.lean(trace, source)
     if "any machine" in demands:
         found += judging.any_machine(trace, without_gpu, source)
     elif demands & {"accuracy", "kinds", "free"}:
@@ -164,9 +177,7 @@ def facts(trace: Trace) -> tuple[str, ...]:
     for model in trace.models:
         if model.stepped:
             lines.append(f"{model.name}: parameters on {', '.join(model.devices)}")
-    if not trace.steps:
-        lines.append("no training step was seen")
-    else:
+    if trace.steps:
         by = ", ".join(f"{opt.steps} by {opt.name}" for opt in trace.optimizers if opt.steps)
         lines.append(f"training steps: {by}")
     if len(trace.values) >= 4:

@@ -11,11 +11,15 @@ import json
 import os
 import runpy
 import sys
+import traceback
 import warnings
 from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
+from types import TracebackType
 from typing import Any
+
+_OURS = str(Path(__file__).parent) + os.sep
 
 
 def main(job_file: str) -> None:
@@ -67,7 +71,11 @@ def main(job_file: str) -> None:
             trace.device_memory = opened.memory().peak
         probe = PROBES.get(job["exercise"])
         if probe is not None and trace.error is None:
-            probe(trace, observer, space)
+            try:
+                probe(trace, observer, space)
+            except Exception as error:  # it looks at the learner's objects, and calls the learner's functions
+                trace.status = "error"
+                trace.error = observe.error_seen(error, job["program"])
         sys.stdout.flush()
         _write(folder, {"status": "ran", "trace": trace.to_dict()})
     sys.stderr.flush()
@@ -80,6 +88,8 @@ def _run(program: str, beside: str, describe: Callable[..., Any]) -> dict[str, A
     sys.path.insert(0, str(Path(program).parent))
     sys.path.append(beside)  # modules of the learner's own, next to the file
     os.chdir(Path(program).parent)
+    from gpulesson.practice.tracebacks import trim
+
     space: dict[str, Any] = {}
     try:
         space = runpy.run_path(program, run_name="__main__")
@@ -94,21 +104,27 @@ def _run(program: str, beside: str, describe: Callable[..., Any]) -> dict[str, A
             "globals": _globals(request, program),
         }
     except BaseException as error:
-        import traceback
-
-        traceback.print_exc()
+        trim(error)
+        shown = traceback.TracebackException(type(error), error, _first_entry(error, program))
+        watchers = [frame for frame in shown.stack if frame.filename.startswith(_OURS)]
+        shown.stack = traceback.StackSummary.from_list([f for f in shown.stack if f not in watchers])
+        print("".join(shown.format()), end="", file=sys.stderr)
         return {"status": "error", "error": describe(error, program), "globals": _globals(error, program)}
     return {"status": "finished", "globals": space}
 
 
 def _globals(error: BaseException, program: str) -> dict[str, Any]:
     """Return the program's variables, from the frame that the error passed through."""
+    entry = _first_entry(error, program)
+    return {} if entry is None else dict(entry.tb_frame.f_globals)
+
+
+def _first_entry(error: BaseException, program: str) -> TracebackType | None:
+    """Return where a traceback enters the program: what runs it is nobody's business."""
     entry = error.__traceback__
-    while entry is not None:
-        if entry.tb_frame.f_code.co_filename == program:
-            return dict(entry.tb_frame.f_globals)
+    while entry is not None and entry.tb_frame.f_code.co_filename != program:
         entry = entry.tb_next
-    return {}
+    return entry
 
 
 def _bound_memory(limit: int, gpu: Any) -> None:

@@ -238,6 +238,45 @@ EXPLANATIONS: dict[str, Explanation] = {
         "And in between nothing may draw a random number.",
         "Restore the random state last, directly before the training goes on.",
     ),
+    # -- exercises 8, 9 and 11
+    "not-waited-for": Explanation(
+        "run() returns as soon as the work is handed over. The clock must be read when it is done.",
+        "Call machine.synchronize() after run(), before you look at the clock again.",
+    ),
+    "older-work-measured": Explanation(
+        "The device was still busy with something older, and the measurement contains it.",
+        "Call machine.synchronize() before the clock starts, too.",
+    ),
+    "not-warmed-up": Explanation(
+        "The first calls pay for what is done only once.",
+        "Run it some times before you measure. How many calls does this device need?",
+    ),
+    "neighbour-measured": Explanation(
+        "Now and then somebody else uses the device. One measurement may be such a one, and a mean contains "
+        "all of them.",
+        "Measure many times, and take the median.",
+    ),
+    "called-for-each-sample": Explanation(
+        "A loader that asks for one sample at a time calls Python for each, and stacks them afterwards.",
+        "Fetch a whole batch with one call: a sampler that yields lists, and batch_size=None.",
+    ),
+    "floats-copied": Explanation(
+        "A float32 takes four bytes, a pixel one. What is copied as bytes crosses in a quarter of the time "
+        "that the link needs for floats.",
+        "Copy the bytes, and make floats of them on the device.",
+    ),
+    "bytes-for-nothing": Explanation(
+        "What is computed for the whole dataset in every step is mostly not used in that step.",
+        "Choose the rows first, and convert only those.",
+    ),
+    "reads-for-nothing": Explanation(
+        "A value that is read in every step makes the CPU wait in every step, when the device is a GPU.",
+        "Keep loss.detach(), and read all of them together in the end.",
+    ),
+    "operators-for-nothing": Explanation(
+        "Work whose result nobody uses costs as much as any other.",
+        "Profile it, and ask of each line in the table who uses it.",
+    ),
     # -- how a program ends
     "error": Explanation(
         "The program stopped before it was done.",

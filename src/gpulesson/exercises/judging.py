@@ -222,6 +222,58 @@ def resuming(trace: Trace, source: Source) -> Iterator[Finding]:
         yield source.failure("not-the-same-bits", loaded, "The two models differ in the end.")
 
 
+# -- exercises 8, 9 and 11: the scripts count by themselves
+
+
+_CLOCKWORKS = {
+    "not-waited-for": "an idle device that nobody else uses",
+    "older-work-measured": "a device that was still busy",
+    "not-warmed-up": "a device with a slow start",
+    "neighbour-measured": "a device that somebody else uses, too,",
+}
+
+
+def stopwatch(trace: Trace, source: Source) -> Iterator[Finding]:
+    """Say what the stopwatch of exercise 8 measures besides the work."""
+    line = int(trace.facts.get("stopwatch", 0))
+    measured = trace.facts.get("measured", {})
+    for kind, value in measured.items():
+        what = f"On {_CLOCKWORKS[kind]} it measured {value:,.0f} µs, and 410 µs is right."
+        yield source.failure(kind, line, what)
+        if kind == "not-waited-for":
+            return  # the others cannot be told while nothing is waited for
+
+
+def feeding(trace: Trace, source: Source) -> Iterator[Finding]:
+    """Say what exercise 9 still asks for or copies too often."""
+    facts = trace.facts
+    if not facts["batches"]:
+        return
+    if facts["calls"] > facts["batches"]:
+        line = next((n for n, text in enumerate(source.lines, 1) if re.search(r"=.*\bDataLoader\(", text)), 0)
+        what = f"The dataset was called {facts['calls']} times for {facts['batches']} batches."
+        yield source.failure("called-for-each-sample", line, what)
+    if facts["bytes"] > 2000 * (784 + 8):
+        what = f"{facts['bytes'] / 1e6:.2f} MB were copied, for 1.58 MB of images and labels."
+        yield source.failure("floats-copied", facts["largest_copy"], what)
+
+
+def lean(trace: Trace, source: Source) -> Iterator[Finding]:
+    """Say what the loop of exercise 11 still does that nobody needs."""
+    facts = trace.facts
+    if "mine" not in facts:
+        return
+    if facts["bytes"] > 0.15:
+        what = f"A step touches {facts['bytes']:.0%} of the bytes that a step of slow() touches."
+        yield source.failure("bytes-for-nothing", facts["mine"], what)
+    if facts["reads"] > 1:
+        what = f"{facts['reads']} values were read, one by one."
+        yield source.failure("reads-for-nothing", facts["mine"], what)
+    if facts["operators"] > 0.75:
+        what = f"A step calls {facts['operators']:.0%} of the operators that a step of slow() calls."
+        yield source.failure("operators-for-nothing", facts["mine"], what)
+
+
 # -- exercise 1
 
 

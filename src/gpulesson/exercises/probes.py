@@ -9,6 +9,7 @@ import torch
 
 from gpulesson.exercises.observe import Observer
 from gpulesson.exercises.trace import Trace
+from gpulesson.practice.events import TO_DEVICE
 
 
 def _samples(trace: Trace, observer: Observer, parts: dict[str, tuple[Any, Any]]) -> None:
@@ -80,10 +81,65 @@ def resuming(trace: Trace, observer: Observer, space: dict[str, Any]) -> None:
     trace.facts["rng_restored"] = values.rng_restored
 
 
+class _Clockwork:
+    """A device and a clock like the starter's of exercise 8, with one difficulty at a time."""
+
+    def __init__(self, cold: bool = False, shared: bool = False, busy: float = 0.0) -> None:
+        self.now, self.free_at, self.calls = 0.0, busy, 0
+        self._cold, self._shared = cold, shared
+
+    def run(self, work: float) -> None:
+        self.calls += 1
+        work += 30_000 * (self._cold and self.calls <= 12) + 2_000 * (self._shared and self.calls % 4 == 0)
+        self.now += 10
+        self.free_at = max(self.free_at, self.now) + work
+
+    def synchronize(self) -> None:
+        self.now = max(self.now, self.free_at)
+
+
+def stopwatch(trace: Trace, observer: Observer, space: dict[str, Any]) -> None:
+    """Exercise 8: which difficulty the stopwatch does not overcome."""
+    function = space.get("stopwatch")
+    difficulties = {
+        "not-waited-for": _Clockwork(),
+        "older-work-measured": _Clockwork(busy=5_000.0),
+        "not-warmed-up": _Clockwork(cold=True),
+        "neighbour-measured": _Clockwork(shared=True),
+    }
+    if callable(function):
+        trace.facts["stopwatch"] = function.__code__.co_firstlineno
+        measured = {kind: float(function(clockwork, 400)) for kind, clockwork in difficulties.items()}
+        trace.facts["measured"] = {kind: value for kind, value in measured.items() if value != 410}
+
+
+def feeding(trace: Trace, observer: Observer, space: dict[str, Any]) -> None:
+    """Exercise 9: calls of the dataset, and the largest copy."""
+    pictures, arrived = space.get("pictures"), space.get("arrived")
+    trace.facts["calls"] = int(getattr(pictures, "calls", 0))
+    trace.facts["batches"] = len(arrived) if isinstance(arrived, list) else 0
+    copies = [event for event in getattr(space.get("gpu"), "events", ()) if event.kind == TO_DEVICE]
+    trace.facts["bytes"] = sum(event.nbytes for event in copies)
+    trace.facts["largest_copy"] = max(copies, key=lambda event: event.nbytes).line if copies else 0
+
+
+def lean(trace: Trace, observer: Observer, space: dict[str, Any]) -> None:
+    """Exercise 11: what the starter has counted."""
+    mine, now, before = space.get("mine"), space.get("now"), space.get("before")
+    if callable(mine) and now is not None and before is not None:
+        trace.facts["mine"] = mine.__code__.co_firstlineno
+        trace.facts["reads"] = int(now.reads)
+        trace.facts["bytes"] = now.nbytes / before.nbytes
+        trace.facts["operators"] = now.operators / before.operators
+
+
 PROBES: dict[str, Callable[[Trace, Observer, dict[str, Any]], None]] = {
     "02": places,
     "03": iris,
     "04": digits,
     "05": kinds,
     "06": resuming,
+    "08": stopwatch,
+    "09": feeding,
+    "11": lean,
 }

@@ -32,6 +32,8 @@ class Report:
         Whether that was the practice GPU.
     facts : tuple of str
         What it did, right or wrong.
+    trained : bool
+        Whether an optimizer took a step.
     output : str
         What it printed, the middle left out if there was much.
     """
@@ -42,6 +44,7 @@ class Report:
     device: str = ""
     simulated: bool = True
     facts: tuple[str, ...] = ()
+    trained: bool = False
     output: str = ""
 
     @property
@@ -55,6 +58,8 @@ class Report:
         about = self.file
         if self.exercise is not None:
             about = f"Exercise {self.exercise.number}, {self.exercise.title.rstrip('?.')}"
+        if self.exercise is None and not self.trained:
+            about = f"{about} (in which no training step was seen)"
         failures = sum(finding.severity == "failure" for finding in self.findings)
         if not failures:
             return f"{about}: {'no fault was found.' if self.exercise is None else 'passed.'}"
@@ -82,7 +87,10 @@ class Report:
         return "\n".join(lines)
 
     def _tail(self) -> list[str]:
-        return [line[: _WIDTH - 4] for line in self.output.rstrip().splitlines()[-_OUTPUT_LINES:]]
+        lines = self.output.rstrip().splitlines()[-_OUTPUT_LINES:]
+        if lines and not lines[-1].startswith(" "):  # an error's message: all of it
+            return [line[: _WIDTH - 4] for line in lines[:-1]] + textwrap.wrap(lines[-1], _WIDTH - 4)
+        return [line[: _WIDTH - 4] for line in lines]
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, for JSON.

@@ -137,7 +137,8 @@ def _supervise(private: Path, own: Path, gpu: bool, seconds: float, memory: int)
     finally:
         _end(process)
     output.thread.join(timeout=5)
-    return _outcome(ended, process.returncode, private, output.text())
+    printed = output.text().replace(f"{own}{os.sep}", "")
+    return _outcome(ended, process.returncode, private, printed)
 
 
 def _wait(process: subprocess.Popen[bytes], private: Path, seconds: float, memory: int) -> str:
