@@ -10,6 +10,9 @@ from typing import NamedTuple
 _FREE = {"detach", "item", "float", "int", "cpu", "tolist", "numpy", "len"}
 
 
+_OF = r"\s*(?:/|of|out of)\s*(\d+)\b"
+
+
 class Claim(NamedTuple):
     """A number that the program printed, as a fraction, and half a unit of its last digit."""
 
@@ -25,16 +28,23 @@ def ends(values: Sequence[float]) -> tuple[float, float]:
 
 def claims(text: str) -> list[Claim]:
     """Return the accuracies that a line of output states: beside the word, or as “k of n”."""
+    words = list(re.finditer(r"acc(?:uracy|uracies|\b|\.)", text, flags=re.IGNORECASE))
     found = []
-    number = r"(\d+(?:\.\d+)?)\s*(%?)"
-    beside = rf"acc\w*\b[^\d\n]*?{number}|{number}\s*(?:test\s+)?acc"
-    for match in re.finditer(beside, text, flags=re.IGNORECASE):
-        digits, percent = match[1] or match[3], match[2] or match[4]
-        of = re.match(r"\s*(?:/|of|out of)\s*(\d+)", text[match.end() :])
-        found.append(_counted(digits, of[1]) if of and "." not in digits else stated(digits, percent))
+    if words:
+        behind = re.split(r"\bloss", text[words[0].end() :], flags=re.IGNORECASE)[0]
+        found = _stated_in(behind) or _stated_in(text[: words[0].start()])[-1:]
     if not found:
-        found = [_counted(*pair) for pair in re.findall(r"\b(\d+)\s*(?:/|of|out of)\s*(\d+)\b", text)]
+        found = [_counted(*pair) for pair in re.findall(rf"\b(\d+){_OF}", text)]
     return [claim for claim in found if 0 <= claim.value <= 1]
+
+
+def _stated_in(text: str) -> list[Claim]:
+    """Read the numbers that can be accuracies: percentages, fractions, counts; else the first number."""
+    numbers = list(re.finditer(rf"(?<![\d.])(\d+(?:\.\d+)?(?:e-\d+)?)\s*(%?)(?:{_OF})?", text))
+    likely = [m for m in numbers if m[2] or "." in m[1] or m[3]]
+    return [
+        _counted(m[1], m[3]) if m[3] and m[1].isdigit() else stated(m[1], m[2]) for m in likely or numbers[:1]
+    ]
 
 
 def stated(digits: str, percent: str) -> Claim:

@@ -1,0 +1,139 @@
+"""What the observers see, and that they leave nothing behind."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch.optim import optimizer as optimizers
+
+from gpulesson import data, evaluation
+from gpulesson.exercises import observe
+from gpulesson.exercises.trace import Trace
+from gpulesson.practice import practice_gpu
+
+
+def state() -> list[object]:
+    """Everything that is replaced while a program is watched."""
+    owners = (torch, torch.Tensor, F, nn.Module, torch.autograd, torch.optim.Optimizer, torch.random)
+    held = [dict(vars(owner)) for owner in owners]
+    hooks = nn.modules.module._global_forward_hooks, nn.modules.module._global_forward_pre_hooks
+    steps = optimizers._global_optimizer_pre_hooks
+    return [
+        held,
+        len(hooks[0]),
+        len(hooks[1]),
+        len(steps),
+        sys.stdout,
+        evaluation.evaluate,
+        data.load_fashion_mnist,
+    ]
+
+
+@pytest.fixture
+def watched():
+    """An observer inside which a practice GPU is open."""
+    with observe.observed() as observer, practice_gpu(force=True) as gpu:
+        observe.attach(observer, gpu)
+        yield observer
+
+
+def test_nothing_is_left_behind():
+    nn.Linear(2, 1)(torch.zeros(1, 2))
+    torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=0.1)  # what PyTorch sets up on first use
+    before = state()
+    with pytest.raises(KeyError), observe.observed() as observer, practice_gpu(force=True) as gpu:
+        observe.attach(observer, gpu)
+        assert state() != before
+        raise KeyError
+    assert state() == before
+
+
+def train(model, steps: int, zero: bool = True) -> torch.optim.Optimizer:
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.1)
+    inputs = torch.ones(8, 2, device="cuda")
+    for _ in range(steps):
+        if zero:
+            optimizer.zero_grad()
+        loss = F.mse_loss(model(inputs), inputs[:, :1])
+        loss.backward()
+        optimizer.step()
+    return optimizer
+
+
+def test_a_training_is_seen_as_it_was(watched):
+    model = nn.Linear(2, 1).cuda()
+    train(model, 5)
+    with torch.no_grad():
+        model.eval()(torch.zeros(3, 2, device="cuda")).sum().item()
+    trace = Trace.from_dict(json.loads(json.dumps(watched.trace().to_dict())))
+    (seen,) = trace.models
+    assert (seen.name, seen.devices, seen.stepped, seen.moody) == ("Linear", ["cuda"], True, False)
+    (optimizer,) = trace.optimizers
+    assert (optimizer.name, optimizer.steps, optimizer.params_on) == ("Adam", 5, ["cuda"])
+    assert not (optimizer.accumulated or optimizer.empty_steps or optimizer.strange)
+    assert trace.backwards == len(trace.values) == 5 and trace.values[-1] < trace.values[0]
+    assert [(call.trained, call.training, call.count) for call in trace.calls] == [
+        (True, True, 5),
+        (False, False, 1),
+    ]
+    assert [(read.call, read.count) for read in trace.reads] == [(".item()", 1)]  # not the observer's own
+
+
+def test_gradients_that_add_up_are_seen(watched):
+    train(nn.Linear(2, 1).cuda(), 4, zero=False)
+    (optimizer,) = watched.trace().optimizers
+    assert (optimizer.steps, optimizer.accumulated) == (4, 3)
+
+
+def test_two_backward_passes_before_one_step_are_no_fault(watched):
+    model = nn.Linear(2, 1).cuda()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    inputs = torch.ones(8, 2, device="cuda")
+    for _ in range(4):
+        for half in inputs.split(4):
+            model(half).sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    (seen,) = watched.trace().optimizers
+    assert (seen.steps, seen.accumulated) == (4, 0)
+
+
+def test_the_learners_tensors_stay_what_they_were(watched):
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(2, 4), nn.Dropout(0.5), nn.Linear(4, 1)).cuda()
+    train(model, 5)
+    inside = [parameter.detach().cpu().clone() for parameter in model.parameters()]
+    draw = torch.rand(3)
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(2, 4), nn.Dropout(0.5), nn.Linear(4, 1)).cuda()
+    watched.training.stop()
+    train(model, 5)
+    watched.training.start()
+    assert all(torch.equal(a, b.cpu()) for a, b in zip(inside, model.parameters(), strict=True))
+    assert torch.equal(draw, torch.rand(3))
+
+
+@pytest.mark.parametrize(
+    ("keep", "kept"),
+    [
+        (lambda losses, loss: losses.append(loss), True),
+        (lambda losses, loss: losses.append(loss.detach()), False),
+    ],
+)
+def test_kept_histories_are_counted(watched, keep, kept):
+    model, losses = nn.Linear(2, 1).cuda(), []
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    inputs = torch.ones(8, 2, device="cuda")
+    for _ in range(20):
+        loss = F.mse_loss(model(inputs), inputs[:, :1])
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss if kept else loss.detach())
+    (seen,) = watched.trace().losses
+    assert (seen.kept > 10) == kept and len(losses) == 20

@@ -1,0 +1,89 @@
+"""What is read in a program's text and output."""
+
+from __future__ import annotations
+
+import pytest
+
+from gpulesson.exercises import reading
+
+
+@pytest.mark.parametrize(
+    ("text", "values"),
+    [
+        ("accuracy 0.9583: 345 of 360", [0.9583, 345 / 360]),
+        ("Accuracy: 95.83%", [0.9583]),
+        ("test acc = 95.8 % after 3 epochs", [0.958]),
+        ("Test accuracy of the model on 360 images: 95 %", [0.95]),
+        ("accuracy 0.93, loss 0.25", [0.93]),
+        ("acc: 95.83", [0.9583]),
+        ("95.83% accuracy", [0.9583]),
+        ("loss 0.313, 345 of 360 right", [345 / 360]),
+        ("accuracy 345/360", [345 / 360]),
+        ("got 345 of 360, accurate enough", [345 / 360]),
+        ("345/360 right, accuracy 0.958", [0.958]),
+        ("accuracy 0.9, best accuracy 0.95", [0.9, 0.95]),
+        ("epoch 3 loss 0.3", []),
+        ("accuracy", []),
+        ("accuracy 1", [1.0]),
+        ("accuracy 100%", [1.0]),
+    ],
+)
+def test_accuracies_in_a_line_of_output(text, values):
+    assert [claim.value for claim in reading.claims(text)] == pytest.approx(values)
+
+
+def test_the_tolerance_is_half_of_the_last_digit():
+    (percent,), (digits,) = reading.claims("accuracy 95.8%"), reading.claims("accuracy 0.9583")
+    assert percent.tolerance == pytest.approx(0.0005, rel=0.01)
+    assert digits.tolerance == pytest.approx(0.00005, rel=0.05)
+
+
+LOOP = """
+losses, total, by_epoch = [], 0.0, {{}}
+for epoch in range(3):
+    loss = loss_fn(model(inputs), targets)
+    epochs.append(epoch)
+    {line}
+"""
+
+
+@pytest.mark.parametrize(
+    ("line", "found"),
+    [
+        ("losses.append(loss)", 6),
+        ("total += loss", 6),
+        ("total = total + loss * 2", 6),
+        ("by_epoch[epoch] = loss", 6),
+        ("losses.append((epoch, loss))", 6),
+        ("losses.append(loss.detach())", 4),
+        ("total += float(loss)", 4),
+        ("losses.append(loss.item())", 4),
+    ],
+)
+def test_the_line_that_keeps_a_loss(line, found):
+    assert reading.keeping_line(LOOP.format(line=line).split("\n"), 4) == found
+
+
+@pytest.mark.parametrize(
+    ("line", "found"),
+    [
+        ('device = torch.device("cuda")', 1),
+        ('x = x.to("cuda:1")', 1),
+        ("model.cuda()", 1),
+        ('device = "cuda" if torch.cuda.is_available() else "cpu"', 0),
+        ('if torch.cuda.is_available(): device = "cuda"', 0),
+        ('pin = device.type == "cuda"', 0),
+        ("x = x.cpu()", 0),
+        ('print("cuda is nice")', 0),
+        ("def broken(:", 0),
+    ],
+)
+def test_a_device_that_is_written_down(line, found):
+    assert reading.literal_device([line], "cuda") == found
+
+
+def test_the_line_of_an_answer():
+    lines = ['OTHER = {"a": 1}', "ANSWERS = {", '    "a": "cpu",', '    "b": "?",', "}"]
+    assert reading.key_line(lines, "b") == 4
+    assert reading.key_line(lines, "z") == 2
+    assert reading.key_line(["x = 1"], "a") == 0
