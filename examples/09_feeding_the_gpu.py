@@ -456,3 +456,5 @@ print(f"all {len(data.train_images)} training images and labels: {whole / 1e6:.0
 #      by indexing.
 #    - Data that fits lives on the device, as bytes; then nothing crosses over in the
 #      loop.
+#
+# **Next:** :doc:`/lessons/11_profile_first` looks inside the step itself.

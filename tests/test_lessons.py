@@ -190,6 +190,37 @@ def test_exercise_9_starter_calls_for_each_sample_and_its_solution_for_each_batc
     assert solution.returncode == 0
 
 
+@pytest.mark.slow
+def test_exercise_11_starter_does_what_nobody_needs_and_its_solution_does_not(tmp_path):
+    script = "11_slow_loop.py"
+    starter = run(ROOT / "examples/exercises" / script, tmp_path)
+    assert starter.returncode == 1, starter.stderr
+    assert starter.stdout.splitlines()[-1] == "there is more that nobody needs"
+    solution = run(ROOT / "examples/solutions" / script, tmp_path)
+    assert (solution.returncode, solution.stdout.splitlines()[-1]) == (0, "lean"), solution.stderr
+    before, after = (
+        [
+            float(x)
+            for x in re.search(rf"{name}: (\S+) operators and (\S+) MB a step, (\d+) reads", text).groups()
+        ]
+        for name, text in (("slow", solution.stdout), ("mine", solution.stdout))
+    )
+    assert after[2] == 1 and before[2] >= 40  # the loss and the look at the norm, in each of 20 steps
+    assert before[1] - after[1] > 2 * 4000 * 784 * 4 / 1e6  # all images as floats, made and divided
+    # each of the three is needed
+    text = (ROOT / "examples/solutions" / script).read_text()
+    for mended, instead in [
+        ("pixels[rows].float() / 255", "(pixels.float() / 255)[rows]"),
+        ("        optimizer.step()\n        losses.append(loss.detach())",
+         "        torch.stack([p.grad.norm() for p in model.parameters()]).norm()\n"
+         "        optimizer.step()\n        losses.append(loss.detach())"),
+        ("loss.detach())", "torch.tensor(loss.item()))"),
+    ]:  # fmt: skip
+        assert text.count(mended) == 1, mended
+        done = subprocess.run([sys.executable, "-c", text.replace(mended, instead)], capture_output=True)
+        assert done.returncode == 1 and done.stdout.splitlines()[-1].startswith(b"there is more"), done.stderr
+
+
 def published_table(output: str) -> list[tuple[int, float, float]]:
     rows = re.findall(r"^ +(\d+)  (\d\.\d{8})   (\d\.\d{8})   ", output, flags=re.M)
     return [(int(epoch), float(theirs), float(ours)) for epoch, theirs, ours in rows]
