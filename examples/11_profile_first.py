@@ -447,6 +447,8 @@ plt.show()
 #    3. Change ``mine``, which is the same to begin with. The losses must stay as they
 #       are.
 #
+#    To check it: ``python -m gpulesson check 11_slow_loop.py``.
+#
 #    You are done when it prints ``lean``.
 #
 # .. solution::

@@ -66,6 +66,7 @@ STARTERS = {
     "07": ["labels-on-cpu"],
     "08": ["not-waited-for"],
     "09": ["called-for-each-sample", "floats-copied"],
+    "11": ["bytes-for-nothing", "reads-for-nothing", "operators-for-nothing"],
 }
 
 

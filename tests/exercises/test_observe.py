@@ -118,14 +118,22 @@ def test_the_learners_tensors_stay_what_they_were(watched):
     assert torch.equal(draw, torch.rand(3))
 
 
-@pytest.mark.parametrize(
-    ("keep", "kept"),
-    [
-        (lambda losses, loss: losses.append(loss), True),
-        (lambda losses, loss: losses.append(loss.detach()), False),
-    ],
-)
-def test_kept_histories_are_counted(watched, keep, kept):
+def test_what_counts_operators_counts_none_of_the_observers(watched, count_operators):
+    model = nn.Linear(2, 3)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    inputs, targets = torch.ones(8, 2), torch.zeros(8, dtype=torch.int64)
+
+    def step() -> None:
+        F.cross_entropy(model(inputs), targets).backward()
+        optimizer.step()
+
+    counts = count_operators(step)  # the observers read the loss, the logits and the gradients meanwhile
+    assert len(watched.trace().values) == 1
+    assert not counts.keys() & {"aten.clone", "aten._local_scalar_dense", "aten.argmax", "aten.abs"}
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_kept_histories_are_counted(watched, kept):
     model, losses = nn.Linear(2, 1).cuda(), []
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     inputs = torch.ones(8, 2, device="cuda")

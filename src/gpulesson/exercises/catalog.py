@@ -207,6 +207,22 @@ EXERCISES: tuple[Exercise, ...] = (
         ),
         demands=frozenset({"feeding"}),
     ),
+    Exercise(
+        number="11",
+        lesson="Profile before you optimise",
+        name="11_slow_loop",
+        title="Three things that nobody needs",
+        difficulty="hard",
+        goal="mine returns the same losses as slow, without the work that nobody needs.",
+        prediction="Read slow. What would you change first?",
+        steps=("Profile it: python 11_slow_loop.py profile.", "Change mine; the losses must stay."),
+        hints=(
+            "Which line works on all 4,000 images, and how many of them does the step use?",
+            "Who looks at the norms of the gradients? What stops when one of them is infinite?",
+            "How often must a loss come to the host, if nobody looks at it before the end?",
+        ),
+        demands=frozenset({"lean"}),
+    ),
 )
 """In the order of the lessons."""
 

@@ -49,7 +49,8 @@ def check(
     time_limit : float
         Seconds.
     memory_limit : int
-        Bytes of main memory. Nothing watches it on Windows.
+        Bytes of main memory, of the program and its children; on macOS of the program alone, and on Windows
+        nothing watches it.
 
     Returns
     -------
@@ -122,7 +123,7 @@ def judge(
         failed = any(finding.severity == "failure" for finding in found)
         if not failed and "training" in demands:
             found += diagnose.training(trace, source)
-        if not failed and trace.steps:
+        if not failed and trace.steps and demands & {"training", "free"}:
             found += diagnose.falling(trace, source)
     if not any(finding.severity == "failure" for finding in found):
         found += diagnose.ending(trace, source)

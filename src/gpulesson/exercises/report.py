@@ -58,11 +58,11 @@ class Report:
         about = self.file
         if self.exercise is not None:
             about = f"Exercise {self.exercise.number}, {self.exercise.title.rstrip('?.')}"
-        if self.exercise is None and not self.trained:
-            about = f"{about} (in which no training step was seen)"
         failures = sum(finding.severity == "failure" for finding in self.findings)
         if not failures:
-            return f"{about}: {'no fault was found.' if self.exercise is None else 'passed.'}"
+            if self.exercise is not None:
+                return f"{about}: passed."
+            return f"{about}: no fault was found{'' if self.trained else ', and no training step seen'}."
         return f"{about}: not yet. {failures} thing{'s' if failures > 1 else ''} to mend."
 
     def __str__(self) -> str:
