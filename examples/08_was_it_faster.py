@@ -97,7 +97,7 @@ print(f"slowest of those: {max(late) * 1e3:.3f} ms; mean {1e3 * sum(late) / 40:.
 
 # %%
 
-figure, axes = plt.subplots(figsize=(7, 3.4), layout="constrained")
+figure, axes = plt.subplots(figsize=(5.6, 3.4), layout="constrained")
 axes.semilogy(range(1, 61), [x * 1e3 for x in seconds], "o", ms=4, label="one step")
 axes.axhline(middle, color="C1", label="median of steps 21 to 60")
 axes.axhspan(low, high, color="C1", alpha=0.25, label="half of them")
@@ -229,7 +229,7 @@ print(
 
 # %%
 
-figure, axes = plt.subplots(figsize=(7, 2.8), layout="constrained")
+figure, axes = plt.subplots(figsize=(5.6, 2.8), layout="constrained")
 for row, ratios in enumerate(results.values()):
     low, middle, high = statistics.quantiles(ratios, n=4)
     axes.plot(ratios, [row] * len(ratios), "o", color=f"C{row}", alpha=0.5)

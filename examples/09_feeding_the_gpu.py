@@ -262,7 +262,7 @@ for name, dataset in (("rows in memory", rows), ("files to decode", files)):
 
 # %%
 
-figure, axes = plt.subplots(figsize=(7, 3.4), layout="constrained")
+figure, axes = plt.subplots(figsize=(5.6, 3.4), layout="constrained")
 names = [f"{name}\n{workers} workers" for name, workers in parts]
 first, rest = (list(column) for column in zip(*parts.values(), strict=True))
 axes.barh(names, first, color="C1", label="until the first batch")
@@ -348,7 +348,7 @@ for name, feed in feeds.items():
 
 appetite = len(images) / times["compute only"].median
 
-figure, axes = plt.subplots(figsize=(7, 3.4), layout="constrained")
+figure, axes = plt.subplots(figsize=(5.6, 3.4), layout="constrained")
 axes.plot(list(rates.values()), list(rates), "o", ms=10)
 axes.axvline(appetite, color="C1", lw=3, label="what the model takes")
 axes.invert_yaxis()

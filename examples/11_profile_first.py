@@ -211,7 +211,7 @@ def part_of(event):
     return inside[-1]
 
 
-figure, axes = plt.subplots(figsize=(8, 3.2), layout="constrained")
+figure, axes = plt.subplots(figsize=(6, 3.4), layout="constrained")
 shown = [name for name, row in rows.items() if row]
 for height, name in enumerate(shown):
     for event in rows[name]:
@@ -402,7 +402,7 @@ for batch_size, (_, nbytes, flops) in counted.items():
         f"            limit: {largest}; measured {timing.median / named[largest]:.1f} times that"
     )
 
-figure, axes = plt.subplots(figsize=(7, 3.8), layout="constrained")
+figure, axes = plt.subplots(figsize=(5.6, 3.8), layout="constrained")
 styles = {"latency": "--", "bandwidth": ":", "arithmetic": "-."}
 axes.loglog(list(counted), [x * 1e3 for x in measured], "ko-", label="measured")
 for name, seconds in limits.items():
@@ -466,3 +466,6 @@ plt.show()
 #    - Operators, bytes and FLOPs can be counted exactly, on any machine.
 #    - Divide each count by what the machine can do. The largest time names the limit,
 #      and the limit says what is worth changing.
+#
+# **Next:** :doc:`/lessons/12_speed_ladder` takes a training from a naive script towards
+# its limit.

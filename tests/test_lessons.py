@@ -16,7 +16,9 @@ EXERCISES = sorted((ROOT / "examples" / "exercises").glob("*.py"))
 SOLUTIONS = sorted((ROOT / "examples" / "solutions").glob("*.py"))
 
 
-def run(script: Path, folder: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+def run(
+    script: Path, folder: Path, seconds: float = 240, **environment: str
+) -> subprocess.CompletedProcess[str]:
     """Run a script in its own process, from an empty folder."""
     assert not list(folder.iterdir())
     return subprocess.run(
@@ -25,7 +27,7 @@ def run(script: Path, folder: Path, **environment: str) -> subprocess.CompletedP
         env={**os.environ, "MPLBACKEND": "Agg", **environment},
         capture_output=True,
         text=True,
-        timeout=240,
+        timeout=seconds,
     )
 
 
@@ -219,6 +221,40 @@ def test_exercise_11_starter_does_what_nobody_needs_and_its_solution_does_not(tm
         assert text.count(mended) == 1, mended
         done = subprocess.run([sys.executable, "-c", text.replace(mended, instead)], capture_output=True)
         assert done.returncode == 1 and done.stdout.splitlines()[-1].startswith(b"there is more"), done.stderr
+
+
+@pytest.mark.slow
+def test_exercise_12_starter_needs_too_many_epochs_and_its_solution_does_not(tmp_path):
+    script = "12_larger_batch.py"
+    starter = run(ROOT / "examples/exercises" / script, tmp_path)
+    assert starter.returncode == 1, starter.stderr
+    assert starter.stdout.splitlines()[-1] == "it needs more epochs than it is worth"
+    solution = run(ROOT / "examples/solutions" / script, tmp_path)
+    assert (solution.returncode, solution.stdout.splitlines()[-1]) == (0, "it pays"), solution.stderr
+    pairs = re.findall(r"batch 32 needs (\d+) epochs, batch 512 needs (\d+)", solution.stdout)
+    assert len(pairs) == 3 and all(int(large) <= 1.5 * int(small) for small, large in pairs)
+    # what the page says: ten times that rate oversteps
+    text = (ROOT / "examples/solutions" / script).read_text()
+    assert text.count("RATE = 3e-2") == 1
+    overstep = text.replace("RATE = 3e-2", "RATE = 3e-1")
+    done = subprocess.run([sys.executable, "-c", overstep], capture_output=True, text=True, timeout=240)
+    assert done.returncode == 1 and done.stdout.endswith("it needs more epochs than it is worth\n")
+
+
+@pytest.mark.slow
+def test_lesson_12_does_the_same_work_up_to_the_larger_batch(tmp_path):
+    done = run(ROOT / "examples" / "12_speed_ladder.py", tmp_path, seconds=600, GPULESSON_DEVICE="cpu")
+    assert done.returncode == 0, done.stderr
+    table = done.stdout.split(" losses\n")[1]
+    verdicts = [
+        re.search(r"(equal|\S+ apart|other steps|not here: .+)$", row)[1] for row in table.splitlines()[:11]
+    ]
+    assert (
+        verdicts[:5] == ["equal"] * 5
+    )  # the same bits, from pictures to resident bytes, with and without reads
+    assert float(verdicts[5].removesuffix(" apart")) < 1e-5  # fused Adam rounds in another order
+    assert verdicts[6:9] == ["other steps"] * 3
+    assert verdicts[10] == "not here: there are no CUDA graphs on cpu"
 
 
 def published_table(output: str) -> list[tuple[int, float, float]]:

@@ -1,0 +1,484 @@
+"""
+The speed ladder
+================
+
+Take one training from a script that many people write to near what this machine can
+do, one measured change at a time.
+
+.. overview::
+   :teaching: 30
+   :exercises: 15
+
+   .. questions::
+
+      - Which of the many tips for speed make *my* training faster, and by how much?
+      - Does it still learn the same, or only faster?
+      - When should I stop?
+
+   .. objectives::
+
+      - Make one change at a time, measure it, and check that the work is the same.
+      - Tell changes that keep every loss from changes that must be judged by accuracy.
+      - Retune the learning rate for a larger batch.
+      - Try lower precision, compilation, graphs and memory formats, and say why one of
+        them brings nothing here.
+      - Compare the result with the machine's limit.
+"""
+
+# %%
+# The network is that of :doc:`lesson 5 </lessons/05_fashion_mnist>`. Each rung of the
+# ladder makes **one** change to the rung below, and stays in the table even if it
+# brings nothing, or cannot run here: then with the reason. The rungs were chosen
+# before anybody knew what they bring on your machine.
+
+import logging
+import statistics
+import time
+
+import matplotlib.pyplot as plt
+import torch
+from matplotlib.ticker import LogLocator
+from PIL import Image
+from torch.utils.data import DataLoader, Dataset, RandomSampler, TensorDataset
+from torchvision.transforms.functional import to_tensor
+
+from gpulesson.capture import captured_step
+from gpulesson.data import Batches, load_fashion_mnist
+from gpulesson.device import choose_device, device_name
+from gpulesson.models import MLP
+from gpulesson.timing import measure, synchronize
+
+# without a CUDA toolkit, torch.compile would say so; that is no news here
+logging.getLogger("torch.utils.cpp_extension").setLevel(logging.ERROR)
+torch.set_num_threads(1)  # one thread is disturbed less by whatever else runs here
+device = choose_device()
+data = load_fashion_mnist()
+images, labels = data.train_images[:5120], data.train_targets[:5120]  # 80 × 64
+test_images = data.test_images[:4000].to(device).float() / 255
+test_labels = data.test_targets[:4000].to(device)
+print(f"{len(images)} training images of {data.source}; {len(test_labels)} to judge by")
+print(f"{device}: {device_name(device)}, PyTorch {torch.__version__}, 1 thread")
+
+# %%
+# One function with switches
+# --------------------------
+#
+# Below are the ways to feed the loop, from a dataset that makes a tensor of each
+# picture when it is asked, to bytes that live on the device. All of them draw their
+# order from one generator, so that every rung sees the same batches:
+
+order = torch.Generator()
+floats = images.float() / 255
+
+
+class Pictures(Dataset):
+    """What torchvision's datasets do: a PIL image, made a tensor when it is asked for."""
+
+    def __len__(self):
+        return len(images)
+
+    def __getitem__(self, index):
+        return to_tensor(Image.fromarray(images[index].numpy())), int(labels[index])
+
+
+def loader(dataset, batch_size):
+    sampler = RandomSampler(dataset, generator=order)
+    return DataLoader(dataset, batch_size=batch_size, sampler=sampler)
+
+
+def indexed(inputs, targets, batch_size, transform=None):
+    options = {"batch_size": batch_size, "shuffle": True, "generator": order}
+    return Batches(inputs, targets, transform=transform, **options)
+
+
+feeds = {
+    "pictures": lambda n: loader(Pictures(), n),
+    "tensors": lambda n: loader(TensorDataset(floats, labels), n),
+    "indices": lambda n: indexed(floats, labels, n),
+    "resident": lambda n: indexed(
+        images.to(device), labels.to(device), n, lambda batch: batch.float() / 255
+    ),
+}
+loss_fn = torch.nn.CrossEntropyLoss()
+
+# %%
+# And the training. Its defaults *are* the naive script: a loader, batches of 64, Adam,
+# ``loss.item()`` in every step. Each rung will turn one switch:
+
+
+def build(
+    seed, *, feed="pictures", read=True, fused=None, batch_size=64, lr=1e-3,
+    matmul="highest", bf16=False, compiled=False, graph=False,
+):  # fmt: skip
+    """A fresh model, and a function that trains it for one epoch."""
+    torch.manual_seed(seed)
+    torch.set_float32_matmul_precision(matmul)
+    model = MLP(784, 128, 64, 10).to(device)
+    optimizer = torch.optim.Adam(
+        model.parameters(), lr=lr, fused=fused, capturable=graph
+    )
+    forward = torch.compile(model, fullgraph=True) if compiled else model
+    batches = feeds[feed](batch_size)
+
+    def step(inputs, targets):
+        optimizer.zero_grad()
+        with torch.autocast(device.type, torch.bfloat16, enabled=bf16):
+            loss = loss_fn(forward(inputs), targets)
+        loss.backward()
+        optimizer.step()
+        return loss.detach()
+
+    if graph:
+        if device.type != "cuda":
+            raise NotImplementedError(f"there are no CUDA graphs on {device.type}")
+        amp = "bf16" if bf16 else None
+        step = captured_step(model, loss_fn, optimizer, *next(iter(batches)), amp=amp)
+
+    def epoch(number):
+        order.manual_seed(1000 * seed + number)
+        losses = []
+        for inputs, targets in batches:
+            loss = step(inputs.to(device), targets.to(device))
+            losses.append(loss.item() if read else loss)
+        return losses if read else torch.stack(losses).tolist()
+
+    return model, epoch
+
+
+# %%
+# The naive script
+# ----------------
+#
+# A rung is trained three times, from three seeds, after one epoch of warm-up with a
+# fourth. After each epoch we count the right answers, while the clock stands still:
+
+
+def accuracy(model):
+    with torch.inference_mode():
+        return (model(test_images).argmax(dim=1) == test_labels).float().mean().item()
+
+
+def train(options, target=1.0, epochs=5):
+    """Epochs of (seconds, accuracy, losses) for three seeds, until the target is reached."""
+    start = time.perf_counter()
+    build(99, **options)[1](0)
+    synchronize(device)
+    first = time.perf_counter() - start
+    runs = []
+    for seed in range(3):
+        model, epoch = build(seed, **options)
+        runs.append([])
+        while len(runs[-1]) < epochs and (not runs[-1] or runs[-1][-1][1] < target):
+            synchronize(device)
+            start = time.perf_counter()
+            losses = epoch(len(runs[-1]))
+            synchronize(device)
+            seconds = time.perf_counter() - start
+            runs[-1].append((seconds, accuracy(model), losses))
+    return first, runs
+
+
+first, naive = train({})
+reached = [run[-1][1] for run in naive]
+target = min(reached)
+epoch_times = [seconds for run in naive for seconds, _, _ in run]
+low, middle, high = statistics.quantiles(epoch_times, n=4)
+print(
+    f"an epoch: {middle * 1e3:.1f} ms (half of {len(epoch_times)}: {low * 1e3:.1f} to {high * 1e3:.1f})"
+)
+print("accuracy after 5 epochs:", ", ".join(f"{x:.2%}" for x in reached))
+print(f"target for all rungs: {target:.2%}, the least of these")
+
+# %%
+# These are the two numbers to beat: the time of an epoch, and the time until the
+# accuracy of the naive script is reached. Only the second one is what anybody wants;
+# the first can be had by doing less.
+#
+# A larger batch is another training
+# ----------------------------------
+#
+# The ladder will go from batches of 64 to 512: an eighth of the steps, with more work
+# in each. That is no pure gain, since a step moves the weights only so far. How many
+# epochs does it take to the target, with which learning rate?
+
+quiet = {"feed": "resident", "read": False, "fused": True}
+needed = {}
+for lr in (1e-3, 4e-3, 8e-3):
+    _, runs = train({**quiet, "batch_size": 512, "lr": lr}, target, epochs=20)
+    counts = sorted(len(run) if run[-1][1] >= target else 99 for run in runs)
+    needed[lr] = sum(counts)
+    shown = ", ".join("more than 20" if n == 99 else str(n) for n in counts)
+    print(f"batch 512, learning rate {lr:g}: {shown} epochs to the target (3 seeds)")
+best_lr = min(needed, key=needed.get)
+print(f"the ladder goes on with {best_lr:g}")
+
+# %%
+# The first line keeps the rate of batch 64. Compare it with the others, and with the
+# five epochs of the naive script. (We choose by the images that also judge. The best of
+# three rates is a mild choice; whoever tunes more needs a third set of images.)
+#
+# The rungs
+# ---------
+#
+# Each line adds its switches to all lines above it. The last one takes the compiler off
+# again, so that the graph is seen alone:
+
+precision = "medium" if device.type == "cpu" else "high"
+changes = {
+    "naive script": {},
+    "tensors made once": {"feed": "tensors"},
+    "index batching": {"feed": "indices"},
+    "bytes on the device": {"feed": "resident"},
+    "no read in the loop": {"read": False},
+    "fused Adam": {"fused": True},
+    f"batch 512, rate {best_lr:g}": {"batch_size": 512, "lr": best_lr},
+    f"matmul precision {precision}": {"matmul": precision},
+    "bf16 autocast": {"bf16": True},
+    "torch.compile": {"compiled": True},
+    "one CUDA graph a step": {"compiled": False, "graph": True},
+}
+
+options, results, reasons = {}, {"naive script": (first, naive)}, {}
+for name, change in changes.items():
+    options = {**options, **change}
+    if name not in results:
+        try:
+            results[name] = train(options, target, epochs=20)
+        except (
+            Exception
+        ) as error:  # no compiler, no graphs, no bf16: whatever is missing
+            reasons[name] = (
+                str(error).strip().split("\n")[0][:60] or type(error).__name__
+            )
+torch.set_float32_matmul_precision("highest")
+print(f"{len(results)} rungs were climbed, {len(reasons)} could not be")
+
+# %%
+# What they brought. *Losses* compares the losses of the first epoch, step by step, with
+# the naive script's. Up to fused Adam every rung claims to do the same work, so they
+# must be equal, or a rounding error apart; from the larger batch on there are other steps, and
+# only the accuracy can judge:
+
+
+def until_target(run):
+    """Seconds and epochs until the accuracy is reached, or None."""
+    passed = [n for n, (_, reached, _) in enumerate(run, start=1) if reached >= target]
+    return (sum(run[i][0] for i in range(passed[0])), passed[0]) if passed else None
+
+
+epoch_time, target_time = {}, {}
+print(f"{'':<23}     epoch  times  to the target              losses")
+for name in changes:
+    if name in reasons:
+        print(f"{name:<23} not here: {reasons[name]}")
+        continue
+    first, runs = results[name]
+    epoch_time[name] = statistics.median(s for run in runs for s, _, _ in run)
+    gain = epoch_time["naive script"] / epoch_time[name]
+    times = [until_target(run) for run in runs]
+    if None in times:
+        reached = "not reached              "
+    else:
+        target_time[name] = sorted(seconds for seconds, _ in times)
+        epochs = ", ".join(f"{n:>2}" for _, n in times)
+        reached = f"{target_time[name][1]:6.3f} s, epochs {epochs}"
+    pairs = zip(naive[0][0][2], runs[0][0][2], strict=False)
+    apart = max(abs(a - b) for a, b in pairs)
+    same = f"{apart:.0e} apart" if apart else "equal"
+    if len(runs[0][0][2]) != len(naive[0][0][2]):
+        same = "other steps"
+    print(
+        f"{name:<23} {epoch_time[name] * 1e3:6.1f} ms {gain:5.1f} × {reached}  {same}"
+    )
+for name in ("naive script", "torch.compile"):
+    if name in results:
+        print(
+            f"{name}: the first epoch of all, with what is done once, {results[name][0]:.1f} s"
+        )
+
+# %%
+# Read the table from rung to rung, and for each ask *why*.
+#
+# - From pictures to tensors to indices, Python calls disappear: :doc:`lesson 9
+#   </lessons/09_feeding_the_gpu>` counted them.
+# - Bytes on the device save copies. Where the device *is* the CPU there are none to
+#   save, and making floats of each batch is extra work.
+# - A read makes Python wait for a queue (:doc:`lesson 11
+#   </lessons/11_profile_first>`). A CPU has none.
+# - Fused Adam is one operator in the place of many.
+# - The larger batch spreads what a step costs over eight times the samples. It pays if
+#   the epochs that it needs more are fewer than the factor that it gains.
+# - ``set_float32_matmul_precision("high")`` lets CUDA multiply in TF32, with a shorter
+#   mantissa; on a CPU, ``"medium"`` permits bf16, where the processor has instructions
+#   for it. On hardware without either nothing happens.
+# - Autocast chooses bf16 for products and float32 where precision matters. Converting
+#   costs as well, and the products must be large enough to earn it back.
+# - ``torch.compile`` fuses what stands between the products, and takes its time once:
+#   the last lines. A network of three layers has little between its products, and
+#   training that lasts a second does not earn back a compilation.
+# - A CUDA graph starts a whole step with one call. It is the answer to *latency*, and
+#   exists on CUDA only.
+#
+# A rung that brought nothing here is not a bad rung. It takes away a cost that this
+# machine did not have.
+#
+# A memory format, for another model
+# ----------------------------------
+#
+# One tip has no place on this ladder, since it is about convolutions. Images in
+# ``channels_last`` format keep the channels of a pixel side by side, which the
+# convolutions of some libraries and of tensor cores like better. A small network, both
+# ways:
+
+
+def convolutional_step(memory_format):
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(
+        torch.nn.Conv2d(1, 32, 3), torch.nn.ReLU(),
+        torch.nn.Conv2d(32, 64, 3), torch.nn.ReLU(),
+        torch.nn.MaxPool2d(2), torch.nn.Flatten(), torch.nn.Linear(9216, 10),
+    ).to(device, memory_format=memory_format)  # fmt: skip
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-3, fused=True)
+    inputs = floats[:64].unsqueeze(1).to(device, memory_format=memory_format)
+    targets = labels[:64].to(device)
+
+    def step():
+        optimizer.zero_grad()
+        loss = loss_fn(model(inputs), targets)
+        loss.backward()
+        optimizer.step()
+        return loss.detach()
+
+    return step
+
+
+for memory_format in (torch.contiguous_format, torch.channels_last):
+    step = convolutional_step(memory_format)
+    loss = step().item()
+    timing = measure(step, device=device, warmup=2, repeats=5)
+    low, high = timing.quartiles
+    print(f"{memory_format}: first loss {loss:.6f},", end=" ")
+    print(f"{timing.median * 1e3:.2f} ms a step ({low * 1e3:.2f} to {high * 1e3:.2f})")
+
+# %%
+# The first losses agree: the format changes where numbers lie, not what they are. Which
+# of the two takes less time depends on the library that computes the convolution, so
+# this tip, too, is one to measure.
+#
+# How far is it to the limit?
+# ---------------------------
+#
+# The least that training must do is its arithmetic, and to read its images once. Both
+# can be counted. A weight costs two operations forward, two for its own gradient, and
+# two for the gradient of its layer's inputs, which the first layer does not need. The
+# rates are this machine's, measured with one large product and one large copy:
+
+weights = [784 * 128, 128 * 64, 64 * 10]
+operations = 6 * sum(weights) - 2 * weights[0]  # per sample
+n = 1024 if device.type == "cpu" else 8192  # large, for this device
+rates = {}
+for dtype in (torch.float32, torch.bfloat16):
+    a = torch.randn(n, n, device=device).to(dtype)
+    seconds = measure(lambda a=a: a @ a, device=device, repeats=5).median
+    rates[dtype] = 2 * n**3 / seconds
+    print(f"{dtype}: {rates[dtype] / 1e9:.0f} GFLOP/s in a product of {n} × {n}")
+block = torch.zeros(2**26, dtype=torch.uint8, device=device)
+copying = measure(lambda: block.clone(), device=device, repeats=5).median
+
+arithmetic = operations * len(images) / max(rates.values())
+reading = images.nbytes / (2 * block.nbytes / copying)
+limit = max(arithmetic, reading)
+print(f"{operations:,} operations a sample, {images.nbytes / 1e6:.1f} MB of images")
+print(
+    f"an epoch, at least: {arithmetic * 1e3:.3f} ms arithmetic, {reading * 1e3:.3f} ms reading"
+)
+fastest = min(epoch_time, key=epoch_time.get)
+print(
+    f"{fastest}: {epoch_time[fastest] * 1e3:.1f} ms, {epoch_time[fastest] / limit:.1f} times that"
+)
+
+# %%
+# And the picture. Each dot is a rung's time to the accuracy of the naive script, the
+# bar its three seeds. The line is the limit, for as many epochs as the naive script
+# may take:
+
+figure, axes = plt.subplots(figsize=(5.6, 4.4), layout="constrained")
+for row, name in enumerate(changes):
+    if name in target_time:
+        low, middle, high = target_time[name]
+        axes.plot([low, high], [row, row], color="C0", lw=4, alpha=0.4)
+        axes.plot(middle, row, "o", color="C0", ms=8)
+    else:
+        why = "not here" if name in reasons else "not reached"
+        axes.text(
+            0.98,
+            row,
+            why,
+            transform=axes.get_yaxis_transform(),
+            ha="right",
+            va="center",
+        )
+axes.axvline(5 * limit, color="C1", lw=3, label="limit, five epochs")
+axes.set_yticks(range(len(changes)), changes)
+axes.set_ylim(len(changes) - 0.5, -0.5)
+axes.set(xlabel="seconds", xscale="log", title=f"Time to {target:.1%} ({device})")
+axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+axes.xaxis.set_major_formatter("{x:g}")
+axes.xaxis.set_minor_formatter("")
+figure.legend(loc="outside lower center")
+axes.grid(alpha=0.3)
+plt.show()
+
+first_time = statistics.median(target_time["naive script"])
+best = min(target_time, key=lambda name: target_time[name][1])
+print(
+    f"least time to the target: {best}, {first_time / target_time[best][1]:.1f} times as fast"
+)
+print(f"on {data.source}, {device}, torch {torch.__version__}, 3 seeds")
+
+# %%
+# The distance that is left has a name. If the fastest rung is far above the line and
+# the larger batch was the large gain, it is *latency*: the steps are too small for the
+# machine. If precision was the large gain, it is arithmetic. Stop climbing when the
+# next rung costs you more time than it will ever save: a training of one second needs
+# no eleventh rung.
+#
+# The package has these rungs ready: :class:`gpulesson.data.Batches` with ``transform``,
+# :func:`gpulesson.training.fit`, which does not read in its loop, with ``amp="bf16"``
+# and ``compile=True``, and :func:`gpulesson.capture.captured_step`.
+#
+# Exercise
+# --------
+#
+# .. exercise:: A batch sixteen times as large
+#    :minutes: 15
+#    :difficulty: medium
+#    :starter: 12_larger_batch.py
+#
+#    The script trains on scikit-learn's handwritten digits, in batches of 32 and of
+#    512, and counts epochs until 95 % of the test digits are read rightly.
+#
+#    1. **Predict:** with the same learning rate, does the large batch need as many
+#       epochs, or sixteen times as many, or something between?
+#    2. Run it.
+#    3. Change ``RATE``, until the large batch needs at most one and a half times the
+#       epochs of the small one. It must hold for all three seeds.
+#    4. How far up can you go before it needs more again?
+#
+#    You are done when it prints ``it pays``.
+#
+# .. solution::
+#    :file: 12_larger_batch.py
+#
+#    A step of a large batch is less noisy, and may be longer. Too long, and it
+#    oversteps: try ten times the solution's rate.
+#
+# .. keypoints::
+#
+#    - One change at a time, each measured, each kept in the table with its reason.
+#    - The same losses prove the same work. Where losses must differ, time to a fixed
+#      accuracy decides, over several seeds.
+#    - A larger batch is another training, and wants another learning rate.
+#    - Precision, compilers, graphs and memory formats take away costs. Measure whether
+#      your machine has those costs.
+#    - Compute the limit before you start, and stop when you are near it, or near enough.
