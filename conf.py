@@ -34,6 +34,7 @@ extensions = [
     "_ext.notebooks",
     "_ext.quick_start",
     "_ext.recordings",
+    "_ext.results",
     "_ext.tables",
     "_ext.wheel",
 ]

@@ -15,6 +15,7 @@ nox.options.sessions = ["docs"]
 
 PROJECT = nox.project.load_toml("pyproject.toml")
 SITE = Path("_build", "html")
+BENCHMARKS = ["counts", "overhead", "peers", "ladder", "accuracy", "import_time", "site_build"]
 
 
 def install(session: nox.Session, group: str) -> None:
@@ -50,6 +51,15 @@ def record(session: nox.Session) -> None:
     """Run the lessons on this machine's GPU and record their output (some: nox -s record -- 01 05)."""
     install(session, "docs")
     session.run("python", "docs/record.py", *session.posargs)
+
+
+@nox.session
+def bench(session: nox.Session) -> None:
+    """Measure, and write benchmarks/results and the README's table (some: nox -s bench -- counts ladder)."""
+    install(session, "bench")
+    for name in session.posargs or BENCHMARKS:
+        session.run("python", f"benchmarks/{name}.py")
+    session.run("python", "benchmarks/measuring.py")
 
 
 @nox.session

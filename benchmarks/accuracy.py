@@ -1,6 +1,6 @@
 """Test accuracy of the package's training beside a plain script's, on the same data, over several seeds.
 
-    python benchmarks/accuracy.py --seeds 10 --json accuracy.json
+    python benchmarks/accuracy.py [--seeds 10] [--epochs 5]
 
 Both train the 784-128-64-10 network with Adam, learning rate 0.001, batches of 64, five epochs. The plain
 script is what most tutorials have: torchvision's data set with ToTensor, a shuffling DataLoader, batches
@@ -8,23 +8,19 @@ moved in the loop. The other is `gpulesson.training.fit` on batches of tensors t
 Fashion-MNIST (or an excerpt) in the folder that GPULESSON_DATA names.
 """
 
-import argparse
-import json
-import platform
 import statistics
 import time
-from pathlib import Path
 
 import torch
 from torch.utils.data import DataLoader
 from torchvision.datasets import FashionMNIST
 from torchvision.transforms import ToTensor
 
-from gpulesson.data import Batches, data_folder, load_fashion_mnist
-from gpulesson.device import choose_device, device_name
+from gpulesson.data import Batches, data_folder
 from gpulesson.evaluation import evaluate
 from gpulesson.models import MLP
 from gpulesson.training import fit
+from measuring import Result, about, fashion, options, spread
 
 
 def plain(seed: int, device: torch.device, epochs: int) -> float:
@@ -53,7 +49,7 @@ def plain(seed: int, device: torch.device, epochs: int) -> float:
 
 def with_fit(seed: int, device: torch.device, epochs: int) -> float:
     """Return the test accuracy (0 to 1) after `fit` on tensors that live on the device."""
-    data = load_fashion_mnist(download=False, stand_in=False)
+    data = fashion()
     train, test = (part.to(device).float() / 255 for part in (data.train_images, data.test_images))
     torch.manual_seed(seed)
     model = MLP(784, 128, 64, 10).to(device)
@@ -69,42 +65,41 @@ def with_fit(seed: int, device: torch.device, epochs: int) -> float:
 
 
 def main() -> None:
-    """Run both, interleaved, and print the table."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--seeds", type=int, default=10)
-    parser.add_argument("--epochs", type=int, default=5)
-    parser.add_argument("--json", type=Path, help="also write the figures here")
-    options = parser.parse_args()
-    device = choose_device()
+    """Run both, interleaved, print and write."""
+    chosen = options(__doc__, "accuracy", seeds=10, epochs=5)
+    device = chosen.device
     ways = {"plain script": plain, "gpulesson fit": with_fit}
-    figures: dict[str, dict[str, list[float]]] = {name: {"accuracy": [], "seconds": []} for name in ways}
-    for seed in range(options.seeds):
+    found: dict[str, list[float]] = {name: [] for name in ways}
+    seconds: dict[str, list[float]] = {name: [] for name in ways}
+    for seed in range(chosen.seeds):
         for name, train in ways.items():
             start = time.perf_counter()
-            figures[name]["accuracy"].append(train(seed, device, options.epochs))
-            figures[name]["seconds"].append(time.perf_counter() - start)
-    about = {
-        "data": load_fashion_mnist(download=False, stand_in=False).source,
-        "device": f"{device}: {device_name(device)}",
-        "torch": torch.__version__,
-        "threads": torch.get_num_threads(),
-        "python": platform.python_version(),
-        "date": time.strftime("%Y-%m-%d", time.gmtime()),
-        "seeds": options.seeds,
-        "epochs": options.epochs,
-    }
-    print(", ".join(f"{key} {value}" for key, value in about.items()))
-    print(f"{'':<14} {'min':>8} {'median':>8} {'max':>8} {'mean':>8}   seconds a run (median)")
-    for name, row in figures.items():
-        values = [100 * value for value in row["accuracy"]]
-        spread = (min(values), statistics.median(values), max(values), statistics.mean(values))
-        print(
-            f"{name:<14} "
-            + " ".join(f"{v:7.2f}%" for v in spread)
-            + f"   {statistics.median(row['seconds']):.2f}"
-        )
-    if options.json:
-        options.json.write_text(json.dumps({"about": about, "figures": figures}, indent=1) + "\n")
+            found[name].append(train(seed, device, chosen.epochs))
+            seconds[name].append(time.perf_counter() - start)
+    result = Result(
+        "accuracy",
+        f"Test accuracy after {chosen.epochs} epochs, over {chosen.seeds} seeds",
+        about(device, "torchvision", data=fashion().source, seeds=chosen.seeds, epochs=chosen.epochs),
+        [
+            ("way", "training", ""),
+            *[(key, key, ".2%") for key in ("min", "median", "max", "mean")],
+            ("seconds", "seconds a run, median", ".2f"),
+        ],
+        [
+            {
+                "way": name,
+                **spread(values),
+                "mean": statistics.mean(values),
+                "seconds": statistics.median(seconds[name]),
+            }
+            for name, values in found.items()
+        ],
+        notes=["The two draw other orders of the images, so single seeds differ."],
+    )
+    plain_row, row = result.rows
+    result.claim("accuracy of the plain script, mean of seeds", plain_row["mean"], ".2%")
+    result.claim("accuracy of `fit`, mean of seeds", row["mean"], ".2%")
+    result.finish(chosen.json)
 
 
 if __name__ == "__main__":

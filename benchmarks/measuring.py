@@ -176,7 +176,17 @@ def readme_block() -> str:
             sign = {"<=": "≤ ", ">=": "≥ ", ">": "> ", "": ""}[claim["compare"]]
             target = f"{sign}{claim['target']:g}" if sign else ""
             lines.append(f"| {claim['what']} | {format(claim['value'], claim['format'])} | {target} |")
-    return "\n".join(lines)
+    results = [read(file.stem) for file in sorted(RESULTS.glob("*.json"))]
+    return "\n".join([*lines, "", *sorted({provenance(result["about"]) for result in results})])
+
+
+def provenance(facts: dict[str, Any]) -> str:
+    """Say in a line what was measured on, and when."""
+    data = f", data {facts['data']}" if "data" in facts else ""
+    machine = f"{facts['device']}, {facts['cores']} cores of which {facts['threads']} used"
+    return (
+        f"Measured on {facts['date']}: {machine}, Python {facts['python']}, torch {facts['torch']}{data}.\\"
+    )
 
 
 MARKS = re.compile(r"(<!-- measured, by benchmarks -->\n).*?(<!-- end -->)", re.DOTALL)

@@ -19,7 +19,7 @@ from gpulesson.data import Batches
 from gpulesson.timing import synchronize
 
 STEPS = 20  # in a turn
-WARM = 3  # turns that do not count
+WARM = 3  # fours at the beginning that do not count; nor does the last, which may hold a loop's end
 
 
 class Turns:
@@ -30,20 +30,26 @@ class Turns:
         self.tensors = batches.tensors  # `fit` looks at all labels at once where it finds these
         self.batch_size = batches.batch_size
         self.seconds: list[float] = []
+        self.start: float | None = None
 
     def __len__(self) -> int:
         return self.number * STEPS
 
     def __iter__(self) -> Iterator[tuple[Tensor, ...]]:
-        device = self.tensors[0].device
         endless = passes(self.batches)
         for _ in range(self.number):
             self.order.wait(self)
-            start = time.perf_counter()
+            self.start = time.perf_counter()
             for _ in range(STEPS):
                 yield next(endless)
-            synchronize(device)  # the last step is done, not only queued
-            self.seconds.append(time.perf_counter() - start)
+            self.end()
+
+    def end(self) -> None:
+        """End a turn; also called after a loop that counts its steps, and does not ask for one too many."""
+        if self.start is not None:
+            synchronize(self.tensors[0].device)  # the last step is done, not only queued
+            self.seconds.append(time.perf_counter() - self.start)
+            self.start = None
             self.order.next()
 
 
@@ -99,7 +105,7 @@ def ratios(
         How many ratios.
     """
     order = Order()
-    threads, number = torch.get_num_threads(), 2 * (pairs + WARM)
+    threads, number = torch.get_num_threads(), 2 * (pairs + WARM + 1)
     sides = [
         Turns(
             Batches(
@@ -114,12 +120,15 @@ def ratios(
         )
         for _ in range(2)
     ]
-    order.turns = [sides[number] for _ in range(pairs + WARM) for number in (0, 1, 1, 0)]
+    order.turns = [sides[number] for _ in range(pairs + WARM + 1) for number in (0, 1, 1, 0)]
 
     def run(loop: Callable[[Any], object], batches: Turns) -> None:
         try:
             torch.set_num_threads(threads)  # which each thread has for itself
             loop(batches)
+            batches.end()
+            if len(batches.seconds) < number:
+                raise RuntimeError(f"a loop ended after {len(batches.seconds)} of {number} turns")
         except BaseException as error:
             order.fail(error)
 
@@ -133,7 +142,7 @@ def ratios(
         worker.join()
     if order.failed is not None:
         raise order.failed
-    one, other = ([sum(pair) for pair in twos(side.seconds)][WARM:] for side in sides)
+    one, other = ([sum(pair) for pair in twos(side.seconds)][WARM:-1] for side in sides)
     return [b / a for a, b in zip(one, other, strict=True)]
 
 

@@ -794,7 +794,7 @@ class TestCompiled:
         _, inputs, targets = task()
         model = Reads(6, 4)
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-        with pytest.raises(torch._dynamo.exc.Unsupported, match="[Dd]ata.dependent"):
+        with pytest.raises(torch._dynamo.exc.Unsupported, match=r"[Dd]ata.dependent"):
             fit(model, [(inputs, targets)], F.cross_entropy, optimizer, "cpu", 1, compile=True)
 
     def test_modes_are_not_guessed(self):

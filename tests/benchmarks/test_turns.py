@@ -1,0 +1,70 @@
+"""Loops that take turns: each gets its batches, a planted difference shows, failures come out."""
+
+from __future__ import annotations
+
+import statistics
+
+import pytest
+import torch
+
+from turns import STEPS, WARM, ratios, steady
+
+
+def data(samples: int = 100):
+    return torch.arange(samples, dtype=torch.float32), torch.arange(samples)
+
+
+def test_both_loops_get_the_same_batches_in_turns():
+    seen: list[tuple[str, list[int]]] = []
+
+    def loop(name):
+        return lambda batches: [seen.append((name, targets.tolist())) for _, targets in batches]
+
+    found = ratios(loop("A"), loop("B"), data(), pairs=2, batch_size=30)
+    assert len(found) == 2 and all(ratio > 0 for ratio in found)
+    names = [name for name, _ in seen]
+    fours = 2 + WARM + 1
+    assert names == (["A"] * STEPS + ["B"] * 2 * STEPS + ["A"] * STEPS) * fours
+    ours, theirs = ([targets for name, targets in seen if name == side] for side in "AB")
+    assert ours == theirs
+    assert {len(targets) for targets in ours} == {30}  # no short one
+    first_pass = [target for batch in ours[:3] for target in batch]
+    assert len(set(first_pass)) == 90  # no image twice
+
+
+def test_three_times_the_work_is_seen():
+    work = torch.rand(100, 100)
+
+    def loop(times):
+        return lambda batches: [[work @ work for _ in range(times)] for _ in batches]
+
+    assert statistics.median(ratios(loop(20), loop(60), data(), pairs=15)) == pytest.approx(3, rel=0.3)
+
+
+def test_a_loop_that_counts_its_steps_need_not_ask_for_one_too_many():
+    def counting(batches):
+        iterator = iter(batches)
+        for _ in range(len(batches)):
+            next(iterator)
+
+    assert len(ratios(counting, counting, data(), pairs=3)) == 3
+
+
+def test_a_loop_that_ends_early_or_fails_ends_all():
+    def endless(batches):
+        for _ in batches:
+            pass
+
+    with pytest.raises(RuntimeError, match=r"a loop ended after 0 of 12 turns"):
+        ratios(endless, lambda batches: None, data(), pairs=2)
+
+    def fails(batches):
+        next(iter(batches))
+        raise KeyError("mine")
+
+    with pytest.raises(KeyError, match="mine"):
+        ratios(endless, fails, data(), pairs=2)
+
+
+def test_what_a_control_must_be():
+    assert steady([0.8, 1.005, 1.3]) and not steady([0.8, 1.011, 1.3]) and not steady([0.98])

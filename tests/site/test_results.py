@@ -1,0 +1,47 @@
+"""The page of measured figures: it shows what the JSON file says, and asks for one that is missing."""
+
+from __future__ import annotations
+
+import json
+
+from projects import CONF, lesson
+
+RESULT = {
+    "name": "speed",
+    "title": "A against `B`",
+    "about": {"device": "cpu: a processor", "torch": "2.15.0", "date": "2026-01-02", "steps_a_turn": 20},
+    "columns": [["what", "what", ""], ["x", "ratio", ".2f"], ["y", "other", ".1f"]],
+    "rows": [{"what": "one", "x": 1.2345, "y": 3}, {"what": "two", "x": 9}],
+    "claims": [
+        {"what": "`A` / B", "value": 1.02, "format": ".3f", "compare": "<=", "target": 1.01},
+        {"what": "more", "value": 4.0, "format": ".1f", "compare": ">=", "target": 3.5},
+        {"what": "plain", "value": 7, "format": ".0f", "compare": "", "target": 0},
+    ],
+    "notes": ["A note."],
+}
+PAGE = "Results\n=======\n\n.. benchmark:: speed\n"
+
+
+def test_the_table_the_figures_and_the_machine(project):
+    project.write("conf.py", f'{CONF}\nextensions.append("_ext.results")\n')
+    project.write("docs/tables.rst", PAGE)
+    project.write("examples/01_first.py", lesson())
+    build = project.build()
+    assert build.status and "there is no benchmark speed.py" in build.log
+    project.write("benchmarks/speed.py", "")
+    assert project.build().status == 0
+    assert "Not measured yet: run nox -s bench -- speed." in project.page("tables").get_text()
+
+    file = project.write("benchmarks/results/speed.json", json.dumps(RESULT))
+    assert project.build().status == 0
+    page = project.page("tables")
+    rows = [[cell.get_text(strip=True) for cell in row.select("th, td")] for row in page.select("table tr")]
+    assert rows == [["what", "ratio", "other"], ["one", "1.23", "3.0"], ["two", "9.00", ""]]
+    text = " ".join(page.get_text().split())
+    assert "A / B: 1.020 (target: ≤ 1.01, missed)" in text
+    assert "more: 4.0 (target: ≥ 3.5)" in text and "plain: 7" in text and "A note." in text
+    assert "Measured on 2026-01-02: device cpu: a processor, torch 2.15.0, steps a turn 20." in text
+
+    file.write_text(json.dumps({**RESULT, "title": "Another"}), encoding="utf-8")
+    project.build()
+    assert "Another" in project.page("tables").get_text()  # a new measurement is noticed
