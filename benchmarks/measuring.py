@@ -184,9 +184,8 @@ def provenance(facts: dict[str, Any]) -> str:
     """Say in a line what was measured on, and when."""
     data = f", data {facts['data']}" if "data" in facts else ""
     machine = f"{facts['device']}, {facts['cores']} cores of which {facts['threads']} used"
-    return (
-        f"Measured on {facts['date']}: {machine}, Python {facts['python']}, torch {facts['torch']}{data}.\\"
-    )
+    software = f"Python {facts['python']}, torch {facts['torch']}"
+    return f"- Measured on {facts['date']}: {machine}, {software}{data}."
 
 
 MARKS = re.compile(r"(<!-- measured, by benchmarks -->\n).*?(<!-- end -->)", re.DOTALL)
