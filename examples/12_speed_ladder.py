@@ -467,6 +467,8 @@ print(f"on {data.source}, {device}, torch {torch.__version__}, 3 seeds")
 #
 #    You are done when it prints ``it pays``.
 #
+#    To check it: ``python -m gpulesson check 12_larger_batch.py``.
+#
 # .. solution::
 #    :file: 12_larger_batch.py
 #

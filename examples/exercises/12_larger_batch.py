@@ -40,10 +40,11 @@ def epochs_needed(seed, batch_size, rate, at_most=200):
     return at_most
 
 
-pays = True
+needed = []
 for seed in range(3):
     small, large = epochs_needed(seed, 32, 1e-3), epochs_needed(seed, 512, RATE)
     print(f"seed {seed}: batch 32 needs {small} epochs, batch 512 needs {large}")
-    pays = pays and large <= 1.5 * small
+    needed.append((small, large))
+pays = all(large <= 1.5 * small for small, large in needed)
 print("it pays" if pays else "it needs more epochs than it is worth")
 sys.exit(not pays)

@@ -67,6 +67,7 @@ STARTERS = {
     "08": ["not-waited-for"],
     "09": ["called-for-each-sample", "floats-copied"],
     "11": ["bytes-for-nothing", "reads-for-nothing", "operators-for-nothing"],
+    "12": ["rate-too-small"],
 }
 
 

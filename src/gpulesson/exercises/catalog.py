@@ -223,6 +223,22 @@ EXERCISES: tuple[Exercise, ...] = (
         ),
         demands=frozenset({"lean"}),
     ),
+    Exercise(
+        number="12",
+        lesson="The speed ladder",
+        name="12_larger_batch",
+        title="A batch sixteen times as large",
+        difficulty="medium",
+        goal="The large batch needs at most one and a half times the epochs of the small one, for each seed.",
+        prediction="With the same rate: as many epochs, sixteen times as many, or something between?",
+        steps=("Run it.", "Change RATE, until the large batch pays.", "Find the rate that is too much."),
+        hints=(
+            "An epoch of the large batch has a sixteenth of the steps. How long must each be?",
+            "A rule of thumb for Adam: the root of the factor, so four times the rate. Go on from there.",
+            "Double RATE until it prints that it pays, and once more.",
+        ),
+        demands=frozenset({"larger batch"}),
+    ),
 )
 """In the order of the lessons."""
 

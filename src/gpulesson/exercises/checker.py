@@ -157,6 +157,8 @@ def _finished(
         found += judging.feeding(trace, source)
     if "lean" in demands:
         found += judging.lean(trace, source)
+    if "larger batch" in demands:
+        found += judging.larger_batch(trace, source)
     if "any machine" in demands:
         found += judging.any_machine(trace, without_gpu, source)
     elif demands & {"accuracy", "kinds", "free"}:

@@ -238,7 +238,7 @@ EXPLANATIONS: dict[str, Explanation] = {
         "And in between nothing may draw a random number.",
         "Restore the random state last, directly before the training goes on.",
     ),
-    # -- exercises 8, 9 and 11
+    # -- exercises 8, 9, 11 and 12
     "not-waited-for": Explanation(
         "run() returns as soon as the work is handed over. The clock must be read when it is done.",
         "Call machine.synchronize() after run(), before you look at the clock again.",
@@ -276,6 +276,14 @@ EXPLANATIONS: dict[str, Explanation] = {
     "operators-for-nothing": Explanation(
         "Work whose result nobody uses costs as much as any other.",
         "Profile it, and ask of each line in the table who uses it.",
+    ),
+    "rate-too-small": Explanation(
+        "A larger batch takes fewer steps through the same data, so each step has to be longer.",
+        "Double RATE, and look again.",
+    ),
+    "rate-oversteps": Explanation(
+        "Steps that are too long jump over what they look for, and the loss stays high.",
+        "Halve RATE, and look again.",
     ),
     # -- how a program ends
     "error": Explanation(

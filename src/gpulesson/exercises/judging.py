@@ -222,7 +222,7 @@ def resuming(trace: Trace, source: Source) -> Iterator[Finding]:
         yield source.failure("not-the-same-bits", loaded, "The two models differ in the end.")
 
 
-# -- exercises 8, 9 and 11: the scripts count by themselves
+# -- exercises 8, 9, 11 and 12: the scripts count by themselves
 
 
 _CLOCKWORKS = {
@@ -272,6 +272,25 @@ def lean(trace: Trace, source: Source) -> Iterator[Finding]:
     if facts["operators"] > 0.75:
         what = f"A step calls {facts['operators']:.0%} of the operators that a step of slow() calls."
         yield source.failure("operators-for-nothing", facts["mine"], what)
+
+
+_OVERSTEPS = 0.1
+"""From this rate on, exercise 12 needs more epochs again."""
+
+
+def larger_batch(trace: Trace, source: Source) -> Iterator[Finding]:
+    """Say whether the rate of exercise 12 is too small or too large."""
+    facts = trace.facts
+    if "needed" not in facts:
+        return
+    small, large = max(facts["needed"], key=lambda pair: pair[1] / pair[0])
+    if large > 1.5 * small:
+        line = next((n for n, text in enumerate(source.lines, 1) if re.match(r"RATE\s*=", text)), 0)
+        what = (
+            f"With a rate of {facts['rate']:g} the large batch needed {large} epochs, the small one {small}."
+        )
+        kind = "rate-oversteps" if facts["rate"] > _OVERSTEPS else "rate-too-small"
+        yield source.failure(kind, line, what)
 
 
 # -- exercise 1

@@ -133,6 +133,14 @@ def lean(trace: Trace, observer: Observer, space: dict[str, Any]) -> None:
         trace.facts["operators"] = now.operators / before.operators
 
 
+def larger_batch(trace: Trace, observer: Observer, space: dict[str, Any]) -> None:
+    """Exercise 12: the rate, and the epochs that it took."""
+    rate, needed = space.get("RATE"), space.get("needed")
+    if isinstance(rate, int | float) and isinstance(needed, list) and needed:
+        trace.facts["rate"] = float(rate)
+        trace.facts["needed"] = [[int(small), int(large)] for small, large in needed]
+
+
 PROBES: dict[str, Callable[[Trace, Observer, dict[str, Any]], None]] = {
     "02": places,
     "03": iris,
@@ -142,4 +150,5 @@ PROBES: dict[str, Callable[[Trace, Observer, dict[str, Any]], None]] = {
     "08": stopwatch,
     "09": feeding,
     "11": lean,
+    "12": larger_batch,
 }
