@@ -1,6 +1,6 @@
 """What other libraries' training loops cost beside `fit`: same model, same batches, same final weights.
 
-    python benchmarks/peers.py [--pairs 60]
+    python benchmarks/peers.py [--pairs 100]
 
 All train the 784-128-64-10 network at batch 64 with fused Adam, on batches of tensors that live on the
 device, on one thread, without progress bars, loggers, validation or checkpoints. Each takes turns with `fit`,
@@ -185,7 +185,7 @@ def main() -> None:
     """Measure, print, write."""
     logging.disable(logging.INFO)
     warnings.simplefilter("ignore")
-    chosen = options(__doc__, "peers", pairs=60)
+    chosen = options(__doc__, "peers", pairs=100)
     torch.set_num_threads(1)
     device, data = chosen.device, fashion()
     resident = (data.train_images.float().to(device) / 255, data.train_targets.to(device))

@@ -1,7 +1,8 @@
 """Loops that take turns, so that both meet the same noise: twenty steps of one, forty of the other, twenty.
 
 Each loop runs in a thread of its own, over batches that come only in its turns. So a turn is timed from
-batch to batch, with all that the loop does in between, whatever library the loop is part of.
+batch to batch, with all that the loop does in between, whatever library the loop is part of. On a CPU the
+clock is that of the thread, which other programs do not move; so torch has to use one thread.
 """
 
 from __future__ import annotations
@@ -31,6 +32,8 @@ class Turns:
         self.batch_size = batches.batch_size
         self.seconds: list[float] = []
         self.start: float | None = None
+        # On the CPU nothing waits for a device: the thread's own time leaves out what other programs take.
+        self.clock = time.thread_time if self.tensors[0].device.type == "cpu" else time.perf_counter
 
     def __len__(self) -> int:
         return self.number * STEPS
@@ -39,7 +42,7 @@ class Turns:
         endless = passes(self.batches)
         for _ in range(self.number):
             self.order.wait(self)
-            self.start = time.perf_counter()
+            self.start = self.clock()
             for _ in range(STEPS):
                 yield next(endless)
             self.end()
@@ -48,7 +51,7 @@ class Turns:
         """End a turn; also called after a loop that counts its steps, and does not ask for one too many."""
         if self.start is not None:
             synchronize(self.tensors[0].device)  # the last step is done, not only queued
-            self.seconds.append(time.perf_counter() - self.start)
+            self.seconds.append(self.clock() - self.start)
             self.start = None
             self.order.next()
 
@@ -105,7 +108,7 @@ def ratios(
         How many ratios.
     """
     order = Order()
-    threads, number = torch.get_num_threads(), 2 * (pairs + WARM + 1)
+    number = 2 * (pairs + WARM + 1)
     sides = [
         Turns(
             Batches(
@@ -124,7 +127,7 @@ def ratios(
 
     def run(loop: Callable[[Any], object], batches: Turns) -> None:
         try:
-            torch.set_num_threads(threads)  # which each thread has for itself
+            torch.set_num_threads(1)  # which each thread has for itself
             loop(batches)
             batches.end()
             if len(batches.seconds) < number:
