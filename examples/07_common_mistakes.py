@@ -433,3 +433,5 @@ print("measured:", measure(lambda: matrix @ matrix, device=device, repeats=7))
 #    - ``.cuda()`` knows one kind of device; ``.to(device)`` knows all.
 #    - Forgotten ``eval()``, kept losses, a second softmax and a clock that does not
 #      wait give no error: know them.
+#
+# **Next:** :doc:`/lessons/08_was_it_faster` gives the clock of this lesson its due.
