@@ -64,7 +64,8 @@ def restore(torch: Any, initial: dict[str, Any]) -> None:
     torch.set_num_threads(initial["threads"])
     torch.set_grad_enabled(True)
     torch.autograd.set_detect_anomaly(False)
-    torch.use_deterministic_algorithms(False)
+    if torch.are_deterministic_algorithms_enabled():  # the next line imports the compiler: seconds
+        torch.use_deterministic_algorithms(False)
     torch.set_printoptions(profile="default")
     for kind in ("cpu", "cuda"):
         torch.set_autocast_enabled(kind, False)
