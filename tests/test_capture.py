@@ -113,6 +113,75 @@ class TestRefused:
         with pytest.raises(ValueError, match=r"Adam was built with capturable=False.*capturable=True\)"):
             captured_step(model, F.cross_entropy, torch.optim.Adam(model.parameters()), inputs, targets)
 
+    @pytest.mark.parametrize("kind", ["Adagrad", "Adafactor", "LBFGS"])
+    def test_an_optimizer_that_counts_on_the_cpu(self, monkeypatch, kind):
+        monkeypatch.setattr("gpulesson.capture._why_plain", lambda device: "")
+        model, inputs, targets = task()
+        optimizer = getattr(torch.optim, kind)(model.parameters())
+        with pytest.raises(ValueError, match=f"{kind} has no option 'capturable'.*take SGD"):
+            captured_step(model, F.cross_entropy, optimizer, inputs, targets)
+
+
+class Graph:
+    """Stands in for a CUDA graph: notes what is asked of it."""
+
+    def __init__(self, calls):
+        self.calls = calls
+
+    def replay(self):
+        self.calls.append("replay")
+
+
+class TestOrder:
+    """When the step warms up, captures and replays; the graph itself is the GPU's."""
+
+    @pytest.fixture
+    def calls(self, monkeypatch):
+        calls = []
+
+        def capture(step):
+            calls.append("capture")
+            step._graph, step._settings = Graph(calls), step._current_settings()
+
+        def warm_up(step):
+            calls.append("warm up")
+            return torch.zeros(())
+
+        monkeypatch.setattr("gpulesson.capture._why_plain", lambda device: "")
+        monkeypatch.setattr("gpulesson.capture.CapturedStep._warm_up", warm_up)
+        monkeypatch.setattr("gpulesson.capture.CapturedStep._capture", capture)
+        return calls
+
+    def test_short_batches_do_not_use_up_the_warm_up(self, calls):
+        model, inputs, targets = task()
+        step = captured_step(
+            model, F.cross_entropy, torch.optim.SGD(model.parameters()), inputs[:8], targets[:8]
+        )
+        for size in (5, 3, 2, 8, 8, 8, 8, 8):
+            step(inputs[:size], targets[:size])
+        assert calls == ["warm up"] * 3 + ["capture", "replay", "replay"]
+        assert (step.plain, step.replayed) == (6, 2)
+
+    @pytest.mark.parametrize(
+        "change",
+        [
+            lambda model, optimizer: optimizer.param_groups[0].update(lr=0.5),
+            lambda model, optimizer: model.layers[0].eval(),
+            lambda model, optimizer: next(model.parameters()).requires_grad_(False),
+        ],
+        ids=["rate", "mode of a layer", "frozen parameter"],
+    )
+    def test_what_a_graph_has_built_in_is_captured_anew_when_it_changes(self, calls, change):
+        model, inputs, targets = task()
+        optimizer = torch.optim.SGD(model.parameters())
+        step = captured_step(model, F.cross_entropy, optimizer, inputs, targets)
+        for _ in range(5):
+            step(inputs, targets)
+        change(model, optimizer)
+        step(inputs, targets)
+        step(inputs, targets)
+        assert calls[3:] == ["capture", "replay", "replay", "capture", "replay", "replay"]
+
 
 @pytest.mark.gpu
 class TestGraph:

@@ -61,7 +61,7 @@ class CapturedStep:
             self._compute = precision.autocast(self._forward, cache=False)
         self.inputs, self.targets = inputs.clone(), targets.clone()
         self.why_plain = _why_plain(inputs.device)
-        self.plain = self.replayed = 0
+        self.plain = self.replayed = self._warm = 0
         self._graph: Any = None
         self._settings: Any = None  # what a captured step has built in
         self._loss = torch.zeros(())
@@ -82,10 +82,12 @@ class CapturedStep:
         """
         if self.why_plain or not (_alike(inputs, self.inputs) and _alike(targets, self.targets)):
             self.plain += 1
-            return self._step(inputs, targets).detach()
+            device = self.inputs.device
+            return self._step(inputs.to(device), targets.to(device)).detach()
         self.inputs.copy_(inputs)
         self.targets.copy_(targets)
-        if self.plain < WARMUP:
+        if self._warm < WARMUP:
+            self._warm += 1
             self.plain += 1
             return self._warm_up()
         if self._graph is None or self._settings != self._current_settings():
@@ -116,20 +118,28 @@ class CapturedStep:
 
     def _capture(self) -> None:
         """Record a step without running it."""
-        self._settings = self._current_settings()
+        device = self.inputs.device
+        self._graph = None  # what was recorded before is worth nothing, should this fail
         self.optimizer.zero_grad(
             set_to_none=True
         )  # backward() shall make the gradients in the graph's memory
-        self._graph = torch.cuda.CUDAGraph()
-        with torch.cuda.device(self.inputs.device), torch.cuda.graph(self._graph):
+        graph = torch.cuda.CUDAGraph()
+        stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+        # by default all captures of a process share one stream, on the device of the first; and calls of
+        # other threads, such as a loader's that pins memory, would break the capture
+        recording = torch.cuda.graph(graph, stream=stream, capture_error_mode="thread_local")
+        with torch.cuda.device(device), recording:
             self._loss = self._step(self.inputs, self.targets).detach()
+        self._graph, self._settings = graph, self._current_settings()
 
     def _current_settings(self) -> list[Any]:
         groups = [
             {key: value for key, value in group.items() if key != "params"}
             for group in self.optimizer.param_groups
         ]
-        return [self.model.training, *groups]  # a schedule changes "lr", for instance
+        modes = [module.training for module in self.model.modules()]
+        frozen = [parameter.requires_grad for parameter in self.model.parameters()]
+        return [modes, frozen, *groups]  # a schedule changes "lr", for instance
 
 
 def captured_step(
@@ -145,7 +155,9 @@ def captured_step(
 
     The first three steps with full batches run as usual, on a side stream; then the step is captured, and
     replayed from there on. All of them train on the batches that they were given: the weights are those of
-    the same steps by hand. If a hyperparameter changes, for example by a schedule, the step is captured anew.
+    the same steps by hand. If a hyperparameter, a mode or ``requires_grad`` changes, for example by
+    a schedule, the step is captured anew, which costs more than many steps: a schedule that changes the rate
+    in *every* step wants ``lr=torch.tensor(0.01, device=…)``, which the graph reads, and changes in place.
     Where there are no CUDA graphs, every call is a plain step; a warning and `why_plain` say so.
 
     Parameters
@@ -156,7 +168,7 @@ def captured_step(
         Takes outputs and targets, returns one number. Labels are *not* checked here: on CUDA a label out of
         range ends the process's use of the GPU.
     optimizer : torch.optim.Optimizer
-        For CUDA built with ``capturable=True``, if it has that option.
+        For CUDA: SGD, or one built with ``capturable=True``. Others count or decide on the CPU.
     inputs, targets : Tensor
         A batch as later ones will be, ``[N, …]`` each, on the device. It is not trained on.
     amp : torch.dtype or str, optional
@@ -197,13 +209,25 @@ def captured_step(
     step = CapturedStep(model, loss_fn, optimizer, inputs, targets, amp=amp)
     if step.why_plain:
         warnings.warn(f"{step.why_plain}: every call is a plain step, and no faster", stacklevel=2)
-    elif not all(group.get("capturable", True) for group in optimizer.param_groups):
-        name = type(optimizer).__name__
+    else:
+        _check_capturable(optimizer)
+    return step
+
+
+def _check_capturable(optimizer: torch.optim.Optimizer) -> None:
+    """Refuse an optimizer that counts on the CPU or reads values back: its step would be frozen as it is."""
+    name, options = type(optimizer).__name__, optimizer.param_groups
+    if isinstance(optimizer, torch.optim.SGD) or all(group.get("capturable") for group in options):
+        return
+    if all("capturable" in group for group in options):
         raise ValueError(
             f"{name} was built with capturable=False, and a CUDA graph cannot hold its step: build it as "
             f"{name}(model.parameters(), …, capturable=True)"
         )
-    return step
+    raise ValueError(
+        f"{name} has no option 'capturable', and a CUDA graph cannot hold its step: take SGD, or "
+        "Adam(model.parameters(), …, capturable=True)"
+    )
 
 
 def _why_plain(device: torch.device) -> str:
