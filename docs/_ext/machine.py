@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import re
 import sysconfig
-from pathlib import Path
+import tempfile
+from pathlib import Path, PurePath
 
 from sphinx.application import Sphinx
 from sphinx.util.typing import ExtensionMetadata
@@ -16,11 +19,21 @@ def hide_paths(app: Sphinx, docname: str, source: list[str]) -> None:
     source[0] = without_paths(source[0], Path(app.confdir))
 
 
-def without_paths(text: str, project: Path) -> str:
-    """Shorten the paths in a text: of libraries, of the project, of the home folder."""
-    places = {sysconfig.get_path("purelib"): "site-packages", project: ".", Path.home(): "~"}
+def without_paths(text: str, project: PurePath) -> str:
+    """Shorten the paths in a text: of libraries, the project, the data, temporary files, the home folder.
+
+    Paths of Windows are found as they are, with slashes, and with the doubled backslashes of a ``repr``.
+    """
+    places: dict[PurePath, str] = {Path(sysconfig.get_path("purelib")): "site-packages", project: "."}
+    if "GPULESSON_DATA" in os.environ:
+        places[Path(os.environ["GPULESSON_DATA"])] = "data"
+    places |= {Path(tempfile.gettempdir()): "tmp", Path.home(): "~"}
     for place, name in places.items():
-        text = text.replace(f"{place}/", f"{name}/")
+        if place == PurePath(place.anchor):
+            continue  # a home that is the root
+        spellings = {str(place), place.as_posix(), str(place).replace("\\", "\\\\")}
+        found = "|".join(map(re.escape, sorted(spellings, key=len, reverse=True)))
+        text = re.sub(rf"(?<![\w.~-])(?:{found})(?![\w.-])", name, text)
     return text
 
 

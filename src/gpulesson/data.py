@@ -233,7 +233,8 @@ class Batches:
         Leave out a last batch that is not full.
     transform : callable, optional
         Applied to the first tensor of each batch, where it is. So images can stay bytes, a quarter of the
-        memory of floats, and become floats batch by batch.
+        memory of floats, and become floats batch by batch. It has to return a new tensor: without `shuffle`
+        it gets a view of the data, and a change in place would change the data.
 
     Examples
     --------

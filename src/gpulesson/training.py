@@ -149,7 +149,8 @@ def train_epoch(
         that are on the device already, each look at which waits for it. `fit` looks at those in the first
         epoch only.
     amp : torch.dtype or str, optional
-        Mixed precision, as in `fit`.
+        Mixed precision, as in `fit`; but with float16 each call begins with a scale of its own, which costs
+        the first steps of each. For several epochs of float16 use `fit`, which keeps one.
     forward : callable, optional
         Computes the outputs in the place of `model`, with its parameters: ``torch.compile(model)``, say.
 
@@ -254,6 +255,9 @@ def fit(
     torch._dynamo.exc.Unsupported
         The compiler would have to split the model where it calls something that cannot be compiled, which
         the message names: change that place, or leave out `compile`.
+    torch._inductor.exc.InductorError
+        The machine lacks what the compiler needs: a C++ compiler for a CPU, Triton for a GPU. Install it, or
+        leave out `compile`.
 
     Notes
     -----
