@@ -13,8 +13,12 @@ from torch.optim import optimizer as optimizers
 
 from gpulesson import data, evaluation
 from gpulesson.exercises import observe
+from gpulesson.exercises.looking import Looker
 from gpulesson.exercises.trace import Trace
+from gpulesson.exercises.watch_training import Training
+from gpulesson.exercises.watch_values import Values
 from gpulesson.practice import practice_gpu
+from gpulesson.practice.patches import Patches
 
 
 def state() -> list[object]:
@@ -82,6 +86,26 @@ def test_a_training_is_seen_as_it_was(watched):
         (False, False, 1),
     ]
     assert [(read.call, read.count) for read in trace.reads] == [(".item()", 1)]  # not the observer's own
+
+
+def test_on_a_real_gpu_the_observers_readings_are_not_the_learners(monkeypatch):
+    monkeypatch.setattr(torch.Tensor, "is_cuda", True)  # as there, where readings are seen by replacements
+    looker, patches = Looker(), Patches()
+    values = Values(Training(looker))
+    values.plan_readings(patches)
+    patches.apply()
+    try:
+        loss = torch.ones(())
+        assert looker.number(loss) == looker.on_host(loss).item() == 1.0
+        with pytest.raises(KeyError), looker.unnoticed():
+            raise KeyError
+        loss.cpu()
+    finally:
+        patches.undo()
+    assert sorted((read.call, read.count) for read in values.reads.values()) == [
+        (".cpu()", 1),
+        (".item()", 1),
+    ]
 
 
 def test_gradients_that_add_up_are_seen(watched):

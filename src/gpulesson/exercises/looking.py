@@ -56,19 +56,24 @@ class Looker:
 
     def __init__(self, gpu: Any = None) -> None:
         self.gpu = gpu
+        self.silent = 0
+        """How often :meth:`unnoticed` is open: what is read meanwhile is not the learner's reading."""
 
     @contextmanager
     def unnoticed(self) -> Iterator[None]:
         """While it is open, what happens is nobody's copy and nobody's wait."""
         with torch.no_grad(), torch._C.DisableTorchFunction(), torch._C._DisableTorchDispatch():
-            if self.gpu is None or not self.gpu.simulated:
-                yield
-                return
-            before, self.gpu.here.quiet = self.gpu.here.quiet, True
+            here = self.gpu.here if self.gpu is not None and self.gpu.simulated else None
+            before = here is not None and here.quiet
+            self.silent += 1
+            if here is not None:
+                here.quiet = True
             try:
                 yield  # no mode sees an operator, neither the practice GPU's nor one of the learner's
             finally:
-                self.gpu.here.quiet = before
+                self.silent -= 1
+                if here is not None:
+                    here.quiet = before
 
     def on_host(self, tensor: torch.Tensor) -> torch.Tensor:
         """Return a copy in host memory."""

@@ -74,7 +74,7 @@ class Values:
     def _reading(self, call: str, original: Any) -> Any:
         @functools.wraps(original)
         def read(tensor: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
-            if tensor.is_cuda:
+            if tensor.is_cuda and not self._training.looker.silent:
                 self._note_reading(call)
             return original(tensor, *args, **kwargs)
 
