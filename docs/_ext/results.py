@@ -50,12 +50,11 @@ def cells(row: dict[str, Any], columns: list[list[str]]) -> list[str]:
 def sentences(result: dict[str, Any]) -> Iterator[str]:
     """Yield the figures to quote, with their targets, and the notes."""
     for claim in result["claims"]:
-        value, text = claim["value"], claim["what"].replace("`", "")
-        text = f"{text}: {format(value, claim['format'])}"
+        text = f"{claim['what']}: {format(claim['value'], claim['format'])}"
         if claim["compare"]:
             text += f" (target: {SIGNS[claim['compare']]} {claim['target']:g}{verdict(claim)})"
         yield text
-    yield from (note.replace("`", "") for note in result["notes"])
+    yield from result["notes"]
 
 
 def verdict(claim: dict[str, Any]) -> str:
@@ -72,7 +71,9 @@ def machine(about: dict[str, Any]) -> str:
 
 
 def paragraph(text: str) -> nodes.paragraph:
-    return nodes.paragraph("", text)
+    """Make a paragraph; what stands between backticks is code."""
+    parts = [nodes.literal("", part) if i % 2 else nodes.Text(part) for i, part in enumerate(text.split("`"))]
+    return nodes.paragraph("", "", *parts)
 
 
 def item(text: str) -> nodes.list_item:

@@ -38,6 +38,7 @@ def test_the_table_the_figures_and_the_machine(project):
     rows = [[cell.get_text(strip=True) for cell in row.select("th, td")] for row in page.select("table tr")]
     assert rows == [["what", "ratio", "other"], ["one", "1.23", "3.0"], ["two", "9.00", ""]]
     text = " ".join(page.get_text().split())
+    assert [code.get_text() for code in page.select("article code")] == ["B", "A"]
     assert "A / B: 1.020 (target: ≤ 1.01, missed)" in text
     assert "more: 4.0 (target: ≥ 3.5)" in text and "plain: 7" in text and "A note." in text
     assert "Measured on 2026-01-02: device cpu: a processor, torch 2.15.0, steps a turn 20." in text
