@@ -108,6 +108,25 @@ def test_on_a_real_gpu_the_observers_readings_are_not_the_learners(monkeypatch):
     ]
 
 
+def test_what_is_compiled_is_watched_as_it_was_written():
+    with observe.observed() as observer:  # as on a real GPU; the practice GPU compiles nothing either
+        model = nn.Linear(2, 1)
+        assert torch.compile(model, fullgraph=True) is model
+
+        @torch.compile
+        def once(x):
+            return model(x)
+
+        @torch.compile(fullgraph=True, dynamic=False)
+        def twice(x):
+            return model(model(x).expand(1, 2))
+
+        model.compile(fullgraph=True)
+        x = torch.ones(1, 2)
+        assert torch.equal(once(x), model(x)) and twice(x).shape == (1, 1)
+        assert sum(call.count for call in observer.trace().calls) == 4
+
+
 def test_gradients_that_add_up_are_seen(watched):
     train(nn.Linear(2, 1).cuda(), 4, zero=False)
     (optimizer,) = watched.trace().optimizers

@@ -59,10 +59,11 @@ class Models:
         self._handles: list[Any] = []
 
     def plan(self, patches: Patches) -> None:
-        """Plan to see modules and tensors being made."""
+        """Plan to see modules and tensors being made, and to have nothing compiled."""
         patches.wrap(nn.Module, "__init__", self._init)
         for name in _FACTORIES.split():
             patches.wrap(torch, name, self._factory)
+        patches.plan(torch, "compile", _left_uncompiled)  # nn.Module.compile calls it as well
 
     def start(self) -> None:
         """See modules being called, by PyTorch's own hooks."""
@@ -179,6 +180,14 @@ class Models:
             total.count += 1
             total.last_step = call.step
         return list(sums.values())
+
+
+def _left_uncompiled(model: Any = None, **options: Any) -> Any:
+    """Stand in for ``torch.compile``: hooks on all modules, as here, cannot be compiled with ``fullgraph``.
+
+    The check judges what is computed, not how fast. Without a model it is a decorator.
+    """
+    return _left_uncompiled if model is None else model
 
 
 class _Trained:
