@@ -201,8 +201,7 @@ class Training:
         for optimizer, seen in self.groups:
             seen.zeroed_at = Site()
             if seen.steps and id(optimizer) not in self._cleared and id(optimizer) not in self._stale:
-                left = _graded(optimizer)
-                if left and any(self.looker.number(gradient.abs().sum()) for gradient in left[:4]):
+                if any(map(self._not_zero, _graded(optimizer)[:4])):
                     self._stale[id(optimizer)] = looking.here()
                 self._cleared.add(id(optimizer))
         value, self._value = self._value, None
@@ -211,6 +210,10 @@ class Training:
             self.values.append(self.looker.number(value))
         if root is not None:
             self._note_history(root, self._last_loss)
+
+    def _not_zero(self, gradient: torch.Tensor) -> bool:
+        with self.looker.unnoticed():
+            return bool(self.looker.on_host(gradient).abs().sum())
 
     def _note_history(self, loss: Any, seen: LossSeen | None) -> None:
         node: Any = loss.grad_fn if isinstance(loss, torch.Tensor) else None
