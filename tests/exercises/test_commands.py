@@ -98,6 +98,18 @@ def test_hints_come_one_by_one(asked, capsys):
     assert f"4 of {len(hints)} hints" in capsys.readouterr().out
 
 
+def test_a_hint_finds_the_exercise_where_the_check_finds_it(asked, capsys, tmp_path):
+    file = tmp_path / "my_loop.py"
+    file.write_text('"""Exercise 6: resume."""\n')
+    assert main(["check", str(file), "--hint"]) == 0
+    assert catalog.find(6).hints[0] in capsys.readouterr().out
+    assert main(["check", "6", "--hint"]) == 0
+    assert catalog.find(6).hints[1] in capsys.readouterr().out
+    file.write_text("x = 1\n")
+    assert main(["check", str(file), "--hint"]) == 2
+    assert "my_loop.py names no exercise" in capsys.readouterr().err
+
+
 def test_every_exercise_has_all_its_parts():
     assert [exercise.name for exercise in EXERCISES] == sorted(exercise.name for exercise in EXERCISES)
     for exercise in EXERCISES:

@@ -220,6 +220,21 @@ def _decoded(name: str, content: bytes) -> tuple[Source, Finding | None]:
         return source, source.failure("not-text", line, "The file is not text in UTF-8.")
 
 
+def named_in(file: str) -> Exercise | None:
+    """Return the exercise that a file names: by its name or, if it can be read, in its first lines.
+
+    Parameters
+    ----------
+    file : str
+        Its path; there need not be such a file yet.
+    """
+    try:
+        name, _, content = _content(file)
+    except UsageError:
+        return _task(None, Path(file).name, Source(file, []))
+    return _task(None, name, _decoded(name, content)[0])
+
+
 def _task(exercise: str | int | None, name: str, source: Source) -> Exercise | None:
     """Find the exercise: the one that was named, or that the file names."""
     if exercise is not None:

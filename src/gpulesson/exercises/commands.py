@@ -9,7 +9,7 @@ from typing import Any
 
 from gpulesson.exercises import catalog, progress
 from gpulesson.exercises.catalog import Exercise
-from gpulesson.exercises.checker import TIME_LIMIT, UsageError, check
+from gpulesson.exercises.checker import TIME_LIMIT, UsageError, check, named_in
 
 
 def add(commands: Any) -> None:
@@ -50,10 +50,14 @@ def run_check(options: argparse.Namespace) -> int:
 
 def _hint(number: str | None, file: str) -> int:
     """Show the next hint of an exercise, and remember that."""
+    if number is None and file.isdigit():
+        number = file
     try:
-        exercise = catalog.find(number or file.split("/")[-1][:2])
+        exercise = named_in(file) if number is None else catalog.find(number)
     except ValueError as error:
         return _usage(f"{error}; for a hint: check 04 my_loop.py --hint")
+    if exercise is None:
+        return _usage(f"{file} names no exercise; for a hint: check 04 my_loop.py --hint")
     shown = progress.load().get(exercise.number, progress.Progress()).hints
     count = min(shown + 1, len(exercise.hints))
     print(_printable(f"Hint {count} of {len(exercise.hints)}: {exercise.hints[count - 1]}"))
