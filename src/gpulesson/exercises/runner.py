@@ -108,7 +108,7 @@ def run(
 def _environment(own: Path, gpu: bool) -> dict[str, str]:
     environment = {name: value for name, value in os.environ.items() if name != "GPULESSON_DEVICE"}
     environment |= {
-        "TMPDIR": str(own),
+        **dict.fromkeys(("TMPDIR", "TEMP", "TMP"), str(own)),
         "MPLBACKEND": "Agg",
         "PYTHONDONTWRITEBYTECODE": "1",
         "PYTHONIOENCODING": "utf-8:backslashreplace",
@@ -116,7 +116,7 @@ def _environment(own: Path, gpu: bool) -> dict[str, str]:
     }
     environment.setdefault("OMP_NUM_THREADS", "1")
     if not gpu:
-        environment["CUDA_VISIBLE_DEVICES"] = ""
+        environment["CUDA_VISIBLE_DEVICES"] = "-1"  # Windows drops a variable that is empty
     return environment
 
 
@@ -216,11 +216,14 @@ def _resident_by_ps(pid: int) -> int:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """End the process, and whatever it has started."""
+    """End the process, and whatever it has started (on Windows: if it is still running itself)."""
     if os.name == "posix":
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, signal.SIGKILL)
     else:
+        with contextlib.suppress(OSError):
+            tree = ["taskkill", "/T", "/F", "/PID", str(process.pid)]
+            subprocess.run(tree, capture_output=True, check=False)
         process.kill()
     process.wait()
 
