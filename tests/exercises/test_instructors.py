@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -14,13 +15,13 @@ ROOT = Path(__file__).parents[2]
 PROGRAM = ROOT / "docs" / "check_hand_ins.py"
 
 
-def run(*arguments: object) -> subprocess.CompletedProcess[str]:
+def run(*arguments: object, **environment: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, str(PROGRAM), *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=600)
+    return subprocess.run(command, capture_output=True, text=True, timeout=600, env=os.environ | environment)
 
 
 @pytest.mark.slow
-def test_a_folder_of_hand_ins(tmp_path):
+def test_a_folder_of_hand_ins(tmp_path, own_progress):
     folder = tmp_path / "hand_ins"
     folder.mkdir()
     shutil.copy(ROOT / "examples/solutions/03_train_iris.py", folder / "ada.py")
@@ -40,7 +41,22 @@ def test_a_folder_of_hand_ins(tmp_path):
         ["carl", "syntax-error (line 2)"],
     ]
     assert json.loads((folder / "ada.json").read_text())["passed"] is True
+    assert not own_progress.exists(), "the instructor's own progress is left alone"
     assert json.loads((folder / "carl.json").read_text())["findings"][0]["line"] == 2
+
+
+def test_a_check_that_breaks_does_not_stop_the_rest(tmp_path):
+    broken = tmp_path / "broken" / "gpulesson"
+    broken.mkdir(parents=True)
+    (broken / "__init__.py").write_text("")
+    (broken / "__main__.py").write_text("raise OSError('no space left')\n")
+    for name in ("ada", "blaise"):
+        (tmp_path / f"{name}.py").write_text("x = 1\n")
+    done = run("03", tmp_path, PYTHONPATH=str(broken.parent))
+    assert done.returncode == 0, done.stderr
+    rows = [line.split(maxsplit=1) for line in done.stdout.splitlines()]
+    assert rows == [[name, "not checked: OSError: no space left"] for name in ("ada", "blaise")]
+    assert not list(tmp_path.glob("*.json"))
 
 
 def test_a_wrong_number_stops_it(tmp_path):
