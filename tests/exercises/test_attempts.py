@@ -52,7 +52,7 @@ def test_an_attempt_gets_its_diagnosis(attempt):
 def test_a_right_solution_passes_however_it_is_written(solution):
     report = check(solution)
     assert report.passed, str(report)
-    assert report.exercise is not None and report.exercise.number == "04"
+    assert report.exercise is not None and report.exercise.number == solution.name[:2]
     assert {finding.kind for finding in report.findings} <= {"hard-coded-cuda", "item-every-step"}
 
 
@@ -101,4 +101,4 @@ def test_the_catalogue_says_what_the_lessons_and_the_files_say():
 def test_there_are_attempts_for_every_exercise_and_ten_right_solutions_of_the_central_one():
     for exercise in EXERCISES:
         assert len([path for path in ATTEMPTS if path.name.startswith(exercise.number)]) >= 2
-    assert len(RIGHT) >= 10 and all(path.name.startswith("04_") for path in RIGHT)
+    assert len([path for path in RIGHT if path.name.startswith("04_")]) >= 10

@@ -32,6 +32,34 @@ def test_accuracies_in_a_line_of_output(text, values):
     assert [claim.value for claim in reading.claims(text)] == pytest.approx(values)
 
 
+@pytest.mark.parametrize(
+    ("text", "values"),
+    [
+        ("finished: epoch 10 of 10", []),
+        ("Epoch 10/10: 345/360 right", [345 / 360]),
+        ("epoch 10/10, accuracy 345/360", [345 / 360]),
+        ("accuracy 0.9583 after 230 of 230 steps", [0.9583]),
+        ("345 of 360 right", [345 / 360]),
+    ],
+)
+def test_a_count_of_epochs_is_no_accuracy(text, values):
+    assert [claim.value for claim in reading.claims(text, 360)] == pytest.approx(values)
+
+
+@pytest.mark.parametrize(
+    ("text", "of_training"),
+    [
+        ("training accuracy 0.99", True),
+        ("Train acc: 99 %", True),
+        ("train 0.99, test accuracy 0.95", False),
+        ("validation accuracy after training: 0.95", False),
+        ("accuracy 0.95, constrained", False),
+    ],
+)
+def test_a_line_about_the_training_part(text, of_training):
+    assert reading.of_training(text) == of_training
+
+
 def test_the_tolerance_is_half_of_the_last_digit():
     (percent,), (digits,) = reading.claims("accuracy 95.8%"), reading.claims("accuracy 0.9583")
     assert percent.tolerance == pytest.approx(0.0005, rel=0.01)

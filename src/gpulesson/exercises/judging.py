@@ -11,14 +11,13 @@ from gpulesson.exercises.trace import Judged, Site, Trace
 
 
 def accuracy(trace: Trace, source: Source) -> Iterator[Finding]:
-    """Compare the accuracy that was printed last with what the model really answered."""
-    stated = [(site, reading.claims(text)) for site, text in trace.prints]
-    stated = [(site, claims) for site, claims in stated if claims]
+    """Compare the accuracies printed after the last step with what the model really answered."""
+    samples = int(trace.facts["test_samples"])
+    stated = _stated(trace, samples)
     if not stated:
         yield source.failure("no-accuracy", 0, "The program printed no accuracy.")
         return
     site, claims = stated[-1]
-    samples = int(trace.facts["test_samples"])
     batches = last_pass(trace.judged, samples)
     seen = sum(batch.test for batch in batches)
     if seen == 0:
@@ -29,7 +28,16 @@ def accuracy(trace: Trace, source: Source) -> Iterator[Finding]:
         what = f"The model was judged on {seen} of the {samples} test samples."
         yield source.failure("not-all-samples", site, what)
     else:
-        yield from _compared(source, site, claims, batches, samples)
+        yield from _compared(source, stated, batches, samples)
+
+
+def _stated(trace: Trace, samples: int) -> list[tuple[Site, list[reading.Claim]]]:
+    """Find the lines of output that state the accuracy of the finished model, or the last that states one."""
+    lines = [(line, reading.claims(line.text, samples)) for line in trace.prints]
+    lines = [(line, claims) for line, claims in lines if claims]
+    lines = [pair for pair in lines if not reading.of_training(pair[0].text)] or lines
+    last = [pair for pair in lines if pair[0].step == trace.steps] or lines[-1:]
+    return [(line.site, claims) for line, claims in last]
 
 
 def last_pass(judged: list[Judged], samples: int) -> list[Judged]:
@@ -47,12 +55,13 @@ def last_pass(judged: list[Judged], samples: int) -> list[Judged]:
 
 
 def _compared(
-    source: Source, site: Site, claims: list[reading.Claim], batches: list[Judged], samples: int
+    source: Source, stated: list[tuple[Site, list[reading.Claim]]], batches: list[Judged], samples: int
 ) -> Iterator[Finding]:
     right = sum(batch.right for batch in batches)
     truth, mean = right / samples, sum(batch.right / batch.test for batch in batches) / len(batches)
-    if any(abs(claim.value - truth) <= claim.tolerance for claim in claims):
+    if any(abs(claim.value - truth) <= claim.tolerance for _, claims in stated for claim in claims):
         return
+    site, claims = stated[-1]
     printed = f"It printed {claims[0].value:.4f}; the model was right for {right} of {samples} samples"
     what = f"{printed}, which is {truth:.4f}."
     if any(abs(claim.value - mean) <= claim.tolerance for claim in claims):
@@ -157,7 +166,7 @@ def kinds(trace: Trace, source: Source) -> Iterator[Finding]:
 def _stated_kinds(trace: Trace, names: list[str]) -> dict[str, tuple[Site, reading.Claim, int]]:
     """Find the line that was printed last for each kind: where, what it says, and its place in the output."""
     stated = {}
-    for place, (site, text) in enumerate(trace.prints):
+    for place, (site, text, _) in enumerate(trace.prints):
         for name in names:
             pattern = rf"^\W*{name}\b(.*)" if name.isdigit() else rf"(?<![\w-]){re.escape(name)}(?!\w)(.*)"
             if match := re.search(pattern, text):
@@ -181,7 +190,7 @@ def _total(trace: Trace, source: Source, confusion: list[list[int]]) -> Iterator
     accuracy = sum(row[i] for i, row in enumerate(confusion)) / total
     printed = [
         reading.stated(digits, percent)
-        for _, text in trace.prints
+        for _, text, _ in trace.prints
         for digits, percent in re.findall(r"(\d+(?:\.\d+)?)\s*(%?)", text)
     ]
     if sum(claim.tolerance < 1e-3 and _near(claim, accuracy) for claim in printed) < 2:
@@ -209,7 +218,7 @@ def resuming(trace: Trace, source: Source) -> Iterator[Finding]:
     elif len(runs) >= 3 and not runs[-1].state_loaded:
         what = f"The {runs[-1].name} of the resumed training began without its state."
         yield source.failure("optimizer-not-restored", loaded, what)
-    elif not trace.facts.get("rng_restored"):
+    elif not trace.facts.get("rng_restored") and not trace.facts.get("same"):  # the bits are the proof
         what = "Between loading and training on, the random state was not restored."
         yield source.failure("random-state-not-restored", loaded, what)
     elif len(runs) >= 3 and runs[-2].steps + runs[-1].steps != runs[0].steps:

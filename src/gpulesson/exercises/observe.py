@@ -108,7 +108,7 @@ def observed(gpu: Any = None) -> Iterator[Observer]:
     values.plan(patches)
     if torch.cuda.is_available():
         values.plan_readings(patches)
-    output, sys.stdout = sys.stdout, WatchedOutput(sys.stdout, values.prints)
+    output, sys.stdout = sys.stdout, WatchedOutput(sys.stdout, values)
     patches.apply()
     training.start()
     try:

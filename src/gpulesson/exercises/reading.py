@@ -11,6 +11,7 @@ _FREE = {"detach", "item", "float", "int", "cpu", "tolist", "numpy", "len"}
 
 
 _OF = r"\s*(?:/|of|out of)\s*(\d+)\b"
+_PROGRESS = re.compile(r"epoch|iteration|step|batch", flags=re.IGNORECASE)
 
 
 class Claim(NamedTuple):
@@ -26,8 +27,19 @@ def ends(values: Sequence[float]) -> tuple[float, float]:
     return sum(values[:part]) / part, sum(values[-part:]) / part
 
 
-def claims(text: str) -> list[Claim]:
-    """Return the accuracies that a line of output states: beside the word, or as “k of n”."""
+def claims(text: str, samples: int = 0) -> list[Claim]:
+    """Return the accuracies that a line of output states: beside the word, or as “k of n”.
+
+    Parameters
+    ----------
+    text : str
+        The line.
+    samples : int
+        How many there are to judge: “k of n” with another n may count epochs, where the line has that word.
+    """
+    if _PROGRESS.search(text):
+        count = rf"(?<![\d.])\d+{_OF}"
+        text = re.sub(count, lambda found: found[0] if int(found[1]) == samples else "", text)
     words = list(re.finditer(r"acc(?:uracy|uracies|\b|\.)", text, flags=re.IGNORECASE))
     found = []
     if words:
@@ -36,6 +48,12 @@ def claims(text: str) -> list[Claim]:
     if not found:
         found = [_counted(*pair) for pair in re.findall(rf"\b(\d+){_OF}", text)]
     return [claim for claim in found if 0 <= claim.value <= 1]
+
+
+def of_training(text: str) -> bool:
+    """Tell whether a line of output speaks of the training part alone."""
+    text = text.lower()
+    return bool(re.search(r"\btrain", text)) and not re.search("test|valid", text)
 
 
 def _stated_in(text: str) -> list[Claim]:

@@ -121,6 +121,14 @@ class SaveSeen:
     has_optimizer: bool
 
 
+class Printed(NamedTuple):
+    """A line of output, and how many optimizer steps there were before."""
+
+    site: Site
+    text: str
+    step: int
+
+
 @dataclass
 class Judged:
     """One call of a model without training: how many known samples it saw, and how many were right."""
@@ -167,7 +175,7 @@ class Trace:
     values: list[float] = field(default_factory=list)
     """The losses that gradients were computed of, in order."""
     backwards: int = 0
-    prints: list[tuple[Site, str]] = field(default_factory=list)
+    prints: list[Printed] = field(default_factory=list)
     device_memory: int = 0
     """Bytes: the most that was allocated on the device."""
     facts: dict[str, Any] = field(default_factory=dict)
@@ -192,7 +200,7 @@ class Trace:
             trace.error = _read(ErrorSeen, content["error"])
             trace.error.lines = [Site(*site) for site in trace.error.lines]
         trace.made_inside = [Site(*site) for site in trace.made_inside]
-        trace.prints = [(Site(*site), text) for site, text in trace.prints]
+        trace.prints = [Printed(Site(*site), text, step) for site, text, step in trace.prints]
         return trace
 
 

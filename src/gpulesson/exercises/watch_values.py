@@ -10,7 +10,7 @@ import torch
 
 from gpulesson import data, evaluation
 from gpulesson.exercises import looking
-from gpulesson.exercises.trace import ArgmaxSeen, ReadSeen, SaveSeen, Site
+from gpulesson.exercises.trace import ArgmaxSeen, Printed, ReadSeen, SaveSeen, Site
 from gpulesson.exercises.watch_training import Training
 from gpulesson.practice.events import TO_HOST, WAIT
 from gpulesson.practice.patches import Patches
@@ -41,7 +41,7 @@ class Values:
         """Since the last ``torch.load``."""
         self.returned: dict[str, Any] = {}
         """What functions of this package returned last."""
-        self.prints: deque[tuple[Site, str]] = deque(maxlen=_LINES)
+        self.prints: deque[Printed] = deque(maxlen=_LINES)
 
     def plan(self, patches: Patches) -> None:
         """Plan to see ``argmax``, ``max`` and ``torch.save``."""
@@ -70,6 +70,11 @@ class Values:
             record(kind, call, *args, **kwargs)
 
         log.record = noting
+
+    def printed(self, lines: list[str]) -> None:
+        """Note lines of output."""
+        site, step = looking.here(), self._training.steps
+        self.prints.extend(Printed(site, line[:400], step) for line in lines)
 
     def _reading(self, call: str, original: Any) -> Any:
         @functools.wraps(original)
@@ -160,20 +165,19 @@ class WatchedOutput:
     ----------
     stream : text stream
         The real one: everything that is not noted goes there.
-    prints : deque
-        Takes ``(site, line of text)``.
+    values : Values
+        Its ``prints`` take the lines.
     """
 
-    def __init__(self, stream: Any, prints: deque[tuple[Site, str]]) -> None:
-        self._stream, self._prints, self._line = stream, prints, ""
+    def __init__(self, stream: Any, values: Values) -> None:
+        self._stream, self._values, self._line = stream, values, ""
 
     def write(self, text: str) -> int:
         """Write, and note every finished line."""
         self._line = (self._line + text)[-4000:] if "\n" not in text else self._line + text
         *lines, self._line = self._line.split("\n")
         if lines:
-            site = looking.here()
-            self._prints.extend((site, line[:400]) for line in lines[-_LINES:])
+            self._values.printed(lines[-_LINES:])
         return int(self._stream.write(text))
 
     def __getattr__(self, name: str) -> Any:
