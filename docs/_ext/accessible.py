@@ -12,7 +12,8 @@ from docutils import nodes
 from sphinx.application import Sphinx
 from sphinx.util.typing import ExtensionMetadata
 
-UNUSED = "sg-tags.js"  # for tags on lessons; we have none
+TAGS = "sg-tags.js"  # for tags on lessons; we have none
+HIGHLIGHT = "sphinx_highlight.js"  # marks the words of a search; the search page alone cannot do without it
 LANDMARKS = {"aside.sidebar-drawer": "Site", "aside.toc-drawer": "On this page"}
 
 
@@ -47,8 +48,9 @@ def mend_thumbnail(thumbnail: Tag) -> None:
 def whole_page(app: Sphinx, pagename: str, templatename: str, context: dict[str, Any], doctree: Any) -> str:
     """Render the chosen template inside ours."""
     context["chosen_template"] = templatename
+    unused = (TAGS,) if pagename == "search" else (TAGS, HIGHLIGHT)
     context["script_files"] = [
-        script for script in context["script_files"] if UNUSED not in str(script.filename)
+        script for script in context["script_files"] if not str(script.filename).endswith(unused)
     ]
     return "whole_page.html"
 

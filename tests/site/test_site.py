@@ -153,7 +153,7 @@ def test_every_fact_has_a_lesson():
     counts = {"S0": 7, "S1": 13, "S2": 5, "S3": 9, "S4": 5}
     facts = {f"{text}.{n}" for text, count in counts.items() for n in range(1, count + 1)}
     assert sorted(fact for lesson in COVERED.values() for fact in lesson.split()) == sorted(facts)
-    found = {lesson.name[:2]: sorted(claimed(lesson)) for lesson in LESSONS}
+    found = {lesson.name[:2]: sorted(claimed(lesson)) for lesson in LESSONS if claimed(lesson)}
     assert found == {number: sorted(facts.split()) for number, facts in COVERED.items()}
 
 
