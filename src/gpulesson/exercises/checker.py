@@ -8,7 +8,7 @@ import re
 import tokenize
 from pathlib import Path
 
-from gpulesson.exercises import catalog, diagnose, judging, runner
+from gpulesson.exercises import catalog, diagnose, judging, reading, runner
 from gpulesson.exercises.catalog import Exercise
 from gpulesson.exercises.findings import Finding, Source
 from gpulesson.exercises.report import Report
@@ -20,6 +20,16 @@ MEMORY_LIMIT = 4 * 2**30
 """Bytes of main memory that it may take, by default."""
 
 _CELL = "cell.py"
+_RULES = {
+    "places": judging.places,
+    "kinds": judging.kinds,
+    "resuming": judging.resuming,
+    "stopwatch": judging.stopwatch,
+    "feeding": judging.feeding,
+    "lean": judging.lean,
+    "larger batch": judging.larger_batch,
+}
+"""The rules that belong to one demand alone."""
 
 
 class UsageError(ValueError):
@@ -145,20 +155,9 @@ def _finished(
     ]
     if "accuracy" in demands and trace.steps and not trace.argmaxes:
         found += judging.accuracy(trace, source)
-    if "places" in demands:
-        found += judging.places(trace, source)
-    if "kinds" in demands:
-        found += judging.kinds(trace, source)
-    if "resuming" in demands:
-        found += judging.resuming(trace, source)
-    if "stopwatch" in demands:
-        found += judging.stopwatch(trace, source)
-    if "feeding" in demands:
-        found += judging.feeding(trace, source)
-    if "lean" in demands:
-        found += judging.lean(trace, source)
-    if "larger batch" in demands:
-        found += judging.larger_batch(trace, source)
+    for demand, rule in _RULES.items():
+        if demand in demands:
+            found += rule(trace, source)
     if "any machine" in demands:
         found += judging.any_machine(trace, without_gpu, source)
     elif demands & {"accuracy", "kinds", "free"}:
@@ -167,9 +166,7 @@ def _finished(
 
 
 def _written_down(source: Source) -> list[Finding]:
-    from gpulesson.exercises.reading import literal_device
-
-    line = literal_device(source.lines, "cuda")
+    line = reading.literal_device(source.lines, "cuda")
     what = "Here the device is written down; on a machine without such a GPU this line stops the program."
     return [source.advice("hard-coded-cuda", line, what)] if line else []
 
@@ -184,9 +181,7 @@ def facts(trace: Trace) -> tuple[str, ...]:
         by = ", ".join(f"{opt.steps} by {opt.name}" for opt in trace.optimizers if opt.steps)
         lines.append(f"training steps: {by}")
     if len(trace.values) >= 4:
-        from gpulesson.exercises.reading import ends
-
-        first, last = ends(trace.values)
+        first, last = reading.ends(trace.values)
         lines.append(f"training loss: {first:.4g} in the first tenth of the steps, {last:.4g} in the last")
     if trace.steps and any(trace.reads):
         waits = sum(read.count for read in trace.reads)
@@ -216,7 +211,7 @@ def _decoded(name: str, content: bytes) -> tuple[Source, Finding | None]:
         return Source(name, content.decode(encoding).splitlines()), None
     except (SyntaxError, UnicodeDecodeError, LookupError):
         source = Source(name, content.decode("utf-8", errors="replace").splitlines())
-        line = next((i for i, text in enumerate(source.lines, 1) if "\N{REPLACEMENT CHARACTER}" in text), 0)
+        line = reading.first_line(source.lines, "\N{REPLACEMENT CHARACTER}")
         return source, source.failure("not-text", line, "The file is not text in UTF-8.")
 
 

@@ -259,7 +259,7 @@ def feeding(trace: Trace, source: Source) -> Iterator[Finding]:
     if not facts["batches"]:
         return
     if facts["calls"] > facts["batches"]:
-        line = next((n for n, text in enumerate(source.lines, 1) if re.search(r"=.*\bDataLoader\(", text)), 0)
+        line = reading.first_line(source.lines, r"=.*\bDataLoader\(")
         what = f"The dataset was called {facts['calls']} times for {facts['batches']} batches."
         yield source.failure("called-for-each-sample", line, what)
     if facts["bytes"] > 2000 * (784 + 8):
@@ -294,7 +294,7 @@ def larger_batch(trace: Trace, source: Source) -> Iterator[Finding]:
         return
     small, large = max(facts["needed"], key=lambda pair: pair[1] / pair[0])
     if large > 1.5 * small:
-        line = next((n for n, text in enumerate(source.lines, 1) if re.match(r"RATE\s*=", text)), 0)
+        line = reading.first_line(source.lines, r"^RATE\s*=")
         what = (
             f"With a rate of {facts['rate']:g} the large batch needed {large} epochs, the small one {small}."
         )

@@ -86,21 +86,31 @@ def keeping_line(lines: Sequence[str], loss_line: int) -> int:
     loss_line : int
         Where the loss function was called.
     """
-    try:
-        tree = ast.parse("\n".join(lines))
-    except SyntaxError:
-        return loss_line
+    nodes = _nodes(lines)
     names = {
         target.id
-        for node in ast.walk(tree)
+        for node in nodes
         if isinstance(node, ast.Assign) and node.lineno <= loss_line <= (node.end_lineno or node.lineno)
         for target in node.targets
         if isinstance(target, ast.Name)
     }
-    keeping = [(kept.lineno, kept) for node in ast.walk(tree) for kept in _kept(node) if not _freed(kept)]
+    keeping = [(kept.lineno, kept) for node in nodes for kept in _kept(node) if not _freed(kept)]
     named = [line for line, kept in keeping if _names_in(kept) & names]
     by_word = [line for line, kept in keeping if any("loss" in name.lower() for name in _names_in(kept))]
     return next(iter(sorted(named) or sorted(by_word)), loss_line)
+
+
+def _nodes(lines: Sequence[str]) -> list[ast.AST]:
+    """Return the nodes of a program's syntax tree; none, if Python cannot read it."""
+    try:
+        return list(ast.walk(ast.parse("\n".join(lines))))
+    except SyntaxError:
+        return []
+
+
+def first_line(lines: Sequence[str], pattern: str) -> int:
+    """Return the number of the first line in which a regular expression is found; 0 if in none."""
+    return next((number for number, text in enumerate(lines, 1) if re.search(pattern, text)), 0)
 
 
 def _kept(node: ast.AST) -> list[ast.expr]:
@@ -142,13 +152,10 @@ def literal_device(lines: Sequence[str], kind: str) -> int:
     kind : str
         ``"cuda"`` or ``"cpu"``.
     """
-    try:
-        tree = ast.parse("\n".join(lines))
-    except SyntaxError:
-        return 0
-    chosen = {part for node in ast.walk(tree) if _asks(node) for part in ast.walk(node)}
+    nodes = _nodes(lines)
+    chosen = {part for node in nodes if _asks(node) for part in ast.walk(node)}
     found = []
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.Constant) and re.fullmatch(rf"{kind}(:\d+)?", str(node.value)):
             written = node not in chosen
         else:
@@ -174,11 +181,7 @@ def _is_answers(node: ast.Assign) -> bool:
 
 def key_line(lines: Sequence[str], key: str) -> int:
     """Return the line of a key of the dictionary ``ANSWERS``, or of the dictionary; 0 if there is none."""
-    try:
-        tree = ast.parse("\n".join(lines))
-    except SyntaxError:
-        return 0
-    for node in ast.walk(tree):
+    for node in _nodes(lines):
         if isinstance(node, ast.Assign) and isinstance(node.value, ast.Dict) and _is_answers(node):
             entries = [entry for entry in node.value.keys if isinstance(entry, ast.Constant)]
             return next((entry.lineno for entry in entries if entry.value == key), node.lineno)
