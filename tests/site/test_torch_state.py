@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import subprocess
 import sys
@@ -11,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 from _ext.torch_state import reset
-from projects import CONF, Project
+from projects import CONF, ROOT, Project
 
 # what a lesson can change, and how to read it
 CHANGES = {
@@ -71,16 +72,28 @@ def test_a_change_ends_with_its_lesson(name):
 
 
 def test_the_state_is_that_of_a_fresh_process():
-    """The seeds apart: a fresh process has random ones."""
-    readings = {
-        name: reading for name, (_, reading) in CHANGES.items() if name not in ("seed", "numpy", "random")
-    }
-    code = f"import json\n{IMPORTS}print(json.dumps([eval(r) for r in {list(readings.values())}]))"
-    fresh = json.loads(subprocess.run([sys.executable, "-c", code], capture_output=True, check=True).stdout)
-    for _, (change, _) in CHANGES.items():
-        exec(change, NAMES)
-    reset({}, "next lesson")
-    assert [eval(reading, NAMES) for reading in readings.values()] == fresh
+    """Both in processes of their own: once set, a precision cannot be unset.
+
+    The seeds apart: a fresh process has random ones.
+    """
+    readings = [reading for name, (_, reading) in CHANGES.items() if name not in ("seed", "numpy", "random")]
+    changes = "\n".join(change for change, _ in CHANGES.values())
+    tell = f"import json\nprint(json.dumps([eval(reading) for reading in {readings}]))"
+    restored = (
+        f"from _ext.torch_state import reset\nreset({{}}, 'before')\n{changes}\nreset({{}}, 'next lesson')"
+    )
+    fresh, after = [
+        json.loads(
+            subprocess.run(
+                [sys.executable, "-c", f"{IMPORTS}\n{middle}\n{tell}"],
+                env=os.environ | {"PYTHONPATH": str(ROOT / "docs")},
+                capture_output=True,
+                check=True,
+            ).stdout
+        )
+        for middle in ("", restored)
+    ]
+    assert after == fresh
 
 
 def test_random_numbers_are_the_same_at_each_build():
