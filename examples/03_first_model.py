@@ -73,12 +73,12 @@ iris = load_iris()
 copied = load_iris(widely_copied=True)
 
 for row in (iris.features != copied.features).any(dim=1).nonzero().flatten().tolist():
-    print(
-        f"row {row}: {[f'{x:.1f}' for x in iris.features[row].tolist()]} in scikit-learn"
-    )
-    print(
-        f"        {[f'{x:.1f}' for x in copied.features[row].tolist()]} in the widely copied file"
-    )
+    for where, flowers in {
+        "scikit-learn": iris,
+        "the widely copied file": copied,
+    }.items():
+        numbers = [f"{x:.1f}" for x in flowers.features[row].tolist()]
+        print(f"row {row}: {numbers} in {where}")
 print("we train on:", copied.source)
 
 # %%
@@ -345,9 +345,8 @@ axes.set_xticks(range(3), copied.class_names)
 axes.set_yticks(range(3), copied.class_names)
 plt.show()
 
-print(
-    f"test loss {result.loss:.4f}, accuracy {result.accuracy:.1%} on {result.samples} flowers"
-)
+print(f"test loss {result.loss:.4f}")
+print(f"accuracy {result.accuracy:.1%} on {result.samples} flowers")
 
 # %%
 # Each row is a species, each column what the network said; what is off the diagonal was

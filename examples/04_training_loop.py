@@ -134,9 +134,8 @@ def train(epochs=100, batch_size=10):
 
 model, losses = train(epochs=20)
 largest = max(abs(a - b) for a, b in zip(losses, cpu_losses, strict=False))
-print(
-    f"trained on {next(model.parameters()).device}; largest difference to the CPU's losses: {largest:.1e}"
-)
+print(f"trained on {next(model.parameters()).device}")
+print(f"largest difference to the CPU's losses: {largest:.1e}")
 
 # %%
 # The same arithmetic in another place. On a real GPU expect a small difference: sums
@@ -430,9 +429,8 @@ plt.show()
 
 print("batch 10:  ", timings[0])
 print("batch 8192:", timings[-1])
-print(
-    f"{8192 / 10:.0f} times the rows took {timings[-1].median / timings[0].median:.1f} times as long"
-)
+longer = timings[-1].median / timings[0].median
+print(f"{8192 / 10:.0f} times the rows took {longer:.1f} times as long")
 
 # %%
 # A step costs a fixed amount for starting its operations, and then a little for each

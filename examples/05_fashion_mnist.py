@@ -272,10 +272,8 @@ plt.show()
 
 mistakes = result.confusion.clone().fill_diagonal_(0)
 true, predicted = divmod(int(mistakes.argmax()), 10)
-print(
-    f"most frequent mistake: {data.class_names[true]!r} taken for {data.class_names[predicted]!r},",
-    end=" ",
-)
+kinds = data.class_names
+print(f"most frequent mistake: {kinds[true]!r} taken for {kinds[predicted]!r}:")
 print(f"{int(mistakes[true, predicted])} of {int(result.confusion[true].sum())}")
 
 # %%

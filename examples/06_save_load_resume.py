@@ -108,7 +108,7 @@ practice.stop()
 
 
 def without_gpu(code):
-    """Run a line of Python in a process that sees no GPU; return the last line that it prints."""
+    """Run a line of Python in a process that sees no GPU; return its last line."""
     environment = {**os.environ, "CUDA_VISIBLE_DEVICES": "-1"}
     done = subprocess.run(
         [sys.executable, "-c", f"import torch; {code}"],
@@ -129,7 +129,8 @@ print(without_gpu("torch.load('from-gpu.pt', weights_only=True)"))
 
 print(
     without_gpu(
-        "print(torch.load('from-gpu.pt', weights_only=True, map_location='cpu')['layers.0.weight'].device)"
+        "state = torch.load('from-gpu.pt', weights_only=True, map_location='cpu');"
+        "print(state['layers.0.weight'].device)"
     )
 )
 
@@ -191,7 +192,7 @@ X, y = X.to(device), y.to(device)
 
 
 def make_parts():
-    """Everything that has a state: model, optimizer, scheduler, and the generator that shuffles."""
+    """Everything that has a state: model, optimizer, scheduler, shuffling generator."""
     torch.manual_seed(0)
     model = torch.nn.Sequential(
         MLP(8, 32, 16), torch.nn.Dropout(0.2), torch.nn.Linear(16, 1)
@@ -305,10 +306,8 @@ print(
     "parameters with",
     list(checkpoint.optimizer["state"][0]),
 )
-print(
-    "scheduler:",
-    f"after {checkpoint.scheduler['last_epoch']} steps, rate {checkpoint.scheduler['_last_lr'][0]:.6f}",
-)
+scheduled, (rate,) = (checkpoint.scheduler[key] for key in ("last_epoch", "_last_lr"))
+print(f"scheduler: after {scheduled} steps, rate {rate:.6f}")
 print("random number generators:", list(checkpoint.rng), "and the loader's own")
 
 # %%

@@ -161,11 +161,9 @@ for options in settings:
         lambda feed=loader: train(feed), device=device, warmup=1, repeats=3
     )
     measured[describe(options)] = timing.median
-    low, high = timing.quartiles
+    low, high = (x * 1e3 for x in timing.quartiles)
     print(f"{describe(options)}:")
-    print(
-        f"    {timing.median * 1e3:6.1f} ms an epoch ({low * 1e3:.1f} to {high * 1e3:.1f})"
-    )
+    print(f"    {timing.median * 1e3:6.1f} ms an epoch ({low:.1f} to {high:.1f})")
 
 least = min(measured, key=measured.get)
 print(f"least on {device}: {least}")

@@ -398,9 +398,8 @@ for batch_size, (_, nbytes, flops) in counted.items():
     largest = max(named, key=named.get)
     print(f"batch {batch_size:>4}: measured {timing.median * 1e3:.3f} ms", end="; ")
     print(", ".join(f"{name} {x * 1e3:.3f}" for name, x in named.items()))
-    print(
-        f"            limit: {largest}; measured {timing.median / named[largest]:.1f} times that"
-    )
+    factor = timing.median / named[largest]
+    print(f"            limit: {largest}; measured {factor:.1f} times that")
 
 figure, axes = plt.subplots(figsize=(5.6, 3.8), layout="constrained")
 styles = {"latency": "--", "bandwidth": ":", "arithmetic": "-."}

@@ -159,7 +159,7 @@ def accuracy(model):
 
 
 def train(options, target=1.0, epochs=5):
-    """Epochs of (seconds, accuracy, losses) for three seeds, until the target is reached."""
+    """Epochs of (seconds, accuracy, losses) for three seeds, until the target."""
     start = time.perf_counter()
     build(99, **options)[1](0)
     synchronize(device)
@@ -182,10 +182,8 @@ first, naive = train({})
 reached = [run[-1][1] for run in naive]
 target = min(reached)
 epoch_times = [seconds for run in naive for seconds, _, _ in run]
-low, middle, high = statistics.quantiles(epoch_times, n=4)
-print(
-    f"an epoch: {middle * 1e3:.1f} ms (half of {len(epoch_times)}: {low * 1e3:.1f} to {high * 1e3:.1f})"
-)
+low, middle, high = (x * 1e3 for x in statistics.quantiles(epoch_times, n=4))
+print(f"an epoch: {middle:.1f} ms (half of them: {low:.1f} to {high:.1f})")
 print("accuracy after 5 epochs:", ", ".join(f"{x:.2%}" for x in reached))
 print(f"target for all rungs: {target:.2%}, the least of these")
 
@@ -244,20 +242,17 @@ for name, change in changes.items():
     if name not in results:
         try:
             results[name] = train(options, target, epochs=20)
-        except (
-            Exception
-        ) as error:  # no compiler, no graphs, no bf16: whatever is missing
-            reasons[name] = (
-                str(error).strip().split("\n")[0][:60] or type(error).__name__
-            )
+        except Exception as error:  # no compiler, no graphs, no bf16: whatever it is
+            first_line = str(error).strip().split("\n")[0]
+            reasons[name] = first_line[:60] or type(error).__name__
 torch.set_float32_matmul_precision("highest")
 print(f"{len(results)} rungs were climbed, {len(reasons)} could not be")
 
 # %%
 # What they brought. *Losses* compares the losses of the first epoch, step by step, with
 # the naive script's. Up to fused Adam every rung claims to do the same work, so they
-# must be equal, or a rounding error apart; from the larger batch on there are other steps, and
-# only the accuracy can judge:
+# must be equal, or a rounding error apart; from the larger batch on there are other
+# steps, and only the accuracy can judge:
 
 
 def until_target(run):
@@ -290,11 +285,10 @@ for name in changes:
     print(
         f"{name:<23} {epoch_time[name] * 1e3:6.1f} ms {gain:5.1f} × {reached}  {same}"
     )
+print("the first epoch of all, with what is done once:")
 for name in ("naive script", "torch.compile"):
     if name in results:
-        print(
-            f"{name}: the first epoch of all, with what is done once, {results[name][0]:.1f} s"
-        )
+        print(f"{name}: {results[name][0]:.1f} s")
 
 # %%
 # Read the table from rung to rung, and for each ask *why*.
@@ -389,13 +383,11 @@ arithmetic = operations * len(images) / max(rates.values())
 reading = images.nbytes / (2 * block.nbytes / copying)
 limit = max(arithmetic, reading)
 print(f"{operations:,} operations a sample, {images.nbytes / 1e6:.1f} MB of images")
-print(
-    f"an epoch, at least: {arithmetic * 1e3:.3f} ms arithmetic, {reading * 1e3:.3f} ms reading"
-)
+print("an epoch, at least:", end=" ")
+print(f"{arithmetic * 1e3:.3f} ms arithmetic, {reading * 1e3:.3f} ms reading")
 fastest = min(epoch_time, key=epoch_time.get)
-print(
-    f"{fastest}: {epoch_time[fastest] * 1e3:.1f} ms, {epoch_time[fastest] / limit:.1f} times that"
-)
+least = epoch_time[fastest]
+print(f"{fastest}: {least * 1e3:.1f} ms, {least / limit:.1f} times that")
 
 # %%
 # And the picture. Each dot is a rung's time to the accuracy of the naive script, the
@@ -410,14 +402,8 @@ for row, name in enumerate(changes):
         axes.plot(middle, row, "o", color="C0", ms=8)
     else:
         why = "not here" if name in reasons else "not reached"
-        axes.text(
-            0.98,
-            row,
-            why,
-            transform=axes.get_yaxis_transform(),
-            ha="right",
-            va="center",
-        )
+        place = {"transform": axes.get_yaxis_transform(), "ha": "right", "va": "center"}
+        axes.text(0.98, row, why, **place)
 axes.axvline(5 * limit, color="C1", lw=3, label="limit, five epochs")
 axes.set_yticks(range(len(changes)), changes)
 axes.set_ylim(len(changes) - 0.5, -0.5)
@@ -431,9 +417,8 @@ plt.show()
 
 first_time = statistics.median(target_time["naive script"])
 best = min(target_time, key=lambda name: target_time[name][1])
-print(
-    f"least time to the target: {best}, {first_time / target_time[best][1]:.1f} times as fast"
-)
+gain = first_time / target_time[best][1]
+print(f"least time to the target: {best}, {gain:.1f} times as fast")
 print(f"on {data.source}, {device}, torch {torch.__version__}, 3 seeds")
 
 # %%

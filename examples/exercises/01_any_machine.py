@@ -1,4 +1,4 @@
-"""Exercise 1: this script runs on machines with an NVIDIA GPU only. Make it run on every machine."""
+"""Exercise 1: this script needs an NVIDIA GPU. Make it run on every machine."""
 
 import torch
 

@@ -36,4 +36,5 @@ result = evaluate(
 )
 print(f"accuracy {result.accuracy:.4%} ({data.source})")
 
-# your code here: result.confusion is int64 [10, 10], rows are true kinds; data.class_names has their names
+# your code here: result.confusion is int64 [10, 10], a row for each true kind
+# (data.class_names has the names)

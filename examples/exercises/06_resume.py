@@ -1,4 +1,4 @@
-"""Exercise 6: this training, stopped and resumed, goes another way. Make it the same to the last bit."""
+"""Exercise 6: stopped and resumed, this training goes another way. Keep every bit."""
 
 import sys
 import tempfile

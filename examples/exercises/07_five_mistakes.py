@@ -1,4 +1,4 @@
-"""Exercise 7: five mistakes are hidden in here. Three of them stop the script, two do not."""
+"""Exercise 7: five mistakes are in here. Three stop the script, two do not."""
 
 import torch
 from torch import nn
@@ -36,9 +36,8 @@ with gpulesson.practice_gpu():  # a real CUDA GPU, where there is one
     before = torch.cuda.memory_allocated()
     count = len(losses)
     del losses
-    print(
-        f"{count} losses held {(before - torch.cuda.memory_allocated()) / count:.0f} bytes each"
-    )
+    freed = before - torch.cuda.memory_allocated()
+    print(f"{count} losses held {freed / count:.0f} bytes each")
 
     test_inputs, test_targets = points[600:].to(device), labels[600:].to(device)
     for _ in range(2):

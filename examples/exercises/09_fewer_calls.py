@@ -1,4 +1,4 @@
-"""Exercise 9: feed this epoch with one call per batch, and with a quarter of the bytes."""
+"""Exercise 9: feed this epoch with one call per batch, and a quarter of the bytes."""
 
 import sys
 

@@ -41,7 +41,7 @@ def mine():
 
 
 class Count(TorchDispatchMode):
-    """Counts operators (views left out), the bytes that they touch, and the values that are read back."""
+    """Counts operators (views left out), their bytes, and the values that are read."""
 
     operators = nbytes = reads = 0
 
@@ -69,10 +69,9 @@ with Count() as before:
 with Count() as now:
     losses = mine()
 for name, count in (("slow", before), ("mine", now)):
-    print(
-        f"{name}: {count.operators / STEPS:.1f} operators and {count.nbytes / 1e6 / STEPS:.2f} MB a step,",
-        f"{count.reads} reads in all",
-    )
+    operators, megabytes = count.operators / STEPS, count.nbytes / 1e6 / STEPS
+    print(f"{name}: {operators:.1f} operators and {megabytes:.2f} MB a step,", end=" ")
+    print(f"{count.reads} reads in all")
 assert all(abs(a - b) < 1e-5 for a, b in zip(expected, losses, strict=True)), (
     "other losses than before"
 )

@@ -1,4 +1,4 @@
-"""Exercise 3, solved: the same training on any device, and the model judged on the test flowers."""
+"""Exercise 3, solved: trained on any device, and judged on the test flowers."""
 
 import torch
 from sklearn.model_selection import train_test_split
@@ -34,6 +34,4 @@ for epoch in range(1, 101):
 model.eval()
 with torch.inference_mode():
     correct = (model(X_test).argmax(dim=1) == y_test).sum().item()
-print(
-    f"accuracy {correct / len(y_test):.1%}: {correct} of {len(y_test)} flowers that it had not seen"
-)
+print(f"accuracy {correct / len(y_test):.1%}: {correct} of {len(y_test)} new flowers")

@@ -38,9 +38,8 @@ with gpulesson.practice_gpu():  # a real CUDA GPU, where there is one
     before = torch.cuda.memory_allocated()
     count = len(losses)
     del losses
-    print(
-        f"{count} losses held {(before - torch.cuda.memory_allocated()) / count:.0f} bytes each"
-    )
+    freed = before - torch.cuda.memory_allocated()
+    print(f"{count} losses held {freed / count:.0f} bytes each")
 
     test_inputs, test_targets = points[600:].to(device), labels[600:].to(device)
     model.eval()  # 4: no dropout while judging

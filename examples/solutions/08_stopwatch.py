@@ -5,7 +5,7 @@ import sys
 
 
 class Machine:
-    """A made-up device and its clock, in microseconds: nothing here depends on your computer."""
+    """A made-up device and its clock, in microseconds, the same on every computer."""
 
     def __init__(self):
         self.now = 0.0  # the clock
