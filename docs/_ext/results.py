@@ -1,6 +1,7 @@
 """Shows the committed figures of the benchmarks as tables: nothing on that page is typed by hand.
 
-``.. benchmark:: overhead`` renders benchmarks/results/overhead.json.
+``.. benchmark:: overhead`` renders benchmarks/results/overhead.json. A table that is too wide for the page is
+cut in two: with ``:split: epochs`` the columns from ``epochs`` on form a second one.
 """
 
 from __future__ import annotations
@@ -8,9 +9,10 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from docutils import nodes
+from docutils.parsers.rst import directives
 from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 from sphinx.util.typing import ExtensionMetadata
@@ -25,6 +27,7 @@ class Benchmark(SphinxDirective):
     """The table of one benchmark, the figures that are quoted from it, and what it ran on."""
 
     required_arguments = 1
+    option_spec: ClassVar[Any] = {"split": directives.unchanged_required}
 
     def run(self) -> list[nodes.Node]:
         name = self.arguments[0]
@@ -36,10 +39,25 @@ class Benchmark(SphinxDirective):
             command = nodes.literal("", f"nox -s bench -- {name}")
             return [nodes.paragraph("", "", nodes.Text("Not measured yet: run "), command, nodes.Text("."))]
         result = json.loads(file.read_text(encoding="utf-8"))
-        heads: list[Any] = [head for _, head, _ in result["columns"]]
-        figures = table([heads, *(cells(row, result["columns"]) for row in result["rows"])], "benchmark")
+        figures = [figure_table(columns, result["rows"]) for columns in self.parts(result["columns"])]
         quoted = nodes.bullet_list("", *[item(text) for text in sentences(result)])
-        return [paragraph(f"{result['title']}."), figures, quoted, paragraph(machine(result["about"]))]
+        return [paragraph(f"{result['title']}."), *figures, quoted, paragraph(machine(result["about"]))]
+
+    def parts(self, columns: list[list[str]]) -> list[list[list[str]]]:
+        """Return the columns of each table; the first column, which names the rows, is in all."""
+        if "split" not in self.options:
+            return [columns]
+        keys = [key for key, _, _ in columns]
+        if (key := self.options["split"]) not in keys[1:]:
+            raise self.error(f"there is no column {key!r} to split at; the others are {', '.join(keys[1:])}")
+        at = keys.index(key)
+        return [columns[:at], columns[:1] + columns[at:]]
+
+
+def figure_table(columns: list[list[str]], rows: list[dict[str, Any]]) -> nodes.table:
+    """Make a table of the rows that have something in these columns."""
+    texts = [cells(row, columns) for row in rows]
+    return table([[head for _, head, _ in columns], *(row for row in texts if any(row[1:]))], "benchmark")
 
 
 def cells(row: dict[str, Any], columns: list[list[str]]) -> list[str]:

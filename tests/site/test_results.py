@@ -46,3 +46,23 @@ def test_the_table_the_figures_and_the_machine(project):
     file.write_text(json.dumps({**RESULT, "title": "Another"}), encoding="utf-8")
     project.build()
     assert "Another" in project.page("tables").get_text()  # a new measurement is noticed
+
+
+def test_a_wide_table_is_cut_in_two(project):
+    project.write("conf.py", f'{CONF}\nextensions.append("_ext.results")\n')
+    project.write("examples/01_first.py", lesson())
+    project.write("docs/tables.rst", f"{PAGE}   :split: y\n")
+    project.write("benchmarks/speed.py", "")
+    project.write("benchmarks/results/speed.json", json.dumps(RESULT))
+    assert project.build().status == 0
+    tables = [
+        [[cell.get_text(strip=True) for cell in row.select("th, td")] for row in found.select("tr")]
+        for found in project.page("tables").select("table")
+    ]
+    assert tables == [
+        [["what", "ratio"], ["one", "1.23"], ["two", "9.00"]],
+        [["what", "other"], ["one", "3.0"]],  # a row without figures is left out
+    ]
+    project.write("docs/tables.rst", f"{PAGE}   :split: z\n")
+    build = project.build()
+    assert build.status and "there is no column 'z' to split at; the others are x, y" in build.log
