@@ -187,7 +187,7 @@ def train_epoch(
     forward, loss_fn, scaler = _mixed(
         model if forward is None else forward, loss_fn, precision_of(amp, device)
     )
-    no_wait = device.type == "cuda"  # the other devices may still be reading a batch that is gone already
+    no_wait = device.type == "cuda"  # elsewhere a batch could be gone before it is read
     losses, sizes = [], []
     model.train()
     for inputs, targets in batches:
@@ -200,7 +200,7 @@ def train_epoch(
             optimizer.step()
         else:
             _scaled_step(loss, optimizer, scaler)
-        losses.append(loss.detach())  # not .item(): that would make the CPU wait in every step
+        losses.append(loss.detach())  # not .item(): the CPU would wait
         sizes.append(targets.shape[0])
     return _mean_loss(losses, sizes, reduction, epoch)
 
