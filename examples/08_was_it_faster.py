@@ -112,11 +112,11 @@ plt.show()
 
 # %%
 # All sixty steps do the same arithmetic. The first one also does what is done once: the
-# optimizer makes its memory, libraries choose and load their code, and on a GPU the
-# driver wakes up. Leave those steps out, as *warm-up*. The others scatter too, and to
-# one side: another program can make a step slower, and nothing makes it faster than it
-# is. A single late straggler pulls the mean up, and leaves the median where it is. So
-# report the **median**, and beside it how far the runs are apart.
+# optimizer makes its memory, and libraries choose and load the code for each operation,
+# on a GPU the kernels. Leave those steps out, as *warm-up*. The others scatter too, and
+# the stragglers are all on one side: another program can make a step much slower, and
+# nothing makes it much faster. A straggler pulls the mean up, and leaves the median
+# where it is. So report the **median**, and beside it how far the runs are apart.
 #
 # A clock that waits, and one that does not
 # -----------------------------------------
@@ -154,7 +154,7 @@ print("with warm-up, waiting and repeats:", measure(step, device=device))
 
 
 def event_milliseconds(fn, repeats=20):
-    """GPU time of each run, from marks in the queue; one wait, at the end."""
+    """Time from mark to mark, by the GPU's clock; one wait, at the end."""
     marks = [torch.cuda.Event(enable_timing=True) for _ in range(repeats + 1)]
     marks[0].record()
     for mark in marks[1:]:
@@ -172,10 +172,15 @@ times = event_milliseconds(cuda_step)
 simulated = "simulated" in torch.cuda.get_device_name()
 print(torch.cuda.get_device_name())
 print(f"between two marks: {statistics.median(times):.3f} ms (median of {len(times)})")
-print("whose time is this?", "the CPU's, simulating" if simulated else "the GPU's")
+whose = "the CPU's, simulating" if simulated else "the GPU's, pauses included"
+print("whose time is this?", whose)
 practice.stop()
 
 # %%
+# Between two marks lies all that the GPU did, *and* the pauses in which its queue was
+# empty. If the GPU waits for Python, as the share printed above may say, events measure
+# Python as well.
+#
 # The code is right on both. The number is not: the practice GPU simulates what is where
 # and what waits, and **no time**. If the name above says *simulated*, you have seen how
 # events are used, and measured a simulation. Whoever wants to know about a GPU has to
@@ -256,7 +261,8 @@ plt.show()
 # the *batch size*. We time a step for each combination, on the CPU with one thread and
 # with all, and on the accelerator if there is one. A step takes about six operations per
 # weight and sample: a multiplication and an addition on the way forward, and twice that
-# on the way back, once for the weights' gradients and once for the inputs'.
+# on the way back, once for the weights' gradients and once for the inputs'. (The first
+# layer leaves out the last part: nobody wants the gradients of the data.)
 
 widths, batch_sizes = [16, 64, 256, 1024], [8, 64, 512, 2048]
 
@@ -280,7 +286,7 @@ def step_seconds(device, threads):
 cpu = torch.device("cpu")
 seconds = step_seconds(cpu, 1).minimum(step_seconds(cpu, all_threads))  # [4, 4]
 operations = torch.tensor(
-    [[6 * n * (2 * w**2 + 10 * w) for n in batch_sizes] for w in widths]
+    [[n * (6 * (2 * w**2 + 10 * w) - 2 * w**2) for n in batch_sizes] for w in widths]
 )
 rates = operations / seconds / 1e9  # billion operations a second
 panels = {"Billion operations a second (CPU)": rates}
@@ -314,8 +320,8 @@ plt.show()
 
 for w, times, row in zip(widths, seconds.tolist(), rates.tolist(), strict=True):
     print(
-        f"width {w:>4}: {batch_sizes[2] // batch_sizes[0]} times the batch takes"
-        f" {times[2] / times[0]:5.1f} times as long; best rate"
+        f"width {w:>4}: from batch {batch_sizes[2]} to {batch_sizes[3]}, 4 times as much,"
+        f" takes {times[3] / times[2]:.1f} times as long; best rate"
         f" {max(row) / rates.max().item():4.0%} of the best here"
     )
 if device.type != "cpu":
@@ -324,15 +330,15 @@ else:
     print("no accelerator here: the notebook of this page draws its picture on one")
 
 # %%
-# A cell's rate falls short of the best for one of two reasons. Either the step consists
-# of what does not grow with the batch: *starting* operations, and, in a wide model, the
-# optimizer's walk through all weights. Then a larger batch takes hardly longer, and the
-# rate grows to the right. A GPU has to be told to start each operation as well, and has
-# little to win from that part. Or the rate has reached its plateau: then the step
-# consists of arithmetic, time grows with the batch, and hardware with more arithmetic
-# units has something to gain. The printed factors tell which it is: near 1 means a
-# fixed cost, near the growth of the batch means arithmetic. **If your model lives in
-# the dark corner, try a larger batch before you buy a GPU.**
+# Where the rate still grows to the right, the step consists of what does not grow with
+# the batch: *starting* operations, and, in a wide model, the optimizer's walk through
+# all weights. Then a larger batch takes hardly longer. A GPU has to be told to start
+# each operation as well, and has little to win from that part. Where the rate has
+# reached its plateau, time grows with the batch: the step consists of arithmetic, or of
+# moving numbers to and from memory, and hardware with more of either has something to
+# gain. The printed factors tell how far a width has come, at the right end of its row:
+# 1 would be all fixed cost, 4 all work. **If your model lives in the dark corner, try a
+# larger batch before you buy a GPU.**
 #
 # When it is the wrong tool
 # -------------------------
@@ -381,9 +387,10 @@ for times in (2, 10, 1000):
     print(f"training {times:>4} times as fast: the whole script {gain:.2f} times")
 
 # %%
-# The last line is close to the limit, 1 / (1 − *p*). No device, at any price, beats it;
-# only work on the other parts does. (Starting Python and importing PyTorch takes
-# time as well, and is not even in the table.) More epochs raise the share of the
+# The last line is close to the limit, 1 / (1 − *p*). No faster training, at any price,
+# beats it; only work on the other parts does. (Some of those compute on the device as
+# well, such as the evaluation; loading does not. And starting Python and importing
+# PyTorch takes time that is not even in the table.) More epochs raise the share of the
 # training, and with it what a GPU can bring. So a GPU is the wrong tool when
 #
 # - a step is small, and must be: tiny models, answers for one sample at a time;

@@ -32,6 +32,7 @@ hand, and leave the loader out where it is not needed.
 
 import io
 import os
+import statistics
 import sys
 import time
 
@@ -90,7 +91,8 @@ print(f"one image: {len(files.files[0])} bytes as PNG, {images[0].nbytes} as byt
 
 # %%
 # An epoch, three times over: the loader without a model, the model without a loader (the
-# same batch again and again), and both:
+# same batch again and again), and both. They take turns, as in :doc:`lesson 8
+# </lessons/08_was_it_faster>`; the first turn is warm-up:
 
 model = MLP(784, 128, 64, 10).to(device)
 optimizer = torch.optim.Adam(model.parameters(), lr=1e-3, fused=True)
@@ -99,7 +101,9 @@ loss_fn = torch.nn.CrossEntropyLoss()
 
 def train(batches):
     for inputs, targets in batches:
-        inputs, targets = inputs.to(device), targets.to(device)
+        pinned = inputs.is_pinned()  # only then may the copy go on by itself
+        inputs = inputs.to(device, non_blocking=pinned)
+        targets = targets.to(device, non_blocking=pinned)
         optimizer.zero_grad()
         loss_fn(model(inputs), targets).backward()
         optimizer.step()
@@ -112,22 +116,27 @@ epochs = {
     "compute only": lambda: train([one_batch] * len(loader)),
     "both": lambda: train(loader),
 }
+turns = {name: [] for name in epochs}
+for _ in range(6):
+    for name, epoch in epochs.items():
+        timing = measure(epoch, device=device, warmup=0, repeats=1)
+        turns[name].append(timing.median)
+
 times = {}
-for name, epoch in epochs.items():
-    times[name] = measure(epoch, device=device, warmup=1, repeats=5)
-    low, high = times[name].quartiles
+for name, (_, *seconds) in turns.items():
+    low, times[name], high = statistics.quantiles(seconds, n=4)
     print(
-        f"{name:<13} {times[name].median * 1e3:7.1f} ms an epoch",
-        f"(half of the runs {low * 1e3:.1f} to {high * 1e3:.1f})",
+        f"{name:<13} {times[name] * 1e3:7.1f} ms an epoch",
+        f"(half of the turns {low * 1e3:.1f} to {high * 1e3:.1f})",
     )
-feeding = times["feed only"].median / times["both"].median
-print(f"feeding takes {feeding:.0%} of the time of both, on {device}")
+feeding = times["feed only"] / (times["feed only"] + times["compute only"])
+print(f"of feeding and computing on {device}, feeding is {feeding:.0%}")
 
 # %%
-# This is the measurement to begin with, for any training. If feeding takes most of the
-# time, a faster GPU changes nothing, and neither does a cleverer model. The three
-# numbers also tell whether the two parts overlap: with a loader that works in the same
-# process they do not, on a CPU, and "both" is about their sum.
+# This is the measurement to begin with, for any training. If feeding is most of the
+# time, a faster GPU or a cleverer model can save only the rest. The three numbers also
+# tell whether the two parts overlap: with a loader that works in the same process they
+# do not, on a CPU, and "both" takes their sum at least, as far as the spreads can say.
 #
 # The knobs, measured
 # -------------------
@@ -138,14 +147,14 @@ print(f"feeding takes {feeding:.0%} of the time of both, on {device}")
 # a CUDA GPU can fetch them by itself, and ``non_blocking=True`` lets Python go on
 # meanwhile. Each setting trains the same epoch:
 
-# Elsewhere workers start afresh, and find no Dataset that a notebook or page defines.
+# Only there can workers simply inherit a Dataset that a notebook or page defines.
 can_fork = sys.platform == "linux"
 fork = {"multiprocessing_context": "fork"}
 settings = [{"batch_size": n} for n in (16, 64, 256)]
 if can_fork:
     settings += [{"batch_size": 64, "num_workers": n, **fork} for n in (1, 2)]
     settings += [{**settings[-1], "persistent_workers": True}]
-if torch.cuda.is_available():
+if device.type == "cuda":
     settings += [{"batch_size": 64, "pin_memory": True}]
 
 
@@ -168,7 +177,7 @@ for options in settings:
 least = min(measured, key=measured.get)
 print(f"least on {device}: {least}")
 if not can_fork:
-    print("workers: not measured, this system cannot fork")
+    print("workers: not measured, since this page starts them on Linux only")
 
 # %%
 # A larger batch saves what each *batch* costs, and nothing of what each *sample* costs;
@@ -176,9 +185,9 @@ if not can_fork:
 # Whether the workers helped stands above. They are the knob that surprises most, so we
 # look at them more closely.
 #
-# In a script of your own, on Windows or macOS, workers need two things: the Dataset in
-# a module that can be imported, and the training under ``if __name__ ==
-# "__main__":``.
+# In a script of your own, workers that are started afresh, as on Windows and macOS, and
+# with Python 3.14 on Linux, need two things: the Dataset at the top level of a file, not
+# in a notebook, and the training under ``if __name__ == "__main__":``.
 #
 # Pinning is a matter of CUDA. Where there is a GPU, this cell copies one batch from
 # ordinary and from pinned memory:
@@ -274,22 +283,23 @@ plt.show()
 for name in ("rows in memory", "files to decode"):
     alone, *helped = (sum(parts[name, workers]) for workers in counts)
     for workers, total in enumerate(helped, start=1):
-        print(
-            f"{name}: {workers} workers take {total / alone:.2f} times the time of none"
-        )
+        print(f"{name}, {workers} workers: {total / alone:.2f} times the time of none")
 if not can_fork:
-    print("workers: not measured, this system cannot fork")
+    print("workers: not measured, since this page starts them on Linux only")
 
 # %%
-# Read the bars in pairs, without workers and with. *Until the first batch* is the cost
-# of starting processes, paid in each epoch that has no ``persistent_workers``; it
-# matters in short epochs. *The other batches* show the rest: what a worker takes off
-# the training process, against what handing a batch over adds. For rows in memory there
-# is next to nothing to take off. For files there is; but two workers and the process
-# that trains are three, and on a machine with two cores they take turns. That is how two
-# workers can make a training slower there, and the same setting faster on sixteen
-# cores. So: **one worker for each core that would otherwise idle, and only for samples
-# that are work.**
+# Read the bars in pairs, without workers and with. *Until the first batch* is mostly the
+# cost of starting processes, paid in each epoch that has no ``persistent_workers``; it
+# matters in short epochs. *The other batches* are the work, the hand-over of each batch,
+# and at the end stopping the workers. Feeding alone, a single worker has nobody to work
+# beside: it does the same work elsewhere, and can only lose. What it can win is time in
+# which the model computes meanwhile; the table of the knobs has that. For rows in memory
+# there is next to nothing to take off the training process. For files there is, and two
+# workers share it; but with the process that trains they are three, and on a machine
+# with two cores they take turns. That is how two workers can make a training slower
+# there, and the same setting faster on sixteen cores. So: **as many workers as there are
+# idle cores, only for samples that take longer than their hand-over, and only if the
+# clock agrees.**
 #
 # One call for a whole batch
 # --------------------------
@@ -344,7 +354,7 @@ for name, feed in feeds.items():
 # slices, and takes the rows from tensors that lie on the device. Now beside them the
 # other half of the first section: how many images a second does the model take?
 
-appetite = len(images) / times["compute only"].median
+appetite = len(images) / times["compute only"]
 
 figure, axes = plt.subplots(figsize=(5.6, 3.4), layout="constrained")
 axes.plot(list(rates.values()), list(rates), "o", ms=10)
@@ -361,14 +371,15 @@ plt.show()
 
 print(f"the model takes {appetite:,.0f} images a second, on {device}")
 for name, rate in rates.items():
-    verdict = "starves it" if rate < appetite else f"{rate / appetite:.1f} times that"
+    verdict = f"{rate / appetite:.1f} times that"
+    verdict += ": starves it" if rate < appetite else ""
     print(f"{name:<26} {rate:10,.0f}  {verdict}")
 
 # %%
-# A feed left of the line keeps the model waiting, and its own speed is then
-# the speed of the training. Right of the line, what matters is how far: without
-# overlap, the time of feeding is added to each step. The line itself moves: a larger
-# model takes fewer images a second, and is content with a slower feed.
+# A feed left of the line takes longer than the model does. If workers feed ahead, its
+# speed is then the speed of the training; in the same process both times add up. So
+# right of the line what matters is how far. The line itself moves: a larger model takes
+# fewer images a second, and is content with a slower feed.
 #
 # What crosses over
 # -----------------
