@@ -206,3 +206,20 @@ def test_generators(gpu):
             attempt()
     with pytest.raises(RuntimeError, match="Expected a 'cuda' device type for generator but found 'cpu'"):
         torch.ones(3, device="cuda").uniform_(generator=torch.Generator())
+
+
+@pytest.mark.parametrize("also", [(), (torch.profiler.ProfilerActivity.CPU,)])
+def test_a_profile_shows_the_hosts_side(capfd, also):
+    plain = torch.autograd.profiler.profile.__init__
+    cuda = torch.profiler.ProfilerActivity.CUDA
+    with practice_gpu(force=True):
+        x = torch.ones(3, 3, device="cuda")
+        with (
+            pytest.warns(UserWarning, match="no kernels to profile"),
+            torch.profiler.profile(activities=[cuda, *also]) as recorded,
+        ):
+            x @ x
+    assert "aten::mm" in {entry.key for entry in recorded.key_averages()}
+    assert {event.device_type for event in recorded.events()} == {torch.autograd.DeviceType.CPU}
+    assert "driver" not in capfd.readouterr().err
+    assert torch.autograd.profiler.profile.__init__ is plain

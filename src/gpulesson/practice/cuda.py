@@ -1,5 +1,7 @@
 """``torch.cuda`` and ``torch.accelerator``: what they answer while a practice GPU is there."""
 
+import functools
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -42,6 +44,7 @@ def plan(patches: Patches, gpu: PracticeGPU) -> None:
     for name, function in _accelerator(gpu).items():
         patches.plan(torch.accelerator, name, function)
         patches.plan(torch.accelerator.memory, name, function)
+    patches.wrap(torch.autograd.profiler.profile, "__init__", _hosts_side_only)
     for kind, dtype in _LEGACY.items():
         patches.plan(torch.cuda, f"{kind}Tensor", _legacy_type(gpu, f"{kind}Tensor", dtype))
 
@@ -171,6 +174,22 @@ def _refuse(what: str) -> Callable[..., Any]:
         raise errors.not_simulated(what)
 
     return refused
+
+
+def _hosts_side_only(original: Callable[..., None]) -> Callable[..., None]:
+    """Profile the CPU where CUDA is asked for: there are no kernels, and PyTorch would look for a driver."""
+
+    @functools.wraps(original)
+    def init(profiler: Any, *args: Any, **options: Any) -> None:
+        if options.get("use_device") == "cuda":
+            warnings.warn(
+                "no kernels to profile on the practice GPU: the profile has the CPU's side, simulation included",
+                stacklevel=2,
+            )
+            options = {**options, "use_device": None, "use_cpu": True}
+        original(profiler, *args, **options)
+
+    return init
 
 
 def _absent() -> _Functions:
