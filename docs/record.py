@@ -10,12 +10,14 @@ from __future__ import annotations
 
 import argparse
 import os
+import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from _ext.recorder import present_gpu, record
 from _ext.recording import RecordingError
+from _ext.recording_files import load
 
 ROOT = Path(__file__).resolve().parents[1]
 LESSONS = sorted((ROOT / "examples").glob("[0-9][0-9]_*.py"))
@@ -37,21 +39,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("lessons", nargs="*", help="such as 05, or 05_fashion_mnist; all if none is named")
     options = parser.parse_args(arguments)
     os.environ["GPULESSON_DEVICE"] = "cuda"
-    status = 0
+    if data := os.environ.get("GPULESSON_DATA"):  # a lesson runs in its own folder
+        os.environ["GPULESSON_DATA"] = str(Path(data).expanduser().absolute())
     try:
         scripts, run = chosen(options.lessons), present_gpu()
     except RecordingError as error:
         print(error, file=sys.stderr)
         return 1
+    if len(scripts) > 1:  # each in a process of its own, which a lesson may spoil for good on CUDA
+        commands = [[sys.executable, __file__, script.stem] for script in scripts]
+        return max(abs(subprocess.run(command).returncode) for command in commands)
     print(f"{run.gpu}, torch {run.torch}, {run.built_for}, driver {run.driver}")
-    for script in scripts:
-        try:
-            path = record(script, ROOT / "docs" / "recordings", run, ROOT)
-            print("recorded", path.relative_to(ROOT), flush=True)
-        except RecordingError as error:
-            print(error, file=sys.stderr)
-            status = 1
-    return status
+    try:
+        path = record(scripts[0], ROOT / "docs" / "recordings", run, ROOT)
+    except RecordingError as error:
+        print(error, file=sys.stderr)
+        return 1
+    data = ", ".join(load(path).data) or "no data"
+    print(f"recorded {path.relative_to(ROOT)} ({data})", flush=True)
+    return 0
 
 
 if __name__ == "__main__":

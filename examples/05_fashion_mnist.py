@@ -280,8 +280,8 @@ print(f"{int(mistakes[true, predicted])} of {int(result.confusion[true].sum())}"
 # And the pictures themselves: those it was most certain about, and wrong.
 
 with torch.inference_mode():
-    probabilities = model(test_images).softmax(dim=1)
-certainty, guesses = probabilities.max(dim=1)
+    logits = torch.cat([model(inputs) for inputs, _ in test_batches])
+guesses, certainty = logits.argmax(dim=1), logits.softmax(dim=1).amax(dim=1)
 wrong = (guesses != test_targets).nonzero().flatten()
 worst = wrong[certainty[wrong].argsort(descending=True)][:10].cpu()
 

@@ -303,6 +303,8 @@ kept = {
     "append(loss) after backward": [],
 }
 memory = {}
+loss_fn(network(on_gpu[0]), on_gpu[1]).backward()  # libraries take their memory once
+network.zero_grad()
 
 for name, losses in kept.items():
     loss = None  # lets go of the one before

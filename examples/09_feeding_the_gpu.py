@@ -434,8 +434,8 @@ print(f"all {len(data.train_images)} training images and labels: {whole / 1e6:.0
 #    :difficulty: medium
 #    :starter: 09_fewer_calls.py
 #
-#    The script feeds one epoch to a GPU, real or not, and counts two things: how often
-#    the dataset is called, and how many bytes are copied to the device.
+#    The script feeds one epoch to the practice GPU, and counts two things: how often the
+#    dataset is called, and how many bytes are copied to the device.
 #
 #    1. **Predict:** what are the two numbers, for 2,000 images of 784 pixels in batches
 #       of 64?

@@ -12,18 +12,21 @@ import io
 import os
 import re
 import sys
+import warnings
 from collections.abc import Iterator
 from datetime import datetime, timezone
-from importlib.metadata import version
 from pathlib import Path
 from types import ModuleType
 
 import matplotlib.pyplot as plt
 import torch
+import torchvision
 from sphinx_gallery.scrapers import clean_modules
 
+import gpulesson
 from gpulesson.data import Images, Iris
 from gpulesson.device import device_report
+from gpulesson.practice import PracticeWarning
 
 from .cell_run import CellRun, run_cell
 from .lesson_cells import Cell, read_cells
@@ -55,9 +58,9 @@ def present_gpu() -> Run:
         driver=report.driver_version or "unknown",
         built_for=report.built_for,
         torch=report.torch_version,
-        torchvision=version("torchvision"),
+        torchvision=torchvision.__version__,
         python=report.python_version,
-        gpulesson=version("gpulesson"),
+        gpulesson=gpulesson.__version__,
         platform=report.system,
         date=datetime.now(timezone.utc).date().isoformat(),
     )
@@ -111,7 +114,9 @@ def surroundings(script: Path, main: ModuleType) -> Iterator[None]:
     sys.path.append(str(script.parent))
     os.chdir(script.parent)
     try:
-        yield
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", PracticeWarning)  # that the real GPU is used: the box says so
+            yield
     finally:
         os.chdir(folder)
         sys.modules["__main__"], sys.path[:], sys.argv[:] = before, path, argv

@@ -209,6 +209,15 @@ def test_with_a_real_gpu_it_steps_aside_and_says_so(real_gpu):
         gpu.clear_events()
 
 
+def test_the_warning_names_the_line_that_opens_it(real_gpu):
+    with pytest.warns(PracticeWarning) as seen:
+        practice.start()
+        practice.stop()
+        with practice_gpu():
+            pass
+    assert [warning.filename for warning in seen] == [__file__] * 2
+
+
 def test_force_simulates_although_a_real_gpu_is_present(real_gpu):
     with practice_gpu(force=True) as gpu:
         assert gpu.simulated

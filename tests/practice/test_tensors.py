@@ -85,6 +85,25 @@ def test_to_the_meta_device():
     assert torch.empty(3, device="meta").device.type == "meta"
 
 
+def test_what_is_really_elsewhere_is_copied_from_there():
+    """As from an Apple GPU; the meta device is the only other one here, and it has nothing to copy."""
+    elsewhere = torch.empty(2, device="meta")
+    for move in (
+        lambda: elsewhere.cuda(),
+        lambda: elsewhere.cpu(),
+        lambda: elsewhere.to("cuda"),
+        lambda: elsewhere.to("cpu"),
+    ):
+        with pytest.raises(NotImplementedError, match="Cannot copy out of meta tensor; no data"):
+            move()
+
+
+def test_no_other_accelerator_stands_beside_it():
+    for kind in (torch.backends.mps, torch.mps, torch.xpu):  # an older PyTorch has not both for each
+        assert not getattr(kind, "is_available", bool)()
+        assert getattr(kind, "device_count", int)() == 0
+
+
 def test_methods_that_take_no_sense_of_device():
     with pytest.raises(RuntimeError, match="Expected one of cpu, cuda"):
         torch.ones(2).to("gpu")

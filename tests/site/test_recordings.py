@@ -13,7 +13,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from _ext.recording_files import load
+from _ext.recording import Recording
+from _ext.recording_files import load, write
 from axe_playwright_python.sync_playwright import Axe
 from browser import served
 from projects import CONF, ROOT, TABLES, Project, lesson
@@ -360,6 +361,40 @@ def test_nothing_is_recorded_without_a_real_gpu(command, tmp_path):
 def test_an_unknown_lesson_is_named(tmp_path):
     run = command_line("docs/record.py", "99", folder=tmp_path)
     assert run.returncode == 1 and "no lesson begins with 99; there are 01_is_there_a_gpu, " in run.stderr
+
+
+def test_several_lessons_have_a_process_each(monkeypatch, tmp_path):
+    """An error of CUDA's ends a process's use of the GPU: the next lesson must not meet it."""
+    import record as program
+
+    commands = []
+
+    def run(command):
+        commands.append((command[1:], os.environ["GPULESSON_DATA"], os.environ["GPULESSON_DEVICE"]))
+        return subprocess.CompletedProcess(command, -6 if "02" in command[-1] else 0)
+
+    monkeypatch.setattr(program, "present_gpu", lambda: RUN)
+    monkeypatch.setattr(program.subprocess, "run", run)
+    monkeypatch.setenv("GPULESSON_DEVICE", "cpu")
+    monkeypatch.setenv("GPULESSON_DATA", "data")  # the lessons run in another folder
+    monkeypatch.chdir(tmp_path)
+    assert program.main(["01", "02", "03"]) == 6
+    names = ["01_is_there_a_gpu", "02_tensors_and_devices", "03_first_model"]
+    assert commands == [([program.__file__, name], str(tmp_path / "data"), "cuda") for name in names]
+
+
+def test_what_was_recorded_is_said_with_its_data(monkeypatch, tmp_path, capsys):
+    import record as program
+
+    def recorded(script, folder, run, project):
+        return write(Recording(script.stem, run, ("digits stand-in",), ()), {}, tmp_path / "recordings")
+
+    monkeypatch.setattr(program, "present_gpu", lambda: RUN)
+    monkeypatch.setattr(program, "record", recorded)
+    monkeypatch.setattr(program, "ROOT", tmp_path)
+    monkeypatch.setenv("GPULESSON_DEVICE", "cpu")
+    assert program.main(["05"]) == 0
+    assert "recorded recordings/05_fashion_mnist.json (digits stand-in)" in capsys.readouterr().out
 
 
 @pytest.mark.gpu

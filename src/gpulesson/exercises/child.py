@@ -41,14 +41,14 @@ def main(job_file: str) -> None:
     torch.set_num_threads(1)
     from gpulesson.exercises import observe
     from gpulesson.exercises.probes import PROBES
-    from gpulesson.practice import PracticeError, PracticeWarning, practice_gpu
+    from gpulesson.practice import PracticeWarning, practice_gpu
 
     warnings.simplefilter("ignore", PracticeWarning)
     with observe.observed() as observer:
         try:
             gpu: Any = practice_gpu() if job["gpu"] else nullcontext()
             opened = gpu.__enter__()
-        except PracticeError as error:
+        except RuntimeError as error:  # a PracticeError, or a real GPU that is full, or another's
             _write(folder, {"status": "no-practice-gpu", "message": str(error)})
             return
         if opened is not None:
@@ -68,7 +68,7 @@ def main(job_file: str) -> None:
             setattr(trace, name, value)
         if opened is not None:
             trace.device, trace.simulated = opened.name, opened.simulated
-            trace.device_memory = opened.memory().peak
+            trace.device_memory = torch.cuda.max_memory_allocated()  # asks no GPU: an error may have lost it
         probe = PROBES.get(job["exercise"])
         if probe is not None and trace.error is None:
             try:

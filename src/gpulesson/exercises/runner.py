@@ -113,6 +113,7 @@ def _environment(own: Path, gpu: bool) -> dict[str, str]:
         "PYTHONDONTWRITEBYTECODE": "1",
         "PYTHONIOENCODING": "utf-8:backslashreplace",
         "PYTHONUNBUFFERED": "1",
+        "CUDA_LAUNCH_BLOCKING": "1",  # an error comes in the line that made it; no time is measured here
     }
     environment.setdefault("OMP_NUM_THREADS", "1")
     if not gpu:

@@ -45,6 +45,9 @@ def plan(patches: Patches, gpu: PracticeGPU) -> None:
         patches.plan(torch.accelerator, name, function)
         patches.plan(torch.accelerator.memory, name, function)
     patches.wrap(torch.autograd.profiler.profile, "__init__", _hosts_side_only)
+    for other in (torch.backends.mps, torch.mps, torch.xpu):  # nothing real stands beside the simulated GPU
+        patches.plan(other, "is_available", lambda: False)
+        patches.plan(other, "device_count", lambda: 0)
     for kind, dtype in _LEGACY.items():
         patches.plan(torch.cuda, f"{kind}Tensor", _legacy_type(gpu, f"{kind}Tensor", dtype))
 
@@ -183,7 +186,7 @@ def _hosts_side_only(original: Callable[..., None]) -> Callable[..., None]:
     def init(profiler: Any, *args: Any, **options: Any) -> None:
         if options.get("use_device") == "cuda":
             warnings.warn(
-                "no kernels to profile on the practice GPU: the profile has the CPU's side, simulation included",
+                "the practice GPU has no kernels to profile: it has the CPU's side, and the simulation",
                 stacklevel=2,
             )
             options = {**options, "use_device": None, "use_cpu": True}

@@ -7,7 +7,7 @@ import torch
 
 from gpulesson.practice import errors
 from gpulesson.practice.events import TO_HOST
-from gpulesson.practice.gpu import PracticeGPU, as_device
+from gpulesson.practice.gpu import Bypass, PracticeGPU, as_device
 from gpulesson.practice.ledger import CPU
 from gpulesson.practice.patches import Handler, Patches
 
@@ -30,11 +30,22 @@ class ToCopy(torch.autograd.Function):
 ToCopy._backward_cls.__name__ = "ToCopyBackward0"  # what grad_fn shows for CUDA
 
 
+_true_device, _to_host = torch.Tensor.device.__get__, torch.Tensor.cpu  # PyTorch's own
+
+
 def move(
     gpu: PracticeGPU, tensor: torch.Tensor, target: int, call: str, non_blocking: bool = False
 ) -> torch.Tensor:
-    """Return `tensor` on device `target`: itself if it is there, else a copy that autograd follows."""
-    if gpu.ledger.index(tensor) == target:
+    """
+    Return `tensor` on device `target`: itself if it is there, else a copy that autograd follows.
+
+    A tensor that is really on another device, such as an Apple GPU, is copied from there first.
+    """
+    source = gpu.ledger.index(tensor)
+    if source < 0 and _true_device(tensor).type != "cpu":
+        with Bypass(gpu.here.mode):
+            tensor = _to_host(tensor)
+    if source == target:
         return tensor
     if tensor.requires_grad and torch.is_grad_enabled():
         moved: torch.Tensor = ToCopy.apply(tensor, gpu, target, call, non_blocking)
@@ -67,7 +78,7 @@ def _device(gpu: PracticeGPU, read: Handler, tensor: torch.Tensor) -> Any:
 
 
 def _is_cuda(gpu: PracticeGPU, read: Handler, tensor: torch.Tensor) -> bool:
-    return gpu.ledger.index(tensor) >= 0
+    return gpu.ledger.index(tensor) >= 0 or read(tensor)
 
 
 def _is_cpu(gpu: PracticeGPU, read: Handler, tensor: torch.Tensor) -> bool:
