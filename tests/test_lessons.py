@@ -17,12 +17,12 @@ SOLUTIONS = sorted((ROOT / "examples" / "solutions").glob("*.py"))
 
 
 def run(
-    script: Path, folder: Path, seconds: float = 240, **environment: str
+    script: Path, folder: Path, *options: str, seconds: float = 240, **environment: str
 ) -> subprocess.CompletedProcess[str]:
     """Run a script in its own process, from an empty folder."""
     assert not list(folder.iterdir())
     return subprocess.run(
-        [sys.executable, script],
+        [sys.executable, *options, script],
         cwd=folder,
         env={**os.environ, "MPLBACKEND": "Agg", **environment},
         capture_output=True,
@@ -255,6 +255,15 @@ def test_lesson_12_does_the_same_work_up_to_the_larger_batch(tmp_path):
     assert float(verdicts[5].removesuffix(" apart")) < 1e-5  # fused Adam rounds in another order
     assert verdicts[6:9] == ["other steps"] * 3
     assert verdicts[10] == "not here: there are no CUDA graphs on cpu"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("script", [path for path in LESSONS if path.name[:2] != "12"], ids=lambda x: x.stem)
+def test_a_lesson_runs_where_there_is_a_gpu(script, tmp_path):
+    """A simulated one, for the code that is left out without a GPU. (Lesson 12 takes minutes there.)"""
+    done = run(script, tmp_path, "-m", "gpulesson", "practice", seconds=600)
+    assert done.returncode == 0, done.stderr
+    assert "cuda" in done.stdout and "driver version" not in done.stderr
 
 
 def published_table(output: str) -> list[tuple[int, float, float]]:
