@@ -319,11 +319,12 @@ for axes, (title, values) in zip(grid[0], panels.items(), strict=True):
 plt.show()
 
 for w, times, row in zip(widths, seconds.tolist(), rates.tolist(), strict=True):
+    factor, best = times[3] / times[2], max(row) / rates.max().item()
     print(
-        f"width {w:>4}: from batch {batch_sizes[2]} to {batch_sizes[3]}, 4 times as much,"
-        f" takes {times[3] / times[2]:.1f} times as long; best rate"
-        f" {max(row) / rates.max().item():4.0%} of the best here"
+        f"width {w:>4}: batch {batch_sizes[3]} takes {factor:.1f} times as long",
+        end=" ",
     )
+    print(f"as {batch_sizes[2]}; its best rate is {best:4.0%} of the best here")
 if device.type != "cpu":
     print(f"{device} at least 20 % ahead in {(gains > 1.2).sum()} of 16 cells")
 else:
@@ -336,9 +337,9 @@ else:
 # each operation as well, and has little to win from that part. Where the rate has
 # reached its plateau, time grows with the batch: the step consists of arithmetic, or of
 # moving numbers to and from memory, and hardware with more of either has something to
-# gain. The printed factors tell how far a width has come, at the right end of its row:
-# 1 would be all fixed cost, 4 all work. **If your model lives in the dark corner, try a
-# larger batch before you buy a GPU.**
+# gain. The printed factors tell how far a width has come at the right end of its row,
+# where the batch grows by a factor of 4: 1 would be all fixed cost, 4 all work. **If
+# your model lives in the dark corner, try a larger batch before you buy a GPU.**
 #
 # When it is the wrong tool
 # -------------------------

@@ -439,7 +439,7 @@ first_time = statistics.median(target_time["naive script"])
 best = min(target_time, key=lambda name: target_time[name][1])
 gain = first_time / target_time[best][1]
 print(f"least time to the target: {best}, {gain:.1f} times as fast, without what is")
-print(f"done once: its first epoch took {results[best][0]:.1f} s")
+print(f"done once: its first epoch took {results[best][0]:.2f} s")
 alike = [
     name
     for name, (low, _, _) in target_time.items()
