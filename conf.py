@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from importlib.metadata import version as installed_version
 from pathlib import Path
@@ -10,8 +9,9 @@ from typing import Any
 
 ROOT = Path(__file__).parent
 sys.path.insert(0, str(ROOT / "docs"))
-if "GPULESSON_DATA" in os.environ:  # lessons run in their own folder, where a relative path leads elsewhere
-    os.environ["GPULESSON_DATA"] = str(Path(os.environ["GPULESSON_DATA"]).expanduser().absolute())
+from _ext.lesson_files import fix_data_folder  # noqa: E402
+
+fix_data_folder()
 
 project = html_title = "gpulesson"
 author = "the gpulesson authors"

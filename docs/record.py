@@ -15,6 +15,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from _ext.lesson_files import fix_data_folder
 from _ext.recorder import present_gpu, record
 from _ext.recording import RecordingError
 from _ext.recording_files import load
@@ -39,18 +40,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("lessons", nargs="*", help="such as 05, or 05_fashion_mnist; all if none is named")
     options = parser.parse_args(arguments)
     os.environ["GPULESSON_DEVICE"] = "cuda"
-    if data := os.environ.get("GPULESSON_DATA"):  # a lesson runs in its own folder
-        os.environ["GPULESSON_DATA"] = str(Path(data).expanduser().absolute())
+    fix_data_folder()
     try:
         scripts, run = chosen(options.lessons), present_gpu()
-    except RecordingError as error:
-        print(error, file=sys.stderr)
-        return 1
-    if len(scripts) > 1:  # each in a process of its own, which a lesson may spoil for good on CUDA
-        commands = [[sys.executable, __file__, script.stem] for script in scripts]
-        return max(abs(subprocess.run(command).returncode) for command in commands)
-    print(f"{run.gpu}, torch {run.torch}, {run.built_for}, driver {run.driver}")
-    try:
+        if len(scripts) > 1:  # each in a process of its own, which a lesson may spoil for good on CUDA
+            commands = [[sys.executable, __file__, script.stem] for script in scripts]
+            return max(abs(subprocess.run(command).returncode) for command in commands)
+        print(f"{run.gpu}, torch {run.torch}, {run.built_for}, driver {run.driver}")
         path = record(scripts[0], ROOT / "docs" / "recordings", run, ROOT)
     except RecordingError as error:
         print(error, file=sys.stderr)

@@ -319,12 +319,11 @@ for axes, (title, values) in zip(grid[0], panels.items(), strict=True):
 plt.show()
 
 for w, times, row in zip(widths, seconds.tolist(), rates.tolist(), strict=True):
-    factor, best = times[3] / times[2], max(row) / rates.max().item()
+    more, best = times[3] / times[2], max(row) / rates.max().item()
     print(
-        f"width {w:>4}: batch {batch_sizes[3]} takes {factor:.1f} times as long",
-        end=" ",
+        f"width {w:>4}: batch {batch_sizes[3]} takes {more:.1f} times as long",
+        f"as {batch_sizes[2]}; its best rate is {best:4.0%} of the best here",
     )
-    print(f"as {batch_sizes[2]}; its best rate is {best:4.0%} of the best here")
 if device.type != "cpu":
     print(f"{device} at least 20 % ahead in {(gains > 1.2).sum()} of 16 cells")
 else:

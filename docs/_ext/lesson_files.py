@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from sphinx.application import Sphinx
 
 LESSON_NAME = r"\d\d_\w+\.py"  # the number orders the syllabus
+
+
+def fix_data_folder() -> None:
+    """Make GPULESSON_DATA absolute: lessons run in their own folder, where a relative one leads elsewhere."""
+    if named := os.environ.get("GPULESSON_DATA"):
+        os.environ["GPULESSON_DATA"] = str(Path(named).expanduser().absolute())
 
 
 def examples_dir(app: Sphinx) -> Path:

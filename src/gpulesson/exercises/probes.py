@@ -116,12 +116,12 @@ def stopwatch(trace: Trace, observer: Observer, space: dict[str, Any]) -> None:
 def feeding(trace: Trace, observer: Observer, space: dict[str, Any]) -> None:
     """Exercise 9: calls of the dataset, and the largest copy."""
     pictures, arrived = space.get("pictures"), space.get("arrived")
-    gpu = space.get("gpu")
-    if gpu is not None and getattr(gpu, "simulated", False):  # by force, also where a real one is present
+    gpu: Any = space.get("gpu")
+    if getattr(gpu, "simulated", False):  # by force, also where a real one is present
         trace.device, trace.simulated = gpu.name, True
     trace.facts["calls"] = int(getattr(pictures, "calls", 0))
     trace.facts["batches"] = len(arrived) if isinstance(arrived, list) else 0
-    copies = [event for event in getattr(space.get("gpu"), "events", ()) if event.kind == TO_DEVICE]
+    copies = [event for event in getattr(gpu, "events", ()) if event.kind == TO_DEVICE]
     trace.facts["bytes"] = sum(event.nbytes for event in copies)
     trace.facts["largest_copy"] = max(copies, key=lambda event: event.nbytes).line if copies else 0
 

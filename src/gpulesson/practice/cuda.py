@@ -186,7 +186,7 @@ def _hosts_side_only(original: Callable[..., None]) -> Callable[..., None]:
     def init(profiler: Any, *args: Any, **options: Any) -> None:
         if options.get("use_device") == "cuda":
             warnings.warn(
-                "the practice GPU has no kernels to profile: it has the CPU's side, and the simulation",
+                "the practice GPU has no kernels to profile: the profile shows the CPU, which also simulates",
                 stacklevel=2,
             )
             options = {**options, "use_device": None, "use_cpu": True}

@@ -115,12 +115,15 @@ class practice_gpu(ContextDecorator):
         self._arguments = {"memory": memory, "count": count, "force": force}
         self._capacity = parse_size(memory)
         self._entered: list[Session | None] = []
-        self._warn_at = 2  # the line that enters
 
     def _recreate_cm(self) -> "practice_gpu":
         return practice_gpu(**self._arguments)  # type: ignore[arg-type]
 
     def __enter__(self) -> "PracticeGPU | RealGPU":
+        return self._enter()
+
+    def _enter(self) -> "PracticeGPU | RealGPU":
+        """Open it; a warning names the line that called our caller."""
         if _open:
             self._entered.append(None)
             return _open[-1].gpu
@@ -129,7 +132,7 @@ class practice_gpu(ContextDecorator):
             message = (
                 f"{real.name} is present: the practice GPU steps aside (force=True simulates all the same)"
             )
-            warnings.warn(message, PracticeWarning, stacklevel=self._warn_at)
+            warnings.warn(message, PracticeWarning, stacklevel=3)
             self._entered.append(None)
             return real
         needs.check()
@@ -179,8 +182,7 @@ def start(memory: str | int = "8 GiB", count: int = 1, force: bool = False) -> "
     >>> practice.stop()
     """
     context = practice_gpu(memory, count, force)
-    context._warn_at = 3  # the line that calls `start`
-    gpu = context.__enter__()
+    gpu = context._enter()
     _started.append(context)
     return gpu
 
