@@ -23,6 +23,15 @@ def nobody_wishes_a_device(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("GPULESSON_DEVICE", raising=False)
 
 
+@pytest.fixture(scope="session")
+def warm():
+    """The process that has imported PyTorch once, and forks; None where the system cannot have one."""
+    from gpulesson.exercises.process.warm import warm_process
+
+    with warm_process() as process:
+        yield process
+
+
 @pytest.fixture
 def genuine_data() -> Path:
     """The folder with real Fashion-MNIST files."""

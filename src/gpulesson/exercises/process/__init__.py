@@ -1,0 +1,1 @@
+"""The learner's process: its start, its folder, its bounds, its end."""
