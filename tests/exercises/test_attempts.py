@@ -1,18 +1,23 @@
 """Wrong attempts get their own diagnosis, on the right line; right solutions, however written, pass.
 
+All begin in forks of one process that has imported PyTorch; test_robust.py has real starts.
+
 An attempt says what is to be found, in comments: ``# <- diagnosis: labels-on-cpu`` on the faulty line, and
-``# <- diagnosis: no-accuracy (no line)`` anywhere for what has none.
+``# <- diagnosis: no-accuracy (no line)`` anywhere for what has none. Several of one line stand there with
+commas.
 """
 
 from __future__ import annotations
 
+import ast
 import re
 from pathlib import Path
 
 import pytest
 
-from gpulesson.exercises import EXERCISES, check
+from gpulesson.exercises import check, exercises
 
+EXERCISES = exercises()
 HERE = Path(__file__).parent
 EXAMPLES = HERE.parents[1] / "examples"
 ATTEMPTS = sorted((HERE / "attempts").glob("*.py"))
@@ -24,20 +29,20 @@ def expected(file: Path) -> list[tuple[str, int]]:
     """The diagnoses that a file's comments name, with their lines."""
     found = []
     for number, line in enumerate(file.read_text().splitlines(), start=1):
-        if match := re.search(r"# <- diagnosis: ([\w-]+)( \(no line\))?$", line):
-            found.append((match[1], 0 if match[2] else number))
-    return sorted(found, key=lambda pair: pair[1] or 10_000)
+        if match := re.search(r"# <- diagnosis: ([\w, -]+?)( \(no line\))?$", line):
+            found += [(kind, 0 if match[2] else number) for kind in match[1].split(", ")]
+    return sorted(found, key=lambda pair: (pair[1] or 10_000, pair[0]))
 
 
 def found(report, severity: str) -> list[tuple[str, int]]:
     kinds = [(each.kind, each.line) for each in report.findings if each.severity == severity]
-    return sorted(kinds, key=lambda pair: pair[1] or 10_000)
+    return sorted(kinds, key=lambda pair: (pair[1] or 10_000, pair[0]))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("attempt", ATTEMPTS, ids=lambda path: path.stem)
-def test_an_attempt_gets_its_diagnosis(attempt):
-    report = check(attempt)
+def test_an_attempt_gets_its_diagnosis(attempt, warm):
+    report = check(attempt, warm=warm)
     assert expected(attempt), "an attempt says what is wrong with it"
     severity = "advice" if attempt.stem in ADVICE_ONLY else "failure"
     assert found(report, severity) == expected(attempt), str(report)
@@ -49,39 +54,26 @@ def test_an_attempt_gets_its_diagnosis(attempt):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("solution", RIGHT, ids=lambda path: path.stem)
-def test_a_right_solution_passes_however_it_is_written(solution):
-    report = check(solution)
+def test_a_right_solution_passes_however_it_is_written(solution, warm):
+    report = check(solution, warm=warm)
     assert report.passed, str(report)
     assert report.exercise is not None and report.exercise.number == solution.name[:2]
     assert {finding.kind for finding in report.findings} <= {"hard-coded-cuda", "item-every-step"}
 
 
-STARTERS = {
-    "01": ["hard-coded-cuda"],
-    "02": ["not-answered"],
-    "03": ["model-on-cpu", "no-accuracy"],
-    "04": ["model-on-cpu", "missing-eval", "mean-of-batch-means"],
-    "05": ["no-kinds"],
-    "06": ["checkpoint-without-optimizer"],
-    "07": ["labels-on-cpu"],
-    "08": ["not-waited-for"],
-    "09": ["called-for-each-sample", "floats-copied"],
-    "11": ["bytes-for-nothing", "reads-for-nothing", "operators-for-nothing"],
-    "12": ["rate-too-small"],
-}
+@pytest.mark.parametrize("exercise", EXERCISES, ids=lambda exercise: exercise.number)
+def test_the_starter_as_it_is_given_is_one_of_the_attempts(exercise):
+    """So its check, above, shows what a learner who has done nothing yet is told."""
+    given = HERE / "attempts" / f"{exercise.number}_as_given.py"
+    starter = EXAMPLES / "exercises" / f"{exercise.name}.py"
+    trees = [ast.dump(ast.parse(file.read_text())) for file in (given, starter)]
+    assert trees[0] == trees[1], "but for comments and line breaks"
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("exercise", EXERCISES, ids=lambda exercise: exercise.number)
-def test_a_starter_fails_with_the_intended_diagnosis(exercise):
-    report = check(EXAMPLES / "exercises" / f"{exercise.name}.py")
-    assert [kind for kind, _ in found(report, "failure")] == STARTERS[exercise.number], str(report)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("exercise", EXERCISES, ids=lambda exercise: exercise.number)
-def test_a_solution_passes_without_advice(exercise):
-    report = check(EXAMPLES / "solutions" / f"{exercise.name}.py")
+def test_a_solution_passes_without_advice(exercise, warm):
+    report = check(EXAMPLES / "solutions" / f"{exercise.name}.py", warm=warm)
     assert report.passed and not report.findings, str(report)
 
 

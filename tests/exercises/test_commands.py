@@ -10,8 +10,10 @@ import sys
 import pytest
 
 from gpulesson.__main__ import main
-from gpulesson.exercises import EXERCISES, Report, UsageError, catalog, commands
+from gpulesson.exercises import Report, UsageError, commands, exercises, find
 from gpulesson.exercises.findings import Source
+from gpulesson.exercises.rules.devices import LABELS_ON_CPU
+from gpulesson.exercises.rules.endings import ERROR
 
 SOURCE = Source("04_mine.py", ["import torch", "    loss = loss_fn(outputs, targets)"])
 
@@ -25,8 +27,8 @@ def asked(monkeypatch):
         calls.append((file, exercise, time_limit))
         if "error" in answer:
             raise UsageError(answer["error"])
-        task = catalog.find(exercise or 4)
-        findings = () if answer.get("passed") else (SOURCE.failure("labels-on-cpu", 2, "What happened."),)
+        task = find(exercise or 4)
+        findings = () if answer.get("passed") else (SOURCE.failure(LABELS_ON_CPU, 2, "What happened."),)
         return Report(task, file, findings, "a GPU", True, ("a fact",), True, "printed\n")
 
     monkeypatch.setattr(commands, "check", check)
@@ -56,7 +58,7 @@ def test_passed(asked, capsys):
     assert main(["lessons"]) == 0
     printed = capsys.readouterr().out
     assert re.search(r"\[x\] Bring this loop to a device \(medium, passed on \d{4}-\d\d-\d\d\)", printed)
-    assert f"1 of {len(EXERCISES)} exercises passed." in printed
+    assert f"1 of {len(exercises())} exercises passed." in printed
 
 
 def test_json(asked, capsys):
@@ -87,7 +89,7 @@ def test_wrong_usage_is_status_2(asked, capsys):
 
 
 def test_hints_come_one_by_one(asked, capsys):
-    hints = catalog.find(4).hints
+    hints = find(4).hints
     for number in [1, 2, 3, 4, 4]:
         assert main(["check", "04_mine.py", "--hint"]) == 0
         out = capsys.readouterr().out
@@ -102,25 +104,25 @@ def test_a_hint_finds_the_exercise_where_the_check_finds_it(asked, capsys, tmp_p
     file = tmp_path / "my_loop.py"
     file.write_text('"""Exercise 6: resume."""\n')
     assert main(["check", str(file), "--hint"]) == 0
-    assert catalog.find(6).hints[0] in capsys.readouterr().out
+    assert find(6).hints[0] in capsys.readouterr().out
     assert main(["check", "6", "--hint"]) == 0
-    assert catalog.find(6).hints[1] in capsys.readouterr().out
+    assert find(6).hints[1] in capsys.readouterr().out
     file.write_text("x = 1\n")
     assert main(["check", str(file), "--hint"]) == 2
     assert "my_loop.py names no exercise" in capsys.readouterr().err
 
 
 def test_every_exercise_has_all_its_parts():
-    assert [exercise.name for exercise in EXERCISES] == sorted(exercise.name for exercise in EXERCISES)
-    for exercise in EXERCISES:
+    assert [exercise.name for exercise in exercises()] == sorted(exercise.name for exercise in exercises())
+    for exercise in exercises():
         assert exercise.name.startswith(f"{exercise.number}_")
-        assert exercise.goal and exercise.prediction and exercise.demands
-        assert len(exercise.hints) >= 2 and len(exercise.steps) >= 2
+        assert exercise.number == exercise.name[:2] and exercise.lesson and exercise.title
+        assert exercise.rules and len(exercise.hints) >= 2
 
 
 def test_a_report_in_a_notebook_shows_code_as_text():
     source = Source("<b>.py", ["if a < b & c:"])
-    report = Report(None, "<b>.py", (source.failure("error", 1, "x < y"),), output="<script>\n")
+    report = Report(None, "<b>.py", (source.failure(ERROR, 1, "x < y"),), output="<script>\n")
     shown = report._repr_html_()
     assert "if a &lt; b &amp; c:" in shown and "<script>" not in shown and "<b>" not in shown
     assert "style=" not in shown  # colours are the notebook's, light or dark

@@ -45,8 +45,23 @@ def test_an_endless_loop_that_catches_everything_is_stopped(tmp_path):
 
 
 def test_a_program_that_sleeps_is_stopped(tmp_path):
-    finding = only(check(written(tmp_path, "import time\ntime.sleep(10_000)\n"), time_limit=2))
-    assert (finding.kind, finding.line) == ("time", 2)
+    finding = only(check(written(tmp_path, "import time\ntime.sleep(10_000)\n"), time_limit=5))
+    assert (finding.kind, finding.line) == ("time", 2) and "waited for 5 seconds" in finding.what
+
+
+def test_the_limit_is_of_processor_time_not_of_the_clock(tmp_path):
+    """So a busy machine stops no program: this one is computing for a third of its time."""
+    text = "import time\nfor _ in range(10):\n    end = time.process_time() + 0.2\n"
+    text += "    while time.process_time() < end:\n        pass\n    time.sleep(0.4)\nprint('through')\n"
+    report = check(written(tmp_path, text), time_limit=4)
+    assert report.passed and report.output == "through\n", str(report)
+
+
+@POSIX
+def test_the_processor_time_of_children_counts(tmp_path):
+    text = "import subprocess, sys\nsubprocess.run([sys.executable, '-c', 'while True: pass'])\n"
+    finding = only(check(written(tmp_path, text), time_limit=3))
+    assert (finding.kind, finding.line) == ("time", 2) and "stopped after 3 seconds" in finding.what
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the bound on single allocations is Linux's")
@@ -149,10 +164,10 @@ def test_the_command_line_itself_needs_no_torch(tmp_path):
     environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
     command = [sys.executable, "-m", "gpulesson"]
     done = subprocess.run(
-        [*command, "check", "04", str(file)], capture_output=True, text=True, env=environment, timeout=120
+        [*command, "check", "04", str(file)], capture_output=True, text=True, env=environment, timeout=600
     )
     assert done.returncode == 1 and "no torch here" in done.stdout, done.stderr
-    done = subprocess.run([*command, "lessons"], capture_output=True, text=True, env=environment, timeout=120)
+    done = subprocess.run([*command, "lessons"], capture_output=True, text=True, env=environment, timeout=600)
     assert done.returncode == 0 and "04  The training loop on a device" in done.stdout, done.stderr
 
 

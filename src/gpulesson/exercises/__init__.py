@@ -1,19 +1,17 @@
 """
 Exercises that check themselves: a learner's file runs, and is judged by what it *did*.
 
-===============================  =======================================================================
-``checker``, ``report``,         the ways in, and the answer
-``commands``
-``catalog``, ``progress``        what the exercises ask; how far a learner has come
-``runner``, ``child``            the learner's process: its folder, its bounds, its end
-``observe``, ``watch_models``,   what is seen while it runs: models, training, values
-``watch_training``,
-``watch_values``, ``looking``
-``trace``, ``probes``            what was seen, as plain data; what the checker finds out by itself
-``diagnose``, ``judging``,       from there to what is wrong, on which line, why, and what next
-``reading``, ``findings``,
-``explanations``
-===============================  =======================================================================
+=========================  =============================================================================
+``e01_…`` to ``e12_…``     the exercises, one file each: hints, the rules it takes, its probe, its words
+``exercise``               what an exercise is; the list of them
+``checker``, ``report``    the way in, and the answer
+``commands``               ``python -m gpulesson check``, ``submissions`` and ``lessons``
+``submissions``            a folder of files, for a class
+``progress``               how far a learner has come
+``process``                the learner's process: its start, its bounds, its end
+``watch``, ``trace``       what is seen while it runs, and the same as plain data
+``rules``, ``findings``    from there to what is wrong, on which line, why, and what next
+=========================  =============================================================================
 
 Only the learner's process imports torch: the check itself works where torch does not.
 """
@@ -22,22 +20,33 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from gpulesson.exercises.catalog import EXERCISES, Exercise
     from gpulesson.exercises.checker import UsageError, check
+    from gpulesson.exercises.exercise import Exercise, exercises
     from gpulesson.exercises.findings import Finding
     from gpulesson.exercises.progress import progress_file
     from gpulesson.exercises.report import Report
+    from gpulesson.exercises.submissions import check_folder
 
-__all__ = ["EXERCISES", "Exercise", "Finding", "Report", "UsageError", "check", "progress_file"]
+__all__ = [
+    "Exercise",
+    "Finding",
+    "Report",
+    "UsageError",
+    "check",
+    "check_folder",
+    "exercises",
+    "find",
+    "progress_file",
+]
 
-_ROOMS = ("catalog", "checker", "findings", "progress", "report")
+_MODULES = ("checker", "exercise", "findings", "progress", "report", "submissions")
 
 
 def __getattr__(name: str) -> Any:
     """Import a public name when it is asked for."""
     if name in __all__:
-        for room in _ROOMS:
-            module = import_module(f"{__name__}.{room}")
+        for module_name in _MODULES:
+            module = import_module(f"{__name__}.{module_name}")
             if hasattr(module, name):
                 return getattr(module, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -8,28 +8,24 @@ import re
 import tokenize
 from pathlib import Path
 
-from gpulesson.exercises import catalog, diagnose, judging, reading, runner
-from gpulesson.exercises.catalog import Exercise
-from gpulesson.exercises.findings import Finding, Source
+from gpulesson.exercises.exercise import COMMON, Exercise, find
+from gpulesson.exercises.findings import Diagnosis, Finding, Source
+from gpulesson.exercises.process import run
+from gpulesson.exercises.process.warm import WarmProcess
 from gpulesson.exercises.report import Report
+from gpulesson.exercises.rules import devices, endings, memory, models, source_text, steps
 from gpulesson.exercises.trace import Site, Trace
 
 TIME_LIMIT = 120.0
-"""Seconds that a program may take, by default."""
+"""Seconds of processor time that a program may take, by default."""
 MEMORY_LIMIT = 4 * 2**30
 """Bytes of main memory that it may take, by default."""
 
 _CELL = "cell.py"
-_RULES = {
-    "places": judging.places,
-    "kinds": judging.kinds,
-    "resuming": judging.resuming,
-    "stopwatch": judging.stopwatch,
-    "feeding": judging.feeding,
-    "lean": judging.lean,
-    "larger batch": judging.larger_batch,
-}
-"""The rules that belong to one demand alone."""
+_ANY_PROGRAM = (endings.raised, models.answers, steps.order)
+"""Rules that are asked also when an error has stopped the program."""
+_OWN_LOOP = (devices.trained_on, *COMMON, memory.gradients_while_judging, devices.written_down)
+"""Rules for a training loop of the learner's own, which belongs to no exercise."""
 
 
 class UsageError(ValueError):
@@ -42,6 +38,7 @@ def check(
     *,
     time_limit: float = TIME_LIMIT,
     memory_limit: int = MEMORY_LIMIT,
+    warm: WarmProcess | None = None,
 ) -> Report:
     """Run a program on the practice GPU, or on a real one if there is one, and judge what it did.
 
@@ -57,10 +54,13 @@ def check(
         Its number. By default the one that the file's name begins with, or that its docstring names
         (``"Exercise 4"``); if neither does, the program is judged as a training loop of your own.
     time_limit : float
-        Seconds.
+        Seconds of processor time, of the program and its children. A program that waits as long, and computes
+        nothing, is stopped as well. Where the system does not tell (Windows), seconds on the clock.
     memory_limit : int
         Bytes of main memory, of the program and its children; on macOS of the program alone, and on Windows
         nothing watches it.
+    warm : WarmProcess, optional
+        Starts the program with PyTorch imported already, for whoever checks many.
 
     Returns
     -------
@@ -88,20 +88,18 @@ def check(
     if unreadable is not None:
         return Report(task, name, (unreadable,))
     number = "" if task is None else task.number
-    limits = {"seconds": time_limit, "memory": memory_limit}
-    outcome = runner.run(content, name, exercise=number, beside=beside, **limits)  # type: ignore[arg-type]
+    options = {"exercise": number, "beside": beside, "seconds": time_limit, "memory": memory_limit}
+    outcome = run.run(content, name, **options, warm=warm)  # type: ignore[arg-type]
     trace = outcome.trace
     if trace is None:
         findings = [_unfinished(outcome, source, time_limit, memory_limit)]
         return Report(task, name, tuple(findings), output=outcome.output)
-    without = None
-    if task is not None and "any machine" in task.demands and trace.error is None:
-        without = runner.run(content, name, exercise=number, beside=beside, gpu=False, **limits).trace  # type: ignore[arg-type]
-    found = judge(trace, source, task, without)
+    if task is not None and task.without_gpu and trace.error is None:
+        trace.without_gpu = run.run(content, name, **options, gpu=False, warm=warm).trace  # type: ignore[arg-type]
     return Report(
         task,
         name,
-        tuple(found),
+        tuple(judge(trace, source, task)),
         trace.device,
         trace.simulated,
         facts(trace),
@@ -110,10 +108,8 @@ def check(
     )
 
 
-def judge(
-    trace: Trace, source: Source, task: Exercise | None, without_gpu: Trace | None = None
-) -> list[Finding]:
-    """Apply the rules that an exercise asks for, the failures first.
+def judge(trace: Trace, source: Source, task: Exercise | None) -> list[Finding]:
+    """Apply the rules that an exercise takes, the failures first.
 
     Parameters
     ----------
@@ -123,52 +119,20 @@ def judge(
         The learner's file.
     task : Exercise, optional
         None: a training loop of the learner's own.
-    without_gpu : Trace, optional
-        Of a second run, on a machine without a GPU.
     """
-    demands = frozenset({"free"}) if task is None else task.demands
-    found = [*diagnose.error(trace, source), *diagnose.answers(trace, source), *diagnose.steps(trace, source)]
+    rules, last = (_OWN_LOOP, (steps.loss_falls,)) if task is None else (task.rules, task.last)
+    found = [finding for rule in _ANY_PROGRAM for finding in rule(trace, source)]
     if trace.error is None:
-        found += _finished(trace, source, demands, without_gpu)
-        failed = any(finding.severity == "failure" for finding in found)
-        if not failed and "training" in demands:
-            found += diagnose.training(trace, source)
-        if not failed and trace.steps and demands & {"training", "free"}:
-            found += diagnose.falling(trace, source)
-    if not any(finding.severity == "failure" for finding in found):
-        found += diagnose.ending(trace, source)
+        found += [finding for rule in rules for finding in rule(trace, source)]
+        if not _failed(found):
+            found += [finding for rule in last for finding in rule(trace, source)]
+    if not _failed(found):
+        found += endings.exited(trace, source)
     return sorted(found, key=lambda finding: finding.severity == "advice")
 
 
-def _finished(
-    trace: Trace, source: Source, demands: frozenset[str], without_gpu: Trace | None
-) -> list[Finding]:
-    """Apply the rules for a program that was not stopped by an error."""
-    found: list[Finding] = []
-    if demands & {"device", "free"}:
-        found += diagnose.devices(trace, source)
-    found += diagnose.modes(trace, source, always="modes" in demands)
-    found += [
-        finding
-        for finding in diagnose.memory(trace, source)
-        if finding.kind != "gradients-while-judging" or demands & {"accuracy", "free"}
-    ]
-    if "accuracy" in demands and trace.steps and not trace.argmaxes:
-        found += judging.accuracy(trace, source)
-    for demand, rule in _RULES.items():
-        if demand in demands:
-            found += rule(trace, source)
-    if "any machine" in demands:
-        found += judging.any_machine(trace, without_gpu, source)
-    elif demands & {"accuracy", "kinds", "free"}:
-        found += _written_down(source)
-    return found
-
-
-def _written_down(source: Source) -> list[Finding]:
-    line = reading.literal_device(source.lines, "cuda")
-    what = "Here the device is written down; on a machine without such a GPU this line stops the program."
-    return [source.advice("hard-coded-cuda", line, what)] if line else []
+def _failed(found: list[Finding]) -> bool:
+    return any(finding.severity == "failure" for finding in found)
 
 
 def facts(trace: Trace) -> tuple[str, ...]:
@@ -181,7 +145,7 @@ def facts(trace: Trace) -> tuple[str, ...]:
         by = ", ".join(f"{opt.steps} by {opt.name}" for opt in trace.optimizers if opt.steps)
         lines.append(f"training steps: {by}")
     if len(trace.values) >= 4:
-        first, last = reading.ends(trace.values)
+        first, last = steps.ends(trace.values)
         lines.append(f"training loss: {first:.4g} in the first tenth of the steps, {last:.4g} in the last")
     if trace.steps and any(trace.reads):
         waits = sum(read.count for read in trace.reads)
@@ -211,8 +175,8 @@ def _decoded(name: str, content: bytes) -> tuple[Source, Finding | None]:
         return Source(name, content.decode(encoding).splitlines()), None
     except (SyntaxError, UnicodeDecodeError, LookupError):
         source = Source(name, content.decode("utf-8", errors="replace").splitlines())
-        line = reading.first_line(source.lines, "\N{REPLACEMENT CHARACTER}")
-        return source, source.failure("not-text", line, "The file is not text in UTF-8.")
+        line = source_text.first_line(source.lines, "\N{REPLACEMENT CHARACTER}")
+        return source, source.failure(endings.NOT_TEXT, line, "The file is not text in UTF-8.")
 
 
 def named_in(file: str) -> Exercise | None:
@@ -234,32 +198,37 @@ def _task(exercise: str | int | None, name: str, source: Source) -> Exercise | N
     """Find the exercise: the one that was named, or that the file names."""
     if exercise is not None:
         try:
-            return catalog.find(exercise)
+            return find(exercise)
         except ValueError as error:
             raise UsageError(str(error)) from None
     named = re.match(r"(\d\d)_", name) or re.search(
         r"\bexercise (\d+)\b", "\n".join(source.lines[:5]), flags=re.IGNORECASE
     )
     try:
-        return catalog.find(named[1]) if named else None
+        return find(named[1]) if named else None
     except ValueError:
         return None
 
 
-def _unfinished(outcome: runner.Outcome, source: Source, seconds: float, memory: int) -> Finding:
+def _unfinished(outcome: run.Outcome, source: Source, seconds: float, memory: int) -> Finding:
     """Say why there is nothing to judge."""
-    site: Site = outcome.site
-    if outcome.status == "time":
-        return source.failure("time", site, f"It was stopped after {seconds:g} seconds, on this line.")
-    if outcome.status == "memory":
-        return source.failure("memory", site, f"It was stopped when it had taken {memory / 2**30:.3g} GiB.")
-    if outcome.status == "vanished":
-        code = outcome.returncode
-        how = f"with status {code}" if code >= 0 else f"by signal {-code}"
-        return source.failure("vanished", 0, f"The process ended {how} before the program was through.")
-    what = {
-        "no-torch": f"Python cannot import torch: {outcome.message}",
-        "no-practice-gpu": f"The practice GPU cannot be used: {outcome.message}",
-        "slow-start": f"Importing PyTorch took more than {runner.START_SECONDS} seconds.",
-    }[outcome.status]
-    return source.failure(outcome.status, 0, what)
+    site, code = outcome.site, outcome.returncode
+    how = f"with status {code}" if code >= 0 else f"by signal {-code}"
+    ways: dict[str, tuple[Diagnosis, Site | int, str]] = {
+        "time": (endings.TIME, site, f"It was stopped after {seconds:g} seconds, on this line."),
+        "idle": (endings.TIME, site, f"It waited for {seconds:g} seconds on this line, and was stopped."),
+        "memory": (endings.MEMORY, site, f"It was stopped when it had taken {memory / 2**30:.3g} GiB."),
+        "vanished": (endings.VANISHED, 0, f"The process ended {how} before the program was through."),
+        "no-torch": (endings.NO_TORCH, 0, f"Python cannot import torch: {outcome.message}"),
+        "no-practice-gpu": (
+            endings.NO_PRACTICE_GPU,
+            0,
+            f"The practice GPU cannot be used: {outcome.message}",
+        ),
+        "slow-start": (
+            endings.SLOW_START,
+            0,
+            f"Importing PyTorch took more than {run.START_SECONDS} seconds.",
+        ),
+    }
+    return source.failure(*ways[outcome.status])

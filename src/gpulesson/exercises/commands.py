@@ -1,19 +1,22 @@
-"""The commands ``check`` and ``lessons`` of ``python -m gpulesson``."""
+"""The commands ``check``, ``submissions`` and ``lessons`` of ``python -m gpulesson``."""
 
 from __future__ import annotations
 
 import argparse
 import json
 import sys
+from pathlib import Path
 from typing import Any
 
-from gpulesson.exercises import catalog, progress
-from gpulesson.exercises.catalog import Exercise
+from gpulesson.exercises import progress
 from gpulesson.exercises.checker import TIME_LIMIT, UsageError, check, named_in
+from gpulesson.exercises.exercise import Exercise, exercises, find
+from gpulesson.exercises.report import Report
+from gpulesson.exercises.submissions import check_folder
 
 
 def add(commands: Any) -> None:
-    """Add both commands to a parser's subparsers."""
+    """Add the commands to a parser's subparsers."""
     parser = commands.add_parser(
         "check",
         help="run an exercise and say what is wrong, where, and why",
@@ -23,10 +26,31 @@ def add(commands: Any) -> None:
     parser.add_argument("what", nargs="+", metavar="[NN] FILE", help="the exercise's number, and your file")
     parser.add_argument("--hint", action="store_true", help="show the next hint, and check nothing")
     parser.add_argument("--json", action="store_true", help="print the report as JSON")
-    parser.add_argument(
-        "--time-limit", type=float, default=TIME_LIMIT, metavar="S", help="seconds (default: %(default)g)"
+    _add_time_limit(parser)
+    parser = commands.add_parser(
+        "submissions",
+        help="check a folder of files, one of each learner, and write the reports beside them",
+        description="Check every Python file of a folder. Prints a line for each, and writes its report "
+        "beside it, as JSON. Exit status: 0 all were checked, 1 a check itself went wrong, 2 nothing to "
+        "check.",
     )
+    parser.add_argument("number", metavar="NN", help="the exercise's number")
+    parser.add_argument("folder", type=Path)
+    parser.add_argument(
+        "-j", "--jobs", type=int, default=1, metavar="N", help="programs that run at once (default: 1)"
+    )
+    _add_time_limit(parser)
     commands.add_parser("lessons", help="list the lessons and exercises, with your progress")
+
+
+def _add_time_limit(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--time-limit",
+        type=float,
+        default=TIME_LIMIT,
+        metavar="S",
+        help="seconds of processor time for a program (default: %(default)g)",
+    )
 
 
 def run_check(options: argparse.Namespace) -> int:
@@ -53,7 +77,7 @@ def _hint(number: str | None, file: str) -> int:
     if number is None and file.isdigit():
         number = file
     try:
-        exercise = named_in(file) if number is None else catalog.find(number)
+        exercise = named_in(file) if number is None else find(number)
     except ValueError as error:
         return _usage(f"{error}; for a hint: check 04 my_loop.py --hint")
     if exercise is None:
@@ -67,19 +91,41 @@ def _hint(number: str | None, file: str) -> int:
     return 0
 
 
-def _usage(message: str) -> int:
-    print(f"gpulesson check: {message}", file=sys.stderr)
+def _usage(message: str, command: str = "check") -> int:
+    print(f"gpulesson {command}: {message}", file=sys.stderr)
     return 2
+
+
+def run_submissions(options: argparse.Namespace) -> int:
+    """Run the command ``submissions``; return its exit status. Nobody's progress is noted."""
+    broken = False
+    try:
+        reports = check_folder(
+            options.folder, options.number, jobs=options.jobs, time_limit=options.time_limit
+        )
+    except UsageError as error:
+        return _usage(str(error), "submissions")
+    for file, report in reports:
+        if isinstance(report, Report):
+            text = json.dumps(report.to_dict(), indent=1)
+            file.with_suffix(".json").write_text(text, encoding="utf-8")
+            failures = [finding for finding in report.findings if finding.severity == "failure"]
+            said = ", ".join(f"{finding.kind} (line {finding.line})" for finding in failures) or "passed"
+        else:
+            broken = True
+            said = f"not checked: {type(report).__name__}: {report}"
+        print(_printable(f"{file.stem:<24} {said}"), flush=True)
+    return int(broken)
 
 
 def run_lessons() -> int:
     """Run the command ``lessons``."""
     states = progress.load()
-    for exercise in catalog.EXERCISES:
+    for exercise in exercises():
         print(_printable(f"{exercise.number}  {exercise.lesson}"))
         print(_printable(f"    {_state(exercise, states.get(exercise.number))}"))
     passed = sum(bool(entry.passed) for entry in states.values())
-    print(f"\n{passed} of {len(catalog.EXERCISES)} exercises passed. Kept in {progress.progress_file()}")
+    print(f"\n{passed} of {len(exercises())} exercises passed. Kept in {progress.progress_file()}")
     return 0
 
 

@@ -1,14 +1,31 @@
-"""A finding: one thing that is wrong, or could be better, and where."""
+"""A finding: one thing that is wrong, or could be better, where, and why."""
 
 from __future__ import annotations
 
 import linecache
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
-from gpulesson.exercises.explanations import EXPLANATIONS
 from gpulesson.exercises.trace import Site
+
+
+class Diagnosis(NamedTuple):
+    """A kind of fault: the part of a finding that does not depend on the run.
+
+    Attributes
+    ----------
+    kind : str
+        Its name, for programs: ``"labels-on-cpu"``, …
+    why : str
+        Why it is a fault.
+    remedy : str
+        The next step.
+    """
+
+    kind: str
+    why: str
+    remedy: str
 
 
 @dataclass(frozen=True)
@@ -53,20 +70,19 @@ class Source:
         """Return a line without its indentation, or an empty text."""
         return self.lines[number - 1].strip() if 0 < number <= len(self.lines) else ""
 
-    def failure(self, kind: str, site: Site | int, what: str) -> Finding:
+    def failure(self, diagnosis: Diagnosis, site: Site | int, what: str) -> Finding:
         """Make a finding that keeps the exercise from being passed."""
-        return self._finding(kind, "failure", site, what)
+        return self._finding(diagnosis, "failure", site, what)
 
-    def advice(self, kind: str, site: Site | int, what: str) -> Finding:
+    def advice(self, diagnosis: Diagnosis, site: Site | int, what: str) -> Finding:
         """Make a finding that does not."""
-        return self._finding(kind, "advice", site, what)
+        return self._finding(diagnosis, "advice", site, what)
 
     def _finding(
-        self, kind: str, severity: Literal["failure", "advice"], site: Site | int, what: str
+        self, diagnosis: Diagnosis, severity: Literal["failure", "advice"], site: Site | int, what: str
     ) -> Finding:
         number = site if isinstance(site, int) else site.line
         text = self.line(number)
         if isinstance(site, Site) and site.file and not site.file.endswith(self.name):
             text = f"{site.file}: {linecache.getline(site.file, number).strip()}"  # a module next to it
-        why, remedy = EXPLANATIONS[kind]
-        return Finding(kind, severity, number, text, what, why, remedy)
+        return Finding(diagnosis.kind, severity, number, text, what, diagnosis.why, diagnosis.remedy)

@@ -7,7 +7,7 @@ import textwrap
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from gpulesson.exercises.catalog import Exercise
+from gpulesson.exercises.exercise import Exercise
 from gpulesson.exercises.findings import Finding
 
 _WIDTH = 80

@@ -1,4 +1,4 @@
-"""What a learner's program did, as plain data: written in the child process, read by the diagnoses."""
+"""What a learner's program did, as plain data: written in the program's process, read by the rules."""
 
 from __future__ import annotations
 
@@ -45,7 +45,6 @@ class CallSeen:
     model_on: list[str]
     finished: bool
     count: int = 0
-    first_step: int = 0
     last_step: int = 0
 
 
@@ -57,8 +56,6 @@ class OptimizerSeen:
     made: Site
     made_on: list[str]
     steps: int = 0
-    empty_steps: int = 0
-    """Steps at which no parameter had a gradient."""
     zeroed_late: int = 0
     """Steps that had no gradient because it was zeroed after ``backward``."""
     zeroed_at: Site = NOWHERE
@@ -68,7 +65,6 @@ class OptimizerSeen:
     params_on: list[str] = field(default_factory=list)
     strange: bool = False
     """Holds no parameter of any model that was called."""
-    has_state: bool = False
     state_loaded: bool = False
 
 
@@ -133,7 +129,6 @@ class Printed(NamedTuple):
 class Judged:
     """One call of a model without training: how many known samples it saw, and how many were right."""
 
-    rows: int
     test: int
     right: int
     train: int
@@ -180,6 +175,8 @@ class Trace:
     """Bytes: the most that was allocated on the device."""
     facts: dict[str, Any] = field(default_factory=dict)
     """What the exercise's own probe found."""
+    without_gpu: Trace | None = None
+    """Of a second run, on a machine without a GPU, for an exercise that asks for one."""
 
     @property
     def steps(self) -> int:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import importlib
+import io
 import json
 import os
 import signal
@@ -22,6 +23,7 @@ import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
+from weakref import WeakSet
 
 POSSIBLE = os.name == "posix" and sys.platform != "darwin"
 """Whether this system can have a warm process."""
@@ -61,11 +63,12 @@ class WarmProcess:
         if not POSSIBLE:
             raise OSError(f"a warm process needs a system that forks safely; this is {sys.platform}")
         self._lock = threading.Lock()
+        self._started: WeakSet[ForkedProcess] = WeakSet()
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._control.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 2 * _MESSAGE)
         with theirs:
             self._process = subprocess.Popen(
-                [sys.executable, "-c", _BEGIN], stdin=theirs, env=dict(environment or os.environ)
+                [sys.executable, "-c", _BEGIN], stdin=theirs.fileno(), env=dict(environment or os.environ)
             )
         self._control.send(json.dumps(list(preload)).encode())
 
@@ -111,10 +114,15 @@ class WarmProcess:
         finally:
             for _, write in pipes:
                 os.close(write)
-        return ForkedProcess(*(read for read, _ in pipes))
+        process = ForkedProcess(*(read for read, _ in pipes))
+        self._started.add(process)
+        return process
 
     def close(self) -> None:
-        """End the warm process; programs that still run are not touched."""
+        """End the warm process, and the programs that still run."""
+        for process in list(self._started):
+            if process.returncode is None:
+                process.kill()
         self._control.close()
         self._process.wait()
 
@@ -223,7 +231,7 @@ def serve(control_number: int) -> None:
     while True:
         message, pipes, *_ = socket.recv_fds(control, _MESSAGE, 3)
         if not message:
-            return
+            os._exit(0)  # not through the libraries' own ends, of which some talk
         if os.fork() == 0:
             try:
                 control.close()
@@ -259,17 +267,16 @@ def _become(job: dict[str, Any], stdout: int, stderr: int | None) -> None:
     try:
         os.setsid()
         signal.signal(signal.SIGINT, signal.default_int_handler)
-        os.dup2(stdout, 1)
-        os.dup2(stdout if stderr is None else stderr, 2)
+        for number, pipe in ((1, stdout), (2, stdout if stderr is None else stderr)):
+            os.dup2(pipe, number)
+        sys.stdout, sys.stderr = map(_stream, (1, 2))
         os.chdir(job["folder"])
         os.environ.clear()
         os.environ.update(job["environment"])
         if hasattr(time, "tzset"):
             time.tzset()
         sys.argv = ["-c"]
-        for number in (stdout, stderr):
-            if number is not None:
-                os.close(number)
+        os.closerange(3, max(stdout, stderr or 0) + 1)
         if numpy := sys.modules.get("numpy"):
             numpy.random.seed()  # as in a fresh process: not where the warm one stands
         module, _, name = job["function"].partition(":")
@@ -286,6 +293,12 @@ def _become(job: dict[str, Any], stdout: int, stderr: int | None) -> None:
             sys.stdout.flush()
             sys.stderr.flush()
         os._exit(code)
+
+
+def _stream(number: int) -> io.TextIOWrapper:
+    """Open a standard stream that keeps nothing back, as ``python -u`` does."""
+    raw = io.FileIO(number, "w", closefd=False)
+    return io.TextIOWrapper(raw, "utf-8", "backslashreplace", write_through=True)
 
 
 @contextlib.contextmanager

@@ -14,9 +14,10 @@ from torch.nn.modules.loss import _Loss
 from torch.optim import optimizer as optimizers
 from torch.optim.optimizer import Optimizer
 
-from gpulesson.exercises import looking
 from gpulesson.exercises.trace import LossSeen, OptimizerSeen, Site
-from gpulesson.exercises.watch_models import Models
+from gpulesson.exercises.watch import frames
+from gpulesson.exercises.watch.models import Models
+from gpulesson.exercises.watch.tensors import Reader, first_tensor, kind_of_device
 from gpulesson.practice.patches import Patches
 
 _LOSSES = """
@@ -35,17 +36,16 @@ class Training:
 
     Parameters
     ----------
-    looker : Looker
+    reader : Reader
     """
 
-    def __init__(self, looker: looking.Looker) -> None:
-        self.looker = looker
-        self.models = Models(looker, lambda: self.steps)
+    def __init__(self, reader: Reader) -> None:
+        self.reader = reader
+        self.models = Models(reader, lambda: self.steps)
         self.steps = 0
         self.backwards = 0
         self.values: list[float] = []
         self.optimizers: WeakKeyDictionary[Optimizer, OptimizerSeen] = WeakKeyDictionary()
-        self.seen: list[OptimizerSeen] = []
         self.losses: dict[tuple[Any, ...], LossSeen] = {}
         self.softmax_at = Site()
         self.groups: list[tuple[Optimizer, OptimizerSeen]] = []
@@ -88,7 +88,7 @@ class Training:
         def __init__(optimizer: Optimizer, *args: Any, **kwargs: Any) -> None:
             original(optimizer, *args, **kwargs)
             devices = _devices(optimizer)
-            seen = OptimizerSeen(type(optimizer).__name__, looking.made_here(optimizer), devices)
+            seen = OptimizerSeen(type(optimizer).__name__, frames.made_here(optimizer), devices)
             self.optimizers[optimizer] = seen
             self.groups.append((optimizer, seen))
 
@@ -110,7 +110,7 @@ class Training:
             result = original(owner, *args, **kwargs)
             for optimizer, seen in self.groups:
                 if had[id(optimizer)] and not _graded(optimizer):
-                    seen.zeroed_at = looking.here()
+                    seen.zeroed_at = frames.here()
                 if isinstance(owner, nn.Module) or owner is optimizer:
                     self._cleared.add(id(optimizer))
                     self._stale.pop(id(optimizer), None)
@@ -126,7 +126,6 @@ class Training:
         self.steps += 1
         seen.params_on = _devices(optimizer)
         if not _graded(optimizer) and len(args) < 2 and "closure" not in kwargs:  # args holds the optimizer
-            seen.empty_steps += 1
             seen.zeroed_late += seen.zeroed_at.line > 0
         if id(optimizer) in self._stale:
             seen.accumulated += 1
@@ -161,8 +160,8 @@ class Training:
     def _loss_at(self, name: str, input: Any, target: Any, weights: list[Any]) -> LossSeen:
         module = next((part for part in self.models.stack if isinstance(part, _Loss)), None)
         made = Site() if module is None else self.models.made.get(module, Site())
-        site = looking.here()
-        input_on, target_on, weight_on = map(looking.kind_of_device, (input, target, weights))
+        site = frames.here()
+        input_on, target_on, weight_on = map(kind_of_device, (input, target, weights))
         new = LossSeen(name, site, made, input_on, target_on, weight_on, finished=False)
         seen = self.losses.setdefault((name, site, input_on, target_on, weight_on), new)
         seen.count += 1
@@ -172,8 +171,8 @@ class Training:
     def _probabilities(self, input: torch.Tensor) -> bool:
         if input.dim() != 2 or input.shape[1] < 2 or not input.is_floating_point():
             return False
-        with self.looker.unnoticed():
-            rows = self.looker.on_host(input).float()
+        with self.reader.unnoticed():
+            rows = self.reader.on_host(input).float()
             return bool((rows >= 0).all()) and bool(((rows.sum(dim=1) - 1).abs() < 2e-3).all())
 
     def _softmax(self, original: Any) -> Any:
@@ -181,7 +180,7 @@ class Training:
         def softmax(*args: Any, **kwargs: Any) -> Any:
             inner = self.models.stack[-1] if self.models.stack else None
             made = self.models.made.get(inner) if isinstance(inner, nn.Softmax) else None
-            self.softmax_at = made or looking.here()
+            self.softmax_at = made or frames.here()
             return original(*args, **kwargs)
 
         return softmax
@@ -191,7 +190,7 @@ class Training:
     def _backward(self, original: Any) -> Any:
         @functools.wraps(original)
         def backward(tensors: Any, *args: Any, **kwargs: Any) -> Any:
-            self._before_backward(looking.first_tensor(tensors))
+            self._before_backward(first_tensor(tensors))
             return original(tensors, *args, **kwargs)
 
         return backward
@@ -202,18 +201,18 @@ class Training:
             seen.zeroed_at = Site()
             if seen.steps and id(optimizer) not in self._cleared and id(optimizer) not in self._stale:
                 if any(map(self._not_zero, _graded(optimizer)[:4])):
-                    self._stale[id(optimizer)] = looking.here()
+                    self._stale[id(optimizer)] = frames.here()
                 self._cleared.add(id(optimizer))
         value, self._value = self._value, None
         value = root if value is None or value.numel() != 1 else value
         if value is not None and value.numel() == 1 and len(self.values) < 100_000:
-            self.values.append(self.looker.number(value))
+            self.values.append(self.reader.number(value))
         if root is not None:
             self._note_history(root, self._last_loss)
 
     def _not_zero(self, gradient: torch.Tensor) -> bool:
-        with self.looker.unnoticed():
-            return bool(self.looker.on_host(gradient).abs().sum())
+        with self.reader.unnoticed():
+            return bool(self.reader.on_host(gradient).abs().sum())
 
     def _note_history(self, loss: Any, seen: LossSeen | None) -> None:
         node: Any = loss.grad_fn if isinstance(loss, torch.Tensor) else None

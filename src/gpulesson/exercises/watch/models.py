@@ -15,8 +15,9 @@ from torch.nn.modules.batchnorm import _NormBase
 from torch.nn.modules.dropout import _DropoutNd
 from torch.nn.modules.loss import _Loss
 
-from gpulesson.exercises import looking
 from gpulesson.exercises.trace import CallSeen, ModelSeen, Site
+from gpulesson.exercises.watch import frames
+from gpulesson.exercises.watch.tensors import Reader, devices_in, first_tensor, kind_of_device
 from gpulesson.practice.patches import Patches
 
 _FACTORIES = "arange empty eye full linspace ones rand randint randn randperm tensor zeros"
@@ -41,13 +42,13 @@ class Models:
 
     Parameters
     ----------
-    looker : Looker
+    reader : Reader
     now : callable
         Returns the number of optimizer steps so far.
     """
 
-    def __init__(self, looker: looking.Looker, now: Callable[[], int]) -> None:
-        self.looker, self._now = looker, now
+    def __init__(self, reader: Reader, now: Callable[[], int]) -> None:
+        self.reader, self._now = reader, now
         self.made: WeakKeyDictionary[nn.Module, Site] = WeakKeyDictionary()
         self.models: list[tuple[nn.Module, ModelSeen]] = []
         self.calls: list[Call] = []
@@ -80,7 +81,7 @@ class Models:
     def _init(self, original: Any) -> Any:
         def __init__(module: nn.Module, *args: Any, **kwargs: Any) -> None:
             original(module, *args, **kwargs)
-            self.made[module] = looking.made_here(module)
+            self.made[module] = frames.made_here(module)
 
         return __init__
 
@@ -89,7 +90,7 @@ class Models:
         def make(*args: Any, **kwargs: Any) -> Any:
             tensor = original(*args, **kwargs)
             if self.stack and isinstance(tensor, torch.Tensor) and tensor.dim():
-                self.made_inside.append((tensor, looking.here()))
+                self.made_inside.append((tensor, frames.here()))
             return tensor
 
         return make
@@ -102,14 +103,14 @@ class Models:
             return
         self.made_inside.clear()
         number = self._number(module)
-        devices = self.models[number][1].devices = looking.devices_in(module)
+        devices = self.models[number][1].devices = devices_in(module)
         seen = CallSeen(
-            site=looking.here(),
+            site=frames.here(),
             model=number,
             training=module.training,
             trained=False,
             grad=False,
-            input_on=looking.kind_of_device(args),
+            input_on=kind_of_device(args),
             model_on=devices,
             finished=False,
         )
@@ -125,11 +126,11 @@ class Models:
             return
         call.seen.finished = True
         self.made_inside.clear()
-        answer = looking.first_tensor(output)
+        answer = first_tensor(output)
         if answer is not None:
             self.last_shape = tuple(answer.shape)
             call.seen.grad = answer.requires_grad
-            self._keep(call, looking.first_tensor(args), answer)
+            self._keep(call, first_tensor(args), answer)
             if answer.requires_grad:
                 answer.register_hook(_Trained(self, call))  # type: ignore[no-untyped-call]
 
@@ -140,10 +141,10 @@ class Models:
         size = samples.numel() * samples.element_size()
         if self._kept + size <= _KEPT_BYTES:
             self._kept += size
-            with self.looker.unnoticed():
+            with self.reader.unnoticed():
                 call.width = answer.shape[1]
-                call.samples = self.looker.on_host(samples)
-                call.predictions = self.looker.on_host(answer).argmax(dim=1)
+                call.samples = self.reader.on_host(samples)
+                call.predictions = self.reader.on_host(answer).argmax(dim=1)
 
     def trained(self, call: Call) -> None:
         """Note that a gradient came back to the output of `call`."""
@@ -175,8 +176,6 @@ class Models:
             how = (seen.training, seen.trained, seen.grad, seen.input_on, *seen.model_on, seen.finished)
             key = (seen.site, seen.model, *how)
             total = sums.setdefault(key, seen)
-            if not total.count:
-                total.first_step = call.step
             total.count += 1
             total.last_step = call.step
         return list(sums.values())

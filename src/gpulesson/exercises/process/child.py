@@ -1,7 +1,7 @@
 """The process that a learner's program runs in: bounds, observers, the practice GPU, and the program.
 
-Started by :mod:`gpulesson.exercises.runner` alone. What was seen is written to a file, from which the parent
-reads it; nothing that the program prints can be taken for it.
+Started by :mod:`gpulesson.exercises.process.run` alone. What was seen is written to a file, from which the
+parent reads it; nothing that the program prints can be taken for it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-_OURS = str(Path(__file__).parent) + os.sep
+_OURS = str(Path(__file__).parents[1]) + os.sep
 
 
 def main(job_file: str) -> None:
@@ -39,12 +39,12 @@ def main(job_file: str) -> None:
         _write(folder, {"status": "no-torch", "message": f"{type(error).__name__}: {error}"})
         return
     torch.set_num_threads(1)
-    from gpulesson.exercises import observe
-    from gpulesson.exercises.probes import PROBES
+    from gpulesson.exercises.exercise import find
+    from gpulesson.exercises.watch import observer as watch
     from gpulesson.practice import PracticeWarning, practice_gpu
 
     warnings.simplefilter("ignore", PracticeWarning)
-    with observe.observed() as observer:
+    with watch.observed() as observer:
         try:
             gpu: Any = practice_gpu() if job["gpu"] else nullcontext()
             opened = gpu.__enter__()
@@ -52,15 +52,19 @@ def main(job_file: str) -> None:
             _write(folder, {"status": "no-practice-gpu", "message": str(error)})
             return
         if opened is not None:
-            observe.attach(observer, opened)
+            watch.attach(observer, opened)
         _bound_memory(job["memory"], opened)
         stacks = (folder / "stacks").open("w")
-        faulthandler.dump_traceback_later(job["seconds"], file=stacks)
+        if os.name == "posix":  # a program that is stopped gets SIGABRT, and says where it was
+            faulthandler.enable(stacks)
+        else:
+            faulthandler.dump_traceback_later(job["seconds"], file=stacks)
         (folder / "started").touch()
-        outcome = _run(job["program"], job["beside"], observe.error_seen)
+        outcome = _run(job["program"], job["beside"], watch.error_seen)
         if os.getpid() != owner:  # a process that the program forked has come here as well
             os._exit(0)
         faulthandler.cancel_dump_traceback_later()
+        faulthandler.disable()
         _unbound_memory()
         space = outcome.pop("globals")
         trace = observer.trace()
@@ -69,13 +73,13 @@ def main(job_file: str) -> None:
         if opened is not None:
             trace.device, trace.simulated = opened.name, opened.simulated
             trace.device_memory = torch.cuda.max_memory_allocated()  # asks no GPU: an error may have lost it
-        probe = PROBES.get(job["exercise"])
+        probe = find(job["exercise"]).probe if job["exercise"] else None
         if probe is not None and trace.error is None:
             try:
                 probe(trace, observer, space)
             except Exception as error:  # it looks at the learner's objects, and calls the learner's functions
                 trace.status = "error"
-                trace.error = observe.error_seen(error, job["program"])
+                trace.error = watch.error_seen(error, job["program"])
         sys.stdout.flush()
         _write(folder, {"status": "ran", "trace": trace.to_dict()})
     sys.stderr.flush()

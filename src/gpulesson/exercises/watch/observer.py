@@ -13,10 +13,11 @@ from typing import Any
 import torch
 from torch.utils import _device as default_device
 
-from gpulesson.exercises.looking import Looker
 from gpulesson.exercises.trace import ErrorSeen, Judged, Site, Trace
-from gpulesson.exercises.watch_training import Training
-from gpulesson.exercises.watch_values import Values, WatchedOutput
+from gpulesson.exercises.watch.models import Call
+from gpulesson.exercises.watch.tensors import Reader
+from gpulesson.exercises.watch.training import Training
+from gpulesson.exercises.watch.values import Values, WatchedOutput
 from gpulesson.practice.patches import Patches
 
 
@@ -24,7 +25,7 @@ from gpulesson.practice.patches import Patches
 class Observer:
     """What watches one run; :meth:`trace` says what it has seen."""
 
-    looker: Looker
+    reader: Reader
     training: Training
     values: Values
 
@@ -38,7 +39,6 @@ class Observer:
         called = {id(parameter) for module, _ in models.models for parameter in module.parameters()}
         for optimizer, seen in self.training.groups:
             seen.strange = not any(id(parameter) in called for parameter in _parameters(optimizer))
-            seen.has_state = bool(getattr(optimizer, "state", None))
         return Trace(
             models=[model for _, model in models.models],
             calls=models.summary(),
@@ -53,55 +53,54 @@ class Observer:
             prints=list(self.values.prints),
         )
 
-    def judge(self, truth: dict[bytes, tuple[str, int]], classes: int) -> list[Judged]:
-        """Compare what the models answered outside training with the labels of samples that are known.
+    def judge_samples(self, trace: Trace, parts: dict[str, tuple[Any, Any]]) -> None:
+        """Compare what the models answered outside training with labels that the checker has loaded itself.
 
         Parameters
         ----------
-        truth : dict
-            For the bytes of a sample (float32): ``"test"`` or ``"train"``, and its label.
-        classes : int
-            How many logits an answer has; other outputs are features.
+        trace : Trace
+            Its ``judged``, and the fact ``test_samples``, are set.
+        parts : dict
+            For ``"train"`` and ``"test"``: the inputs, an array of shape [samples, features], and the labels.
         """
-        judged = []
-        for call in self.training.models.calls:
-            if call.samples is None or call.predictions is None or call.width != classes:
-                continue
-            with self.looker.unnoticed():
-                rows = call.samples.float().flatten(1).contiguous().numpy()
-                answers = call.predictions.tolist()
-            known = [truth.get(row.tobytes(), ("", -1)) for row in rows]
-            test = [
-                (label, answer)
-                for (part, label), answer in zip(known, answers, strict=True)
-                if part == "test"
-            ]
-            judged.append(
-                Judged(
-                    rows=len(known),
-                    test=len(test),
-                    right=sum(label == answer for label, answer in test),
-                    train=sum(part == "train" for part, _ in known),
-                    step=call.step,
-                )
-            )
-        return judged
+        truth: dict[bytes, tuple[str, int]] = {}
+        with self.reader.unnoticed():
+            for part, (inputs, targets) in parts.items():
+                for row, label in zip(inputs, targets, strict=True):
+                    truth[row.astype("float32").tobytes()] = (part, int(label))
+        classes = len({label for _, label in truth.values()})  # other outputs are features
+        calls = [call for call in self.training.models.calls if call.width == classes]
+        trace.judged = [self._judged(call, truth) for call in calls if call.samples is not None]
+        trace.facts["test_samples"] = len(parts["test"][1])
+
+    def _judged(self, call: Call, truth: dict[bytes, tuple[str, int]]) -> Judged:
+        assert call.samples is not None and call.predictions is not None
+        with self.reader.unnoticed():
+            rows = call.samples.float().flatten(1).contiguous().numpy()
+            answers = call.predictions.tolist()
+        known = [truth.get(row.tobytes(), ("", -1)) for row in rows]
+        test = [
+            (label, answer) for (part, label), answer in zip(known, answers, strict=True) if part == "test"
+        ]
+        return Judged(
+            test=len(test),
+            right=sum(label == answer for label, answer in test),
+            train=sum(part == "train" for part, _ in known),
+            step=call.step,
+        )
 
 
 @contextmanager
-def observed(gpu: Any = None) -> Iterator[Observer]:
+def observed() -> Iterator[Observer]:
     """Watch everything that runs inside.
 
-    Parameters
-    ----------
-    gpu : PracticeGPU or RealGPU, optional
-        Given later by :func:`attach`, when the practice GPU opens inside: what is replaced here must be
-        replaced before, so that the practice GPU's replacements lie on top and may come and go.
+    The GPU is given later, by :func:`attach`, when the practice GPU opens inside: what is replaced here must
+    be replaced before, so that the practice GPU's replacements lie on top and may come and go.
     """
     default_device._device_constructors()
     torch.overrides.get_default_nowrap_functions()  # tables that must not hold our replacements
-    looker = Looker(gpu)
-    training = Training(looker)
+    reader = Reader()
+    training = Training(reader)
     values = Values(training)
     patches = Patches()
     training.plan(patches)
@@ -112,7 +111,7 @@ def observed(gpu: Any = None) -> Iterator[Observer]:
     patches.apply()
     training.start()
     try:
-        yield Observer(looker, training, values)
+        yield Observer(reader, training, values)
     finally:
         training.stop()
         patches.undo()
@@ -121,7 +120,7 @@ def observed(gpu: Any = None) -> Iterator[Observer]:
 
 def attach(observer: Observer, gpu: Any) -> None:
     """Tell an observer of the GPU that the program will compute on."""
-    observer.looker.gpu = gpu
+    observer.reader.gpu = gpu
     if gpu.simulated:
         observer.values.follow_log(gpu.log)
 

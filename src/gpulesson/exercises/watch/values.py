@@ -9,9 +9,9 @@ from typing import Any
 import torch
 
 from gpulesson import data, evaluation
-from gpulesson.exercises import looking
 from gpulesson.exercises.trace import ArgmaxSeen, Printed, ReadSeen, SaveSeen, Site
-from gpulesson.exercises.watch_training import Training
+from gpulesson.exercises.watch import frames
+from gpulesson.exercises.watch.training import Training
 from gpulesson.practice.events import TO_HOST, WAIT
 from gpulesson.practice.patches import Patches
 
@@ -73,22 +73,22 @@ class Values:
 
     def printed(self, lines: list[str]) -> None:
         """Note lines of output."""
-        site, step = looking.here(), self._training.steps
+        site, step = frames.here(), self._training.steps
         self.prints.extend(Printed(site, line[:400], step) for line in lines)
 
     def _reading(self, call: str, original: Any) -> Any:
         @functools.wraps(original)
         def read(tensor: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
-            if tensor.is_cuda and not self._training.looker.silent:
+            if tensor.is_cuda and not self._training.reader.silent:
                 self._note_reading(call)
             return original(tensor, *args, **kwargs)
 
         return read
 
     def _note_reading(self, call: str) -> None:
-        if looking.inside_optimizers():
+        if frames.inside_optimizers():
             return  # a gradient scaler must read; no line of the learner's can change that
-        key = call, looking.here()
+        key = call, frames.here()
         seen = self.reads.setdefault(key, ReadSeen(call, key[1], 0, 0))
         seen.count += 1
         if self._last_step.get(key) != self._training.steps:
@@ -103,7 +103,7 @@ class Values:
             logits = isinstance(tensor, torch.Tensor) and tensor.dim() == 2 and tuple(tensor.shape) == output
             wrong = dim is None or (isinstance(dim, int) and dim is not False and dim in (0, -2))
             if logits and wrong and output[0] > 1:
-                site = looking.here()
+                site = frames.here()
                 if site.line:  # else a library's business
                     seen = self.argmaxes.setdefault(site, ArgmaxSeen(site, dim, list(output), 0))
                     seen.count += 1
@@ -116,7 +116,7 @@ class Values:
         def save(obj: Any, *args: Any, **kwargs: Any) -> Any:
             has_optimizer = bool(_find(obj, lambda part: {"state", "param_groups"} <= part.keys()))
             has_model = bool(_find(obj, lambda part: any(isinstance(v, torch.Tensor) for v in part.values())))
-            self.saves.append(SaveSeen(looking.here(), has_model, has_optimizer))
+            self.saves.append(SaveSeen(frames.here(), has_model, has_optimizer))
             return original(obj, *args, **kwargs)
 
         return save
@@ -125,9 +125,9 @@ class Values:
         @functools.wraps(original)
         def load(*args: Any, **kwargs: Any) -> Any:
             self.rng_restored = False
-            self.loads.append(looking.here())
+            self.loads.append(frames.here())
             if kwargs.get("weights_only") is False:
-                self.unsafe_loads.append(looking.here())
+                self.unsafe_loads.append(frames.here())
             return original(*args, **kwargs)
 
         return load

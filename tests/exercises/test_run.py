@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from gpulesson.exercises import runner
+from gpulesson.exercises.process import run
 
 
 @pytest.mark.parametrize("name", ["TMPDIR", "TEMP", "TMP"])
 def test_temporary_files_go_into_the_programs_own_folder(tmp_path, name):
-    environment = runner._environment(tmp_path, gpu=True)
+    environment = run._environment(tmp_path, gpu=True)
     only = {key: value for key, value in environment.items() if key not in {"TMPDIR", "TEMP", "TMP"} - {name}}
     program = "import tempfile; print(tempfile.gettempdir())"
     command = [sys.executable, "-c", program]
@@ -24,8 +24,8 @@ def test_temporary_files_go_into_the_programs_own_folder(tmp_path, name):
 
 
 def test_a_machine_without_a_gpu_hides_it_by_a_number_that_no_gpu_has(tmp_path):
-    assert runner._environment(tmp_path, gpu=False)["CUDA_VISIBLE_DEVICES"] == "-1"
-    seen = runner._environment(tmp_path, gpu=True).get("CUDA_VISIBLE_DEVICES")
+    assert run._environment(tmp_path, gpu=False)["CUDA_VISIBLE_DEVICES"] == "-1"
+    seen = run._environment(tmp_path, gpu=True).get("CUDA_VISIBLE_DEVICES")
     assert seen == os.environ.get("CUDA_VISIBLE_DEVICES")
 
 
@@ -33,8 +33,8 @@ def test_without_process_groups_the_whole_tree_is_ended(monkeypatch):
     process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
     commands = []
     with monkeypatch.context() as patched:
-        patched.setattr(runner.os, "name", "nt")
-        patched.setattr(runner.subprocess, "run", lambda command, **options: commands.append(command))
-        runner._end(process)
+        patched.setattr(run.os, "name", "nt")
+        patched.setattr(run.subprocess, "run", lambda command, **options: commands.append(command))
+        run._end(process)
     assert commands == [["taskkill", "/T", "/F", "/PID", str(process.pid)]]
     assert process.returncode

@@ -1,4 +1,8 @@
-"""Run a learner's program in a process and a folder of its own, within bounds, and read what was seen."""
+"""Run a learner's program in a process and a folder of its own, within bounds, and read what was seen.
+
+Time is processor time: a busy machine makes a program slower, and not wrong. A program that uses none for as
+long as it may compute is stopped, too: it waits for something that does not come.
+"""
 
 from __future__ import annotations
 
@@ -14,16 +18,23 @@ import threading
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+from gpulesson.exercises.process.warm import ForkedProcess, WarmProcess
 from gpulesson.exercises.trace import NOWHERE, Site, Trace
 
-START_SECONDS = 180
-"""The most that importing PyTorch may take."""
+START_SECONDS = 600
+"""The most that importing PyTorch may take, on the clock."""
+_STACK_SECONDS = 10
+"""How long a program that is stopped has to write down where it was."""
+_IDLE = 0.01
+"""A program that uses less than this share of a processor is waiting."""
 _KEPT = 20_000
 """Characters of output kept from the beginning, and as many from the end."""
-_ROOT = Path(__file__).parents[2]
-_BEGIN = "import sys; sys.path[0] = {root!r}; from gpulesson.exercises.child import main; main({job!r})"
+_ROOT = Path(__file__).parents[3]
+_BEGIN = (
+    "import sys; sys.path[0] = {root!r}; from gpulesson.exercises.process.child import main; main({job!r})"
+)
 
 
 @dataclass
@@ -33,8 +44,8 @@ class Outcome:
     Attributes
     ----------
     status : str
-        ``"ran"``, ``"time"``, ``"memory"``, ``"slow-start"``, ``"no-torch"``, ``"no-practice-gpu"`` or
-        ``"vanished"``.
+        ``"ran"``, ``"time"``, ``"idle"``, ``"memory"``, ``"slow-start"``, ``"no-torch"``,
+        ``"no-practice-gpu"`` or ``"vanished"``.
     trace : Trace or None
         What was seen, if it ran.
     message : str
@@ -64,6 +75,7 @@ def run(
     gpu: bool = True,
     seconds: float = 60,
     memory: int = 4 * 2**30,
+    warm: WarmProcess | None = None,
 ) -> Outcome:
     """Run a program and watch it.
 
@@ -80,7 +92,10 @@ def run(
     gpu : bool
         With a GPU, the practice one or a real one; False: as on a machine without.
     seconds, memory : float, int
-        The bounds: seconds from the program's first line, bytes in main memory.
+        The bounds: seconds of processor time from the program's first line, its children's included, or of
+        waiting; bytes in main memory.
+    warm : WarmProcess, optional
+        Starts the program, with PyTorch imported already; by default it has a process of its own.
 
     Returns
     -------
@@ -102,7 +117,8 @@ def run(
             "memory": memory,
         }
         (private / "job.json").write_text(json.dumps(job), encoding="utf-8")
-        return _supervise(private, own, gpu, seconds, memory)
+        process = _start(private, _environment(own, gpu), warm)
+        return _supervise(process, private, own, seconds, memory)
 
 
 def _environment(own: Path, gpu: bool) -> dict[str, str]:
@@ -121,45 +137,74 @@ def _environment(own: Path, gpu: bool) -> dict[str, str]:
     return environment
 
 
-def _supervise(private: Path, own: Path, gpu: bool, seconds: float, memory: int) -> Outcome:
-    command = [sys.executable, "-c", _BEGIN.format(root=str(_ROOT), job=str(private / "job.json"))]
-    process = subprocess.Popen(
-        command,
+def _start(
+    private: Path, environment: dict[str, str], warm: WarmProcess | None
+) -> subprocess.Popen[bytes] | ForkedProcess:
+    job = str(private / "job.json")
+    if warm is not None:
+        main = "gpulesson.exercises.process.child:main"
+        return warm.start(main, job, folder=private, environment=environment)
+    return subprocess.Popen(
+        [sys.executable, "-c", _BEGIN.format(root=str(_ROOT), job=job)],
         cwd=private,
-        env=_environment(own, gpu),
+        env=environment,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         start_new_session=True,
     )
+
+
+def _supervise(
+    process: subprocess.Popen[bytes] | ForkedProcess, private: Path, own: Path, seconds: float, memory: int
+) -> Outcome:
     output = _Output(process.stdout)
     try:
         ended = _wait(process, private, seconds, memory)
+        if ended != "ended":
+            _have_stack_written(process)
     finally:
         _end(process)
     output.thread.join(timeout=5)
     printed = output.text().replace(f"{own}{os.sep}", "")
+    assert process.returncode is not None
     return _outcome(ended, process.returncode, private, printed)
 
 
-def _wait(process: subprocess.Popen[bytes], private: Path, seconds: float, memory: int) -> str:
+def _wait(
+    process: subprocess.Popen[bytes] | ForkedProcess, private: Path, seconds: float, memory: int
+) -> str:
     """Wait until the process ends or breaks a bound; return which."""
-    begun, started = time.monotonic(), None
+    begun, before, worked = time.monotonic(), None, (0.0, 0.0)
     while True:
         try:
             process.wait(timeout=0.1)
             return "ended"
         except subprocess.TimeoutExpired:
             pass
-        now = time.monotonic()
-        if started is None and (private / "started").exists():
-            started = now
-        if started is None and now - begun > START_SECONDS:
-            return "slow-start"
-        if started is not None and now - started > seconds + 1.5:  # its stack is written at `seconds`
-            return "time"
-        if resident(process.pid) > memory * 1.1:
+        now, used = time.monotonic(), usage(process.pid)
+        if used.resident > memory * 1.1:
             return "memory"
+        if before is None:
+            if (private / "started").exists():
+                before, worked = used.seconds, (now, used.seconds)
+            elif now - begun > START_SECONDS:
+                return "slow-start"
+        elif used.seconds - before > seconds:
+            return "time"
+        elif used.seconds - worked[1] > _IDLE * seconds:
+            worked = now, used.seconds
+        elif now - worked[0] > seconds:
+            return "idle"
+
+
+def _have_stack_written(process: subprocess.Popen[bytes] | ForkedProcess) -> None:
+    """Have the program write down its stack, which `child` has asked for, and end."""
+    if os.name == "posix":
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(process.pid, signal.SIGABRT)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(timeout=_STACK_SECONDS)
 
 
 def _outcome(ended: str, returncode: int, private: Path, output: str) -> Outcome:
@@ -193,30 +238,44 @@ def _last_line(private: Path) -> Site:
     return Site()
 
 
-def resident(pid: int) -> int:
-    """Return the bytes of main memory that a process and its children use; 0 where nobody can say."""
+class Usage(NamedTuple):
+    """What a program and its children have used: seconds of processor time, bytes of main memory."""
+
+    seconds: float = 0.0
+    resident: int = 0
+
+
+def usage(pid: int) -> Usage:
+    """Return what a program and all of its session use; on macOS the program alone, on Windows nothing."""
     proc = Path("/proc")
     if not (proc / str(pid)).exists():
-        return _resident_by_ps(pid) if sys.platform == "darwin" else 0
-    total, page = 0, os.sysconf("SC_PAGE_SIZE")
+        return _usage_by_ps(pid) if sys.platform == "darwin" else Usage()
+    ticks, resident = 0, 0
     for entry in proc.iterdir():
         if entry.name.isdigit():
             try:
-                session = int((entry / "stat").read_text().rpartition(")")[2].split()[3])
-                if session == pid:
+                stat = (entry / "stat").read_text().rpartition(")")[2].split()
+                if int(stat[3]) == pid:  # the session
+                    ticks += sum(map(int, stat[11:15]))  # user and system, of itself and of ended children
                     pages = (entry / "statm").read_text().split()
-                    total += (int(pages[1]) - int(pages[2])) * page  # less what is shared
+                    resident += int(pages[1]) - int(pages[2])  # less what is shared
             except (OSError, ValueError, IndexError):
                 continue
-    return total
+    return Usage(ticks / os.sysconf("SC_CLK_TCK"), resident * os.sysconf("SC_PAGE_SIZE"))
 
 
-def _resident_by_ps(pid: int) -> int:
-    done = subprocess.run(["ps", "-o", "rss=", "-p", str(pid)], capture_output=True, text=True, check=False)
-    return int(done.stdout.strip() or 0) * 1024
+def _usage_by_ps(pid: int) -> Usage:
+    command = ["ps", "-o", "time=,rss=", "-p", str(pid)]
+    fields = subprocess.run(command, capture_output=True, text=True, check=False).stdout.split()
+    if len(fields) != 2:
+        return Usage()
+    seconds = 0.0
+    for part in re.split("[:-]", fields[0]):  # minutes:seconds.hundredths, hours before them
+        seconds = 60 * seconds + float(part)
+    return Usage(seconds, int(fields[1]) * 1024)
 
 
-def _end(process: subprocess.Popen[bytes]) -> None:
+def _end(process: subprocess.Popen[bytes] | ForkedProcess) -> None:
     """End the process, and whatever it has started (on Windows: if it is still running itself)."""
     if os.name == "posix":
         with contextlib.suppress(ProcessLookupError, PermissionError):

@@ -1,0 +1,41 @@
+"""Exercise 3: a first model, taken to a device."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from gpulesson.exercises.exercise import IF_NOTHING_ELSE, TRAINING_LOOP, Exercise
+from gpulesson.exercises.trace import Trace
+
+if TYPE_CHECKING:
+    from gpulesson.exercises.watch.observer import Observer
+
+
+def probe(trace: Trace, observer: Observer, space: dict[str, Any]) -> None:
+    """Judge by the split of the published example."""
+    from sklearn.model_selection import train_test_split
+
+    from gpulesson.data import load_iris
+
+    with observer.reader.unnoticed():
+        data = load_iris(widely_copied=True)
+        features, targets = data.features.numpy(), data.targets.numpy()
+    parts = train_test_split(features, targets, test_size=0.2, random_state=33)
+    observer.judge_samples(trace, {"train": (parts[0], parts[2]), "test": (parts[1], parts[3])})
+
+
+EXERCISE = Exercise(
+    name="03_train_iris",
+    lesson="A first model on the GPU",
+    title="Take this training to a device",
+    difficulty="medium",
+    hints=(
+        "Everything that meets in model(X_train) and loss_fn(outputs, y_train) must be on one device.",
+        "Five things move: the model, and inputs and targets of both parts. The loop stays as it is.",
+        "After training: model.eval(), with torch.inference_mode(), argmax(dim=1), == y_test, sum(), and "
+        "divide by len(y_test).",
+    ),
+    rules=TRAINING_LOOP,
+    last=IF_NOTHING_ELSE,
+    probe=probe,
+)

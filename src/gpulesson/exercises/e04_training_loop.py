@@ -1,0 +1,39 @@
+"""Exercise 4: a training loop, brought to a device."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from gpulesson.exercises.exercise import IF_NOTHING_ELSE, TRAINING_LOOP, Exercise
+from gpulesson.exercises.trace import Trace
+
+if TYPE_CHECKING:
+    from gpulesson.exercises.watch.observer import Observer
+
+
+def probe(trace: Trace, observer: Observer, space: dict[str, Any]) -> None:
+    """Judge by the split of the starter."""
+    from sklearn.datasets import load_digits
+    from sklearn.model_selection import train_test_split
+
+    data = load_digits()
+    parts = train_test_split(data.data / 16, data.target, test_size=0.2, random_state=0)
+    observer.judge_samples(trace, {"train": (parts[0], parts[2]), "test": (parts[1], parts[3])})
+
+
+EXERCISE = Exercise(
+    name="04_training_loop",
+    lesson="The training loop on a device",
+    title="Bring this loop to a device",
+    difficulty="medium",
+    hints=(
+        "Two changes bring a loop to a device: one before the loop, one inside it.",
+        "model.to(device) once, before the optimizer; inputs and targets .to(device), in both loops.",
+        "Before judging: model.eval(). While judging: with torch.inference_mode().",
+        "correct += (model(inputs).argmax(dim=1) == targets).sum(), and in the end correct.item() / "
+        "len(test_set).",
+    ),
+    rules=TRAINING_LOOP,
+    last=IF_NOTHING_ELSE,
+    probe=probe,
+)

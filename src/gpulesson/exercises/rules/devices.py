@@ -1,0 +1,156 @@
+"""Rules: where the model, the batches, the loss and the optimizer were."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from gpulesson.exercises.findings import Diagnosis, Finding, Source
+from gpulesson.exercises.rules import source_text
+from gpulesson.exercises.trace import CallSeen, ErrorSeen, LossSeen, ModelSeen, Site, Trace
+
+MODEL_ON_CPU = Diagnosis(
+    "model-on-cpu",
+    "A GPU computes only with what is in its memory. A model is made on the CPU and stays there "
+    "until you move it.",
+    "Move it once, before the optimizer is made: model.to(device).",
+)
+INPUTS_ON_CPU = Diagnosis(
+    "inputs-on-cpu",
+    "The model's weights are on the GPU, and one operation needs both of its operands on one device.",
+    "Move the inputs before the model sees them: inputs = inputs.to(device), with the assignment.",
+)
+LABELS_ON_CPU = Diagnosis(
+    "labels-on-cpu",
+    "The model's answers are on the GPU, and they are compared with the labels: both must be there.",
+    "Move both halves of a batch: inputs, targets = inputs.to(device), targets.to(device).",
+)
+LOSS_WEIGHTS_ON_CPU = Diagnosis(
+    "loss-weights-on-cpu",
+    "Class weights are tensors of the loss function. They take part in the computation, so they must be "
+    "where the logits are.",
+    "Move the loss function as you move a model: loss_fn.to(device).",
+)
+OPTIMIZER_ELSEWHERE = Diagnosis(
+    "optimizer-elsewhere",
+    "An optimizer changes the tensors that it was given when it was made, and no others. Those that the "
+    "gradients belong to must be the same ones, on the same device.",
+    "Make the optimizer last: build the model, move it, then pass model.parameters() of that very model.",
+)
+OPTIMIZER_BEFORE_MOVE = Diagnosis(
+    "optimizer-before-move",
+    "For most optimizers this goes well, because a module is moved in place. Those that make their state "
+    "at once, such as Adagrad, leave it behind on the CPU.",
+    "Swap the two: first model.to(device), then the optimizer.",
+)
+CPU_TENSOR_IN_FORWARD = Diagnosis(
+    "cpu-tensor-in-forward",
+    "A tensor that forward makes is on the CPU, whatever the model was moved to.",
+    "Make it where the input is: device=x.device, or torch.zeros_like(x); a constant belongs into "
+    "register_buffer, which moves with the model.",
+)
+TWO_DEVICES = Diagnosis(
+    "two-devices",
+    "One operation needs all its tensors on one device. Single numbers without dimensions may differ.",
+    "Look at the devices above, and move the one that stayed behind.",
+)
+HARD_CODED_CUDA = Diagnosis(
+    "hard-coded-cuda",
+    "A device that is written down as “cuda” exists only on machines with such a GPU.",
+    "Choose it in one place from what is there, for example with gpulesson.device.choose_device(), and "
+    "use that everywhere.",
+)
+EVALUATED_ON_CPU = Diagnosis(
+    "evaluated-on-cpu",
+    "The model was trained on the GPU and carried back to be judged: a copy, and the slower place.",
+    "Leave the model where it is, and move the test batches to it.",
+)
+
+
+def mixed(trace: Trace, seen: ErrorSeen, source: Source) -> Finding:
+    """Find out which tensor of a failed operation stayed behind."""
+    loss = next((loss for loss in trace.losses if not loss.finished and loss.site in seen.lines), None)
+    call = next((call for call in trace.calls if not call.finished and call.site in seen.lines), None)
+    if loss is not None:
+        return _mixed_loss(trace, loss, source)
+    if call is not None:
+        return _mixed_call(trace, call, seen, source)
+    if ".step(" in source.line(seen.lines[0].line) and trace.optimizers:
+        optimizer = trace.optimizers[-1]
+        what = f"{optimizer.name} keeps its state on the CPU, and the parameters are on the GPU by now."
+        return source.failure(OPTIMIZER_ELSEWHERE, optimizer.made, what)
+    behind = {name: about for name, about in seen.tensors.items() if about[0] == "cpu" and about[2]}
+    labels = [name for name, (_, dtype, shape) in behind.items() if "int" in dtype and len(shape) == 1]
+    if len(labels) == 1:
+        what = f"“{labels[0]}” is on the CPU, and it meets the model's answers, which are on the GPU."
+        return source.failure(LABELS_ON_CPU, seen.site, what)
+    listed = "; ".join(f"{name} on {device}" for name, (device, _, _) in seen.tensors.items())
+    what = f"Tensors of two devices met on this line{': ' + listed if listed else ''}."
+    return source.failure(TWO_DEVICES, seen.site, what)
+
+
+def _mixed_loss(trace: Trace, loss: LossSeen, source: Source) -> Finding:
+    if loss.input_on == "cpu":
+        return _model_on_cpu(trace, loss.site, source, "The model answered on the CPU")
+    if loss.target_on == "cpu":
+        what = f"The model's answers were on {loss.input_on}, the labels on cpu."
+        return source.failure(LABELS_ON_CPU, loss.site, what)
+    if loss.weight_on == "cpu":
+        what = f"Answers and labels were on {loss.input_on}, the weights of the loss function on cpu."
+        return source.failure(LOSS_WEIGHTS_ON_CPU, loss.made if loss.made.line else loss.site, what)
+    return source.failure(TWO_DEVICES, loss.site, "The tensors of this loss were on two devices.")
+
+
+def _mixed_call(trace: Trace, call: CallSeen, seen: ErrorSeen, source: Source) -> Finding:
+    model = trace.models[call.model]
+    if call.input_on == "cpu" and "cpu" not in call.model_on:
+        what = f"The inputs were on cpu, the parameters of {model.name} on {call.model_on[0]}."
+        return source.failure(INPUTS_ON_CPU, call.site, what)
+    if call.model_on == ["cpu"]:
+        return _model_on_cpu(trace, call.site, source, f"The inputs were on {call.input_on}", model)
+    if trace.made_inside:
+        what = (
+            f"Inside the model a tensor was made on the CPU, and line {seen.site.line} needed it on the GPU."
+        )
+        return source.failure(CPU_TENSOR_IN_FORWARD, trace.made_inside[-1], what)
+    if len(call.model_on) > 1:
+        what = f"Parts of {model.name} were on {' and '.join(call.model_on)}."
+        return source.failure(MODEL_ON_CPU, model.made, what)
+    what = f"Input and parameters of {model.name} were on {call.input_on}, and something inside was not."
+    return source.failure(TWO_DEVICES, seen.site, what)
+
+
+def _model_on_cpu(
+    trace: Trace, site: Site, source: Source, what: str, model: ModelSeen | None = None
+) -> Finding:
+    model = model or (trace.models[-1] if trace.models else None)
+    name = "the model" if model is None else f"{model.name}, made here,"
+    made = site if model is None or not model.made.line else model.made
+    return source.failure(MODEL_ON_CPU, made, f"{what}, and {name} was on cpu.")
+
+
+def trained_on(trace: Trace, source: Source) -> Iterator[Finding]:
+    """Say what trained on the CPU although a GPU was there."""
+    for model in trace.models:
+        if model.stepped and any(
+            call.trained and call.model_on == ["cpu"] and trace.models[call.model] is model
+            for call in trace.calls
+        ):
+            what = f"All of the training ran on the CPU: {model.name}, made here, was never moved to the GPU."
+            yield source.failure(MODEL_ON_CPU, model.made, what)
+            return
+    for call in trace.calls:
+        model = trace.models[call.model]
+        if not call.trained and call.finished and call.model_on == ["cpu"] and model.stepped:
+            yield source.advice(EVALUATED_ON_CPU, call.site, f"{model.name} was judged on the CPU.")
+            return
+    for optimizer in trace.optimizers:
+        if optimizer.steps and optimizer.made_on == ["cpu"] and optimizer.params_on != ["cpu"]:
+            what = f"{optimizer.name} was made while its parameters were on cpu; they were moved later."
+            yield source.advice(OPTIMIZER_BEFORE_MOVE, optimizer.made, what)
+
+
+def written_down(trace: Trace, source: Source) -> Iterator[Finding]:
+    """Say where a device is written down that not every machine has."""
+    if line := source_text.literal_device(source.lines, "cuda"):
+        what = "Here the device is written down; on a machine without such a GPU this line stops the program."
+        yield source.advice(HARD_CODED_CUDA, line, what)

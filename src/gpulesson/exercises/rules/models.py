@@ -1,0 +1,73 @@
+"""Rules: the mode a model is in, what it returns, and how that is read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from gpulesson.exercises.findings import Diagnosis, Finding, Source
+from gpulesson.exercises.trace import Trace
+
+MISSING_EVAL = Diagnosis(
+    "missing-eval",
+    "Dropout and batch normalization work differently while training. A model that has such layers, and "
+    "is judged in training mode, gives other answers than it would in use.",
+    "Call model.eval() before you judge it, and model.train() before the next training epoch.",
+)
+MISSING_TRAIN = Diagnosis(
+    "missing-train",
+    "eval() stays in force until train() is called. Dropout and batch normalization, where a model has "
+    "them, do not do their work meanwhile.",
+    "Call model.train() at the beginning of every epoch.",
+)
+SOFTMAX_BEFORE_CROSS_ENTROPY = Diagnosis(
+    "softmax-before-cross-entropy",
+    "CrossEntropyLoss takes logits and does the softmax itself. A second one flattens the differences: "
+    "training becomes slow and stops early, without an error.",
+    "Return the logits as they are. For probabilities, apply softmax afterwards, outside the loss.",
+)
+ARGMAX_DIMENSION = Diagnosis(
+    "argmax-dimension",
+    "The output is [samples, classes]. Along dimension 0 one compares the samples of a batch with each "
+    "other; the predicted class is the largest along dimension 1.",
+    "Use argmax(dim=1).",
+)
+
+
+def modes(trace: Trace, source: Source) -> Iterator[Finding]:
+    """Say where a model with dropout or batch normalization was in the wrong mode."""
+    yield from _wrong_modes(trace, source, always=False)
+
+
+def modes_always(trace: Trace, source: Source) -> Iterator[Finding]:
+    """Say where any model was in the wrong mode, for an exercise that asks for the modes."""
+    yield from _wrong_modes(trace, source, always=True)
+
+
+def _wrong_modes(trace: Trace, source: Source, always: bool) -> Iterator[Finding]:
+    for diagnosis, trained in ((MISSING_EVAL, False), (MISSING_TRAIN, True)):
+        for call in trace.calls:
+            model = trace.models[call.model]
+            judged_or_trained = call.trained == trained and call.finished and call.last_step > 0
+            if judged_or_trained and model.stepped and call.training != trained and (always or model.moody):
+                doing = "trained in evaluation mode" if trained else "judged in training mode"
+                what = f"{model.name} was {doing}, in {call.count} calls on this line."
+                yield source.failure(diagnosis, call.site, what)
+                break
+
+
+def answers(trace: Trace, source: Source) -> Iterator[Finding]:
+    """Say what is wrong with what the model returns, and with how it is read."""
+    for loss in trace.losses:
+        if loss.softmaxed:
+            site = loss.softmax_at if loss.softmax_at.line else loss.site
+            what = (
+                f"The rows that cross_entropy got on line {loss.site.line} were probabilities already: none "
+                "negative, and each row adds up to 1."
+            )
+            yield source.failure(SOFTMAX_BEFORE_CROSS_ENTROPY, site, what)
+            break
+    for wrong in trace.argmaxes:
+        along = "over all dimensions" if wrong.dim is None else f"along dimension {wrong.dim}"
+        what = f"The largest value of an output of shape {wrong.shape} was looked for {along}."
+        yield source.failure(ARGMAX_DIMENSION, wrong.site, what)
+        break

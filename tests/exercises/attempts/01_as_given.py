@@ -1,0 +1,11 @@
+"""Exercise 1: this script needs an NVIDIA GPU. Make it run on every machine."""
+
+import torch
+
+device = torch.device("cuda")  # <- diagnosis: hard-coded-cuda
+
+weights = torch.randn(10, 784, device=device)
+images = torch.rand(64, 784, device=device)
+scores = images @ weights.T  # [64, 10]
+
+print(f"done on {scores.device}: {tuple(scores.shape)} scores")

@@ -1,0 +1,121 @@
+"""A folder of files, one of each learner, checked as the page for instructors says."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import threading
+from pathlib import Path
+
+import pytest
+
+from gpulesson.__main__ import main
+from gpulesson.exercises import Report, UsageError, check_folder, submissions
+from gpulesson.exercises.checker import MEMORY_LIMIT, TIME_LIMIT
+
+ROOT = Path(__file__).parents[2]
+
+
+def line_of(file: Path, mark: str = "diagnosis") -> int:
+    return next(number for number, text in enumerate(file.read_text().splitlines(), 1) if mark in text)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("fork", [True, False], ids=["warm", "cold"])
+def test_a_folder_of_submissions(tmp_path, own_progress, monkeypatch, capsys, fork):
+    folder = tmp_path / "submissions"
+    folder.mkdir()
+    shutil.copy(ROOT / "examples/solutions/03_train_iris.py", folder / "ada.py")
+    shutil.copy(ROOT / "tests/exercises/attempts/03_labels_not_moved.py", folder / "blaise.py")
+    (folder / "carl.py").write_text("while True:\nprint('never')\n")
+    monkeypatch.setattr("gpulesson.exercises.process.warm.POSSIBLE", fork)
+    assert main(["submissions", "03", str(folder), "-j", "2"]) == 0
+    rows = [line.split(maxsplit=1) for line in capsys.readouterr().out.splitlines()]
+    assert rows == [
+        ["ada", "passed"],
+        ["blaise", f"labels-on-cpu (line {line_of(folder / 'blaise.py')})"],
+        ["carl", "syntax-error (line 2)"],
+    ]
+    assert json.loads((folder / "ada.json").read_text())["passed"] is True
+    assert json.loads((folder / "carl.json").read_text())["findings"][0]["line"] == 2
+    assert not own_progress.exists(), "the instructor's own progress is left alone"
+
+
+@pytest.fixture
+def replaced(monkeypatch):
+    """The check is replaced by a function of a test's own; nothing is started."""
+
+    def replace(check) -> None:
+        monkeypatch.setattr(submissions, "check", check)
+        monkeypatch.setattr("gpulesson.exercises.process.warm.POSSIBLE", False)
+
+    return replace
+
+
+def written(folder: Path, *names: str) -> Path:
+    for name in names:
+        (folder / f"{name}.py").write_text("x = 1\n")
+    return folder
+
+
+def test_a_check_that_breaks_does_not_stop_the_rest(tmp_path, replaced, capsys):
+    def check(file, *args, **options):
+        if file.stem == "blaise":
+            raise OSError("no space left")
+        return Report(None, file.name, ())
+
+    replaced(check)
+    written(tmp_path, "ada", "blaise", "carl")
+    assert main(["submissions", "03", str(tmp_path)]) == 1
+    rows = [line.split(maxsplit=1) for line in capsys.readouterr().out.splitlines()]
+    assert rows == [["ada", "passed"], ["blaise", "not checked: OSError: no space left"], ["carl", "passed"]]
+    assert sorted(path.name for path in tmp_path.glob("*.json")) == ["ada.json", "carl.json"]
+
+
+def test_as_many_run_at_once_as_were_asked_for_and_come_in_order(tmp_path, replaced):
+    together = threading.Barrier(3)
+
+    def check(file, *args, **options):
+        together.wait(timeout=60)  # passes when three have come
+        return Report(None, file.name, ())
+
+    replaced(check)
+    names = [file.stem for file, _ in check_folder(written(tmp_path, *"abcdef"), 3, jobs=3)]
+    assert names == list("abcdef")
+
+
+def test_limits_and_the_exercise_reach_the_check(tmp_path, replaced):
+    seen = []
+
+    def check(file, exercise, **options):
+        seen.append((exercise, options["time_limit"], options["memory_limit"], options["warm"]))
+        return Report(None, file.name, ())
+
+    replaced(check)
+    list(check_folder(written(tmp_path, "ada"), "4", time_limit=7, memory_limit=2**30))
+    assert seen == [("4", 7, 2**30, None)]
+
+
+@pytest.mark.parametrize(
+    ("number", "folder", "jobs", "message"),
+    [
+        ("77", ".", "1", "there is no exercise 77"),
+        ("03", "nowhere", "1", "there is no folder"),
+        ("03", "empty", "1", "there is no Python file in"),
+        ("03", ".", "0", "0 programs at once: give 1 or more"),
+    ],
+)
+def test_where_there_is_nothing_to_check_it_says_so(tmp_path, capsys, number, folder, jobs, message):
+    written(tmp_path, "ada")
+    (tmp_path / "empty").mkdir()
+    assert main(["submissions", number, str(tmp_path / folder), "-j", jobs]) == 2
+    assert message in capsys.readouterr().err and not list(tmp_path.glob("*.json"))
+    with pytest.raises(UsageError, match=message):
+        check_folder(tmp_path / folder, number, jobs=int(jobs))
+
+
+def test_the_page_names_every_key_and_limit():
+    page = (ROOT / "docs" / "instructors.rst").read_text()
+    assert all(f"``{key}``" in page for key in Report(None, "x.py", ()).to_dict())
+    assert (TIME_LIMIT, MEMORY_LIMIT) == (120, 4 * 2**30)
+    assert "by default it has two" in page and "The memory limit is 4 GiB" in page
