@@ -11,8 +11,8 @@ Python surface and ``torch.cuda`` answer accordingly. The rooms:
 ``gpu``                          the state of one practice GPU; what its user may ask it
 ``ledger``, ``allocator``,       which storage is where, and the memory that it takes
 ``sizes``
-``operators``, ``unusual``,      every operator: where it runs, which mixtures of devices CUDA refuses,
-``rules``, ``facts``             what must be known of it
+``operators``, ``rules``,        every operator: where it runs, which mixtures of devices CUDA refuses,
+``facts``                        what must be known of it
 ``tensors``, ``factories``,      the Python surface: attributes and methods, functions that make tensors,
 ``storages``, ``functions``      saving and loading, functions that compare devices themselves
 ``cuda``, ``streams``,           ``torch.cuda`` and ``torch.accelerator``, and what hangs on them

@@ -1,7 +1,7 @@
 """The state of one practice GPU: its devices, its memory, its log."""
 
 import threading
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 from weakref import WeakValueDictionary
 
 import torch
@@ -12,11 +12,24 @@ from gpulesson.practice.allocator import Memory
 from gpulesson.practice.events import BETWEEN, TO_DEVICE, TO_HOST, Event, EventLog, report
 from gpulesson.practice.ledger import CPU, Ledger
 
-if TYPE_CHECKING:
-    from gpulesson.practice.operators import Operators
-
 NAME = "Practice GPU (simulated on the CPU)"
 _HOST = torch.device("cpu")
+
+
+class OperatorMode(Protocol):
+    """
+    What is asked of a thread's operator mode, :class:`gpulesson.practice.operators.Operators`.
+
+    Attributes
+    ----------
+    asleep : bool
+        Let everything pass.
+    placement : int or None
+        Where a factory function in progress makes its tensors; None outside such a function.
+    """
+
+    asleep: bool
+    placement: int | None
 
 
 class Here(threading.local):
@@ -24,7 +37,7 @@ class Here(threading.local):
 
     current = 0
     """The current device."""
-    mode: "Operators | None" = None
+    mode: OperatorMode | None = None
     call: str | None = None
     """Name of the reading in progress, for the log: ``if tensor``, ``float()``, …"""
     quiet = False
@@ -178,7 +191,7 @@ class PracticeGPU:
 class Bypass:
     """While it is open, the operator mode of this thread lets everything pass."""
 
-    def __init__(self, mode: "Operators | None") -> None:
+    def __init__(self, mode: OperatorMode | None) -> None:
         self._mode = mode
 
     def __enter__(self) -> None:
