@@ -1,11 +1,13 @@
 """In and out: what the practice GPU changes is there, and nothing of it stays."""
 
+import inspect
 import re
 import subprocess
 import sys
 import threading
 import traceback
 import types
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,11 @@ from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
 from gpulesson import practice
 from gpulesson.practice import PracticeError, PracticeWarning, needs, practice_gpu
+from gpulesson.practice.gpu import PracticeGPU
 from gpulesson.practice.patches import Patches
+from gpulesson.practice.session import Session
+
+MODULES = sorted(path.stem for path in Path(practice.__file__).parent.glob("[!_]*.py"))
 
 PLACES = {
     "torch": torch,
@@ -63,6 +69,10 @@ def world() -> dict[str, Any]:
     return state
 
 
+def load(name: str) -> types.ModuleType:
+    return import_module(f"gpulesson.practice.{name}")
+
+
 def use() -> None:
     """Touch as much of the practice GPU as possible."""
     torch.set_default_device("cuda")
@@ -96,6 +106,41 @@ def test_leaving_leaves_nothing_behind(ending):
     after = world()
     del before["random numbers"], after["random numbers"]  # use() draws some, for the weights
     assert after == before
+
+
+@pytest.mark.parametrize("name", [name for name in MODULES if hasattr(load(name), "plan")])
+def test_a_plan_only_plans(name):
+    """Until the patches are applied, neither PyTorch nor the practice GPU is another than before."""
+    gpu = PracticeGPU(capacity=2**20, count=2)
+    patches = Patches(gpu)
+    plan = load(name).plan
+    before = world(), state(gpu)
+    plan(*(patches, gpu)[: len(inspect.signature(plan).parameters)])
+    assert (world(), state(gpu)) == before
+    assert patches._planned and not patches.applied
+
+
+def state(gpu: PracticeGPU) -> list[Any]:
+    """Return what a practice GPU knows, and the modules that are imported."""
+    parts = [repr(vars(part)) for part in (gpu, gpu.ledger, gpu.log, *gpu.ledger.allocators)]
+    return [parts, dict(gpu.device_generators), set(sys.modules)]
+
+
+def test_a_session_that_is_never_opened_changes_nothing():
+    tables = torch.utils._device._device_constructors, torch.overrides.get_default_nowrap_functions
+    before = world()
+    for table in tables:
+        table.cache_clear()  # PyTorch fills them at the first use
+    session = Session(2**20, 2)
+    assert [table.cache_info().currsize for table in tables] == [0, 0]
+    assert world() == before  # which fills the first of them
+    session.open()
+    try:
+        assert [table.cache_info().currsize for table in tables] == [1, 1]
+        assert torch.ones(2, device="cuda:1").is_cuda
+    finally:
+        session.close()
+    assert world() == before
 
 
 def test_entering_and_leaving_draws_no_random_number():

@@ -72,10 +72,12 @@ class PracticeGPU:
         self.devices = tuple(torch.device("cuda", index) for index in range(count))
         self.ledger = Ledger(count, capacity)
         self.log = EventLog()
-        self.generators: list[torch.Generator] = []
         self.device_generators: WeakValueDictionary[int, torch.Generator] = WeakValueDictionary()
         """By address: on the way through an operator a generator loses its Python object."""
-        self.streams: list[Any] = []
+        self.generators = tuple(self.new_generator(index) for index in range(count))
+        """The default one of each device."""
+        self.streams: list[Any] = [None] * count
+        """The current one of each device; None: the default one."""
         self.here = Here()
 
     # -- for learners and checkers
@@ -145,6 +147,13 @@ class PracticeGPU:
         index = self.ledger.index(tensor)
         return _HOST if index < 0 else self.devices[index]
 
+    def new_generator(self, index: int) -> "DeviceGenerator":
+        """Return a new random-number generator for device `index`."""
+        generator = DeviceGenerator()
+        generator.index = index
+        self.device_generators[generator._cdata] = generator  # type: ignore[attr-defined]
+        return generator
+
     def check_generator(self, generator: torch.Generator | None, index: int) -> None:
         """Raise CUDA's error if a random operator on device `index` was given another device's generator."""
         if generator is not None:
@@ -186,6 +195,17 @@ class PracticeGPU:
         """Log one copy or wait, unless it is part of one that is logged already."""
         if not self.here.quiet:
             self.log.record(kind, call, nbytes, waits, tolerated)
+
+
+class DeviceGenerator(torch.Generator):
+    """A CPU generator that says it belongs to a CUDA device."""
+
+    index = 0
+
+    @property
+    def device(self) -> torch.device:  # type: ignore[override]
+        """The simulated device."""
+        return torch.device("cuda", self.index)
 
 
 class Bypass:

@@ -30,14 +30,13 @@ _UNSET = object()
 
 
 class Session:
-    """One practice GPU and everything that was replaced for it."""
+    """One practice GPU and everything that is replaced for it, from :meth:`open` to :meth:`close`."""
 
     def __init__(self, capacity: int, count: int) -> None:
         self.is_open = False
         self.gpu = PracticeGPU(capacity, count)
         self._modes: WeakSet[Operators] = WeakSet()
         self._patches = Patches(self.gpu)
-        _fill_tables()
         rooms = (amp, cuda, factories, functions, generators, storages, streams, tensors)
         for room in rooms:
             room.plan(self._patches, self.gpu)
@@ -48,6 +47,7 @@ class Session:
     def open(self) -> None:
         """Replace everything, or nothing."""
         with ExitStack() as undo:
+            _fill_tables()
             undo.callback(_restore_default_device, _default_device())
             self._patches.apply()
             undo.callback(self._patches.undo)
