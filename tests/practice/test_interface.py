@@ -16,7 +16,7 @@ import torch
 from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
 from gpulesson import practice
-from gpulesson.practice import PracticeError, PracticeWarning, needs, practice_gpu
+from gpulesson.practice import PracticeError, PracticeWarning, practice_gpu, requirements
 from gpulesson.practice.gpu import PracticeGPU
 from gpulesson.practice.patches import Patches
 from gpulesson.practice.session import Session
@@ -283,7 +283,7 @@ def test_on_a_machine_with_a_gpu():
     assert torch.ones(2, device="cuda").is_cuda
 
 
-@pytest.mark.parametrize("name", [name for name in needs.NAMES if not name.startswith("torch.ops.")])
+@pytest.mark.parametrize("name", [name for name in requirements.NAMES if not name.startswith("torch.ops.")])
 def test_a_torch_without_a_name_that_is_needed(name, monkeypatch):
     owner, _, attribute = name.rpartition(".")
     parts = owner.split(".")
@@ -291,8 +291,8 @@ def test_a_torch_without_a_name_that_is_needed(name, monkeypatch):
     for part in parts[1:]:
         holder = getattr(holder, part)
     before = world()
-    real = needs._exists
-    monkeypatch.setattr(needs, "_exists", lambda asked: asked != name and real(asked))
+    real = requirements._exists
+    monkeypatch.setattr(requirements, "_exists", lambda asked: asked != name and real(asked))
     with pytest.raises(PracticeError, match=rf"lacks: {name} \(to "), practice_gpu(force=True):
         pytest.fail("it was entered")
     assert world() == before
@@ -318,7 +318,7 @@ def test_every_private_name_that_the_sources_use_is_checked():
         for module, names in re.findall(r"^from (torch[\w.]*) import (.*)$", text, flags=re.MULTILINE):
             used |= {f"{module}.{name.split(' as ')[0]}" for name in names.split(", ")}
     private = {name for name in used if re.search(r"\._[a-zA-Z]", name)}
-    checked = [f"{name}." for name in needs.NAMES]
+    checked = [f"{name}." for name in requirements.NAMES]
     covered = {
         name
         for name in private
@@ -329,7 +329,7 @@ def test_every_private_name_that_the_sources_use_is_checked():
 
 
 def test_a_torch_without_torchgen_is_noticed(monkeypatch, tmp_path):
-    monkeypatch.setattr(needs, "native_functions_path", lambda: tmp_path / "native_functions.yaml")
+    monkeypatch.setattr(requirements, "native_functions_path", lambda: tmp_path / "native_functions.yaml")
     with pytest.raises(PracticeError, match=r"native_functions\.yaml"), practice_gpu(force=True):
         pytest.fail("it was entered")
 

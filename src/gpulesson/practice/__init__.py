@@ -20,7 +20,7 @@ Python surface and ``torch.cuda`` answer accordingly. The rooms:
 ``errors``, ``tracebacks``       CUDA's texts, and where a traceback ends
 ``events``                       the log of copies and waits
 ``patches``, ``imports``,        how all this is put in place and taken away; what it needs of PyTorch
-``needs``
+``requirements``
 ===============================  =======================================================================
 """
 
