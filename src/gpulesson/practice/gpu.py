@@ -32,7 +32,7 @@ class OperatorMode(Protocol):
     placement: int | None
 
 
-class Here(threading.local):
+class ThreadState(threading.local):
     """What differs from thread to thread."""
 
     current = 0
@@ -78,7 +78,7 @@ class PracticeGPU:
         """The default one of each device."""
         self.streams: list[Any] = [None] * count
         """The current one of each device; None: the default one."""
-        self.here = Here()
+        self.here = ThreadState()
 
     # -- for learners and checkers
 
@@ -113,7 +113,7 @@ class PracticeGPU:
         """
         return self.ledger.allocators[self.number(device)].memory()
 
-    # -- for the other rooms
+    # -- for the other modules
 
     @property
     def current(self) -> int:

@@ -18,7 +18,7 @@ from gpulesson.practice import errors, generators, rules
 from gpulesson.practice.events import TO_HOST, WAIT
 from gpulesson.practice.facts import Facts
 from gpulesson.practice.gpu import PracticeGPU
-from gpulesson.practice.ledger import CPU, CPU_BIT, GPU_BIT, WILD_BIT, Ledger, address_of, tensors_in
+from gpulesson.practice.ledger import CPU, CPU_BIT, GPU_BIT, UNPLACED_BIT, Ledger, address_of, tensors_in
 from gpulesson.practice.rules import COMPOSITE, Operand
 
 _NONE: dict[str, Any] = {}
@@ -159,7 +159,7 @@ class _Call:
         known = [
             Operand(name, tensor, ledger.index(tensor))
             for name, tensor in self.named_tensors()
-            if not ledger.is_wild(tensor)
+            if not ledger.is_unplaced(tensor)
         ]
         return sorted(known, key=lambda operand: operand.argument != "out")
 
@@ -177,17 +177,17 @@ def _slow_path(mode: Operators, call: _Call) -> Any:
     home = _home(mode, call, seen)
     if home == COMPOSITE:
         return _in_parts(mode, call, torch._C.DispatchKey.CompositeExplicitAutograd)
-    if seen & WILD_BIT and seen != WILD_BIT:
-        _adopt(gpu, call, home)
+    if seen & UNPLACED_BIT and seen != UNPLACED_BIT:
+        _place_unplaced(gpu, call, home)
     _log(gpu, call, home)
     call = _on_host(gpu, call, home)
     if home >= 0 and not seen:
-        _require_room(gpu, call, home)
+        _require_memory(gpu, call, home)
     result = _compute(gpu, call, home)
     if home >= 0 and facts.fresh:
         gpu.ledger.place_new(result, home)
-    elif seen == WILD_BIT or (not seen and mode.placement is None):
-        gpu.ledger.mark_wild(result)
+    elif seen == UNPLACED_BIT or (not seen and mode.placement is None):
+        gpu.ledger.mark_unplaced(result)
     if home >= 0 and facts.resizes:
         for tensor in call.tensors():
             gpu.ledger.measure_again(tensor.untyped_storage())
@@ -201,7 +201,7 @@ def _home(mode: Operators, call: _Call, seen: int) -> int:
         return mode.gpu.index_of(device)
     if mode.placement is not None and (not seen or "device" in call.kwargs):
         return mode.placement
-    known = seen & ~WILD_BIT
+    known = seen & ~UNPLACED_BIT
     if known in (0, CPU_BIT):
         return CPU
     if known & (known - 1) or call.facts.host:  # more than one bit: more than one place
@@ -240,10 +240,10 @@ def _as_on_device(gpu: PracticeGPU, error: Exception, home: int) -> RuntimeError
     return gpu.ledger.allocators[home].host_is_full(error)
 
 
-def _adopt(gpu: PracticeGPU, call: _Call, home: int) -> None:
+def _place_unplaced(gpu: PracticeGPU, call: _Call, home: int) -> None:
     """Put the tensors that could be anywhere where the others are."""
     for tensor in call.tensors():
-        if gpu.ledger.is_wild(tensor):
+        if gpu.ledger.is_unplaced(tensor):
             gpu.ledger.place(tensor, home)
 
 
@@ -278,7 +278,7 @@ def _on_host(gpu: PracticeGPU, call: _Call, home: int) -> _Call:
     return call if kwargs is call.kwargs else replace(call, kwargs=kwargs)
 
 
-def _require_room(gpu: PracticeGPU, call: _Call, home: int) -> None:
+def _require_memory(gpu: PracticeGPU, call: _Call, home: int) -> None:
     """Raise CUDA's out-of-memory error before the host's memory is filled with what does not fit."""
     kwargs = {**call.kwargs, "device": _META}
     if "generator" in kwargs:

@@ -90,7 +90,7 @@ class Patches:
 
 def _bound(gpu: Any, handler: Handler, original: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
-    def practised(*args: Any, **kwargs: Any) -> Any:
+    def replacement(*args: Any, **kwargs: Any) -> Any:
         return handler(gpu, original, *args, **kwargs)
 
-    return practised
+    return replacement
