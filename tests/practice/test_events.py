@@ -228,6 +228,40 @@ def test_sync_debug_mode(gpu):
         torch.cuda.set_sync_debug_mode("loud")
 
 
+def test_a_listener_hears_of_each_record_before_it_is_summed(gpu):
+    x = torch.ones(3)
+    heard = []
+    gpu.log.listener = lambda kind, call: heard.append((kind, call, sum(event.count for event in gpu.events)))
+    y = x.cuda()
+    for _ in range(2):
+        y.sum().item()
+    print(y)  # one record, although it reads many times
+    torch.cuda.synchronize()
+    assert heard == [
+        ("host to device", ".cuda()", 0),
+        ("device to host", ".item()", 1),
+        ("device to host", ".item()", 2),
+        ("device to host", "print", 3),
+        ("wait", "torch.cuda.synchronize()", 4),
+    ]
+    gpu.log.listener = None
+    y.cpu()
+    assert len(heard) == 5 and sum(event.count for event in gpu.events) == 6
+
+
+@pytest.mark.parametrize("mode", ["warn", "error"])
+def test_a_listener_hears_of_what_debug_mode_warns_of_or_refuses(gpu, mode):
+    x = torch.ones(3, device="cuda")
+    heard = []
+    gpu.log.listener = lambda kind, call: heard.append(call)
+    torch.cuda.set_sync_debug_mode(mode)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pytest.raises((RuntimeError, UserWarning), match="called a synchronizing CUDA operation"):
+            x.cpu()
+    assert heard == [".cpu()"] and gpu.events == ()
+
+
 def test_logging_costs_nothing_that_grows(gpu):
     x = torch.ones(2, device="cuda")
     for _ in range(50):

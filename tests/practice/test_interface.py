@@ -1,11 +1,13 @@
 """In and out: what the practice GPU changes is there, and nothing of it stays."""
 
+import inspect
 import re
 import subprocess
 import sys
 import threading
 import traceback
 import types
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +16,12 @@ import torch
 from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
 from gpulesson import practice
-from gpulesson.practice import PracticeError, PracticeWarning, needs, practice_gpu
+from gpulesson.practice import PracticeError, PracticeWarning, practice_gpu, requirements
+from gpulesson.practice.gpu import PracticeGPU
 from gpulesson.practice.patches import Patches
+from gpulesson.practice.session import Session
+
+MODULES = sorted(path.stem for path in Path(practice.__file__).parent.glob("[!_]*.py"))
 
 PLACES = {
     "torch": torch,
@@ -63,6 +69,10 @@ def world() -> dict[str, Any]:
     return state
 
 
+def load(name: str) -> types.ModuleType:
+    return import_module(f"gpulesson.practice.{name}")
+
+
 def use() -> None:
     """Touch as much of the practice GPU as possible."""
     torch.set_default_device("cuda")
@@ -96,6 +106,41 @@ def test_leaving_leaves_nothing_behind(ending):
     after = world()
     del before["random numbers"], after["random numbers"]  # use() draws some, for the weights
     assert after == before
+
+
+@pytest.mark.parametrize("name", [name for name in MODULES if hasattr(load(name), "plan")])
+def test_a_plan_only_plans(name):
+    """Until the patches are applied, neither PyTorch nor the practice GPU is another than before."""
+    gpu = PracticeGPU(capacity=2**20, count=2)
+    patches = Patches(gpu)
+    plan = load(name).plan
+    before = world(), state(gpu)
+    plan(*(patches, gpu)[: len(inspect.signature(plan).parameters)])
+    assert (world(), state(gpu)) == before
+    assert patches._planned and not patches.applied
+
+
+def state(gpu: PracticeGPU) -> list[Any]:
+    """Return what a practice GPU knows, and the modules that are imported."""
+    parts = [repr(vars(part)) for part in (gpu, gpu.ledger, gpu.log, *gpu.ledger.allocators)]
+    return [parts, dict(gpu.device_generators), set(sys.modules)]
+
+
+def test_a_session_that_is_never_opened_changes_nothing():
+    tables = torch.utils._device._device_constructors, torch.overrides.get_default_nowrap_functions
+    before = world()
+    for table in tables:
+        table.cache_clear()  # PyTorch fills them at the first use
+    session = Session(2**20, 2)
+    assert [table.cache_info().currsize for table in tables] == [0, 0]
+    assert world() == before  # which fills the first of them
+    session.open()
+    try:
+        assert [table.cache_info().currsize for table in tables] == [1, 1]
+        assert torch.ones(2, device="cuda:1").is_cuda
+    finally:
+        session.close()
+    assert world() == before
 
 
 def test_entering_and_leaving_draws_no_random_number():
@@ -238,7 +283,7 @@ def test_on_a_machine_with_a_gpu():
     assert torch.ones(2, device="cuda").is_cuda
 
 
-@pytest.mark.parametrize("name", [name for name in needs.NAMES if not name.startswith("torch.ops.")])
+@pytest.mark.parametrize("name", [name for name in requirements.NAMES if not name.startswith("torch.ops.")])
 def test_a_torch_without_a_name_that_is_needed(name, monkeypatch):
     owner, _, attribute = name.rpartition(".")
     parts = owner.split(".")
@@ -246,8 +291,8 @@ def test_a_torch_without_a_name_that_is_needed(name, monkeypatch):
     for part in parts[1:]:
         holder = getattr(holder, part)
     before = world()
-    real = needs._exists
-    monkeypatch.setattr(needs, "_exists", lambda asked: asked != name and real(asked))
+    real = requirements._exists
+    monkeypatch.setattr(requirements, "_exists", lambda asked: asked != name and real(asked))
     with pytest.raises(PracticeError, match=rf"lacks: {name} \(to "), practice_gpu(force=True):
         pytest.fail("it was entered")
     assert world() == before
@@ -273,7 +318,7 @@ def test_every_private_name_that_the_sources_use_is_checked():
         for module, names in re.findall(r"^from (torch[\w.]*) import (.*)$", text, flags=re.MULTILINE):
             used |= {f"{module}.{name.split(' as ')[0]}" for name in names.split(", ")}
     private = {name for name in used if re.search(r"\._[a-zA-Z]", name)}
-    checked = [f"{name}." for name in needs.NAMES]
+    checked = [f"{name}." for name in requirements.NAMES]
     covered = {
         name
         for name in private
@@ -284,7 +329,7 @@ def test_every_private_name_that_the_sources_use_is_checked():
 
 
 def test_a_torch_without_torchgen_is_noticed(monkeypatch, tmp_path):
-    monkeypatch.setattr(needs, "native_functions_path", lambda: tmp_path / "native_functions.yaml")
+    monkeypatch.setattr(requirements, "native_functions_path", lambda: tmp_path / "native_functions.yaml")
     with pytest.raises(PracticeError, match=r"native_functions\.yaml"), practice_gpu(force=True):
         pytest.fail("it was entered")
 

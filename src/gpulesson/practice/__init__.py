@@ -3,7 +3,7 @@ A practice GPU: CUDA code runs on a machine without a GPU, really trains, and fa
 
 Tensors stay ordinary CPU tensors. A ledger knows which simulated device each storage is on; an operator
 mode sees every ATen operator, applies CUDA's same-device rules and enters the results in the ledger; the
-Python surface and ``torch.cuda`` answer accordingly. The rooms:
+Python surface and ``torch.cuda`` answer accordingly. The modules:
 
 ===============================  =======================================================================
 ``interface``, ``script``,       the ways in and out: ``practice_gpu``, ``start`` and ``stop``,
@@ -11,8 +11,8 @@ Python surface and ``torch.cuda`` answer accordingly. The rooms:
 ``gpu``                          the state of one practice GPU; what its user may ask it
 ``ledger``, ``allocator``,       which storage is where, and the memory that it takes
 ``sizes``
-``operators``, ``unusual``,      every operator: where it runs, which mixtures of devices CUDA refuses,
-``rules``, ``facts``             what must be known of it
+``operators``, ``rules``,        every operator: where it runs, which mixtures of devices CUDA refuses,
+``facts``                        what must be known of it
 ``tensors``, ``factories``,      the Python surface: attributes and methods, functions that make tensors,
 ``storages``, ``functions``      saving and loading, functions that compare devices themselves
 ``cuda``, ``streams``,           ``torch.cuda`` and ``torch.accelerator``, and what hangs on them
@@ -20,7 +20,7 @@ Python surface and ``torch.cuda`` answer accordingly. The rooms:
 ``errors``, ``tracebacks``       CUDA's texts, and where a traceback ends
 ``events``                       the log of copies and waits
 ``patches``, ``imports``,        how all this is put in place and taken away; what it needs of PyTorch
-``needs``
+``requirements``
 ===============================  =======================================================================
 """
 
@@ -48,14 +48,14 @@ __all__ = [
     "stop",
 ]
 
-_ROOMS = ("interface", "script", "errors", "events", "gpu", "allocator")
+_MODULES = ("interface", "script", "errors", "events", "gpu", "allocator")
 
 
 def __getattr__(name: str) -> Any:
     """Import a public name when it is asked for: the pytest plugin must not load PyTorch everywhere."""
     if name in __all__:
-        for room in _ROOMS:
-            module = import_module(f"{__name__}.{room}")
+        for each in _MODULES:
+            module = import_module(f"{__name__}.{each}")
             if hasattr(module, name):
                 return getattr(module, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -6,7 +6,7 @@ import sys
 import sysconfig
 import textwrap
 import warnings
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -79,6 +79,11 @@ class EventLog:
         self._sums: dict[tuple[str, str, str, int], list[int]] = {}
         self.debug_mode = 0
         """``torch.cuda.set_sync_debug_mode``: 0 nothing, 1 warn, 2 raise."""
+        self.listener: Callable[[str, str], None] | None = None
+        """
+        Called with `kind` and `call` of every :meth:`record`, before the debug mode warns or raises, and
+        before the sums change. It runs below the learner's line.
+        """
 
     def record(
         self, kind: str, call: str, nbytes: int = 0, waits: bool = True, tolerated: bool = False
@@ -95,6 +100,8 @@ class EventLog:
         tolerated : bool
             ``torch.cuda.set_sync_debug_mode`` does not mind, because the code asked for ``non_blocking``.
         """
+        if self.listener is not None:
+            self.listener(kind, call)
         if self.debug_mode and waits and not tolerated:
             if self.debug_mode == 2:
                 raise errors.synchronising()

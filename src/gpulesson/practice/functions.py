@@ -119,10 +119,10 @@ def _gradients(
 ) -> Any:
     """A gradient that is all zeros was made from a shape alone: it is where the input is."""
     gradients = original(outputs, inputs, *args, **kwargs)
-    if gpu.ledger.wild:
+    if gpu.ledger.any_unplaced:
         inputs = (inputs,) if isinstance(inputs, torch.Tensor) else inputs
         for tensor, gradient in zip(inputs, gradients, strict=False):
-            if isinstance(gradient, torch.Tensor) and gpu.ledger.is_wild(gradient):
+            if isinstance(gradient, torch.Tensor) and gpu.ledger.is_unplaced(gradient):
                 gpu.ledger.place(gradient, gpu.ledger.index(tensor))
     return gradients
 

@@ -12,25 +12,6 @@ from gpulesson.practice.patches import Patches
 _Generator = torch.Generator
 
 
-class DeviceGenerator(_Generator):
-    """A CPU generator that says it belongs to a CUDA device."""
-
-    index = 0
-
-    @property
-    def device(self) -> torch.device:  # type: ignore[override]
-        """The simulated device."""
-        return torch.device("cuda", self.index)
-
-
-def device_generator(gpu: PracticeGPU, index: int) -> DeviceGenerator:
-    """Return a new generator for device `index`."""
-    generator = DeviceGenerator()
-    generator.index = index
-    gpu.device_generators[generator._cdata] = generator  # type: ignore[attr-defined]
-    return generator
-
-
 @contextmanager
 def in_place_of_the_hosts(generator: torch.Generator) -> Iterator[None]:
     """While it is open, operators that take no generator draw from `generator`, not from the CPU's own."""
@@ -46,21 +27,18 @@ def in_place_of_the_hosts(generator: torch.Generator) -> Iterator[None]:
 
 def plan(patches: Patches, gpu: PracticeGPU) -> None:
     """Plan ``torch.Generator`` and the seeding functions of :mod:`torch.cuda`."""
-    gpu.generators = [device_generator(gpu, index) for index in range(gpu.count)]
 
     class AnyGenerator(type):
         def __call__(cls, device: Any = "cpu") -> torch.Generator:
             device = as_device(device)
-            return (
-                device_generator(gpu, gpu.index_of(device)) if device.type == "cuda" else _Generator(device)
-            )
+            return gpu.new_generator(gpu.index_of(device)) if device.type == "cuda" else _Generator(device)
 
         def __instancecheck__(cls, instance: object) -> bool:
             return isinstance(instance, _Generator)
 
     Generator = AnyGenerator("Generator", (), {"__doc__": _Generator.__doc__})
     patches.plan(torch, "Generator", Generator)
-    patches.plan(torch.cuda, "default_generators", tuple(gpu.generators))
+    patches.plan(torch.cuda, "default_generators", gpu.generators)
     for name, function in _functions(gpu).items():
         patches.plan(torch.cuda, name, function)
         patches.plan(torch.cuda.random, name, function)

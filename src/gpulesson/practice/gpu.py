@@ -1,7 +1,7 @@
 """The state of one practice GPU: its devices, its memory, its log."""
 
 import threading
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 from weakref import WeakValueDictionary
 
 import torch
@@ -12,19 +12,32 @@ from gpulesson.practice.allocator import Memory
 from gpulesson.practice.events import BETWEEN, TO_DEVICE, TO_HOST, Event, EventLog, report
 from gpulesson.practice.ledger import CPU, Ledger
 
-if TYPE_CHECKING:
-    from gpulesson.practice.operators import Operators
-
 NAME = "Practice GPU (simulated on the CPU)"
 _HOST = torch.device("cpu")
 
 
-class Here(threading.local):
+class OperatorMode(Protocol):
+    """
+    What is asked of a thread's operator mode, :class:`gpulesson.practice.operators.Operators`.
+
+    Attributes
+    ----------
+    asleep : bool
+        Let everything pass.
+    placement : int or None
+        Where a factory function in progress makes its tensors; None outside such a function.
+    """
+
+    asleep: bool
+    placement: int | None
+
+
+class ThreadState(threading.local):
     """What differs from thread to thread."""
 
     current = 0
     """The current device."""
-    mode: "Operators | None" = None
+    mode: OperatorMode | None = None
     call: str | None = None
     """Name of the reading in progress, for the log: ``if tensor``, ``float()``, …"""
     quiet = False
@@ -59,11 +72,13 @@ class PracticeGPU:
         self.devices = tuple(torch.device("cuda", index) for index in range(count))
         self.ledger = Ledger(count, capacity)
         self.log = EventLog()
-        self.generators: list[torch.Generator] = []
         self.device_generators: WeakValueDictionary[int, torch.Generator] = WeakValueDictionary()
         """By address: on the way through an operator a generator loses its Python object."""
-        self.streams: list[Any] = []
-        self.here = Here()
+        self.generators = tuple(self.new_generator(index) for index in range(count))
+        """The default one of each device."""
+        self.streams: list[Any] = [None] * count
+        """The current one of each device; None: the default one."""
+        self.here = ThreadState()
 
     # -- for learners and checkers
 
@@ -98,7 +113,7 @@ class PracticeGPU:
         """
         return self.ledger.allocators[self.number(device)].memory()
 
-    # -- for the other rooms
+    # -- for the other modules
 
     @property
     def current(self) -> int:
@@ -131,6 +146,13 @@ class PracticeGPU:
         """Return the device that `tensor` is on; ``tensor.device`` itself if that is no simulated one."""
         index = self.ledger.index(tensor)
         return _HOST if index < 0 else self.devices[index]
+
+    def new_generator(self, index: int) -> "DeviceGenerator":
+        """Return a new random-number generator for device `index`."""
+        generator = DeviceGenerator()
+        generator.index = index
+        self.device_generators[generator._cdata] = generator  # type: ignore[attr-defined]
+        return generator
 
     def check_generator(self, generator: torch.Generator | None, index: int) -> None:
         """Raise CUDA's error if a random operator on device `index` was given another device's generator."""
@@ -175,10 +197,21 @@ class PracticeGPU:
             self.log.record(kind, call, nbytes, waits, tolerated)
 
 
+class DeviceGenerator(torch.Generator):
+    """A CPU generator that says it belongs to a CUDA device."""
+
+    index = 0
+
+    @property
+    def device(self) -> torch.device:  # type: ignore[override]
+        """The simulated device."""
+        return torch.device("cuda", self.index)
+
+
 class Bypass:
     """While it is open, the operator mode of this thread lets everything pass."""
 
-    def __init__(self, mode: "Operators | None") -> None:
+    def __init__(self, mode: OperatorMode | None) -> None:
         self._mode = mode
 
     def __enter__(self) -> None:

@@ -13,7 +13,7 @@ from types import ModuleType
 from typing import Any
 
 
-class UnpractisedImports(MetaPathFinder):
+class UnpatchedImports(MetaPathFinder):
     """
     Finds PyTorch's modules as Python does, and has them executed inside ``suspended()``.
 
@@ -49,7 +49,7 @@ class UnpractisedImports(MetaPathFinder):
 
 
 @contextmanager
-def watched(finder: UnpractisedImports) -> Iterator[None]:
+def installed(finder: UnpatchedImports) -> Iterator[None]:
     """Put a finder before Python's own, and take it away again."""
     sys.meta_path.insert(0, finder)
     try:

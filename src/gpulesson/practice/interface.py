@@ -1,6 +1,7 @@
 """The ways in and out: a context manager and decorator, and a pair of functions for notebooks and pages.
 
-What stands on private parts of PyTorch is imported only after :mod:`gpulesson.practice.needs` has found them.
+What stands on private parts of PyTorch is imported only after :mod:`gpulesson.practice.requirements` has
+found them.
 """
 
 import warnings
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from gpulesson.practice import needs, tracebacks
+from gpulesson.practice import requirements, tracebacks
 from gpulesson.practice.allocator import Memory
 from gpulesson.practice.events import Event
 from gpulesson.practice.sizes import parse_size
@@ -135,7 +136,7 @@ class practice_gpu(ContextDecorator):
             warnings.warn(message, PracticeWarning, stacklevel=3)
             self._entered.append(None)
             return real
-        needs.check()
+        requirements.check()
         from gpulesson.practice.session import Session
 
         session = Session(self._capacity, int(self._arguments["count"]))

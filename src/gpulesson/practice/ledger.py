@@ -17,7 +17,7 @@ from gpulesson.practice.allocator import Allocator, rounded
 
 CPU = -1
 
-WILD_BIT = 1
+UNPLACED_BIT = 1
 """Made inside a C++ operator, with nothing to say where: it joins the first tensor that it meets."""
 CPU_BIT = 2
 GPU_BIT = 4
@@ -54,7 +54,7 @@ class Ledger:
     def __init__(self, count: int, capacity: int) -> None:
         self.blocks: dict[int, Block] = {}
         self.pinned: dict[int, Block] = {}
-        self.wild = False
+        self.any_unplaced = False
         """Whether there has been any tensor that nobody knew where to put."""
         self.allocators = tuple(Allocator(index, capacity) for index in range(count))
         self.used = False
@@ -81,9 +81,9 @@ class Ledger:
             block = self._block_of_parts(tensor)
         return CPU_BIT if block is None else block.bit
 
-    def is_wild(self, tensor: torch.Tensor) -> bool:
+    def is_unplaced(self, tensor: torch.Tensor) -> bool:
         """Tell whether nothing has said yet where `tensor` is."""
-        return self.bit(tensor) == WILD_BIT
+        return self.bit(tensor) == UNPLACED_BIT
 
     def is_pinned(self, tensor: torch.Tensor) -> bool:
         """Tell whether `tensor` is in page-locked host memory."""
@@ -140,7 +140,7 @@ class Ledger:
         """Like :meth:`place`, for a storage."""
         block = self.blocks.get(storage._cdata)
         if block is not None:
-            if block.index == index and block.bit != WILD_BIT:
+            if block.index == index and block.bit != UNPLACED_BIT:
                 return
             self._forget(block)
         if index >= 0:
@@ -153,14 +153,14 @@ class Ledger:
             self._forget(block)
             self.enter(storage, storage._cdata, block.index)
 
-    def mark_wild(self, results: Any) -> None:
+    def mark_unplaced(self, results: Any) -> None:
         """Say that nobody knows yet where the tensors in an operator's results are."""
         for tensor in tensors_in(results):
             for part in dense_parts(tensor):
                 storage = part.untyped_storage()
                 if storage._cdata not in self.blocks:
-                    self.wild = True
-                    self._note(self.blocks, storage, storage._cdata, WILD_BIT, CPU, 0, self._forget)
+                    self.any_unplaced = True
+                    self._note(self.blocks, storage, storage._cdata, UNPLACED_BIT, CPU, 0, self._forget)
 
     def mark_pinned(self, tensor: torch.Tensor) -> None:
         """Say that `tensor` is in page-locked host memory."""

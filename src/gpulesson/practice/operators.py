@@ -1,25 +1,33 @@
 """The operator mode: sees every ATen operator, also in backward and in the optimizer.
 
 It finds where the tensors are, lets the CPU compute, and enters the results in the ledger. This runs for
-every operator of a training loop, hence the care for speed; whatever is not everyday goes to
-:mod:`gpulesson.practice.unusual`.
+every operator of a training loop, hence a fast path: ``__torch_dispatch__`` does the operators that only
+compute, with all their tensors on one device. The slow path, :func:`_slow_path`, does the others: mixed
+devices, copies, waits, random numbers, results made of no tensor, …
 """
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from gpulesson.practice import unusual
+from gpulesson.practice import errors, generators, rules
+from gpulesson.practice.events import TO_HOST, WAIT
 from gpulesson.practice.facts import Facts
 from gpulesson.practice.gpu import PracticeGPU
-from gpulesson.practice.ledger import CPU_BIT, GPU_BIT, address_of
-from gpulesson.practice.unusual import Call
+from gpulesson.practice.ledger import CPU, CPU_BIT, GPU_BIT, UNPLACED_BIT, Ledger, address_of, tensors_in
+from gpulesson.practice.rules import COMPOSITE, Operand
 
 _NONE: dict[str, Any] = {}
 _FACTS: dict[int, Facts] = {}
 """By identity: hashing an operator costs more than looking it up."""
+_HOST = torch.device("cpu")
+_META = torch.device("meta")
+_MASKS = (torch.bool, torch.uint8)
+_OUT_OF_BOUNDS = re.compile(r"Target -?\d+ is out of bounds|index (-?\d+ is )?out of (range in self|bounds)")
 
 
 class Operators(TorchDispatchMode):
@@ -30,12 +38,9 @@ class Operators(TorchDispatchMode):
     ----------
     gpu : PracticeGPU
 
-    Attributes
-    ----------
-    asleep : bool
-        Let everything pass.
-    placement : int or None
-        Where a factory function in progress makes its tensors; None outside such a function.
+    Notes
+    -----
+    ``asleep`` and ``placement`` are those of :class:`gpulesson.practice.gpu.OperatorMode`.
     """
 
     def __init__(self, gpu: PracticeGPU) -> None:
@@ -45,7 +50,8 @@ class Operators(TorchDispatchMode):
         self.placement: int | None = None
         self._blocks = gpu.ledger.blocks
         self._enter = gpu.ledger.enter
-        self._everyday = {GPU_BIT << index: index for index in range(gpu.count)}
+        # a sum of bits that stands for one device, and the number of that device
+        self._one_device = {GPU_BIT << index: index for index in range(gpu.count)}
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -65,19 +71,19 @@ class Operators(TorchDispatchMode):
             else:
                 seen = self._places(facts, args)
         except (RuntimeError, NotImplementedError, TypeError):  # a tensor without a storage of its own
-            return unusual.run(self, Call(func, facts, args, kwargs or {}))
+            return _slow_path(self, _Call(func, facts, args, kwargs or {}))
         kwargs = kwargs or _NONE
         if kwargs and not facts.indifferent and not (seen == CPU_BIT and _only_shapes(facts, kwargs)):
-            return unusual.run(self, Call(func, facts, args, kwargs))
+            return _slow_path(self, _Call(func, facts, args, kwargs))
         if seen == CPU_BIT or not (seen or facts.fresh):
             return facts.call(*args, **kwargs)
-        home = self._everyday.get(seen)
+        home = self._one_device.get(seen)
         if home is None or not facts.plain:
-            return unusual.run(self, Call(func, facts, args, kwargs))
+            return _slow_path(self, _Call(func, facts, args, kwargs))
         try:
             result = facts.call(*args, **kwargs)
         except (RuntimeError, IndexError) as error:
-            if (on_device := unusual.as_on_device(self.gpu, error, home)) is None:
+            if (on_device := _as_on_device(self.gpu, error, home)) is None:
                 raise
             raise on_device from None
         if facts.fresh:
@@ -118,3 +124,167 @@ def _only_shapes(facts: Facts, kwargs: dict[str, Any]) -> bool:
 def _facts_of(func: Any) -> Facts:
     facts = _FACTS[id(func)] = Facts(func)
     return facts
+
+
+# -- the slow path
+
+
+@dataclass(slots=True)
+class _Call:
+    """An operator with its arguments."""
+
+    func: Any
+    facts: Facts
+    args: Sequence[Any]
+    kwargs: dict[str, Any]
+
+    def __call__(self) -> Any:
+        """Compute, on the CPU."""
+        return self.func(*self.args, **self.kwargs)
+
+    def named_tensors(self) -> Iterator[tuple[str, torch.Tensor]]:
+        """Yield argument name and tensor, in the order of the schema."""
+        for position, name in self.facts.named:
+            value = self.args[position] if position < len(self.args) else self.kwargs.get(name)
+            for tensor in tensors_in(value):
+                yield name, tensor
+
+    def tensors(self) -> Iterator[torch.Tensor]:
+        """Yield the tensors among the arguments."""
+        for _, tensor in self.named_tensors():
+            yield tensor
+
+    def operands(self, ledger: Ledger) -> list[Operand]:
+        """Return the tensors with their places, ``out=`` first, without those that could be anywhere."""
+        known = [
+            Operand(name, tensor, ledger.index(tensor))
+            for name, tensor in self.named_tensors()
+            if not ledger.is_unplaced(tensor)
+        ]
+        return sorted(known, key=lambda operand: operand.argument != "out")
+
+
+def _slow_path(mode: Operators, call: _Call) -> Any:
+    """Do with one operator what CUDA would: refuse it, or compute and enter the results in the ledger."""
+    gpu, facts = mode.gpu, call.facts
+    seen = 0
+    for tensor in call.tensors():
+        seen |= gpu.ledger.bit(tensor)
+    if not seen and not facts.fresh:
+        return call()
+    if facts.composite and seen != CPU_BIT:
+        return _in_parts(mode, call, torch._C.DispatchKey.CompositeImplicitAutograd)
+    home = _home(mode, call, seen)
+    if home == COMPOSITE:
+        return _in_parts(mode, call, torch._C.DispatchKey.CompositeExplicitAutograd)
+    if seen & UNPLACED_BIT and seen != UNPLACED_BIT:
+        _place_unplaced(gpu, call, home)
+    _log(gpu, call, home)
+    call = _on_host(gpu, call, home)
+    if home >= 0 and not seen:
+        _require_memory(gpu, call, home)
+    result = _compute(gpu, call, home)
+    if home >= 0 and facts.fresh:
+        gpu.ledger.place_new(result, home)
+    elif seen == UNPLACED_BIT or (not seen and mode.placement is None):
+        gpu.ledger.mark_unplaced(result)
+    if home >= 0 and facts.resizes:
+        for tensor in call.tensors():
+            gpu.ledger.measure_again(tensor.untyped_storage())
+    return result
+
+
+def _home(mode: Operators, call: _Call, seen: int) -> int:
+    """Return the device on which the operator runs and its results are, or raise as CUDA does."""
+    device = call.kwargs.get("device")
+    if device is not None and device.type != "cpu":
+        return mode.gpu.index_of(device)
+    if mode.placement is not None and (not seen or "device" in call.kwargs):
+        return mode.placement
+    known = seen & ~UNPLACED_BIT
+    if known in (0, CPU_BIT):
+        return CPU
+    if known & (known - 1) or call.facts.host:  # more than one bit: more than one place
+        return rules.home(call.func, call.facts, call.operands(mode.gpu.ledger))
+    return (known // GPU_BIT).bit_length() - 1
+
+
+def _in_parts(mode: Operators, call: _Call, key: Any) -> Any:
+    """Run an operator as the others that it is made of, each of which comes back to the mode."""
+    unresolved = torch._C.DispatchKey.Conjugate, torch._C.DispatchKey.Negative
+    excluded = [torch._C._SetExcludeDispatchKeyGuard(unresolved_key, False) for unresolved_key in unresolved]
+    with mode, excluded[0], excluded[1]:  # inside a mode nothing resolves lazy conjugates, unless asked to
+        result = call.func._op_dk(key, *call.args, **call.kwargs)
+    if call.facts.name == "_pack_padded_sequence":
+        mode.gpu.ledger.place(result[1], CPU)  # the batch sizes stay on the host
+    return result
+
+
+def _compute(gpu: PracticeGPU, call: _Call, home: int) -> Any:
+    try:
+        if home >= 0 and call.facts.seeded:
+            with generators.in_place_of_the_hosts(gpu.generators[home]):
+                return call()
+        return call()
+    except (RuntimeError, IndexError) as error:
+        on_device = _as_on_device(gpu, error, home) if home >= 0 else None
+        if on_device is None:
+            raise
+        raise on_device from None
+
+
+def _as_on_device(gpu: PracticeGPU, error: Exception, home: int) -> RuntimeError | None:
+    """Return what CUDA says where the CPU says `error`, or None if that is the same."""
+    if _OUT_OF_BOUNDS.match(str(error)):
+        return errors.device_assert()
+    return gpu.ledger.allocators[home].host_is_full(error)
+
+
+def _place_unplaced(gpu: PracticeGPU, call: _Call, home: int) -> None:
+    """Put the tensors that could be anywhere where the others are."""
+    for tensor in call.tensors():
+        if gpu.ledger.is_unplaced(tensor):
+            gpu.ledger.place(tensor, home)
+
+
+def _log(gpu: PracticeGPU, call: _Call, home: int) -> None:
+    """Note copies between devices, and what makes the host wait."""
+    facts, args = call.facts, call.args
+    if facts.moves:
+        targets, sources = (value if isinstance(value, list | tuple) else [value] for value in args[:2])
+        for target, source in zip(targets, sources, strict=False):
+            places = gpu.ledger.index(source), gpu.ledger.index(target)
+            gpu.record_copy(*places, ".copy_()", source, non_blocking=len(args) > 2 and args[2] is True)
+    elif facts.reads and home >= 0:
+        gpu.record(TO_HOST, gpu.here.call or ".item()", args[0].element_size())
+    elif facts.waits and home >= 0 and (facts.name != "index" or _has_mask(args[1])):
+        gpu.record(WAIT, facts.name.strip("_").rstrip("2"))
+
+
+def _has_mask(indices: Sequence[Any]) -> bool:
+    return any(index is not None and index.dtype in _MASKS for index in indices)
+
+
+def _on_host(gpu: PracticeGPU, call: _Call, home: int) -> _Call:
+    """Return the call as the CPU can compute it: with the CPU's device, and a generator."""
+    kwargs = call.kwargs
+    device = kwargs.get("device")
+    if device is not None and device.type == "cuda":
+        kwargs = {**kwargs, "device": _HOST}
+    if call.facts.generator:
+        gpu.check_generator(kwargs.get("generator"), home)
+        if home >= 0 and kwargs.get("generator") is None:
+            kwargs = {**kwargs, "generator": gpu.generators[home]}
+    return call if kwargs is call.kwargs else replace(call, kwargs=kwargs)
+
+
+def _require_memory(gpu: PracticeGPU, call: _Call, home: int) -> None:
+    """Raise CUDA's out-of-memory error before the host's memory is filled with what does not fit."""
+    kwargs = {**call.kwargs, "device": _META}
+    if "generator" in kwargs:
+        kwargs["generator"] = None
+    try:
+        result = replace(call, kwargs=kwargs)()
+    except Exception:  # it cannot be asked for its size without being computed
+        return
+    gpu.ledger.allocators[home].require(result.nbytes)

@@ -17,7 +17,7 @@ class Patches:
     A list of replacements: nothing is touched before :meth:`apply`, everything is put back by :meth:`undo`.
 
     Names that the owner does not have are skipped unless they are new on purpose: what the practice GPU
-    cannot do without is checked before, by :mod:`gpulesson.practice.needs`.
+    cannot do without is checked before, by :mod:`gpulesson.practice.requirements`.
     """
 
     def __init__(self, gpu: Any = None) -> None:
@@ -90,7 +90,7 @@ class Patches:
 
 def _bound(gpu: Any, handler: Handler, original: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
-    def practised(*args: Any, **kwargs: Any) -> Any:
+    def replacement(*args: Any, **kwargs: Any) -> Any:
         return handler(gpu, original, *args, **kwargs)
 
-    return practised
+    return replacement

@@ -22,7 +22,7 @@ from gpulesson.practice import (
     tracebacks,
 )
 from gpulesson.practice.gpu import Bypass, PracticeGPU
-from gpulesson.practice.imports import UnpractisedImports, watched
+from gpulesson.practice.imports import UnpatchedImports, installed
 from gpulesson.practice.operators import Operators
 from gpulesson.practice.patches import Patches
 
@@ -30,17 +30,16 @@ _UNSET = object()
 
 
 class Session:
-    """One practice GPU and everything that was replaced for it."""
+    """One practice GPU and everything that is replaced for it, from :meth:`open` to :meth:`close`."""
 
     def __init__(self, capacity: int, count: int) -> None:
         self.is_open = False
         self.gpu = PracticeGPU(capacity, count)
         self._modes: WeakSet[Operators] = WeakSet()
         self._patches = Patches(self.gpu)
-        _fill_tables()
-        rooms = (amp, cuda, factories, functions, generators, storages, streams, tensors)
-        for room in rooms:
-            room.plan(self._patches, self.gpu)
+        modules = (amp, cuda, factories, functions, generators, storages, streams, tensors)
+        for module in modules:
+            module.plan(self._patches, self.gpu)
         self._patches.follow()
         tracebacks.plan(self._patches)
         self._patches.wrap(threading.Thread, "run", self._in_thread)
@@ -48,10 +47,11 @@ class Session:
     def open(self) -> None:
         """Replace everything, or nothing."""
         with ExitStack() as undo:
+            _fill_tables()
             undo.callback(_restore_default_device, _default_device())
             self._patches.apply()
             undo.callback(self._patches.undo)
-            undo.enter_context(watched(UnpractisedImports(self._suspended)))
+            undo.enter_context(installed(UnpatchedImports(self._suspended)))
             mode = self._new_mode()
             mode.__enter__()  # type: ignore[no-untyped-call]
             undo.callback(self._leave, mode)
@@ -79,14 +79,14 @@ class Session:
     def _in_thread(self, run: Any) -> Any:
         """Give a thread that is started meanwhile an operator mode of its own."""
 
-        def practised(thread: threading.Thread) -> None:
+        def run_with_mode(thread: threading.Thread) -> None:
             if not self.is_open:
                 return run(thread)  # type: ignore[no-any-return]
             with self._new_mode():
                 run(thread)
             return None
 
-        return practised
+        return run_with_mode
 
     def _new_mode(self) -> Operators:
         mode = self.gpu.here.mode = Operators(self.gpu)

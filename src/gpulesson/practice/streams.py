@@ -124,10 +124,10 @@ def plan(patches: Patches, gpu: PracticeGPU) -> None:
     Event = type("Event", (PracticeEvent,), {"gpu": gpu})
     AnyEvent = type("Event", (_AnyEvent,), {"gpu": gpu})
     defaults = [Stream(index) for index in range(gpu.count)]
-    gpu.streams = list(defaults)
 
     def current_stream(device: Any = None) -> Any:
-        return gpu.streams[gpu.number(device)]
+        index = gpu.number(device)
+        return defaults[index] if gpu.streams[index] is None else gpu.streams[index]
 
     def default_stream(device: Any = None) -> Any:
         return defaults[gpu.number(device)]

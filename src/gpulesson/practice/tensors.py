@@ -90,12 +90,12 @@ def _gradient(gpu: PracticeGPU, original: Any) -> property:
 
     def read(tensor: torch.Tensor) -> torch.Tensor | None:
         gradient: torch.Tensor | None = get(tensor)
-        if ledger.wild and gradient is not None and ledger.is_wild(gradient):
+        if ledger.any_unplaced and gradient is not None and ledger.is_unplaced(gradient):
             ledger.place(gradient, ledger.index(tensor))
         return gradient
 
     def write(tensor: torch.Tensor, gradient: Any) -> None:
-        if isinstance(gradient, torch.Tensor) and not gpu.ledger.is_wild(gradient):
+        if isinstance(gradient, torch.Tensor) and not gpu.ledger.is_unplaced(gradient):
             places = gpu.ledger.index(gradient), gpu.ledger.index(tensor)
             if places[0] != places[1]:
                 raise errors.wrong_gradient(*places)

@@ -62,14 +62,12 @@ class Values:
 
     def follow_log(self, log: Any) -> None:
         """See readings in the practice GPU's log."""
-        record = log.record
 
-        def noting(kind: str, call: str, *args: Any, **kwargs: Any) -> None:
+        def noting(kind: str, call: str) -> None:
             if kind == TO_HOST or (kind == WAIT and "synchronize" not in call):
                 self._note_reading(call)
-            record(kind, call, *args, **kwargs)
 
-        log.record = noting
+        log.listener = noting
 
     def printed(self, lines: list[str]) -> None:
         """Note lines of output."""
