@@ -105,7 +105,7 @@ def make(
         raise errors.factory_pinned()
     if home >= 0:
         gpu.ledger.use()
-    mode = gpu.here.mode
+    mode = gpu.thread_state.mode
     if mode is None:
         result = original(*args, **kwargs)
     else:

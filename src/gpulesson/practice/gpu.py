@@ -78,7 +78,7 @@ class PracticeGPU:
         """The default one of each device."""
         self.streams: list[Any] = [None] * count
         """The current one of each device; None: the default one."""
-        self.here = ThreadState()
+        self.thread_state = ThreadState()
 
     # -- for learners and checkers
 
@@ -118,11 +118,11 @@ class PracticeGPU:
     @property
     def current(self) -> int:
         """Number of this thread's current device."""
-        return self.here.current
+        return self.thread_state.current
 
     @current.setter
     def current(self, index: int) -> None:
-        self.here.current = index
+        self.thread_state.current = index
 
     def index_of(self, device: torch.device) -> int:
         """Return the number of a ``cuda`` device, or -1 for any other."""
@@ -171,7 +171,7 @@ class PracticeGPU:
             self.ledger.use()
             self.ledger.allocators[target].require(tensor.numel() * tensor.element_size())
         self.record_copy(self.ledger.index(tensor), target, call, tensor, non_blocking)
-        with torch._C.DisableTorchFunction(), Bypass(self.here.mode):
+        with torch._C.DisableTorchFunction(), Bypass(self.thread_state.mode):
             result = tensor.clone()
         self.ledger.place(result, target)
         return result
@@ -193,7 +193,7 @@ class PracticeGPU:
         self, kind: str, call: str, nbytes: int = 0, waits: bool = True, tolerated: bool = False
     ) -> None:
         """Log one copy or wait, unless it is part of one that is logged already."""
-        if not self.here.quiet:
+        if not self.thread_state.quiet:
             self.log.record(kind, call, nbytes, waits, tolerated)
 
 

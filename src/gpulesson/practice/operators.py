@@ -256,7 +256,7 @@ def _log(gpu: PracticeGPU, call: _Call, home: int) -> None:
             places = gpu.ledger.index(source), gpu.ledger.index(target)
             gpu.record_copy(*places, ".copy_()", source, non_blocking=len(args) > 2 and args[2] is True)
     elif facts.reads and home >= 0:
-        gpu.record(TO_HOST, gpu.here.call or ".item()", args[0].element_size())
+        gpu.record(TO_HOST, gpu.thread_state.call or ".item()", args[0].element_size())
     elif facts.waits and home >= 0 and (facts.name != "index" or _has_mask(args[1])):
         gpu.record(WAIT, facts.name.strip("_").rstrip("2"))
 

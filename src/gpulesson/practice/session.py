@@ -71,7 +71,7 @@ class Session:
             return
         self._patches.undo()
         try:
-            with Bypass(self.gpu.here.mode):
+            with Bypass(self.gpu.thread_state.mode):
                 yield
         finally:
             self._patches.apply()
@@ -89,7 +89,7 @@ class Session:
         return run_with_mode
 
     def _new_mode(self) -> Operators:
-        mode = self.gpu.here.mode = Operators(self.gpu)
+        mode = self.gpu.thread_state.mode = Operators(self.gpu)
         self._modes.add(mode)
         return mode
 

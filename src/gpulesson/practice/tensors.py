@@ -43,7 +43,7 @@ def move(
     """
     source = gpu.ledger.index(tensor)
     if source < 0 and _true_device(tensor).type != "cpu":
-        with Bypass(gpu.here.mode):
+        with Bypass(gpu.thread_state.mode):
             tensor = _to_host(tensor)
     if source == target:
         return tensor
@@ -198,11 +198,11 @@ def _numpy(gpu: PracticeGPU, original: Handler, tensor: torch.Tensor, /, *, forc
 
 def _reading(label: str, gpu: PracticeGPU, original: Handler, tensor: torch.Tensor, *args: Any) -> Any:
     """Name what is being read, for the log: the operator mode sees only that it is read."""
-    gpu.here.call, before = label, gpu.here.call
+    gpu.thread_state.call, before = label, gpu.thread_state.call
     try:
         return original(tensor, *args)
     finally:
-        gpu.here.call = before
+        gpu.thread_state.call = before
 
 
 def _tolist(gpu: PracticeGPU, original: Handler, tensor: torch.Tensor) -> Any:
@@ -214,11 +214,11 @@ def _tolist(gpu: PracticeGPU, original: Handler, tensor: torch.Tensor) -> Any:
 def _repr(gpu: PracticeGPU, original: Handler, tensor: torch.Tensor, **kwargs: Any) -> str:
     if gpu.ledger.index(tensor) >= 0:
         gpu.record(TO_HOST, "print", tensor.numel() * tensor.element_size())
-    gpu.here.quiet, before = True, gpu.here.quiet
+    gpu.thread_state.quiet, before = True, gpu.thread_state.quiet
     try:
         return original(tensor, **kwargs)  # type: ignore[no-any-return]
     finally:
-        gpu.here.quiet = before
+        gpu.thread_state.quiet = before
 
 
 def _pin_memory(gpu: PracticeGPU, original: Handler, tensor: torch.Tensor, *args: Any) -> torch.Tensor:

@@ -28,7 +28,7 @@ class Reader:
     def unnoticed(self) -> Iterator[None]:
         """While it is open, what happens is nobody's copy and nobody's wait."""
         with torch.no_grad(), torch._C.DisableTorchFunction(), torch._C._DisableTorchDispatch():
-            here = self.gpu.here if self.gpu is not None and self.gpu.simulated else None
+            here = self.gpu.thread_state if self.gpu is not None and self.gpu.simulated else None
             before = here is not None and here.quiet
             self.silent += 1
             if here is not None:
