@@ -227,10 +227,12 @@ def serve(control_number: int) -> None:
             importlib.import_module(name)
     gc.collect()
     gc.freeze()  # a collection in a fork does not touch, and so copy, what all of them share
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # keepers leave no zombies
+    signal.signal(signal.SIGCHLD, _reap)
     while True:
         message, pipes, *_ = socket.recv_fds(control, _MESSAGE, 3)
         if not message:
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            _reap(wait=True)
             os._exit(0)  # not through the libraries' own ends, of which some talk
         if os.fork() == 0:
             try:
@@ -240,6 +242,13 @@ def serve(control_number: int) -> None:
                 os._exit(1)
         for pipe in pipes:
             os.close(pipe)
+
+
+def _reap(*_: object, wait: bool = False) -> None:
+    """Take note of the keepers that have ended: their processor time then counts as that of children."""
+    with contextlib.suppress(ChildProcessError):
+        while os.waitpid(-1, 0 if wait else os.WNOHANG)[0]:
+            pass
 
 
 def _keep(job: dict[str, Any], status: int, stdout: int, stderr: int | None = None) -> None:
