@@ -29,7 +29,6 @@ extensions = [
     "_ext.exercises",
     "_ext.freshness",
     "_ext.machine",
-    "_ext.mathml",
     "_ext.measured",
     "_ext.notebooks",
     "_ext.quick_start",
@@ -88,6 +87,5 @@ html_static_path = [str(ROOT / "docs" / "_static")]
 html_css_files = [("gpulesson.css", {"priority": 900})]  # after the theme's and sphinx-gallery's
 html_js_files = [("gpulesson.js", {"defer": "defer"})]
 html_theme_options: dict[str, Any] = {"top_of_page_buttons": []}
-html_math_renderer = "mathml"
 html_copy_source = html_show_sourcelink = False
 pygments_style, pygments_dark_style = "default", "github-dark"

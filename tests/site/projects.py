@@ -17,11 +17,10 @@ ROOT = Path(__file__).parents[2]
 CONF = f"""
 import sys
 sys.path.insert(0, {str(ROOT / "docs")!r})
-ours = ["accessible", "boxes", "exercises", "freshness", "machine", "mathml", "notebooks", "tables"]
+ours = ["accessible", "boxes", "exercises", "freshness", "machine", "notebooks", "tables"]
 extensions = ["sphinx_gallery.gen_gallery", *[f"_ext.{{name}}" for name in ours]]
 templates_path = [{str(ROOT / "docs" / "_templates")!r}]
 html_theme = "furo"
-html_math_renderer = "mathml"
 suppress_warnings = ["sphinx_gallery.duplicate_filename"]
 gpulesson_facts = {{"S0": 3, "S1": 2}}
 gpulesson_packages = ["package"]
