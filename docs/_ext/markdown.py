@@ -8,23 +8,69 @@ from __future__ import annotations
 
 import html
 import re
+from collections.abc import Callable, Iterable
 from textwrap import indent
+from typing import Any
 
 from docutils import nodes
+from sphinx import addnodes
+from sphinx.util import logging
 
 from .box_nodes import fold
-from .markdown_lists import Lists
+
+logger = logging.getLogger(__name__)
 
 ALERTS = {  # the class of a box or admonition -> the colour of its alert
     "exercise": "warning", "warning": "warning", "caution": "warning", "attention": "warning",
     "danger": "danger", "error": "danger", "keypoints": "success", "tip": "success", "hint": "success",
 }  # fmt: skip
+LISTS = (nodes.bullet_list, nodes.enumerated_list, nodes.definition_list)
 
 
-class Markdown(Lists):
-    """Writes every block of a lesson; the depth says whether one stands inside a box."""
+class UnknownNode(Exception):
+    """A construct that has no Markdown form here; the message names it."""
+
+
+class Markdown:
+    """Writes blocks of a lesson, one below the other.
+
+    `page` gives the title of the page that a cross-reference names without a text of its own, `picture` the
+    address under which the notebook has a picture. The depth says whether a block stands inside a box.
+    """
 
     depth = 0
+
+    def __init__(self, page: Callable[[nodes.Element], str], picture: Callable[[nodes.image], str]) -> None:
+        self.page, self.picture = page, picture
+
+    def blocks(self, children: Iterable[nodes.Node]) -> str:
+        """Write blocks, with blank lines between; between lists also a comment, Markdown would join them."""
+        texts: list[str] = []
+        previous: nodes.Node | None = None
+        for node in children:
+            texts += ["<!-- -->"] if isinstance(previous, LISTS) and isinstance(node, LISTS) else []
+            texts += filter(None, [self.block(node)])
+            previous = node
+        return "\n\n".join(texts)
+
+    def block(self, node: nodes.Node) -> str:
+        """Write a block; one that has no Markdown form becomes a warning, and never raw text."""
+        if isinstance(node, nodes.Element) and "page-only" in node["classes"]:
+            return ""
+        try:
+            return self.write("block", node)
+        except UnknownNode as error:
+            logger.warning("notebook: no Markdown form for %s", error, location=place(node))
+            return ""
+
+    def write(self, prefix: str, node: nodes.Node) -> str:
+        """Call the method that is named like the node's class, or the nearest class that it inherits from."""
+        for kind in type(node).__mro__:
+            if method := getattr(self, f"{prefix}_{kind.__name__}", None):
+                return str(method(node))
+        raise UnknownNode(type(node).__name__)
+
+    # -- blocks
 
     def block_title(self, node: nodes.Element) -> str:
         level, parent = 0, node.parent
@@ -102,3 +148,116 @@ class Markdown(Lists):
         return ""
 
     block_covers = block_Invisible
+
+    # -- lists and tables
+
+    def block_bullet_list(self, node: nodes.Element) -> str:
+        return self.items(node, lambda number: "-")
+
+    def block_enumerated_list(self, node: nodes.Element) -> str:
+        return self.items(node, lambda number: f"{node.get('start', 1) + number}.")
+
+    def items(self, node: nodes.Element, marker: Callable[[int], str]) -> str:
+        """Write a list; each item's lines are indented below its first."""
+        items = []
+        for number, item in enumerate(node.children):
+            first = marker(number) + " "
+            items.append(first + indent(self.blocks(item.children), " " * len(first)).lstrip())
+        return ("\n\n" if any("\n\n" in item for item in items) else "\n").join(items)
+
+    def block_definition_list(self, node: nodes.Element) -> str:
+        """Write terms in bold, each with its definition indented below: Markdown has no such list."""
+        items = []
+        for item in node.children:
+            *terms, definition = item.children
+            names = ", ".join(f"**{self.spans(term)}**" for term in terms)
+            items.append(f"- {names}\n\n" + indent(self.blocks(definition.children), "  "))
+        return "\n\n".join(items)
+
+    def block_table(self, node: nodes.table) -> str:
+        rows = [[self.cell(entry) for entry in row.children] for row in node.findall(nodes.row)]
+        if not any(node.findall(nodes.thead)):
+            rows.insert(0, ["" for _ in rows[0]])  # Markdown has no table without a head
+        lines = [f"| {' | '.join(row)} |" for row in rows]
+        lines.insert(1, "|" + " --- |" * len(rows[0]))
+        caption = "".join(
+            f"*{self.spans(title)}*\n\n" for title in node.children if isinstance(title, nodes.title)
+        )
+        return caption + "\n".join(lines)
+
+    def cell(self, entry: nodes.Node) -> str:
+        """Write a cell on one line, as a table needs it."""
+        text = re.sub(r"\n+", "<br>", self.blocks(entry.children))
+        return text.replace("|", r"\|")
+
+    # -- the inside of a paragraph
+
+    def spans(self, node: nodes.Node) -> str:
+        return "".join(self.write("span", child) for child in node.children)
+
+    def span_Text(self, node: nodes.Text) -> str:
+        return escape(" ".join(re.split(r"\s*\n\s*", node.astext())))
+
+    def span_literal(self, node: nodes.Element) -> str:
+        text = " ".join(node.astext().split("\n"))
+        fence = "`" * (1 + max(map(len, re.findall("`+", text)), default=0))
+        pad = " " if text.startswith("`") or text.endswith("`") else ""
+        return f"{fence}{pad}{text}{pad}{fence}"
+
+    def span_emphasis(self, node: nodes.Element) -> str:
+        return f"*{self.spans(node)}*"
+
+    def span_strong(self, node: nodes.Element) -> str:
+        return f"**{self.spans(node)}**"
+
+    def span_math(self, node: nodes.math) -> str:
+        return f"${node.astext()}$"
+
+    def span_superscript(self, node: nodes.Element) -> str:
+        return f"<sup>{self.spans(node)}</sup>"
+
+    def span_subscript(self, node: nodes.Element) -> str:
+        return f"<sub>{self.spans(node)}</sub>"
+
+    def span_inline(self, node: nodes.Element) -> str:
+        return self.spans(node)
+
+    span_abbreviation = span_download_reference = span_inline
+    span_footnote_reference = span_superscript
+    span_title_reference = span_emphasis
+
+    def span_target(self, node: nodes.Element) -> str:
+        return ""
+
+    span_problematic = span_target  # comes with a message of its own
+
+    def span_reference(self, node: nodes.reference) -> str:
+        text, address = self.spans(node), node.get("refuri")
+        return f"[{text}]({address})" if address else text
+
+    def span_pending_xref(self, node: addnodes.pending_xref) -> str:
+        """Write the text of a cross-reference: a notebook stands alone, without the pages of the site."""
+        if node["reftype"] in ("doc", "ref", "numref") and not node["refexplicit"]:
+            return f"*{escape(self.page(node))}*"  # a page's title, set off from the sentence around it
+        return self.spans(node)
+
+    def span_image(self, node: nodes.image) -> str:
+        return f"![{escape(node.get('alt', ''))}]({self.picture(node)})"
+
+
+def escape(text: str) -> str:
+    """Protect what Markdown, HTML or a notebook's formulas would read as theirs."""
+    text = text.replace("&", "&amp;").replace("<", "&lt;")
+    text = re.sub(r"([\\`*\[\]]|(?<!\w)_|_(?!\w))", r"\\\1", text)
+    # JupyterLab looks for formulas in the finished HTML, where "\$" is "$" again, but within one element only
+    return text.replace("$", r"<span>\$</span>")
+
+
+def place(node: Any) -> str:
+    """Say where a node stands, for a warning; one without a line follows the last one that has a line."""
+    line = node.get("line") or 0  # of a system message
+    for other in node.document.findall() if not line else ():
+        line = other.line or line
+        if other is node:
+            break
+    return f"{node.document['source']}:{line}"

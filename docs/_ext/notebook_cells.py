@@ -18,8 +18,7 @@ from sphinx.util import docname_join, logging
 from sphinx.util.docutils import sphinx_domains
 
 from .lesson_files import docname, executed_scripts
-from .markdown import Markdown
-from .markdown_spans import UnknownNode, place
+from .markdown import Markdown, UnknownNode, place
 
 logger = logging.getLogger(__name__)
 
