@@ -93,7 +93,7 @@ def test_data_in_the_cache_folder_counts_too(project):
 
 def test_another_version_of_a_library_runs_every_lesson(project):
     runs(project)
-    old = 'import importlib.metadata\nimportlib.metadata.version = lambda name: "0.0"\n'
+    old = 'import importlib.metadata\nimportlib.metadata.version = lambda name: "0.0.0"\n'
     project.write("sitecustomize.py", old)
     assert runs(project, PYTHONPATH=str(project.folder)) == ["01_first", "02_second"]
 

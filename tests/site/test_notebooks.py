@@ -184,6 +184,8 @@ def test_the_notebook_is_valid_and_portable(notebook):
     assert "version" not in notebook.metadata.language_info, (
         "the version of the building machine is not of the notebook"
     )
+    ids = [f"cell-{number}" for number in range(len(notebook.cells))]
+    assert [cell.id for cell in notebook.cells] == ids, "the same at each build"
 
 
 def test_code_cells_are_the_code_of_the_script(notebook):
