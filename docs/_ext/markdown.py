@@ -20,11 +20,8 @@ from .box_nodes import fold
 
 logger = logging.getLogger(__name__)
 
-ALERTS = {  # the class of a box or admonition -> the colour of its alert
-    "exercise": "warning", "warning": "warning", "caution": "warning", "attention": "warning",
-    "danger": "danger", "error": "danger", "keypoints": "success", "tip": "success", "hint": "success",
-}  # fmt: skip
-LISTS = (nodes.bullet_list, nodes.enumerated_list, nodes.definition_list)
+ALERTS = {"exercise": "warning", "keypoints": "success"}  # the class of a box -> the colour of its alert
+LISTS = (nodes.bullet_list, nodes.enumerated_list)
 
 
 class UnknownNode(Exception):
@@ -87,62 +84,24 @@ class Markdown:
 
     block_reference = block_image  # a picture that is a link
 
-    def block_rubric(self, node: nodes.Element) -> str:
-        return f"**{self.spans(node)}**"
-
-    def block_container(self, node: nodes.Element) -> str:
-        return self.blocks(node.children)
-
-    block_compound = block_figure = block_container
-
-    def block_caption(self, node: nodes.Element) -> str:
-        return f"*{self.spans(node)}*"
-
-    def block_legend(self, node: nodes.Element) -> str:
-        return self.blocks(node.children)
-
     def block_literal_block(self, node: nodes.Element) -> str:
         language = node.get("language") or ""
         text = node.astext()
         fence = "`" * max(3, 1 + max(map(len, re.findall("`+", text)), default=0))
         return f"{fence}{'' if language in ('none', 'default') else language}\n{text}\n{fence}"
 
-    def block_doctest_block(self, node: nodes.Element) -> str:
-        return f"```pycon\n{node.astext()}\n```"
-
-    def block_math_block(self, node: nodes.Element) -> str:
-        return f"$$\n{node.astext().strip()}\n$$"
-
-    def block_transition(self, node: nodes.Element) -> str:
-        return "---"
-
-    def block_block_quote(self, node: nodes.Element) -> str:
-        return indent(self.blocks(node.children), "> ", lambda line: True)
-
-    def block_line_block(self, node: nodes.Element) -> str:
-        return "<br>\n".join(self.spans(line) for line in node.children)
-
-    def block_Admonition(self, node: nodes.Element) -> str:
+    def block_admonition(self, node: nodes.admonition) -> str:
         """Write a box, or inside a box a labelled part: alerts in alerts are hard to read."""
-        kinds = [type(node).__name__, *node["classes"]]
-        children = list(node.children)
-        own = isinstance(children[0], nodes.title)
-        title = self.spans(children.pop(0)) if own else kinds[0].capitalize()
+        title, *children = node.children
         self.depth += 1
-        text = f"**{title}**\n\n{self.blocks(children)}"
+        text = f"**{self.spans(title)}**\n\n{self.blocks(children)}"
         self.depth -= 1
-        colour = next((ALERTS[kind] for kind in kinds if kind in ALERTS), "info")
+        colour = next((ALERTS[kind] for kind in node["classes"] if kind in ALERTS), "info")
         return text if self.depth else f'<div class="alert alert-{colour}">\n\n{text}\n\n</div>'
-
-    block_topic = block_Admonition
 
     def block_fold(self, node: fold) -> str:
         summary = html.escape(node["summary"], quote=False)
         return f"<details>\n<summary>{summary}</summary>\n\n{self.blocks(node.children)}\n\n</details>"
-
-    def block_footnote(self, node: nodes.Element) -> str:
-        label, *text = node.children
-        return f"<sup>{label.astext()}</sup> {self.blocks(text)}"
 
     def block_Invisible(self, node: nodes.Node) -> str:
         return ""
@@ -164,15 +123,6 @@ class Markdown:
             first = marker(number) + " "
             items.append(first + indent(self.blocks(item.children), " " * len(first)).lstrip())
         return ("\n\n" if any("\n\n" in item for item in items) else "\n").join(items)
-
-    def block_definition_list(self, node: nodes.Element) -> str:
-        """Write terms in bold, each with its definition indented below: Markdown has no such list."""
-        items = []
-        for item in node.children:
-            *terms, definition = item.children
-            names = ", ".join(f"**{self.spans(term)}**" for term in terms)
-            items.append(f"- {names}\n\n" + indent(self.blocks(definition.children), "  "))
-        return "\n\n".join(items)
 
     def block_table(self, node: nodes.table) -> str:
         rows = [[self.cell(entry) for entry in row.children] for row in node.findall(nodes.row)]
@@ -210,21 +160,8 @@ class Markdown:
     def span_strong(self, node: nodes.Element) -> str:
         return f"**{self.spans(node)}**"
 
-    def span_math(self, node: nodes.math) -> str:
-        return f"${node.astext()}$"
-
-    def span_superscript(self, node: nodes.Element) -> str:
-        return f"<sup>{self.spans(node)}</sup>"
-
-    def span_subscript(self, node: nodes.Element) -> str:
-        return f"<sub>{self.spans(node)}</sub>"
-
     def span_inline(self, node: nodes.Element) -> str:
         return self.spans(node)
-
-    span_abbreviation = span_download_reference = span_inline
-    span_footnote_reference = span_superscript
-    span_title_reference = span_emphasis
 
     def span_target(self, node: nodes.Element) -> str:
         return ""
