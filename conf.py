@@ -26,7 +26,6 @@ extensions = [
     "sphinx_gallery.gen_gallery",
     "_ext.accessible",
     "_ext.boxes",
-    "_ext.exercises",
     "_ext.freshness",
     "_ext.machine",
     "_ext.measured",

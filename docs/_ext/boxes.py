@@ -1,20 +1,27 @@
-"""The boxes of a lesson.
+"""The boxes of a lesson, with its exercises, and the marks of the facts that it covers.
 
-Every box is a docutils admonition with a class of its own, so each builder can show it, the theme styles it
-and the notebook recognises it. What a reader unfolds is a `fold`. The exercises are in exercises.py.
+Every box is a docutils admonition with a class of its own, so that the theme styles it and the notebook
+recognises it. What a reader unfolds is a `fold`. The starter and the solution of an exercise are files, to be
+downloaded and tested.
 """
 
 from __future__ import annotations
 
+import os
+import re
 from typing import Any, ClassVar
 
 from docutils import nodes
 from docutils.parsers.rst import directives
+from sphinx import addnodes
 from sphinx.application import Sphinx
+from sphinx.util import logging
 from sphinx.util.docutils import SphinxDirective
 from sphinx.util.typing import ExtensionMetadata
 
-from .box_nodes import covers, fold, overview
+from .lesson_files import examples_dir
+
+logger = logging.getLogger(__name__)
 
 LABELS = {
     "questions": "Questions",
@@ -22,6 +29,20 @@ LABELS = {
     "keypoints": "Key points",
     "prereq": "Before you start",
 }
+DIFFICULTIES = ("easy", "medium", "hard")
+
+
+class fold(nodes.General, nodes.Element):
+    """What the reader unfolds; `summary` is the line that stays visible."""
+
+
+def visit_fold(translator: Any, node: fold) -> None:
+    translator.body.append(translator.starttag(node, "details"))
+    translator.body.append(f"<summary>{translator.encode(node['summary'])}</summary>\n")
+
+
+def depart_fold(translator: Any, node: fold) -> None:
+    translator.body.append("</details>\n")
 
 
 class Box(SphinxDirective):
@@ -60,6 +81,10 @@ class Callout(Box):
         return [self.box(nodes.admonition(), self.arguments[0])]
 
 
+class overview(nodes.admonition):
+    """Opens a lesson; `teaching` and `exercises` are its minutes."""
+
+
 class Overview(Box):
     """Minutes, questions and objectives of the lesson."""
 
@@ -75,12 +100,82 @@ class Overview(Box):
         return [self.box(overview("", **self.options), "Overview", facts)]
 
 
+class FileBox(Box):
+    """A box that shows a file of examples/exercises or examples/solutions."""
+
+    def source(self, folder: str, name: str) -> list[nodes.Node]:
+        """Show a file of exercises/ or solutions/ and offer it as a download; warn if it does not exist."""
+        path = examples_dir(self.env.app) / folder / name
+        if not path.is_file():
+            logger.warning("%s: there is no file %s", self.name, path, location=self.get_location())
+            return []
+        relative = os.path.relpath(path, self.env.srcdir)
+        code = path.read_text(encoding="utf-8").rstrip()
+        # Sphinx copies what such a link names, and reads the page again when it has changed
+        link = addnodes.download_reference("", "", nodes.literal(name, name), reftarget=f"/{relative}")
+        return [
+            nodes.literal_block(code, code, language="python"),
+            nodes.paragraph("", "", nodes.Text("Download "), link, classes=["page-only"]),
+        ]
+
+
+class exercise(nodes.admonition):
+    """A task; `minutes` is None where the lesson does not say."""
+
+
+class Exercise(FileBox):
+    """A task with its starter file, minutes and difficulty."""
+
+    required_arguments = 1
+    final_argument_whitespace = True
+    option_spec: ClassVar[Any] = {
+        "starter": directives.unchanged_required,
+        "minutes": directives.nonnegative_int,
+        "difficulty": lambda argument: directives.choice(argument, DIFFICULTIES),
+    }
+
+    def run(self) -> list[nodes.Node]:
+        minutes, difficulty = self.options.get("minutes"), self.options.get("difficulty")
+        facts = [f"{minutes} min" if minutes is not None else "", difficulty or ""]
+        node = exercise("", minutes=minutes)
+        box = self.box(node, f"Exercise: {self.arguments[0]}", " · ".join(filter(None, facts)))
+        if starter := self.options.get("starter"):
+            box += self.fold(f"The starter, {starter}", *self.source("exercises", starter))
+        return [box]
+
+
+class Solution(FileBox):
+    """The folded answer: the code of a file, and what there is to say about it."""
+
+    option_spec: ClassVar[Any] = {"file": directives.unchanged_required}
+
+    def run(self) -> list[nodes.Node]:
+        file = self.options.get("file")
+        code = self.source("solutions", file) if file else []
+        return [self.fold("Solution", *self.parse_content_to_nodes(), *code)]
+
+
 class InstructorNote(Box):
     """Advice for those who teach the lesson, folded."""
 
     def run(self) -> list[nodes.Node]:
         self.assert_has_content()
         return [self.fold("For instructors", *self.parse_content_to_nodes())]
+
+
+class covers(nodes.General, nodes.Element):
+    """Invisible anchors of the facts that the next lines show; `facts` are their ids."""
+
+
+def anchor(fact: str) -> str:
+    """The anchor of a fact: `S3.6` is at `#covers-s3-6`."""
+    return "covers-" + re.sub(r"\W", "-", fact.lower())
+
+
+def visit_covers(translator: Any, node: covers) -> None:
+    for fact in node["facts"]:
+        translator.body.append(f'<span class="covers" id="{anchor(fact)}"></span>\n')
+    raise nodes.SkipNode
 
 
 class Covers(SphinxDirective):
@@ -96,14 +191,17 @@ class Covers(SphinxDirective):
 
 
 def setup(app: Sphinx) -> ExtensionMetadata:
-    app.setup_extension("_ext.box_nodes")
-    for name in LABELS:
-        app.add_directive(name, Box)
-    for name, directive in {
+    app.add_node(fold, html=(visit_fold, depart_fold))
+    app.add_node(covers, html=(visit_covers, None))
+    directives_by_name = {
+        **dict.fromkeys(LABELS, Box),
         "callout": Callout,
         "overview": Overview,
+        "exercise": Exercise,
+        "solution": Solution,
         "instructor-note": InstructorNote,
         "covers": Covers,
-    }.items():
+    }
+    for name, directive in directives_by_name.items():
         app.add_directive(name, directive)
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

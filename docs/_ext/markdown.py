@@ -16,7 +16,7 @@ from docutils import nodes
 from sphinx import addnodes
 from sphinx.util import logging
 
-from .box_nodes import fold
+from .boxes import fold
 
 logger = logging.getLogger(__name__)
 

@@ -17,7 +17,7 @@ from sphinx.environment import BuildEnvironment
 from sphinx.util import logging
 from sphinx.util.typing import ExtensionMetadata
 
-from .box_nodes import covers, exercise, overview
+from .boxes import covers, exercise, overview
 
 logger = logging.getLogger(__name__)
 

@@ -14,7 +14,7 @@ from sphinx.util.docutils import SphinxDirective
 from sphinx.util.nodes import make_refnode
 from sphinx.util.typing import ExtensionMetadata
 
-from .box_nodes import anchor
+from .boxes import anchor
 
 
 class listing(nodes.General, nodes.Element):
