@@ -8,11 +8,16 @@ beside the generated pages; where it differs, sphinx-gallery's mark of a finishe
 from __future__ import annotations
 
 import ast
+import hashlib
 import json
+import os
 import re
+from collections.abc import Iterable
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+import pooch
 from sphinx.application import Sphinx
 from sphinx.environment import BuildEnvironment
 from sphinx.errors import ExtensionError
@@ -20,10 +25,11 @@ from sphinx.util.typing import ExtensionMetadata
 from sphinx_gallery.gen_rst import md5sum_is_current
 from sphinx_gallery.py_source_parser import split_code_and_text_blocks
 
-from .digests import data_digest, lesson_digests
-from .lesson_files import LESSON_NAME, executed_scripts, gallery_dir
+from .lesson_files import LESSON_NAME, examples_dir, executed_scripts, gallery_dir
 
 STATE = "freshness.json"
+LIBRARIES = ("torch", "torchvision", "numpy", "scikit-learn", "matplotlib", "sphinx", "sphinx-gallery")
+ENVIRONMENT = ("GPULESSON_DATA", "GPULESSON_DEVICE")
 
 
 def forget_outdated(app: Sphinx) -> None:
@@ -60,6 +66,49 @@ def check_ran(app: Sphinx) -> None:
     state = {**app.env.gpulesson_digests, "data": data_digest()}  # type: ignore[attr-defined]
     text = json.dumps(state, indent=1)
     (generated / STATE).write_text(text + "\n", encoding="utf-8")
+
+
+def lesson_digests(app: Sphinx) -> dict[str, str]:
+    """Digest all that each lesson depends on, other than its own text and the data."""
+    conf = Path(app.confdir) / "conf.py"
+    common = [*map(fingerprint, [conf, *modules(app)]), *map(installed, LIBRARIES)]
+    common += [f"{name}={os.environ.get(name)}" for name in ENVIRONMENT]
+    scripts = executed_scripts(app).items()
+    return {name: digest([*common, *map(fingerprint, shown_files(app, path))]) for name, path in scripts}
+
+
+def modules(app: Sphinx) -> list[Path]:
+    """Every module of these extensions, and of the package that the lessons import."""
+    packages = [Path(app.confdir) / folder for folder in app.config.gpulesson_packages]
+    return [path for folder in (Path(__file__).parent, *packages) for path in folder.rglob("*.py")]
+
+
+def shown_files(app: Sphinx, script: Path) -> list[Path]:
+    """Find the exercise and solution files that a lesson shows, and its notebook therefore contains."""
+    names = set(re.findall(r":(?:starter|file):\s*(\S+)", script.read_text(encoding="utf-8")))
+    folders = [examples_dir(app) / folder for folder in ("exercises", "solutions")]
+    return [path for folder in folders for name in names if (path := folder / name).is_file()]
+
+
+def data_digest() -> str:
+    """Digest which data files are there: with others, the lessons print other numbers."""
+    folder = Path(os.environ.get("GPULESSON_DATA") or pooch.os_cache("gpulesson")).expanduser()
+    return digest(f"{path.name} {path.stat().st_size}" for path in folder.rglob("*") if path.is_file())
+
+
+def installed(library: str) -> str:
+    try:
+        return f"{library} {version(library)}"
+    except PackageNotFoundError:
+        return f"{library} missing"
+
+
+def fingerprint(path: Path) -> str:
+    return f"{path.name} {hashlib.sha256(path.read_bytes()).hexdigest()}"
+
+
+def digest(lines: Iterable[str]) -> str:
+    return hashlib.sha256("\n".join(sorted(lines)).encode()).hexdigest()
 
 
 def is_current(copy: Path, script: Path) -> bool:

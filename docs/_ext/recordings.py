@@ -16,7 +16,7 @@ from sphinx.util import logging
 from sphinx.util.typing import ExtensionMetadata
 
 from .cell_marks import gather, ran_cell
-from .digests import digest, fingerprint
+from .freshness import digest, fingerprint
 from .lesson_cells import read_cells
 from .recorded_boxes import outdated_box, recorded_box, this_build
 from .recording import Recording, RecordingError

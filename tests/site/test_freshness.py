@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
+
 import pytest
-from projects import CONF, Project, lesson
+from projects import CONF, ROOT, Project, lesson
 
 pytestmark = pytest.mark.slow  # each builds a project several times
 
@@ -43,6 +45,14 @@ def test_a_changed_package_runs_every_lesson(project):
     project.write("package/deeper/new.py", "")
     assert runs(project) == ["01_first", "02_second"]
     assert runs(project) == []
+
+
+def test_a_changed_extension_runs_every_lesson(project):
+    shutil.copytree(ROOT / "docs/_ext", project.folder / "_ext")
+    project.write("conf.py", CONF.replace(str(ROOT / "docs"), str(project.folder), 1))
+    runs(project)
+    project.write("_ext/deeper/new.py", "")
+    assert runs(project) == ["01_first", "02_second"]
 
 
 def test_a_changed_lesson_runs_alone(project):
