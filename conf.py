@@ -28,10 +28,9 @@ extensions = [
     "_ext.boxes",
     "_ext.freshness",
     "_ext.machine",
-    "_ext.measured",
     "_ext.notebooks",
     "_ext.quick_start",
-    "_ext.recordings",
+    "_ext.recorded.pages",
     "_ext.results",
     "_ext.tables",
     "_ext.wheel",
@@ -48,7 +47,7 @@ sphinx_gallery_conf = {
     "gallery_dirs": "lessons",
     "filename_pattern": r"\.py$",  # every page is executed
     "within_subsection_order": "FileNameSortKey",
-    "image_scrapers": ("matplotlib", "_ext.cell_marks.mark_cell"),  # called after each cell
+    "image_scrapers": ("matplotlib", "_ext.recorded.pages.mark_cell"),  # called after each cell
     "reset_modules": ("matplotlib", "_ext.torch_state.reset"),
     "image_srcset": ["2x"],  # sharp figures on dense screens
     "css": (),  # docs/_static/gpulesson.css has the few rules that are needed

@@ -16,9 +16,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from _ext.lesson_files import fix_data_folder
-from _ext.recorder import present_gpu, record
-from _ext.recording import RecordingError
-from _ext.recording_files import load
+from _ext.recorded.files import RecordingError, load
+from _ext.recorded.run import present_gpu, record
 
 ROOT = Path(__file__).resolve().parents[1]
 LESSONS = sorted((ROOT / "examples").glob("[0-9][0-9]_*.py"))

@@ -13,21 +13,20 @@ import sys
 from pathlib import Path
 
 import pytest
-from _ext.recording import Recording
-from _ext.recording_files import load, write
+from _ext.recorded.files import Recording, load, write
 from axe_playwright_python.sync_playwright import Axe
 from browser import served
 from projects import CONF, ROOT, TABLES, Project, lesson
 from test_browser import SPILLED
-from test_recording_files import RUN
+from test_recorded_files import RUN
 
 pytestmark = pytest.mark.slow
 
 PRETEND = f"""
 import sys
 from pathlib import Path
-from _ext.recorder import record
-from _ext.recording import Run
+from _ext.recorded.run import record
+from _ext.recorded.files import Run
 record(*map(Path, sys.argv[1:3]), {RUN!r}, Path(sys.argv[3]))
 """
 BODY = r'''
@@ -101,11 +100,11 @@ def make(folder: Path) -> Project:
     project.write(
         "conf.py",
         CONF
-        + 'extensions += ["_ext.measured", "_ext.recordings"]\n'
+        + 'extensions += ["_ext.recorded.pages"]\n'
         + 'html_css_files, html_js_files = ["gpulesson.css"], ["gpulesson.js"]\n'
         + 'html_theme_options = {"top_of_page_buttons": []}\n'
         + f"html_static_path = [{str(ROOT / 'docs' / '_static')!r}]\n"
-        + 'sphinx_gallery_conf["image_scrapers"] = ("matplotlib", "_ext.cell_marks.mark_cell")\n'
+        + 'sphinx_gallery_conf["image_scrapers"] = ("matplotlib", "_ext.recorded.pages.mark_cell")\n'
         + 'sphinx_gallery_conf["reset_modules"] = ("matplotlib", "_ext.torch_state.reset")\n',
     )
     project.write("docs/tables.rst", f"{TABLES}\n.. measured-table::\n\n   What it means.\n")
@@ -400,7 +399,7 @@ def test_what_was_recorded_is_said_with_its_data(monkeypatch, tmp_path, capsys):
 @pytest.mark.gpu
 def test_a_lesson_is_recorded_on_this_gpu(tmp_path):
     import torch
-    from _ext.recorder import present_gpu, record
+    from _ext.recorded.run import present_gpu, record
 
     run = present_gpu()
     assert run.gpu == torch.cuda.get_device_name(0) and run.torch == torch.__version__

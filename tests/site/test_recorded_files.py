@@ -8,10 +8,20 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from _ext.lesson_cells import chain, read_cells
-from _ext.recorded_boxes import duration, size
-from _ext.recording import Figure, RecordedCell, Recording, RecordingError, Run, lines_of, to_json
-from _ext.recording_files import load, write
+from _ext.recorded.files import (
+    Figure,
+    RecordedCell,
+    Recording,
+    RecordingError,
+    Run,
+    chain,
+    lines_of,
+    load,
+    read_cells,
+    to_json,
+    write,
+)
+from _ext.recorded.pages import duration, size
 
 RUN = Run(
     gpu="Pretended GPU 9000",

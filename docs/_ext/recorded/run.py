@@ -6,14 +6,17 @@ same text for the last expression. Nothing is written before the lesson has ende
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import hashlib
 import io
 import os
 import re
 import sys
+import time
 import warnings
 from collections.abc import Iterator
+from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
 from types import ModuleType
@@ -28,11 +31,19 @@ from gpulesson.data import Images, Iris
 from gpulesson.device import device_report
 from gpulesson.practice import PracticeWarning
 
-from .cell_run import CellRun, run_cell
-from .lesson_cells import Cell, read_cells
-from .machine import without_paths
-from .recording import Figure, RecordedCell, Recording, RecordingError, Run, lines_of
-from .recording_files import SIMULATED, write
+from ..machine import without_paths
+from .files import (
+    SIMULATED,
+    Cell,
+    Figure,
+    RecordedCell,
+    Recording,
+    RecordingError,
+    Run,
+    lines_of,
+    read_cells,
+    write,
+)
 
 RESETS = {"reset_modules": ("matplotlib", "_ext.torch_state.reset")}  # as in conf.py
 
@@ -120,6 +131,73 @@ def surroundings(script: Path, main: ModuleType) -> Iterator[None]:
     finally:
         os.chdir(folder)
         sys.modules["__main__"], sys.path[:], sys.argv[:] = before, path, argv
+
+
+@dataclass(frozen=True)
+class CellRun:
+    """What a cell printed, the HTML of its last expression, its seconds, and the GPU memory at its peak."""
+
+    text: str
+    html: str
+    seconds: float
+    peak_memory: int
+
+
+def run_cell(cell: Cell, script: Path, main: ModuleType) -> CellRun:
+    """Run a cell in the module `main`; wait for the GPU before the clock starts and before it stops.
+
+    Raises
+    ------
+    RecordingError
+        The cell failed.
+    """
+    printed = io.StringIO()
+    finish_gpu_work()
+    if gpu_in_use():
+        torch.cuda.reset_peak_memory_stats()
+    start = time.perf_counter()
+    try:
+        with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed):
+            value = execute(cell, script, main)
+            finish_gpu_work()
+    except Exception as error:
+        place = f"{script.name}, the cell at line {cell.line} ({cell.first_line})"
+        raise RecordingError(
+            f"{place} failed: {type(error).__name__}: {error}\nNothing was recorded of this lesson."
+        ) from error
+    seconds = time.perf_counter() - start
+    peak = torch.cuda.max_memory_allocated() if gpu_in_use() else 0
+    text, html = shown(value)
+    return CellRun(printed.getvalue() + text, html, seconds, peak)
+
+
+def execute(cell: Cell, script: Path, main: ModuleType) -> object:
+    """Execute a cell; return the value of its last line, if that is an expression."""
+    # the line numbers of a traceback are those of the script
+    tree = ast.parse("\n" * (cell.line - 1) + cell.code, str(script))
+    last = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
+    exec(compile(tree, str(script), "exec", dont_inherit=True), vars(main))
+    if not isinstance(last, ast.Expr):
+        return None
+    return eval(compile(ast.Expression(last.value), str(script), "eval", dont_inherit=True), vars(main))
+
+
+def shown(value: object) -> tuple[str, str]:
+    """Return the text or the HTML that stands for a value, as sphinx-gallery chooses: HTML first."""
+    if value is None:
+        return "", ""
+    html = value._repr_html_() if hasattr(value, "_repr_html_") else None
+    return ("", html) if isinstance(html, str) else (f"\n{value!r}", "")
+
+
+def finish_gpu_work() -> None:
+    if gpu_in_use():
+        torch.cuda.synchronize()
+
+
+def gpu_in_use() -> bool:
+    """Tell whether the lesson has touched the GPU; before, even a question would."""
+    return bool(torch.cuda.is_initialized())  # type: ignore[no-untyped-call]
 
 
 def recorded(cell: Cell, result: CellRun, figures: tuple[Figure, ...], project: Path) -> RecordedCell:

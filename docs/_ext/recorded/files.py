@@ -1,4 +1,8 @@
-"""Writes recordings and reads them; refuses by name what is damaged, altered, or of another lesson."""
+"""The file of a recording: what a named GPU printed for each cell of one lesson, known by the cell's hash.
+
+``docs/recordings/NN_name.json`` holds the texts, one line of output a line; the folder
+``docs/recordings/NN_name/`` holds the figures. What is damaged, altered, or of another lesson is refused.
+"""
 
 from __future__ import annotations
 
@@ -6,16 +10,178 @@ import hashlib
 import json
 import math
 import re
-from dataclasses import is_dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass, is_dataclass
 from datetime import date
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
-from .recording import SCHEMA, RecordedCell, Recording, RecordingError, Run, content_digest, to_json
+from sphinx_gallery.py_source_parser import split_code_and_text_blocks
 
-HASH = r"[0-9a-f]{16}"
+SCHEMA = 1
+HASH_LENGTH = 16  # hexadecimal digits
 FIGURE = r"\d\d-[0-9a-f]{8}\.webp"
 SIMULATED = "simulated"  # the practice GPU has it in its name
+
+
+# -- the cells of a lesson
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One code cell.
+
+    Attributes
+    ----------
+    line : int
+        Where it begins in the script.
+    code : str
+        As the script has it.
+    hash : str
+        Of its code and of all code before it in the lesson.
+    """
+
+    line: int
+    code: str
+    hash: str
+
+    @property
+    def first_line(self) -> str:
+        """Its first line of code, for people."""
+        return self.code.strip().split("\n")[0].rstrip()
+
+
+def read_cells(script: Path) -> list[Cell]:
+    """Split a lesson into its code cells, just as sphinx-gallery does."""
+    _, blocks = split_code_and_text_blocks(script)
+    codes = [block for block in blocks if block.type == "code"]
+    hashes = chain(block.content for block in codes)
+    return [Cell(block.lineno, block.content, key) for block, key in zip(codes, hashes, strict=True)]
+
+
+def chain(codes: Iterable[str]) -> Iterator[str]:
+    """Yield the hash of each cell: SHA-256 over the code so far, its first 16 hexadecimal digits.
+
+    Neither the text between the cells counts, nor blank lines around a cell, nor spaces at the end of a line.
+
+    Examples
+    --------
+    >>> list(chain(["a = 1", "b = 2"])) == list(chain(["a = 1  ", "b = 2"]))
+    True
+    """
+    so_far = hashlib.sha256()
+    for code in codes:
+        lines = [line.rstrip() for line in code.split("\n")]
+        so_far.update("\n".join(lines).strip("\n").encode() + b"\0")
+        yield so_far.hexdigest()[:HASH_LENGTH]
+
+
+# -- what a file holds
+
+
+class RecordingError(ValueError):
+    """A recording that cannot be made, or cannot be shown."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """The machine of a recording.
+
+    Attributes
+    ----------
+    gpu : str
+        The name that torch gives the first GPU.
+    gpu_count : int
+    driver : str
+        Version of the NVIDIA driver.
+    built_for : str
+        What torch was built for, such as ``"CUDA 13.2"``.
+    torch, torchvision, python, gpulesson, platform : str
+        Versions, and the system.
+    date : str
+        Of the run, in UTC, as ``2026-01-31``.
+    """
+
+    gpu: str
+    gpu_count: int
+    driver: str
+    built_for: str
+    torch: str
+    torchvision: str
+    python: str
+    gpulesson: str
+    platform: str
+    date: str
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A picture: its file and that file's SHA-256, a text that stands for it, its width in CSS pixels."""
+
+    file: str
+    sha256: str
+    alt: str
+    width: int
+
+
+@dataclass(frozen=True)
+class RecordedCell:
+    """What one cell gave.
+
+    Attributes
+    ----------
+    hash : str
+        See `chain`.
+    code : str
+        The first line of its code, for the reviewer.
+    stdout, html : tuple of str
+        Lines: what it printed, with the text of its last expression; the HTML of that, if it has any.
+    figures : tuple of Figure
+    seconds : float
+        Wall time, with the GPU's work done.
+    peak_memory : int
+        Bytes that torch had allocated on the GPU at most.
+    """
+
+    hash: str
+    code: str
+    stdout: tuple[str, ...]
+    html: tuple[str, ...]
+    figures: tuple[Figure, ...]
+    seconds: float
+    peak_memory: int
+
+
+@dataclass(frozen=True)
+class Recording:
+    """One run of one lesson; `data` names what its data were."""
+
+    lesson: str
+    run: Run
+    data: tuple[str, ...]
+    cells: tuple[RecordedCell, ...]
+
+
+# -- writing and reading
+
+
+def to_json(recording: Recording) -> str:
+    """Write a recording as the text of its file, with a digest of the content."""
+    content = {"schema": SCHEMA, **asdict(recording)}
+    whole = {**content, "digest": content_digest(content)}
+    return json.dumps(whole, indent=1, sort_keys=True, ensure_ascii=False) + "\n"
+
+
+def content_digest(content: dict[str, Any]) -> str:
+    """Digest everything in the file but the digest itself, however it is laid out."""
+    rest = {name: value for name, value in content.items() if name != "digest"}
+    return hashlib.sha256(json.dumps(rest, sort_keys=True).encode()).hexdigest()
+
+
+def lines_of(text: str) -> tuple[str, ...]:
+    """Split a text as reStructuredText does: no blank lines around it, no spaces at the end of a line."""
+    lines = "\n".join(line.rstrip() for line in text.splitlines()).strip("\n")
+    return tuple(lines.split("\n")) if lines else ()
 
 
 def write(recording: Recording, pictures: dict[str, bytes], folder: Path) -> Path:
@@ -109,7 +275,12 @@ def check_run(run: Run) -> None:
 
 
 def check_cell(cell: RecordedCell, where: str, folder: Path) -> None:
-    expect(bool(re.fullmatch(HASH, cell.hash)), f"{where}: hash", cell.hash, "16 hexadecimal digits")
+    expect(
+        bool(re.fullmatch(f"[0-9a-f]{{{HASH_LENGTH}}}", cell.hash)),
+        f"{where}: hash",
+        cell.hash,
+        f"{HASH_LENGTH} hexadecimal digits",
+    )
     expect(math.isfinite(cell.seconds) and cell.seconds >= 0, f"{where}: seconds", cell.seconds, "a time")
     expect(cell.peak_memory >= 0, f"{where}: peak_memory", cell.peak_memory, "bytes")
     for figure in cell.figures:

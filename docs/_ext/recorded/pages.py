@@ -1,0 +1,346 @@
+"""Puts the recorded output of a GPU beside the output of this build, cell by cell, and says whose each is.
+
+While a lesson runs, `mark_cell` writes a mark behind each cell into the generated page: the cell's hash, and
+the machine that ran it. When the page is read, the output around each mark gets a label, and a box with the
+recording of that very cell follows. Notebooks and scripts are made of the lesson itself, without marks. The
+table of all recordings says which lesson was recorded on what, when, and how much of it still holds.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+from docutils import nodes
+from docutils.parsers.rst import directives
+from sphinx import addnodes
+from sphinx.application import Sphinx
+from sphinx.environment import BuildEnvironment
+from sphinx.transforms import SphinxTransform
+from sphinx.util import logging
+from sphinx.util.docutils import SphinxDirective
+from sphinx.util.typing import ExtensionMetadata
+from sphinx_gallery.directives import imgsgnode
+
+from ..freshness import digest, fingerprint
+from ..lesson_files import docname, executed_scripts
+from ..tables import table
+from .files import Figure, RecordedCell, Recording, RecordingError, Run, lines_of, load, read_cells
+
+logger = logging.getLogger(__name__)
+
+HEAD: list[object] = ["Lesson", "Recorded on", "Data", "Wall time", "Up to date"]
+NONE = (
+    "No GPU run has been recorded yet. All output on these pages is of the machine that built them, and its "
+    "label says which that is."
+)
+UNITS = ("bytes", "KiB", "MiB", "GiB")
+
+# -- the mark behind a cell
+
+
+class ran_cell(nodes.Invisible, nodes.Element):
+    """Stands behind a cell; `hash` is the cell's, `machine` the one that ran it."""
+
+
+class RanCell(SphinxDirective):
+    """The mark that `mark_cell` leaves."""
+
+    required_arguments = 1
+    option_spec: ClassVar[Any] = {"machine": directives.unchanged}
+
+    def run(self) -> list[nodes.Node]:
+        return [ran_cell("", hash=self.arguments[0], machine=self.options.get("machine", ""))]
+
+
+def mark_cell(block: Any, block_vars: dict[str, Any], gallery_conf: Any) -> str:
+    """Return the mark of the cell that just ran; sphinx-gallery takes it for the markup of figures."""
+    cells = read_cells(Path(block_vars["src_file"]))
+    key = next(cell.hash for cell in cells if cell.line == block.lineno)
+    return f"\n.. ran-cell:: {key}\n   :machine: {machine()}\n"
+
+
+def machine() -> str:
+    """Name what a lesson computes on in this process, if it has loaded torch."""
+    if "torch" not in sys.modules:
+        return ""
+    import torch
+
+    from gpulesson.device import choose_device, device_name
+
+    device = choose_device()
+    name = "CPU" if device.type == "cpu" else device_name(device)
+    return f"{name}, PyTorch {torch.__version__}"
+
+
+def gather(mark: ran_cell) -> list[nodes.Node]:
+    """Take the figures before a mark and the texts behind it out of the page."""
+    siblings, place = mark.parent.children, mark.parent.index(mark)
+    first, last = place, place + 1
+    while first > 0 and is_figure(siblings[first - 1]):
+        first -= 1
+    while last < len(siblings) and is_text(siblings[last]):
+        last += 1
+    found = siblings[first:place] + siblings[place + 1 : last]
+    for node in found:
+        mark.parent.remove(node)
+    return found
+
+
+def is_figure(node: nodes.Node) -> bool:
+    return isinstance(node, imgsgnode) or "sphx-glr-horizontal" in getattr(node, "attributes", {}).get(
+        "classes", ()
+    )
+
+
+def is_text(node: nodes.Node) -> bool:
+    if isinstance(node, nodes.raw):
+        return "output_html" in node.astext()
+    return isinstance(node, nodes.literal_block) and "sphx-glr-script-out" in node["classes"]
+
+
+# -- the page of a lesson
+
+
+class PlaceOutputs(SphinxTransform):
+    """Label the output of each cell, and put the recording of the cell behind it."""
+
+    default_priority = 500
+
+    def apply(self, **kwargs: Any) -> None:
+        marks = list(self.document.findall(ran_cell))
+        if not marks:
+            return
+        lesson = Path(self.env.docname).name
+        facts = self.env.metadata[self.env.docname]
+        facts["recordings"] = (lesson, recordings_digest(self.app, lesson))
+        recording = self.recording(lesson)
+        known = {cell.hash: cell for cell in recording.cells} if recording else {}
+        if recording and (stale := [mark["hash"] for mark in marks if mark["hash"] not in known]):
+            cells = read_cells(Path(self.env.doc2path(self.env.docname)).with_suffix(".py"))
+            facts["stale_cells"] = [f"line {c.line}: {c.first_line}" for c in cells if c.hash in stale]
+        for mark in marks:
+            live = gather(mark)
+            group = this_build(mark["machine"], live) if live else None
+            box = None
+            if recording and mark["hash"] in known:
+                box = recorded_box(recording, known[mark["hash"]], live)
+            elif recording and live:
+                box = outdated_box(recording)
+            mark.replace_self([node for node in (group, box) if node])
+
+    def recording(self, lesson: str) -> Recording | None:
+        path = recordings_dir(self.app) / f"{lesson}.json"
+        if not path.exists():
+            return None
+        try:
+            return load(path)
+        except RecordingError as error:
+            logger.warning("%s", error, type="recordings", subtype="refused", location=self.env.docname)
+            return None
+
+
+def recordings_dir(app: Sphinx) -> Path:
+    return Path(app.srcdir) / "recordings"
+
+
+def recordings_digest(app: Sphinx, lesson: str = "*") -> str:
+    """Digest the file and the figures of a lesson's recording, or of all."""
+    folder = recordings_dir(app)
+    return digest(
+        fingerprint(path) for pattern in (f"{lesson}.json", f"{lesson}/*") for path in folder.glob(pattern)
+    )
+
+
+def changed_recordings(app: Sphinx, env: BuildEnvironment, *changes: set[str]) -> list[str]:
+    """Read a page again whose recording was made, changed or removed; no lesson has to run for that."""
+    pages = {name: facts["recordings"] for name, facts in env.metadata.items() if "recordings" in facts}
+    return [name for name, (lesson, known) in pages.items() if recordings_digest(app, lesson) != known]
+
+
+def list_outdated(app: Sphinx, env: BuildEnvironment) -> None:
+    """List the cells that changed since they were recorded; in a release build, that is a warning."""
+    for page, facts in sorted(env.metadata.items()):
+        if cells := facts.get("stale_cells"):
+            lesson = page.rpartition("/")[2]
+            message = (
+                "recorded output is out of date for %d cells of %s (nox -s record -- %s renews it):\n  %s"
+            )
+            values = (len(cells), lesson, lesson, "\n  ".join(cells))
+            if app.config.gpulesson_release:
+                logger.warning(message, *values, type="recordings", subtype="outdated")
+            else:
+                logger.info(message, *values)
+
+
+def refuse_strays(app: Sphinx, env: BuildEnvironment) -> None:
+    """Warn of recordings that belong to no page."""
+    lessons = {facts["recordings"][0] for facts in env.metadata.values() if "recordings" in facts}
+    for path in sorted(recordings_dir(app).glob("*.json")):
+        if path.stem not in lessons:
+            message = "recording recordings/%s: there is no lesson %s. Rename it, or remove it."
+            logger.warning(message, path.name, path.stem, type="recordings", subtype="refused")
+
+
+# -- the boxes below a cell
+
+
+def this_build(machine: str, live: Sequence[nodes.Node]) -> nodes.container:
+    """Put a label on what this build's machine gave."""
+    return nodes.container("", label("Output of this build", machine), *live, classes=["live"])
+
+
+def recorded_box(
+    recording: Recording, cell: RecordedCell, live: Sequence[nodes.Node]
+) -> nodes.container | None:
+    """Show what the GPU gave, or say that it was the same; None if it gave nothing either."""
+    if not (cell.stdout or cell.html or cell.figures):
+        return box(recording, nodes.paragraph("", "This cell printed nothing there.")) if live else None
+    measured = f"Wall time {duration(cell.seconds)}"
+    if cell.peak_memory:
+        measured += f", peak GPU memory {size(cell.peak_memory)}"
+    content = (
+        [nodes.paragraph("", "It printed the same.")] if same(cell, live) else shown(recording.lesson, cell)
+    )
+    return box(recording, *content, nodes.paragraph("", measured, classes=["measured"]))
+
+
+def outdated_box(recording: Recording) -> nodes.container:
+    """Say that there is a recording, of other code than this."""
+    text = "The recorded output is out of date: this cell, or one above it, has changed since."
+    return box(recording, nodes.paragraph("", text), classes=["outdated"])
+
+
+def box(recording: Recording, *content: nodes.Node, classes: Sequence[str] = ()) -> nodes.container:
+    run = recording.run
+    head = label("Recorded", f"{run.gpu}, PyTorch {run.torch}, {run.date}")
+    return nodes.container("", head, *content, classes=["recorded", *classes])
+
+
+def label(text: str, machine: str) -> nodes.paragraph:
+    whole = f"{text}: {machine}" if machine else text
+    return nodes.paragraph(whole, whole, classes=["machine"])
+
+
+def shown(lesson: str, cell: RecordedCell) -> list[nodes.Node]:
+    """Show figures, text and HTML in sphinx-gallery's order and dress."""
+    found = [picture(lesson, figure) for figure in cell.figures]
+    if cell.stdout:
+        text = "\n".join(cell.stdout)
+        found.append(nodes.literal_block(text, text, language="none", classes=["sphx-glr-script-out"]))
+    if cell.html:
+        html = "\n".join(cell.html)
+        found.append(nodes.raw("", f'<div class="output_html">\n{html}\n</div>', format="html"))
+    return found
+
+
+def picture(lesson: str, figure: Figure) -> nodes.Node:
+    uri, width = f"/recordings/{lesson}/{figure.file}", f"{figure.width}px"
+    return nodes.image("", uri=uri, alt=figure.alt, width=width, classes=["sphx-glr-single-img"])
+
+
+def same(cell: RecordedCell, live: Sequence[nodes.Node]) -> bool:
+    """Tell whether this build and the GPU gave the same, and only text."""
+    texts = [lines_of(node.astext()) for node in live if isinstance(node, nodes.literal_block)]
+    return texts == [cell.stdout] and len(live) == 1 and not (cell.html or cell.figures)
+
+
+def size(count: int) -> str:
+    """Write a number of bytes.
+
+    Examples
+    --------
+    >>> size(512), size(3 * 2**20)
+    ('512 bytes', '3.0 MiB')
+    """
+    power = min(max(count.bit_length() - 1, 0) // 10, len(UNITS) - 1)
+    return f"{count / 1024**power:.1f} {UNITS[power]}" if power else f"{count} bytes"
+
+
+def duration(seconds: float) -> str:
+    """Write a time.
+
+    Examples
+    --------
+    >>> duration(0.0004), duration(0.25), duration(71.23)
+    ('under 0.001 s', '0.250 s', '71.2 s')
+    """
+    if seconds < 0.001:
+        return "under 0.001 s"
+    return f"{seconds:.3f} s" if seconds < 1 else f"{seconds:.1f} s"
+
+
+# -- the page of all recordings
+
+
+class MeasuredTable(SphinxDirective):
+    """A row for each lesson, the machines, the content below; or the sentence that there is no recording."""
+
+    has_content = True
+
+    def run(self) -> list[nodes.Node]:
+        facts = self.env.metadata[self.env.docname]
+        facts["recordings"] = ("*", recordings_digest(self.env.app))
+        facts["lists_lessons"] = True  # a changed lesson changes what is up to date
+        lessons = {name: path for name, path in executed_scripts(self.env.app).items() if "/" not in name}
+        found = {name: self.recording(path) for name, path in lessons.items()}
+        if not any(found.values()):
+            return [nodes.paragraph(NONE, NONE, classes=["unrecorded"])]
+        rows = table([HEAD, *self.rows(lessons, found)], "measured-table")
+        runs = dict.fromkeys(recording.run for recording in found.values() if recording)
+        return [rows, nodes.bullet_list("", *map(described, runs)), *self.parse_content_to_nodes()]
+
+    def recording(self, script: Path) -> Recording | None:
+        try:
+            return load(recordings_dir(self.env.app) / f"{script.stem}.json")
+        except RecordingError:  # there is none, or the lesson's page warns of it
+            return None
+
+    def rows(self, lessons: dict[str, Path], found: dict[str, Recording | None]) -> Iterator[list[object]]:
+        for name, recording in found.items():
+            page = self.link(docname(self.env.app, name))
+            yield [page, *(row(recording, lessons[name]) if recording else ["not recorded", "", "", ""])]
+
+    def link(self, page: str) -> list[nodes.Node]:
+        """Link to a page by its title, which is known when all pages have been read."""
+        options = {"reftype": "doc", "refdomain": "std", "reftarget": f"/{page}", "refexplicit": False}
+        reference = addnodes.pending_xref("", nodes.inline("", page), refdoc=self.env.docname, **options)
+        return [reference]
+
+
+def row(recording: Recording, script: Path) -> list[object]:
+    cells = read_cells(script)
+    current = {cell.hash for cell in cells} & {cell.hash for cell in recording.cells}
+    return [
+        f"{recording.run.gpu}, {recording.run.date}",
+        "; ".join(recording.data) or "none",
+        duration(sum(cell.seconds for cell in recording.cells)),
+        f"{len(current)} of {len(cells)} cells",
+    ]
+
+
+def described(run: Run) -> nodes.list_item:
+    """Tell what is common to the lessons of one run."""
+    several = f"{run.gpu_count} × " if run.gpu_count > 1 else ""
+    text = (
+        f"{several}{run.gpu}, {run.date}: PyTorch {run.torch}, built for {run.built_for}; "
+        f"torchvision {run.torchvision}; driver {run.driver}; Python {run.python}; "
+        f"gpulesson {run.gpulesson}; {run.platform}"
+    )
+    return nodes.list_item("", nodes.paragraph(text, text))
+
+
+def setup(app: Sphinx) -> ExtensionMetadata:
+    release = "build for a release: recorded output that is out of date is a warning"
+    app.add_config_value("gpulesson_release", False, "", types=[bool], description=release)
+    app.setup_extension("_ext.tables")  # reads the page of the measured table again
+    app.add_node(ran_cell)
+    app.add_directive("ran-cell", RanCell)
+    app.add_directive("measured-table", MeasuredTable)
+    app.add_transform(PlaceOutputs)
+    app.connect("env-get-outdated", changed_recordings)
+    app.connect("env-updated", list_outdated)
+    app.connect("env-updated", refuse_strays)
+    return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}
