@@ -9,7 +9,7 @@ from typing import Any
 
 ROOT = Path(__file__).parent
 sys.path.insert(0, str(ROOT / "docs"))
-from _ext.lesson_files import fix_data_folder  # noqa: E402
+from _ext.paths import fix_data_folder  # noqa: E402
 
 fix_data_folder()
 
@@ -27,8 +27,8 @@ extensions = [
     "_ext.accessible",
     "_ext.boxes",
     "_ext.freshness",
-    "_ext.machine",
     "_ext.notebooks",
+    "_ext.paths",
     "_ext.quick_start",
     "_ext.recorded.pages",
     "_ext.results",

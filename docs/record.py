@@ -15,7 +15,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from _ext.lesson_files import fix_data_folder
+from _ext.paths import fix_data_folder
 from _ext.recorded.files import RecordingError, load
 from _ext.recorded.run import present_gpu, record
 

@@ -19,7 +19,7 @@ from sphinx.util import logging
 from sphinx.util.docutils import SphinxDirective
 from sphinx.util.typing import ExtensionMetadata
 
-from .lesson_files import examples_dir
+from .paths import examples_dir
 
 logger = logging.getLogger(__name__)
 

@@ -25,9 +25,10 @@ from sphinx.util.typing import ExtensionMetadata
 from sphinx_gallery.gen_rst import md5sum_is_current
 from sphinx_gallery.py_source_parser import split_code_and_text_blocks
 
-from .lesson_files import LESSON_NAME, examples_dir, executed_scripts, gallery_dir
+from .paths import examples_dir, executed_scripts, gallery_dir
 
 STATE = "freshness.json"
+LESSON_NAME = r"\d\d_\w+\.py"  # the number orders the syllabus
 LIBRARIES = ("torch", "torchvision", "numpy", "scikit-learn", "matplotlib", "sphinx", "sphinx-gallery")
 ENVIRONMENT = ("GPULESSON_DATA", "GPULESSON_DEVICE")
 

@@ -28,8 +28,8 @@ from sphinx.util.docutils import sphinx_domains
 from sphinx.util.typing import ExtensionMetadata
 from sphinx_gallery import gen_rst
 
-from .lesson_files import docname, executed_scripts
 from .markdown import Markdown, UnknownNode, place
+from .paths import docname, executed_scripts
 
 logger = logging.getLogger(__name__)
 

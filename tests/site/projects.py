@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[2]
 CONF = f"""
 import sys
 sys.path.insert(0, {str(ROOT / "docs")!r})
-ours = ["accessible", "boxes", "freshness", "machine", "notebooks", "tables"]
+ours = ["accessible", "boxes", "freshness", "notebooks", "paths", "tables"]
 extensions = ["sphinx_gallery.gen_gallery", *[f"_ext.{{name}}" for name in ours]]
 templates_path = [{str(ROOT / "docs" / "_templates")!r}]
 html_theme = "furo"

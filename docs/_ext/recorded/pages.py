@@ -25,7 +25,7 @@ from sphinx.util.typing import ExtensionMetadata
 from sphinx_gallery.directives import imgsgnode
 
 from ..freshness import digest, fingerprint
-from ..lesson_files import docname, executed_scripts
+from ..paths import docname, executed_scripts
 from ..tables import table
 from .files import Figure, RecordedCell, Recording, RecordingError, Run, lines_of, load, read_cells
 

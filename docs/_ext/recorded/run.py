@@ -31,7 +31,7 @@ from gpulesson.data import Images, Iris
 from gpulesson.device import device_report
 from gpulesson.practice import PracticeWarning
 
-from ..machine import without_paths
+from ..paths import without_paths
 from .files import (
     SIMULATED,
     Cell,

@@ -4,7 +4,7 @@ import sysconfig
 from pathlib import Path, PurePosixPath, PureWindowsPath
 
 import pytest
-from _ext.machine import without_paths
+from _ext.paths import without_paths
 
 
 @pytest.fixture(autouse=True)

@@ -1,0 +1,77 @@
+"""Where the lessons, their exercises and their pages lie; and none of this machine's paths on a page.
+
+The warnings of a lesson name files: their paths are shortened before the page is read.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sysconfig
+import tempfile
+from pathlib import Path, PurePath
+
+from sphinx.application import Sphinx
+from sphinx.util.typing import ExtensionMetadata
+
+
+def fix_data_folder() -> None:
+    """Make GPULESSON_DATA absolute: lessons run in their own folder, where a relative one leads elsewhere."""
+    if named := os.environ.get("GPULESSON_DATA"):
+        os.environ["GPULESSON_DATA"] = str(Path(named).expanduser().absolute())
+
+
+def examples_dir(app: Sphinx) -> Path:
+    """Folder of the lesson scripts; `exercises` and `solutions` lie in it."""
+    return (Path(app.srcdir) / str(app.config.sphinx_gallery_conf["examples_dirs"])).resolve()
+
+
+def gallery_dir(app: Sphinx) -> Path:
+    """Folder that sphinx-gallery fills with pages, notebooks and pictures."""
+    return Path(app.srcdir) / str(app.config.sphinx_gallery_conf["gallery_dirs"])
+
+
+def executed_scripts(app: Sphinx) -> dict[str, Path]:
+    """Return every script that becomes a page, by its name below examples/: the lessons, then the guides.
+
+    sphinx-gallery takes the scripts of the folder itself, and of the folders in it that have a header.
+    """
+    top = examples_dir(app)
+    folders = [top, *sorted(path.parent for path in top.glob("*/GALLERY_HEADER.rst"))]
+    scripts = [script for folder in folders for script in sorted(folder.glob("*.py"))]
+    return {script.relative_to(top).as_posix(): script for script in scripts}
+
+
+def docname(app: Sphinx, script: str) -> str:
+    """Sphinx's name of the page of a script, such as `lessons/01_name`."""
+    return (gallery_dir(app) / script).with_suffix("").relative_to(app.srcdir).as_posix()
+
+
+def hide_paths(app: Sphinx, docname: str, source: list[str]) -> None:
+    """Shorten the paths in what a lesson printed."""
+    if not Path(app.srcdir, f"{docname}.py").is_file():
+        return  # not the page of a script
+    source[0] = without_paths(source[0], Path(app.confdir))
+
+
+def without_paths(text: str, project: PurePath) -> str:
+    """Shorten the paths in a text: of libraries, the project, the data, temporary files, the home folder.
+
+    Paths of Windows are found as they are, with slashes, and with the doubled backslashes of a ``repr``.
+    """
+    places: dict[PurePath, str] = {Path(sysconfig.get_path("purelib")): "site-packages", project: "."}
+    if "GPULESSON_DATA" in os.environ:
+        places[Path(os.environ["GPULESSON_DATA"])] = "data"
+    places |= {Path(tempfile.gettempdir()): "tmp", Path.home(): "~"}
+    for place, name in places.items():
+        if place == PurePath(place.anchor):
+            continue  # a home that is the root
+        spellings = {str(place), place.as_posix(), str(place).replace("\\", "\\\\")}
+        found = "|".join(map(re.escape, sorted(spellings, key=len, reverse=True)))
+        text = re.sub(rf"(?<![\w.~-])(?:{found})(?![\w.-])", name, text)
+    return text
+
+
+def setup(app: Sphinx) -> ExtensionMetadata:
+    app.connect("source-read", hide_paths)
+    return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}
