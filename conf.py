@@ -76,7 +76,8 @@ python_use_unqualified_type_names = True
 # Names of other projects, whose inventories would have to be fetched at each build. Ours must all resolve.
 nitpick_ignore_regex = [
     (r"py:.*", r"(torch|numpy|matplotlib|os|pathlib|collections\.abc)\..*"),
-    (r"py:class", r"Axes|Tensor|gpulesson\.device\.Batch"),  # as annotations write them; Batch is a TypeVar
+    # as annotations write them; Batch is a TypeVar, Rule and Probe are names of types of functions
+    (r"py:class", r"Axes|Tensor|callable|optional|Rule|Probe|gpulesson\.device\.Batch"),
 ]
 
 # -- HTML

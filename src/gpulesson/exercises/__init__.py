@@ -16,37 +16,24 @@ Exercises that check themselves: a learner's file runs, and is judged by what it
 Only the learner's process imports torch: the check itself works where torch does not.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from gpulesson.exercises.checker import UsageError, check
-    from gpulesson.exercises.exercise import Exercise, exercises
-    from gpulesson.exercises.findings import Finding
-    from gpulesson.exercises.progress import progress_file
-    from gpulesson.exercises.report import Report
-    from gpulesson.exercises.submissions import check_folder
+from gpulesson.exercises.checker import UsageError, check
+from gpulesson.exercises.exercise import Exercise, exercises, find
+from gpulesson.exercises.findings import Finding
+from gpulesson.exercises.process.warm import ForkedProcess, WarmProcess
+from gpulesson.exercises.progress import progress_file
+from gpulesson.exercises.report import Report
+from gpulesson.exercises.submissions import check_folder
 
 __all__ = [
     "Exercise",
     "Finding",
+    "ForkedProcess",
     "Report",
     "UsageError",
+    "WarmProcess",
     "check",
     "check_folder",
     "exercises",
     "find",
     "progress_file",
 ]
-
-_MODULES = ("checker", "exercise", "findings", "progress", "report", "submissions")
-
-
-def __getattr__(name: str) -> Any:
-    """Import a public name when it is asked for."""
-    if name in __all__:
-        for module_name in _MODULES:
-            module = import_module(f"{__name__}.{module_name}")
-            if hasattr(module, name):
-                return getattr(module, name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -47,7 +47,7 @@ class WarmProcess:
     Raises
     ------
     OSError
-        This system cannot fork safely: ask :data:`POSSIBLE` first.
+        This system cannot fork safely: ``POSSIBLE`` of this module says whether it can.
 
     Examples
     --------
