@@ -75,9 +75,9 @@ napoleon_use_param = napoleon_use_rtype = False
 python_use_unqualified_type_names = True
 # Names of other projects, whose inventories would have to be fetched at each build. Ours must all resolve.
 nitpick_ignore_regex = [
-    (r"py:.*", r"(torch|numpy|matplotlib|os|pathlib|collections\.abc)\..*"),
+    (r"py:.*", r"(torch|numpy|matplotlib|os|pathlib|subprocess|collections\.abc)\..*"),
     # as annotations write them; Batch is a TypeVar, Rule and Probe are names of types of functions
-    (r"py:class", r"Axes|Tensor|callable|optional|Rule|Probe|gpulesson\.device\.Batch"),
+    (r"py:class", r"Axes|Tensor|callable|optional|binary file|Rule|Probe|gpulesson\.device\.Batch"),
 ]
 
 # -- HTML
