@@ -10,6 +10,7 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,18 +18,22 @@ from _ext.recording import Recording
 from _ext.recording_files import load, write
 from axe_playwright_python.sync_playwright import Axe
 from browser import served
+from processes import run_script
 from projects import CONF, ROOT, TABLES, Project, lesson
 from test_browser import SPILLED
 from test_recording_files import RUN
+
+from gpulesson.exercises.process.warm import WarmProcess
 
 pytestmark = pytest.mark.slow
 
 PRETEND = f"""
 import sys
 from pathlib import Path
+sys.path.insert(0, {str(ROOT / "docs")!r})
 from _ext.recorder import record
 from _ext.recording import Run
-record(*map(Path, sys.argv[1:3]), {RUN!r}, Path(sys.argv[3]))
+record(Path("examples/01_first.py"), Path("docs/recordings"), {RUN!r}, Path.cwd())
 """
 BODY = r'''
 # %%
@@ -87,17 +92,12 @@ print(silent, sys.argv[1:], os.path.basename(os.getcwd()), round(torch.rand(1).i
 
 def pretend(project: Project, **environment: str) -> subprocess.CompletedProcess[str]:
     """Record the lesson as on a GPU of that name: the recorder is real, in a process of its own."""
-    return subprocess.run(
-        [sys.executable, "-c", PRETEND, "examples/01_first.py", "docs/recordings", str(project.folder)],
-        cwd=project.folder,
-        env={**os.environ, "PYTHONPATH": str(ROOT / "docs"), "MACHINE": "the GPU", **environment},
-        capture_output=True,
-        text=True,
-    )
+    script = project.write("pretend.py", PRETEND)
+    return run_script(project.warm, script, project.folder, **{"MACHINE": "the GPU", **environment})
 
 
-def make(folder: Path) -> Project:
-    project = Project(folder)
+def make(folder: Path, warm: WarmProcess | None) -> Project:
+    project = Project(folder, warm)
     project.write(
         "conf.py",
         CONF
@@ -114,9 +114,9 @@ def make(folder: Path) -> Project:
 
 
 @pytest.fixture(scope="module")
-def recorded(tmp_path_factory) -> Project:
+def recorded(tmp_path_factory, sphinx) -> Project:
     """A project whose lesson was recorded on a GPU and built elsewhere; not to be changed."""
-    project = make(tmp_path_factory.mktemp("recorded"))
+    project = make(tmp_path_factory.mktemp("recorded"), sphinx)
     run = pretend(project)
     assert run.returncode == 0, run.stderr
     build = project.build(MACHINE="this machine")
@@ -124,12 +124,16 @@ def recorded(tmp_path_factory) -> Project:
     return project
 
 
+@pytest.fixture(scope="module")
+def kept(recorded) -> Path:
+    return recorded.keep()
+
+
 @pytest.fixture
-def project(recorded, tmp_path) -> Project:
-    """A copy of it, to be changed."""
-    copy = Project(tmp_path / "copy")
-    shutil.copytree(recorded.folder, copy.folder, dirs_exist_ok=True)
-    return copy
+def project(recorded, kept) -> Iterator[Project]:
+    """That project, to be changed: afterwards it is as it was."""
+    yield recorded
+    recorded.restore(kept)
 
 
 def boxes(project: Project) -> list[str]:
