@@ -47,7 +47,7 @@ def run(
 def run_script(
     warm: WarmProcess | None, script: Path, folder: Path, *, practice: bool = False, **environment: str
 ) -> subprocess.CompletedProcess[str]:
-    """Run a script in a folder, on the practice GPU if wished; `environment` is added to that of the tests."""
+    """Run a script in a folder, on the practice GPU if wished; `environment` is added to the tests' own."""
     surroundings = {**os.environ, "MPLBACKEND": "Agg", **environment}
     name = str(script)
     if practice:

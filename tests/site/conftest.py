@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from browser import CHROMIUM, chromium, served
-from pages import SITE, build
+from pages import Site, build
 from playwright.sync_api import Browser
 from projects import PRELOADED, Project
 
@@ -43,15 +43,14 @@ def built(
 
 
 @pytest.fixture(scope="session")
-def site() -> Path:
-    """The folder of the real site, up to date."""
-    build()
-    return SITE
+def site(tmp_path_factory: pytest.TempPathFactory) -> Site:
+    """The real site, up to date. Tests that use it are in the group `site`: one worker builds it."""
+    return build(tmp_path_factory.mktemp("site"))
 
 
 @pytest.fixture(scope="session")
-def address(site: Path) -> Iterator[str]:
-    with served(site) as address:
+def address(site: Site) -> Iterator[str]:
+    with served(site.html) as address:
         yield address
 
 
