@@ -16,11 +16,9 @@ from pathlib import Path
 import pytest
 from _ext.recording import Recording
 from _ext.recording_files import load, write
-from axe_playwright_python.sync_playwright import Axe
-from browser import served
+from browser import check_accessible, opened, served
 from processes import run_script
 from projects import CONF, ROOT, TABLES, Project, lesson
-from test_browser import SPILLED
 from test_recording_files import RUN
 
 from gpulesson.exercises.process.warm import WarmProcess
@@ -425,25 +423,19 @@ def address(recorded):
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [1280, 375])
 def test_the_boxes_break_no_rule_and_fit(browser, address, scheme, width):
-    context = browser.new_context(color_scheme=scheme, viewport={"width": width, "height": 800})
-    tab = context.new_page()
-    tab.goto(address)
-    tab.wait_for_timeout(100)
-    result = Axe().run(tab)
-    assert result.violations_count == 0, result.generate_report()
-    assert tab.evaluate(SPILLED) == []
-    assert tab.locator(".content").evaluate("page => page.scrollWidth <= page.clientWidth")
-    context.close()
+    with opened(browser) as context:
+        tab = context.new_page()
+        tab.goto(address)
+        check_accessible(tab, width, scheme)
 
 
 @pytest.mark.parametrize("media", ["screen", "print"])
 def test_recordings_are_read_without_javascript_and_on_paper(browser, address, media):
-    context = browser.new_context(java_script_enabled=False)
-    tab = context.new_page()
-    tab.emulate_media(media=media)
-    tab.goto(address)
-    assert tab.locator(".recorded").count() == 7
-    assert all(
-        box.is_visible() for box in tab.locator(".recorded, .live, .recorded pre, .recorded img").all()
-    )
-    context.close()
+    with opened(browser, java_script_enabled=False) as context:
+        tab = context.new_page()
+        tab.emulate_media(media=media)
+        tab.goto(address)
+        assert tab.locator(".recorded").count() == 7
+        assert all(
+            box.is_visible() for box in tab.locator(".recorded, .live, .recorded pre, .recorded img").all()
+        )
