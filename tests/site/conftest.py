@@ -44,7 +44,7 @@ def built(
 
 @pytest.fixture(scope="session")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Site:
-    """The real site, up to date. Tests that use it are in the group `site`: one worker builds it."""
+    """The real site, up to date. The modules that use it are named in `SITE` of tests/conftest.py."""
     return build(tmp_path_factory.mktemp("site"))
 
 

@@ -8,7 +8,7 @@ import pytest
 from browser import SETTLE, check_accessible, opened
 from pages import GUIDES, LESSONS, page_name
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("site")]
+pytestmark = pytest.mark.slow
 
 PAGES = [
     "index",

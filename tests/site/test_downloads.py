@@ -19,7 +19,7 @@ import offline
 import pytest
 from pages import GUIDES, LESSONS, Site, page_name
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("site")]
+pytestmark = pytest.mark.slow
 
 HERE = Path(__file__).parent
 SCRIPTS = LESSONS + GUIDES

@@ -14,7 +14,7 @@ from processes import run_script
 
 from gpulesson.device import choose_device
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("site")]
+pytestmark = pytest.mark.slow
 
 RAW = [r"^\s*\.\. \w", r":\w+:`", r"``", r"`_\b", r"\w::\s*$", r"\|wheel\|"]  # what an unconverted page shows
 EXECUTED = ".sphx-glr-script-out, .output_html, img.sphx-glr-single-img, img.sphx-glr-multi-img"
