@@ -30,7 +30,13 @@ def run(
         command = [sys.executable, *instead]
         error = subprocess.STDOUT if together else subprocess.PIPE
         return subprocess.run(
-            command, cwd=folder, env=dict(environment), stdout=subprocess.PIPE, stderr=error, text=True
+            command,
+            cwd=folder,
+            env=dict(environment),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=error,
+            text=True,
         )
     fork = warm.start(function, *arguments, folder=folder, environment=environment, stderr=not together)
     try:

@@ -7,6 +7,7 @@ Works where there is `os.fork`, and where forking after an import is safe: not o
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import gc
 import importlib
@@ -19,7 +20,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -65,7 +66,7 @@ class WarmProcess:
         self._control.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 2 * _MESSAGE)
         with theirs:
             self._process = subprocess.Popen(
-                [sys.executable, "-c", _BEGIN], stdin=theirs, env=dict(environment or os.environ)
+                [sys.executable, "-c", _BEGIN], stdin=theirs.fileno(), env=dict(environment or os.environ)
             )
         self._control.send(json.dumps(list(preload)).encode())
 
@@ -282,10 +283,16 @@ def _become(job: dict[str, Any], stdout: int, stderr: int | None) -> None:
     except BaseException:
         traceback.print_exc()
     finally:
-        with contextlib.suppress(Exception):
-            sys.stdout.flush()
-            sys.stderr.flush()
+        end_as_an_interpreter_does()
         os._exit(code)
+
+
+def end_as_an_interpreter_does() -> None:
+    """Wait for the threads, remove temporary folders and the like, and write out what was printed."""
+    ends: list[Callable[[], object]] = [threading._shutdown, atexit._run_exitfuncs]  # type: ignore[attr-defined]
+    for end in [*ends, sys.stdout.flush, sys.stderr.flush]:
+        with contextlib.suppress(Exception):
+            end()
 
 
 @contextlib.contextmanager
