@@ -15,6 +15,9 @@ nox.options.sessions = ["docs"]
 
 PROJECT = nox.project.load_toml("pyproject.toml")
 SITE = Path("_build", "html")
+# Tests start many interpreters. Where Python is told to keep no bytecode, each compiles PyTorch
+# and Sphinx again, which takes longer than the tests; the environment is nox's own, and may keep it.
+BYTECODE = {"PYTHONDONTWRITEBYTECODE": ""}
 BENCHMARKS = ["counts", "overhead", "peers", "ladder", "accuracy", "import_time", "site_build"]
 
 
@@ -64,9 +67,9 @@ def bench(session: nox.Session) -> None:
 
 @nox.session
 def tests(session: nox.Session) -> None:
-    """Run every test, the slow ones too; only the fast ones: nox -s tests -- -m "not slow"."""
+    """Run every test, the slow ones too, by two workers; the fast ones: nox -s tests -- -m "not slow"."""
     install(session, "test")
-    session.run("pytest", "-m", "slow or not slow", *session.posargs)
+    session.run("pytest", "-n", "2", "-m", "slow or not slow", *session.posargs, env=BYTECODE)
 
 
 @nox.session
@@ -78,7 +81,7 @@ def versions(session: nox.Session, torch: str) -> None:
     others = [pin for pin in pins if not pin.startswith(("torch==", "torchvision=="))]
     session.install(*others, f"torch=={torch}", f"torchvision=={torchvision}")
     session.install("--no-deps", "-e", ".")
-    session.run("pytest", "--ignore", "tests/site", *session.posargs)
+    session.run("pytest", "--ignore", "tests/site", *session.posargs, env=BYTECODE)
 
 
 @nox.session

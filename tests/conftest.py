@@ -5,8 +5,38 @@ from __future__ import annotations
 import os
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
+
+# The models are tiny: a second thread would wait for the first, or for the other programs of a busy machine.
+# Here, because PyTorch reads it when it is first imported; for the processes that tests start, too.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+# With pytest-xdist, a module is one worker's, which makes its fixtures once. The modules that read the real
+# site are one worker's together, which builds it. What takes longest comes first, so that no worker is left
+# alone with it at the end: one worker begins with the site, the other with what is named next.
+SITE = ("test_downloads", "test_browser", "test_site")
+LONGEST = (*SITE, "test_attempts", "test_lessons", "test_recordings", "test_freshness")
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    from xdist.scheduler import LoadScopeScheduling
+
+    class Modules(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            module = nodeid.partition("::")[0]
+            return "the site" if Path(module).stem in SITE else module
+
+    config.option.loadscopereorder = False  # the order is that of the next function
+    return Modules(config, log)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if hasattr(config, "workerinput"):  # a worker of pytest-xdist
+        ranks = {name: rank for rank, name in enumerate(LONGEST)}
+        items.sort(key=lambda item: ranks.get(item.path.stem, len(LONGEST)))
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

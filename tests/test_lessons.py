@@ -3,12 +3,13 @@
 import os
 import re
 import subprocess
-import sys
+from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
 import torch
+from processes import run_script
 
 ROOT = Path(__file__).parents[1]
 LESSONS = sorted((ROOT / "examples").glob("[0-9][0-9]_*.py"))
@@ -16,19 +17,23 @@ EXERCISES = sorted((ROOT / "examples" / "exercises").glob("*.py"))
 SOLUTIONS = sorted((ROOT / "examples" / "solutions").glob("*.py"))
 
 
-def run(
-    script: Path, folder: Path, *options: str, seconds: float = 240, **environment: str
-) -> subprocess.CompletedProcess[str]:
-    """Run a script in its own process, from an empty folder."""
-    assert not list(folder.iterdir())
-    return subprocess.run(
-        [sys.executable, *options, script],
-        cwd=folder,
-        env={**os.environ, "MPLBACKEND": "Agg", **environment},
-        capture_output=True,
-        text=True,
-        timeout=seconds,
-    )
+Run = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture
+def run(warm, tmp_path) -> Run:
+    """Runs a script, or a program that is given as text, in its own process, from an empty folder."""
+    folder = tmp_path / "empty"
+    folder.mkdir()
+
+    def run(program: Path | str, **options) -> subprocess.CompletedProcess[str]:
+        assert not list(folder.iterdir())
+        if isinstance(program, str):
+            (tmp_path / "program.py").write_text(program)
+            program = tmp_path / "program.py"
+        return run_script(warm, program, folder, **options)
+
+    return run
 
 
 def items(text: str, box: str) -> list[str]:
@@ -72,84 +77,81 @@ def test_lessons_do_not_import_one_another():
 
 
 @pytest.mark.slow
-def test_exercise_1_stops_without_a_gpu_and_its_solution_does_not(tmp_path):
+def test_exercise_1_stops_without_a_gpu_and_its_solution_does_not(run):
     script = "01_any_machine.py"
-    starter = run(ROOT / "examples/exercises" / script, tmp_path, CUDA_VISIBLE_DEVICES="")
+    starter = run(ROOT / "examples/exercises" / script, CUDA_VISIBLE_DEVICES="")
     assert starter.returncode == 1 and ("NVIDIA" in starter.stderr or "CUDA" in starter.stderr)
-    solution = run(
-        ROOT / "examples/solutions" / script, tmp_path, CUDA_VISIBLE_DEVICES="", GPULESSON_DEVICE="cpu"
-    )
+    solution = run(ROOT / "examples/solutions" / script, CUDA_VISIBLE_DEVICES="", GPULESSON_DEVICE="cpu")
     assert solution.returncode == 0 and solution.stdout.startswith("done on cpu: (64, 10)")
 
 
 @pytest.mark.slow
-def test_exercise_2_counts_the_predictions(tmp_path):
+def test_exercise_2_counts_the_predictions(run):
     script = "02_where_is_it.py"
-    starter = run(ROOT / "examples/exercises" / script, tmp_path)
+    starter = run(ROOT / "examples/exercises" / script)
     assert starter.returncode == 1 and starter.stdout.splitlines()[-1] == "0 of 8", starter.stderr
-    solution = run(ROOT / "examples/solutions" / script, tmp_path)
+    solution = run(ROOT / "examples/solutions" / script)
     assert solution.returncode == 0 and solution.stdout.splitlines()[-1] == "8 of 8", solution.stderr
 
 
 @pytest.mark.slow
-def test_exercise_3_starter_judges_nothing_and_its_solution_does(tmp_path):
+def test_exercise_3_starter_judges_nothing_and_its_solution_does(run):
     script = "03_train_iris.py"
     cpu = {"GPULESSON_DEVICE": "cpu"}
-    starter = run(ROOT / "examples/exercises" / script, tmp_path, **cpu)
+    starter = run(ROOT / "examples/exercises" / script, **cpu)
     assert "epoch   1  loss 1.15071142" in starter.stdout and "accuracy" not in starter.stdout, starter.stderr
-    solution = run(ROOT / "examples/solutions" / script, tmp_path, **cpu)
+    solution = run(ROOT / "examples/solutions" / script, **cpu)
     assert "epoch   1  loss 1.15071142" in solution.stdout, solution.stderr
     share, right, of = re.search(r"accuracy ([\d.]+)%: (\d+) of (\d+)", solution.stdout).groups()
     assert int(of) == 30 and float(share) == pytest.approx(100 * int(right) / 30, abs=0.05)
 
 
 @pytest.mark.slow
-def test_exercise_4_starter_averages_batches_and_its_solution_counts(tmp_path):
+def test_exercise_4_starter_averages_batches_and_its_solution_counts(run):
     script = "04_training_loop.py"
-    starter = run(ROOT / "examples/exercises" / script, tmp_path)
+    starter = run(ROOT / "examples/exercises" / script)
     accuracy = float(re.search(r"accuracy ([\d.]+)", starter.stdout)[1])
     assert all(abs(accuracy - n / 360) > 5e-5 for n in range(361)), (
         "no count of 360 gives this: a mean of batches"
     )
-    solution = run(ROOT / "examples/solutions" / script, tmp_path)
+    solution = run(ROOT / "examples/solutions" / script)
     accuracy, right, of = re.search(r"accuracy ([\d.]+): (\d+) of (\d+)", solution.stdout).groups()
     assert int(of) == 360 and float(accuracy) == pytest.approx(int(right) / 360, abs=5e-5)
 
 
 @pytest.mark.slow
-def test_exercise_5_solution_adds_up_to_the_accuracy(tmp_path):
+def test_exercise_5_solution_adds_up_to_the_accuracy(run, tmp_path):
     script = "05_each_kind.py"
-    empty = {} if "GPULESSON_DATA" in os.environ else {"XDG_CACHE_HOME": str(tmp_path.parent / "no-data")}
-    starter = run(ROOT / "examples/exercises" / script, tmp_path, **empty)
+    empty = {} if "GPULESSON_DATA" in os.environ else {"XDG_CACHE_HOME": str(tmp_path / "no-data")}
+    starter = run(ROOT / "examples/exercises" / script, **empty)
     assert starter.returncode == 0 and len(starter.stdout.splitlines()) == 1, starter.stderr
-    lines = run(ROOT / "examples/solutions" / script, tmp_path, **empty).stdout.splitlines()
+    lines = run(ROOT / "examples/solutions" / script, **empty).stdout.splitlines()
     kinds = [float(re.search(r"([\d.]+)%$", line)[1]) for line in lines[1:11]]
     assert len(kinds) == 10 and kinds == sorted(kinds)
     assert re.search(r"[\d.]+%", lines[0])[0] == re.search(r"[\d.]+%", lines[11])[0]
 
 
 @pytest.mark.slow
-def test_exercise_6_resumes_with_the_same_bits_when_solved(tmp_path):
+def test_exercise_6_resumes_with_the_same_bits_when_solved(run):
     script = "06_resume.py"
-    starter = run(ROOT / "examples/exercises" / script, tmp_path)
+    starter = run(ROOT / "examples/exercises" / script)
     assert (starter.returncode, starter.stdout) == (1, "another run\n"), starter.stderr
-    solution = run(ROOT / "examples/solutions" / script, tmp_path)
+    solution = run(ROOT / "examples/solutions" / script)
     assert (solution.returncode, solution.stdout) == (0, "the same bits\n"), solution.stderr
 
 
 @pytest.mark.slow
-def test_exercise_7_stops_and_runs_when_solved(tmp_path):
+def test_exercise_7_stops_and_runs_when_solved(run):
     script = "07_five_mistakes.py"
-    starter = run(ROOT / "examples/exercises" / script, tmp_path)
+    starter = run(ROOT / "examples/exercises" / script)
     assert starter.returncode == 1
     assert "Expected all tensors to be on the same device" in starter.stderr
     # with the kept losses alone unmended, the memory tells
-    kept = (ROOT / "examples/solutions" / script).read_text().replace("held_out.detach()", "held_out")
-    (tmp_path / script).write_text(kept)
-    done = subprocess.run([sys.executable, tmp_path / script], capture_output=True, text=True, timeout=240)
+    solved = (ROOT / "examples/solutions" / script).read_text()
+    assert solved.count("held_out.detach()") == 1
+    done = run(solved.replace("held_out.detach()", "held_out"))
     assert float(re.search(r"40 losses held (\d+) bytes each", done.stdout)[1]) > 10 * 512, done.stderr
-    (tmp_path / script).unlink()
-    solution = run(ROOT / "examples/solutions" / script, tmp_path)
+    solution = run(ROOT / "examples/solutions" / script)
     assert solution.returncode == 0, solution.stderr
     losses, *accuracies = solution.stdout.splitlines()
     assert losses == "40 losses held 512 bytes each"
@@ -157,11 +159,11 @@ def test_exercise_7_stops_and_runs_when_solved(tmp_path):
 
 
 @pytest.mark.slow
-def test_exercise_8_starter_measures_wrong_and_its_solution_right(tmp_path):
+def test_exercise_8_starter_measures_wrong_and_its_solution_right(run):
     script = "08_stopwatch.py"
-    starter = run(ROOT / "examples/exercises" / script, tmp_path)
+    starter = run(ROOT / "examples/exercises" / script)
     assert (starter.returncode, starter.stdout.splitlines()[-1]) == (1, "4 of 4 are wrong"), starter.stderr
-    solution = run(ROOT / "examples/solutions" / script, tmp_path)
+    solution = run(ROOT / "examples/solutions" / script)
     assert (solution.returncode, solution.stdout.splitlines()[-1]) == (0, "measured right"), solution.stderr
     # each of the four steps is needed
     text = (ROOT / "examples/solutions" / script).read_text()
@@ -172,18 +174,18 @@ def test_exercise_8_starter_measures_wrong_and_its_solution_right(tmp_path):
         ("statistics.median", "statistics.mean"),
     ]:
         assert text.count(left_out) == 1
-        done = subprocess.run([sys.executable, "-c", text.replace(left_out, instead)], capture_output=True)
+        done = run(text.replace(left_out, instead))
         assert done.returncode == 1, f"without {left_out!r} it still measures right"
 
 
 @pytest.mark.slow
-def test_exercise_9_starter_calls_for_each_sample_and_its_solution_for_each_batch(tmp_path):
+def test_exercise_9_starter_calls_for_each_sample_and_its_solution_for_each_batch(run):
     script = "09_fewer_calls.py"
-    starter = run(ROOT / "examples/exercises" / script, tmp_path)
+    starter = run(ROOT / "examples/exercises" / script)
     assert starter.returncode == 1, starter.stderr
     nbytes = 2000 * (4 * 784 + 8)  # floats, and labels of eight bytes
     assert starter.stdout.splitlines()[0] == f"2000 calls, {nbytes / 1e6:.2f} MB copied for 32 batches"
-    solution = run(ROOT / "examples/solutions" / script, tmp_path)
+    solution = run(ROOT / "examples/solutions" / script)
     nbytes = 2000 * (784 + 8)
     assert solution.stdout.splitlines() == [
         f"32 calls, {nbytes / 1e6:.2f} MB copied for 32 batches",
@@ -193,12 +195,12 @@ def test_exercise_9_starter_calls_for_each_sample_and_its_solution_for_each_batc
 
 
 @pytest.mark.slow
-def test_exercise_11_starter_does_what_nobody_needs_and_its_solution_does_not(tmp_path):
+def test_exercise_11_starter_does_what_nobody_needs_and_its_solution_does_not(run):
     script = "11_slow_loop.py"
-    starter = run(ROOT / "examples/exercises" / script, tmp_path)
+    starter = run(ROOT / "examples/exercises" / script)
     assert starter.returncode == 1, starter.stderr
     assert starter.stdout.splitlines()[-1] == "there is more that nobody needs"
-    solution = run(ROOT / "examples/solutions" / script, tmp_path)
+    solution = run(ROOT / "examples/solutions" / script)
     assert (solution.returncode, solution.stdout.splitlines()[-1]) == (0, "lean"), solution.stderr
     before, after = (
         [
@@ -219,49 +221,32 @@ def test_exercise_11_starter_does_what_nobody_needs_and_its_solution_does_not(tm
         ("loss.detach())", "torch.tensor(loss.item()))"),
     ]:  # fmt: skip
         assert text.count(mended) == 1, mended
-        done = subprocess.run([sys.executable, "-c", text.replace(mended, instead)], capture_output=True)
-        assert done.returncode == 1 and done.stdout.splitlines()[-1].startswith(b"there is more"), done.stderr
+        done = run(text.replace(mended, instead))
+        assert done.returncode == 1 and done.stdout.splitlines()[-1].startswith("there is more"), done.stderr
 
 
 @pytest.mark.slow
-def test_exercise_12_starter_needs_too_many_epochs_and_its_solution_does_not(tmp_path):
+def test_exercise_12_starter_needs_too_many_epochs_and_its_solution_does_not(run):
     script = "12_larger_batch.py"
-    starter = run(ROOT / "examples/exercises" / script, tmp_path)
+    starter = run(ROOT / "examples/exercises" / script)
     assert starter.returncode == 1, starter.stderr
     assert starter.stdout.splitlines()[-1] == "it needs more epochs than it is worth"
-    solution = run(ROOT / "examples/solutions" / script, tmp_path)
+    solution = run(ROOT / "examples/solutions" / script)
     assert (solution.returncode, solution.stdout.splitlines()[-1]) == (0, "it pays"), solution.stderr
     pairs = re.findall(r"batch 32 needs (\d+) epochs, batch 512 needs (\d+)", solution.stdout)
     assert len(pairs) == 3 and all(int(large) <= 1.5 * int(small) for small, large in pairs)
     # what the page says: ten times that rate oversteps
     text = (ROOT / "examples/solutions" / script).read_text()
     assert text.count("RATE = 3e-2") == 1
-    overstep = text.replace("RATE = 3e-2", "RATE = 3e-1")
-    done = subprocess.run([sys.executable, "-c", overstep], capture_output=True, text=True, timeout=240)
+    done = run(text.replace("RATE = 3e-2", "RATE = 3e-1"))
     assert done.returncode == 1 and done.stdout.endswith("it needs more epochs than it is worth\n")
 
 
 @pytest.mark.slow
-def test_lesson_12_does_the_same_work_up_to_the_larger_batch(tmp_path):
-    done = run(ROOT / "examples" / "12_speed_ladder.py", tmp_path, seconds=600, GPULESSON_DEVICE="cpu")
-    assert done.returncode == 0, done.stderr
-    table = done.stdout.split(" losses\n")[1]
-    verdicts = [
-        re.search(r"(equal|\S+ apart|other steps|not here: .+)$", row)[1] for row in table.splitlines()[:11]
-    ]
-    assert (
-        verdicts[:5] == ["equal"] * 5
-    )  # the same bits, from pictures to resident bytes, with and without reads
-    assert float(verdicts[5].removesuffix(" apart")) < 1e-5  # fused Adam rounds in another order
-    assert verdicts[6:9] == ["other steps"] * 3
-    assert verdicts[10] == "not here: there are no CUDA graphs on cpu"
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("script", [path for path in LESSONS if path.name[:2] != "12"], ids=lambda x: x.stem)
-def test_a_lesson_runs_where_there_is_a_gpu(script, tmp_path):
+def test_a_lesson_runs_where_there_is_a_gpu(script, run):
     """A simulated one, for the code that is left out without a GPU. (Lesson 12 takes minutes there.)"""
-    done = run(script, tmp_path, "-m", "gpulesson", "practice", seconds=600)
+    done = run(script, practice=True)
     assert done.returncode == 0, done.stderr
     assert "cuda" in done.stdout and "driver version" not in done.stderr
 
@@ -272,11 +257,11 @@ def published_table(output: str) -> list[tuple[int, float, float]]:
 
 
 @pytest.mark.slow
-def test_lesson_3_reproduces_the_published_losses(tmp_path):
+def test_lesson_3_reproduces_the_published_losses(run):
     # the published figures stand here once more, so that the lesson's own copy is checked
     published = {1: 1.15071142, 11: 0.93773186, 21: 0.77982736, 31: 0.60996711, 41: 0.40083539,
                  51: 0.25436994, 61: 0.15052448, 71: 0.10086147, 81: 0.08127660, 91: 0.07230931}  # fmt: skip
-    done = run(ROOT / "examples" / "03_first_model.py", tmp_path, GPULESSON_DEVICE="cpu")
+    done = run(ROOT / "examples" / "03_first_model.py", GPULESSON_DEVICE="cpu")
     table = published_table(done.stdout)
     assert {epoch: theirs for epoch, theirs, _ in table} == published, done.stderr
     assert table[0][2] == 1.15071142
@@ -285,8 +270,8 @@ def test_lesson_3_reproduces_the_published_losses(tmp_path):
 
 
 @pytest.mark.gpu
-def test_lesson_3_reproduces_the_published_losses_on_a_gpu(tmp_path):
-    done = run(ROOT / "examples" / "03_first_model.py", tmp_path, GPULESSON_DEVICE="cuda")
+def test_lesson_3_reproduces_the_published_losses_on_a_gpu(run):
+    done = run(ROOT / "examples" / "03_first_model.py", GPULESSON_DEVICE="cuda")
     table = published_table(done.stdout)
     assert len(table) == 10, done.stderr
     assert torch.cuda.get_device_name() in done.stdout

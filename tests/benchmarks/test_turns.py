@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import statistics
+import threading
 
 import pytest
 import torch
 
-from turns import STEPS, WARM, ratios, steady
+from gpulesson.data import Batches
+from turns import STEPS, WARM, Order, Turns, ratios, steady
 
 
 def data(samples: int = 100):
@@ -32,13 +33,27 @@ def test_both_loops_get_the_same_batches_in_turns():
     assert len(set(first_pass)) == 90  # no image twice
 
 
-def test_three_times_the_work_is_seen():
-    work = torch.rand(100, 100)
+def test_three_times_the_work_is_seen(monkeypatch):
+    """By a clock that each thread moves with its work alone, so that no other program can move it."""
+    threads = threading.local()
+    monkeypatch.setattr("turns.time.thread_time", lambda: getattr(threads, "worked", 0))
 
-    def loop(times):
-        return lambda batches: [[work @ work for _ in range(times)] for _ in batches]
+    def loop(work):
+        def train(batches):
+            for _ in batches:
+                threads.worked = getattr(threads, "worked", 0) + work
 
-    assert statistics.median(ratios(loop(20), loop(60), data(), pairs=15)) == pytest.approx(3, rel=0.3)
+        return train
+
+    assert ratios(loop(20), loop(60), data(), pairs=15) == [3] * 15
+
+
+def test_the_clock_of_the_cpu_is_the_threads_own():
+    """It stands still while the thread waits, as it does while other programs run."""
+    batches = Turns(Batches(*data(), batch_size=10), 1, Order())
+    before = batches.clock()
+    threading.Event().wait(0.5)
+    assert batches.clock() - before < 0.5
 
 
 def test_a_loop_that_counts_its_steps_need_not_ask_for_one_too_many():

@@ -102,6 +102,13 @@ def test_what_is_killed_is_gone_with_what_it_has_started(light, tmp_path):
     pytest.fail("a process is still there")
 
 
+def test_what_is_killed_before_its_first_line_is_gone_too(light, tmp_path):
+    for _ in range(20):
+        child = light.start("time:sleep", 1000, folder=tmp_path)
+        child.kill()
+        assert child.returncode == -signal.SIGKILL
+
+
 def test_closing_ends_what_still_runs(tmp_path):
     with WarmProcess(["json"]) as process:
         child = process.start("time:sleep", 1000, folder=tmp_path)

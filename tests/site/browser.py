@@ -9,8 +9,10 @@ from collections.abc import Iterator
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any, Literal
 
-from playwright.sync_api import Browser, sync_playwright
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 QUIET = [  # no calls home: a test must see the requests of the page alone
@@ -23,14 +25,56 @@ QUIET = [  # no calls home: a test must see the requests of the page alone
     "--disable-component-update",
     "--disable-sync",
 ]
+PATIENCE = 20 * 60 * 1000  # milliseconds, for a busy machine; Playwright's own 30 s are about the page
+
+# what of the page reaches beyond the window, unless it lies in an area that scrolls by itself
+SPILLED = """
+[...document.querySelectorAll("article *")].filter((element) => {
+  if (element.getBoundingClientRect().right <= innerWidth + 1) return false;
+  for (let area = element; area.tagName !== "ARTICLE"; area = area.parentElement)
+    if (["auto", "scroll"].includes(getComputedStyle(area).overflowX)) return false;
+  return true;
+}).map((element) => element.outerHTML.slice(0, 100))
+"""
+# open every fold, and wait until its page knows of it
+UNFOLD = """
+() => Promise.all([...document.querySelectorAll("details:not([open])")].map((fold) => new Promise((done) => {
+  fold.addEventListener("toggle", done, {once: true});
+  fold.open = true;
+})))
+"""
+# two frames: the page is laid out, and what watches the sizes of its parts has seen them
+SETTLE = "() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))"
 
 
 @contextlib.contextmanager
 def chromium() -> Iterator[Browser]:
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=QUIET)
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=QUIET, timeout=PATIENCE)
         yield browser
         browser.close()
+
+
+@contextlib.contextmanager
+def opened(browser: Browser, **options: Any) -> Iterator[BrowserContext]:
+    """Open a window of its own, which waits as long as it takes."""
+    context = browser.new_context(**options)
+    context.set_default_timeout(PATIENCE)
+    yield context
+    context.close()
+
+
+def check_accessible(tab: Page, width: int, scheme: Literal["light", "dark"]) -> None:
+    """Check a page, all unfolded: the rules of accessibility, and that all of it can be reached."""
+    tab.set_viewport_size({"width": width, "height": 800})
+    tab.emulate_media(color_scheme=scheme)
+    tab.evaluate(UNFOLD)
+    tab.evaluate(SETTLE)
+    result = Axe().run(tab)
+    assert result.violations_count == 0, f"{width} {scheme}: {result.generate_report()}"
+    assert tab.evaluate(SPILLED) == [], f"wider than {width} pixels, and nothing to scroll it with"
+    content = tab.locator(".content")  # the theme lets it scroll sideways, where it is wider than the window
+    assert content.evaluate("page => page.scrollWidth <= page.clientWidth")
 
 
 class Quiet(SimpleHTTPRequestHandler):

@@ -6,22 +6,33 @@ from pathlib import Path
 
 import pytest
 from browser import CHROMIUM, chromium, served
-from pages import SITE, build
+from pages import Site, build
 from playwright.sync_api import Browser
-from projects import Project
+from projects import PRELOADED, Project
+
+from gpulesson.exercises.process.warm import WarmProcess, warm_process
+
+
+@pytest.fixture(scope="session")
+def sphinx() -> Iterator[WarmProcess | None]:
+    """The process that has imported Sphinx, and forks for a build; None where the system cannot have one."""
+    with warm_process(PRELOADED) as process:
+        yield process
 
 
 @pytest.fixture
-def project(tmp_path: Path) -> Project:
-    return Project(tmp_path)
+def project(tmp_path: Path, sphinx: WarmProcess | None) -> Project:
+    return Project(tmp_path, sphinx)
 
 
 @pytest.fixture(scope="module")
-def built(tmp_path_factory: pytest.TempPathFactory) -> Callable[[dict[str, str]], Project]:
+def built(
+    tmp_path_factory: pytest.TempPathFactory, sphinx: WarmProcess | None
+) -> Callable[[dict[str, str]], Project]:
     """Build a project of some files once for all tests of a module."""
 
     def build(files: dict[str, str]) -> Project:
-        project = Project(tmp_path_factory.mktemp("project"))
+        project = Project(tmp_path_factory.mktemp("project"), sphinx)
         for name, text in files.items():
             project.write(name, text)
         build = project.build()
@@ -32,15 +43,14 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Callable[[dict[str, str]]
 
 
 @pytest.fixture(scope="session")
-def site() -> Path:
-    """The folder of the real site, up to date."""
-    build()
-    return SITE
+def site(tmp_path_factory: pytest.TempPathFactory) -> Site:
+    """The real site, up to date. The modules that use it are named in `SITE` of tests/conftest.py."""
+    return build(tmp_path_factory.mktemp("site"))
 
 
 @pytest.fixture(scope="session")
-def address(site: Path) -> Iterator[str]:
-    with served(site) as address:
+def address(site: Site) -> Iterator[str]:
+    with served(site.html) as address:
         yield address
 
 

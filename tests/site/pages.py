@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 
 from bs4 import BeautifulSoup, Tag
+from filelock import FileLock
 
 ROOT = Path(__file__).parents[2]
-SITE = ROOT / "_build" / "html"
+BUILD = [sys.executable, "-m", "sphinx", "-W", "-n", "--keep-going", "-c", ".", "docs", "_build/html"]
 LESSONS = sorted((ROOT / "examples").glob("[0-9][0-9]_*.py"))
 GUIDES = sorted((ROOT / "examples" / "guides").glob("*.py"))  # pages that ran, beside the lessons
 
@@ -21,20 +24,62 @@ def page_name(script: Path) -> str:
     return f"lessons/{script.relative_to(ROOT / 'examples').with_suffix('').as_posix()}"
 
 
-def build() -> None:
-    """Build as `nox -s docs` does; without changes since the last build, that takes seconds."""
-    command = [sys.executable, "-m", "sphinx", "-W", "-n", "--keep-going", "-c", ".", "docs", str(SITE)]
-    run = subprocess.run(command, cwd=ROOT, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-    assert run.returncode == 0, f"the site does not build:\n{run.stdout}"
+@dataclass(frozen=True)
+class Site:
+    """A copy of the built site, which no other run changes.
+
+    Attributes
+    ----------
+    html : Path
+        What is published.
+    lessons : Path
+        What sphinx-gallery made of the lessons: scripts, notebooks, sources of pages.
+    """
+
+    html: Path
+    lessons: Path
+
+    def page(self, name: str) -> Page:
+        """The page of that name, such as `index`."""
+        return Page(self.html / f"{name}.html", self.html)
+
+    def pages(self) -> list[Path]:
+        return sorted(self.html.rglob("*.html"))
+
+
+def build(copies: Path, root: Path = ROOT, command: list[str] = BUILD) -> Site:
+    """Build as `nox -s docs` does, and copy the site; without changes since the last build, in seconds.
+
+    One run of the tests at a time builds in a checkout; each then reads a copy of its own.
+    """
+    (root / "_build").mkdir(exist_ok=True)
+    environment = {name: value for name, value in os.environ.items() if name != "GPULESSON_DEVICE"}
+    with FileLock(root / "_build" / "tests.lock"):
+        run = subprocess.run(
+            command,
+            cwd=root,
+            env=environment,
+            text=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+        )
+        assert run.returncode == 0, f"the site does not build:\n{run.stdout}"
+        html = shutil.copytree(root / "_build" / "html", copies / "html")
+        lessons = shutil.copytree(root / "docs" / "lessons", copies / "lessons")
+    return Site(html, lessons)
 
 
 class Page:
     """A page of the site, and what it links to."""
 
-    def __init__(self, path: Path) -> None:
-        self.path, self.name = path, path.relative_to(SITE).as_posix()
+    def __init__(self, path: Path, site: Path) -> None:
+        self.path, self.name = path, path.relative_to(site).as_posix()
         self.soup = BeautifulSoup(path.read_text(encoding="utf-8"), "html.parser")
         self.anchors = {tag[key] for key in ("id", "name") for tag in self.soup.find_all(attrs={key: True})}
+
+    def printed(self) -> str:
+        """What the lesson printed in this build."""
+        return "\n".join(output.get_text().strip() for output in self.soup.select(".sphx-glr-script-out"))
 
     def text(self) -> str:
         """What a reader sees, less code and output."""

@@ -4,15 +4,35 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
-import sys
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from textwrap import dedent
 
 from bs4 import BeautifulSoup
+from processes import run
+
+from gpulesson.exercises.process.warm import WarmProcess
 
 ROOT = Path(__file__).parents[2]
+
+# what a build imports, for the process whose forks build
+PRELOADED = [
+    "sphinx.cmd.build",
+    "sphinx.builders.html",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.viewcode",
+    "sphinx_gallery.gen_gallery",
+    "furo",
+    "bs4",
+    "hatchling.builders.wheel",
+    "latex2mathml.converter",
+    "matplotlib.pyplot",
+    "pooch",
+    "pygments.lexers.python",
+    "pygments.styles.default",
+    "torch",
+]
 
 CONF = f"""
 import sys
@@ -114,10 +134,18 @@ class Build:
 
 
 class Project:
-    """A tiny project; `write` its files, `build` it, read `page` and `notebook`."""
+    """A tiny project; `write` its files, `build` it, read `page` and `notebook`.
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    Parameters
+    ----------
+    folder : Path
+    warm : WarmProcess, optional
+        A process that has imported Sphinx: a build is a fork of it. Without one, a build is a process of its
+        own, which takes seconds to import the same.
+    """
+
+    def __init__(self, folder: Path, warm: WarmProcess | None) -> None:
+        self.folder, self.warm = folder, warm
         self.write("conf.py", CONF)
         self.write("docs/index.rst", INDEX)
         self.write("docs/tables.rst", TABLES)
@@ -132,22 +160,35 @@ class Project:
         return path
 
     def build(self, *options: str, **environment: str) -> Build:
-        command = [sys.executable, "-m", "sphinx", "-W", "--keep-going", "-c", ".", *options, "docs", "out"]
+        arguments = ["-W", "--keep-going", "-c", ".", *options, "docs", "out"]
         surroundings = {
             **{name: value for name, value in os.environ.items() if not name.startswith("GPULESSON_")},
             "XDG_CACHE_HOME": str(self.folder / "cache"),
             "NO_COLOR": "1",
             **environment,
         }
-        run = subprocess.run(
-            command,
-            cwd=self.folder,
-            env=surroundings,
-            text=True,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
+        warm = None if "PYTHONPATH" in environment else self.warm  # only a new interpreter obeys that
+        done = run(
+            warm,
+            "sphinx.cmd.build:main",
+            arguments,
+            instead=["-m", "sphinx", *arguments],
+            folder=self.folder,
+            environment=surroundings,
+            together=True,
         )
-        return Build(run.returncode, run.stdout)
+        return Build(done.returncode, done.stdout)
+
+    def keep(self) -> Path:
+        """Copy the project as it is, with the ages of its files, for `restore`."""
+        kept = self.folder.with_name(f"{self.folder.name}-kept")
+        shutil.copytree(self.folder, kept)
+        return kept
+
+    def restore(self, kept: Path) -> None:
+        """Make the project as it was: in the same folder, which Sphinx and sphinx-gallery remember."""
+        shutil.rmtree(self.folder)
+        shutil.copytree(kept, self.folder)
 
     def page(self, name: str) -> BeautifulSoup:
         return BeautifulSoup(

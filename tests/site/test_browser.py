@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import pytest
-from axe_playwright_python.sync_playwright import Axe
-from pages import GUIDES, LESSONS, SITE, page_name
+from browser import SETTLE, check_accessible, opened
+from pages import GUIDES, LESSONS, page_name
 
 pytestmark = pytest.mark.slow
 
@@ -20,110 +22,100 @@ PAGES = [
 ]
 
 
-# what of the page reaches beyond the window, unless it lies in an area that scrolls by itself
-SPILLED = """
-[...document.querySelectorAll("article *")].filter((element) => {
-  if (element.getBoundingClientRect().right <= innerWidth + 1) return false;
-  for (let area = element; area.tagName !== "ARTICLE"; area = area.parentElement)
-    if (["auto", "scroll"].includes(getComputedStyle(area).overflowX)) return false;
-  return true;
-}).map((element) => element.outerHTML.slice(0, 100))
-"""
-
-
-@pytest.fixture(scope="module", params=["light", "dark"])
-def scheme(request):
-    return request.param
-
-
-@pytest.fixture(scope="module", params=[1280, 375])
-def view(request, scheme, browser):
-    context = browser.new_context(color_scheme=scheme, viewport={"width": request.param, "height": 800})
-    yield context
-    context.close()
-
-
 @pytest.mark.parametrize("name", PAGES)
-def test_a_page_breaks_no_rule_of_accessibility(view, address, name):
-    tab = view.new_page()
-    tab.goto(f"{address}{name}.html")
-    tab.evaluate("document.querySelectorAll('details').forEach(fold => fold.open = true)")
-    tab.wait_for_timeout(100)  # until what scrolls has become focusable
-    result = Axe().run(tab)
-    assert result.violations_count == 0, result.generate_report()
-    assert tab.evaluate(SPILLED) == [], "wider than the window, and nothing to scroll it with"
-    page = tab.locator(".content")  # the theme lets it scroll sideways, where it is wider than the window
-    assert page.evaluate("page => page.scrollWidth <= page.clientWidth")
-    tab.close()
+def test_a_page_breaks_no_rule_of_accessibility(browser, address, name):
+    with opened(browser) as context:
+        tab = context.new_page()
+        tab.goto(f"{address}{name}.html")
+        for width, scheme in product((1280, 375), ("light", "dark")):
+            check_accessible(tab, width, scheme)
 
 
-def test_no_page_asks_another_server(browser, address):
+def test_the_check_sees_colours_and_widths(browser, address):
+    """Planted in one view each, so that the check of another view cannot have seen it."""
+    with opened(browser) as context:
+        tab = context.new_page()
+        tab.goto(f"{address}index.html")
+        check_accessible(tab, 1280, "dark")
+        style = "@media (prefers-color-scheme: dark) { article p { color: #222 !important } }"
+        tab.add_style_tag(content=style)
+        check_accessible(tab, 1280, "light")
+        with pytest.raises(AssertionError, match="color-contrast"):
+            check_accessible(tab, 1280, "dark")
+        tab.evaluate("document.querySelector('article p').style.width = '1000px'")
+        with pytest.raises(AssertionError, match="wider than 375"):
+            check_accessible(tab, 375, "light")
+
+
+def test_no_page_asks_another_server(browser, site, address):
     """Every page is opened; a request that leaves this machine is recorded and refused."""
     elsewhere = []
-    context = browser.new_context()
-    context.route(
-        lambda url: not url.startswith(address),
-        lambda route: (elsewhere.append(route.request.url), route.abort()),
-    )
-    tab = context.new_page()
-    pages = [path.relative_to(SITE).as_posix() for path in sorted(SITE.rglob("*.html"))]
-    for name in [*pages, "search.html?q=device"]:
-        tab.goto(address + name)
-        tab.wait_for_load_state("networkidle")
-    context.close()
+    pages = [path.relative_to(site.html).as_posix() for path in site.pages()]
+    with opened(browser) as context:
+        context.route(
+            lambda url: not url.startswith(address),
+            lambda route: (elsewhere.append(route.request.url), route.abort()),
+        )
+        tab = context.new_page()
+        for name in [*pages, "search.html?q=device"]:
+            tab.goto(address + name)
+            tab.wait_for_load_state("networkidle")
     assert pages and not elsewhere
 
 
 def test_the_watch_for_other_servers_sees_one(browser, address):
     elsewhere = []
-    context = browser.new_context()
-    context.route(lambda url: not url.startswith(address), lambda route: (elsewhere.append(1), route.abort()))
-    tab = context.new_page()
-    tab.goto(f"{address}index.html")
-    tab.evaluate("document.body.append(Object.assign(new Image(), {src: 'https://example.org/x.png'}))")
-    tab.wait_for_load_state("networkidle")
-    context.close()
+    with opened(browser) as context:
+        context.route(
+            lambda url: not url.startswith(address), lambda route: (elsewhere.append(1), route.abort())
+        )
+        tab = context.new_page()
+        tab.goto(f"{address}index.html")
+        tab.evaluate("document.body.append(Object.assign(new Image(), {src: 'https://example.org/x.png'}))")
+        tab.wait_for_load_state("networkidle")
     assert elsewhere
 
 
 def test_a_solution_unfolds_without_javascript(browser, address):
-    context = browser.new_context(java_script_enabled=False)
-    tab = context.new_page()
-    tab.goto(f"{address}lessons/{LESSONS[0].stem}.html")
-    solution = tab.locator("details.solution").first
-    assert not solution.locator("pre").is_visible()
-    solution.locator("summary").click()
-    assert solution.locator("pre").is_visible()
-    context.close()
+    with opened(browser, java_script_enabled=False) as context:
+        tab = context.new_page()
+        tab.goto(f"{address}lessons/{LESSONS[0].stem}.html")
+        solution = tab.locator("details.solution").first
+        assert not solution.locator("pre").is_visible()
+        solution.locator("summary").click()
+        assert solution.locator("pre").is_visible()
 
 
 def test_a_solution_is_printed_unfolded(browser, address):
-    tab = browser.new_page()
-    tab.goto(f"{address}lessons/{LESSONS[0].stem}.html")
-    code = tab.locator("details.solution pre").first
-    assert not code.evaluate("code => code.checkVisibility()")
-    tab.emulate_media(media="print")
-    assert code.evaluate("code => code.checkVisibility()")
-    tab.close()
+    with opened(browser) as context:
+        tab = context.new_page()
+        tab.goto(f"{address}lessons/{LESSONS[0].stem}.html")
+        code = tab.locator("details.solution pre").first
+        assert not code.evaluate("code => code.checkVisibility()")
+        tab.emulate_media(media="print")
+        assert code.evaluate("code => code.checkVisibility()")
 
 
 def test_wide_output_is_reached_with_the_keyboard(browser, address):
-    tab = browser.new_page(viewport={"width": 375, "height": 800})
-    tab.goto(f"{address}lessons/{LESSONS[0].stem}.html")
-    tab.wait_for_timeout(100)
     scrolling = (
         "[...document.querySelectorAll('article pre')].filter(area => area.scrollWidth > area.clientWidth)"
     )
-    assert tab.evaluate(f"{scrolling}.length") > 0
-    assert tab.evaluate(f"{scrolling}.every(area => area.tabIndex === 0)")
-    assert tab.evaluate("[...document.querySelectorAll('article pre')].some(area => area.tabIndex === -1)")
-    tab.close()
+    with opened(browser, viewport={"width": 375, "height": 800}) as context:
+        tab = context.new_page()
+        tab.goto(f"{address}lessons/{LESSONS[0].stem}.html")
+        tab.evaluate(SETTLE)
+        assert tab.evaluate(f"{scrolling}.length") > 0
+        assert tab.evaluate(f"{scrolling}.every(area => area.tabIndex === 0)")
+        assert tab.evaluate(
+            "[...document.querySelectorAll('article pre')].some(area => area.tabIndex === -1)"
+        )
 
 
 def test_search_finds_a_lesson(browser, address):
-    tab = browser.new_page()
-    tab.goto(f"{address}search.html?q=accelerator")
-    tab.wait_for_selector("#search-results li a")
-    assert any("lessons/" in link.get_attribute("href") for link in tab.locator("#search-results li a").all())
-    assert tab.locator("h1").count() == 1
-    tab.close()
+    with opened(browser) as context:
+        tab = context.new_page()
+        tab.goto(f"{address}search.html?q=accelerator")
+        tab.wait_for_selector("#search-results li a")
+        links = tab.locator("#search-results li a").all()
+        assert any("lessons/" in link.get_attribute("href") for link in links)
+        assert tab.locator("h1").count() == 1

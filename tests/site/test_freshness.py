@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from pathlib import Path
 
 import pytest
 from projects import CONF, ROOT, Project, lesson
@@ -10,15 +11,33 @@ from projects import CONF, ROOT, Project, lesson
 pytestmark = pytest.mark.slow  # each builds a project several times
 
 
-@pytest.fixture
-def project(project: Project) -> Project:
-    """Two lessons that leave a line in a file whenever they run."""
+@pytest.fixture(scope="module")
+def first_build(tmp_path_factory, sphinx) -> tuple[Project, Path]:
+    """A project whose two lessons leave a line in a file whenever they run, built once; and a copy of it."""
+    project = Project(tmp_path_factory.mktemp("project"), sphinx)
     for name in ("01_first", "02_second"):
         run = f'\n# %%\n# A run.\n\nopen({str(project.folder / "runs")!r}, "a").write("{name} ")\n'
         project.write(f"examples/{name}.py", lesson(name, body=run).replace("01_task", f"{name}_task"))
         for folder in ("exercises", "solutions"):
             project.write(f"examples/{folder}/{name}_task.py", "pass\n")
     project.write("package/module.py", "one = 1\n")
+    assert runs(project) == ["01_first", "02_second"]
+    return project, project.keep()
+
+
+@pytest.fixture
+def project(first_build) -> Project:
+    """That project as its first build left it."""
+    project, kept = first_build
+    project.restore(kept)
+    return project
+
+
+@pytest.fixture
+def unbuilt(project) -> Project:
+    """That project before its first build."""
+    for made in ("out", "docs/lessons", "cache"):
+        shutil.rmtree(project.folder / made, ignore_errors=True)
     return project
 
 
@@ -31,7 +50,6 @@ def runs(project: Project, *options: str, **environment: str) -> list[str]:
 
 
 def test_nothing_changed_nothing_runs_and_nothing_is_read(project):
-    assert runs(project) == ["01_first", "02_second"]
     record = project.write("runs", "")
     build = project.build()
     assert record.read_text() == ""
@@ -39,7 +57,6 @@ def test_nothing_changed_nothing_runs_and_nothing_is_read(project):
 
 
 def test_a_changed_package_runs_every_lesson(project):
-    runs(project)
     project.write("package/module.py", "one = 2\n")
     assert runs(project) == ["01_first", "02_second"]
     project.write("package/deeper/new.py", "")
@@ -56,7 +73,6 @@ def test_a_changed_extension_runs_every_lesson(project):
 
 
 def test_a_changed_lesson_runs_alone(project):
-    runs(project)
     script = project.folder / "examples/02_second.py"
     script.write_text(script.read_text().replace("A run.", "Another."))
     assert runs(project) == ["02_second"]
@@ -80,14 +96,12 @@ def test_a_guide_is_a_page_that_ran_too(project):
 
 @pytest.mark.parametrize("folder", ["exercises", "solutions"])
 def test_a_changed_exercise_makes_its_lesson_anew(project, folder):
-    runs(project)
     project.write(f"examples/{folder}/02_second_task.py", "print(2)\n")
     assert runs(project) == ["02_second"]
 
 
 def test_other_data_or_another_device_runs_every_lesson(project, tmp_path_factory):
     data = tmp_path_factory.mktemp("data")
-    runs(project)
     assert runs(project, GPULESSON_DEVICE="cpu") == ["01_first", "02_second"]
     assert runs(project, GPULESSON_DEVICE="cpu", GPULESSON_DATA=str(data)) == ["01_first", "02_second"]
     (data / "images").write_bytes(b"more")
@@ -96,35 +110,33 @@ def test_other_data_or_another_device_runs_every_lesson(project, tmp_path_factor
 
 
 def test_data_in_the_cache_folder_counts_too(project):
-    runs(project)
     project.write("cache/gpulesson/images", "downloaded meanwhile")
     assert runs(project) == ["01_first", "02_second"]
 
 
 def test_another_version_of_a_library_runs_every_lesson(project):
-    runs(project)
+    assert runs(project, PYTHONPATH="") == [], "a new interpreter with the same libraries"
     old = 'import importlib.metadata\nimportlib.metadata.version = lambda name: "0.0.0"\n'
     project.write("sitecustomize.py", old)
     assert runs(project, PYTHONPATH=str(project.folder)) == ["01_first", "02_second"]
 
 
 def test_a_damaged_memory_is_no_memory(project):
-    runs(project)
     (project.folder / "docs/lessons/freshness.json").write_text("[half a fi")
     assert runs(project) == ["01_first", "02_second"]
 
 
-def test_a_failing_lesson_fails_the_build_until_it_is_mended(project):
-    script = project.folder / "examples/02_second.py"
+def test_a_failing_lesson_fails_the_build_until_it_is_mended(unbuilt):
+    script = unbuilt.folder / "examples/02_second.py"
     good = script.read_text()
     script.write_text(good.replace('print("it ran")', 'raise RuntimeError("broken on purpose")'))
     for _ in range(2):
-        build = project.build()
+        build = unbuilt.build()
         assert build.status != 0
         assert "02_second.py" in build.log and "broken on purpose" in build.log
     script.write_text(good)
-    assert runs(project) == ["02_second"], "the other one has not changed"
-    thumbs = project.folder / "docs/lessons/images/thumb"
+    assert runs(unbuilt) == ["02_second"], "the other one has not changed"
+    thumbs = unbuilt.folder / "docs/lessons/images/thumb"
     first, second = (thumbs / f"sphx_glr_{name}_thumb.png" for name in ("01_first", "02_second"))
     assert first.read_bytes() == second.read_bytes(), "the thumbnail still says BROKEN"
 
@@ -144,24 +156,24 @@ def test_a_failing_lesson_fails_the_build_until_it_is_mended(project):
         ),
     ],
 )
-def test_a_lesson_that_can_run_nothing_fails_the_build(project, name, text, reason):
-    project.write(f"examples/{name}", text)
-    build = project.build()
+def test_a_lesson_that_can_run_nothing_fails_the_build(unbuilt, name, text, reason):
+    unbuilt.write(f"examples/{name}", text)
+    build = unbuilt.build()
     assert build.status != 0
     assert "Lessons that ran nothing:" in build.log and reason in build.log
 
 
-def test_a_lesson_that_was_not_run_fails_the_build(project):
-    build = project.build("-D", "plot_gallery=0")
+def test_a_lesson_that_was_not_run_fails_the_build(unbuilt):
+    build = unbuilt.build("-D", "plot_gallery=0")
     assert build.status != 0
     assert "01_first.py: it was not executed, in this build or before" in build.log
-    assert runs(project) == ["01_first", "02_second"]
-    assert runs(project, "-D", "plot_gallery=0") == [], "what has run before may be shown"
+    assert runs(unbuilt) == ["01_first", "02_second"]
+    assert runs(unbuilt, "-D", "plot_gallery=0") == [], "what has run before may be shown"
 
 
-def test_a_pattern_that_matches_no_lesson_fails_the_build(project):
-    project.write("conf.py", CONF.replace(r"/\d\d_\w+\.py$", "plot_"))
-    build = project.build()
+def test_a_pattern_that_matches_no_lesson_fails_the_build(unbuilt):
+    unbuilt.write("conf.py", CONF.replace(r"/\d\d_\w+\.py$", "plot_"))
+    build = unbuilt.build()
     assert build.status != 0 and "02_second.py: it was not executed" in build.log
 
 
@@ -177,12 +189,12 @@ def test_a_renamed_lesson_leaves_nothing_behind(project):
     assert left == [] and not (project.folder / "out/lessons/02_second.html").exists()
 
 
-def test_a_warning_comes_back_until_it_is_mended(project):
-    page = project.folder / "docs/index.rst"
+def test_a_warning_comes_back_until_it_is_mended(unbuilt):
+    page = unbuilt.folder / "docs/index.rst"
     good = page.read_text()
     page.write_text(good + "\n.. nonsense::\n")
     for _ in range(2):
-        build = project.build()
+        build = unbuilt.build()
         assert build.status != 0 and 'Unknown directive type "nonsense"' in build.log
     page.write_text(good)
-    assert runs(project) == [], "a warning on another page does not run the lessons again"
+    assert runs(unbuilt) == [], "a warning on another page does not run the lessons again"

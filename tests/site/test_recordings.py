@@ -10,24 +10,27 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from _ext.recorded.files import Recording, load, write
-from axe_playwright_python.sync_playwright import Axe
-from browser import served
+from browser import check_accessible, opened, served
+from processes import run_script
 from projects import CONF, ROOT, TABLES, Project, lesson
-from test_browser import SPILLED
 from test_recorded_files import RUN
+
+from gpulesson.exercises.process.warm import WarmProcess
 
 pytestmark = pytest.mark.slow
 
 PRETEND = f"""
 import sys
 from pathlib import Path
-from _ext.recorded.run import record
+sys.path.insert(0, {str(ROOT / "docs")!r})
 from _ext.recorded.files import Run
-record(*map(Path, sys.argv[1:3]), {RUN!r}, Path(sys.argv[3]))
+from _ext.recorded.run import record
+record(Path("examples/01_first.py"), Path("docs/recordings"), {RUN!r}, Path.cwd())
 """
 BODY = r'''
 # %%
@@ -86,17 +89,12 @@ print(silent, sys.argv[1:], os.path.basename(os.getcwd()), round(torch.rand(1).i
 
 def pretend(project: Project, **environment: str) -> subprocess.CompletedProcess[str]:
     """Record the lesson as on a GPU of that name: the recorder is real, in a process of its own."""
-    return subprocess.run(
-        [sys.executable, "-c", PRETEND, "examples/01_first.py", "docs/recordings", str(project.folder)],
-        cwd=project.folder,
-        env={**os.environ, "PYTHONPATH": str(ROOT / "docs"), "MACHINE": "the GPU", **environment},
-        capture_output=True,
-        text=True,
-    )
+    script = project.write("pretend.py", PRETEND)
+    return run_script(project.warm, script, project.folder, **{"MACHINE": "the GPU", **environment})
 
 
-def make(folder: Path) -> Project:
-    project = Project(folder)
+def make(folder: Path, warm: WarmProcess | None) -> Project:
+    project = Project(folder, warm)
     project.write(
         "conf.py",
         CONF
@@ -113,9 +111,9 @@ def make(folder: Path) -> Project:
 
 
 @pytest.fixture(scope="module")
-def recorded(tmp_path_factory) -> Project:
+def recorded(tmp_path_factory, sphinx) -> Project:
     """A project whose lesson was recorded on a GPU and built elsewhere; not to be changed."""
-    project = make(tmp_path_factory.mktemp("recorded"))
+    project = make(tmp_path_factory.mktemp("recorded"), sphinx)
     run = pretend(project)
     assert run.returncode == 0, run.stderr
     build = project.build(MACHINE="this machine")
@@ -123,12 +121,16 @@ def recorded(tmp_path_factory) -> Project:
     return project
 
 
+@pytest.fixture(scope="module")
+def kept(recorded) -> Path:
+    return recorded.keep()
+
+
 @pytest.fixture
-def project(recorded, tmp_path) -> Project:
-    """A copy of it, to be changed."""
-    copy = Project(tmp_path / "copy")
-    shutil.copytree(recorded.folder, copy.folder, dirs_exist_ok=True)
-    return copy
+def project(recorded, kept) -> Iterator[Project]:
+    """That project, to be changed: afterwards it is as it was."""
+    yield recorded
+    recorded.restore(kept)
 
 
 def boxes(project: Project) -> list[str]:
@@ -420,25 +422,19 @@ def address(recorded):
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [1280, 375])
 def test_the_boxes_break_no_rule_and_fit(browser, address, scheme, width):
-    context = browser.new_context(color_scheme=scheme, viewport={"width": width, "height": 800})
-    tab = context.new_page()
-    tab.goto(address)
-    tab.wait_for_timeout(100)
-    result = Axe().run(tab)
-    assert result.violations_count == 0, result.generate_report()
-    assert tab.evaluate(SPILLED) == []
-    assert tab.locator(".content").evaluate("page => page.scrollWidth <= page.clientWidth")
-    context.close()
+    with opened(browser) as context:
+        tab = context.new_page()
+        tab.goto(address)
+        check_accessible(tab, width, scheme)
 
 
 @pytest.mark.parametrize("media", ["screen", "print"])
 def test_recordings_are_read_without_javascript_and_on_paper(browser, address, media):
-    context = browser.new_context(java_script_enabled=False)
-    tab = context.new_page()
-    tab.emulate_media(media=media)
-    tab.goto(address)
-    assert tab.locator(".recorded").count() == 7
-    assert all(
-        box.is_visible() for box in tab.locator(".recorded, .live, .recorded pre, .recorded img").all()
-    )
-    context.close()
+    with opened(browser, java_script_enabled=False) as context:
+        tab = context.new_page()
+        tab.emulate_media(media=media)
+        tab.goto(address)
+        assert tab.locator(".recorded").count() == 7
+        assert all(
+            box.is_visible() for box in tab.locator(".recorded, .live, .recorded pre, .recorded img").all()
+        )

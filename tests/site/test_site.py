@@ -9,7 +9,10 @@ from pathlib import Path
 
 import nbformat
 import pytest
-from pages import GUIDES, LESSONS, ROOT, SITE, Page, css_addresses, loaded, page_name, section_after
+from pages import GUIDES, LESSONS, ROOT, Page, Site, css_addresses, loaded, page_name, section_after
+from processes import run_script
+
+from gpulesson.device import choose_device
 
 pytestmark = pytest.mark.slow
 
@@ -23,8 +26,8 @@ def by_stem(path: Path) -> str:
 
 
 @pytest.fixture(scope="module")
-def pages(site) -> dict[str, Page]:
-    found = {page.name: page for page in map(Page, sorted(SITE.rglob("*.html")))}
+def pages(site: Site) -> dict[str, Page]:
+    found = {page.name: page for page in (Page(path, site.html) for path in site.pages())}
     assert {"index.html", "search.html", *(f"lessons/{path.stem}.html" for path in LESSONS)} <= set(found)
     return found
 
@@ -46,7 +49,7 @@ def test_no_page_shows_raw_markup(pages):
 
 @pytest.mark.parametrize("script", LESSONS + GUIDES, ids=by_stem)
 def test_no_notebook_shows_raw_markup(script, site):
-    notebook = nbformat.read(ROOT / "docs" / f"{page_name(script)}.ipynb", as_version=4)
+    notebook = nbformat.read(site.lessons.parent / f"{page_name(script)}.ipynb", as_version=4)
     nbformat.validate(notebook)
     text = "\n".join(cell.source for cell in notebook.cells if cell.cell_type == "markdown")
     text = re.sub(r"^(`{3,}).*?^\1", "", text, flags=re.M | re.S)  # code blocks
@@ -58,18 +61,18 @@ def test_no_notebook_shows_raw_markup(script, site):
         assert "<details>\n<summary>Solution</summary>" in text
 
 
-def test_nothing_of_the_building_machine_is_on_the_site(pages):
-    for path in [SITE / name for name in pages] + sorted((ROOT / "docs/lessons").rglob("*.ipynb")):
+def test_nothing_of_the_building_machine_is_on_the_site(site):
+    for path in site.pages() + sorted(site.lessons.rglob("*.ipynb")):
         text = path.read_text(encoding="utf-8")
         for trace in (str(ROOT), str(Path.home()) + "/", sys.prefix):
             assert trace not in text, f"{trace} in {path}"
 
 
-def test_no_page_loads_anything_from_elsewhere(pages):
+def test_no_page_loads_anything_from_elsewhere(pages, site):
     elsewhere = {(name, url) for name, page in pages.items() for url in loaded(page.soup) if "//" in url}
     elsewhere |= {
         (style.name, url)
-        for style in SITE.rglob("*.css")
+        for style in site.html.rglob("*.css")
         for url in css_addresses(style.read_text(encoding="utf-8"))
         if "//" in url
     }
@@ -86,14 +89,15 @@ def test_everything_that_a_page_loads_is_there(pages):
     assert not missing
 
 
-def test_no_link_is_broken(pages):
+def test_no_link_is_broken(pages, site):
     broken = set()
     for name, page in pages.items():
         for link in (tag["href"] for tag in page.soup.find_all("a", href=True)):
             if re.match(r"\w+:", link):
                 continue  # leads out of the site
             target, anchor = page.file(link), link.partition("#")[2]
-            known = pages.get(target.relative_to(SITE).as_posix()) if target.is_relative_to(SITE) else None
+            inside = target.is_relative_to(site.html)
+            known = pages.get(target.relative_to(site.html).as_posix()) if inside else None
             if not target.is_file() or (anchor and known and anchor not in known.anchors):
                 broken.add((name, link))
     assert not broken
@@ -191,3 +195,21 @@ def test_every_message_of_the_index_is_where_its_links_lead(pages):
         linked = {pages["errors.html"].file(link["href"]) for link in row.select("a[href]")}
         texts = [" ".join(page.soup.get_text().split()) for page in pages.values() if page.path in linked]
         assert any(pattern.search(text) for text in texts), f"no linked page has: {message}"
+
+
+def test_lesson_12_does_the_same_work_up_to_the_larger_batch(pages, warm, tmp_path):
+    """As the build printed it, or a run here, where there is a GPU: it is about the CPU."""
+    printed = pages["lessons/12_speed_ladder.html"].printed()
+    if choose_device().type != "cpu":
+        done = run_script(warm, ROOT / "examples/12_speed_ladder.py", tmp_path, GPULESSON_DEVICE="cpu")
+        assert done.returncode == 0, done.stderr
+        printed = done.stdout
+    table = printed.split(" losses\n")[1]
+    verdicts = [
+        re.search(r"(equal|\S+ apart|other steps|not here: .+)$", row)[1] for row in table.splitlines()[:11]
+    ]
+    # the same bits, from pictures to resident bytes, with and without reads
+    assert verdicts[:5] == ["equal"] * 5
+    assert float(verdicts[5].removesuffix(" apart")) < 1e-5  # fused Adam rounds in another order
+    assert verdicts[6:9] == ["other steps"] * 3
+    assert verdicts[10] == "not here: there are no CUDA graphs on cpu"

@@ -7,6 +7,7 @@ Works where there is `os.fork`, and where forking after an import is safe: not o
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import gc
 import importlib
@@ -20,7 +21,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from weakref import WeakSet
@@ -252,10 +253,12 @@ def _reap(*_: object, wait: bool = False) -> None:
 
 
 def _keep(job: dict[str, Any], status: int, stdout: int, stderr: int | None = None) -> None:
-    """Fork the program, say its number, wait, and say how it ended."""
+    """Fork the program, wait, and say how it ended."""
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     program = os.fork()
     if program == 0:
+        os.setsid()
+        os.write(status, f"{os.getpid()}\n".encode())  # from here on it can be killed as a group
         os.close(status)
         _become(job, stdout, stderr)
     for pipe in (stdout, stderr):
@@ -264,17 +267,15 @@ def _keep(job: dict[str, Any], status: int, stdout: int, stderr: int | None = No
     null = os.open(os.devnull, os.O_RDWR)
     for number in (1, 2):
         os.dup2(null, number)  # who waits for the end of the warm process's output waits for no keeper
-    os.write(status, f"{program}\n".encode())
     _, ended = os.waitpid(program, 0)
     os.write(status, f"{os.waitstatus_to_exitcode(ended)}\n".encode())
     os._exit(0)
 
 
 def _become(job: dict[str, Any], stdout: int, stderr: int | None) -> None:
-    """Be the program: a session, standard streams, a folder and an environment of its own."""
+    """Be the program: standard streams, a folder and an environment of its own."""
     code = 1
     try:
-        os.setsid()
         signal.signal(signal.SIGINT, signal.default_int_handler)
         for number, pipe in ((1, stdout), (2, stdout if stderr is None else stderr)):
             os.dup2(pipe, number)
@@ -298,9 +299,7 @@ def _become(job: dict[str, Any], stdout: int, stderr: int | None) -> None:
     except BaseException:
         traceback.print_exc()
     finally:
-        with contextlib.suppress(Exception):
-            sys.stdout.flush()
-            sys.stderr.flush()
+        end_as_an_interpreter_does()
         os._exit(code)
 
 
@@ -308,6 +307,14 @@ def _stream(number: int) -> io.TextIOWrapper:
     """Open a standard stream that keeps nothing back, as ``python -u`` does."""
     raw = io.FileIO(number, "w", closefd=False)
     return io.TextIOWrapper(raw, "utf-8", "backslashreplace", write_through=True)
+
+
+def end_as_an_interpreter_does() -> None:
+    """Wait for the threads, remove temporary folders and the like, and write out what was printed."""
+    ends: list[Callable[[], object]] = [threading._shutdown, atexit._run_exitfuncs]  # type: ignore[attr-defined]
+    for end in [*ends, sys.stdout.flush, sys.stderr.flush]:
+        with contextlib.suppress(Exception):
+            end()
 
 
 @contextlib.contextmanager

@@ -1,0 +1,33 @@
+"""Two runs of the tests at once, in one checkout, build the site one after the other."""
+
+from __future__ import annotations
+
+import sys
+from concurrent.futures import ThreadPoolExecutor
+
+from pages import build
+
+# stands for sphinx-build: it fails where another one is at work, and for a while there is half a page only
+PROGRAM = """
+import pathlib, time
+with open("_build/at-work", "x"):
+    page = pathlib.Path("_build/html/index.html")
+    page.write_text("half a p")
+    time.sleep(0.2)
+    page.write_text("half a page, and the other half")
+    pathlib.Path("_build/at-work").unlink()
+"""
+
+
+def test_two_runs_do_not_meet(tmp_path):
+    """Without the lock, a build fails; with a lock on the build alone, a copy has half a page."""
+    for folder in ("root/_build/html", "root/docs/lessons"):
+        (tmp_path / folder).mkdir(parents=True)
+
+    def run(number: int) -> str:
+        copies = tmp_path / f"copies {number}"
+        site = build(copies, tmp_path / "root", [sys.executable, "-c", PROGRAM])
+        return (site.html / "index.html").read_text()
+
+    with ThreadPoolExecutor(4) as runs:
+        assert set(runs.map(run, range(8))) == {"half a page, and the other half"}
