@@ -71,16 +71,6 @@ class Box(SphinxDirective):
         return node
 
 
-class Callout(Box):
-    """Something beside the path, under a title of its own."""
-
-    required_arguments = 1
-    final_argument_whitespace = True
-
-    def run(self) -> list[nodes.Node]:
-        return [self.box(nodes.admonition(), self.arguments[0])]
-
-
 class overview(nodes.admonition):
     """Opens a lesson; `teaching` and `exercises` are its minutes."""
 
@@ -195,7 +185,6 @@ def setup(app: Sphinx) -> ExtensionMetadata:
     app.add_node(covers, html=(visit_covers, None))
     directives_by_name = {
         **dict.fromkeys(LABELS, Box),
-        "callout": Callout,
         "overview": Overview,
         "exercise": Exercise,
         "solution": Solution,

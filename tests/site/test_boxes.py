@@ -15,10 +15,6 @@ BODY = """
 #
 #    - Python
 #
-# .. callout:: About ``this``
-#
-#    An aside.
-#
 # .. instructor-note::
 #
 #    Slow down here.
@@ -50,7 +46,7 @@ def test_boxes_are_labelled_notes(site):
     boxes = {box["class"][1]: box for box in site.page("lessons/01_first").select(".box")}
     labels = {kind: box.select_one(".admonition-title").get_text() for kind, box in boxes.items()}
     assert labels == {
-        "overview": "Overview", "questions": "Questions", "objectives": "Objectives", "callout": "About this",
+        "overview": "Overview", "questions": "Questions", "objectives": "Objectives",
         "keypoints": "Key points", "prereq": "Before you start", "exercise": "Exercise: Do it",
     }  # fmt: skip
     assert all(box["role"] == "note" for box in boxes.values())
@@ -58,7 +54,6 @@ def test_boxes_are_labelled_notes(site):
     assert texts(boxes["overview"].select(".facts")) == ["Teaching: 10 min · Exercises: 5 min"]
     assert texts(boxes["exercise"].select(".facts")) == ["5 min · easy"]
     assert texts(boxes["exercise"].select("ol > li")) == ["Predict.", "Run."]
-    assert boxes["callout"].select_one(".admonition-title code").get_text() == "this"
 
 
 def test_solution_and_starter_are_folded_and_downloadable(site):

@@ -75,10 +75,6 @@ BODY = r"""
 #
 #    plain ``` text
 #
-# .. callout:: About *this*
-#
-#    An aside.
-#
 # .. instructor-note::
 #
 #    Slow down.
@@ -236,7 +232,6 @@ def test_boxes_stay_boxes(html):
     alerts = {alert.strong.get_text(): alert["class"][1] for alert in html.select("div.alert")}
     assert alerts == {
         "Overview": "alert-info", "Exercise: Do it": "alert-warning", "Key points": "alert-success",
-        "About this": "alert-info",
     }  # fmt: skip
     overview, exercise = html.select_one("div.alert"), html.select("div.alert-warning")[0]
     assert texts(overview.find_all("strong")) == ["Overview", "Questions", "Objectives"]

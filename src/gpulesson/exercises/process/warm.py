@@ -99,6 +99,11 @@ class WarmProcess:
         Returns
         -------
         ForkedProcess
+
+        Raises
+        ------
+        OSError
+            The warm process has ended.
         """
         message = json.dumps(
             {
@@ -223,6 +228,8 @@ def serve(control_number: int) -> None:
     os.dup2(null, 0)
     control.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2 * _MESSAGE)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for whoever asks
+    # a fork cannot use a GPU whose driver its parent has started: have PyTorch ask NVML what there is
+    os.environ["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"
     for name in json.loads(control.recv(_MESSAGE)):
         with contextlib.suppress(BaseException):  # a broken installation raises anything
             importlib.import_module(name)
