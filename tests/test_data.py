@@ -112,7 +112,7 @@ class Server:
             request.send_error(503)
             return
         if how == "hang":
-            self.release.wait(4)
+            self.release.wait(600)
         half = len(content) // 2
         if how == "corrupt":
             content = content[:half] + bytes([content[half] ^ 1]) + content[half + 1 :]
@@ -123,7 +123,7 @@ class Server:
             request.wfile.write(content[:half])
             request.wfile.flush()
             if how == "stall":
-                self.release.wait(20)
+                self.release.wait(600)
             if how != "cut":
                 request.wfile.write(content[half:])
 
@@ -365,12 +365,12 @@ class TestDownload:
         )
         process = subprocess.Popen([sys.executable, "-c", program])
         raw = tmp_path / "FashionMNIST" / "raw"
-        deadline = time.monotonic() + 120
+        deadline = time.monotonic() + 1200
         while not any(path.stat().st_size for path in raw.glob("tmp*")):
             assert process.poll() is None and time.monotonic() < deadline
             time.sleep(0.05)
         process.send_signal(signal.SIGKILL if os.name == "posix" else signal.SIGTERM)
-        process.wait(30)
+        process.wait(1200)
         assert any(raw.glob("tmp*")), "the half file was to be left behind"
         assert_all_there(load_fashion_mnist(tmp_path, stand_in=False))
 

@@ -62,7 +62,7 @@ def test_practice_really_runs_a_script(tmp_path):
         "import sys, torch\nprint(sys.argv[1:], torch.ones(3, device='cuda').device)\nsys.exit(5)\n"
     )
     command = [sys.executable, "-m", "gpulesson", "practice", str(script), "--epochs", "3"]
-    run = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    run = subprocess.run(command, capture_output=True, text=True, timeout=1200)
     assert run.stdout.split("\n")[0] == "['--epochs', '3'] cuda:0", run.stderr
     assert run.returncode == 5
 
@@ -75,7 +75,7 @@ def test_an_unknown_command_shows_the_known_ones(capsys):
 
 
 def test_as_a_program():
-    run = subprocess.run([sys.executable, "-m", "gpulesson"], capture_output=True, text=True, timeout=120)
+    run = subprocess.run([sys.executable, "-m", "gpulesson"], capture_output=True, text=True, timeout=1200)
     assert run.returncode == 0, run.stderr
     assert torch.__version__ in run.stdout
     assert run.stderr == ""

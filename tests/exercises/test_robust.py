@@ -204,7 +204,7 @@ def test_processes_that_a_program_leaves_behind_are_ended(tmp_path):
     report = check(written(tmp_path, text))
     assert report.passed and "done" in report.output
     pid = int(note.read_text())
-    for _ in range(50):
+    for _ in range(6000):
         try:
             state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
         except OSError:

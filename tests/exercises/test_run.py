@@ -19,7 +19,7 @@ def test_temporary_files_go_into_the_programs_own_folder(tmp_path, name):
     only = {key: value for key, value in environment.items() if key not in {"TMPDIR", "TEMP", "TMP"} - {name}}
     program = "import tempfile; print(tempfile.gettempdir())"
     command = [sys.executable, "-c", program]
-    done = subprocess.run(command, env=only, capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run(command, env=only, capture_output=True, text=True, timeout=1200, check=True)
     assert Path(done.stdout.strip()) == tmp_path != Path(tempfile.gettempdir())
 
 

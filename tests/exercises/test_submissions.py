@@ -76,7 +76,7 @@ def test_as_many_run_at_once_as_were_asked_for_and_come_in_order(tmp_path, repla
     together = threading.Barrier(3)
 
     def check(file, *args, **options):
-        together.wait(timeout=60)  # passes when three have come
+        together.wait(timeout=600)  # passes when three have come
         return Report(None, file.name, ())
 
     replaced(check)

@@ -47,11 +47,11 @@ def draw() -> None:
 
 def test_a_fork_has_its_own_folder_environment_and_streams(light, tmp_path):
     child = light.start("test_warm:say", folder=tmp_path, environment={"COLOUR": "red"}, stderr=True)
-    out, error = child.communicate(60)
+    out, error = child.communicate(1200)
     assert out.decode() == f"{tmp_path} red ['-c'] True\n" and error.decode() == "“quoted”\n"
     assert child.returncode == 3
     both = light.start("test_warm:say", folder=tmp_path)
-    assert both.communicate(60)[0].decode().endswith("“quoted”\n") and both.returncode == 3
+    assert both.communicate(1200)[0].decode().endswith("“quoted”\n") and both.returncode == 3
 
 
 def test_the_status_is_that_of_a_process(light, tmp_path):
@@ -63,17 +63,17 @@ def test_the_status_is_that_of_a_process(light, tmp_path):
     }
     for function, cases in ends.items():
         for argument, status in cases:
-            assert light.start(function, argument, folder=tmp_path).wait(60) == status, function
+            assert light.start(function, argument, folder=tmp_path).wait(1200) == status, function
 
 
 def test_many_run_at_once_and_each_end_is_its_own(light, tmp_path):
     children = [light.start("sys:exit", number, folder=tmp_path) for number in range(20)]
-    assert [child.wait(60) for child in children] == list(range(20))
+    assert [child.wait(1200) for child in children] == list(range(20))
     assert len({child.pid for child in children}) == 20
 
 
 def test_what_it_has_imported_is_there_and_its_random_numbers_are_not_shared(light, tmp_path):
-    drawn = [light.start("test_warm:draw", folder=tmp_path).communicate(60)[0].split() for _ in range(2)]
+    drawn = [light.start("test_warm:draw", folder=tmp_path).communicate(1200)[0].split() for _ in range(2)]
     assert drawn[0][0] != drawn[1][0] and drawn[0][1] == drawn[1][1] == b"True"
 
 

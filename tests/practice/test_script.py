@@ -20,7 +20,7 @@ def run(tmp_path):
         script = tmp_path / "script.py"
         script.write_text(text, encoding="utf-8")
         command = [sys.executable, "-c", RUN, str(script), *arguments]
-        return subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=120)
+        return subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=1200)
 
     return run
 
