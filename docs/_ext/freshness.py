@@ -30,7 +30,7 @@ from .paths import examples_dir, executed_scripts, gallery_dir
 STATE = "freshness.json"
 LESSON_NAME = r"\d\d_\w+\.py"  # the number orders the syllabus
 LIBRARIES = ("torch", "torchvision", "numpy", "scikit-learn", "matplotlib", "sphinx", "sphinx-gallery")
-ENVIRONMENT = ("GPULESSON_DATA", "GPULESSON_DEVICE")
+ENVIRONMENT = ("GPULESSON_DATA", "GPULESSON_DEVICE", "OMP_NUM_THREADS")
 
 
 def forget_outdated(app: Sphinx) -> None:

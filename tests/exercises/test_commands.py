@@ -6,6 +6,7 @@ import json
 import re
 import subprocess
 import sys
+from importlib import import_module
 
 import pytest
 
@@ -116,7 +117,8 @@ def test_every_exercise_has_all_its_parts():
     assert [exercise.name for exercise in exercises()] == sorted(exercise.name for exercise in exercises())
     for exercise in exercises():
         assert exercise.name.startswith(f"{exercise.number}_")
-        assert exercise.number == exercise.name[:2] and exercise.lesson and exercise.title
+        assert import_module(f"gpulesson.exercises.e{exercise.name}").EXERCISE is exercise
+        assert exercise.lesson and exercise.title and exercise.difficulty in ("easy", "medium", "hard")
         assert exercise.rules and len(exercise.hints) >= 2
 
 

@@ -29,6 +29,19 @@ def test_a_machine_without_a_gpu_hides_it_by_a_number_that_no_gpu_has(tmp_path):
     assert seen == os.environ.get("CUDA_VISIBLE_DEVICES")
 
 
+@pytest.mark.parametrize(
+    ("text", "seconds", "resident"),
+    [
+        ("  0:00.05   1024\n", 0.05, 2**20),
+        ("1:02.50 7", 62.5, 7 * 1024),
+        ("1:00:01.00 1", 3601, 1024),
+        ("", 0, 0),
+    ],
+)
+def test_what_ps_says_of_a_process_on_macos(text, seconds, resident):
+    assert run.told_by_ps(text) == (seconds, resident)
+
+
 def test_without_process_groups_the_whole_tree_is_ended(monkeypatch):
     process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
     commands = []

@@ -12,6 +12,7 @@ import pytest
 from gpulesson.__main__ import main
 from gpulesson.exercises import Report, UsageError, check_folder, submissions
 from gpulesson.exercises.checker import MEMORY_LIMIT, TIME_LIMIT
+from gpulesson.exercises.process.warm import POSSIBLE, WarmProcess
 
 ROOT = Path(__file__).parents[2]
 
@@ -20,8 +21,11 @@ def line_of(file: Path, mark: str = "diagnosis") -> int:
     return next(number for number, text in enumerate(file.read_text().splitlines(), 1) if mark in text)
 
 
+ONLY_WHERE_POSSIBLE = pytest.mark.skipif(not POSSIBLE, reason="this system cannot fork safely")
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("fork", [True, False], ids=["warm", "cold"])
+@pytest.mark.parametrize("fork", [pytest.param(True, marks=ONLY_WHERE_POSSIBLE), False], ids=["warm", "cold"])
 def test_a_folder_of_submissions(tmp_path, own_progress, monkeypatch, capsys, fork):
     folder = tmp_path / "submissions"
     folder.mkdir()
@@ -96,6 +100,29 @@ def test_limits_and_the_exercise_reach_the_check(tmp_path, replaced):
     assert seen == [("4", 7, 2**30, None)]
 
 
+@ONLY_WHERE_POSSIBLE
+def test_where_it_is_possible_every_check_starts_in_a_fork(tmp_path, monkeypatch):
+    seen = []
+    monkeypatch.setattr(submissions, "warm_process", lambda: WarmProcess(preload=[]))
+
+    def check(file, *args, warm, **options):
+        seen.append(warm)
+        return Report(None, file.name, ())
+
+    monkeypatch.setattr(submissions, "check", check)
+    list(check_folder(written(tmp_path, "ada", "blaise"), 3))
+    assert len(seen) == 2 and seen[0] is seen[1] and isinstance(seen[0], WarmProcess)
+
+
+def test_a_report_that_cannot_be_written_stops_no_other(tmp_path, replaced, capsys):
+    replaced(lambda file, *args, **options: Report(None, file.name, ()))
+    written(tmp_path, "ada", "blaise")
+    (tmp_path / "ada.json").mkdir()
+    assert main(["submissions", "03", str(tmp_path)]) == 1
+    first, second = capsys.readouterr().out.splitlines()
+    assert "not checked: IsADirectoryError" in first and second.split() == ["blaise", "passed"]
+
+
 @pytest.mark.parametrize(
     ("number", "folder", "jobs", "message"),
     [
@@ -112,6 +139,8 @@ def test_where_there_is_nothing_to_check_it_says_so(tmp_path, capsys, number, fo
     assert message in capsys.readouterr().err and not list(tmp_path.glob("*.json"))
     with pytest.raises(UsageError, match=message):
         check_folder(tmp_path / folder, number, jobs=int(jobs))
+    assert main(["submissions", "03", str(tmp_path), "--time-limit", "0"]) == 2
+    assert "the limits are 0.0 seconds" in capsys.readouterr().err
 
 
 def test_the_page_names_every_key_and_limit():

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -84,14 +85,22 @@ def gone(pid: int) -> bool:
         return True
 
 
+def group_of(pid: int) -> int:
+    """The process group, or 0 where the process has ended meanwhile."""
+    try:
+        return os.getpgid(pid)
+    except ProcessLookupError:
+        return 0
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 def test_what_is_killed_is_gone_with_what_it_has_started(light, tmp_path):
     child = light.start("test_warm:linger", folder=tmp_path)
     assert child.stdout.readline() == b"there\n"
     with pytest.raises(subprocess.TimeoutExpired):
         child.wait(0.01)
-    group = [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()]
-    group = [pid for pid in group if not gone(pid) and os.getpgid(pid) == child.pid]
+    numbers = [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()]
+    group = [pid for pid in numbers if not gone(pid) and group_of(pid) == child.pid]
     assert len(group) == 2
     child.kill()
     assert child.returncode == -signal.SIGKILL
@@ -113,8 +122,63 @@ def test_closing_ends_what_still_runs(tmp_path):
     with WarmProcess(["json"]) as process:
         child = process.start("time:sleep", 1000, folder=tmp_path)
     assert child.returncode == -signal.SIGKILL
+    descriptors = Path("/proc/self/fd")
+    before = len(list(descriptors.iterdir())) if descriptors.exists() else 0
     with pytest.raises(OSError, match="Bad file descriptor"):
         process.start("time:sleep", 1, folder=tmp_path)
+    if before:
+        assert len(list(descriptors.iterdir())) == before, "descriptors are left open"
+
+
+def test_closing_while_others_start_leaves_nothing_running(tmp_path):
+    """As after Ctrl-C: each thread would go on with its next program."""
+    statuses = []
+
+    def work() -> None:
+        while True:
+            try:
+                statuses.append(process.start("time:sleep", 1000, folder=tmp_path).wait(1200))
+            except OSError:
+                return
+
+    with WarmProcess(["json"]) as process:
+        threads = [threading.Thread(target=work) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        while len(process._started) < 3:
+            time.sleep(0.01)
+    for thread in threads:
+        thread.join(1200)
+    assert statuses == [-signal.SIGKILL] * 3
+
+
+def test_a_warm_process_that_has_died_says_so(tmp_path):
+    with WarmProcess(["json"]) as process:
+        process._process.kill()
+        process._process.wait()
+        with pytest.raises(OSError):
+            process.start("time:sleep", 1, folder=tmp_path)
+
+
+def test_what_an_interpreter_reads_at_its_start_is_read_in_a_fork(warm, tmp_path):
+    """Temporary files go where the environment says, though PyTorch's compiler has looked before."""
+    (tmp_path / "mine.py").write_text("")
+    environment = {**os.environ, "TMPDIR": str(tmp_path), "PYTHONDONTWRITEBYTECODE": "1"}
+    for bytecode, files in (("1", False), ("", True)):
+        environment["PYTHONDONTWRITEBYTECODE"] = bytecode
+        code = "import sys, tempfile; sys.path.insert(0, '.'); import mine; print(tempfile.gettempdir())"
+        child = warm.start("builtins:exec", code, folder=tmp_path, environment=environment)
+        assert child.communicate(1200)[0].decode().strip() == str(tmp_path)
+        assert (tmp_path / "__pycache__").exists() == files
+
+
+def test_one_thread_is_the_default(tmp_path):
+    given = {name: value for name, value in os.environ.items() if name != "OMP_NUM_THREADS"}
+    for environment, threads in ((given, "1"), (given | {"OMP_NUM_THREADS": "2"}, "2")):
+        with WarmProcess(["os"], environment) as process:
+            folder = Path(f"/proc/{process._process.pid}/environ")
+            if sys.platform == "linux":
+                assert f"OMP_NUM_THREADS={threads}".encode() in folder.read_bytes().split(b"\0")
 
 
 def test_where_no_fork_is_safe_it_says_so(monkeypatch):

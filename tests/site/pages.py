@@ -53,7 +53,8 @@ def build(copies: Path, root: Path = ROOT, command: list[str] = BUILD) -> Site:
     One run of the tests at a time builds in a checkout; each then reads a copy of its own.
     """
     (root / "_build").mkdir(exist_ok=True)
-    environment = {name: value for name, value in os.environ.items() if name != "GPULESSON_DEVICE"}
+    of_the_tests = ("GPULESSON_DEVICE", "OMP_NUM_THREADS")  # the lessons compute with all threads
+    environment = {name: value for name, value in os.environ.items() if name not in of_the_tests}
     with FileLock(root / "_build" / "tests.lock"):
         run = subprocess.run(
             command,

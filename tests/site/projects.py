@@ -26,7 +26,6 @@ PRELOADED = [
     "furo",
     "bs4",
     "hatchling.builders.wheel",
-    "latex2mathml.converter",
     "matplotlib.pyplot",
     "pooch",
     "pygments.lexers.python",

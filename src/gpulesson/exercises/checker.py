@@ -11,7 +11,7 @@ from pathlib import Path
 from gpulesson.exercises.exercise import COMMON, Exercise, find
 from gpulesson.exercises.findings import Diagnosis, Finding, Source
 from gpulesson.exercises.process import run
-from gpulesson.exercises.process.warm import WarmProcess
+from gpulesson.exercises.process.warm import START_SECONDS, WarmProcess
 from gpulesson.exercises.report import Report
 from gpulesson.exercises.rules import devices, endings, memory, models, source_text, steps
 from gpulesson.exercises.trace import Site, Trace
@@ -54,8 +54,8 @@ def check(
         Its number. By default the one that the file's name begins with, or that its docstring names
         (``"Exercise 4"``); if neither does, the program is judged as a training loop of your own.
     time_limit : float
-        Seconds of processor time, of the program and its children. A program that waits as long, and computes
-        nothing, is stopped as well. Where the system does not tell (Windows), seconds on the clock.
+        Seconds of processor time, of the program and its children; on macOS of the program alone. A program
+        that waits as long, and computes nothing, is stopped as well. On Windows seconds on the clock.
     memory_limit : int
         Bytes of main memory, of the program and its children; on macOS of the program alone, and on Windows
         nothing watches it.
@@ -80,8 +80,7 @@ def check(
     >>> [finding.kind for finding in report.findings]  # doctest: +SKIP
     ['model-on-cpu', 'missing-eval', 'mean-of-batch-means']
     """
-    if time_limit <= 0 or memory_limit <= 0:
-        raise UsageError(f"the limits are {time_limit} seconds and {memory_limit} bytes; give more than 0")
+    require_positive(time_limit, memory_limit)
     name, beside, content = _content(program)
     source, unreadable = _decoded(name, content)
     task = _task(exercise, name, source)
@@ -106,6 +105,12 @@ def check(
         trace.steps > 0,
         outcome.output,
     )
+
+
+def require_positive(time_limit: float, memory_limit: int) -> None:
+    """Raise UsageError unless both limits are more than 0."""
+    if time_limit <= 0 or memory_limit <= 0:
+        raise UsageError(f"the limits are {time_limit} seconds and {memory_limit} bytes; give more than 0")
 
 
 def judge(trace: Trace, source: Source, task: Exercise | None) -> list[Finding]:
@@ -215,8 +220,8 @@ def _unfinished(outcome: run.Outcome, source: Source, seconds: float, memory: in
     site, code = outcome.site, outcome.returncode
     how = f"with status {code}" if code >= 0 else f"by signal {-code}"
     ways: dict[str, tuple[Diagnosis, Site | int, str]] = {
-        "time": (endings.TIME, site, f"It was stopped after {seconds:g} seconds, on this line."),
-        "idle": (endings.TIME, site, f"It waited for {seconds:g} seconds on this line, and was stopped."),
+        "time": (endings.TIME, site, f"It was stopped after {seconds:g} seconds of work, on this line."),
+        "idle": (endings.IDLE, site, f"It waited for {seconds:g} seconds on this line, and was stopped."),
         "memory": (endings.MEMORY, site, f"It was stopped when it had taken {memory / 2**30:.3g} GiB."),
         "vanished": (endings.VANISHED, 0, f"The process ended {how} before the program was through."),
         "no-torch": (endings.NO_TORCH, 0, f"Python cannot import torch: {outcome.message}"),
@@ -228,7 +233,7 @@ def _unfinished(outcome: run.Outcome, source: Source, seconds: float, memory: in
         "slow-start": (
             endings.SLOW_START,
             0,
-            f"Importing PyTorch took more than {run.START_SECONDS} seconds.",
+            f"Importing PyTorch took more than {START_SECONDS} seconds.",
         ),
     }
     return source.failure(*ways[outcome.status])

@@ -107,8 +107,8 @@ def run_submissions(options: argparse.Namespace) -> int:
         return _usage(str(error), "submissions")
     for file, report in reports:
         if isinstance(report, Report):
-            text = json.dumps(report.to_dict(), indent=1)
-            file.with_suffix(".json").write_text(text, encoding="utf-8")
+            report = _written(file.with_suffix(".json"), report)
+        if isinstance(report, Report):
             failures = [finding for finding in report.findings if finding.severity == "failure"]
             said = ", ".join(f"{finding.kind} (line {finding.line})" for finding in failures) or "passed"
         else:
@@ -116,6 +116,15 @@ def run_submissions(options: argparse.Namespace) -> int:
             said = f"not checked: {type(report).__name__}: {report}"
         print(_printable(f"{file.stem:<24} {said}"), flush=True)
     return int(broken)
+
+
+def _written(path: Path, report: Report) -> Report | OSError:
+    """Write a report as JSON; return what went wrong, if it cannot be."""
+    try:
+        path.write_text(json.dumps(report.to_dict(), indent=1), encoding="utf-8")
+    except OSError as error:
+        return error
+    return report
 
 
 def run_lessons() -> int:

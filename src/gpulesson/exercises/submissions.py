@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from gpulesson.exercises.checker import MEMORY_LIMIT, TIME_LIMIT, UsageError, check
+from gpulesson.exercises.checker import MEMORY_LIMIT, TIME_LIMIT, UsageError, check, require_positive
 from gpulesson.exercises.exercise import find
 from gpulesson.exercises.process.warm import WarmProcess, warm_process
 from gpulesson.exercises.report import Report
@@ -60,6 +60,7 @@ def check_folder(
         raise UsageError(f"there is no Python file in {folder}: put one file of each learner into it")
     if jobs < 1:
         raise UsageError(f"{jobs} programs at once: give 1 or more")
+    require_positive(time_limit, memory_limit)
     try:
         find(exercise)
     except ValueError as error:
@@ -76,11 +77,10 @@ def _checked(
         except Exception as error:  # a full disk, a file that has gone: the others go on
             return error
 
-    pool = ThreadPoolExecutor(jobs)
-    try:
-        with warm_process() as warm:
-            reports = [(file, pool.submit(one, file, warm)) for file in files]
+    with ThreadPoolExecutor(jobs) as pool, warm_process() as warm:
+        reports = [(file, pool.submit(one, file, warm)) for file in files]
+        try:
             for file, report in reports:
                 yield file, report.result()
-    finally:
-        pool.shutdown(cancel_futures=True)
+        finally:  # also when nobody asks for the rest; the end of the warm process ends those that run
+            pool.shutdown(wait=False, cancel_futures=True)

@@ -10,6 +10,7 @@ import faulthandler
 import json
 import os
 import runpy
+import signal
 import sys
 import traceback
 import warnings
@@ -55,8 +56,8 @@ def main(job_file: str) -> None:
             watch.attach(observer, opened)
         _bound_memory(job["memory"], opened)
         stacks = (folder / "stacks").open("w")
-        if os.name == "posix":  # a program that is stopped gets SIGABRT, and says where it was
-            faulthandler.enable(stacks)
+        if os.name == "posix":  # a program that is stopped gets this signal, says where it was, and ends
+            faulthandler.register(signal.SIGUSR1, stacks, chain=True)
         else:
             faulthandler.dump_traceback_later(job["seconds"], file=stacks)
         (folder / "started").touch()
@@ -64,7 +65,8 @@ def main(job_file: str) -> None:
         if os.getpid() != owner:  # a process that the program forked has come here as well
             os._exit(0)
         faulthandler.cancel_dump_traceback_later()
-        faulthandler.disable()
+        if os.name == "posix":
+            faulthandler.unregister(signal.SIGUSR1)
         _unbound_memory()
         space = outcome.pop("globals")
         trace = observer.trace()

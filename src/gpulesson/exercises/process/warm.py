@@ -14,10 +14,12 @@ import importlib
 import io
 import json
 import os
+import select
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 import traceback
@@ -30,6 +32,8 @@ POSSIBLE = os.name == "posix" and sys.platform != "darwin"
 """Whether this system can have a warm process."""
 PRELOADED = ("torch", "torch._dynamo", "sklearn.datasets", "sklearn.model_selection")
 """What most programs of the exercises import, the optimizer's own import of the compiler included."""
+START_SECONDS = 600
+"""How long importing the modules may take, on the clock."""
 _ROOT = str(Path(__file__).parents[3])
 _BEGIN = f"import sys; sys.path[0] = {_ROOT!r}; from gpulesson.exercises.process.warm import serve; serve(0)"
 _MESSAGE = 2**20
@@ -67,9 +71,11 @@ class WarmProcess:
         self._started: WeakSet[ForkedProcess] = WeakSet()
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._control.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 2 * _MESSAGE)
+        # read when NumPy and PyTorch are imported: one thread each, since many programs may run at once
+        surroundings = {"OMP_NUM_THREADS": "1", **(environment or os.environ)}
         with theirs:
             self._process = subprocess.Popen(
-                [sys.executable, "-c", _BEGIN], stdin=theirs.fileno(), env=dict(environment or os.environ)
+                [sys.executable, "-c", _BEGIN], stdin=theirs.fileno(), env=surroundings
             )
         self._control.send(json.dumps(list(preload)).encode())
 
@@ -103,7 +109,7 @@ class WarmProcess:
         Raises
         ------
         OSError
-            The warm process has ended.
+            The warm process has ended, or does not answer.
         """
         message = json.dumps(
             {
@@ -114,22 +120,28 @@ class WarmProcess:
             }
         ).encode()
         pipes = [os.pipe() for _ in range(3 if stderr else 2)]
-        try:
-            with self._lock:
+        with self._lock:  # so that none starts while `close` ends those that have
+            try:
                 socket.send_fds(self._control, [message], [write for _, write in pipes])
-        finally:
-            for _, write in pipes:
-                os.close(write)
-        process = ForkedProcess(*(read for read, _ in pipes))
-        self._started.add(process)
+            except OSError:
+                for read, _ in pipes:
+                    os.close(read)
+                raise
+            finally:
+                for _, write in pipes:
+                    os.close(write)
+            process = ForkedProcess(*(read for read, _ in pipes))
+            self._started.add(process)
         return process
 
     def close(self) -> None:
         """End the warm process, and the programs that still run."""
-        for process in list(self._started):
+        with self._lock:
+            self._control.close()
+            started = list(self._started)
+        for process in started:
             if process.returncode is None:
                 process.kill()
-        self._control.close()
         self._process.wait()
 
     def __enter__(self) -> WarmProcess:
@@ -159,11 +171,19 @@ class ForkedProcess:
         self.returncode: int | None = None
         self._status = os.fdopen(status, "rb", buffering=0)
         self._ended = threading.Event()
-        first = self._status.readline()  # when the warm process has come to it
+        answered, _, _ = select.select([self._status], [], [], START_SECONDS)
+        first = self._status.readline() if answered else b""
         if not first:
-            raise OSError("the warm process has ended, and starts no program any more")
+            self._close()
+            how = "has ended" if answered else f"has not answered for {START_SECONDS} seconds"
+            raise OSError(f"the warm process {how}; make another one")
         self.pid = int(first)
         threading.Thread(target=self._follow, daemon=True).start()
+
+    def _close(self) -> None:
+        for pipe in (self._status, self.stdout, self.stderr):
+            if pipe is not None:
+                pipe.close()
 
     def _follow(self) -> None:
         with self._status:
@@ -286,12 +306,15 @@ def _become(job: dict[str, Any], stdout: int, stderr: int | None) -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
         for number, pipe in ((1, stdout), (2, stdout if stderr is None else stderr)):
             os.dup2(pipe, number)
-        sys.stdout, sys.stderr = map(_stream, (1, 2))
+        sys.stdout = sys.__stdout__ = _stream(1)  # type: ignore[misc]
+        sys.stderr = sys.__stderr__ = _stream(2)  # type: ignore[misc]
         os.chdir(job["folder"])
         os.environ.clear()
         os.environ.update(job["environment"])
-        if hasattr(time, "tzset"):
-            time.tzset()
+        # what an interpreter reads when it starts, or a library when it is imported
+        time.tzset()
+        sys.dont_write_bytecode = bool(os.environ.get("PYTHONDONTWRITEBYTECODE"))
+        tempfile.tempdir = None
         sys.argv = ["-c"]
         os.closerange(3, max(stdout, stderr or 0) + 1)
         if numpy := sys.modules.get("numpy"):

@@ -40,6 +40,11 @@ TIME = Diagnosis(
     "Look at the loop around this line: what makes it stop? If the work is meant, allow more: "
     "--time-limit 300.",
 )
+IDLE = Diagnosis(
+    "idle",
+    "The program waits for something that does not come: an answer, a lock, another process.",
+    "Look at what this line waits for. If the waiting is meant, allow more: --time-limit 300.",
+)
 MEMORY = Diagnosis(
     "memory",
     "Something grows without end, or is far larger than it looks.",

@@ -11,16 +11,11 @@ from torch import nn
 
 
 class Reader:
-    """Reads tensors so that neither the practice GPU's log nor autograd knows of it.
+    """Reads tensors so that neither the practice GPU's log nor autograd knows of it."""
 
-    Parameters
-    ----------
-    gpu : PracticeGPU or RealGPU, optional
-        None on a machine without either.
-    """
-
-    def __init__(self, gpu: Any = None) -> None:
-        self.gpu = gpu
+    def __init__(self) -> None:
+        self.gpu: Any = None
+        """The PracticeGPU or RealGPU that the program computes on; None on a machine without either."""
         self.silent = 0
         """How often :meth:`unnoticed` is open: what is read meanwhile is not the learner's reading."""
 
