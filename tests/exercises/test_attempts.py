@@ -77,6 +77,25 @@ def test_a_solution_passes_without_advice(exercise, warm):
     assert report.passed and not report.findings, str(report)
 
 
+NOTHING = {
+    "empty": "",
+    "pass": "pass\n",
+    "another program": "import torch\nprint(torch.ones(2, device=torch.get_default_device()).sum())\n",
+    "the expected words": "print('measured right, well fed, lean, it pays, the same bits, accuracy 0.99')\n",
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("text", NOTHING.values(), ids=NOTHING)
+@pytest.mark.parametrize("exercise", EXERCISES, ids=lambda exercise: exercise.number)
+def test_a_program_that_does_nothing_of_the_exercise_has_not_passed(exercise, text, warm, tmp_path):
+    """Where there is no evidence, there is a failure."""
+    file = tmp_path / f"{exercise.name}.py"
+    file.write_text(text)
+    report = check(file, warm=warm)
+    assert report.exercise is exercise and not report.passed, str(report)
+
+
 def test_the_catalogue_says_what_the_lessons_and_the_files_say():
     for exercise in EXERCISES:
         (lesson,) = EXAMPLES.glob(f"{exercise.number}_*.py")

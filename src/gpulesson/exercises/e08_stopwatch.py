@@ -12,6 +12,12 @@ from gpulesson.exercises.trace import Trace
 if TYPE_CHECKING:
     from gpulesson.exercises.watch.observer import Observer
 
+NO_STOPWATCH = Diagnosis(
+    "no-stopwatch",
+    "The check calls stopwatch(machine, work) itself, with devices of its own. Without it nothing was "
+    "measured.",
+    "Keep the function and its name, and change what it does.",
+)
 NOT_WAITED_FOR = Diagnosis(
     "not-waited-for",
     "run() returns as soon as the work is handed over. The clock must be read when it is done.",
@@ -44,7 +50,10 @@ _DEVICES = {
 
 def stopwatch(trace: Trace, source: Source) -> Iterator[Finding]:
     """Say what the stopwatch measures besides the work."""
-    line = int(trace.facts.get("stopwatch", 0))
+    if "stopwatch" not in trace.facts:
+        yield source.failure(NO_STOPWATCH, 0, "The program has no function stopwatch.")
+        return
+    line = int(trace.facts["stopwatch"])
     measured = trace.facts.get("measured", {})
     for diagnosis, device in _DEVICES.items():
         if diagnosis.kind in measured:

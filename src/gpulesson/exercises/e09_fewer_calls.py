@@ -13,6 +13,12 @@ from gpulesson.exercises.trace import Trace
 if TYPE_CHECKING:
     from gpulesson.exercises.watch.observer import Observer
 
+NO_BATCHES = Diagnosis(
+    "no-batches",
+    "The check counts the calls of pictures, the batches in arrived and the copies of gpu. Without them "
+    "nothing was counted.",
+    "Keep these three names, and append every batch to arrived.",
+)
 CALLED_FOR_EACH_SAMPLE = Diagnosis(
     "called-for-each-sample",
     "A loader that asks for one sample at a time calls Python for each, and stacks them afterwards.",
@@ -30,6 +36,7 @@ def feeding(trace: Trace, source: Source) -> Iterator[Finding]:
     """Say what exercise 9 still asks for or copies too often."""
     facts = trace.facts
     if not facts["batches"]:
+        yield source.failure(NO_BATCHES, 0, "No batch arrived: the list arrived is empty, or is not there.")
         return
     if facts["calls"] > facts["batches"]:
         line = source_text.first_line(source.lines, r"=.*\bDataLoader\(")

@@ -12,6 +12,12 @@ from gpulesson.exercises.trace import Trace
 if TYPE_CHECKING:
     from gpulesson.exercises.watch.observer import Observer
 
+NOT_COUNTED = Diagnosis(
+    "not-counted",
+    "The check compares what was counted while slow() and mine() ran. Without the counts there is nothing "
+    "to compare.",
+    "Keep the functions slow and mine and the part of the file that counts, and change mine alone.",
+)
 BYTES_FOR_NOTHING = Diagnosis(
     "bytes-for-nothing",
     "What is computed for the whole dataset in every step is mostly not used in that step.",
@@ -33,6 +39,8 @@ def lean(trace: Trace, source: Source) -> Iterator[Finding]:
     """Say what the loop of exercise 11 still does that nobody needs."""
     facts = trace.facts
     if "mine" not in facts:
+        what = "There is no function mine, or what it does was not counted as now, and slow as before."
+        yield source.failure(NOT_COUNTED, 0, what)
         return
     if facts["share_of_bytes"] > 0.15:
         what = f"A step touches {facts['share_of_bytes']:.0%} of the bytes that a step of slow() touches."

@@ -13,6 +13,12 @@ from gpulesson.exercises.trace import Trace
 if TYPE_CHECKING:
     from gpulesson.exercises.watch.observer import Observer
 
+NO_EPOCHS_COUNTED = Diagnosis(
+    "no-epochs-counted",
+    "The check reads RATE, and from the list needed how many epochs both batches took. Without them nothing "
+    "was tried.",
+    "Keep both names and the part of the file that trains, and change RATE alone.",
+)
 RATE_TOO_SMALL = Diagnosis(
     "rate-too-small",
     "A larger batch takes fewer steps through the same data, so each step has to be longer.",
@@ -32,6 +38,9 @@ def larger_batch(trace: Trace, source: Source) -> Iterator[Finding]:
     """Say whether the rate of exercise 12 is too small or too large."""
     facts = trace.facts
     if "needed" not in facts:
+        yield source.failure(
+            NO_EPOCHS_COUNTED, 0, "There is no number RATE, or no list needed with epochs in it."
+        )
         return
     small, large = max(facts["needed"], key=lambda pair: pair[1] / pair[0])
     if large > 1.5 * small:
