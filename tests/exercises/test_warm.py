@@ -176,9 +176,10 @@ def test_one_thread_is_the_default(tmp_path):
     given = {name: value for name, value in os.environ.items() if name != "OMP_NUM_THREADS"}
     for environment, threads in ((given, "1"), (given | {"OMP_NUM_THREADS": "2"}, "2")):
         with WarmProcess(["os"], environment) as process:
-            folder = Path(f"/proc/{process._process.pid}/environ")
+            assert process.start("time:sleep", 0, folder=tmp_path).wait(1200) == 0  # it is there by now
             if sys.platform == "linux":
-                assert f"OMP_NUM_THREADS={threads}".encode() in folder.read_bytes().split(b"\0")
+                variables = Path(f"/proc/{process._process.pid}/environ").read_bytes().split(b"\0")
+                assert f"OMP_NUM_THREADS={threads}".encode() in variables
 
 
 def test_where_no_fork_is_safe_it_says_so(monkeypatch):
