@@ -16,7 +16,7 @@ from torch.utils import _device as default_device
 from gpulesson.exercises.trace import ErrorSeen, Judged, Site, Trace
 from gpulesson.exercises.watch.models import Call
 from gpulesson.exercises.watch.tensors import Reader
-from gpulesson.exercises.watch.training import Training
+from gpulesson.exercises.watch.training import Training, parameters_of
 from gpulesson.exercises.watch.values import Values, WatchedOutput
 from gpulesson.practice.patches import Patches
 
@@ -33,12 +33,12 @@ class Observer:
         """Sum up the run so far."""
         self.training.count_kept()
         models = self.training.models
-        stepped = {id(p) for opt, seen in self.training.groups if seen.steps for p in _parameters(opt)}
+        stepped = {id(p) for opt, seen in self.training.groups if seen.steps for p in parameters_of(opt)}
         for module, model in models.models:
             model.stepped = any(id(parameter) in stepped for parameter in module.parameters())
         called = {id(parameter) for module, _ in models.models for parameter in module.parameters()}
         for optimizer, seen in self.training.groups:
-            seen.strange = not any(id(parameter) in called for parameter in _parameters(optimizer))
+            seen.strange = not any(id(parameter) in called for parameter in parameters_of(optimizer))
         return Trace(
             models=[model for _, model in models.models],
             calls=models.summary(),
@@ -159,7 +159,3 @@ def _tensors_on_line(entry: TracebackType) -> dict[str, list[Any]]:
         if isinstance(value, torch.Tensor):
             found[name] = [value.device.type, str(value.dtype), list(value.shape)]
     return found
-
-
-def _parameters(optimizer: Any) -> list[torch.Tensor]:
-    return [tensor for group in getattr(optimizer, "param_groups", []) for tensor in group["params"]]

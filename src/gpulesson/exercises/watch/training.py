@@ -236,13 +236,14 @@ class Training:
         return [value for value in self.values if math.isfinite(value)]
 
 
-def _parameters(optimizer: Optimizer) -> list[torch.Tensor]:
+def parameters_of(optimizer: Optimizer) -> list[torch.Tensor]:
+    """Return the tensors that an optimizer changes; none while it is being made."""
     return [tensor for group in getattr(optimizer, "param_groups", []) for tensor in group["params"]]
 
 
 def _graded(optimizer: Optimizer) -> list[torch.Tensor]:
-    return [tensor.grad for tensor in _parameters(optimizer) if tensor.grad is not None]
+    return [tensor.grad for tensor in parameters_of(optimizer) if tensor.grad is not None]
 
 
 def _devices(optimizer: Optimizer) -> list[str]:
-    return sorted({tensor.device.type for tensor in _parameters(optimizer)})
+    return sorted({tensor.device.type for tensor in parameters_of(optimizer)})
