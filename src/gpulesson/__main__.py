@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
-import argparse
+import os
 import sys
+
+if __name__ == "__main__" and sys.path[0] == os.getcwd():  # noqa: PTH109  # pathlib comes later
+    del sys.path[0]  # `python -m` puts the reader's folder first: a random.py there is not Python's
+
+import argparse
 from collections.abc import Sequence
 
 from gpulesson.exercises import commands as exercise_commands

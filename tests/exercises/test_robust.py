@@ -241,6 +241,31 @@ def test_the_learners_folder_stays_as_it_was_and_modules_next_to_the_file_are_fo
     ]
 
 
+def test_a_file_named_like_a_module_of_python_does_not_break_the_check(tmp_path):
+    for name in ("random", "json", "argparse", "torch"):
+        (tmp_path / f"{name}.py").write_text("raise SystemExit('the wrong one')\n")
+    file = written(tmp_path, "import random\nprint(random.Random(0).random() < 1)\n")
+    command = [sys.executable, "-m", "gpulesson", "check", file.name]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=600)
+    assert done.returncode == 0 and "the wrong one" not in done.stdout + done.stderr, (
+        done.stdout + done.stderr
+    )
+
+
+@pytest.mark.parametrize("home", [None, "/proc"])
+def test_a_home_that_is_not_there_or_cannot_be_written(tmp_path, home):
+    environment = {name: value for name, value in os.environ.items() if name not in ("HOME", "XDG_DATA_HOME")}
+    environment |= {} if home is None else {"HOME": home}
+    environment.pop("GPULESSON_PROGRESS", None)
+    solution = Path(__file__).parents[2] / "examples/solutions/01_any_machine.py"
+    command = [sys.executable, "-m", "gpulesson", "check", str(solution)]
+    if home is None:
+        environment["GPULESSON_PROGRESS"] = str(tmp_path / "progress.json")  # else it is this user's own
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600)
+    assert done.returncode == 0 and "Traceback" not in done.stderr, done.stdout + done.stderr
+    assert ("could not be written" in done.stderr) == (home is not None)
+
+
 def test_the_device_that_the_environment_names_does_not_decide(monkeypatch):
     monkeypatch.setenv("GPULESSON_DEVICE", "cpu")
     solution = Path(__file__).parents[2] / "examples/solutions/03_train_iris.py"

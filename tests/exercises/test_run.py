@@ -48,6 +48,6 @@ def test_without_process_groups_the_whole_tree_is_ended(monkeypatch):
     with monkeypatch.context() as patched:
         patched.setattr(run.os, "name", "nt")
         patched.setattr(run.subprocess, "run", lambda command, **options: commands.append(command))
-        run._end(process)
+        run._end(process, "no run")
     assert commands == [["taskkill", "/T", "/F", "/PID", str(process.pid)]]
     assert process.returncode

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
+import signal
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +16,32 @@ from gpulesson.exercises.checker import TIME_LIMIT, UsageError, check, named_in
 from gpulesson.exercises.exercise import Exercise, exercises, find
 from gpulesson.exercises.report import Report
 from gpulesson.exercises.submissions import check_folder
+
+
+class Stopped(SystemExit):
+    """A signal has ended the command; its exit status is the one that a shell gives it."""
+
+
+@contextlib.contextmanager
+def stopped_by_signals() -> Iterator[None]:
+    """Have Ctrl-C, SIGTERM and SIGHUP end the program under check, and then the command, in one line."""
+
+    def stop(number: int, frame: Any) -> None:
+        for name in handled:
+            signal.signal(name, signal.SIG_IGN)  # the first one is enough
+        raise Stopped(128 + number)
+
+    names = ("SIGINT", "SIGTERM", "SIGHUP")  # Windows has no SIGHUP
+    handled = [getattr(signal, name) for name in names if hasattr(signal, name)]
+    before = {name: signal.signal(name, stop) for name in handled}
+    try:
+        yield
+    except Stopped:
+        print("\ngpulesson: stopped", file=sys.stderr)
+        raise
+    finally:
+        for name, handler in before.items():
+            signal.signal(name, handler)
 
 
 def add(commands: Any) -> None:
@@ -63,7 +92,8 @@ def run_check(options: argparse.Namespace) -> int:
     if not number and file.isdigit():
         return _usage(f"{file} is a number: name your file as well, as in: check {file} my_loop.py")
     try:
-        report = check(file, number[0] if number else None, time_limit=options.time_limit)
+        with stopped_by_signals():
+            report = check(file, number[0] if number else None, time_limit=options.time_limit)
     except UsageError as error:
         return _usage(str(error))
     if report.exercise is not None and not progress.note_check(report.exercise.number, report.passed):
@@ -105,16 +135,17 @@ def run_submissions(options: argparse.Namespace) -> int:
         )
     except UsageError as error:
         return _usage(str(error), "submissions")
-    for file, report in reports:
-        if isinstance(report, Report):
-            report = _written(file.with_suffix(".json"), report)
-        if isinstance(report, Report):
-            failures = [finding for finding in report.findings if finding.severity == "failure"]
-            said = ", ".join(f"{finding.kind} (line {finding.line})" for finding in failures) or "passed"
-        else:
-            broken = True
-            said = f"not checked: {type(report).__name__}: {report}"
-        print(_printable(f"{file.stem:<24} {said}"), flush=True)
+    with stopped_by_signals(), contextlib.closing(reports):
+        for file, report in reports:
+            if isinstance(report, Report):
+                report = _written(file.with_suffix(".json"), report)
+            if isinstance(report, Report):
+                failures = [finding for finding in report.findings if finding.severity == "failure"]
+                said = ", ".join(f"{finding.kind} (line {finding.line})" for finding in failures) or "passed"
+            else:
+                broken = True
+                said = f"not checked: {type(report).__name__}: {report}"
+            print(_printable(f"{file.stem:<24} {said}"), flush=True)
     return int(broken)
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Generator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from gpulesson.exercises.checker import MEMORY_LIMIT, TIME_LIMIT, UsageError, check, require_positive
 from gpulesson.exercises.exercise import find
+from gpulesson.exercises.process.run import end_running
 from gpulesson.exercises.process.warm import WarmProcess, warm_process
 from gpulesson.exercises.report import Report
 
@@ -20,7 +21,7 @@ def check_folder(
     jobs: int = 1,
     time_limit: float = TIME_LIMIT,
     memory_limit: int = MEMORY_LIMIT,
-) -> Iterator[tuple[Path, Report | Exception]]:
+) -> Generator[tuple[Path, Report | Exception]]:
     """Check every Python file of a folder, and yield each report as soon as those before it are there.
 
     Where the system can fork safely, PyTorch is imported once, and every program begins with a fork of that
@@ -70,7 +71,7 @@ def check_folder(
 
 def _checked(
     files: list[Path], exercise: str | int, jobs: int, time_limit: float, memory_limit: int
-) -> Iterator[tuple[Path, Report | Exception]]:
+) -> Generator[tuple[Path, Report | Exception]]:
     def one(file: Path, warm: WarmProcess | None) -> Report | Exception:
         try:
             return check(file, exercise, time_limit=time_limit, memory_limit=memory_limit, warm=warm)
@@ -82,5 +83,6 @@ def _checked(
         try:
             for file, report in reports:
                 yield file, report.result()
-        finally:  # also when nobody asks for the rest; the end of the warm process ends those that run
+        finally:  # also when nobody asks for the rest
             pool.shutdown(wait=False, cancel_futures=True)
+            end_running()

@@ -20,10 +20,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from gpulesson.exercises.process.leftovers import MARK, end_when_closed
+
 _OURS = str(Path(__file__).parents[1]) + os.sep
 
 
-def main(job_file: str) -> None:
+def main(job_file: str, watched: int = -1) -> None:
     """Run one job.
 
     Parameters
@@ -31,7 +33,11 @@ def main(job_file: str) -> None:
     job_file : str
         JSON: ``program`` (the copy to run), ``folder`` (private: ``started``, ``stacks``, ``result.json``),
         ``gpu`` (False: a machine without one), ``exercise``, ``seconds``, ``memory`` (bytes), ``beside``.
+    watched : int
+        An end of a pipe: the program is ended when the other end is closed.
     """
+    if watched >= 0:
+        end_when_closed(watched, os.environ[MARK])
     job = json.loads(Path(job_file).read_text(encoding="utf-8"))
     folder, owner = Path(job["folder"]), os.getpid()
     try:

@@ -16,10 +16,12 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from gpulesson.exercises.process.leftovers import MARK, end_group
 from gpulesson.exercises.process.warm import START_SECONDS, ForkedProcess, WarmProcess
 from gpulesson.exercises.trace import NOWHERE, Site, Trace
 
@@ -30,8 +32,11 @@ _IDLE = 0.01
 _KEPT = 20_000
 """Characters of output kept from the beginning, and as many from the end."""
 _ROOT = Path(__file__).parents[3]
+_running: dict[str, subprocess.Popen[bytes] | ForkedProcess] = {}
+"""The programs that run, by the folder of their run."""
 _BEGIN = (
-    "import sys; sys.path[0] = {root!r}; from gpulesson.exercises.process.child import main; main({job!r})"
+    "import sys; sys.path[0] = {root!r}; "
+    "from gpulesson.exercises.process.child import main; main({job!r}, {watched})"
 )
 
 
@@ -115,8 +120,24 @@ def run(
             "memory": memory,
         }
         (private / "job.json").write_text(json.dumps(job), encoding="utf-8")
-        process = _start(private, _environment(own, gpu), warm)
-        return _supervise(process, private, own, seconds, memory)
+        environment = {**_environment(own, gpu), MARK: scratch}
+        with _lifeline() as watched:
+            process = _start(private, environment, warm, watched)
+            return _supervise(process, private, own, seconds, memory)
+
+
+@contextlib.contextmanager
+def _lifeline() -> Iterator[int]:
+    """Yield one end of a pipe, to be watched; the other is closed when this process ends, however that is."""
+    if os.name != "posix":
+        yield -1
+        return
+    read, write = os.pipe()
+    try:
+        yield read
+    finally:
+        os.close(read)
+        os.close(write)
 
 
 def _environment(own: Path, gpu: bool) -> dict[str, str]:
@@ -136,20 +157,21 @@ def _environment(own: Path, gpu: bool) -> dict[str, str]:
 
 
 def _start(
-    private: Path, environment: dict[str, str], warm: WarmProcess | None
+    private: Path, environment: dict[str, str], warm: WarmProcess | None, watched: int
 ) -> subprocess.Popen[bytes] | ForkedProcess:
     job = str(private / "job.json")
     if warm is not None:
         main = "gpulesson.exercises.process.child:main"
         return warm.start(main, job, folder=private, environment=environment)
     return subprocess.Popen(
-        [sys.executable, "-c", _BEGIN.format(root=str(_ROOT), job=job)],
+        [sys.executable, "-c", _BEGIN.format(root=str(_ROOT), job=job, watched=watched)],
         cwd=private,
         env=environment,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         start_new_session=True,
+        pass_fds=() if watched < 0 else (watched,),
     )
 
 
@@ -157,12 +179,15 @@ def _supervise(
     process: subprocess.Popen[bytes] | ForkedProcess, private: Path, own: Path, seconds: float, memory: int
 ) -> Outcome:
     output = _Output(process.stdout)
+    mark = str(private.parent)
+    _running[mark] = process
     try:
         ended = _wait(process, private, seconds, memory)
         if ended != "ended":
             _have_stack_written(process)
     finally:
-        _end(process)
+        _end(process, mark)
+        del _running[mark]
     output.thread.join(timeout=5)
     printed = output.text().replace(f"{own}{os.sep}", "")
     assert process.returncode is not None
@@ -292,17 +317,22 @@ def told_by_ps(text: str) -> Usage:
     return Usage(seconds, int(fields[1]) * 1024)
 
 
-def _end(process: subprocess.Popen[bytes] | ForkedProcess) -> None:
+def _end(process: subprocess.Popen[bytes] | ForkedProcess, mark: str) -> None:
     """End the process, and whatever it has started (on Windows: if it is still running itself)."""
     if os.name == "posix":
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(process.pid, signal.SIGKILL)
+        end_group(process.pid, mark)
     else:
         with contextlib.suppress(OSError):
             tree = ["taskkill", "/T", "/F", "/PID", str(process.pid)]
             subprocess.run(tree, capture_output=True, check=False)
         process.kill()
     process.wait()
+
+
+def end_running() -> None:
+    """End every program that runs, in whichever thread it was started."""
+    for mark, process in list(_running.items()):
+        _end(process, mark)
 
 
 class _Output:

@@ -1,8 +1,9 @@
 """A process that has imported PyTorch once, and forks for every program: none pays for that import again.
 
 The warm process itself runs no program. For each it forks a *keeper*, which forks the program and waits for
-its end; so any number of programs can run at once, and the warm process has nothing to keep account of.
-Works where there is `os.fork`, and where forking after an import is safe: not on Windows, not on macOS.
+its end; so any number of programs can run at once. When the process that asked for them ends, the keepers
+end their programs. Works where there is `os.fork`, and where forking after an import is safe: not on Windows,
+not on macOS.
 """
 
 from __future__ import annotations
@@ -28,6 +29,8 @@ from pathlib import Path
 from typing import Any
 from weakref import WeakSet
 
+from gpulesson.exercises.process.leftovers import MARK, end_group
+
 POSSIBLE = os.name == "posix" and sys.platform != "darwin"
 """Whether this system can have a warm process."""
 PRELOADED = ("torch", "torch._dynamo", "sklearn.datasets", "sklearn.model_selection")
@@ -37,6 +40,8 @@ START_SECONDS = 600
 _ROOT = str(Path(__file__).parents[3])
 _BEGIN = f"import sys; sys.path[0] = {_ROOT!r}; from gpulesson.exercises.process.warm import serve; serve(0)"
 _MESSAGE = 2**20
+_keepers: set[int] = set()
+"""In the warm process: what waits for each program's end."""
 
 
 class WarmProcess:
@@ -258,11 +263,17 @@ def serve(control_number: int) -> None:
     signal.signal(signal.SIGCHLD, _reap)
     while True:
         message, pipes, *_ = socket.recv_fds(control, _MESSAGE, 3)
-        if not message:
+        if not message:  # also when the other side was killed
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            for keeper in _keepers:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(keeper, signal.SIGTERM)
             _reap(wait=True)
             os._exit(0)  # not through the libraries' own ends, of which some talk
-        if os.fork() == 0:
+        keeper = os.fork()
+        if keeper:
+            _keepers.add(keeper)
+        else:
             try:
                 control.close()
                 _keep(json.loads(message), *pipes)
@@ -275,19 +286,23 @@ def serve(control_number: int) -> None:
 def _reap(*_: object, wait: bool = False) -> None:
     """Take note of the keepers that have ended: their processor time then counts as that of children."""
     with contextlib.suppress(ChildProcessError):
-        while os.waitpid(-1, 0 if wait else os.WNOHANG)[0]:
-            pass
+        while pid := os.waitpid(-1, 0 if wait else os.WNOHANG)[0]:
+            _keepers.discard(pid)
 
 
 def _keep(job: dict[str, Any], status: int, stdout: int, stderr: int | None = None) -> None:
     """Fork the program, wait, and say how it ended."""
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
     program = os.fork()
     if program == 0:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM])
         os.setsid()
         os.write(status, f"{os.getpid()}\n".encode())  # from here on it can be killed as a group
         os.close(status)
         _become(job, stdout, stderr)
+    signal.signal(signal.SIGTERM, lambda *_: end_group(program, job["environment"].get(MARK, "none")))
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM])
     for pipe in (stdout, stderr):
         if pipe is not None:
             os.close(pipe)

@@ -1,0 +1,85 @@
+"""A check that is stopped, or killed, leaves nothing running."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from gpulesson.exercises.process.leftovers import marked
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not Path("/proc").is_dir(), reason="looks for processes in /proc"),
+]
+
+# it computes for ever, has a child that does, and one in a session of its own, which ignores signals
+ENDLESS = """
+import os, signal, subprocess, sys
+loop = "import signal; [signal.signal(s, signal.SIG_IGN) for s in (1, 2, 15)]\\nwhile True: pass"
+subprocess.Popen([sys.executable, "-c", loop])
+subprocess.Popen([sys.executable, "-c", loop], start_new_session=True)
+open(os.environ["STARTED"], "a").write(os.environ["GPULESSON_RUN"] + "\\n")
+while True:
+    try:
+        while True:
+            pass
+    except BaseException:
+        pass
+"""
+
+
+def processes(runs: list[str]) -> list[int]:
+    return [pid for run in runs for pid in marked(run)]
+
+
+def wait_for(happened, seconds: float) -> bool:
+    """Whether it happens, before this machine has had that many seconds."""
+    end = time.monotonic() + seconds
+    while not happened() and time.monotonic() < end:
+        time.sleep(0.05)
+    return happened()
+
+
+@pytest.mark.parametrize(
+    ("name", "status"),
+    [("SIGINT", 130), ("SIGTERM", 143), ("SIGHUP", 129), ("SIGKILL", -9)],
+)
+@pytest.mark.parametrize("command", ["check", "submissions"])
+def test_a_command_that_ends_leaves_nothing_running(tmp_path, command, name, status):
+    folder, started = tmp_path / "files", tmp_path / "started"
+    folder.mkdir()
+    files = ["04_one.py"] if command == "check" else ["04_one.py", "04_two.py"]
+    for file in files:
+        (folder / file).write_text(ENDLESS)
+    asked = (
+        ["check", str(folder / files[0])] if command == "check" else ["submissions", "04", str(folder), "-j2"]
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-m", "gpulesson", *asked],
+        env={**os.environ, "STARTED": str(started)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+    def runs() -> list[str]:
+        return started.read_text().split() if started.exists() else []
+
+    try:
+        assert wait_for(lambda: len(runs()) == len(files), 300)
+        assert wait_for(lambda: len(processes(runs())) >= 2 * len(files), 60), "the children have begun"
+        process.send_signal(getattr(signal, name))
+        _, complaint = process.communicate(timeout=60)
+        assert process.returncode == status
+        assert complaint.split() == ([] if name == "SIGKILL" else ["gpulesson:", "stopped"])
+        assert wait_for(lambda: not processes(runs()), 30)
+    finally:
+        process.kill()
+        for pid in processes(runs()):
+            os.kill(pid, signal.SIGKILL)
