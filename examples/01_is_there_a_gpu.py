@@ -145,9 +145,9 @@ plt.show()
 # times the one below. Here are the two ends of each line, in billions of operations a
 # second:
 
-print(f"{sizes[0]:>5} rows  {sizes[-1]:>5} rows")
+print(f"{'rows and columns':<36}{sizes[0]:>6}{sizes[-1]:>10}")
 for name, values in speeds.items():
-    print(f"{values[0]:>10.3g}  {values[-1]:>10.3g}  {name}")
+    print(f"{name:<36}{values[0]:6.0f}{values[-1]:10,.0f}")
 
 # %%
 # Read one row from left to right. The processor is the same and so is the operation;
@@ -171,7 +171,7 @@ best["NVIDIA H200, at most"] = 67_000
 
 for name, speed in best.items():
     hours = 10**18 / (speed * 1e9) / 3600
-    print(f"{hours:9,.1f} hours = {hours / 24:7,.1f} days  {name}")
+    print(f"{name:<36}{hours:9,.1f} hours = {hours / 24:7,.1f} days")
 
 # %%
 # What is a matter of days on a CPU, or of months, is a matter of hours on a large GPU.
@@ -226,7 +226,7 @@ except (RuntimeError, AssertionError) as error:
 
 # %%
 # With a GPU you get its number. Without one you get an error, and **the words of the
-# error tell you what is missing**. There are four of them:
+# error tell you what is missing**. There are four such messages:
 #
 # - ``Found no NVIDIA driver on your system``: PyTorch could use a GPU, and the
 #   :term:`driver` is missing. This is the system's own program for the GPU.
@@ -408,10 +408,8 @@ with practice_gpu():
 # %%
 # It fails as on a real GPU, in the same words: ``mat2``, the second of the two matrices,
 # is still on the CPU. :doc:`The next lesson </lessons/02_tensors_and_devices>` is about
-# this message. **You can make, understand and fix every mistake of this course without a
-# GPU**; only speed needs a real one.
-#
-# When you want speed, borrow one. `Google Colab
+# this message. **You can make, understand and fix a GPU's errors without a GPU.** Only for
+# speed you need a real one, and you can borrow one. `Google Colab
 # <https://research.google.com/colaboratory/faq.html>`__ and `Kaggle
 # <https://www.kaggle.com/docs/notebooks>`__ run notebooks in your browser and lend a GPU
 # for some hours, free of charge. Download the notebook of a lesson from its page, open it
