@@ -178,8 +178,7 @@ for name, speed in best.items():
 # No real run keeps its best speed all the time, so all of them take longer than this
 # table says. The authors of the paper give 14 days for one NVIDIA M40, an older GPU.
 #
-# .. question:: Your network has 4 inputs and 3 outputs, and you train it on 100 rows.
-#    Will a large GPU help?
+# .. question:: Your network has 4 inputs and 3 outputs. Will a large GPU help?
 #
 #    - Yes: thousands of cores are always faster than a few.
 #
@@ -228,23 +227,22 @@ except (RuntimeError, AssertionError) as error:
 # With a GPU you get its number. Without one you get an error, and **the words of the
 # error tell you what is missing**. There are four such messages:
 #
-# - ``Found no NVIDIA driver on your system``: PyTorch could use a GPU, and the
-#   :term:`driver` is missing. This is the system's own program for the GPU.
+# - ``Found no NVIDIA driver on your system``: PyTorch could use a GPU, but the system's
+#   own program for it is missing. This program is called the :term:`driver`.
 # - ``The NVIDIA driver on your system is too old``: it has to be updated.
 # - ``Torch not compiled with CUDA enabled``: you have a PyTorch that was made
 #   without support for NVIDIA's GPUs. Every PyTorch for a Mac is one.
 # - ``No CUDA GPUs are available``: there is a driver, and it shows no GPU to this
 #   program. Perhaps the environment variable ``CUDA_VISIBLE_DEVICES`` hides it.
 #
-# .. question:: Your machine has an NVIDIA GPU, and ``is_available()`` says ``False``.
-#    What do you know?
+# .. question:: You have an NVIDIA GPU, and ``is_available()`` says ``False``. Why?
 #
 #    - The GPU is broken.
 #
 #      No. ``False`` says nothing about the GPU itself. The software between PyTorch and
 #      the GPU can be missing or not fit, and that you can repair.
 #
-#    - I have to install the CUDA toolkit from NVIDIA's site.
+#    - The CUDA toolkit from NVIDIA's site is missing.
 #
 #      No. PyTorch's packages bring all of CUDA that they need. Only the driver has to
 #      be there.
@@ -408,8 +406,9 @@ with practice_gpu():
 # %%
 # It fails as on a real GPU, in the same words: ``mat2``, the second of the two matrices,
 # is still on the CPU. :doc:`The next lesson </lessons/02_tensors_and_devices>` is about
-# this message. **You can make, understand and fix a GPU's errors without a GPU.** Only for
-# speed you need a real one, and you can borrow one. `Google Colab
+# this message. **You can make, understand and fix a GPU's errors without a GPU.**
+#
+# Only for speed you need a real one, and you can borrow one. `Google Colab
 # <https://research.google.com/colaboratory/faq.html>`__ and `Kaggle
 # <https://www.kaggle.com/docs/notebooks>`__ run notebooks in your browser and lend a GPU
 # for some hours, free of charge. Download the notebook of a lesson from its page, open it

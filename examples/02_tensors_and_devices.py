@@ -94,10 +94,9 @@ print("copied:", copied.device)
 print("on_cpu:", on_cpu.device)
 
 # %%
-# Two of them: ``on_cpu`` is where it was, before and after. **A tensor is never moved:**
-# ``to`` **makes a copy on the other device, and you must keep it.** In the first line we
-# kept nothing, and the copy was thrown away at once. There is no error at such a line,
-# so it is easily overlooked.
+# Two of them: ``on_cpu`` is where it was, before and after. **A tensor does not move: you
+# get a copy, and you must keep it.** In the first line we kept nothing, and the copy was
+# thrown away at once. There is no error at such a line, so it is easily overlooked.
 #
 # The copy has numbers of its own, and there is a way back to the CPU:
 
@@ -124,9 +123,9 @@ print("after: ", model.weight.device)
 print("returned is model:", returned is model)
 
 # %%
-# Here we would not have had to keep the result. ``model.to(device)`` goes through all
-# tensors that the model holds, brings each to the device, and gives the same model
-# back, as the last line shows. There is one model, and it has moved.
+# We did not need to keep the result. ``model.to(device)`` goes through all tensors that
+# the model holds, brings each to the device, and gives the same model back, as the last
+# line shows. There is one model, and it has moved.
 #
 # .. drawing:: to_copy_move.svg
 #
@@ -221,6 +220,9 @@ except RuntimeError as error:
 # The first two lines worked. The third did not: a tensor with one entry is a list, and
 # only a tensor *without dimensions* counts as a single number.
 #
+# Copy a whole batch, and find what was forgotten
+# -----------------------------------------------
+#
 # What you train with comes in :term:`batches <batch>`, and a batch is often a dictionary
 # of several tensors. One line copies them all:
 
@@ -230,9 +232,9 @@ moved = {name: t.to(device) for name, t in batch.items()}
 print(moved["images"].device, moved["labels"].device)
 
 # %%
-# The same is kept in two functions of this package, for batches of every form, and for
-# models: ``to_device`` copies, and ``tensor_devices`` says where everything is. When you
-# search for the tensor that was forgotten, begin with ``tensor_devices``.
+# This package keeps it in a function, ``to_device``, which takes batches of every form. A
+# second function, ``tensor_devices``, looks into a batch or a model and says where each
+# tensor in it is:
 
 from gpulesson.device import tensor_devices, to_device
 
@@ -242,6 +244,10 @@ print("moved:", tensor_devices(moved))
 print("model:", tensor_devices(model))
 
 # %%
+# The batch is on the CPU, its copy and the model's two parameters are on the GPU. **When
+# you get the error of two devices, print where everything is**, and the one that was
+# forgotten shows.
+#
 # A tensor takes whole blocks of memory
 # -------------------------------------
 #
@@ -270,11 +276,11 @@ print("allocated after: ", after, "bytes")
 #
 # The folded cell asks for more and more bytes, and draws what they take:
 
-# fold: Ask for 0 to 2,048 bytes, and draw what is taken
+# fold: Ask for 1 to 2,048 bytes, and draw what is taken
 
 import matplotlib.pyplot as plt
 
-asked = [1, *range(64, 2049, 64)]
+asked = sorted([1, 513, *range(64, 2049, 64)])
 taken = []
 for size in asked:
     before = torch.cuda.memory_allocated()
@@ -371,21 +377,20 @@ torch.set_default_device(None)  # back to the CPU
 # course passes ``device`` to each call: you see what happens, in the line where it
 # happens.
 #
-# .. question:: After ``torch.set_default_device("cuda")``, what happens to the tensors
-#    that you made before?
+# .. question:: After ``torch.set_default_device("cuda")``: where are older tensors?
 #
-#    - They are copied to the GPU.
+#    - On the GPU, copied there.
 #
 #      No. A default is for what is made from now on. It touches no tensor that exists.
 #
-#    - They stay where they are.
+#    - Where they were.
 #
 #      Yes. Only ``to`` brings them to the GPU, and it makes a copy.
 #
-#    - They can no longer be used.
+#    - On the CPU, where they can no longer be used.
 #
-#      No. They work as before, with other tensors on the CPU. Mixed with new ones they
-#      give the error of two devices.
+#      No. They work as before, together with other tensors on the CPU. Mixed with new
+#      ones they give the error of two devices.
 #
 # What we have switched on, we switch off again. (With a real GPU this line has nothing to
 # do.)
