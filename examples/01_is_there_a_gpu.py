@@ -227,7 +227,7 @@ except (RuntimeError, AssertionError) as error:
 # With a GPU you get its number. Without one you get an error, and **the words of the
 # error tell you what is missing**. There are four such messages:
 #
-# - ``Found no NVIDIA driver on your system``: PyTorch could use a GPU, but the system's
+# - ``Found no NVIDIA driver on your system.`` PyTorch could use a GPU, but the system's
 #   own program for it is missing. This program is called the :term:`driver`.
 # - ``The NVIDIA driver on your system is too old``: it has to be updated.
 # - ``Torch not compiled with CUDA enabled``: you have a PyTorch that was made
