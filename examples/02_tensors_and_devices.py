@@ -316,7 +316,7 @@ print("reserved: ", torch.cuda.memory_reserved(), "bytes")
 # %%
 # .. drawing:: blocks.svg
 #
-#    Tensors take whole blocks. What is not in use stays reserved, for the next tensors.
+#    A real GPU: tensors take whole blocks, and the blocks are cut from reserved segments.
 #
 # The tensors are gone, and the reserved bytes are still there: the next tensor takes its
 # block from them. Other programs cannot use them meanwhile, and the tool ``nvidia-smi``
@@ -324,8 +324,9 @@ print("reserved: ", torch.cuda.memory_reserved(), "bytes")
 # <https://docs.pytorch.org/docs/stable/notes/cuda.html#memory-management>`__). Older
 # texts call them *cached*.
 #
-# In this count the practice GPU differs from a real one. On a real one PyTorch reserves
-# 2 MiB, that is 2,097,152 bytes, at a time for small tensors (`its source
+# In this count the practice GPU differs from a real one. On a real one, as in the drawing,
+# PyTorch reserves whole segments, for small tensors of 2 MiB each, which is 2,097,152
+# bytes (`its source
 # <https://github.com/pytorch/pytorch/blob/v2.15.0/c10/core/AllocatorConfig.h>`__). The
 # practice GPU has no driver to ask. The number that it gives is the most bytes that were
 # allocated at any one time, and far less than 2 MiB here.
