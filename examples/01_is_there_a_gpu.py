@@ -78,8 +78,8 @@ print("computed on:          ", product.device)
 # Four words for this are in every text about GPUs. The CPU with its memory is the
 # :term:`host`, and the computer's ordinary memory is :term:`host memory`. The GPU is the
 # :term:`device`, and its memory is :term:`device memory`, also called VRAM (video RAM).
-# Before the GPU can compute with a tensor, the tensor must be copied to the device memory,
-# over the connection between the two, the *bus*.
+# Before the GPU can compute with a tensor, the tensor must be copied to the device
+# memory, over the connection between the two, the *bus*.
 #
 # A GPU is good at large products
 # -------------------------------

@@ -324,9 +324,9 @@ print("reserved: ", torch.cuda.memory_reserved(), "bytes")
 # <https://docs.pytorch.org/docs/stable/notes/cuda.html#memory-management>`__). Older
 # texts call them *cached*.
 #
-# In this count the practice GPU differs from a real one. On a real one, as in the drawing,
-# PyTorch reserves whole segments, for small tensors of 2 MiB each, which is 2,097,152
-# bytes (`its source
+# In this count the practice GPU differs from a real one. On a real one, as in the
+# drawing, PyTorch reserves whole segments. Those for small tensors are of 2 MiB, which is
+# 2,097,152 bytes (`its source
 # <https://github.com/pytorch/pytorch/blob/v2.15.0/c10/core/AllocatorConfig.h>`__). The
 # practice GPU has no driver to ask. The number that it gives is the most bytes that were
 # allocated at any one time, and far less than 2 MiB here.
