@@ -1,181 +1,363 @@
 """
-Is there a GPU?
-===============
+1 · Is there a GPU?
+===================
 
 Find out what PyTorch can compute on here, and write code that takes the best of it.
 
 .. covers:: S0.1 S2.1
 
 .. overview::
-   :teaching: 15
+   :teaching: 20
    :exercises: 10
 
    .. questions::
 
-      - Does this machine have a GPU that PyTorch can use?
-      - If not: what is missing, and can I go on?
-      - Why should a GPU be faster at all, and when is it not?
+      - What is a GPU good at, and when does it not help?
+      - Does this machine have a GPU that PyTorch can use, and if not, why not?
+      - How do I write one script that runs on every machine?
+      - Can I learn all this without a GPU?
 
    .. objectives::
 
-      - Detect a GPU from Python and read its name.
-      - Tell apart the three things that must fit: the GPU, its driver, and the
-        PyTorch build.
-      - Choose a device so that one script runs on every machine.
-      - Measure when more cores start to pay.
+      - Explain which work a GPU makes faster, with a measurement.
+      - Ask PyTorch whether there is a GPU, and what it is called.
+      - Name the three things that must fit together, and find the one that does not.
+      - Choose a device once, so that one script runs on every machine.
+      - Run code for a GPU on a machine without one.
+
+.. prereq::
+
+   - Nothing but Python's functions and loops, and a little NumPy.
+   - PyTorch and the package of this course: :doc:`/setup` says how to install both.
 """
 
 # %%
-# Everything runs on the CPU unless you send it elsewhere. That is PyTorch's first rule,
-# and the reason why this course begins with a question instead of a network: what *is*
-# there to send it to?
+# Training a neural network is arithmetic: a few simple operations, repeated many
+# millions of times. A :term:`GPU` is a processor that was made for such work. In this
+# lesson you see what it is good at, you ask PyTorch whether your machine has one, and you
+# write a script that runs with it and without it. You have none? Stay: the whole course
+# can be done without.
+#
+# Everything runs on the CPU unless you say otherwise
+# ---------------------------------------------------
+#
+# .. covers:: S2.2
+#
+# You know arrays and their matrix product ``a @ b`` from NumPy. PyTorch has both: its
+# array is called a :term:`tensor`, and the product is written in the same way. Training a
+# network consists almost entirely of such products. This is why it is slow, and
+# why a GPU pays there.
+#
+# The cell multiplies two matrices with a thousand rows and columns. How many
+# multiplications will that take?
 
-import platform
-
-import matplotlib.pyplot as plt
 import torch
 
-from gpulesson.device import choose_device, device_report
-from gpulesson.timing import measure
+a = torch.rand(1000, 1000)
+b = torch.rand(1000, 1000)
+product = a @ b
 
-print("PyTorch", torch.__version__)
+print(f"numbers in the result: {product.numel():,}")
+print(f"multiplications:       {1000 * product.numel():,}")
+print("computed on:          ", product.device)
 
 # %%
+# The result holds a million numbers, and each of them takes a thousand multiplications:
+# a row of ``a`` against a column of ``b``. No number has to wait for another. So the
+# work can be shared. A CPU has a few fast cores to share it among; a GPU has thousands
+# of slower ones.
+#
+# The last line says where PyTorch computed: on the CPU, even if your machine has a GPU.
+# **Everything runs on the CPU unless you send it elsewhere.** The reason is that a GPU
+# is almost a computer of its own, with its own memory:
+#
+# .. drawing:: host_device.svg
+#
+#    Two memories, and a bus between them: a processor computes with what is in its own.
+#
+# Four words for this are in every text about GPUs. The CPU with its memory is the
+# :term:`host`, and the computer's ordinary memory is :term:`host memory`. The GPU is the
+# :term:`device`, and its memory is :term:`device memory`, also called VRAM (video RAM).
+# Before the GPU can compute with a tensor, the tensor must be copied to the device
+# memory, over the connection between the two, the *bus*.
+#
+# A GPU is good at large products
+# -------------------------------
+#
+# .. covers:: S1.1
+#
+# Imagine that you have letters to fold. For three letters you need no help. For ten
+# thousand you call a hundred helpers, and it is worth the minute it takes to explain
+# the job to them. An operation on many cores is like that: handing out the work takes
+# some time, whether there is much work or little.
+#
+# So we measure. The folded cell multiplies matrices of growing size: on one core of the
+# CPU, on all cores that PyTorch may use, and on the GPU if there is one. Before you look:
+# will the speed be the same for a small and for a large product?
+
+# fold: Measure one matrix product at seven sizes, and draw the speeds
+
+import matplotlib.pyplot as plt
+
+from gpulesson.device import choose_device, device_name
+from gpulesson.timing import measure
+
+sizes = [32, 64, 128, 256, 512, 1024, 2048]
+all_cores = torch.get_num_threads()
+
+
+def product_speeds(device, threads):
+    """Billions of operations a second, for the product of two n-by-n matrices."""
+    torch.set_num_threads(threads)
+    speeds = []
+    for n in sizes:
+        a = torch.rand(n, n, device=device)
+        seconds = measure(lambda a=a: a @ a, device=device, repeats=7).median
+        # n × n results, each with n multiplications and n additions
+        speeds.append(2 * n**3 / seconds / 1e9)
+    return speeds
+
+
+speeds = {"CPU, one core": product_speeds("cpu", 1)}
+if all_cores > 1:
+    speeds[f"CPU, {all_cores} cores"] = product_speeds("cpu", all_cores)
+torch.set_num_threads(all_cores)
+here = choose_device()
+if here.type != "cpu":
+    speeds[device_name(here)] = product_speeds(here, all_cores)
+
+fig, ax = plt.subplots(figsize=(7, 3.5), layout="constrained")
+for name, values in speeds.items():
+    ax.loglog(sizes, values, "o-", label=name)
+ax.set_xlabel("rows and columns of the matrices")
+ax.set_ylabel("billion operations a second")
+ax.set_title("Speed of one matrix product, from small to large")
+ax.set_xticks(sizes, sizes)
+tens = [10**n for n in range(6) if 10**n < 10 * max(map(max, speeds.values()))]
+ax.set_yticks(tens, [f"{ten:,}" for ten in tens])
+ax.minorticks_off()
+ax.legend()
+ax.grid(alpha=0.3)
+plt.show()
+
+# %%
+# Each line is one processor, or one number of cores. A point further right is a larger
+# product; a point higher up is a faster one, and each mark on the upright axis is ten
+# times the one below. Here are the two ends of each line, in billions of operations a
+# second:
+
+print(f"{'rows and columns':<36}{sizes[0]:>6}{sizes[-1]:>10}")
+for name, values in speeds.items():
+    print(f"{name:<36}{values[0]:6.0f}{values[-1]:10,.0f}")
+
+# %%
+# Read one row from left to right. The processor is the same and so is the operation;
+# only the size differs, and with it the speed. The small product is slow for its size,
+# because starting it takes longer than computing it. More cores share the computing,
+# not the starting. The large product holds so much computing that the start does not
+# matter, and many cores can share it. **A GPU pays when one operation holds much work.**
+#
+# What does that mean for a real run? ResNet-50 is a network for photographs. To train it
+# by 90 passes over ImageNet, more than a million pictures, takes about a billion billion
+# operations (`You and others, 2017 <https://arxiv.org/abs/1709.05011>`__). How long would
+# the processors above need for it, if they were always as fast as at their best point?
+# For comparison we add two GPUs, with the most that their maker promises for such
+# numbers: `NVIDIA T4 <https://www.nvidia.com/en-us/data-center/tesla-t4/>`__, a small
+# one, and `NVIDIA H200 <https://www.nvidia.com/en-us/data-center/h200/>`__, a very large
+# one.
+
+best = {name: max(values) for name, values in speeds.items()}
+best["NVIDIA T4, at most"] = 8_100
+best["NVIDIA H200, at most"] = 67_000
+
+for name, speed in best.items():
+    hours = 10**18 / (speed * 1e9) / 3600
+    print(f"{name:<36}{hours:9,.1f} hours = {hours / 24:7,.1f} days")
+
+# %%
+# What is a matter of days on a CPU, or of months, is a matter of hours on a large GPU.
+# No real run keeps its best speed all the time, so all of them take longer than this
+# table says. The authors of the paper give 14 days for one NVIDIA M40, an older GPU.
+#
+# .. question:: Your network has 4 inputs and 3 outputs. Will a large GPU help?
+#
+#    - Yes: thousands of cores are always faster than a few.
+#
+#      No. Thousands of cores need thousands of things to do at the same time. In a
+#      product this small there is hardly anything to share.
+#
+#    - No: each product is so small that starting it takes longer than computing it.
+#
+#      Yes. You are at the left end of the picture, where more cores find little to do.
+#      :doc:`Lesson 3 </lessons/03_first_model>` trains such a network.
+#
+#    - No: a GPU refuses matrices as small as this.
+#
+#      No. It computes a product of any size. It is only slow for the size.
+#
 # .. _no-driver:
 #
-# Ask PyTorch
-# -----------
+# Ask PyTorch whether it can use a GPU
+# ------------------------------------
 #
 # .. covers:: S1.3 S3.3
 #
-# Most tutorials begin with these four calls. ``device_count`` says how many GPUs there
-# are, ``get_device_name`` what they are called, and ``current_device`` which of them is
-# *selected*: an index, 0 for the first one. The last two have no answer without a GPU,
-# so we look before we ask.
-
-print("available:", torch.cuda.is_available())
-print("how many: ", torch.cuda.device_count())
+# Four functions begin most tutorials. They are in ``torch.cuda``, named after
+# :term:`CUDA`, with which NVIDIA's GPUs are programmed. ``is_available`` says whether
+# there is a GPU for PyTorch, ``device_count`` how many there are, ``current_device``
+# which one is selected (they are counted from 0), and ``get_device_name`` what it is
+# called.
 
 if torch.cuda.is_available():
-    print("selected: ", torch.cuda.current_device())
-    print("name:     ", torch.cuda.get_device_name())
+    print("GPUs:    ", torch.cuda.device_count())
+    print("selected:", torch.cuda.current_device())
+    print("name:    ", torch.cuda.get_device_name())
 else:
-    print("no CUDA GPU here")
+    print("no CUDA GPU here: we compute on the CPU")
 
 # %%
-# And what happens if you do not look first? Without a GPU you get an error, and it is a
-# good habit to read errors to their end: the last line names the cause.
+# The ``if`` is there because the last two functions have no answer without a GPU. What
+# happens if you forget it?
 
 try:
-    print("selected: ", torch.cuda.current_device())
+    print("selected:", torch.cuda.current_device())
 except (RuntimeError, AssertionError) as error:
     print(f"{type(error).__name__}: {error}")
 
 # %%
-# An index is the normal answer where there is a GPU. Where there is none, the wording
-# of the error tells *which* piece is missing: "Found no NVIDIA driver" comes from a
-# PyTorch that could use a GPU but meets no driver, "Torch not compiled with CUDA
-# enabled" from a PyTorch that is no CUDA build, such as a Mac's, "The NVIDIA driver
-# on your system is too old" from one whose driver must be updated, "No CUDA GPUs are
-# available" from one that finds a driver and no GPU, or only GPUs that are hidden
-# from this process (by the environment variable ``CUDA_VISIBLE_DEVICES``).
+# With a GPU you get its number. Without one you get an error, and **the words of the
+# error tell you what is missing**. There are four such messages:
 #
-# What CUDA is
-# ------------
+# - ``Found no NVIDIA driver on your system.`` PyTorch could use a GPU, but the system's
+#   own program for it is missing. This program is called the :term:`driver`.
+# - ``The NVIDIA driver on your system is too old``: it has to be updated.
+# - ``Torch not compiled with CUDA enabled``: you have a PyTorch that was made
+#   without support for NVIDIA's GPUs. Every PyTorch for a Mac is one.
+# - ``No CUDA GPUs are available``: there is a driver, and it shows no GPU to this
+#   program. Perhaps the environment variable ``CUDA_VISIBLE_DEVICES`` hides it.
+#
+# .. question:: You have an NVIDIA GPU, and ``is_available()`` says ``False``. Why?
+#
+#    - The GPU is broken.
+#
+#      No. ``False`` says nothing about the GPU itself. The software between PyTorch and
+#      the GPU can be missing or not fit, and that you can repair.
+#
+#    - The CUDA toolkit from NVIDIA's site is missing.
+#
+#      No. PyTorch's packages bring all of CUDA that they need. Only the driver has to
+#      be there.
+#
+#    - The driver or PyTorch does not fit, or the GPU is hidden from this program.
+#
+#      Yes. These are the three reasons, and the error's words tell which one it is.
+#
+# CUDA is how NVIDIA's GPUs are programmed
+# ----------------------------------------
 #
 # .. covers:: S3.1
 #
-# CUDA is not a language, and not a chip. It is NVIDIA's *platform*: a way to program
-# its GPUs, with a compiler, a runtime, libraries such as cuDNN, and a driver
-# underneath (`NVIDIA's definition
-# <https://docs.nvidia.com/cuda/cuda-c-programming-guide/#cuda-a-general-purpose-parallel-computing-platform-and-programming-model>`__).
-# AMD's platform is called ROCm, Apple's Metal (in PyTorch: ``mps``), Intel's oneAPI
-# (in PyTorch: ``xpu``). A PyTorch build contains the code for one of them, or for
-# none:
+# CUDA is NVIDIA's platform for computing on its GPUs. It is not a language of its own. It
+# extends the languages C, C++ and Fortran by a few words, with which you write a
+# :term:`kernel`, a function that runs on the GPU (NVIDIA's guides to `CUDA C++
+# <https://docs.nvidia.com/cuda/cuda-c-programming-guide/>`__ and `CUDA Fortran
+# <https://docs.nvidia.com/hpc-sdk/compilers/cuda-fortran-prog-guide/>`__). You will not
+# write any: PyTorch comes with its kernels compiled.
+#
+# Other makers have other platforms: AMD has ROCm, Apple has Metal, Intel has oneAPI. A
+# :term:`PyTorch build` is made for one of them, or for the CPU only. Which one is yours?
 
-builds = {
-    "CUDA (NVIDIA)": torch.version.cuda,
-    "ROCm (AMD)": torch.version.hip,
-    "Metal (Apple)": torch.backends.mps.is_built() or None,
-    "oneAPI (Intel)": torch.version.xpu,
-}
-for maker, version in builds.items():
-    print(f"{maker:<15} {'not in this build' if version is None else version}")
+print("PyTorch:", torch.__version__)
+print("CUDA:   ", torch.version.cuda)
+print("ROCm:   ", torch.version.hip)
+print("oneAPI: ", torch.version.xpu)
+print("Metal:  ", torch.backends.mps.is_built())
 
 # %%
-# Three things must fit together: the **GPU** in the machine, the **driver** that the
-# system's administrator installed, and the **PyTorch build** that you installed. When
-# ``is_available()`` says ``False`` on a machine that has an NVIDIA GPU, one of the
-# three is missing, too old, or hidden. You do not have to install CUDA itself:
-# PyTorch's packages bring their own copy of the runtime.
+# A version number means that this build is made for the platform; ``None`` or ``False``
+# means that it is not. The first line often says the same in short: ``+cu132`` stands
+# for CUDA 13.2, ``+cpu`` for the CPU only. **What PyTorch can use is decided when you
+# install it**, and no setting changes it later.
 #
-# One report for all of it
-# ------------------------
+# .. _no-kernel-image:
+#
+# GPU, driver and PyTorch build must fit together
+# -----------------------------------------------
 #
 # .. covers:: S3.2
 #
-# The package of this course collects those facts, and says what to install if the GPU
-# cannot be used. In a terminal the same report is printed by ``python -m gpulesson``;
-# it is the first thing to send along when you ask someone for help.
+# So there are three things: the GPU in the machine, the driver in the system, and
+# your PyTorch build. One more trap is hidden in this. Kernels are compiled for
+# *generations* of GPUs, and a build does not have them for all:
 
-report = device_report()
-print(report)
-
-# %%
-# It describes the machine that ran this cell: the one that built the page, or yours,
-# when you run it. If something is missing, the last entry says what to do, with the
-# command where one helps. The commands depend on the system:
-
-commands = {
-    ("Linux", "NVIDIA GPU"): "pip install torch torchvision",
-    ("Windows", "NVIDIA GPU"): "pip install torch torchvision "
-    "--index-url https://download.pytorch.org/whl/cu130",
-    ("Darwin", "Apple GPU"): "pip install torch torchvision",
-    ("any", "CPU only"): "pip install torch torchvision "
-    "--index-url https://download.pytorch.org/whl/cpu",
-}
-for (name, hardware), command in commands.items():
-    here = "(this system)" if name == platform.system() else ""
-    print(f"{name}, {hardware} {here}\n    {command}")
+print("kernels for:", *torch.cuda.get_arch_list())
+if torch.cuda.is_available():
+    print("this GPU has:", torch.cuda.get_device_capability())
 
 # %%
-# ``cu130`` stands for CUDA 13.0; `the selector on pytorch.org
-# <https://pytorch.org/get-started/locally/>`__ has the newest, and :doc:`/setup`
-# explains each step, for other hardware too.
+# NVIDIA numbers the generations by :term:`compute capability`: ``sm_75`` is 7.5, which
+# began with the GPUs of 2018. (A build without CUDA prints an empty list.) If your GPU is
+# older than all of the list, ``is_available()`` can say ``True`` all the same, because
+# it only asks whether CUDA finds a GPU (`its source
+# <https://github.com/pytorch/pytorch/blob/v2.15.0/torch/cuda/__init__.py>`__). The first
+# computation then fails with ``CUDA error: no kernel image is available for execution on
+# the device``. It means that `there is no compiled code for your GPU
+# <https://github.com/pytorch/pytorch/issues/31285>`__ in this build, and you need
+# another one.
+#
+# You do not have to check all this by hand. The course's package looks at the three
+# things and says what is missing:
+
+from gpulesson.device import device_report
+
+print(device_report())
+
+# %%
+# The first rows are the devices that PyTorch can use on the machine that ran this cell,
+# the CPU last. For an NVIDIA GPU the row also says whether this build has kernels for
+# it. Then come the build, the driver, and the versions. The row that matters is the last
+# one, *advice*: **it says what to install, or that nothing is missing**, and gives the
+# command where there is one. The same report is printed in a terminal by ``python -m
+# gpulesson``. Send it along when you ask for help.
+#
+# The commands for each system, and for GPUs of other makers, are in :doc:`/setup`.
 #
 # .. _choose-once:
 #
 # Choose a device, once
 # ---------------------
 #
-# The line that you will find in almost every script is this one:
+# A script that says ``"cuda"`` in ten places stops on every machine without a CUDA GPU.
+# So we decide in one place. This is the line that you will find in most scripts:
 
 device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 print(device)
 
 # %%
-# It is fine, with two limits. It knows NVIDIA's GPUs, and AMD's, which PyTorch calls
-# ``cuda`` as well; on a Mac it says ``cpu``. And it *does* nothing yet: a
-# :class:`torch.device` is only a label that you pass to other calls. Nothing has moved.
+# It is a good line, with one limit: it knows only ``cuda``. AMD's GPUs are called that in
+# PyTorch, too. On a Mac the line says ``cpu``, although Apple's GPU can compute as
+# well. PyTorch's word for any processor beside the CPU is :term:`accelerator`, and it
+# has a function that knows them all:
+
+print("built for:", torch.accelerator.current_accelerator())
+found = torch.accelerator.current_accelerator(check_available=True)
+print("found:    ", found)
+
+device = found or torch.device("cpu")
+print("chosen:   ", device)
+
+# %%
+# Without ``check_available=True`` you learn what this PyTorch was *built for*, even if
+# there is no such device. With it you get the device that is really there, or ``None``,
+# and then ``or`` takes the CPU. A script of your own needs no more than this.
 #
-# PyTorch has a call that knows all platforms. Mind its argument:
+# The lessons use the same, kept in a function. It can be overruled without a change to
+# the code: set the environment variable ``GPULESSON_DEVICE`` to ``cpu``, for example. And
+# if you ask for a device that does not exist, it says so at once:
 
-print("built for:   ", torch.accelerator.current_accelerator())
-print("present here:", torch.accelerator.current_accelerator(check_available=True))
+from gpulesson.device import choose_device
 
-# %%
-# Without ``check_available`` the answer is what this PyTorch was *compiled for*,
-# whether or not such a device exists. With it, the answer is ``None`` where there is
-# none. The lessons use a helper with that rule, and with a way to overrule it without
-# touching the code: an argument comes first, then the environment variable
-# ``GPULESSON_DEVICE``, then the accelerator, then the CPU.
-
-device = choose_device()
-print(device)
-
-# %%
-# Ask for something that does not exist, and you are told so at once, not five minutes
-# into a run:
+print(choose_device())
 
 try:
     choose_device("cuda:99")
@@ -183,97 +365,67 @@ except RuntimeError as error:
     print(error)
 
 # %%
-# Why a GPU at all?
-# -----------------
+# From here on, every example passes ``device`` to whatever makes a tensor. **Choose once,
+# pass it on.**
 #
-# .. covers:: S1.1 S2.2
+# .. question:: ``device = torch.device("cuda")`` ran without an error. What do you know?
 #
-# Training a network is, almost entirely, multiplying matrices. Every number of the
-# product can be computed without waiting for the others, so work on a big product can
-# be shared by many cores: a laptop has a few, a GPU thousands of small ones. But
-# handing out work costs time as well. So we measure one matrix product at growing
-# sizes, on one core, on all cores of the CPU, and on the GPU if there is one.
+#    - There is a CUDA GPU in this machine.
+#
+#      No. The line does not look for one. It fails when a tensor is to go there.
+#
+#    - From now on, PyTorch computes on the GPU.
+#
+#      No. Nothing has moved, and new tensors are made on the CPU, as before.
+#
+#    - Nothing about this machine.
+#
+#      Yes. A :class:`torch.device` is only a label. It names a place, and does not look
+#      whether the place exists.
+#
+# No GPU? Practise, or borrow one
+# -------------------------------
+#
+# For everything that is *about* a GPU, this course brings the :term:`practice GPU`: a
+# simulated one. Code for CUDA runs on it, gives the right results, and fails with the
+# messages of a real one. It computes on your CPU, so it is never fast. If a real GPU is
+# present, the practice GPU stays out of the way, and the cell runs on the real one.
+#
+# In the cell, one of the two tensors is on the GPU. What will happen?
 
+from gpulesson import practice_gpu
 
-def product_rates(device, threads, sizes):
-    """Billions of multiplications and additions a second, for n-by-n matrix products."""
-    torch.set_num_threads(threads)
-    rates = []
-    for n in sizes:
-        a = torch.randn(n, n, device=device)
-        timing = measure(lambda a=a: a @ a, device=device, repeats=7)
-        rates.append(
-            2 * n**3 / timing.median / 1e9
-        )  # an n-by-n product: n³ multiplications, n³ additions
-    return rates
-
-
-sizes = [32, 64, 128, 256, 512, 1024, 2048]
-all_cores = torch.get_num_threads()
-rates = {
-    "CPU, one thread": product_rates(torch.device("cpu"), 1, sizes),
-    f"CPU, all {all_cores} threads": product_rates(
-        torch.device("cpu"), all_cores, sizes
-    ),
-}
-if device.type != "cpu":
-    rates[f"GPU ({device})"] = product_rates(device, all_cores, sizes)
+with practice_gpu():
+    print(torch.cuda.get_device_name())
+    images = torch.rand(64, 784, device="cuda")
+    weights = torch.rand(784, 10)
+    try:
+        print(images @ weights)
+    except RuntimeError as error:
+        print(error)
 
 # %%
-# Where a line still rises, its hardware has power to spare:
-
-figure, axes = plt.subplots(figsize=(7, 4), layout="constrained")
-for label, values in rates.items():
-    axes.loglog(sizes, values, "o-", label=label)
-axes.set(
-    xlabel="rows and columns of the matrices",
-    ylabel="billion operations per second",
-    title="One matrix product, small to large",
-)
-axes.set_xticks(sizes, sizes)
-axes.minorticks_off()
-axes.legend()
-axes.grid(alpha=0.3)
-plt.show()
-
-# %%
-# And in numbers, from the same measurement:
-
-*_, (first, one), (last, most) = rates.items()
-ahead = [n for n, a, b in zip(sizes, one, most, strict=True) if b > 1.2 * a]
-print(f"compared: {last} with {first}, torch {torch.__version__}")
-for i in (0, -1):
-    print(f"at {sizes[i]:>4} × {sizes[i]:<4}: {most[i] / one[i]:.3g} times the speed")
-print(f"at least 20 % ahead at: {ahead or 'no size measured here'}")
-
-# %%
-# The small matrices on the left are too little work: starting a product costs more than
-# computing it, and extra cores, or a GPU, have nothing to gain there, and waking them
-# can even cost. Towards the right each unit of hardware approaches its own limit; where
-# the lines part, the extra cores have enough to do. Remember this picture when someone
-# asks "will a GPU help?". The honest answer is "how much work is there in one step?". A
-# tiny network on tiny batches lives at the left edge, and :doc:`lesson 3
-# </lessons/03_first_model>` trains one that does.
+# It fails as on a real GPU, in the same words: ``mat2``, the second of the two matrices,
+# is still on the CPU. :doc:`The next lesson </lessons/02_tensors_and_devices>` is about
+# this message. **You can make, understand and fix a GPU's errors without a GPU.**
 #
-# No GPU? Practise all the same
-# -----------------------------
+# Only for speed you need a real one, and you can borrow one. `Google Colab
+# <https://research.google.com/colaboratory/faq.html>`__ and `Kaggle
+# <https://www.kaggle.com/docs/notebooks>`__ run notebooks in your browser and lend a GPU
+# for some hours, free of charge. Download the notebook of a lesson from its page, open it
+# there, and choose a GPU in the notebook's settings. Its first cell looks for what is
+# missing there.
 #
-# You can follow the whole course without a GPU. Everything runs on the CPU, and for the
-# parts that are *about* a second device there is the **practice GPU**: a simulated one,
-# on which CUDA code runs, really trains and breaks with CUDA's own error messages. It
-# is simulated, and says so in its name; it is not fast. Where a real one is present, it
-# steps aside.
-
-import gpulesson
-
-with gpulesson.practice_gpu():
-    print("available:", torch.cuda.is_available())
-    print("name:     ", torch.cuda.get_device_name())
-    print("selected: ", torch.cuda.current_device())
-
-print("afterwards:", torch.cuda.is_available())
-
-# %%
+# .. instructor-note::
+#
+#    In a class, ``is_available()`` says ``True`` to some and ``False`` to others. Ask for
+#    the report of ``python -m gpulesson`` before the course begins, and read its last
+#    row. Those without a GPU lose nothing but speed.
+#
+#    Two traps are in this lesson. ``torch.device("cuda")`` looks like a command and is a
+#    label. And ``current_accelerator()`` without its argument names a device that need
+#    not be there.
+#
 # Exercise
 # --------
 #
@@ -286,13 +438,12 @@ print("afterwards:", torch.cuda.is_available())
 #
 #    A colleague's script computes on ``cuda``, and nowhere else.
 #
-#    1. **Predict:** what will it print on this machine, and which line stops it if
-#       there is no GPU?
-#    2. Run it: ``python 01_any_machine.py``. If it fails, compare the error's last
-#       line with your prediction.
-#    3. Change it so that it runs on any machine, and uses a GPU where there is one.
-#    4. Run it again with ``GPULESSON_DEVICE=cpu`` set. Does your version obey? Should
-#       it?
+#    1. **Predict:** what will it print on your machine? If you have no GPU, which line
+#       will stop it?
+#    2. Run it: ``python 01_any_machine.py``. If it fails, compare the last line of the
+#       error with your prediction.
+#    3. Change it so that it runs on every machine, and uses a GPU where there is one.
+#    4. Run it again with ``GPULESSON_DEVICE=cpu`` set. Does your version obey? Should it?
 #
 #    To check it: ``python -m gpulesson check 01_any_machine.py``.
 #
@@ -302,17 +453,20 @@ print("afterwards:", torch.cuda.is_available())
 #    :file: 01_any_machine.py
 #
 #    The device is chosen in one place and passed to everything that makes a tensor.
-#    ``choose_device`` obeys ``GPULESSON_DEVICE``; a script of your own that does not
+#    ``choose_device`` obeys ``GPULESSON_DEVICE``. A script of your own that does not
 #    import this package can use the two commented lines instead.
 #
 # .. keypoints::
 #
-#    - ``torch.cuda.is_available()`` tells whether a CUDA GPU can be used,
-#      ``get_device_name()`` what it is, and ``current_device()`` which one is selected.
-#    - The GPU, its driver and the PyTorch build must fit together; ``python -m
+#    - A GPU pays when one operation holds much work. For a small product, starting it
+#      takes longer than computing it.
+#    - ``torch.cuda.is_available()`` says whether PyTorch finds a CUDA GPU,
+#      ``get_device_name()`` what it is called, ``current_device()`` which is selected.
+#    - The GPU, its driver and the PyTorch build must fit together. ``python -m
 #      gpulesson`` says which of them does not.
-#    - Choose the device once, let an argument or the environment overrule it, and pass
-#      it on: ``torch.device(…)`` is only a label, it moves nothing.
-#    - More cores pay when one step holds enough work; for small matrices they do not.
+#    - Choose the device in one place and pass it on. ``torch.device(…)`` is only a label.
+#    - The practice GPU runs code for CUDA on any machine. Colab and Kaggle lend real
+#      GPUs.
 #
-# **Next:** :doc:`/lessons/02_tensors_and_devices` sends the first numbers across.
+# **Next:** :doc:`/lessons/02_tensors_and_devices` copies the first numbers to a device,
+# and explains the error that you have just seen.

@@ -1,53 +1,55 @@
 """
-Tensors and devices
-===================
+2 · Tensors and devices
+=======================
 
-Create tensors on a device, move them, see what they take there, and meet the error
-that everyone meets.
+See where your numbers are, copy them across, and read the error that everyone gets once.
 
 .. overview::
-   :teaching: 15
+   :teaching: 20
    :exercises: 10
 
    .. questions::
 
-      - Where does a tensor live, and how do I get it elsewhere?
+      - Where is a tensor, and how do I get it to the GPU?
+      - Why does PyTorch refuse to multiply two of my tensors?
+      - How much of the GPU's memory does a tensor take?
       - What does a *default device* change, and what does it leave alone?
-      - Why does PyTorch refuse to add two of my tensors?
 
    .. objectives::
 
-      - Create tensors on a chosen device, and ask any tensor where it is.
-      - Move tensors and models, and know which of the two is copied.
-      - Read how much memory the GPU has handed out, and explain the 512.
+      - Make a tensor on a device, and ask any tensor where it is.
+      - Copy tensors and move models, and say which of the two stays where it was.
+      - Read the error of mixed devices, and fix it.
+      - Read how much memory the GPU has given out, and explain the 512.
       - Set a default device, and name what ignores it.
-      - Read the error of mixed devices, and mend it.
+
+.. prereq::
+
+   - :doc:`Lesson 1 </lessons/01_is_there_a_gpu>`, with its picture of the two memories.
 """
 
 # %%
-# This lesson is about a *second* device, so it needs one. With a CUDA GPU in the
-# machine that is the real one; without, we switch on the practice GPU of :doc:`lesson 1
-# </lessons/01_is_there_a_gpu>`. From here on the code is the same for both.
+# This lesson needs a second :term:`device` beside the CPU. If PyTorch finds a :term:`GPU`
+# that it can use through :term:`CUDA`, that is the one. If not, the first cell switches
+# on the :term:`practice GPU`, the simulated one of lesson 1, which obeys the same rules.
+# From here on the code is the same for both.
 
-import matplotlib.pyplot as plt
-import numpy as np
 import torch
 
 from gpulesson import practice
 
 practice.start()
 device = torch.device("cuda")
-print(torch.cuda.get_device_name(), "· PyTorch", torch.__version__)
+print(torch.cuda.get_device_name())
 
 # %%
-# A tensor knows where it lives
-# -----------------------------
+# Ask a tensor where it is
+# ------------------------
 #
 # .. covers:: S3.5
 #
-# Every tensor has a ``device``. Without further instructions it is the CPU; with
-# ``device=…`` it is made on the GPU from the start, with no detour through the
-# computer's main memory.
+# Every :term:`tensor` is in one place, and knows it. If you say nothing, it is made on
+# the CPU. With ``device=…`` it is made on the GPU at once. What will the two lines print?
 
 on_cpu = torch.tensor([1.0, 2.0])
 on_gpu = torch.tensor([1.0, 2.0], device=device)
@@ -56,151 +58,98 @@ print(on_cpu.device, on_cpu)
 print(on_gpu.device, on_gpu)
 
 # %%
-# We asked for ``cuda`` and got ``cuda:0``: the number is the index of the GPU, and if
-# you give no index, you get the selected GPU. When a tensor on a GPU is printed, it
-# says so; a tensor on the CPU says nothing.
+# We asked for ``cuda`` and got ``cuda:0``. The number says which GPU: without one you get
+# the GPU that is selected, usually the first. A tensor on a GPU shows its place when it
+# is printed; a tensor on the CPU shows nothing. **When in doubt, print** ``.device``.
 #
-# A tensor is copied, a model is moved
-# ------------------------------------
+# There is an older way to say the same, and you should know it, because error messages
+# still use it. Each tensor has a *type*, a name made of its place and of the numbers in
+# it:
+
+whole = torch.tensor([1, 2])
+
+print("on_cpu:", on_cpu.type(), on_cpu.dtype)
+print("on_gpu:", on_gpu.type(), on_gpu.dtype)
+print("whole: ", whole.type(), whole.dtype)
+
+# %%
+# A ``FloatTensor`` holds numbers with a decimal point, of 32 bits each. A ``LongTensor``
+# holds whole numbers of 64 bits. PyTorch's newer word for this is :term:`dtype`, and it
+# is printed beside the type. If ``cuda`` is in the name, the tensor is on a GPU:
+# whole numbers there would be a ``torch.cuda.LongTensor``.
+#
+# Copy a tensor, move a model
+# ---------------------------
 #
 # .. covers:: S1.4
 #
-# ``tensor.to(device)`` returns a *new* tensor and leaves the old one where it was. The
-# classic slip is to call it and throw the result away:
+# A tensor that is on the CPU already gets to the GPU by its method ``to``. Before you run
+# the cell: which of the three lines will say ``cpu``?
 
 on_cpu.to(device)
-print("after on_cpu.to(device):         ", on_cpu.device)
+print("on_cpu:", on_cpu.device)
 
-moved = on_cpu.to(device)
-print("after moved = on_cpu.to(device): ", moved.device)
-
-moved[0] = 100.0
-print("changed the copy; the original is", on_cpu.tolist())
-print("no copy if it is there already:  ", moved.to(device) is moved)
+copied = on_cpu.to(device)
+print("copied:", copied.device)
+print("on_cpu:", on_cpu.device)
 
 # %%
-# A model (a :class:`torch.nn.Module`) is different. Its ``to`` goes through the
-# parameters and buffers (tensors that it keeps and does not train) that the model
-# holds, moves each, and returns *the same* model. Assigning the result gives you a
-# second name, not a second model:
+# Two of them: ``on_cpu`` is where it was, before and after. **A tensor does not move: you
+# get a copy, and you must keep it.** In the first line we kept nothing, and the copy was
+# thrown away at once. There is no error at such a line, so it is easily overlooked.
+#
+# The copy has numbers of its own, and there is a way back to the CPU:
+
+copied[0] = 100.0
+print("on_cpu:     ", on_cpu)
+print("copied back:", copied.cpu())
+print("same tensor:", copied.to(device) is copied)
+
+# %%
+# We changed the copy, and the original still begins with 1. ``cpu()`` is short for
+# ``to("cpu")``: again a copy, this time on the CPU. The last line is the exception. If a
+# tensor is already where you want it, ``to`` has nothing to copy and gives you the same
+# tensor back.
+#
+# A model is different. In PyTorch a model is a :term:`module`, an object that holds
+# tensors: its :term:`parameters <parameter>`, which training changes, and sometimes
+# :term:`buffers <buffer>`, which it only keeps. ``torch.nn.Linear(2, 1)`` is a small one:
 
 model = torch.nn.Linear(2, 1)
 print("before:", model.weight.device)
 
-gpu_model = model.to(device)
+returned = model.to(device)
 print("after: ", model.weight.device)
-print("same object:", gpu_model is model)
+print("returned is model:", returned is model)
 
 # %%
-# So ``x = x.to(device)`` for tensors, and ``model.to(device)`` for models. Writing
-# ``model = model.to(device)`` is harmless, and common.
+# We did not need to keep the result. ``model.to(device)`` goes through all tensors that
+# the model holds, brings each to the device, and gives the same model back, as the last
+# line shows. There is one model, and it has moved.
 #
-# What it takes on the device
-# ---------------------------
+# .. drawing:: to_copy_move.svg
 #
-# .. covers:: S3.4
+#    A tensor is copied, and the original stays where it was. A model is moved.
 #
-# PyTorch keeps its own accounts of the GPU's memory. ``memory_allocated`` counts the
-# bytes handed out to live tensors, ``memory_reserved`` what PyTorch has taken from
-# the driver and keeps for reuse (older texts call it by its old name,
-# ``memory_cached``). The practice GPU keeps nothing for reuse, so its second figure
-# is small; a real one reserves 2 MiB at a time for small tensors (`PyTorch's
-# allocator
-# <https://github.com/pytorch/pytorch/blob/v2.15.0/c10/core/AllocatorConfig.h>`__). We
-# delete what we have, and look before and after making two numbers of four bytes
-# each.
-
-del on_gpu, moved, model, gpu_model
-
-before, reserved = torch.cuda.memory_allocated(), torch.cuda.memory_reserved()
-pair = torch.tensor([1.0, 2.0], device=device)
-after = torch.cuda.memory_allocated()
-
-print(f"allocated before: {before} bytes, after: {after} bytes")
-print(f"reserved before: {reserved} bytes, after: {torch.cuda.memory_reserved()} bytes")
-print(f"two float32 numbers hold {pair.nbytes} bytes and took {after - before}")
-
-# %%
-# Eight bytes took 512. The allocator hands out memory in whole blocks, to keep
-# tensors aligned and its bookkeeping small. We can draw the rule by asking for more
-# and more bytes:
-
-del pair
-asked = list(range(0, 2049, 64)) + [1, 511, 513, 1025, 1537]
-taken = []
-for size in sorted(asked):
-    start = torch.cuda.memory_allocated()
-    block = torch.empty(size, dtype=torch.uint8, device=device)
-    taken.append(torch.cuda.memory_allocated() - start)
-    del block
-
-figure, axes = plt.subplots(figsize=(7, 3.2), layout="constrained")
-axes.step(sorted(asked), taken, where="pre", label="taken on the device")
-axes.plot(sorted(asked), sorted(asked), "--", color="gray", label="asked for")
-axes.set(
-    xlabel="bytes asked for",
-    ylabel="bytes taken",
-    title="Memory is handed out in blocks",
-)
-axes.set_xticks(range(0, 2049, 512))
-axes.set_yticks(range(0, 2049, 512))
-axes.legend()
-axes.grid(alpha=0.3)
-plt.show()
-
-print("steps at multiples of", np.gcd.reduce(taken), "bytes")
-
-# %%
-# For a few tensors the rounding does not matter. For a program that keeps millions of
-# tiny tensors, such as the loss of every step of a long training, it does: each takes
-# a block of its own.
+# So write ``x = x.to(device)`` for a tensor, and ``model.to(device)`` for a model. You
+# will often read ``model = model.to(device)``. It does no harm: both are the same model.
 #
-# The default device, and who ignores it
-# --------------------------------------
+# .. question:: After the single line ``labels.to(device)``: where is ``labels``?
 #
-# .. covers:: S0.2
+#    - On the GPU.
 #
-# You will often read that ``device = torch.device("cuda" …)`` "sets the device". It
-# does not; it makes a label. What does change where new tensors are born is a *default
-# device*: for a block of code with ``with torch.device(…)``, or for the rest of the
-# program with :func:`torch.set_default_device`.
-
-
-def newborn():
-    """The same five lines, each making a tensor; where does each one live?"""
-    return {
-        "torch.ones(3)": torch.ones(3),
-        "torch.tensor([1, 2])": torch.tensor([1, 2]),
-        "torch.nn.Linear(2, 1).weight": torch.nn.Linear(2, 1).weight,
-        "torch.from_numpy(array)": torch.from_numpy(np.ones(3)),
-        "torch.ones(3, device='cpu')": torch.ones(3, device="cpu"),
-    }
-
-
-label = torch.device("cuda")
-only_a_label = newborn()
-
-with torch.device("cuda"):
-    in_a_block = newborn()
-
-torch.set_default_device("cuda")
-as_default = newborn()
-torch.set_default_device(None)  # back to PyTorch's own default
-
-print(f"{'':<30} {'only a label':<14} {'with-block':<12} default device")
-for line in only_a_label:
-    places = [
-        str(tensors[line].device) for tensors in (only_a_label, in_a_block, as_default)
-    ]
-    print(f"{line:<30} {places[0]:<14} {places[1]:<12} {places[2]}")
-
-# %%
-# The label alone changed nothing. The other two columns agree with each other, and in
-# both one line stayed behind without being told to: :func:`torch.from_numpy` shares
-# memory with the NumPy array, and NumPy's memory is the CPU's. Data that comes from
-# files arrives in just that way, so a default device does not spare you from moving
-# your data. That is why this course passes ``device`` explicitly: it can be read where
-# it happens.
+#      No. That would be so for a model. For a tensor ``to`` returns a new one, and this
+#      line did not keep it.
+#
+#    - On the CPU, as before.
+#
+#      Yes. The name ``labels`` stands for the same tensor as before, and that one never
+#      moves.
+#
+#    - On both: a tensor can have two places.
+#
+#      No. For a moment there were two tensors, each in one place. The second had no name,
+#      so Python threw it away.
 #
 # .. _two-devices:
 #
@@ -209,69 +158,253 @@ for line in only_a_label:
 #
 # .. covers:: S0.7
 #
-# An operation runs on one device and needs all its tensors there. PyTorch does not move
-# one for you, because a copy you did not write is a cost you cannot see.
+# Now to the error that everyone gets. A GPU computes with what is in its own memory, and
+# the CPU with what is in the computer's (remember the picture in :doc:`lesson 1
+# </lessons/01_is_there_a_gpu>`). What happens if an operation gets one tensor of each?
 
 inputs = torch.ones(4, 2)
-weight = torch.ones(2, 3, device=device)
+weights = torch.ones(2, 3, device=device)
 
 try:
-    inputs @ weight
+    inputs @ weights
 except RuntimeError as error:
     print(error)
 
 # %%
-# Read it from left to right. *Expected all tensors to be on the same device*: the
-# rule. Then which argument was found where: ``mat2``, the second of the two matrices,
-# is our weight, and the others are compared with the first. Last, in brackets, the
-# internal name of the operation. The message cannot know which of the two is in the
-# wrong place; you do. Here the weight is on the GPU on purpose, and the inputs never
-# got there. The mend:
-
-outputs = inputs.to(device) @ weight
-print(outputs.device, outputs.shape)
-
-# %%
-# Two exceptions are worth knowing. In arithmetic with a GPU tensor, a tensor with *no
-# dimensions*, a single number, may come from the CPU: it travels along with the call,
-# as a Python number would. And so may an index in square brackets. (Functions that
-# take indices, such as ``gather`` or an embedding, need them on the GPU.)
-
-print((weight * torch.tensor(3.0)).device)
-print(weight[torch.tensor([0, 1])].device)
-
-try:
-    weight * torch.tensor([3.0])  # one number as well, but with a dimension
-except RuntimeError as error:
-    print(error)
-
-# %%
-# Ask a whole program
-# -------------------
+# PyTorch refuses. It could copy one of the two for you, but a copy takes time, and you
+# would never learn why your program is slow. Read the message from its end:
 #
-# With two tensors you can print two devices. For models, batches and optimizers the
-# package has a function that looks into all of them, and one that moves a whole batch,
-# whatever it is made of:
+# - *(when checking argument in method …_mm)*: the operation was ``mm``, a product of two
+#   matrices.
+# - *got mat2 is on cuda:0, different from other tensors on cpu*: its second matrix is on
+#   the GPU, and the rest on the CPU.
+# - *Expected all tensors to be on the same device*: the rule that was broken.
+#
+# The message cannot know which of the two you meant to be where. You do: the
+# weights are on the GPU on purpose, and the inputs were forgotten. So the inputs must go:
+
+outputs = inputs.to(device) @ weights
+print(outputs.device)
+
+# %%
+# The result of an operation is where its tensors were. **All tensors of an operation must
+# be on the same device**, and the model and its data are no exception.
+#
+# Some layers check their tensors themselves, and say the same with the older names. This
+# one is for images; its weights are on the CPU, and its images on the GPU:
+
+layer = torch.nn.Conv2d(1, 2, 3)
+images = torch.rand(1, 1, 8, 8, device=device)
+
+try:
+    layer(images)
+except RuntimeError as error:
+    print(error)
+
+# %%
+# You can read this one already: the input is a ``cuda.FloatTensor``, the weight is not.
+#
+# There are two exceptions to the rule. In arithmetic, a *single number* may come from the
+# CPU, even if it is a tensor: it travels with the call. And so may the index in square
+# brackets. But is ``[3.0]``, a list of one number, a single number?
+
+print((weights * torch.tensor(3.0)).device)
+print(weights[torch.tensor([0, 1])].device)
+
+try:
+    weights * torch.tensor([3.0])
+except RuntimeError as error:
+    print(error)
+
+# %%
+# The first two lines worked. The third did not: a tensor with one entry is a list, and
+# only a tensor *without dimensions* counts as a single number.
+#
+# Copy a whole batch, and find what was forgotten
+# -----------------------------------------------
+#
+# What you train with comes in :term:`batches <batch>`, and a batch is often a dictionary
+# of several tensors. One line copies them all:
+
+batch = {"images": torch.rand(8, 784), "labels": torch.arange(8)}
+
+moved = {name: t.to(device) for name, t in batch.items()}
+print(moved["images"].device, moved["labels"].device)
+
+# %%
+# This package keeps it in a function, ``to_device``, which takes batches of every form. A
+# second function, ``tensor_devices``, looks into a batch or a model and says where each
+# tensor in it is:
 
 from gpulesson.device import tensor_devices, to_device
 
-batch = {
-    "images": torch.rand(8, 784),
-    "labels": torch.arange(8),
-    "name": "a batch is often a dictionary",
-}
-moved_batch = to_device(batch, device)
-
-print("before:", tensor_devices(batch))
-print("after: ", tensor_devices(moved_batch))
+moved = to_device(batch, device)
+print("batch:", tensor_devices(batch))
+print("moved:", tensor_devices(moved))
+print("model:", tensor_devices(model))
 
 # %%
-# What was switched on by hand is switched off by hand. (With a real GPU this line has
-# nothing to do.)
+# The batch is on the CPU, its copy and the model's two parameters are on the GPU. **When
+# you get the error of two devices, print where everything is**, and the one that was
+# forgotten shows.
+#
+# A tensor takes whole blocks of memory
+# -------------------------------------
+#
+# .. covers:: S3.4
+#
+# The memory of a GPU is limited, and a program whose tensors do not fit into it stops. So
+# it is good to know how PyTorch counts it. ``memory_allocated`` says what your tensors
+# hold now. We delete what this lesson has put on the GPU, and then make two numbers of
+# four bytes each. How many bytes will they take?
+
+del on_gpu, copied, model, returned, weights, outputs, images, moved
+
+before = torch.cuda.memory_allocated()
+pair = torch.tensor([1.0, 2.0], device=device)
+after = torch.cuda.memory_allocated()
+
+print("two numbers hold:", pair.nbytes, "bytes")
+print("allocated before:", before, "bytes")
+print("allocated after: ", after, "bytes")
+
+# %%
+# Eight bytes of numbers, and the count has grown by 512. PyTorch gives out memory in
+# whole blocks of 512 bytes. It is like a car park with marked spaces: a motorcycle takes
+# a whole one, too. (In a new program the count begins at 0. Here it can begin higher on a
+# real GPU, where memory that PyTorch keeps for its own work is counted as well.)
+#
+# The folded cell asks for more and more bytes, and draws what they take:
+
+# fold: Ask for 1 to 2,048 bytes, and draw what is taken
+
+import matplotlib.pyplot as plt
+
+asked = sorted([1, 513, *range(64, 2049, 64)])
+taken = []
+for size in asked:
+    before = torch.cuda.memory_allocated()
+    block = torch.empty(size, dtype=torch.uint8, device=device)
+    taken.append(torch.cuda.memory_allocated() - before)
+    del block
+
+fig, ax = plt.subplots(figsize=(7, 3.5), layout="constrained")
+ax.plot(asked, taken, "o", label="taken")
+ax.plot(asked, asked, "--", color="gray", label="asked for")
+ax.set_xlabel("bytes asked for")
+ax.set_ylabel("bytes taken")
+ax.set_title("Memory is given out in blocks of 512 bytes")
+ax.set_xticks(range(0, 2049, 512))
+ax.set_yticks(range(0, 2049, 512))
+ax.legend()
+ax.grid(alpha=0.3)
+plt.show()
+
+# %%
+# The points form stairs. One byte takes a block, 512 bytes take one block as well, and
+# one byte more takes a second one. For a few large tensors this does not matter. For very
+# many small ones it does, because **every tensor takes at least one block of its own**.
+#
+# There is a second count. To ask the GPU's :term:`driver` for memory takes time, so
+# PyTorch keeps what it once got, also when your tensors are gone. What it holds, in use
+# or not, is called *reserved*:
+
+del pair
+print("allocated:", torch.cuda.memory_allocated(), "bytes")
+print("reserved: ", torch.cuda.memory_reserved(), "bytes")
+
+# %%
+# .. drawing:: blocks.svg
+#
+#    A real GPU: tensors take whole blocks, and the blocks are cut from reserved segments.
+#
+# The tensors are gone, and the reserved bytes are still there: the next tensor takes its
+# block from them. Other programs cannot use them meanwhile, and the tool ``nvidia-smi``
+# shows them as used (`PyTorch's notes
+# <https://docs.pytorch.org/docs/stable/notes/cuda.html#memory-management>`__). Older
+# texts call them *cached*.
+#
+# In this count the practice GPU differs from a real one. On a real one, as in the
+# drawing, PyTorch reserves whole segments. Those for small tensors are of 2 MiB, which is
+# 2,097,152 bytes (`its source
+# <https://github.com/pytorch/pytorch/blob/v2.15.0/c10/core/AllocatorConfig.h>`__). The
+# practice GPU has no driver to ask. The number that it gives is the most bytes that were
+# allocated at any one time, and far less than 2 MiB here.
+#
+# The default device, and what ignores it
+# ---------------------------------------
+#
+# .. covers:: S0.2
+#
+# You will often read that ``device = torch.device("cuda")`` "sets the device". It does
+# not: it makes a label. There is a way to change where new tensors are made, and it is
+# called the *default device*. We try both. This function makes four tensors and says
+# where they are:
+
+import numpy as np
+
+
+def places():
+    return {
+        "ones": str(torch.ones(3).device),
+        "Linear": str(torch.nn.Linear(2, 1).weight.device),
+        "from_numpy": str(torch.from_numpy(np.ones(3)).device),
+        "device='cpu'": str(torch.ones(3, device="cpu").device),
+    }
+
+
+label = torch.device("cuda")
+print(places())
+
+# %%
+# A label alone changes nothing. Now with a default device: first for a block of code with
+# ``with``, then for all that follows with ``torch.set_default_device``. Which of the four
+# will still be on the CPU?
+
+with torch.device("cuda"):
+    print(places())
+
+torch.set_default_device("cuda")
+print(places())
+
+torch.set_default_device(None)  # back to the CPU
+
+# %%
+# Both ways do the same. A new tensor and a new model are made on the GPU. The last entry
+# names its device, and is obeyed. But ``from_numpy`` was not told anything, and its
+# tensor is on the CPU. It does not make a new array: it uses the memory of the NumPy
+# array, and that is the computer's. **Data that comes from NumPy and from files stays on
+# the CPU, whatever the default device is**, so you must copy it yourself. This is why the
+# course passes ``device`` to each call: you see what happens, in the line where it
+# happens.
+#
+# .. question:: After ``torch.set_default_device("cuda")``: where are older tensors?
+#
+#    - On the GPU, copied there.
+#
+#      No. A default is for what is made from now on. It touches no tensor that exists.
+#
+#    - Where they were.
+#
+#      Yes. Only ``to`` brings them to the GPU, and it makes a copy.
+#
+#    - On the CPU, where they can no longer be used.
+#
+#      No. They work as before, together with other tensors on the CPU. Mixed with new
+#      ones they give the error of two devices.
+#
+# What we have switched on, we switch off again. (With a real GPU this line has nothing to
+# do.)
 
 practice.stop()
 
 # %%
+# .. instructor-note::
+#
+#    ``x.to(device)`` without ``x =`` is the trap of this lesson, and it is silent: the
+#    error comes later, in another line. Let the class say what ``on_cpu.device`` will be
+#    before you run that cell. In the exercise it is ``d``.
+#
 # Exercise
 # --------
 #
@@ -280,13 +413,13 @@ practice.stop()
 #    :difficulty: easy
 #    :starter: 02_where_is_it.py
 #
-#    The script makes eight tensors. You say where each of them lives.
+#    The script makes eight tensors. You say where each of them is.
 #
-#    1. Open ``02_where_is_it.py`` and read the eight lines under ``# the tensors``.
+#    1. Open ``02_where_is_it.py`` and read the lines under ``# the tensors``.
 #    2. **Predict:** write ``"cpu"`` or ``"cuda:0"`` for each name in ``ANSWERS``,
 #       before you run anything.
-#    3. Run it: ``python 02_where_is_it.py``. It compares, and counts. The check
-#       below names those that are wrong.
+#    3. Run it: ``python 02_where_is_it.py``. It counts your right answers. The check
+#       below names the others.
 #    4. For each one that surprised you, find the paragraph above that explains it.
 #
 #    To check it: ``python -m gpulesson check 02_where_is_it.py``.
@@ -296,19 +429,18 @@ practice.stop()
 # .. solution::
 #    :file: 02_where_is_it.py
 #
-#    ``d`` is the one most people miss: ``to`` was called, and its result thrown away.
-#    ``h`` is the zero-dimensional exception.
+#    ``d`` surprises most: ``to`` was called, and its result thrown away. ``f`` comes from
+#    NumPy and ignores the default device. ``h`` is the exception for a single number.
 #
 # .. keypoints::
 #
-#    - ``device=…`` makes a tensor where you want it; ``.device`` tells where it is.
-#    - ``tensor.to(device)`` returns a copy, so assign it; ``model.to(device)`` moves
-#      the model itself.
-#    - GPU memory is handed out in blocks of 512 bytes; ``memory_allocated`` counts
-#      them.
-#    - A default device decides where *new* tensors are made; ``from_numpy`` ignores it,
-#      so data from files must still be moved.
-#    - All tensors of an operation must share a device, except single CPU numbers in
-#      arithmetic and indices in square brackets; the error says what was where.
+#    - ``device=…`` makes a tensor where you want it, and ``.device`` says where it is.
+#    - ``x = x.to(device)`` copies a tensor; ``model.to(device)`` moves the model itself.
+#    - All tensors of an operation must be on the same device, except single numbers and
+#      indices. The error says which one is where; copy the one that was forgotten.
+#    - GPU memory is given out in blocks of 512 bytes. ``memory_allocated`` counts what
+#      tensors hold, and ``memory_reserved`` what PyTorch keeps.
+#    - A default device decides where *new* tensors are made. ``from_numpy`` ignores it,
+#      so data from files must be copied.
 #
-# **Next:** :doc:`/lessons/03_first_model` trains a network on either device.
+# **Next:** :doc:`/lessons/03_first_model` trains a network, on the CPU and on a GPU.
