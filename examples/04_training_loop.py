@@ -34,10 +34,10 @@ and add what such loops often lack.
 #
 # In :doc:`lesson 3 </lessons/03_first_model>`, all flowers went through the model at
 # once. With more data you take a few rows at a time: a :term:`batch`. In this lesson you
-# bring such a loop from the CPU to a :term:`GPU`.
+# bring such a loop from the CPU to another :term:`device`, a :term:`GPU`.
 #
-# If your machine has no GPU, the lesson uses the :term:`practice GPU`. It keeps track
-# of where each :term:`tensor` is, and computes on the CPU.
+# If your machine has no GPU for :term:`CUDA`, the lesson uses the :term:`practice GPU`.
+# It keeps track of where each :term:`tensor` is, and computes on the CPU.
 
 import matplotlib.pyplot as plt
 import torch
@@ -131,7 +131,7 @@ for epoch in range(1, 101):
 #    - Only the line that makes the model. The rest follows the model.
 #
 #      No. The slices would still be on the CPU, and the first ``model(inputs)``
-#      would stop with an error about two devices.
+#      would stop with an error. Two devices do not mix.
 #
 # Move the model once, and each batch inside the loop
 # ---------------------------------------------------
@@ -155,8 +155,8 @@ print(torch.cuda.get_device_name())
 
 # %%
 # Here is the loop again, with the two changes. Compare it line by line with the one
-# above. The seed is the same, so both begin with the same model. Will the losses be the
-# same, too?
+# above. The :term:`seed` is the same, so both begin with the same model. Will the losses
+# be the same, too?
 
 torch.manual_seed(0)
 model = Net().to(device)  # change 1
@@ -203,8 +203,9 @@ print(f"largest difference between the losses: {largest:.1e}")
 # and not 0.
 #
 # **Move the model once, before the loop. Move each batch, inputs and targets, inside the
-# loop and before the forward pass.** If you put ``model.to(device)`` inside the loop,
-# the result is the same, but each step looks through the whole model for nothing.
+# loop.** The batch has to be there before the :term:`forward pass`, the call of
+# ``model(inputs)``. If you put ``model.to(device)`` inside the loop, the result is the
+# same, but each step looks through the whole model for nothing.
 #
 # Did the GPU make it faster? With ten rows a step, it has little to do. We measure that
 # near the end of this lesson.
@@ -216,8 +217,9 @@ print(f"largest difference between the losses: {largest:.1e}")
 #
 # You moved three things: the model, the inputs and the targets. "The model" is more
 # than its :term:`parameters <parameter>`. Some layers also own :term:`buffers
-# <buffer>`: tensors that belong to the model and that no optimizer changes. A layer for
-# :term:`batch normalisation` keeps its running averages there. Do buffers move, too?
+# <buffer>`: tensors that belong to the model and that no :term:`optimizer` changes. A
+# layer for :term:`batch normalisation` keeps its running averages there. Do buffers
+# move, too?
 
 network = nn.Sequential(nn.Linear(8, 4), nn.BatchNorm1d(4), nn.Linear(4, 1))
 network = network.to(device)
@@ -244,9 +246,10 @@ except RuntimeError as error:
     print(error)
 
 # %%
-# The :term:`forward pass` needs no targets. The loss compares outputs with targets, so
+# The forward pass needs no targets. The loss compares outputs with targets, so
 # it stops: one is on the GPU, the other is on the CPU. Now we move the targets as well.
-# Where will the loss be, and where the gradients?
+# Where will the loss be, and where the :term:`gradients <gradient>` of the
+# :term:`backward pass`?
 
 targets = targets.to(device)
 loss = loss_fn(outputs, targets)
@@ -256,14 +259,13 @@ print("gradients on", {str(p.grad.device) for p in network.parameters()})
 
 # %%
 # You moved neither. **A result is computed where its tensors are, and it stays there.**
-# This holds for the outputs, for the loss, and for the :term:`gradients <gradient>` of
-# the :term:`backward pass`.
+# This holds for the outputs, for the loss, and for the gradients.
 #
 # ``MSELoss`` holds no tensors of its own, so there is nothing to move in it. A loss with
-# tensors of its own, such as class weights, has to move like a model:
+# tensors of its own, such as :term:`class weights`, has to move like a model:
 # :doc:`lesson 7 </lessons/07_common_mistakes>` shows the error.
 #
-# One owner of tensors is left, the :term:`optimizer`. Adam keeps an average of the
+# One owner of tensors is left, the optimizer. Adam keeps an average of the
 # gradients for each parameter (``exp_avg``), an average of their squares
 # (``exp_avg_sq``), and a count of its steps. This is the :term:`optimizer state`. Where
 # does the optimizer of our loop keep it?
@@ -327,10 +329,9 @@ for method in (torch.optim.SGD, torch.optim.Adam, torch.optim.Adagrad):
 # CPU.
 #
 # You need not remember which optimizer is which: **first** ``model.to(device)``, **then
-# the optimizer.** This order is right for all of them. PyTorch's own page on
-# `Module.cuda
+# the optimizer.** This order is right for all of them, and `PyTorch's own page
 # <https://docs.pytorch.org/docs/stable/generated/torch.nn.Module.html#torch.nn.Module.cuda>`__
-# asks for it, too.
+# asks for it.
 #
 # .. instructor-note::
 #
@@ -485,7 +486,7 @@ def loss_on(model, X, y):
 
 # %%
 # Data often comes sorted: by date, by place, by class. We sort our rows by their target,
-# and train with and without shuffling, from three different :term:`seeds <seed>` each.
+# and train with and without shuffling, from three different seeds each.
 
 order = y_train.flatten().argsort()
 X_sorted, y_sorted = X_train[order], y_train[order]
