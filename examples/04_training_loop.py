@@ -2,8 +2,8 @@
 4 · The training loop on a device
 =================================
 
-Take a training loop that runs on the CPU, change two things so that it runs on a GPU,
-and add what such loops often lack.
+Take a training loop that runs on the CPU, change two things so that it runs on a
+:term:`GPU`, and add what such loops often lack.
 
 .. overview::
    :teaching: 35
@@ -34,7 +34,7 @@ and add what such loops often lack.
 #
 # In :doc:`lesson 3 </lessons/03_first_model>`, all flowers went through the model at
 # once. With more data you take a few rows at a time: a :term:`batch`. In this lesson you
-# bring such a loop from the CPU to another :term:`device`, a :term:`GPU`.
+# bring such a loop from the CPU to another :term:`device`, a GPU.
 #
 # If your machine has no GPU for :term:`CUDA`, the lesson uses the :term:`practice GPU`.
 # It keeps track of where each :term:`tensor` is, and computes on the CPU.
@@ -73,7 +73,7 @@ print("targets:", tuple(y_train.shape), tuple(y_test.shape))
 # The two pairs of numbers are the rows and columns of each part: 400 rows to train with
 # and 100 to test with, eight numbers in and one number out.
 #
-# The model has one hidden layer. At the right stands the :term:`shape` after each line:
+# The model has one hidden layer. The comments give the :term:`shape` after each line:
 
 
 class Net(nn.Module):
@@ -111,10 +111,13 @@ for epoch in range(1, 101):
         print(f"epoch {epoch:>3}: loss {loss.item():.4f}")
 
 # %%
-# 400 rows make 40 batches of ten, and 100 epochs make 4,000 :term:`steps <step>`. The
-# printed :term:`loss` is the mean squared error of the last ten rows, and it falls. How
-# far can it fall? The noise has a mean square of 0.01, and nobody can
-# predict it. So **on rows that it has not seen, no model can get below 0.01.**
+# Each round of the inner loop is one :term:`step`. **A step takes one batch, and an epoch
+# takes all rows once.** Here 400 rows make 40 batches of ten, so 100 epochs make 4,000
+# steps.
+#
+# The printed :term:`loss` is the mean squared error of the last ten rows, and it falls.
+# How far can it fall? The noise has a mean square of 0.01, and nobody can predict it. So
+# on rows that it has not seen, no model gets below 0.01 on average.
 #
 # .. question:: Which lines must change so that this loop runs on a GPU?
 #
@@ -198,9 +201,9 @@ print(f"largest difference between the losses: {largest:.1e}")
 
 # %%
 # The dots lie on the line: it is the same training, on another device. On the practice
-# GPU the largest difference is 0, because the CPU still does the arithmetic. A real GPU
-# adds up the same numbers in another order and rounds differently, so there it is small,
-# and not 0.
+# GPU the largest difference is 0, because the CPU still does the arithmetic. On a real
+# GPU expect a small difference. It adds up the same numbers in another order, and then
+# rounds differently.
 #
 # **Move the model once, before the loop. Move each batch, inputs and targets, inside the
 # loop.** The batch has to be there before the :term:`forward pass`, the call of
@@ -647,6 +650,7 @@ print(f"free on the GPU: {free / 1e6:9,.0f} MB")
 #
 # .. list-table::
 #    :header-rows: 1
+#    :widths: 30 32 38
 #
 #    * - Setting
 #      - Begin with
@@ -740,9 +744,9 @@ if not torch.cuda.is_available():
 # Know what a larger batch changes
 # --------------------------------
 #
-# Of all settings the batch size does the most, and it does two things. The first is
-# speed. We time a step with 10 rows, as in our loop, and a step with 1,000 rows. How
-# many times as long will it take?
+# The batch size belongs to the loop as much as to the loader, and it changes two things.
+# The first is speed. We time a step with 10 rows, as in our loop, and a step with 1,000
+# rows. How many times as long will it take?
 
 model = Net().to(device)
 optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
