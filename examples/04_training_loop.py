@@ -145,6 +145,10 @@ for epoch in range(1, 101):
 #
 #    The model travels to the device once, and every step sends new inputs and targets.
 #
+# On the left is the :term:`host`: the CPU, on which Python runs, with the computer's main
+# memory, the :term:`host memory`. On the right is the GPU with its own memory, the
+# :term:`device memory`, often called VRAM. The GPU computes with the tensors there.
+#
 # It is like moving house: the furniture goes over once, and the shopping comes in every
 # week. The model is the furniture. It is the same model in all 4,000 steps, so you move
 # it before the loop. The batch is the shopping: each step needs other rows.
@@ -218,11 +222,11 @@ print(f"largest difference between the losses: {largest:.1e}")
 #
 # .. covers:: S1.2 S1.6
 #
-# You moved three things: the model, the inputs and the targets. "The model" is more
-# than its :term:`parameters <parameter>`. Some layers also own :term:`buffers
-# <buffer>`: tensors that belong to the model and that no :term:`optimizer` changes. A
-# layer for :term:`batch normalisation` keeps its running averages there. Do buffers
-# move, too?
+# You moved three things from host memory to device memory: the model, the inputs and the
+# targets. "The model" is more than its :term:`parameters <parameter>`. Some layers also
+# own :term:`buffers <buffer>`: tensors that belong to the model and that no
+# :term:`optimizer` changes. A layer for :term:`batch normalisation` keeps its running
+# averages there. Do buffers move, too?
 
 network = nn.Sequential(nn.Linear(8, 4), nn.BatchNorm1d(4), nn.Linear(4, 1))
 network = network.to(device)
