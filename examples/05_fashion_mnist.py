@@ -74,9 +74,10 @@ print("data:", data.source)
 # instead of clothes. :doc:`/setup` says how to get the real set.
 #
 # The next two lines are in nearly every tutorial. ``train=True`` asks for the training
-# images, ``train=False`` for the test images. The files hold whole numbers from 0 to
-# 255, and a network works best with small floating-point numbers: ``ToTensor`` divides
-# by 255. Before you run the cell: how many dimensions will one picture have?
+# images, ``train=False`` for the test images. ``download=True`` fetches the files if the
+# folder does not have them; ours has them. They hold whole numbers from 0 to 255, and a
+# network works best with small floating-point numbers: ``ToTensor`` divides by 255.
+# Before you run the cell: how many dimensions will one picture have?
 
 train_set = FashionMNIST(folder, train=True, download=True, transform=ToTensor())
 test_set = FashionMNIST(folder, train=False, download=True, transform=ToTensor())
