@@ -6,6 +6,7 @@ import gzip
 import hashlib
 import http.server
 import os
+import shutil
 import signal
 import stat
 import struct
@@ -22,7 +23,14 @@ import pytest
 import torch
 
 from gpulesson import _fashion, _standin, data
-from gpulesson.data import Batches, DataError, load_fashion_mnist, load_iris, regression_data
+from gpulesson.data import (
+    Batches,
+    DataError,
+    fashion_mnist_folder,
+    load_fashion_mnist,
+    load_iris,
+    regression_data,
+)
 
 TRAIN_IMAGES, TRAIN_LABELS = "train-images-idx3-ubyte", "train-labels-idx1-ubyte"
 TEST_IMAGES, TEST_LABELS = "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte"
@@ -481,6 +489,176 @@ class TestStandIn:
         train_images, train_targets, test_images, test_targets = _standin.digits(3000, 300)
         model = KNeighborsClassifier(3).fit(train_images.flatten(1) / 255, train_targets)
         assert model.score(test_images.flatten(1) / 255, test_targets) > 0.8
+
+
+def seen_by_torchvision(folder: Path) -> list[np.ndarray]:
+    """What torchvision's own class finds in the folder, where it may neither download nor unpack."""
+    from torchvision.datasets import FashionMNIST
+
+    found = []
+    for train in (True, False):
+        theirs = FashionMNIST(folder, train=train, download=False)
+        found += [theirs.data.numpy(), theirs.targets.numpy()]
+    return found
+
+
+class TestFolderForTorchvision:
+    @pytest.fixture
+    def cache(self, monkeypatch, tmp_path) -> Path:
+        """Where the stand-in is written, instead of the cache of whoever runs the tests."""
+        import pooch
+
+        monkeypatch.setattr(pooch, "os_cache", lambda name: tmp_path / "cache" / name)
+        return tmp_path / "cache" / "gpulesson-digits-stand-in"
+
+    @pytest.fixture
+    def stand_in(self, cache, tmp_path, contents, few_digits) -> Path:
+        with pytest.warns(UserWarning, match="stand-in"):
+            return fashion_mnist_folder(tmp_path / "empty", download=False)
+
+    @pytest.mark.parametrize("how", ["unpacked", "packed", "both", "to be fetched"])
+    def test_torchvision_reads_what_the_loader_reads(self, tmp_path, contents, server, how):
+        packed = [f"{name}.gz" for name in NAMES]
+        names = {"unpacked": NAMES, "packed": packed, "both": [*NAMES, *packed], "to be fetched": []}[how]
+        for name in names:
+            store(tmp_path, contents, name)
+        assert fashion_mnist_folder(tmp_path, stand_in=False) == tmp_path
+        found = seen_by_torchvision(tmp_path)
+        assert len(server.requests) == (4 if how == "to be fetched" else 0)
+        for one, expected in zip(found, arrays().values(), strict=True):
+            assert np.array_equal(one, expected)
+        assert_all_there(load_fashion_mnist(tmp_path, download=False, stand_in=False))
+        raw = tmp_path / "FashionMNIST" / "raw"
+        assert {path.name for path in raw.iterdir()} <= {*NAMES, *packed}  # no half file is left
+
+    def test_the_environment_names_it(self, monkeypatch, tmp_path, contents):
+        store(tmp_path, contents)
+        monkeypatch.setenv("GPULESSON_DATA", str(tmp_path))
+        assert fashion_mnist_folder(download=False, stand_in=False) == tmp_path
+
+    def test_damaged_data_is_found_before_torchvision_reads_it(self, tmp_path, contents, cache):
+        raw = store(tmp_path, contents, *contents)
+        altered = bytearray(contents[TRAIN_IMAGES])
+        altered[-1] ^= 1
+        (raw / TRAIN_IMAGES).write_bytes(altered)
+        with pytest.raises(DataError, match=f"{TRAIN_IMAGES} is half-downloaded or altered"):
+            fashion_mnist_folder(tmp_path)
+        assert not cache.exists()
+
+    def test_packed_files_that_cannot_be_unpacked(self, tmp_path, contents, monkeypatch):
+        raw = store(tmp_path, contents, *[f"{name}.gz" for name in NAMES])
+
+        def read_only(path: Path, content: bytes) -> int:
+            raise OSError(30, "Read-only file system")
+
+        load_fashion_mnist(tmp_path)  # which needs no unpacked file
+        original = Path.write_bytes
+        monkeypatch.setattr(
+            Path,
+            "write_bytes",
+            lambda path, data: (read_only if raw in path.parents else original)(path, data),
+        )
+        with pytest.raises(DataError) as caught:
+            fashion_mnist_folder(tmp_path)
+        assert str(raw / TRAIN_IMAGES) in str(caught.value) and "Read-only" in str(caught.value)
+        assert "Set the environment variable GPULESSON_DATA" in str(caught.value)
+
+    def test_without_data_it_is_the_stand_in_elsewhere_and_says_why(
+        self, tmp_path, contents, cache, few_digits
+    ):
+        data_folder = tmp_path / "data"
+        with pytest.warns(UserWarning) as caught:
+            folder = fashion_mnist_folder(data_folder)
+        assert str(data_folder) in str(caught[0].message) and "stand-in" in str(caught[0].message)
+        assert "connection failed" in str(caught[0].message)
+        assert caught[0].filename == __file__  # points at the caller
+        assert folder == cache and not list(data_folder.rglob("*idx*"))
+        assert "stand-in" in folder.name
+        for one, expected in zip(seen_by_torchvision(folder), _standin.digits(), strict=True):
+            assert np.array_equal(one, expected.numpy())
+
+    def test_the_loader_says_what_the_folder_holds(self, stand_in):
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            images = load_fashion_mnist(stand_in)
+            assert fashion_mnist_folder(stand_in) == stand_in
+        assert images.source == "digits stand-in, 600/100"
+        assert images.class_names == tuple("0123456789")
+        for one, expected in zip(seen_by_torchvision(stand_in)[:2], _standin.digits()[:2], strict=True):
+            assert np.array_equal(one, expected.numpy())
+        assert torch.equal(images.train_images, _standin.digits()[0])
+        (note,) = (stand_in / "FashionMNIST" / "raw").glob("*.txt")
+        assert "stand-in" in note.read_text() and "digits" in " ".join(note.read_text().split())
+
+    def test_the_mark_travels_with_the_files(self, stand_in, tmp_path):
+        copied = tmp_path / "course" / "FashionMNIST"
+        copied.mkdir(parents=True)
+        shutil.copytree(stand_in / "FashionMNIST" / "raw", copied / "raw")
+        assert load_fashion_mnist(tmp_path / "course").source == "digits stand-in, 600/100"
+
+    @pytest.mark.parametrize("use", [load_fashion_mnist, fashion_mnist_folder])
+    def test_it_is_no_data_where_it_is_not_allowed(self, stand_in, use):
+        with pytest.raises(DataError, match=r"holds the stand-in data, not Fashion-MNIST"):
+            use(stand_in, stand_in=False)
+
+    def test_it_is_made_once(self, stand_in, tmp_path, monkeypatch):
+        monkeypatch.setattr(_standin, "digits", None)
+        before = {path: path.stat().st_mtime_ns for path in stand_in.rglob("*")}
+        with pytest.warns(UserWarning):
+            assert fashion_mnist_folder(tmp_path / "empty", download=False) == stand_in
+        assert {path: path.stat().st_mtime_ns for path in stand_in.rglob("*")} == before
+
+    @pytest.mark.parametrize("harm", ["bit", "gone", "mark", "older"])
+    def test_an_altered_one_is_made_anew(self, stand_in, tmp_path, server, harm):
+        raw = stand_in / "FashionMNIST" / "raw"
+        whole = {path.name: path.read_bytes() for path in raw.iterdir()}
+        if harm == "bit":
+            (raw / TEST_LABELS).write_bytes(whole[TEST_LABELS][:-1] + bytes([whole[TEST_LABELS][-1] ^ 1]))
+        elif harm == "gone":
+            (raw / TRAIN_IMAGES).unlink()
+        else:
+            mark = (raw / _standin.MARK).read_text()
+            (raw / _standin.MARK).write_text("" if harm == "mark" else mark.replace("recipe 1", "recipe 0"))
+        with pytest.raises(DataError, match=r"incomplete or altered: delete this folder"):
+            load_fashion_mnist(stand_in)  # and no file of Fashion-MNIST comes between those of the stand-in
+        assert server.requests == []
+        with pytest.warns(UserWarning):
+            assert fashion_mnist_folder(tmp_path / "empty", download=False) == stand_in
+        assert {path.name: path.read_bytes() for path in raw.iterdir()} == whole
+
+    def test_interrupted_it_is_no_data_and_can_be_repeated(self, cache, tmp_path, few_digits, monkeypatch):
+        original = Path.write_bytes
+
+        def full(path: Path, content: bytes) -> int:
+            if path.name.startswith("t10k"):
+                original(path, content[:100])
+                raise OSError(28, "No space left on device")
+            return original(path, content)
+
+        with monkeypatch.context() as patch, pytest.warns(UserWarning):
+            patch.setattr(Path, "write_bytes", full)
+            with pytest.raises(DataError, match=r"cannot write the stand-in data into .*No space left"):
+                fashion_mnist_folder(tmp_path / "empty", download=False)
+        assert {path.name for path in (cache / "FashionMNIST" / "raw").iterdir()} == {
+            _standin.MARK,
+            TRAIN_IMAGES,
+            TRAIN_LABELS,
+        }
+        with pytest.raises(DataError, match="incomplete"):
+            load_fashion_mnist(cache)
+        with pytest.warns(UserWarning):
+            folder = fashion_mnist_folder(tmp_path / "empty", download=False)
+        assert load_fashion_mnist(folder).source == "digits stand-in, 600/100"
+
+    def test_genuine_data(self, genuine_data):
+        folder = fashion_mnist_folder(genuine_data, download=False, stand_in=False)
+        images = load_fashion_mnist(genuine_data, download=False, stand_in=False)
+        assert folder == genuine_data
+        train_images, train_targets, test_images, test_targets = seen_by_torchvision(folder)
+        assert np.array_equal(train_images, images.train_images.numpy())
+        assert np.array_equal(train_targets, images.train_targets.numpy())
+        assert np.array_equal(test_images, images.test_images.numpy())
+        assert np.array_equal(test_targets, images.test_targets.numpy())
 
 
 class TestMissingLibraries:

@@ -1,12 +1,16 @@
 """The lessons' texts and the exercises' files: complete, consistent, and doing what the pages say of them."""
 
+import ast
 import os
 import re
+import shutil
 import subprocess
+import sys
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from processes import run_script
@@ -15,6 +19,7 @@ ROOT = Path(__file__).parents[1]
 LESSONS = sorted((ROOT / "examples").glob("[0-9][0-9]_*.py"))
 EXERCISES = sorted((ROOT / "examples" / "exercises").glob("*.py"))
 SOLUTIONS = sorted((ROOT / "examples" / "solutions").glob("*.py"))
+SCRIPTS = sorted((ROOT / "examples" / "scripts").glob("*.py"))  # whole programs that a lesson offers
 
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
@@ -280,3 +285,65 @@ def test_lesson_3_reproduces_the_published_losses_on_a_gpu(run):
     assert abs(table[0][2] - table[0][1]) <= 5e-7
     for epoch, theirs, ours in table:
         assert abs(ours - theirs) <= 1e-3, f"epoch {epoch}"
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.stem)
+def test_a_script_to_take_along_needs_torch_and_torchvision_only(script):
+    text = script.read_text()
+    assert len(text.splitlines()) <= 80, "it is to be read, from top to bottom"
+    nodes = list(ast.walk(ast.parse(text)))
+    taken = {name.name for node in nodes if isinstance(node, ast.Import) for name in node.names}
+    taken |= {node.module for node in nodes if isinstance(node, ast.ImportFrom)}
+    assert {name.partition(".")[0] for name in taken} - sys.stdlib_module_names == {"torch", "torchvision"}
+
+
+def numpy_accuracy(weights: dict[str, torch.Tensor], raw: Path) -> tuple[int, int]:
+    """Count the right answers of the network 784-128-64-10 on the test images, in NumPy and float64."""
+    pixels = np.frombuffer((raw / "t10k-images-idx3-ubyte").read_bytes(), np.uint8, offset=16)
+    labels = np.frombuffer((raw / "t10k-labels-idx1-ubyte").read_bytes(), np.uint8, offset=8)
+    values = pixels.reshape(len(labels), 784) / 255
+    sizes = []
+    for layer in ("hidden1", "hidden2", "out"):
+        weight, bias = (weights[f"{layer}.{part}"].double().numpy() for part in ("weight", "bias"))
+        values = values @ weight.T + bias
+        sizes.append(values.shape[1])
+        if layer != "out":
+            values = np.maximum(values, 0)
+    assert sizes == [128, 64, 10] and len(weights) == 6
+    return int((values.argmax(axis=1) == labels).sum()), len(labels)
+
+
+@pytest.mark.slow
+def test_the_script_of_lesson_5_trains_without_the_package_and_saves_what_it_evaluated(
+    genuine_data, tmp_path
+):
+    folder, hidden = tmp_path / "empty", tmp_path / "hidden"
+    folder.mkdir()
+    hidden.mkdir()
+    (hidden / "gpulesson.py").write_text("raise ImportError('the package is not here')\n")
+    environment = {**os.environ, "PYTHONPATH": str(hidden)}
+    script = shutil.copy(ROOT / "examples/scripts/fashion_mnist.py", tmp_path)
+
+    def python(*arguments: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, *arguments]
+        return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
+
+    assert "the package is not here" in python("-c", "import gpulesson").stderr
+    done = python(script, str(genuine_data.absolute()))
+    assert done.returncode == 0, done.stderr
+    device, *epochs, result = done.stdout.splitlines()
+    found = torch.accelerator.current_accelerator(check_available=True)
+    assert device == f"training on {found or 'cpu'}"
+    losses = [re.fullmatch(r"Epoch \[(\d)/5\], loss (\d\.\d{4})", line).groups() for line in epochs]
+    assert [int(number) for number, _ in losses] == [1, 2, 3, 4, 5]
+    assert float(losses[-1][1]) < float(losses[0][1]) < np.log(10)
+
+    assert [path.name for path in folder.iterdir()] == ["fashion_mnist.pt"]
+    weights = torch.load(folder / "fashion_mnist.pt", weights_only=True, map_location="cpu")
+    right, total = numpy_accuracy(weights, genuine_data / "FashionMNIST" / "raw")
+    stated = re.fullmatch(r"(\d+) of (\d+) test images right: (\d+\.\d\d)%", result)
+    assert (
+        int(stated[2]) == total and abs(int(stated[1]) - right) <= 2
+    )  # float32 may settle a tie another way
+    assert float(stated[3]) == pytest.approx(100 * int(stated[1]) / total, abs=0.005)
+    assert right / total > 0.7

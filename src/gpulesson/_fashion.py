@@ -71,6 +71,20 @@ def load(folder: Path, *, download: bool) -> list[Tensor]:
     return tensors
 
 
+def unpack(folder: Path) -> None:
+    """Unpack what is there in packed form alone: torchvision's class needs it so. `load` has checked it."""
+    raw = folder / "FashionMNIST" / "raw"
+    for name in (packed.removesuffix(".gz") for packed in _checksums()):
+        if not (raw / name).exists():
+            try:
+                _unpack(raw / f"{name}.gz")
+            except OSError as error:
+                raise DataError(
+                    f"torchvision needs {raw / name}, and the packed file beside it cannot be unpacked there "
+                    f"({error}). {ELSEWHERE}"
+                ) from error
+
+
 def _checksums() -> dict[str, str]:
     """Return torchvision's list, file name to MD5: train images, train labels, test images, test labels."""
     return dict(needed("torchvision.datasets").FashionMNIST.resources)
@@ -134,15 +148,22 @@ def _read(path: Path) -> Tensor:
 
 def _fetch(raw: Path, name: str) -> None:
     """Download and unpack one file so that, whatever interrupts it, no half file bears a good name."""
-    part = raw / f"{name}.{os.getpid()}.part"
     try:
         raw.mkdir(parents=True, exist_ok=True)
-        packed = _download(raw, f"{name}.gz")
-        part.write_bytes(gzip.decompress(packed.read_bytes()))
-        shutil.copymode(part, packed)  # pooch's files are for one user alone; a course may share the folder
-        part.replace(raw / name)
+        _unpack(_download(raw, f"{name}.gz"), fetched=True)
     except OSError as error:
         raise DataError(f"cannot write to the data folder {raw} ({error}). {ELSEWHERE}") from error
+
+
+def _unpack(packed: Path, *, fetched: bool = False) -> None:
+    """Unpack ``name.gz`` beside it, in one piece."""
+    path = packed.with_suffix("")
+    part = path.with_name(f"{path.name}.{os.getpid()}.part")
+    try:
+        part.write_bytes(gzip.decompress(packed.read_bytes()))
+        if fetched:  # pooch's files are for one user alone; a course may share the folder
+            shutil.copymode(part, packed)
+        part.replace(path)
     finally:
         with suppress(OSError):  # gone already, or never there
             part.unlink()

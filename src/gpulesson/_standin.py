@@ -2,12 +2,33 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
+import os
+import struct
+from contextlib import suppress
+from pathlib import Path
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+SOURCE = "digits stand-in"
+CLASSES = tuple("0123456789")
+FILES = (
+    "train-images-idx3-ubyte",
+    "train-labels-idx1-ubyte",
+    "t10k-images-idx3-ubyte",
+    "t10k-labels-idx1-ubyte",
+)
+"""Fashion-MNIST's names, in the order of `digits`."""
+MARK = "STAND-IN.txt"
+RECIPE = "recipe 1"  # to be raised when `digits` makes other images: files of an older one are made anew
+NOTE = """\
+The files in this folder have the names and the format of Fashion-MNIST's, but they hold scikit-learn's
+digits, as images of 28 x 28 pixels: a stand-in for machines without a network. gpulesson made them. You may
+delete the folder.
+"""
 CHUNK = 4000  # images at a time, so that the sampling grid stays within some 25 MB
 
 
@@ -59,3 +80,55 @@ def _variants(images: Tensor, generator: torch.Generator) -> Tensor:
     sampled = F.grid_sample(images, grid, align_corners=False)[:, 0]  # [N, 28, 28], zeros outside
     noise = torch.randn(n, 28, 28, generator=generator) * 0.03
     return ((sampled + noise).clamp(0, 1) * 255).round().to(torch.uint8)
+
+
+def marked(folder: Path) -> bool:
+    """Tell whether ``folder/FashionMNIST/raw`` says that it holds the stand-in."""
+    return (_raw(folder) / MARK).exists()
+
+
+def whole(folder: Path) -> bool:
+    """Tell whether the stand-in's files in the folder are those that `store` wrote."""
+    raw = _raw(folder)
+    try:
+        lines = (raw / MARK).read_text("utf-8").splitlines()
+        return RECIPE in lines and all(_line(name, (raw / name).read_bytes()) in lines for name in FILES)
+    except (OSError, UnicodeDecodeError):
+        return False
+
+
+def store(folder: Path) -> Path:
+    """Write the digits into the folder, in the layout in which torchvision reads Fashion-MNIST; once.
+
+    The mark comes first, with the checksums of the files, so that they are never there without it. Each file
+    comes in one piece; where two processes write at the same time, they write the same.
+    """
+    if not whole(folder):
+        raw = _raw(folder)
+        raw.mkdir(parents=True, exist_ok=True)
+        contents = [_idx(tensor) for tensor in digits()]
+        lines = [_line(name, content) for name, content in zip(FILES, contents, strict=True)]
+        mark = "\n".join([NOTE, RECIPE, *lines, ""]).encode()
+        for name, content in zip((MARK, *FILES), (mark, *contents), strict=True):
+            part = raw / f"{name}.{os.getpid()}.part"
+            try:
+                part.write_bytes(content)
+                part.replace(raw / name)
+            finally:
+                with suppress(OSError):  # gone already, or never there
+                    part.unlink()
+    return folder
+
+
+def _raw(folder: Path) -> Path:
+    return folder / "FashionMNIST" / "raw"
+
+
+def _idx(tensor: Tensor) -> bytes:
+    """Return the IDX format of bytes: 0, 0, 8, the number of dimensions, the dimensions, the values."""
+    values = tensor.to(torch.uint8).numpy()
+    return struct.pack(f">BBBB{values.ndim}I", 0, 0, 8, values.ndim, *values.shape) + values.tobytes()
+
+
+def _line(name: str, content: bytes) -> str:
+    return f"{hashlib.sha256(content).hexdigest()}  {name}"

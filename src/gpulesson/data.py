@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from gpulesson import _fashion
+from gpulesson import _fashion, _standin
 from gpulesson._fashion import DataError, MissingDataError, needed
 
 __all__ = [
@@ -20,10 +20,13 @@ __all__ = [
     "Images",
     "Iris",
     "data_folder",
+    "fashion_mnist_folder",
     "load_fashion_mnist",
     "load_iris",
     "regression_data",
 ]
+
+GOING_ON = "Going on with digits as a stand-in: accuracies will differ."
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -136,12 +139,13 @@ def load_fashion_mnist(
     ----------
     folder : path, optional
         Holds (or will hold) ``FashionMNIST/raw``, in torchvision's layout; by default `data_folder`.
-        It may be read-only if the data is there.
+        It may be read-only if the data is there. A folder of the stand-in, from `fashion_mnist_folder`, is
+        recognised.
     download : bool
         Fetch what is missing (30 MB), verified by the checksums that torchvision lists.
     stand_in : bool
         If there is no data and none can be had: warn, and make images of the same shapes and counts from
-        scikit-learn's digits. False raises instead.
+        scikit-learn's digits. False raises instead, also if `folder` is one of the stand-in.
 
     Returns
     -------
@@ -171,15 +175,79 @@ def load_fashion_mnist(
     """
     folder = data_folder() if folder is None else Path(folder).expanduser()
     try:
+        if _standin.marked(folder):
+            return _images(_stored_digits(folder, stand_in), _standin.CLASSES, _standin.SOURCE)
         tensors = _fashion.load(folder, download=download)
     except MissingDataError as reason:
         if not stand_in:
             raise
-        warnings.warn(f"{reason} Going on with digits as a stand-in: accuracies will differ.", stacklevel=2)
+        warnings.warn(f"{reason} {GOING_ON}", stacklevel=2)
         return _digits()
     names = tuple(needed("torchvision.datasets").FashionMNIST.classes)
     whole = (len(tensors[0]), len(tensors[2])) == (60_000, 10_000)
     return _images(tensors, names, "fashion-mnist" if whole else "fashion-mnist excerpt")
+
+
+def fashion_mnist_folder(
+    folder: str | Path | None = None, *, download: bool = True, stand_in: bool = True
+) -> Path:
+    """Find the folder for ``torchvision.datasets.FashionMNIST``; download the data into it if needed.
+
+    The files are checked as `load_fashion_mnist` does, and unpacked if only packed ones are there.
+
+    Parameters
+    ----------
+    folder, download
+        As in `load_fashion_mnist`.
+    stand_in : bool
+        If there is no data and none can be had: warn, and return another folder,
+        ``gpulesson-digits-stand-in`` in the user's cache, with files of the same names, shapes and counts
+        that hold scikit-learn's digits. They are made once (55 MB). `load_fashion_mnist` says of this folder
+        what it holds; torchvision cannot, and its ``classes`` are those of Fashion-MNIST. False raises
+        instead, also if `folder` is one of the stand-in.
+
+    Returns
+    -------
+    Path
+
+    Raises
+    ------
+    DataError
+        As in `load_fashion_mnist`; or only packed files are there, and the folder is read-only.
+
+    Warns
+    -----
+    UserWarning
+        The folder is that of the stand-in; the message says why.
+
+    Examples
+    --------
+    >>> from torchvision.datasets import FashionMNIST
+    >>> folder = fashion_mnist_folder()  # doctest: +SKIP
+    >>> len(FashionMNIST(folder, train=True))  # doctest: +SKIP
+    60000
+    """
+    folder = data_folder() if folder is None else Path(folder).expanduser()
+    try:
+        if _standin.marked(folder):
+            _stored_digits(folder, stand_in)
+        else:
+            _fashion.load(folder, download=download)
+            _fashion.unpack(folder)
+        return folder
+    except MissingDataError as reason:
+        if not stand_in:
+            raise
+        warnings.warn(f"{reason} {GOING_ON}", stacklevel=2)
+    needed("sklearn")
+    cache = Path(needed("pooch").os_cache("gpulesson-digits-stand-in"))
+    try:
+        return _standin.store(cache)
+    except OSError as error:
+        raise DataError(
+            f"cannot write the stand-in data into {cache} ({error}). Make this folder writable, or copy the "
+            f"four files of Fashion-MNIST into {folder / 'FashionMNIST' / 'raw'}."
+        ) from error
 
 
 def regression_data(
@@ -294,9 +362,16 @@ class Batches:
 
 def _digits() -> Images:
     needed("sklearn")
-    from gpulesson._standin import digits
+    return _images(_standin.digits(), _standin.CLASSES, _standin.SOURCE)
 
-    return _images(digits(), tuple("0123456789"), "digits stand-in")
+
+def _stored_digits(folder: Path, allowed: bool) -> list[Tensor]:
+    """Read the stand-in's files, without ever adding Fashion-MNIST's to them."""
+    if not allowed:
+        raise MissingDataError(f"{folder} holds the stand-in data, not Fashion-MNIST: give another folder.")
+    if not _standin.whole(folder):
+        raise DataError(f"the stand-in data in {folder} is incomplete or altered: delete this folder.")
+    return _fashion.load(folder, download=False)
 
 
 def _images(tensors: list[Tensor], class_names: tuple[str, ...], source: str) -> Images:
