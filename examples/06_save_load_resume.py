@@ -30,9 +30,9 @@ nothing had happened.
 # %%
 # .. prereq::
 #
-#    - :doc:`Lesson 2 </lessons/02_tensors_and_devices>` and :doc:`lesson 4
-#      </lessons/04_training_loop>`
-#    - nothing to download: the data of this lesson are random numbers
+#    - :doc:`Lesson 2 </lessons/02_tensors_and_devices>`, on where things are, and
+#      :doc:`lesson 4 </lessons/04_training_loop>`, on the training loop
+#    - nothing to download: this lesson makes its data
 #
 # A run can end before you want it to: the program crashes, the cluster's time limit is
 # over, the laptop's lid closes. What was only in memory is then gone. In this lesson you
@@ -125,8 +125,8 @@ print("same outputs after: ", torch.equal(model(inputs), copy(inputs)))
 #
 # .. covers:: S0.4
 #
-# A tensor is saved together with the name of its :term:`device`. We save one model from a
-# :term:`GPU`. If this machine has none, the :term:`practice GPU` plays its part:
+# A tensor is saved together with the name of its :term:`device`. We save a model that is
+# on a :term:`GPU`. If this machine has none, we take the :term:`practice GPU`:
 
 from gpulesson import practice
 
@@ -136,57 +136,56 @@ practice.stop()
 
 # %%
 # Now we need a machine without a GPU. A new Python process from which all GPUs are hidden
-# sees what your laptop would see. This helper runs a few lines in one:
+# sees what your laptop would see. This helper runs a few lines in one, and prints the
+# answer:
 
 # fold: A helper that runs Python in a process without a GPU
 import subprocess
 import sys
 
 
-def without_gpu(*lines):
-    """Run these lines where no GPU is seen; return the last line that they print."""
+def without_gpu(code):
+    """Run code where no GPU is seen, and print the last line that it prints."""
     done = subprocess.run(
-        [sys.executable, "-c", "\n".join(["import torch", *lines])],
+        [sys.executable, "-c", "import torch\n" + code],
         cwd=scratch.name,
         env={**os.environ, "CUDA_VISIBLE_DEVICES": "-1"},
         capture_output=True,
         text=True,
     )
-    return (done.stdout + done.stderr).strip().splitlines()[-1]
+    print((done.stdout + done.stderr).strip().splitlines()[-1])
 
 
 # %%
 # You may have read that you can load first, and call ``.to("cpu")`` afterwards. Will it
 # work?
 
-message = without_gpu(
-    "weights = torch.load('from_gpu.pt', weights_only=True)",
-    "print(weights['0.weight'].to('cpu').device)",
-)
-print(message)
+without_gpu("""
+weights = torch.load("from_gpu.pt", weights_only=True)
+print(weights["0.weight"].to("cpu").device)
+""")
 
 # %%
 # It fails, in the first of the two lines. ``torch.load`` tries to bring each tensor back
-# to the device that it came from, and there is no such device. Line two, with
+# to the device that it came from, and there is no such device. The second line, with
 # ``.to("cpu")``, is never reached. The message names the solution: ``map_location`` says
 # where the tensors go *while* they are loaded.
 
-answer = without_gpu(
-    "device = torch.device('cuda' if torch.cuda.is_available() else 'cpu')",
-    "weights = torch.load('from_gpu.pt', map_location=device, weights_only=True)",
-    "print('loaded to:', weights['0.weight'].device)",
-)
-print(answer)
+without_gpu("""
+device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+weights = torch.load("from_gpu.pt", map_location=device, weights_only=True)
+print("loaded to:", weights["0.weight"].device)
+""")
 
 # %%
 # With ``map_location=device`` the same line works on both machines: ``device`` is the
 # device of the machine that loads. **Give** ``map_location`` **whenever you load.**
 #
 # You will also see ``map_location="cpu"``. It is right everywhere, too, because every
-# machine has a CPU. But where is your model then?
+# machine has a CPU. Your model is on the GPU; you load a file with
+# ``map_location="cpu"``, and call ``model.load_state_dict``.
 #
-# .. question:: Your model is on the GPU. You load a file with ``map_location="cpu"`` and
-#    call ``load_state_dict``. Where is the model now?
+# .. question:: Where is the model now?
 #
 #    - On the CPU.
 #
@@ -292,9 +291,8 @@ print([file.name for file in folder.iterdir()])
 
 def make_run():
     torch.manual_seed(0)
-    model = nn.Sequential(
-        nn.Linear(8, 64), nn.ReLU(), nn.Dropout(0.02), nn.Linear(64, 1)
-    ).to(device)
+    layers = nn.Linear(8, 64), nn.ReLU(), nn.Dropout(0.02), nn.Linear(64, 1)
+    model = nn.Sequential(*layers).to(device)
     optimizer = torch.optim.Adam(model.parameters(), lr=0.05)
     scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=10)
     return model, optimizer, scheduler
@@ -335,15 +333,13 @@ expected = train(undisturbed, optimizer, scheduler, range(10))
 
 model, optimizer, scheduler = make_run()
 train(model, optimizer, scheduler, range(8))
-torch.save(model.state_dict(), folder / "epoch-8-weights.pt")
+torch.save(model.state_dict(), folder / "weights-8.pt")
 
 # %%
 # The next day you go on. In a new process everything is made anew; then you load the
 # weights, and run the last two epochs. What will the loss do?
 
-weights = torch.load(
-    folder / "epoch-8-weights.pt", map_location=device, weights_only=True
-)
+weights = torch.load(folder / "weights-8.pt", map_location=device, weights_only=True)
 resumed, new_optimizer, new_scheduler = make_run()
 resumed.load_state_dict(weights)
 from_weights = train(resumed, new_optimizer, new_scheduler, range(8, 10))
@@ -426,7 +422,7 @@ scheduler.load_state_dict(checkpoint["scheduler"])
 torch.set_rng_state(checkpoint["rng"])
 torch.cuda.set_rng_state_all(checkpoint["gpu_rng"])
 
-train(model, optimizer, scheduler, range(checkpoint["epoch"], 10))
+losses = train(model, optimizer, scheduler, range(checkpoint["epoch"], 10))
 
 # %%
 # Two details matter here. A whole checkpoint is loaded with ``map_location="cpu"``,
@@ -452,8 +448,8 @@ print("resumed with the checkpoint:    ", same_weights(model, undisturbed))
 # On a GPU some operations add their numbers in varying order, and then even two runs
 # without a break may differ in the last digits (PyTorch's notes on `reproducibility
 # <https://docs.pytorch.org/docs/stable/notes/randomness.html>`__ say which). And the
-# dictionary above knows the generators of the CPU and of CUDA GPUs only; an Apple GPU has
-# its own, which ``torch.mps.get_rng_state`` reads.
+# dictionary above knows the generators of the CPU and of NVIDIA and AMD GPUs only; an
+# Apple GPU has its own, which ``torch.mps.get_rng_state`` reads.
 #
 # Is every part needed? We leave out one at a time. In the last row nothing is left out,
 # but the generators are restored too early, before ``make_run``:
@@ -490,11 +486,12 @@ print("generators restored first:", resume_without(generators_first=True))
 
 # %%
 # Each part is needed, and the order matters, too: ``make_run`` sets the :term:`seed` and
-# draws the first weights of each layer, and then the restored state is gone. **Compare the
-# weights: only that shows that a run goes on as if nothing had happened.**
+# draws the first weights of each layer, and then the restored state is gone. **Compare
+# the weights: only that shows that a run goes on as if nothing had happened.**
 #
-# .. question:: You restore model, optimizer and scheduler. The loss goes on without a
-#    jump. Is it the same run?
+# You restore model, optimizer and scheduler, and the loss goes on without a jump.
+#
+# .. question:: Is it the same run?
 #
 #    - Yes, because the loss shows no break.
 #
@@ -516,8 +513,8 @@ print("generators restored first:", resume_without(generators_first=True))
 #    model afterwards. Ask: which line draws the next random number? The last row of the
 #    table above is that mistake.
 #
-# The package has the same, kept in functions. They find the generators by themselves, those
-# of Python and NumPy and of an Apple GPU too:
+# The package has the same, kept in functions. They find the generators by themselves,
+# those of Python, of NumPy and of an Apple GPU too:
 
 from gpulesson.checkpoint import load_checkpoint, resume, save_checkpoint
 
@@ -533,16 +530,16 @@ train(model, optimizer, scheduler, range(done, 10))
 print("same weights:", same_weights(model, undisturbed))
 
 # %%
-# ``resume`` returns the number of epochs that are done. How often should you save? Ask how
-# much work you are ready to lose: after a crash, everything since the last checkpoint is
-# done again.
+# ``resume`` returns the number of epochs that are done. How often should you save? Ask
+# how much work you are ready to lose: after a crash, everything since the last checkpoint
+# is done again.
 #
 # .. _hostile-file:
 #
 # A file that wants to run code
 # -----------------------------
 #
-# ``torch.save`` uses :mod:`pickle`, Python's own format for objects. Such a file can hold
+# ``torch.save`` uses ``pickle``, Python's own format for objects. Such a file can hold
 # more than data. It can say: *call this function with these arguments*. We make a file
 # that says so. Its function makes an empty file called ``marker``. It could as well
 # delete all your files.
@@ -606,11 +603,11 @@ first = good["0.weight"][0, 0]
 
 content = bytearray((folder / "weights.pt").read_bytes())
 place = content.index(first.numpy().tobytes())
-content[place + 3] ^= 64
+content[place + 3] ^= 64  # flips one bit of its last byte
 (folder / "flipped.pt").write_bytes(content)
 
 bad = torch.load(folder / "flipped.pt", map_location="cpu", weights_only=True)
-print("before:", first.item(), " after:", bad["0.weight"][0, 0].item())
+print("before:", first, " after:", bad["0.weight"][0, 0])
 
 # %%
 # It does not. ``e+35`` means that the number has 36 digits before the point, and no error
@@ -659,12 +656,12 @@ with warnings.catch_warnings():
     print("load_checkpoint:", outcomes(folder / "safe-8.pt", checked))
 
 # %%
-# ``torch.load`` gave wrong weights many times. It gave the right ones when the bit was
-# between the weights, where nothing is read, and an error when it was in the description
-# of the content. ``load_checkpoint`` refused all hundred files. ``save_checkpoint`` writes
-# a *digest* at the end of the file: a number computed from all bytes before it, like a
+# ``torch.load`` gave wrong weights many times. It gave the right ones when the bit was in
+# a part of the file that loading does not need, and an error when it was in the list of
+# contents. ``load_checkpoint`` refused all hundred files. ``save_checkpoint`` writes a
+# *digest* at the end of the file: a number computed from all bytes before it, like a
 # fingerprint. Loading computes it again and compares. (It finds accidents. An attacker
-# would compute a new digest; against him there is ``weights_only``.)
+# would compute a new digest; against an attacker there is ``weights_only``.)
 #
 # A crash can also come *while* a file is being written. So ``save_checkpoint`` writes to
 # a second file, and gives it the right name when it is complete: the checkpoint from
