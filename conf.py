@@ -30,6 +30,7 @@ extensions = [
     "_ext.freshness",
     "_ext.notebooks",
     "_ext.paths",
+    "_ext.programs",
     "_ext.quick_start",
     "_ext.recorded.pages",
     "_ext.results",
