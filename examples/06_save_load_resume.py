@@ -346,10 +346,10 @@ from_weights = train(resumed, new_optimizer, new_scheduler, range(8, 10))
 
 # %%
 
-# fold: The picture
+# fold: Draw the losses of both
 fig, ax = plt.subplots(figsize=(7, 3.5), layout="constrained")
 epochs = range(1, 11)
-ax.plot(epochs, expected, "o-", linewidth=5, alpha=0.4, label="without a break")
+ax.plot(epochs, expected, "o-", label="without a break")
 ax.plot(epochs[8:], from_weights, "s--", label="resumed with the weights alone")
 ax.axvline(8.5, color="gray", linestyle=":")
 ax.annotate("stopped", (8.4, max(expected)), ha="right", va="top", color="gray")
@@ -394,8 +394,9 @@ print("in a new run:  ", list(new_optimizer.state_dict()["state"]))
 # ------------------
 #
 # We stop the run once more after eight epochs. This time we save a dictionary with
-# everything. ``torch`` draws random numbers on the CPU from one generator, and each GPU
-# has one of its own. The last line gives a list of those; without a GPU it is empty.
+# everything. ``torch`` has one generator of random numbers for the CPU, and one for each
+# GPU; its state says which number comes next. So there are two entries for them. The
+# second is a list with a state for each GPU, and empty where there is none.
 
 model, optimizer, scheduler = make_run()
 train(model, optimizer, scheduler, range(8))

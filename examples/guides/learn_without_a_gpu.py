@@ -81,7 +81,7 @@ practice.stop()
 # You have a script for a GPU, perhaps from a book, and want to see whether it runs. You
 # do not have to change it:
 #
-# .. code-block:: console
+# .. code-block:: bash
 #
 #    python -m gpulesson practice script.py
 #
