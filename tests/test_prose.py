@@ -134,7 +134,7 @@ def test_no_heading_stands_twice():
 @pytest.mark.parametrize("path", LESSONS, ids=lambda path: path.stem)
 def test_a_lesson_asks_and_says_what_it_needs(path):
     text = text_blocks(path)
-    assert text.startswith(f"{int(path.name[:2])} · "), "the title begins with the number"
+    assert text.lstrip().startswith(f"{int(path.name[:2])} · "), "the title begins with the number"
     assert 2 <= len(re.findall(r"^\.\. question:: .+\?$", text, re.M)) <= 4
     assert len(re.findall(r"^\.\. prereq::$", text, re.M)) == 1
 
