@@ -135,9 +135,9 @@ torch.save(make_model().to("cuda").state_dict(), Path(scratch.name) / "from_gpu.
 practice.stop()
 
 # %%
-# Now we need a machine without a GPU. A new Python process from which all GPUs are hidden
-# sees what your laptop would see. This helper runs a few lines in one, and prints the
-# answer:
+# Now we need a machine without a GPU. A new Python process from which all GPUs are
+# hidden sees what your laptop would see. This helper runs a few lines in one, and prints
+# the answer:
 
 # fold: A helper that runs Python in a process without a GPU
 import subprocess
@@ -223,8 +223,8 @@ practice.stop()
 # Where should a file go that you want to keep? In many scripts you find the author's own
 # folder, such as ``/home/sam/course/weights.pt``. It exists on Sam's machine only. A
 # little better is a path with an *environment variable*, a named text that the system
-# hands to every program. ``os.path.expandvars`` puts the text in. Here is what becomes of
-# such a path on three machines:
+# hands to every program. ``os.path.expandvars`` puts the text in. Here is what becomes
+# of such a path on three machines:
 
 # fold: A helper that pretends to be on a machine with these environment variables
 from unittest.mock import patch
@@ -254,10 +254,10 @@ except RuntimeError as error:
     print(error)
 
 # %%
-# ``torch.save`` makes no folders. On a cluster there is one problem more: the home folder
-# is small. One computing centre gives each user 50 GB there, and 150 TB in a second
-# folder, whose name is in the variable ``SCRATCH`` (`its documentation
-# <https://github.com/eth-cscs/cscs-docs/blob/01ecb622d0cd5d8da89b6aaa789804401c87d9d4/docs/storage/filesystems.md>`__).
+# ``torch.save`` makes no folders. On a cluster there is one problem more: the home
+# folder is small. One computing centre gives each user 50 GB there, and 150 TB in a
+# second folder, whose name is in the variable ``SCRATCH``
+# (`its documentation <https://github.com/eth-cscs/cscs-docs/blob/01ecb622d0cd5d8da89b6aaa789804401c87d9d4/docs/storage/filesystems.md>`__).
 # So we take ``SCRATCH`` where it is set, and elsewhere the folder ``.cache`` in the home
 # of the person who runs the script:
 
@@ -270,15 +270,15 @@ print([file.name for file in folder.iterdir()])
 
 # %%
 # :class:`pathlib.Path` joins the parts with ``/`` on every system. ``mkdir`` makes the
-# folder, and the folders above it, unless they are there. ``mkdtemp`` makes a folder with
-# a name that is still free, because this lesson deletes it in the end; in your own
+# folder, and the folders above it, unless they are there. ``mkdtemp`` makes a folder
+# with a name that is still free, because this lesson deletes it in the end; in your own
 # project take ``base / "my-project"``.
 #
 # **Let the machine name the folder.** What must not stand in a script is the path of one
-# person's home. ``Path.home()`` is something else: it asks for the home of the person who
-# runs the script. It is still only the second choice, because of the small quota. And
-# ``SCRATCH`` is for work, not for keeping: the same centre deletes files there that were
-# not used for 30 days. Copy your final weights to a place with a backup.
+# person's home. ``Path.home()`` is something else: it asks for the home of the person
+# who runs the script. It is still only the second choice, because of the small quota.
+# And ``SCRATCH`` is for work, not for keeping: the same centre deletes files there that
+# were not used for 30 days. Copy your final weights to a place with a backup.
 #
 # Why weights are not enough
 # --------------------------
@@ -374,16 +374,16 @@ print("in a new run:  ", list(new_optimizer.state_dict()["state"]))
 # %%
 # The scheduler had made the learning rate about ten times smaller. The new run begins
 # with the large one. And Adam, the optimizer, had counted its :term:`steps <step>`
-# (``step``) and kept two averages of past :term:`gradients <gradient>` for every weight
-# (``exp_avg`` and ``exp_avg_sq``). This is its :term:`optimizer state`; the new one has
-# none.
+# (``step``). For every weight it had kept an average of past
+# :term:`gradients <gradient>` (``exp_avg``) and one of their squares (``exp_avg_sq``).
+# This is its :term:`optimizer state`; the new one has none.
 #
 # Two more things are lost, which the picture does not show. The random number generators
 # are at another place in their sequence: the next batches are different ones, and
 # :term:`dropout` drops other values. And the file does not say how many epochs are done.
 #
-# **The weights are enough to predict. To go on, a run needs everything that changes while
-# it runs.** A file that holds all of this is called a :term:`checkpoint`:
+# **The weights are enough to predict. To go on, a run needs everything that changes
+# while it runs.** A file that holds all of this is called a :term:`checkpoint`:
 #
 # .. drawing:: checkpoint.svg
 #
@@ -429,11 +429,11 @@ losses = train(model, optimizer, scheduler, range(checkpoint["epoch"], 10))
 # Two details matter here. A whole checkpoint is loaded with ``map_location="cpu"``,
 # because the state of a generator must be a tensor on the CPU, even for a generator of
 # the GPU. (``optimizer.load_state_dict`` brings Adam's averages to the device of the
-# weights by itself.) And the generators come last, so that nothing draws a number between
-# them and the first batch.
+# weights by itself.) And the generators come last, so that nothing draws a number
+# between them and the first batch.
 #
-# Is it the same run now? A similar loss proves nothing. We compare all weights with those
-# of the run without a break, to the last digit:
+# Is it the same run now? A similar loss proves nothing. We compare all weights with
+# those of the run without a break, to the last digit:
 
 
 def same_weights(one, other):
@@ -445,12 +445,12 @@ print("resumed with the weights alone: ", same_weights(resumed, undisturbed))
 print("resumed with the checkpoint:    ", same_weights(model, undisturbed))
 
 # %%
-# The weights alone led to another run. On a CPU the checkpoint brings back the same bits.
-# On a GPU some operations add their numbers in varying order, and then even two runs
-# without a break may differ in the last digits (PyTorch's notes on `reproducibility
-# <https://docs.pytorch.org/docs/stable/notes/randomness.html>`__ say which). And the
-# dictionary above knows the generators of the CPU and of NVIDIA and AMD GPUs only; an
-# Apple GPU has its own, which ``torch.mps.get_rng_state`` reads.
+# The weights alone led to another run. On a CPU the checkpoint brings back the same
+# bits. On a GPU some operations add their numbers in varying order, and then even two
+# runs without a break may differ in the last digits (PyTorch's notes on
+# `reproducibility <https://docs.pytorch.org/docs/stable/notes/randomness.html>`__ say
+# which). And the dictionary above knows the generators of the CPU and of NVIDIA and AMD
+# GPUs only; an Apple GPU has its own, which ``torch.mps.get_rng_state`` reads.
 #
 # Is every part needed? We leave out one at a time. In the last row nothing is left out,
 # but the generators are restored too early, before ``make_run``:
@@ -500,8 +500,8 @@ print("generators restored first:", resume_without(generators_first=True))
 #
 #    - No, because the random number generators are somewhere else.
 #
-#      Yes. The batches come in another order, and dropout drops other values. The run may
-#      be as good, but it is another one.
+#      Yes. The batches come in another order, and dropout drops other values. The run
+#      may be as good, but it is another one.
 #
 #    - No, because ``weights_only=True`` left something out.
 #
@@ -532,8 +532,8 @@ print("same weights:", same_weights(model, undisturbed))
 
 # %%
 # ``resume`` returns the number of epochs that are done. How often should you save? Ask
-# how much work you are ready to lose: after a crash, everything since the last checkpoint
-# is done again.
+# how much work you are ready to lose: after a crash, everything since the last
+# checkpoint is done again.
 #
 # .. _hostile-file:
 #
@@ -580,8 +580,8 @@ print("the function was called:", marker.exists())
 # <https://github.com/advisories/GHSA-53q9-r3pm-6pq6>`__ and `2.10
 # <https://github.com/advisories/GHSA-63cw-57p8-fm3p>`__, so keep PyTorch up to date.
 #
-# You will meet the same error with a harmless file, if it holds a whole model and not its
-# ``state_dict``. The message names the class that was refused:
+# You will meet the same error with a harmless file, if it holds a whole model and not
+# its ``state_dict``. The message names the class that was refused:
 
 torch.save(model, folder / "whole-model.pt")
 try:
@@ -611,9 +611,9 @@ bad = torch.load(folder / "flipped.pt", map_location="cpu", weights_only=True)
 print("before:", first, " after:", bad["0.weight"][0, 0])
 
 # %%
-# It does not. ``e+35`` means that the number has 36 digits before the point, and no error
-# says so. Was that bad luck? We flip one random bit a hundred times, in the file of
-# ``torch.save`` and in the checkpoint of the package:
+# It does not. The weight now has 36 digits before the point (this is what ``e+35``
+# means), and there was no error. Was that bad luck? We flip one random bit a hundred
+# times, in the file of ``torch.save`` and in the checkpoint of the package:
 
 # fold: Flip a hundred random bits, and count what loading makes of it
 import random
@@ -657,10 +657,10 @@ with warnings.catch_warnings():
     print("load_checkpoint:", outcomes(folder / "safe-8.pt", checked))
 
 # %%
-# ``torch.load`` gave wrong weights many times. It gave the right ones when the bit was in
-# a part of the file that loading does not need, and an error when it was in the list of
-# contents. ``load_checkpoint`` refused all hundred files. ``save_checkpoint`` writes a
-# *digest* at the end of the file: a number computed from all bytes before it, like a
+# ``torch.load`` gave wrong weights many times. It gave the right ones when the bit was
+# in a part of the file that loading does not need, and an error when it was in the list
+# of contents. ``load_checkpoint`` refused all hundred files. ``save_checkpoint`` writes
+# a *digest* at the end of the file: a number computed from all bytes before it, like a
 # fingerprint. Loading computes it again and compares. (It finds accidents. An attacker
 # would compute a new digest; against an attacker there is ``weights_only``.)
 #
@@ -679,8 +679,9 @@ with warnings.catch_warnings():
     print("resume from", latest(folder, pattern="safe-*.pt").name)
 
 # %%
-# It found the newest checkpoint that is whole. **Keep more than one checkpoint**, so that
-# there is another one if the newest is damaged. Now we delete the folder of this lesson:
+# It found the newest checkpoint that is whole. **Keep more than one checkpoint**, so
+# that there is another one if the newest is damaged. Now we delete the folder of this
+# lesson:
 
 shutil.rmtree(folder)
 
@@ -712,12 +713,13 @@ shutil.rmtree(folder)
 #    :file: 06_resume.py
 #
 #    Three things besides the weights: Adam's state, the epoch, and torch's random number
-#    generator, from which both dropout and shuffling draw. It is restored last, after the
-#    model is made.
+#    generator, from which both dropout and shuffling draw. It is restored last, after
+#    the model is made.
 #
 # .. keypoints::
 #
-#    - Save ``state_dict()``. To load, make the same model, then call ``load_state_dict``.
+#    - Save ``state_dict()``. To load, make the same model, then call
+#      ``load_state_dict``.
 #    - Give ``map_location`` whenever you load: ``device`` for weights, ``"cpu"`` for a
 #      checkpoint. The model stays where it is.
 #    - Let the machine name the folder: ``SCRATCH``, or else a folder in the user's home.
