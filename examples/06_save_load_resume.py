@@ -1,9 +1,9 @@
 """
-Save, load, resume
-==================
+6 · Save, load, resume
+======================
 
-Keep what a training has learned, load it on another machine, and go on after a crash
-as if nothing had happened.
+Keep what a run has learned, load it on another machine, and go on after a crash as if
+nothing had happened.
 
 .. overview::
    :teaching: 25
@@ -11,315 +11,617 @@ as if nothing had happened.
 
    .. questions::
 
-      - What do I save, and where?
-      - Why can a file that I made on a GPU not be loaded on my laptop?
-      - Is it safe to load a file from somebody else?
-      - Why does a resumed training go another way?
+      - How do I save a model, and how do I get it back?
+      - Why does a file from a GPU not load on my laptop?
+      - Where do the files belong?
+      - Why does the loss jump when I go on with saved weights?
+      - Is it safe to load a file that I downloaded?
 
    .. objectives::
 
-      - Save and load a ``state_dict``, with a path that is right on every machine.
+      - Save and load a ``state_dict``.
       - Load a file from a GPU on a machine without one.
+      - Build a path that is right on every machine.
+      - Resume a run bit for bit, and prove it by comparing.
       - Say what ``weights_only`` protects from, and see it refuse a hostile file.
-      - Resume a training bit for bit, and prove it by comparing.
       - Notice a damaged file.
 """
 
 # %%
-# A training can be cut off at any time: by a crash, by the end of a cluster job, by a
-# laptop's lid. What was not saved is lost. This lesson saves first the weights, then
-# everything.
+# .. prereq::
+#
+#    - :doc:`Lesson 2 </lessons/02_tensors_and_devices>`, on where things are, and
+#      :doc:`lesson 4 </lessons/04_training_loop>`, on the training loop
+#    - nothing to download: this lesson makes its data
+#
+# A run can end before you want it to: the program crashes, the cluster's time limit is
+# over, the laptop's lid closes. What was only in memory is then gone. In this lesson you
+# save the weights of a model first, and later everything that a run needs to go on.
 
 import os
-import random
 import shutil
-import subprocess
-import sys
 import tempfile
-import warnings
 from pathlib import Path
 
 import matplotlib.pyplot as plt
 import torch
+from torch import nn
 
-from gpulesson import practice
-from gpulesson.checkpoint import latest, load_checkpoint, resume, save_checkpoint
-from gpulesson.data import Batches, regression_data
-from gpulesson.device import choose_device, tensor_devices
-from gpulesson.models import MLP
+from gpulesson.device import choose_device
 
-# for tensors this small, more threads only wait for each other
-torch.set_num_threads(1)
+torch.set_num_threads(1)  # more threads do not help with numbers as few as here
 device = choose_device()
-print("computing on", device, "· PyTorch", torch.__version__)
+print("computing on", device)
 
 # %%
-# A path that is right on every machine
-# -------------------------------------
+# Save and load weights
+# ---------------------
 #
-# .. covers:: S0.3
-#
-# Many scripts carry the home folder of their author. Better: a folder named by the
-# environment, with a fallback. Clusters often set ``SCRATCH`` for large files;
-# elsewhere the home folder's ``.cache`` will do. In there we make a folder of our own,
-# which the last cell of this lesson deletes. :class:`pathlib.Path` joins the parts the
-# right way on each system.
+# Here is a small model of three layers. Its :term:`state_dict` is a Python dictionary
+# with everything that it has learned. Before you run the cell: how many entries will it
+# have?
 
-base = Path(os.environ.get("SCRATCH") or Path.home() / ".cache")
-base.mkdir(parents=True, exist_ok=True)
-runs = Path(tempfile.mkdtemp(prefix="gpulesson-06-", dir=base))
+
+def make_model():
+    return nn.Sequential(nn.Linear(8, 64), nn.ReLU(), nn.Linear(64, 1))
+
 
 torch.manual_seed(0)
-model = MLP(8, 16, 1).to(device)
-torch.save(model.state_dict(), runs / "weights.pt")
-
+model = make_model().to(device)
 for name, tensor in model.state_dict().items():
-    print(f"{name:<18} {tuple(tensor.shape)!s:<9} {tensor.dtype}")
-print("saved", (runs / "weights.pt").stat().st_size, "bytes")
+    print(name, tuple(tensor.shape))
 
 # %%
-# A ``state_dict`` is a dictionary: the names of the parameters and buffers, and their
-# numbers. It holds no code and no structure. To use it you make the same model first,
-# then fill it:
+# Four: a weight and a bias for each of the two linear layers. The number in a name is
+# the layer's place, counted from 0. Place ``1`` is missing, because ``ReLU`` learns
+# nothing. Each entry is a :term:`tensor`, printed here with its :term:`shape`.
+#
+# One line writes the dictionary to a file. For now the file goes into a temporary
+# folder, which disappears when Python ends; a better place follows below.
 
-loaded = torch.load(runs / "weights.pt", weights_only=True)
-copy = MLP(8, 16, 1).to(device)
-copy.load_state_dict(loaded)
-
-probe = torch.rand(5, 8, device=device)
-print("same outputs:", torch.equal(model(probe), copy(probe)))
+scratch = tempfile.TemporaryDirectory()
+path = Path(scratch.name) / "weights.pt"
+torch.save(model.state_dict(), path)
 
 # %%
+# And one line brings it back. The file holds numbers and their names, and no layers. So
+# you first make a model with the same layers, then you fill it. We compare the outputs
+# of the two models before and after:
+
+copy = make_model().to(device)
+inputs = torch.rand(5, 8, device=device)
+print("same outputs before:", torch.equal(model(inputs), copy(inputs)))
+
+copy.load_state_dict(torch.load(path, map_location=device, weights_only=True))
+print("same outputs after: ", torch.equal(model(inputs), copy(inputs)))
+
+# %%
+# A new model begins with random weights, so the outputs differed. After loading they are
+# the same. Read the line from the inside: ``torch.load`` reads the dictionary,
+# ``load_state_dict`` copies its numbers into the model. **Save the** ``state_dict``;
+# **to load it, make the same model first.** The two other arguments have a section each:
+# ``map_location`` the next one, ``weights_only`` one further below.
+#
+# .. question:: A script says ``model = torch.load(path)``. What is ``model`` then?
+#
+#    - The model that was saved.
+#
+#      No. Only the ``state_dict`` was saved, and it does not know which layers it
+#      belongs to.
+#
+#    - A dictionary of tensors.
+#
+#      Yes. ``torch.load`` gives back what ``torch.save`` was given. ``model(inputs)``
+#      fails now, because a dictionary cannot be called.
+#
+#    - The model from before, with new weights.
+#
+#      No. ``torch.load`` knows nothing of your model. Only ``load_state_dict`` fills it.
+#
 # .. _cuda-file:
 #
-# From a GPU to a machine without one
-# -----------------------------------
+# Load a file that comes from a GPU
+# ---------------------------------
 #
 # .. covers:: S0.4
 #
-# A tensor is saved together with the name of its device, and loading brings it back to
-# that device, if there is one. We save from a GPU (a practice GPU, where there is no
-# other), and load in a new process from which all GPUs are hidden. That process sees
-# what a laptop without a GPU sees:
+# A tensor is saved together with the name of its :term:`device`. We save a model that is
+# on a :term:`GPU`. If this machine has none, we take the :term:`practice GPU`:
+
+from gpulesson import practice
 
 practice.start()
-torch.save(MLP(8, 16, 1).to("cuda").state_dict(), runs / "from-gpu.pt")
+torch.save(make_model().to("cuda").state_dict(), Path(scratch.name) / "from_gpu.pt")
 practice.stop()
+
+# %%
+# Now we need a machine without a GPU. A new Python process from which all GPUs are
+# hidden sees what your laptop would see. This helper runs a few lines in one, and prints
+# the answer:
+
+# fold: A helper that runs Python in a process without a GPU
+import subprocess
+import sys
 
 
 def without_gpu(code):
-    """Run a line of Python in a process that sees no GPU; return its last line."""
-    environment = {**os.environ, "CUDA_VISIBLE_DEVICES": "-1"}
+    """Run code where no GPU is seen, and print the last line that it prints."""
     done = subprocess.run(
-        [sys.executable, "-c", f"import torch; {code}"],
-        cwd=runs,
-        env=environment,
+        [sys.executable, "-c", "import torch\n" + code],
+        cwd=scratch.name,
+        env={**os.environ, "CUDA_VISIBLE_DEVICES": "-1"},
         capture_output=True,
         text=True,
     )
-    return (done.stdout + done.stderr).strip().splitlines()[-1]
+    print((done.stdout + done.stderr).strip().splitlines()[-1])
 
-
-print(without_gpu("torch.load('from-gpu.pt', weights_only=True)"))
 
 # %%
-# The message is long, and contains its own remedy: ``map_location`` says where the
-# tensors shall go *while* they are loaded. Calling ``.to("cpu")`` afterwards is no
-# substitute, because there is no afterwards:
+# You may have read that you can load first, and call ``.to("cpu")`` afterwards. Will it
+# work?
 
-print(
-    without_gpu(
-        "state = torch.load('from-gpu.pt', weights_only=True, map_location='cpu');"
-        "print(state['layers.0.weight'].device)"
-    )
-)
+without_gpu("""
+weights = torch.load("from_gpu.pt", weights_only=True)
+print(weights["0.weight"].to("cpu").device)
+""")
 
 # %%
-# ``map_location="cpu"`` works everywhere, and a good habit follows from it: load to the
-# CPU, then let ``load_state_dict`` copy the numbers to wherever the model is. The
-# file's device no longer matters:
+# It fails, in the first of the two lines. ``torch.load`` tries to bring each tensor back
+# to the device that it came from, and there is no such device. The second line, with
+# ``.to("cpu")``, is never reached. The message names the solution: ``map_location`` says
+# where the tensors go *while* they are loaded.
 
-copy.load_state_dict(
-    torch.load(runs / "from-gpu.pt", weights_only=True, map_location="cpu")
-)
-print("the model stayed on", set(tensor_devices(copy).values()))
+without_gpu("""
+device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+weights = torch.load("from_gpu.pt", map_location=device, weights_only=True)
+print("loaded to:", weights["0.weight"].device)
+""")
 
 # %%
-# .. _hostile-file:
+# With ``map_location=device`` the same line works on both machines: ``device`` is the
+# device of the machine that loads. **Give** ``map_location`` **whenever you load.**
 #
-# A file that wants to run code
-# -----------------------------
+# You will also see ``map_location="cpu"``. It is right everywhere, too, because every
+# machine has a CPU. Your model is on the GPU; you load a file with
+# ``map_location="cpu"``, and call ``model.load_state_dict``.
 #
-# ``torch.save`` uses Python's pickle, and a pickle may contain an instruction to call
-# any function. Here is a hostile file that does no harm: if it is obeyed, it creates
-# an empty file called ``marker``. It could as well have deleted your home folder.
+# .. question:: Where is the model now?
+#
+#    - On the CPU.
+#
+#      No. ``map_location`` is about the tensors of the dictionary. It does not know your
+#      model.
+#
+#    - On the GPU, as before.
+#
+#      Yes. ``load_state_dict`` copies numbers into the tensors that the model has,
+#      wherever they are.
+#
+#    - Nowhere: there is an error, because two devices are mixed.
+#
+#      No. A calculation with tensors of two devices is an error. A copy from one device
+#      to another is not.
+
+practice.start()
+model_on_gpu = make_model().to("cuda")
+weights = torch.load(path, map_location="cpu", weights_only=True)
+model_on_gpu.load_state_dict(weights)
+print("the dictionary:", weights["0.weight"].device)
+print("the model:     ", model_on_gpu[0].weight.device)
+practice.stop()
+
+# %%
+# The dictionary is on the CPU, and the model is still on the GPU. So ``"cpu"`` has an
+# advantage for large models: the dictionary takes no memory on the GPU, where the model
+# already takes some.
+#
+# Put files in a place that is right on every machine
+# ---------------------------------------------------
+#
+# .. covers:: S0.3
+#
+# Where should a file go that you want to keep? In many scripts you find the author's own
+# folder, such as ``/home/sam/course/weights.pt``. It exists on Sam's machine only. A
+# little better is a path with an *environment variable*, a named text that the system
+# hands to every program. ``os.path.expandvars`` puts the text in. Here is what becomes
+# of such a path on three machines:
+
+# fold: A helper that pretends to be on a machine with these environment variables
+from unittest.mock import patch
 
 
-class Hostile:
-    def __reduce__(self):
-        return (Path.touch, (marker,))
+def expanded(line, **variables):
+    """Expand a path where these environment variables are set, and no others."""
+    with patch.dict(os.environ, variables, clear=True):
+        return os.path.expandvars(line)
 
 
-marker = runs / "marker"
-marker.unlink(missing_ok=True)
-torch.save({"weights": Hostile()}, runs / "hostile.pt")
+# %%
+
+line = "$HOME/course/weights.pt"
+print("Sam's laptop: ", expanded(line, HOME="/home/sam"))
+print("on a cluster: ", expanded(line, HOME="/users/k2041"))
+print("HOME not set: ", expanded(line))
+
+# %%
+# The first two are right for their owners. The third is not: when a variable is not set,
+# ``expandvars`` leaves its name where it was, and says nothing. And all three expect a
+# folder ``course`` that only the author has. What happens without it?
 
 try:
-    torch.load(runs / "hostile.pt", weights_only=True)
-except Exception as error:
-    print(type(error).__name__, "·", str(error).splitlines()[0][:88])
-print("after weights_only=True, the marker exists: ", marker.exists())
-
-torch.load(runs / "hostile.pt", weights_only=False)
-print("after weights_only=False, the marker exists:", marker.exists())
+    torch.save(model.state_dict(), "course/not/made/weights.pt")
+except RuntimeError as error:
+    print(error)
 
 # %%
-# ``weights_only=True`` accepts tensors, plain values and a short list of harmless
-# classes, and refuses everything else. It has been the default since PyTorch 2.6
-# (`release notes <https://github.com/pytorch/pytorch/releases/tag/v2.6.0>`__). Older
-# code that sets it to ``False`` to get rid of an error runs whatever the file's
-# author wanted.
+# ``torch.save`` makes no folders. On a cluster there is one problem more: the home
+# folder is small. One computing centre gives each user 50 GB there, and 150 TB in a
+# second folder, whose name is in the variable ``SCRATCH``
+# (`its documentation <https://github.com/eth-cscs/cscs-docs/blob/01ecb622d0cd5d8da89b6aaa789804401c87d9d4/docs/storage/filesystems.md>`__).
+# So we take ``SCRATCH`` where it is set, and elsewhere the folder ``.cache`` in the home
+# of the person who runs the script:
+
+base = Path(os.environ.get("SCRATCH") or Path.home() / ".cache")
+base.mkdir(parents=True, exist_ok=True)
+folder = Path(tempfile.mkdtemp(prefix="lesson-06-", dir=base))
+
+torch.save(model.state_dict(), folder / "weights.pt")
+print([file.name for file in folder.iterdir()])
+
+# %%
+# :class:`pathlib.Path` joins the parts with ``/`` on every system. ``mkdir`` makes the
+# folder, and the folders above it, unless they are there. ``mkdtemp`` makes a folder
+# with a name that is still free, because this lesson deletes it in the end; in your own
+# project take ``base / "my-project"``.
+#
+# **Let the machine name the folder.** What must not stand in a script is the path of one
+# person's home. ``Path.home()`` is something else: it asks for the home of the person
+# who runs the script. It is still only the second choice, because of the small quota.
+# And ``SCRATCH`` is for work, not for keeping: the same centre deletes files there that
+# were not used for 30 days. Copy your final weights to a place with a backup.
 #
 # Why weights are not enough
 # --------------------------
 #
-# Now a training is interrupted. It has a dropout layer, shuffles its data, lowers its
-# learning rate as it goes, and uses Adam, which remembers earlier gradients. First,
-# undisturbed:
+# You play a computer game, and save it. What must be in the file? The number of the
+# level is not enough: you also want your points, your tools and the time that is left. A
+# run is like that. Here is one, with a model, an :term:`optimizer`, and a
+# :term:`scheduler` that lowers the :term:`learning rate` after every :term:`epoch`:
 
-X, y = regression_data(samples=320, features=8, noise=0.1, seed=3)
+
+def make_run():
+    torch.manual_seed(0)
+    layers = nn.Linear(8, 64), nn.ReLU(), nn.Dropout(0.02), nn.Linear(64, 1)
+    model = nn.Sequential(*layers).to(device)
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.05)
+    scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=10)
+    return model, optimizer, scheduler
+
+
+torch.manual_seed(1)
+X = torch.randn(320, 8)
+y = X.sin().sum(dim=1, keepdim=True)
 X, y = X.to(device), y.to(device)
 
-
-def make_parts():
-    """Everything that has a state: model, optimizer, scheduler, shuffling generator."""
-    torch.manual_seed(0)
-    model = torch.nn.Sequential(
-        MLP(8, 32, 16), torch.nn.Dropout(0.2), torch.nn.Linear(16, 1)
-    ).to(device)
-    optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
-    scheduler = torch.optim.lr_scheduler.ExponentialLR(optimizer, gamma=0.8)
-    generator = torch.Generator(device=device).manual_seed(0)
-    return {
-        "model": model,
-        "optimizer": optimizer,
-        "scheduler": scheduler,
-        "generator": generator,
-    }
+# %%
+# The loop is that of lesson 4. ``randperm`` shuffles the row numbers, and ``split`` cuts
+# them into :term:`batches <batch>` of 32. The function returns the mean :term:`loss` of
+# each epoch:
 
 
-def run(model, optimizer, scheduler, generator, epochs):
-    """Train over the given epochs; return the mean loss of each."""
+def train(model, optimizer, scheduler, epochs):
     history = []
     for _ in epochs:
         losses = []
-        for inputs, targets in Batches(
-            X, y, batch_size=32, shuffle=True, generator=generator
-        ):
-            loss = torch.nn.functional.mse_loss(model(inputs), targets)
+        for rows in torch.randperm(len(X)).split(32):
+            loss = nn.functional.mse_loss(model(X[rows]), y[rows])
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
             losses.append(loss.detach())
         scheduler.step()
-        history.append(torch.stack(losses).mean())
-    return torch.stack(history).tolist()
+        history.append(torch.stack(losses).mean().item())
+    return history
 
-
-undisturbed = make_parts()
-expected = run(**undisturbed, epochs=range(8))
-print("undisturbed:", [round(loss, 4) for loss in expected])
 
 # %%
-# The second run is stopped after four epochs. It saves twice: its weights, as above,
-# and a checkpoint with everything:
+# First we run ten epochs without a break. Then we make the same run again, stop it after
+# eight epochs, and save its weights:
 
-stopped = make_parts()
-run(**stopped, epochs=range(4))
-torch.save(stopped["model"].state_dict(), runs / "epoch-4-weights.pt")
-save_checkpoint(runs / "epoch-4.pt", **stopped, epoch=4)
+undisturbed, optimizer, scheduler = make_run()
+expected = train(undisturbed, optimizer, scheduler, range(10))
 
-weights_only_parts = make_parts()
-weights_only_parts["model"].load_state_dict(
-    torch.load(runs / "epoch-4-weights.pt", weights_only=True)
-)
-from_weights = run(**weights_only_parts, epochs=range(4, 8))
-
-complete_parts = make_parts()
-finished = resume(load_checkpoint(runs / "epoch-4.pt"), **complete_parts)
-from_checkpoint = run(**complete_parts, epochs=range(finished, 8))
-
-for name, losses in (
-    ("undisturbed", expected[4:]),
-    ("weights alone", from_weights),
-    ("checkpoint", from_checkpoint),
-):
-    print(f"{name:<14}", [f"{loss:.6f}" for loss in losses])
+model, optimizer, scheduler = make_run()
+train(model, optimizer, scheduler, range(8))
+torch.save(model.state_dict(), folder / "weights-8.pt")
 
 # %%
-# The weights alone start where they left off and go another way: the optimizer has
-# forgotten, the learning rate is back at its beginning, the dice fall differently. The
-# checkpoint holds all of that. How equal is equal? We compare the bits of each weight:
+# The next day you go on. In a new process everything is made anew; then you load the
+# weights, and run the last two epochs. What will the loss do?
 
+weights = torch.load(folder / "weights-8.pt", map_location=device, weights_only=True)
+resumed, new_optimizer, new_scheduler = make_run()
+resumed.load_state_dict(weights)
+from_weights = train(resumed, new_optimizer, new_scheduler, range(8, 10))
 
-def same_bits(one, other):
-    return [x.cpu().numpy().tobytes() for x in one["model"].state_dict().values()] == [
-        x.cpu().numpy().tobytes() for x in other["model"].state_dict().values()
-    ]
+# %%
 
-
-print(
-    "weights alone, same bits as undisturbed:",
-    same_bits(weights_only_parts, undisturbed),
+# fold: Draw the losses of both
+fig, ax = plt.subplots(figsize=(7, 3.5), layout="constrained")
+epochs = range(1, 11)
+ax.plot(epochs, expected, "o-", label="without a break")
+ax.plot(epochs[8:], from_weights, "s--", label="resumed with the weights alone")
+ax.axvline(8.5, color="gray", linestyle=":")
+ax.annotate("stopped", (8.4, max(expected)), ha="right", va="top", color="gray")
+ax.set(
+    xlabel="epoch", ylabel="mean squared error", title="The loss jumps after the break"
 )
-print(
-    "checkpoint,    same bits as undisturbed:", same_bits(complete_parts, undisturbed)
-)
-
-figure, axes = plt.subplots(figsize=(7, 3.4), layout="constrained")
-axes.plot(range(1, 9), expected, label="undisturbed", linewidth=5, alpha=0.35)
-axes.plot(range(5, 9), from_weights, "o--", label="resumed from weights alone")
-axes.plot(range(5, 9), from_checkpoint, "o-", label="resumed from a checkpoint")
-axes.axvline(4.5, color="gray", linestyle=":")
-axes.set(
-    xlabel="epoch",
-    ylabel="mean squared error",
-    title="One training, interrupted after epoch 4",
-)
-axes.legend()
-axes.grid(alpha=0.3)
+ax.legend()
 plt.show()
 
 # %%
-# On a CPU the two are equal to the last bit. On a GPU some operations add in varying
-# order, and the last digits may differ even between two undisturbed runs; PyTorch's
-# notes on `reproducibility
-# <https://docs.pytorch.org/docs/stable/notes/randomness.html>`__ say which. What the
-# package's checkpoint holds:
+# The loss jumps, although every weight is the same as before the break. Something else
+# was lost. We compare what the stopped run knew besides its weights with what a new run
+# knows:
 
-checkpoint = load_checkpoint(runs / "epoch-4.pt")
-print("epochs finished:", checkpoint.epoch)
-print("model:    ", len(checkpoint.model), "tensors")
-print(
-    "optimizer:",
-    len(checkpoint.optimizer["state"]),
-    "parameters with",
-    list(checkpoint.optimizer["state"][0]),
-)
-scheduled, (rate,) = (checkpoint.scheduler[key] for key in ("last_epoch", "_last_lr"))
-print(f"scheduler: after {scheduled} steps, rate {rate:.6f}")
-print("random number generators:", list(checkpoint.rng), "and the loader's own")
+_, new_optimizer, new_scheduler = make_run()
+
+print(f"learning rate:  {scheduler.get_last_lr()[0]:.4f}")
+print(f"in a new run:   {new_scheduler.get_last_lr()[0]:.4f}")
+print("Adam remembers:", list(optimizer.state_dict()["state"][0]))
+print("in a new run:  ", list(new_optimizer.state_dict()["state"]))
 
 # %%
-# A damaged file
-# --------------
+# The scheduler had made the learning rate about ten times smaller. The new run begins
+# with the large one. And Adam, the optimizer, had counted its :term:`steps <step>`
+# (``step``). For every weight it had kept an average of past
+# :term:`gradients <gradient>` (``exp_avg``) and one of their squares (``exp_avg_sq``).
+# This is its :term:`optimizer state`; the new one has none.
 #
-# Disks and networks make mistakes, rarely. We make some on purpose: one bit flipped, at
-# a random place, a hundred times. What do plain files do, and what does the package's
-# checkpoint?
+# Two more things are lost, which the picture does not show. The random number generators
+# are at another place in their sequence: the next batches are different ones, and
+# :term:`dropout` drops other values. And the file does not say how many epochs are done.
+#
+# **The weights are enough to predict. To go on, a run needs everything that changes
+# while it runs.** A file that holds all of this is called a :term:`checkpoint`:
+#
+# .. drawing:: checkpoint.svg
+#
+#    A file with the weights holds one of the five things that a run needs; a checkpoint
+#    holds all five.
+#
+# Resume bit for bit
+# ------------------
+#
+# We stop the run once more after eight epochs. This time we save a dictionary with
+# everything. ``torch`` has one generator of random numbers for the CPU, and one for each
+# GPU; its state says which number comes next. So there are two entries for them. The
+# second is a list with a state for each GPU, and empty where there is none.
+
+model, optimizer, scheduler = make_run()
+train(model, optimizer, scheduler, range(8))
+
+checkpoint = {
+    "epoch": 8,
+    "model": model.state_dict(),
+    "optimizer": optimizer.state_dict(),
+    "scheduler": scheduler.state_dict(),
+    "rng": torch.get_rng_state(),
+    "gpu_rng": torch.cuda.get_rng_state_all(),
+}
+torch.save(checkpoint, folder / "epoch-8.pt")
+
+# %%
+# To resume, make everything anew, then restore each part:
+
+checkpoint = torch.load(folder / "epoch-8.pt", map_location="cpu", weights_only=True)
+
+model, optimizer, scheduler = make_run()
+model.load_state_dict(checkpoint["model"])
+optimizer.load_state_dict(checkpoint["optimizer"])
+scheduler.load_state_dict(checkpoint["scheduler"])
+torch.set_rng_state(checkpoint["rng"])
+torch.cuda.set_rng_state_all(checkpoint["gpu_rng"])
+
+losses = train(model, optimizer, scheduler, range(checkpoint["epoch"], 10))
+
+# %%
+# Two details matter here. A whole checkpoint is loaded with ``map_location="cpu"``,
+# because the state of a generator must be a tensor on the CPU, even for a generator of
+# the GPU. (``optimizer.load_state_dict`` brings Adam's averages to the device of the
+# weights by itself.) And the generators come last, so that nothing draws a number
+# between them and the first batch.
+#
+# Is it the same run now? A similar loss proves nothing. We compare all weights with
+# those of the run without a break, to the last digit:
+
+
+def same_weights(one, other):
+    pairs = zip(one.state_dict().values(), other.state_dict().values(), strict=True)
+    return all(torch.equal(a, b) for a, b in pairs)
+
+
+print("resumed with the weights alone: ", same_weights(resumed, undisturbed))
+print("resumed with the checkpoint:    ", same_weights(model, undisturbed))
+
+# %%
+# The weights alone led to another run. On a CPU the checkpoint brings back the same
+# bits. On a GPU some operations add their numbers in varying order, and then even two
+# runs without a break may differ in the last digits (PyTorch's notes on
+# `reproducibility <https://docs.pytorch.org/docs/stable/notes/randomness.html>`__ say
+# which). And the dictionary above knows the generators of the CPU and of NVIDIA and AMD
+# GPUs only; an Apple GPU has its own, which ``torch.mps.get_rng_state`` reads.
+#
+# Is every part needed? We leave out one at a time. In the last row nothing is left out,
+# but the generators are restored too early, before ``make_run``:
+
+# fold: Resume with one part left out
+
+
+def resume_without(left_out="", generators_first=False):
+    """Resume from the checkpoint; say whether the weights are those without a break."""
+
+    def restore_generators():
+        torch.set_rng_state(checkpoint["rng"])
+        torch.cuda.set_rng_state_all(checkpoint["gpu_rng"])
+
+    if generators_first:
+        restore_generators()
+    parts = dict(zip(("model", "optimizer", "scheduler"), make_run(), strict=True))
+    saved = torch.load(folder / "epoch-8.pt", map_location="cpu", weights_only=True)
+    for name, part in parts.items():
+        if name != left_out:
+            part.load_state_dict(saved[name])
+    if left_out != "generators" and not generators_first:
+        restore_generators()
+    train(*parts.values(), range(8, 10))
+    return (
+        "same weights" if same_weights(parts["model"], undisturbed) else "another run"
+    )
+
+
+print("nothing left out:         ", resume_without())
+for part in ("optimizer", "scheduler", "generators"):
+    print(f"{'without the ' + part + ':':<26}", resume_without(part))
+print("generators restored first:", resume_without(generators_first=True))
+
+# %%
+# Each part is needed, and the order matters, too: ``make_run`` sets the :term:`seed` and
+# draws the first weights of each layer, and then the restored state is gone. **Compare
+# the weights: only that shows that a run goes on as if nothing had happened.**
+#
+# You restore model, optimizer and scheduler, and the loss goes on without a jump.
+#
+# .. question:: Is it the same run?
+#
+#    - Yes, because the loss shows no break.
+#
+#      No. The loss shows large differences only. Compare the weights.
+#
+#    - No, because the random number generators are somewhere else.
+#
+#      Yes. The batches come in another order, and dropout drops other values. The run
+#      may be as good, but it is another one.
+#
+#    - No, because ``weights_only=True`` left something out.
+#
+#      No. Despite its name it also reads the states of optimizers and schedulers. It
+#      refuses a file, or it reads all of it.
+#
+# .. instructor-note::
+#
+#    In the exercise many restore the generators right after ``torch.load``, and make the
+#    model afterwards. Ask: which line draws the next random number? The last row of the
+#    table above is that mistake.
+#
+# The package has the same, kept in functions. They find the generators by themselves,
+# those of Python, of NumPy and of an Apple GPU too:
+
+from gpulesson.checkpoint import load_checkpoint, resume, save_checkpoint
+
+model, optimizer, scheduler = make_run()
+train(model, optimizer, scheduler, range(8))
+file = folder / "safe-8.pt"
+save_checkpoint(file, model=model, optimizer=optimizer, scheduler=scheduler, epoch=8)
+
+model, optimizer, scheduler = make_run()
+saved = load_checkpoint(file)
+done = resume(saved, model=model, optimizer=optimizer, scheduler=scheduler)
+train(model, optimizer, scheduler, range(done, 10))
+print("same weights:", same_weights(model, undisturbed))
+
+# %%
+# ``resume`` returns the number of epochs that are done. How often should you save? Ask
+# how much work you are ready to lose: after a crash, everything since the last
+# checkpoint is done again.
+#
+# .. _hostile-file:
+#
+# A file that wants to run code
+# -----------------------------
+#
+# ``torch.save`` uses ``pickle``, Python's own format for objects. Such a file can hold
+# more than data. It can say: *call this function with these arguments*. We make a file
+# that says so. Its function makes an empty file called ``marker``. It could as well
+# delete all your files.
+
+marker = folder / "marker"
+
+
+class Hostile:
+    def __reduce__(self):  # asked by pickle: how are you made again?
+        return Path.touch, (marker,)
+
+
+torch.save({"weights": Hostile()}, folder / "hostile.pt")
+
+# %%
+# Now we load the file, first with ``weights_only=True``, then without that protection:
+
+try:
+    torch.load(folder / "hostile.pt", weights_only=True)
+except Exception as error:
+    print(type(error).__name__, "·", str(error)[:25])
+print("the function was called:", marker.exists())
+
+torch.load(folder / "hostile.pt", weights_only=False)
+print("the function was called:", marker.exists())
+
+# %%
+# The first load stops with an error. The second one calls the function, without a word.
+# **Load with** ``weights_only=True``\ **.** It accepts tensors, plain values and a short
+# list of harmless classes, and refuses everything else. It has been the default since
+# PyTorch 2.6 (`release notes
+# <https://github.com/pytorch/pytorch/releases/tag/v2.6.0>`__), and some code sets it to
+# ``False`` to get rid of this error. Such code runs whatever the author of the file
+# wanted.
+#
+# The protection had two holes of its own. They were closed in PyTorch `2.6
+# <https://github.com/advisories/GHSA-53q9-r3pm-6pq6>`__ and `2.10
+# <https://github.com/advisories/GHSA-63cw-57p8-fm3p>`__, so keep PyTorch up to date.
+#
+# You will meet the same error with a harmless file, if it holds a whole model and not
+# its ``state_dict``. The message names the class that was refused:
+
+torch.save(model, folder / "whole-model.pt")
+try:
+    torch.load(folder / "whole-model.pt", weights_only=True)
+except Exception as error:
+    print(next(word for word in str(error).split() if "torch.nn" in word))
+
+# %%
+# Ask the author for a file with the ``state_dict``.
+#
+# Notice a damaged file
+# ---------------------
+#
+# Disks and networks make mistakes, rarely. We make one on purpose. A file is a row of
+# bytes, a byte has eight bits, and one bit of the first weight will be flipped. Will
+# ``torch.load`` notice?
+
+good = torch.load(folder / "weights.pt", map_location="cpu", weights_only=True)
+first = good["0.weight"][0, 0]
+
+content = bytearray((folder / "weights.pt").read_bytes())
+place = content.index(first.numpy().tobytes())
+content[place + 3] ^= 64  # flips one bit of its last byte
+(folder / "flipped.pt").write_bytes(content)
+
+bad = torch.load(folder / "flipped.pt", map_location="cpu", weights_only=True)
+print("before:", first, " after:", bad["0.weight"][0, 0])
+
+# %%
+# It does not. The weight now has 36 digits before the point (this is what ``e+35``
+# means), and there was no error. Was that bad luck? We flip one random bit a hundred
+# times, in the file of ``torch.save`` and in the checkpoint of the package:
+
+# fold: Flip a hundred random bits, and count what loading makes of it
+import random
+import warnings
 
 
 def flip_one_bit(source, target, rng):
+    """Write a copy of a file, in which one bit is wrong."""
     content = bytearray(source.read_bytes())
     content[rng.randrange(len(content))] ^= 1 << rng.randrange(8)
     target.write_bytes(content)
@@ -329,13 +631,13 @@ def outcomes(source, load):
     """Flip bits of a file, one at a time, and count what loading makes of it."""
     expected = load(source)
     rng = random.Random(0)
-    counts = {"wrong weights": 0, "the right ones": 0, "refused": 0}
+    counts = {"wrong weights": 0, "right weights": 0, "refused": 0}
     for _ in range(100):
-        flip_one_bit(source, runs / "flipped.pt", rng)
+        flip_one_bit(source, folder / "flipped.pt", rng)
         try:
-            weights = load(runs / "flipped.pt")
+            weights = load(folder / "flipped.pt")
             right = all(torch.equal(weights[name], expected[name]) for name in expected)
-            counts["the right ones" if right else "wrong weights"] += 1
+            counts["right weights" if right else "wrong weights"] += 1
         except Exception:
             counts["refused"] += 1
     return counts
@@ -345,37 +647,43 @@ def plainly(path):
     return torch.load(path, weights_only=True, map_location="cpu")
 
 
+def checked(path):
+    return load_checkpoint(path).model
+
+
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
-    print("torch.load:     ", outcomes(runs / "epoch-4-weights.pt", plainly))
-    print(
-        "load_checkpoint:",
-        outcomes(runs / "epoch-4.pt", lambda path: load_checkpoint(path).model),
-    )
+    print("torch.load:     ", outcomes(folder / "weights.pt", plainly))
+    print("load_checkpoint:", outcomes(folder / "safe-8.pt", checked))
 
 # %%
-# A wrong weight is a number like any other, and no error says so. The package writes
-# a digest (SHA-256, a fingerprint of the content) at the end of the file, and checks
-# it before it believes a byte. It also writes each checkpoint beside the old one, and
-# renames it only when it is complete, so that a crash *while saving* costs the new
-# checkpoint, and not the old one. ``torch.load`` still reads the file, should you one
-# day not have this package:
+# ``torch.load`` gave wrong weights many times. It gave the right ones when the bit was
+# in a part of the file that loading does not need, and an error when it was in the list
+# of contents. ``load_checkpoint`` refused all hundred files. ``save_checkpoint`` writes
+# a *digest* at the end of the file: a number computed from all bytes before it, like a
+# fingerprint. Loading computes it again and compares. (It finds accidents. An attacker
+# would compute a new digest; against an attacker there is ``weights_only``.)
+#
+# A crash can also come *while* a file is being written. So ``save_checkpoint`` writes to
+# a second file, and gives it the right name when it is complete: the checkpoint from
+# before is safe until then. If half a file is there all the same, perhaps because a copy
+# was cut off, ``latest`` passes over it:
 
-print(sorted(torch.load(runs / "epoch-4.pt", weights_only=True)))
+from gpulesson.checkpoint import latest
 
-# %%
-# After a crash you want the newest checkpoint that is whole, and ``latest`` finds it;
-# it warns of each damaged one that it passes over, by name (silenced here). Here the
-# newest file is cut in half, as after a full disk:
+content = file.read_bytes()
+(folder / "safe-9.pt").write_bytes(content[: len(content) // 2])
 
-save_checkpoint(runs / "epoch-5.pt", **stopped, epoch=5)
-content = (runs / "epoch-5.pt").read_bytes()
-(runs / "epoch-5.pt").write_bytes(content[: len(content) // 2])
 with warnings.catch_warnings():
-    warnings.simplefilter("ignore")  # it warns about each file that it passes over
-    print("resume from", latest(runs, pattern="epoch-?.pt").name)
+    warnings.simplefilter("ignore")  # it warns of each file that it passes over
+    print("resume from", latest(folder, pattern="safe-*.pt").name)
 
-shutil.rmtree(runs)
+# %%
+# It found the newest checkpoint that is whole. **Keep more than one checkpoint**, so
+# that there is another one if the newest is damaged. Now we delete the folder of this
+# lesson:
+
+shutil.rmtree(folder)
 
 # %%
 # Exercise
@@ -386,36 +694,40 @@ shutil.rmtree(runs)
 #    :difficulty: medium
 #    :starter: 06_resume.py
 #
-#    The script trains for six epochs, once undisturbed and once stopped after three,
-#    and compares the two in the end. It saves the weights alone.
+#    The script trains for six epochs without a break. Then it makes the same run again,
+#    stops after three epochs, and goes on with new objects. It saves the weights alone.
+#    In the end it compares the two.
 #
-#    1. **Predict:** name everything in this script that has a state besides the
-#       weights.
+#    1. **Predict:** read the script. Which things in it change during the run, besides
+#       the weights?
 #    2. Run it. It says ``another run``.
-#    3. Save and restore what you named in step 1, with ``torch.save`` and
-#       ``torch.load`` or with ``gpulesson.checkpoint``.
+#    3. Save what you named in step 1, and restore it. Take ``torch.save`` and
+#       ``torch.load``, or ``gpulesson.checkpoint``.
 #    4. Run it again, until it says ``the same bits``.
 #
 #    To check it: ``python -m gpulesson check 06_resume.py``.
 #
-#    You are done when it does, and the script still loads with ``weights_only=True``.
+#    You are done when it says so, and the script still loads with ``weights_only=True``.
 #
 # .. solution::
 #    :file: 06_resume.py
 #
-#    Three things besides the weights: Adam's memory, the epoch, and the random number
-#    generator that dropout and shuffling draw from.
+#    Three things besides the weights: Adam's state, the epoch, and torch's random number
+#    generator, from which both dropout and shuffling draw. It is restored last, after
+#    the model is made.
 #
 # .. keypoints::
 #
-#    - Save ``state_dict()``, build paths with ``pathlib`` from the environment, never
-#      from your own home folder.
-#    - ``map_location="cpu"`` loads a GPU's file anywhere; ``load_state_dict`` then
-#      copies to where the model is.
-#    - ``weights_only=True`` accepts tensors, plain values and a few harmless classes
-#      only; keep it that way.
-#    - Resuming needs the optimizer, the scheduler, the epoch and the random states;
-#      comparing bits shows whether it worked.
-#    - A digest notices a damaged file, which a plain file does not.
+#    - Save ``state_dict()``. To load, make the same model, then call
+#      ``load_state_dict``.
+#    - Give ``map_location`` whenever you load: ``device`` for weights, ``"cpu"`` for a
+#      checkpoint. The model stays where it is.
+#    - Let the machine name the folder: ``SCRATCH``, or else a folder in the user's home.
+#      Never write one person's home into a script.
+#    - A checkpoint holds model, optimizer, scheduler, epoch and random states. Compare
+#      the weights to see that it works.
+#    - ``weights_only=True`` refuses files that could run code. Leave it on.
+#    - A plain file does not show that it is damaged. A digest does.
 #
-# **Next:** :doc:`/lessons/07_common_mistakes` breaks things on purpose.
+# **Next:** :doc:`/lessons/07_common_mistakes` breaks things on purpose, so that you know
+# the messages.

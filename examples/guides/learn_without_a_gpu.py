@@ -2,40 +2,141 @@
 Learn without a GPU
 ===================
 
-What the practice GPU simulates, what it does not, and the ways to switch it on.
-
-The practice GPU makes PyTorch believe that CUDA GPUs are present. Tensors stay in the
-computer's memory, and the CPU does the computing; but each tensor is labelled with
-the device that it pretends to be on, and PyTorch's rules for devices are applied to
-the labels. So code for CUDA runs, really trains, and breaks where PyTorch's rules for
-devices break it.
+What you can learn without one, what you cannot, and five ways to begin.
 """
 
 # %%
-# Five ways in
-# ------------
+# .. prereq::
 #
-# As a block, for a part of a program. When a real GPU is present, the practice GPU
-# steps aside and says so; ``force=True`` simulates all the same:
+#    - a computer with Python, and this course's package (:doc:`/setup`)
+#    - for the later sections, :doc:`lesson 4 </lessons/04_training_loop>`
+#
+# A :term:`practice GPU` is for you what a flight simulator is for a pilot. In a
+# simulator you sit before the same switches as in the plane, and a mistake has the same
+# consequences, but nothing breaks. You learn what to do. You do not get to another city.
+#
+# The practice GPU makes PyTorch believe that the computer has a :term:`GPU`. Your
+# :term:`tensors <tensor>` stay in the computer's own memory, and its CPU does the
+# computing. But each tensor has a label with the :term:`device` that it pretends to be
+# on, and PyTorch applies its rules for devices to these labels.
+#
+# .. list-table::
+#    :header-rows: 1
+#
+#    * - Good for
+#      - Not for
+#    * - running code that says ``"cuda"``
+#      - measuring how fast a GPU is
+#    * - meeting the errors that mixed devices give, with the same words
+#      - numbers that are equal to a GPU's, to the last digit
+#    * - training a small model, with the right results
+#      - training a large model: it is as slow as your CPU
+#    * - counting copies and waits, line by line
+#      - seeing the work of a GPU and of Python overlap
+#    * - seeing whether your tensors fit into a memory
+#      - knowing the last megabyte that a real GPU would need
+#
+# Switch it on in a notebook
+# --------------------------
+#
+# ``start`` switches the practice GPU on, for all cells that follow. ``stop`` switches it
+# off. Before you run the cell: where will ``x`` be?
 
+import torch
+from torch import nn
+
+from gpulesson import practice
+
+practice.start()
+x = torch.ones(3, device="cuda")
+print(x)
+print(torch.cuda.get_device_name())
+practice.stop()
+
+# %%
+# ``x`` is on ``cuda:0``, the first GPU. Its name says that it is simulated, unless this
+# computer has a real one. **Where there is a real GPU, the practice GPU leaves the work
+# to it** and says so in a warning. So these lines may stay in a notebook that others run
+# elsewhere.
+#
+# .. question:: Is ``x`` in the memory of a graphics card now?
+#
+#    - Yes, because ``x.device`` says ``cuda:0``.
+#
+#      No. On a computer without a GPU, ``cuda:0`` is a label, and the three numbers are
+#      in the computer's own memory.
+#
+#    - Only where the computer has a real GPU.
+#
+#      Yes. Everywhere else, ``cuda:0`` is a label. ``torch.cuda.get_device_name()``
+#      tells you which of the two it is.
+#
+#    - No, because ``stop`` brought it back.
+#
+#      No. ``stop`` ends the simulation. It moves no tensor.
+#
+# Run a script that knows nothing of it
+# -------------------------------------
+#
+# You have a script for a GPU, perhaps from a book, and want to see whether it runs. You
+# do not have to change it:
+#
+# .. code-block:: bash
+#
+#    python -m gpulesson practice script.py
+#
+# We write a small script and run it in this way. It has a mistake. Can you see it?
+
+# fold: A helper that runs a command in a folder of its own
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
-import torch
+scratch = tempfile.TemporaryDirectory()
+folder = Path(scratch.name)
 
-import gpulesson
-from gpulesson import practice
 
-with gpulesson.practice_gpu() as gpu:
-    x = torch.ones(3, device="cuda")
-    print(x, "·", torch.cuda.get_device_name(), "· simulated:", gpu.simulated)
+def run(*command):
+    """Run Python with these arguments, and print what it prints."""
+    done = subprocess.run(
+        [sys.executable, *command], cwd=folder, capture_output=True, text=True
+    )
+    print(done.stdout + done.stderr)
 
-print("afterwards, is there a GPU?", torch.cuda.is_available())
 
 # %%
-# As a decorator, for a function:
+
+script = """\
+import torch
+model = torch.nn.Linear(4, 2).cuda()
+inputs = torch.rand(8, 4)
+print(model(inputs).sum())
+"""
+(folder / "script.py").write_text(script)
+run("-m", "gpulesson", "practice", "script.py")
+
+# %%
+# The model is on the GPU, and its inputs are still on the CPU. The message has the words
+# that PyTorch uses on a real GPU, and the line is a line of the script.
+# :doc:`/lessons/07_common_mistakes` reads such messages word by word.
+#
+# Use it for a part of a program
+# ------------------------------
+#
+# In a program of your own, a ``with`` block says where the simulation begins and ends:
+
+import gpulesson
+
+with gpulesson.practice_gpu(force=True) as gpu:
+    x = torch.ones(3, device="cuda")
+    print(x.device, "simulated:", gpu.simulated)
+
+# %%
+# ``force=True`` simulates also where there is a real GPU. From here on we always say so,
+# because the next sections are about the simulation itself.
+#
+# For a whole function there is a decorator, a line above it. This one asks for two GPUs:
 
 
 @gpulesson.practice_gpu(count=2, force=True)
@@ -46,45 +147,14 @@ def on_the_second():
 print(on_the_second())
 
 # %%
-# With ``start`` and ``stop``, for notebooks, whose cells cannot share a block:
+# Test your own project with it
+# -----------------------------
+#
+# Machines that run tests seldom have a GPU. With the pytest fixture ``practice_gpu``,
+# *your* project can test its code for GPUs there. The fixture is found as soon as
+# gpulesson is installed:
 
-practice.start()
-print(torch.zeros(2).cuda().device)
-practice.stop()
-
-# %%
-# From the command line, for a script that knows nothing of it: ``python -m gpulesson
-# practice script.py``. We write one and run it:
-
-scratch = tempfile.TemporaryDirectory()
-folder = Path(scratch.name)
-(folder / "script.py").write_text(
-    """\
-import torch
-model = torch.nn.Linear(4, 2).cuda()
-print("parameters on", model.weight.device)
-print(model(torch.rand(8, 4)).sum())
-"""
-)
-
-
-def run(*command):
-    done = subprocess.run(
-        [sys.executable, *command], cwd=folder, capture_output=True, text=True
-    )
-    print(done.stdout + done.stderr, "exit status: ", done.returncode, sep="")
-
-
-run("-m", "gpulesson", "practice", "script.py")
-
-# %%
-# The script forgot to move its inputs, and fails with CUDA's message, at its own line.
-# That makes the fifth way useful: the pytest fixture ``practice_gpu``, with which
-# *your* project can test its CUDA code on machines that have no GPU. It is there as
-# soon as gpulesson is installed:
-
-(folder / "test_mine.py").write_text(
-    """\
+test = """\
 import torch
 
 def test_the_model_runs_on_cuda(practice_gpu):
@@ -92,34 +162,27 @@ def test_the_model_runs_on_cuda(practice_gpu):
     outputs = model(torch.rand(8, 4, device="cuda"))
     assert outputs.is_cuda
 """
-)
-try:
-    import pytest  # noqa: F401  # only to see whether it is here
-
-    run("-m", "pytest", "-q", "-p", "no:cacheprovider", "test_mine.py")
-except ImportError:
-    print("pytest is not installed here")
+(folder / "test_mine.py").write_text(test)
+run("-m", "pytest", "-q", "-p", "no:cacheprovider", "test_mine.py")
 
 # %%
-# It trains, and computes what the CPU computes
-# ---------------------------------------------
+# It computes what the CPU computes
+# ---------------------------------
 #
-# The same training twice, once plainly on the CPU and once on the practice GPU:
+# Does a model really learn on a GPU that is not there? Here is a loop like that of
+# lesson 4. It returns the :term:`loss` at the end of each :term:`epoch`:
 
 
 def train(device):
     torch.manual_seed(0)
     X, y = torch.randn(256, 8), torch.randint(3, (256,))
-    model = torch.nn.Sequential(
-        torch.nn.Linear(8, 32), torch.nn.ReLU(), torch.nn.Linear(32, 3)
-    ).to(device)
+    model = nn.Sequential(nn.Linear(8, 32), nn.ReLU(), nn.Linear(32, 3)).to(device)
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
     losses = []
     for _ in range(5):
         for i in range(0, 256, 64):
-            loss = torch.nn.functional.cross_entropy(
-                model(X[i : i + 64].to(device)), y[i : i + 64].to(device)
-            )
+            inputs, labels = X[i : i + 64].to(device), y[i : i + 64].to(device)
+            loss = nn.functional.cross_entropy(model(inputs), labels)
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
@@ -127,88 +190,138 @@ def train(device):
     return losses
 
 
+# %%
+# We call it twice, first plainly on the CPU, then on the practice GPU:
+
 plain = train("cpu")
 with gpulesson.practice_gpu(force=True) as gpu:
     practised = train("cuda")
 
-print("plain CPU:   ", [f"{loss:.6f}" for loss in plain])
-print("practice GPU:", [f"{loss:.6f}" for loss in practised])
-print("equal to the last bit:", plain == practised)
+print("plain CPU:   ", [f"{loss:.3f}" for loss in plain])
+print("practice GPU:", [f"{loss:.3f}" for loss in practised])
+print("equal to the last digit:", plain == practised)
 
 # %%
-# It keeps a log
-# --------------
+# The loss falls, and the two rows are the same, because the same CPU did the same
+# arithmetic. So what you train on a practice GPU is really trained.
 #
-# Copies between the two memories, and moments when the CPU must wait for the GPU, are
-# two common reasons why GPU programs are slow. The practice GPU notes each of them,
-# with the line that caused it. This is the report of the training above:
+# Count copies and waits
+# ----------------------
+#
+# Two common reasons make a program slow on a GPU: it copies too often between the two
+# memories, and Python waits too often for the GPU. The practice GPU notes both, with the
+# line that caused them. This is its report on the run above. Which line will be the
+# first?
 
 print(gpu.report())
 
 # %%
-# One line copies every batch, both halves, and waits each time; one waits for the
-# loss of each epoch; one moves the model, once. On a data set of 60,000 images the
-# first would be the line to change.
+# The line that copies the :term:`batches <batch>`. Each of the five epochs has four
+# batches, each batch has inputs and labels: forty copies, and Python waits for every
+# one. The line with ``item()`` waits once an epoch. The line that moves the model is
+# there four times, once for each of its four tensors. With 60,000 images the first line
+# would be the one to change (:doc:`/lessons/09_feeding_the_gpu` shows how).
 #
 # .. _memory-full:
 #
 # Its memory can be full
 # ----------------------
 #
-# Give it the memory of the GPU that you will use, and see whether the tensors fit. The
-# error is CUDA's:
+# You can give it the memory of the GPU that you will use later. Then you see whether
+# your tensors fit. Here it has 100 MiB, and we ask for two tensors of 61 MiB each:
 
-with gpulesson.practice_gpu(memory="1 GiB", force=True) as gpu:
-    weights = torch.zeros(10_000, 10_000, device="cuda")
-    print(
-        f"allocated: {torch.cuda.memory_allocated() / 2**20:.0f} MiB of a pretended 1 GiB"
-    )
+with gpulesson.practice_gpu(memory="100 MiB", force=True):
+    first = torch.zeros(4000, 4000, device="cuda")
     try:
-        more = torch.zeros(20_000, 10_000, device="cuda")
+        second = torch.zeros(4000, 4000, device="cuda")
     except torch.OutOfMemoryError as error:
-        print(str(error).split(". Including")[0] + ". …")
-    del weights
+        print(str(error).split(". Including")[0])
 
 # %%
+# The words are PyTorch's own: what was asked for, what the GPU has, what is free. The
+# first tensor took its share of the 100 MiB, and the rest is too small for the second.
+#
+# What happens to memory that you no longer need? PyTorch counts in two ways: *allocated*
+# is what tensors use, *reserved* is what PyTorch keeps for itself, so that the next
+# tensor gets it quickly. Which of the two will fall after ``del``?
+
+
+def show(when):
+    allocated, reserved = torch.cuda.memory_allocated(), torch.cuda.memory_reserved()
+    print(f"{when:<19} allocated {allocated:>7}, reserved {reserved:>7} bytes")
+
+
+with gpulesson.practice_gpu(force=True):
+    x = torch.zeros(512, 512, device="cuda")
+    show("with a tensor:")
+    del x
+    show("after del:")
+    torch.cuda.empty_cache()
+    show("after empty_cache:")
+
+# %%
+# Only the first one. The practice GPU keeps freed memory reserved, as PyTorch does on a
+# GPU, and ``empty_cache`` gives it back. One thing is simpler here: it reserves exactly
+# the most that was allocated so far. On a real GPU, PyTorch reserves in larger pieces, 2
+# MiB at a time for small tensors
+# (`its allocator <https://github.com/pytorch/pytorch/blob/v2.15.0/c10/core/AllocatorConfig.h>`__).
+#
 # .. _not-simulated:
 #
 # What it does not simulate
 # -------------------------
 #
-# Be clear about what a simulation cannot tell you.
-#
-# - **Time.** It computes on the CPU, with some work on top. Nothing that it times says
+# - **Time.** The CPU computes, with some work on top. No time that you measure here says
 #   anything about a GPU.
-# - **Asynchrony.** A real GPU works while Python runs on. Here every call is finished
-#   when it returns; streams and events exist and are in order, always.
-# - **Random numbers.** A seed gives numbers here, and other numbers on a GPU, as CUDA's
-#   generator is another one.
-# - **Memory beyond the tensors.** Sizes are rounded to blocks of 512 bytes, as on a
-#   GPU. The context, the caches and the workspaces of libraries, which take memory on a
-#   real one, do not exist.
-# - **Rounding.** Results are the CPU's, to the bit. A GPU's differ in the last digits.
-# - **Errors inside a kernel.** A label out of range raises ``CUDA error: device-side
-#   assert triggered`` here too, in the line that caused it, and the program can go
-#   on. On CUDA the message may come lines later, and the process cannot use the GPU
-#   any more.
-# - **Hardware.** The name says "simulated", and so does whatever prints it:
+# - **Working ahead.** A real GPU computes while Python runs on. Here every call is
+#   finished when it returns.
+# - **Random numbers.** The same :term:`seed` gives other numbers on a GPU, which has
+#   another generator.
+# - **Rounding.** Results are those of your CPU, to the last digit. Those of a GPU may
+#   differ in the last digits.
+# - **Memory that no tensor uses.** Tensors take blocks of 512 bytes, as on a GPU. But a
+#   real GPU also needs memory for its :term:`context` and for the work of libraries.
+# - **Errors inside a** :term:`kernel`\ **.** A label out of range raises
+#   ``CUDA error: device-side assert triggered`` here, too. Here it comes in the line
+#   that caused it, and the program can go on. On a real GPU it may come some lines
+#   later, and the process cannot use the GPU any more.
+# - **Hardware.** There is no model of GPU behind it. It says so in its name, and claims
+#   the :term:`compute capability` below, so that code which asks for one gets an answer.
 
 with gpulesson.practice_gpu(force=True):
-    print(torch.cuda.get_device_name())
-    print("compute capability that it claims:", torch.cuda.get_device_capability())
+    print("name:              ", torch.cuda.get_device_name())
+    print("compute capability:", torch.cuda.get_device_capability())
     torch.manual_seed(0)
-    print("its first random numbers:", torch.rand(3, device="cuda").tolist())
+    on_gpu = torch.rand(3, device="cuda").cpu()
 
 torch.manual_seed(0)
-print("the CPU's, same seed:    ", torch.rand(3).tolist())
+print("the CPU's random numbers:", torch.equal(on_gpu, torch.rand(3)))
 
 # %%
-# How it is checked
-# -----------------
+# The last line shows where its random numbers come from: they are those of the CPU with
+# the same seed. **Trust it for what is right or wrong, not for how fast.**
 #
-# A PyTorch built for CUDA contains the checks of CUDA's operators also on a machine
-# without a GPU. They can be asked, up to the point where a driver is needed, and the
-# project's tests ask them: several hundred mixtures of operators and devices, real
-# message against simulated message, word for word. Another test takes every operator of
-# PyTorch's own test database that knows ``float32``, runs it on the practice GPU and on
-# the plain CPU, and compares results, gradients and devices.
+# .. question:: Your script ends on the practice GPU without an error. What do you know?
+#
+#    - It will be faster on a real GPU.
+#
+#      No. Time is not simulated. A small model can be slower on a GPU than on a CPU.
+#
+#    - No tensor was on the wrong device.
+#
+#      Yes. PyTorch's rules for devices were applied to every operation.
+#
+#    - It will print the same numbers on a real GPU.
+#
+#      No. Rounding differs, and so do random numbers that are drawn on the GPU.
+#
+# How we check it
+# ---------------
+#
+# A PyTorch that is built for :term:`CUDA` has the checks for mixed devices in it, even
+# on a machine without a GPU. Our tests give many mixtures of operations and devices to
+# these checks and to the practice GPU, and compare the two messages word for word. (Some
+# checks need a :term:`driver` first; for those there is a test that runs on a real GPU.)
+# Another test takes the operations of PyTorch's own test database that know ``float32``.
+# It runs each on the practice GPU and on the CPU, and compares results,
+# :term:`gradients <gradient>` and devices.
