@@ -17,6 +17,7 @@ from sphinx.util.typing import ExtensionMetadata
 
 GLOSSARY = "glossary"  # the page with all terms
 BUTTON = '<button class="term" type="button" popovertarget="{id}">{word}</button>'
+JOINED = "&#8288;"  # no line begins with the comma behind a button
 POPOVER = (
     '<div class="definition" id="{id}" popover="auto" role="group" aria-label="{name}">'
     '<p><b>{name}</b>: {text}</p><p><a href="{uri}">All terms</a></p></div>'
@@ -51,6 +52,9 @@ def explain(app: Sphinx, doctree: nodes.document, docname: str) -> None:
         anchor = link["refuri"].rpartition("#")[2]
         used[anchor] = link["refuri"]
         button = BUTTON.format(id=f"def-{anchor}", word=escape(word.astext()))
+        behind = link.parent[link.parent.index(link) + 1 :]
+        if behind and not behind[0].astext()[:1].isspace():
+            button += JOINED
         link.replace_self(nodes.raw("", button, format="html"))
     for anchor, uri in used.items():
         name, text = map(escape, known[anchor])
