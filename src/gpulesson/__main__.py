@@ -37,6 +37,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     if options.command == "check":
         return exercise_commands.run_check(options)
+    if options.command == "start":
+        return exercise_commands.run_start(options)
     if options.command == "submissions":
         return exercise_commands.run_submissions(options)
     if options.command == "lessons":

@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
+import threading
+import time
+from collections import Counter
 from importlib import import_module
+from pathlib import Path
 
 import pytest
 
 from gpulesson.__main__ import main
-from gpulesson.exercises import Report, UsageError, commands, exercises, find
+from gpulesson.exercises import Report, UsageError, checker, commands, exercises, find
+from gpulesson.exercises.demands import DEMANDS, Demand, checklist
 from gpulesson.exercises.findings import Source
 from gpulesson.exercises.rules.devices import LABELS_ON_CPU
 from gpulesson.exercises.rules.endings import ERROR
 
+EXAMPLES = Path(__file__).parents[2] / "examples"
 SOURCE = Source("04_mine.py", ["import torch", "    loss = loss_fn(outputs, targets)"])
 
 
@@ -24,13 +31,15 @@ def asked(monkeypatch):
     """What `check` was asked, and the report that it gives."""
     calls, answer = [], {}
 
-    def check(file, exercise=None, *, time_limit):
+    def check(file, exercise=None, *, time_limit, tell):
         calls.append((file, exercise, time_limit))
         if "error" in answer:
             raise UsageError(answer["error"])
         task = find(exercise or 4)
         findings = () if answer.get("passed") else (SOURCE.failure(LABELS_ON_CPU, 2, "What happened."),)
-        return Report(task, file, findings, "a GPU", True, ("a fact",), True, "printed\n")
+        return Report(
+            task, file, findings, (Demand("it runs", True),), "a GPU", True, ("a fact",), True, "printed\n"
+        )
 
     monkeypatch.setattr(commands, "check", check)
     return calls, answer
@@ -41,9 +50,11 @@ def test_not_yet(asked, capsys, own_progress):
     assert asked[0] == [("04_mine.py", None, 120.0)]
     text = capsys.readouterr().out
     lines = text.splitlines()
-    assert lines[0] == "Exercise 04, Bring this loop to a device: not yet. 1 thing to mend."
-    assert lines[2:5] == [
-        "04_mine.py:2  to mend: labels-on-cpu",
+    assert lines[0] == "Exercise 04, Bring this loop to a device: not yet. 1 thing to fix."
+    assert lines[2:7] == [
+        "  ✓ it runs",
+        "",
+        "04_mine.py:2  to fix: labels-on-cpu",
         "    loss = loss_fn(outputs, targets)",
         "  What happened.",
     ]
@@ -136,3 +147,108 @@ def test_importing_the_package_and_its_command_line_takes_no_torch():
         [sys.executable, "-c", program], capture_output=True, text=True, timeout=1200, check=True
     )
     assert done.stdout.strip() == "False"
+
+
+def test_a_demand_is_met_unmet_or_not_looked_at():
+    task = find(4)
+    one, other, *_ = task.rules
+    fault = SOURCE.failure(ERROR, 1, "It failed.")
+    demands = checklist([one, other, one], {one: [fault], other: []}, task, trained=True)
+    assert demands == ((DEMANDS[one], False), (DEMANDS[other], True))
+    advice = SOURCE.advice(ERROR, 1, "It could be better.")
+    assert checklist([one], {one: [advice]}, task, trained=True) == ((DEMANDS[one], True),)
+    assert checklist([one], {}, task, trained=True) == ((DEMANDS[one], None),)
+    assert checklist([one], {one: []}, task, trained=False) == ((DEMANDS[one], None),)
+
+
+def test_every_rule_of_several_exercises_says_what_it_asks_for():
+    counts = Counter(rule for exercise in exercises() for rule in (*exercise.rules, *exercise.last))
+    assert [rule.__name__ for rule, count in counts.items() if count > 1 and rule not in DEMANDS] == []
+
+
+def test_colours_are_for_terminals(asked, capsys, monkeypatch):
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
+    main(["check", "04_mine.py"])
+    assert "\x1b[31mExercise 04" in capsys.readouterr().out
+    monkeypatch.setenv("NO_COLOR", "1")
+    main(["check", "04_mine.py"])
+    assert "\x1b" not in capsys.readouterr().out
+
+
+def test_after_a_pass_it_says_what_is_next(asked, capsys):
+    asked[1]["passed"] = True
+    main(["check", "11", "mine.py"])
+    assert f"Next: {find(12).title} (python -m gpulesson start 12)" in capsys.readouterr().out
+    main(["check", str(exercises()[-1].number), "mine.py"])
+    assert "That was the last exercise." in capsys.readouterr().out
+
+
+def test_start_copies_the_starter_and_never_over_a_file(capsys, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    for exercise in exercises():
+        assert main(["start", exercise.number]) == 0
+        copy = tmp_path / f"exercise_{exercise.number}.py"
+        assert copy.read_text() == (EXAMPLES / "exercises" / f"{exercise.name}.py").read_text()
+        assert f"python -m gpulesson check {copy.name}" in capsys.readouterr().out
+        assert checker.named_in(str(copy)) is exercise
+    copy.write_text("my work")
+    assert main(["start", exercise.number]) == 2 and copy.read_text() == "my work"
+    assert main(["start", "99"]) == 2
+    assert "is here already" in capsys.readouterr().err
+
+
+def test_a_lesson_is_not_taken_for_an_exercise(capsys):
+    assert main(["check", str(EXAMPLES / "04_training_loop.py")]) == 2
+    assert "is a lesson, not an exercise: python -m gpulesson start 04" in capsys.readouterr().err
+
+
+def test_a_saved_file_is_checked_again(asked, capsys, tmp_path):
+    file = tmp_path / "04_mine.py"
+    file.write_text("x = 1\n")
+
+    def save() -> None:
+        while not asked[0]:
+            time.sleep(0.01)
+        os.utime(file, ns=(1, 1))
+        while len(asked[0]) < 2:
+            time.sleep(0.01)
+        asked[1]["error"] = "there is no file any more"
+        os.utime(file, ns=(2, 2))
+
+    thread = threading.Thread(target=save)
+    thread.start()
+    assert main(["check", str(file), "--watch"]) == 2  # ended by the error
+    thread.join()
+    assert capsys.readouterr().out.count("1 thing to fix") == 2
+
+
+def test_two_checks_at_once_lose_no_progress(own_progress):
+    program = "from gpulesson.exercises import progress\nfor _ in range(20): progress.note_check('04', False)"
+    both = [subprocess.Popen([sys.executable, "-c", program]) for _ in range(2)]
+    assert [process.wait(timeout=600) for process in both] == [0, 0]
+    assert json.loads(own_progress.read_text())["exercises"]["04"]["checks"] == 40
+
+
+def test_a_notebook_becomes_a_program():
+    cells = [
+        ("markdown", "text"),
+        ("code", ["%matplotlib inline\n", "x = 1\n", "!ls"]),
+        ("code", "%%bash\nls\n"),
+    ]
+    content = {"cells": [{"cell_type": kind, "source": source} for kind, source in cells]}
+    code = checker.notebook_code("a.ipynb", json.dumps(content).encode()).decode()
+    assert code.splitlines() == [
+        "# cell 1", "pass  # %matplotlib inline", "x = 1", "pass  # !ls", "# cell 2", "# %%bash", "# ls"
+    ]  # fmt: skip
+    with pytest.raises(UsageError, match=r"a\.ipynb cannot be read as a notebook"):
+        checker.notebook_code("a.ipynb", b"[]")
+
+
+def test_the_data_that_a_program_names_is_found_beside_it(tmp_path):
+    for name in ("numbers.csv", "other.csv", "helper.py"):
+        (tmp_path / name).write_text("1,2\n")
+    (tmp_path / "pictures").mkdir()
+    text = 'open("numbers.csv"); open(\'pictures/a.png\'); open("/etc/passwd"); open("../x"); "helper.py"; ""'
+    found = checker.named_beside(Source("a.py", [text]), tmp_path)
+    assert [path.name for path in found] == ["numbers.csv", "pictures"]
+    assert checker.named_beside(Source("a.py", ["x = ("]), tmp_path) == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import shutil
 import threading
@@ -12,7 +13,10 @@ import pytest
 from gpulesson.__main__ import main
 from gpulesson.exercises import Report, UsageError, check_folder, submissions
 from gpulesson.exercises.checker import MEMORY_LIMIT, TIME_LIMIT
+from gpulesson.exercises.findings import Source
 from gpulesson.exercises.process.warm import POSSIBLE, WarmProcess
+from gpulesson.exercises.rules.devices import LABELS_ON_CPU
+from gpulesson.exercises.rules.endings import ERROR
 
 ROOT = Path(__file__).parents[2]
 
@@ -39,6 +43,10 @@ def test_a_folder_of_submissions(tmp_path, own_progress, monkeypatch, capsys, fo
         ["ada", "passed"],
         ["blaise", f"labels-on-cpu (line {line_of(folder / 'blaise.py')})"],
         ["carl", "syntax-error (line 2)"],
+        [],
+        ["1", "of 3 passed"],
+        ["1", "of 3: labels-on-cpu"],
+        ["1", "of 3: syntax-error"],
     ]
     assert json.loads((folder / "ada.json").read_text())["passed"] is True
     assert json.loads((folder / "carl.json").read_text())["findings"][0]["line"] == 2
@@ -72,7 +80,12 @@ def test_a_check_that_breaks_does_not_stop_the_rest(tmp_path, replaced, capsys):
     written(tmp_path, "ada", "blaise", "carl")
     assert main(["submissions", "03", str(tmp_path)]) == 1
     rows = [line.split(maxsplit=1) for line in capsys.readouterr().out.splitlines()]
-    assert rows == [["ada", "passed"], ["blaise", "not checked: OSError: no space left"], ["carl", "passed"]]
+    assert rows[:3] == [
+        ["ada", "passed"],
+        ["blaise", "not checked: OSError: no space left"],
+        ["carl", "passed"],
+    ]
+    assert rows[4:] == [["2", "of 3 passed"]]
     assert sorted(path.name for path in tmp_path.glob("*.json")) == ["ada.json", "carl.json"]
 
 
@@ -119,7 +132,7 @@ def test_a_report_that_cannot_be_written_stops_no_other(tmp_path, replaced, caps
     written(tmp_path, "ada", "blaise")
     (tmp_path / "ada.json").mkdir()
     assert main(["submissions", "03", str(tmp_path)]) == 1
-    first, second = capsys.readouterr().out.splitlines()
+    first, second, *_ = capsys.readouterr().out.splitlines()
     assert "not checked: IsADirectoryError" in first and second.split() == ["blaise", "passed"]
 
 
@@ -148,3 +161,31 @@ def test_the_page_names_every_key_and_limit():
     assert all(f"``{key}``" in page for key in Report(None, "x.py", ()).to_dict())
     assert (TIME_LIMIT, MEMORY_LIMIT) == (120, 4 * 2**30)
     assert "by default it has two" in page and "The memory limit is 4 GiB" in page
+
+
+def test_a_table_statistics_and_reports_in_a_folder_of_ones_own(tmp_path, replaced, capsys):
+    def check(file, *args, **options):
+        source = Source(file.name, ["x = 1"])
+        faults = {"ada": [], "blaise": [LABELS_ON_CPU], "carl": [LABELS_ON_CPU, LABELS_ON_CPU, ERROR]}
+        return Report(None, file.name, tuple(source.failure(fault, 1, "So.") for fault in faults[file.stem]))
+
+    replaced(check)
+    folder = tmp_path / "files"
+    folder.mkdir()
+    written(folder, "ada", "blaise", "carl")
+    (folder / "dora.docx").write_text("not a program")
+    table, reports = tmp_path / "table.csv", tmp_path / "new" / "reports"
+    command = ["submissions", "03", str(folder), "--csv", str(table), "--reports", str(reports)]
+    assert main(command) == 0
+    printed = capsys.readouterr().out.splitlines()
+    assert printed[0].split() == ["dora.docx", "skipped:", "not", "a", "Python", "file"]
+    assert printed[-3:] == ["1 of 3 passed", "2 of 3: labels-on-cpu", "1 of 3: error"]
+    with table.open(newline="") as file:
+        assert list(csv.reader(file)) == [
+            ["file", "result", "found"],
+            ["ada.py", "passed"],
+            ["blaise.py", "not yet", "labels-on-cpu:1"],
+            ["carl.py", "not yet", "labels-on-cpu:1", "labels-on-cpu:1", "error:1"],
+        ]
+    assert sorted(path.name for path in reports.iterdir()) == ["ada.json", "blaise.json", "carl.json"]
+    assert not list(folder.glob("*.json"))

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import ast
 import io
+import json
 import os
 import re
 import tokenize
-from pathlib import Path
+from collections.abc import Callable
+from pathlib import Path, PurePath
 
-from gpulesson.exercises.exercise import COMMON, Exercise, find
+from gpulesson.exercises.demands import Demand, checklist
+from gpulesson.exercises.exercise import COMMON, Exercise, Rule, find
 from gpulesson.exercises.findings import Diagnosis, Finding, Source
 from gpulesson.exercises.process import run
 from gpulesson.exercises.process.warm import START_SECONDS, WarmProcess
@@ -22,6 +26,8 @@ MEMORY_LIMIT = 4 * 2**30
 """Bytes of main memory that it may take, by default."""
 
 _CELL = "cell.py"
+_LESSON = ".. overview::"
+"""A line that every lesson has."""
 _ANY_PROGRAM = (endings.raised, models.answers, steps.order)
 """Rules that are asked also when an error has stopped the program."""
 _OWN_LOOP = (devices.trained_on, *COMMON, memory.gradients_while_judging, devices.written_down)
@@ -39,6 +45,7 @@ def check(
     time_limit: float = TIME_LIMIT,
     memory_limit: int = MEMORY_LIMIT,
     warm: WarmProcess | None = None,
+    tell: Callable[[float], object] | None = None,
 ) -> Report:
     """Run a program on the practice GPU, or on a real one if there is one, and judge what it did.
 
@@ -60,7 +67,9 @@ def check(
         Bytes of main memory, of the program and its children; on macOS of the program alone, and on Windows
         nothing watches it.
     warm : WarmProcess, optional
-        Starts the program with PyTorch imported already, for whoever checks many.
+        Starts the program with PyTorch imported already, for those who check many.
+    tell : callable, optional
+        Called while the program runs, with the seconds since it was started.
 
     Returns
     -------
@@ -83,11 +92,22 @@ def check(
     require_positive(time_limit, memory_limit)
     name, beside, content = _content(program)
     source, unreadable = _decoded(name, content)
+    if _LESSON in source.lines:
+        raise UsageError(
+            f"{name} is a lesson, not an exercise: python -m gpulesson start {name[:2]} gives you its starter"
+        )
     task = _task(exercise, name, source)
     if unreadable is not None:
         return Report(task, name, (unreadable,))
     number = "" if task is None else task.number
-    options = {"exercise": number, "beside": beside, "seconds": time_limit, "memory": memory_limit}
+    options = {
+        "data": [] if task is not None and task.starts_empty else named_beside(source, Path(beside)),
+        "exercise": number,
+        "beside": beside,
+        "seconds": time_limit,
+        "memory": memory_limit,
+        "tell": tell,
+    }
     outcome = run.run(content, name, **options, warm=warm)  # type: ignore[arg-type]
     trace = outcome.trace
     if trace is None:
@@ -98,7 +118,7 @@ def check(
     return Report(
         task,
         name,
-        tuple(judge(trace, source, task)),
+        *judge(trace, source, task),
         trace.device,
         trace.simulated,
         facts(trace),
@@ -107,14 +127,29 @@ def check(
     )
 
 
+def named_beside(source: Source, folder: Path) -> list[Path]:
+    """Find the files and folders next to a program that it names in a string: its data."""
+    try:
+        tree = ast.parse("\n".join(source.lines))
+    except (SyntaxError, ValueError):  # the program's own run says what is wrong
+        return []
+    constants = (node.value for node in ast.walk(tree) if isinstance(node, ast.Constant))
+    texts = {text for text in constants if isinstance(text, str) and text.isprintable() and len(text) < 256}
+    names = {PurePath(text).parts[0] for text in texts if PurePath(text).parts}
+    found = [folder / name for name in sorted(names - {"..", os.sep})]
+    return [path for path in found if path.exists() and path.suffix != ".py"]
+
+
 def require_positive(time_limit: float, memory_limit: int) -> None:
     """Raise UsageError unless both limits are more than 0."""
     if time_limit <= 0 or memory_limit <= 0:
         raise UsageError(f"the limits are {time_limit} seconds and {memory_limit} bytes; give more than 0")
 
 
-def judge(trace: Trace, source: Source, task: Exercise | None) -> list[Finding]:
-    """Apply the rules that an exercise takes, the failures first.
+def judge(
+    trace: Trace, source: Source, task: Exercise | None
+) -> tuple[tuple[Finding, ...], tuple[Demand, ...]]:
+    """Apply the rules that an exercise takes; return what they found, the failures first, and the checklist.
 
     Parameters
     ----------
@@ -126,18 +161,26 @@ def judge(trace: Trace, source: Source, task: Exercise | None) -> list[Finding]:
         None: a training loop of the learner's own.
     """
     rules, last = (_OWN_LOOP, (steps.loss_falls,)) if task is None else (task.rules, task.last)
-    found = [finding for rule in _ANY_PROGRAM for finding in rule(trace, source)]
+    found: dict[Rule, list[Finding]] = {}
+
+    def apply(*some: Rule) -> None:
+        found.update({rule: list(rule(trace, source)) for rule in some})
+
+    apply(*_ANY_PROGRAM)
     if trace.error is None:
-        found += [finding for rule in rules for finding in rule(trace, source)]
+        apply(*rules)
         if not _failed(found):
-            found += [finding for rule in last for finding in rule(trace, source)]
+            apply(*last)
     if not _failed(found):
-        found += endings.exited(trace, source)
-    return sorted(found, key=lambda finding: finding.severity == "advice")
+        apply(endings.exited)
+    findings = [finding for some in found.values() for finding in some]
+    findings.sort(key=lambda finding: finding.severity == "advice")
+    demands = checklist([*_ANY_PROGRAM, *rules, *last], found, task, trained=trace.steps > 0)
+    return tuple(findings), demands
 
 
-def _failed(found: list[Finding]) -> bool:
-    return any(finding.severity == "failure" for finding in found)
+def _failed(found: dict[Rule, list[Finding]]) -> bool:
+    return any(finding.severity == "failure" for findings in found.values() for finding in findings)
 
 
 def facts(trace: Trace) -> tuple[str, ...]:
@@ -166,11 +209,40 @@ def _content(program: str | os.PathLike[str]) -> tuple[str, str, bytes]:
     if path.is_dir():
         raise UsageError(f"{path} is a folder: name the Python file in it")
     try:
-        return path.name, str(path.resolve().parent), path.read_bytes()
+        content = path.read_bytes()
+        if path.suffix == ".ipynb":
+            return f"{path.stem}.py", str(path.resolve().parent), notebook_code(path.name, content)
+        return path.name, str(path.resolve().parent), content
     except FileNotFoundError:
         raise UsageError(f"there is no file {path} (looked for in {Path.cwd()})") from None
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {error.strerror}") from None
+
+
+def notebook_code(name: str, content: bytes) -> bytes:
+    """Return the code of a notebook, in the order of its cells, as one program.
+
+    A comment with the cell's number stands above each cell. Lines for the notebook alone, which begin with
+    ``%``, ``!`` or ``?``, become comments, so that a cell keeps its lines.
+
+    Raises
+    ------
+    UsageError
+        It is no notebook.
+    """
+    try:
+        cells = json.loads(content)["cells"]
+        codes = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise UsageError(f"{name} cannot be read as a notebook: {type(error).__name__}: {error}") from None
+    lines = []
+    for number, code in enumerate(codes, 1):
+        lines.append(f"# cell {number}")
+        if code.lstrip().startswith("%%"):  # the whole cell is in another language, or timed
+            lines += [f"# {line}" for line in code.splitlines()]
+        else:
+            lines += [re.sub(r"^(\s*)([%!?].*)$", r"\1pass  # \2", line) for line in code.splitlines()]
+    return "\n".join([*lines, ""]).encode()
 
 
 def _decoded(name: str, content: bytes) -> tuple[Source, Finding | None]:
@@ -206,7 +278,7 @@ def _task(exercise: str | int | None, name: str, source: Source) -> Exercise | N
             return find(exercise)
         except ValueError as error:
             raise UsageError(str(error)) from None
-    named = re.match(r"(\d\d)_", name) or re.search(
+    named = re.match(r"(?:exercise_)?(\d\d)[_.]", name) or re.search(
         r"\bexercise (\d+)\b", "\n".join(source.lines[:5]), flags=re.IGNORECASE
     )
     try:

@@ -1,13 +1,17 @@
-"""The commands ``check``, ``submissions`` and ``lessons`` of ``python -m gpulesson``."""
+"""The commands ``start``, ``check``, ``submissions`` and ``lessons`` of ``python -m gpulesson``."""
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import csv
 import json
+import os
 import signal
 import sys
-from collections.abc import Iterator
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +19,11 @@ from gpulesson.exercises import progress
 from gpulesson.exercises.checker import TIME_LIMIT, UsageError, check, named_in
 from gpulesson.exercises.exercise import Exercise, exercises, find
 from gpulesson.exercises.report import Report
+from gpulesson.exercises.starters import copy_starter
 from gpulesson.exercises.submissions import check_folder
+
+NOTHING_TO_CHECK = 2
+"""Exit status."""
 
 
 class Stopped(SystemExit):
@@ -46,15 +54,18 @@ def stopped_by_signals() -> Iterator[None]:
 
 def add(commands: Any) -> None:
     """Add the commands to a parser's subparsers."""
+    parser = commands.add_parser("start", help="copy an exercise's starter into this folder")
+    parser.add_argument("number", metavar="NN", help="the exercise's number")
     parser = commands.add_parser(
         "check",
         help="run an exercise and say what is wrong, where, and why",
-        description="Run an exercise on the practice GPU, or on a real one, and judge what it did. "
+        description="Run an exercise on the practice GPU, or on a real one, and look at what it did. "
         "Exit status: 0 passed, 1 not yet, 2 nothing to check.",
     )
     parser.add_argument("what", nargs="+", metavar="[NN] FILE", help="the exercise's number, and your file")
     parser.add_argument("--hint", action="store_true", help="show the next hint, and check nothing")
     parser.add_argument("--json", action="store_true", help="print the report as JSON")
+    parser.add_argument("--watch", action="store_true", help="check again whenever the file is saved")
     _add_time_limit(parser)
     parser = commands.add_parser(
         "submissions",
@@ -67,6 +78,10 @@ def add(commands: Any) -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument(
         "-j", "--jobs", type=int, default=1, metavar="N", help="programs that run at once (default: 1)"
+    )
+    parser.add_argument("--csv", type=Path, metavar="FILE", help="write a table with a row for each file")
+    parser.add_argument(
+        "--reports", type=Path, metavar="FOLDER", help="where the reports go (default: beside the files)"
     )
     _add_time_limit(parser)
     commands.add_parser("lessons", help="list the lessons and exercises, with your progress")
@@ -91,15 +106,75 @@ def run_check(options: argparse.Namespace) -> int:
         return _hint(number[0] if number else None, file)
     if not number and file.isdigit():
         return _usage(f"{file} is a number: name your file as well, as in: check {file} my_loop.py")
+    given = number[0] if number else None
+    with stopped_by_signals():
+        status = _checked_once(file, given, options)
+        while options.watch and status != NOTHING_TO_CHECK:
+            _wait_for_change(Path(file))
+            status = _checked_once(file, given, options)
+    return status
+
+
+def _checked_once(file: str, number: str | None, options: argparse.Namespace) -> int:
+    """Check a file and print the answer; return the exit status."""
     try:
-        with stopped_by_signals():
-            report = check(file, number[0] if number else None, time_limit=options.time_limit)
+        with _progress_line(file) as tell:
+            report = check(file, number, time_limit=options.time_limit, tell=tell)
     except UsageError as error:
         return _usage(str(error))
     if report.exercise is not None and not progress.note_check(report.exercise.number, report.passed):
         print(f"(Your progress could not be written to {progress.progress_file()}.)", file=sys.stderr)
-    print(json.dumps(report.to_dict(), indent=1) if options.json else _printable(str(report)))
+    coloured = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+    text = json.dumps(report.to_dict(), indent=1) if options.json else report.text(colour=coloured)
+    print(_printable(text), flush=True)
     return 0 if report.passed else 1
+
+
+@contextlib.contextmanager
+def _progress_line(file: str) -> Iterator[Callable[[float], object] | None]:
+    """While a program runs, say on the terminal for how long; elsewhere say nothing."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    try:
+        yield lambda seconds: print(
+            f"\rrunning {file} … {seconds:.0f} s ", end="", file=sys.stderr, flush=True
+        )
+    finally:
+        print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+
+
+def _wait_for_change(file: Path) -> None:
+    """Wait until a file is saved again, or comes back."""
+    print(f"\nWaiting for {file} to be saved. Ctrl-C ends this.\n", flush=True)
+    before = _saved_at(file)
+    while _saved_at(file) in (before, None):
+        time.sleep(0.2)
+
+
+def _saved_at(file: Path) -> int | None:
+    try:
+        return file.stat().st_mtime_ns
+    except OSError:
+        return None
+
+
+def run_start(options: argparse.Namespace) -> int:
+    """Run the command ``start``; return its exit status."""
+    try:
+        exercise = find(options.number)
+        path = copy_starter(exercise, Path())
+    except FileExistsError as error:
+        return _usage(
+            f"{error.filename} is here already, perhaps with your work: give it another name", "start"
+        )
+    except (ValueError, OSError) as error:
+        return _usage(str(error), "start")
+    print(_printable(f"Exercise {exercise.number}, {exercise.title}: {path} is yours to edit.\n"))
+    print(f"  1. Open {path}. Its first lines say what to do.")
+    print(f"  2. Run it:    python {path}")
+    print(f"  3. Check it:  python -m gpulesson check {path}")
+    return 0
 
 
 def _hint(number: str | None, file: str) -> int:
@@ -128,25 +203,51 @@ def _usage(message: str, command: str = "check") -> int:
 
 def run_submissions(options: argparse.Namespace) -> int:
     """Run the command ``submissions``; return its exit status. Nobody's progress is noted."""
-    broken = False
+    broken, rows = False, []
     try:
         reports = check_folder(
             options.folder, options.number, jobs=options.jobs, time_limit=options.time_limit
         )
-    except UsageError as error:
+        if options.reports is not None:
+            options.reports.mkdir(parents=True, exist_ok=True)
+    except (UsageError, OSError) as error:
         return _usage(str(error), "submissions")
+    for path in sorted(options.folder.iterdir()):
+        if path.suffix not in (".py", ".json"):
+            print(_printable(f"{path.name:<24} skipped: not a Python file"), flush=True)
     with stopped_by_signals(), contextlib.closing(reports):
         for file, report in reports:
             if isinstance(report, Report):
-                report = _written(file.with_suffix(".json"), report)
+                report = _written((options.reports or file.parent) / f"{file.stem}.json", report)
             if isinstance(report, Report):
                 failures = [finding for finding in report.findings if finding.severity == "failure"]
                 said = ", ".join(f"{finding.kind} (line {finding.line})" for finding in failures) or "passed"
+                result = "passed" if report.passed else "not yet"
+                rows.append([file.name, result, *[f"{found.kind}:{found.line}" for found in failures]])
             else:
                 broken = True
                 said = f"not checked: {type(report).__name__}: {report}"
+                rows.append([file.name, "not checked", str(report)])
             print(_printable(f"{file.stem:<24} {said}"), flush=True)
+    print(_printable(_statistics(rows)))
+    if options.csv is not None:
+        try:
+            with options.csv.open("w", encoding="utf-8", newline="") as table:
+                csv.writer(table).writerows([["file", "result", "found"], *rows])
+        except OSError as error:
+            broken = bool(_usage(f"the table cannot be written: {error}", "submissions"))
     return int(broken)
+
+
+def _statistics(rows: list[list[str]]) -> str:
+    """Say how many passed, and which faults how many files have."""
+    results = Counter(row[1] for row in rows)
+    faults = Counter(
+        kind for row in rows if row[1] == "not yet" for kind in {x.split(":")[0] for x in row[2:]}
+    )
+    lines = [f"{results['passed']} of {len(rows)} passed"]
+    lines += [f"{count} of {len(rows)}: {kind}" for kind, count in faults.most_common()]
+    return "\n" + "\n".join(lines)
 
 
 def _written(path: Path, report: Report) -> Report | OSError:

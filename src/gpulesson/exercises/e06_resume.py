@@ -111,4 +111,5 @@ EXERCISE = Exercise(
     ),
     rules=(*COMMON, resuming),
     probe=probe,
+    starts_empty=True,
 )

@@ -62,6 +62,8 @@ class Exercise:
         Finds out what the rules need beside the trace of the run.
     without_gpu : bool
         The program is run a second time, on a machine without a GPU.
+    starts_empty : bool
+        Files next to the program are not shown to it: it has to make them anew.
     """
 
     name: str
@@ -73,6 +75,7 @@ class Exercise:
     last: tuple[Rule, ...] = ()
     probe: Probe | None = None
     without_gpu: bool = False
+    starts_empty: bool = False
 
     @property
     def number(self) -> str:

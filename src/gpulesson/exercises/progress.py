@@ -7,10 +7,16 @@ import json
 import os
 import sys
 import tempfile
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from datetime import date
 from pathlib import Path
 from typing import Any
+
+from filelock import FileLock
+
+_PATIENCE = 10
+"""Seconds to wait for another check that writes its progress."""
 
 
 @dataclass
@@ -98,16 +104,31 @@ def save(progress: dict[str, Progress]) -> bool:
 
 def note_check(number: str, passed: bool) -> bool:
     """Count one check of an exercise; return False if that could not be written."""
-    progress = load()
-    entry = progress.setdefault(number, Progress())
-    entry.checks += 1
-    if passed and not entry.passed:
-        entry.passed = date.today().isoformat()
-    return save(progress)
+    with _alone():
+        progress = load()
+        entry = progress.setdefault(number, Progress())
+        entry.checks += 1
+        if passed and not entry.passed:
+            entry.passed = date.today().isoformat()
+        return save(progress)
 
 
 def note_hint(number: str, hints: int) -> bool:
     """Remember how many hints were shown; return False if that could not be written."""
-    progress = load()
-    progress.setdefault(number, Progress()).hints = hints
-    return save(progress)
+    with _alone():
+        progress = load()
+        progress.setdefault(number, Progress()).hints = hints
+        return save(progress)
+
+
+@contextlib.contextmanager
+def _alone() -> Iterator[None]:
+    """Let other checks wait meanwhile, so that neither writes over what the other has noted."""
+    lock = FileLock(f"{progress_file()}.lock", timeout=_PATIENCE)
+    with contextlib.ExitStack() as held:
+        with contextlib.suppress(
+            OSError
+        ):  # a folder that cannot be written: `save` says so; or one held it for long
+            progress_file().parent.mkdir(parents=True, exist_ok=True)
+            held.enter_context(lock)
+        yield

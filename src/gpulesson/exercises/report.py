@@ -7,10 +7,13 @@ import textwrap
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from gpulesson.exercises.exercise import Exercise
+from gpulesson.exercises.demands import Demand
+from gpulesson.exercises.exercise import Exercise, exercises
 from gpulesson.exercises.findings import Finding
 
 _WIDTH = 80
+_MARKS = {True: ("\N{CHECK MARK}", "green"), False: ("\N{BALLOT X}", "red"), None: ("\N{MIDDLE DOT}", "grey")}
+_COLOURS = {"green": "32", "red": "31", "grey": "90"}
 _OUTPUT_LINES = 12
 
 
@@ -26,6 +29,8 @@ class Report:
         The file's name.
     findings : tuple of Finding
         Failures first, then advice.
+    demands : tuple of Demand
+        The checklist; empty if the program did not run.
     device : str
         What the program computed on; empty if it did not run.
     simulated : bool
@@ -41,6 +46,7 @@ class Report:
     exercise: Exercise | None
     file: str
     findings: tuple[Finding, ...]
+    demands: tuple[Demand, ...] = ()
     device: str = ""
     simulated: bool = True
     facts: tuple[str, ...] = ()
@@ -63,24 +69,41 @@ class Report:
             if self.exercise is not None:
                 return f"{about}: passed."
             return f"{about}: no fault was found{'' if self.trained else ', and no training step seen'}."
-        return f"{about}: not yet. {failures} thing{'s' if failures > 1 else ''} to mend."
+        return f"{about}: not yet. {failures} thing{'s' if failures > 1 else ''} to fix."
 
     def __str__(self) -> str:
-        parts = [_filled(self.verdict), *(self._text(finding) for finding in self.findings)]
+        return self.text()
+
+    def text(self, *, colour: bool = False) -> str:
+        """Return the answer as text, for a terminal that shows colours with them."""
+        paint = _painted if colour else _plain
+        parts = [paint(_filled(self.verdict), "green" if self.passed else "red")]
+        if self.demands:
+            parts.append("\n".join(f"  {paint(*_MARKS[met])} {text}" for text, met in self.demands))
+        parts += [self._text(finding) for finding in self.findings]
         if self.facts:
             seen = [f"What it did ({self.device}):", *(f"  - {fact}" for fact in self.facts)]
             parts.append("\n".join(map(_filled, seen)))
         if not self.passed and (tail := self._tail()):
             parts.append("\n".join(["The end of its output:", *(f"  | {line}" for line in tail)]))
-        if not self.passed and self.exercise is not None:
-            parts.append(f"A hint: python -m gpulesson check {self.exercise.number} {self.file} --hint")
+        if self.exercise is not None:
+            parts.append(self._next(self.exercise))
         return "\n\n".join(parts)
+
+    def _next(self, exercise: Exercise) -> str:
+        """Say what to do after this."""
+        if not self.passed:
+            return f"A hint: python -m gpulesson check {exercise.number} {self.file} --hint"
+        later = [other for other in exercises() if other.number > exercise.number]
+        if not later:
+            return "That was the last exercise. Well done!"
+        return f"Next: {later[0].title} (python -m gpulesson start {later[0].number})"
 
     __repr__ = __str__
 
     def _text(self, finding: Finding) -> str:
         place = f"{self.file}:{finding.line}" if finding.line else self.file
-        head = f"{place}  {'advice' if finding.severity == 'advice' else 'to mend'}: {finding.kind}"
+        head = f"{place}  {'advice' if finding.severity == 'advice' else 'to fix'}: {finding.kind}"
         lines = [head, f"    {finding.text}"] if finding.text else [head]
         for label, text in (("", finding.what), ("Why: ", finding.why), ("Next: ", finding.remedy)):
             lines.append(_filled(label + text, "  "))
@@ -98,14 +121,15 @@ class Report:
         Returns
         -------
         dict
-            ``exercise`` (number or None), ``file``, ``passed``, ``verdict``, ``findings``, ``device``,
-            ``simulated``, ``facts``, ``output``.
+            ``exercise`` (number or None), ``file``, ``passed``, ``verdict``, ``demands``, ``findings``,
+            ``device``, ``simulated``, ``facts``, ``output``.
         """
         return {
             "exercise": None if self.exercise is None else self.exercise.number,
             "file": self.file,
             "passed": self.passed,
             "verdict": self.verdict,
+            "demands": [demand._asdict() for demand in self.demands],
             "findings": [asdict(finding) for finding in self.findings],
             "device": self.device,
             "simulated": self.simulated,
@@ -115,6 +139,9 @@ class Report:
 
     def _repr_html_(self) -> str:
         parts = [f"<p><strong>{_escape(self.verdict)}</strong></p>"]
+        if self.demands:
+            lines = "".join(f"<li>{_MARKS[met][0]} {_escape(text)}</li>" for text, met in self.demands)
+            parts.append(f"<ul>{lines}</ul>")
         if self.findings:
             parts.append(f"<ol>{''.join(map(self._item, self.findings))}</ol>")
         if self.facts:
@@ -127,7 +154,7 @@ class Report:
 
     def _item(self, finding: Finding) -> str:
         place = f"{self.file}, line {finding.line}" if finding.line else self.file
-        mark = "Advice" if finding.severity == "advice" else "To mend"
+        mark = "Advice" if finding.severity == "advice" else "To fix"
         code = f"<pre><code>{_escape(finding.text)}</code></pre>" if finding.text else ""
         return (
             f"<li><p><strong>{mark}: {_escape(finding.kind)}</strong> ({_escape(place)})</p>{code}"
@@ -138,6 +165,14 @@ class Report:
 
 def _escape(text: str) -> str:
     return html.escape(text)
+
+
+def _painted(text: str, colour: str) -> str:
+    return f"\x1b[{_COLOURS[colour]}m{text}\x1b[0m"
+
+
+def _plain(text: str, colour: str) -> str:
+    return text
 
 
 def _filled(text: str, indent: str = "") -> str:

@@ -108,6 +108,8 @@ def _run(program: str, beside: str, describe: Callable[..., Any]) -> dict[str, A
     except SystemExit as request:
         code = request.code
         status = code if isinstance(code, int) else 0 if code is None else 1
+        if code is not None and not isinstance(code, int):
+            print(code, file=sys.stderr)  # as Python does
         seen = describe(request, program)
         return {
             "status": "exit",

@@ -10,13 +10,14 @@ import contextlib
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -29,6 +30,8 @@ _STACK_SECONDS = 10
 """How long a program that is stopped has to write down where it was."""
 _IDLE = 0.01
 """A program that uses less than this share of a processor is waiting."""
+_LARGE = 100 * 2**20
+"""Bytes of data that are linked, and not copied, into the program's folder."""
 _KEPT = 20_000
 """Characters of output kept from the beginning, and as many from the end."""
 _ROOT = Path(__file__).parents[3]
@@ -75,10 +78,12 @@ def run(
     *,
     exercise: str = "",
     beside: str = "",
+    data: Sequence[Path] = (),
     gpu: bool = True,
     seconds: float = 60,
     memory: int = 4 * 2**30,
     warm: WarmProcess | None = None,
+    tell: Callable[[float], object] | None = None,
 ) -> Outcome:
     """Run a program and watch it.
 
@@ -92,6 +97,8 @@ def run(
         Number of the exercise: chooses what is looked at in the end.
     beside : str
         A folder whose modules it may import.
+    data : sequence of Path
+        Files and folders that its own folder has copies of; of large ones links.
     gpu : bool
         With a GPU, the practice one or a real one; False: as on a machine without.
     seconds, memory : float, int
@@ -99,6 +106,8 @@ def run(
         waiting; bytes in main memory.
     warm : WarmProcess, optional
         Starts the program, with PyTorch imported already; by default it has a process of its own.
+    tell : callable, optional
+        Called again and again while the program runs, with the seconds since it was started.
 
     Returns
     -------
@@ -108,6 +117,8 @@ def run(
         private, own = Path(scratch, "private"), Path(scratch, "program")
         private.mkdir()
         own.mkdir()
+        for path in data:
+            _lend(path, own / path.name)
         program = own / name
         program.write_bytes(source)
         job = {
@@ -123,7 +134,19 @@ def run(
         environment = {**_environment(own, gpu), MARK: scratch}
         with _lifeline() as watched:
             process = _start(private, environment, warm, watched)
-            return _supervise(process, private, own, seconds, memory)
+            return _supervise(process, private, own, seconds, memory, tell)
+
+
+def _lend(path: Path, place: Path) -> None:
+    """Copy a file or folder, so that the program leaves the learner's as it is; link it if it is large."""
+    with contextlib.suppress(OSError):  # one that cannot be read: the program will say so
+        files = [path] if path.is_file() else [entry for entry in path.rglob("*") if entry.is_file()]
+        if sum(file.stat().st_size for file in files) > _LARGE:
+            place.symlink_to(path, target_is_directory=path.is_dir())
+        elif path.is_dir():
+            shutil.copytree(path, place)
+        else:
+            shutil.copy2(path, place)
 
 
 @contextlib.contextmanager
@@ -176,13 +199,18 @@ def _start(
 
 
 def _supervise(
-    process: subprocess.Popen[bytes] | ForkedProcess, private: Path, own: Path, seconds: float, memory: int
+    process: subprocess.Popen[bytes] | ForkedProcess,
+    private: Path,
+    own: Path,
+    seconds: float,
+    memory: int,
+    tell: Callable[[float], object] | None,
 ) -> Outcome:
     output = _Output(process.stdout)
     mark = str(private.parent)
     _running[mark] = process
     try:
-        ended = _wait(process, private, seconds, memory)
+        ended = _wait(process, private, seconds, memory, tell)
         if ended != "ended":
             _have_stack_written(process)
     finally:
@@ -195,7 +223,11 @@ def _supervise(
 
 
 def _wait(
-    process: subprocess.Popen[bytes] | ForkedProcess, private: Path, seconds: float, memory: int
+    process: subprocess.Popen[bytes] | ForkedProcess,
+    private: Path,
+    seconds: float,
+    memory: int,
+    tell: Callable[[float], object] | None,
 ) -> str:
     """Wait until the process ends or breaks a bound; return which."""
     begun, before, worked = time.monotonic(), None, (0.0, 0.0)
@@ -206,6 +238,8 @@ def _wait(
         except subprocess.TimeoutExpired:
             pass
         now, used = time.monotonic(), usage(process.pid)
+        if tell is not None:
+            tell(now - begun)
         if used.resident > memory * 1.1:
             return "memory"
         if before is None:

@@ -1,0 +1,77 @@
+"""What each rule asks for, in a few words: the checklist above a check's answer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from gpulesson.exercises.exercise import TRAINING_LOOP, Exercise, Rule
+from gpulesson.exercises.findings import Finding
+from gpulesson.exercises.rules import accuracy, devices, endings, memory, models, steps
+
+DEMANDS: dict[Rule, str] = {
+    endings.raised: "it runs to its end",
+    endings.exited: "it runs to its end",
+    models.answers: "the model gives an answer",
+    steps.order: "zero_grad, backward and step in order",
+    devices.trained_on: "model, batches and loss on the device",
+    devices.written_down: "no device's name written into the code",
+    models.modes: "train() and eval() where they belong",
+    models.modes_always: "train() and eval() where they belong",
+    memory.losses_kept: "losses kept as numbers",
+    memory.item_every_step: "nothing fetched in every step",
+    memory.gradients_while_judging: "no gradients while evaluating",
+    accuracy.of_the_test_set: "the accuracy is the model's own",
+    steps.taken: "the optimizer takes steps",
+    steps.loss_falls: "the loss falls",
+}
+"""A rule of one exercise alone asks for what the exercise's title says."""
+
+
+_OF_TRAINING = (steps.order, *TRAINING_LOOP)
+
+
+class Demand(NamedTuple):
+    """One line of the checklist.
+
+    Attributes
+    ----------
+    text : str
+        What is asked for.
+    met : bool or None
+        None: it was not looked at, because something else has to be fixed first.
+    """
+
+    text: str
+    met: bool | None
+
+
+def checklist(
+    asked: Iterable[Rule], found: dict[Rule, list[Finding]], task: Exercise | None, *, trained: bool
+) -> tuple[Demand, ...]:
+    """Say for each demand whether it is met.
+
+    Parameters
+    ----------
+    asked : iterable of callable
+        All rules, in order.
+    found : dict of callable to list of Finding
+        What those rules found that were applied.
+    task : Exercise, optional
+        None: a training loop of the learner's own.
+    trained : bool
+        Whether an optimizer took a step: without one, nothing is said of how.
+    """
+    lines: dict[str, bool | None] = {}
+    for rule in asked:
+        text = DEMANDS.get(rule) or (task.title.rstrip("?.") if task else "")
+        if not text:
+            continue
+        met = None
+        if rule in found:
+            met = not any(finding.severity == "failure" for finding in found[rule])
+        if met and not trained and rule in _OF_TRAINING:
+            met = None
+        before = lines.get(text, met)
+        lines[text] = False if False in (before, met) else met if before is None else before
+    return tuple(Demand(text, met) for text, met in lines.items())
