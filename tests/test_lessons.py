@@ -258,33 +258,50 @@ def test_a_lesson_runs_where_there_is_a_gpu(script, run):
     assert "cuda" in done.stdout and "driver version" not in done.stderr
 
 
-def published_table(output: str) -> list[tuple[int, float, float]]:
-    rows = re.findall(r"^ +(\d+)  (\d\.\d{8})   (\d\.\d{8})   ", output, flags=re.M)
-    return [(int(epoch), float(theirs), float(ours)) for epoch, theirs, ours in rows]
+PUBLISHED = [1.15071142, 0.93773186, 0.77982736, 0.60996711, 0.40083539,
+             0.25436994, 0.15052448, 0.10086147, 0.08127660, 0.07230931]  # fmt: skip
+
+
+def columns(output: str, *titles: str) -> list[list[float]]:
+    """The columns of the one table of ten losses that has these titles."""
+    number = r" +(\d\.\d{8})"
+    row = rf" *(\d+){number * len(titles)}\n"
+    found = re.findall(rf"^epoch +{' +'.join(titles)}\n((?:{row}){{10}})", output, flags=re.M)
+    assert len(found) == 1, output
+    epochs, *rest = zip(*re.findall(row, found[0][0]), strict=True)
+    assert [int(epoch) for epoch in epochs] == list(range(1, 101, 10))
+    return [[float(loss) for loss in column] for column in rest]
+
+
+def distance(losses: list[float]) -> list[float]:
+    """How far these losses are from the published ones."""
+    return [abs(loss - theirs) for loss, theirs in zip(losses, PUBLISHED, strict=True)]
 
 
 @pytest.mark.slow
 def test_lesson_3_reproduces_the_published_losses(run):
     # the published figures stand here once more, so that the lesson's own copy is checked
-    published = {1: 1.15071142, 11: 0.93773186, 21: 0.77982736, 31: 0.60996711, 41: 0.40083539,
-                 51: 0.25436994, 61: 0.15052448, 71: 0.10086147, 81: 0.08127660, 91: 0.07230931}  # fmt: skip
     done = run(ROOT / "examples" / "03_first_model.py", GPULESSON_DEVICE="cpu")
-    table = published_table(done.stdout)
-    assert {epoch: theirs for epoch, theirs, _ in table} == published, done.stderr
-    assert table[0][2] == 1.15071142
-    for epoch, theirs, ours in table:
-        assert abs(ours - theirs) <= 5e-5, f"epoch {epoch}"
+    assert done.returncode == 0, done.stderr
+    theirs, ours, difference = columns(done.stdout, "published", "ours", "difference")
+    assert theirs == PUBLISHED
+    assert ours[0] == 1.15071142
+    assert max(distance(ours)) <= 5e-5
+    assert difference == pytest.approx(distance(ours), abs=2e-8)
+    assert "the same outputs: True" in done.stdout  # the class that is written out, and MLP
+    theirs, copied, other = columns(done.stdout, "published", "copied_file", "scikit_learn")
+    assert (theirs, copied) == (PUBLISHED, ours)
+    assert 1e-5 < distance(other)[0] == min(distance(other))  # what the page says of it
 
 
 @pytest.mark.gpu
 def test_lesson_3_reproduces_the_published_losses_on_a_gpu(run):
     done = run(ROOT / "examples" / "03_first_model.py", GPULESSON_DEVICE="cuda")
-    table = published_table(done.stdout)
-    assert len(table) == 10, done.stderr
+    assert done.returncode == 0, done.stderr
     assert torch.cuda.get_device_name() in done.stdout
-    assert abs(table[0][2] - table[0][1]) <= 5e-7
-    for epoch, theirs, ours in table:
-        assert abs(ours - theirs) <= 1e-3, f"epoch {epoch}"
+    _, _, gpu = columns(done.stdout, "published", "CPU", "GPU")
+    assert distance(gpu)[0] <= 5e-7
+    assert max(distance(gpu)) <= 1e-3
 
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.stem)
