@@ -465,7 +465,7 @@ for w, times, row in zip(widths, seconds.tolist(), rates.tolist(), strict=True):
     more, best = times[3] / times[2], max(row) / rates.max().item()
     print(
         f"width {w:>4}: batch {batch_sizes[3]} takes {more:.1f} times as long",
-        f"as {batch_sizes[2]}; its best rate is {best:4.0%} of the best here",
+        f"as {batch_sizes[2]}; its best rate is {best:4.0%} of the best",
     )
 if device.type != "cpu":
     print(f"{device} at least 20 % ahead in {(gains > 1.2).sum()} of 16 cells")
@@ -524,7 +524,7 @@ batches = Batches(images, labels, batch_size=64, shuffle=True)
 timed("train one epoch", lambda: fit(model, batches, loss_fn, optimizer, device, 1))
 timed("evaluate", lambda: evaluate(model, batches, loss_fn, device))
 rows = [(images[i : i + 1].cpu(),) for i in range(200)]
-timed(
+answers = timed(
     "200 single answers",
     lambda: [model(row.to(device)).argmax().item() for (row,) in rows],
 )
