@@ -105,7 +105,7 @@ print(f"one image: {len(files.files[0])} bytes as PNG, {images[0].nbytes} as byt
 # %%
 # Here are the model, its :term:`optimizer`, and a loop that trains on any batches. It
 # copies each batch to the :term:`device`. (``non_blocking`` is explained below, with
-# pinned memory.)
+# :term:`pinned memory`.)
 
 model = MLP(784, 128, 64, 10).to(device)
 optimizer = torch.optim.Adam(model.parameters(), lr=1e-3, fused=True)
@@ -180,8 +180,8 @@ print(f"of feeding and computing on {device}, feeding is {feeding:.0%}")
 #
 #    - Not at all: the slower half decides.
 #
-#      No. Not quite: without workers the two halves add up, so the computing's tenth of
-#      the time can still be saved. That is only little.
+#      No. In one process the times of the two add up, so most of the computing's tenth
+#      is saved. It is little, and not nothing.
 #
 # Measure the loader's settings
 # -----------------------------
@@ -189,7 +189,7 @@ print(f"of feeding and computing on {device}, feeding is {feeding:.0%}")
 # The usual advice is: larger batches, more workers, pinned memory. What does each of
 # them do?
 #
-# - ``batch_size`` says how many samples one step gets.
+# - ``batch_size`` says how many samples one :term:`step` gets.
 # - ``num_workers=2`` starts two processes, the :term:`workers <worker>`, which decode
 #   batches ahead. They are ended after each epoch and started again for the next one,
 #   unless ``persistent_workers=True`` keeps them.
@@ -245,11 +245,12 @@ if not can_fork:
 #
 # Look at the two rows with two workers. The processes are the same, and so is their
 # work. But without ``persistent_workers`` the processes are started and ended in every
-# epoch, and with it they stay. **What the first of the two rows takes longer is the
-# price of starting processes.** It is paid once an epoch, however long the epoch is.
-# Here an epoch is only 1,280 images, so this price can be larger than all that two
-# workers save. In an epoch of minutes you would not notice it. So before you say that
-# workers make your training slower, set ``persistent_workers=True`` and measure again.
+# epoch, and with it they stay: their start was in the warm-up. **The difference of the
+# two rows is the price of starting and ending processes.** It is paid once an epoch,
+# however long the epoch is. Here an epoch is only 1,280 images, so this price can be
+# larger than all that two workers save. In an epoch of minutes you would not notice it.
+# So before you say that workers make your training slower, set
+# ``persistent_workers=True`` and measure again.
 #
 # In a script of your own, workers that are started afresh, as on Windows and macOS, and
 # with Python 3.14 on Linux, need two things: the Dataset at the top level of a file,
@@ -260,13 +261,13 @@ if not can_fork:
 #
 # A GPU cannot copy directly from ordinary :term:`host memory`, because the operating
 # system may move what is there: it is :term:`pageable memory`. CUDA first copies such a
-# batch into a buffer that cannot move, and Python has to wait for that. In
-# :term:`pinned memory` the batch itself cannot move, so the GPU fetches it directly:
+# batch to a place of its own that cannot move, and Python has to wait for that. In
+# pinned memory the batch itself cannot move, so the GPU fetches it directly:
 #
 # .. drawing:: pinned_memory.svg
 #
-#    From pageable memory there are two copies; from pinned memory the GPU fetches the
-#    batch itself, if asked for while it computes.
+#    A batch in pageable memory is copied twice; a batch in pinned memory is copied
+#    once, and the GPU can compute meanwhile.
 #
 # Where there is a CUDA GPU, this cell copies one batch from both kinds of memory:
 
@@ -309,7 +310,8 @@ else:
 #
 #    - No: a GPU cannot copy and compute at the same time.
 #
-#      No. It can. The drawing shows both at once in its lower half.
+#      No. It can, if the copy is in a :term:`stream` of its own: see the lower half of
+#      the drawing.
 #
 # Know what a worker costs
 # ------------------------
@@ -336,7 +338,7 @@ rows = Rows(images, labels)
 
 # %%
 # We feed without training, with no worker, one and two. The time until the first batch
-# is taken apart from the time of the rest. For which of the two data sets do you expect
+# is taken apart from the time of the rest. For which of the two datasets do you expect
 # workers to pay?
 
 # fold: Time the first batch and the rest of an epoch
@@ -413,10 +415,9 @@ if not can_fork:
 #
 # .. instructor-note::
 #
-#    "More workers are faster" is the belief that this lesson meets. In a class with
+#    Many learners believe that more workers are always faster. In a class with
 #    different laptops, collect everyone's line ``least on …``: the answers differ, and
-#    the number of cores explains a part of it. On Windows and macOS the rows with
-#    workers are missing; pair those learners with others.
+#    the workers are missing; pair those learners with others.
 #
 # Fetch a whole batch with one call
 # ---------------------------------
