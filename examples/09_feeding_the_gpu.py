@@ -186,11 +186,11 @@ print(f"of feeding and computing on {device}, feeding is {feeding:.0%}")
 # Measure the loader's settings
 # -----------------------------
 #
-# The usual advice is: larger batches, more workers, pinned memory. What does each of
-# them do?
+# The usual advice is: larger batches, more :term:`workers <worker>`, pinned memory.
+# What does each of them do?
 #
 # - ``batch_size`` says how many samples one :term:`step` gets.
-# - ``num_workers=2`` starts two processes, the :term:`workers <worker>`, which decode
+# - ``num_workers=2`` starts two processes, the workers, which decode
 #   batches ahead. They are ended after each epoch and started again for the next one,
 #   unless ``persistent_workers=True`` keeps them.
 # - ``pin_memory=True`` puts batches where a :term:`CUDA` GPU can fetch them by itself,
