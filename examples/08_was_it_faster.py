@@ -142,8 +142,7 @@ plt.show()
 # mean up, and leaves the median where it is. So **warm up, then report the median, and
 # beside it how far the runs are apart.**
 #
-# .. question:: You time six calls. The first takes 9 ms, the others about 1 ms each.
-#    Which number do you report?
+# .. question:: One call takes 9 ms, the next five about 1 ms. What do you report?
 #
 #    - The mean of all six.
 #
@@ -217,8 +216,7 @@ print("with warm-up, waiting and repeats:", measure(step, device=device))
 # From here on we use :func:`gpulesson.timing.measure`. It does what the cells above
 # did: warm-up, a wait before *and* after each run, repeats, median and quartiles.
 #
-# .. question:: On a GPU, ``start = perf_counter()``, ``model(x)``, ``perf_counter() -
-#    start`` give 0.2 ms. What took 0.2 ms?
+# .. question:: On a GPU your clock shows 0.2 ms around ``model(x)``. What took them?
 #
 #    - The forward pass.
 #
@@ -363,8 +361,7 @@ plt.show()
 # is not always near 1. If it strays far from 1, do not believe the other line of that
 # run either. **What does not stand out from the control has not been shown.**
 #
-# .. question:: The control's bar goes from 0.95 to 1.06, the bar of your new variant
-#    from 0.93 to 1.02. What do you say?
+# .. question:: Control: 0.95 to 1.06. Variant: 0.93 to 1.02. What do you say?
 #
 #    - The variant is a little faster.
 #

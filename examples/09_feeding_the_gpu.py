@@ -165,20 +165,19 @@ print(f"of feeding and computing on {device}, feeding is {feeding:.0%}")
 # in the same process cannot feed while the model computes on a CPU: "both" takes at
 # least the sum of the two, as far as the spreads can tell.
 #
-# .. question:: Feeding takes 90 % of the time of an epoch. You buy a GPU that computes
-#    ten times as fast. How much faster is your training?
+# .. question:: Feeding takes 90 % of the time. What does a GPU ten times as fast save?
 #
-#    - About ten times.
+#    - About nine tenths of the time.
 #
 #      No. That would be so if the model's part were all of the time. The new GPU does
 #      nothing for the decoding of pictures, which happens on the CPU.
 #
-#    - About ten percent.
+#    - About a tenth of the time.
 #
 #      Yes. A tenth of the time shrinks to a hundredth, and nine tenths stay as they
 #      are. First make the feed faster.
 #
-#    - Not at all: the slower half decides.
+#    - Nothing: the slower half decides.
 #
 #      No. In one process the times of the two add up, so most of the computing's tenth
 #      is saved. It is little, and not nothing.
@@ -295,8 +294,7 @@ else:
 # devices than CUDA's leave ``non_blocking`` off: :func:`gpulesson.device.to_device`
 # says why.
 #
-# .. question:: You set ``pin_memory=True`` in the loader, and change nothing else. Does
-#    Python go on while a batch is copied to the GPU?
+# .. question:: With ``pin_memory=True`` alone, does Python go on during a copy?
 #
 #    - Yes: that is what pinned memory is for.
 #

@@ -26,7 +26,8 @@ that holds your program back.
 .. prereq::
 
    - :doc:`Lesson 5 </lessons/05_fashion_mnist>`: the network and its training loop.
-   - :doc:`Lesson 8 </lessons/08_was_it_faster>`: a clock that waits, and how to compare in turns.
+   - :doc:`Lesson 8 </lessons/08_was_it_faster>`: a clock that waits, and comparing
+     in turns.
 """
 
 # %%
@@ -206,8 +207,7 @@ print(f"profiling takes {watched / plain:.1f} times the time: read shares, not s
 # over* the work, except in the part that waits. There the CPU waits for the work of all
 # the other parts.
 #
-# .. question:: You profile on a GPU, and "read the loss" takes 80 % of the CPU's time.
-#    What is slow?
+# .. question:: On a GPU, "read the loss" takes 80 % of the CPU's time. What is slow?
 #
 #    - Copying the loss from the GPU.
 #
@@ -401,8 +401,7 @@ for name, read in (("control", True), ("no reads", False)):
 # ratio that the control hardly tells from 1. On a GPU a read costs what the queue would
 # have hidden. **Count the reads, even on a machine where they cost nothing.**
 #
-# .. question:: On your laptop you take ``loss.item()`` out of the loop, and the time is
-#    the same as before. What have you learned?
+# .. question:: Without ``loss.item()`` your laptop is no faster. What have you learned?
 #
 #    - Reads do not matter.
 #
@@ -581,7 +580,7 @@ plt.show()
 # The measured step can take longer than all three. The parts add up, and hardly an
 # operator reaches the rates of the large product and of the plain copy.
 #
-# .. question:: Latency 0.4 ms, bandwidth 0.1 ms, arithmetic 0.02 ms: with these three times for a batch of 64, what makes training faster?
+# .. question:: Latency 0.4 ms, bandwidth 0.1 ms, arithmetic 0.02 ms: what helps?
 #
 #    - A GPU with twice the arithmetic.
 #
