@@ -236,8 +236,8 @@ print(f"target for all rungs: {target:.2%}, the least of these")
 
 # %%
 # The two numbers to beat are the time of an epoch, and the time until the target is
-# reached. **Only the time to the target is what you want.** A shorter epoch alone can
-# be had by doing less.
+# reached. **What you want is a short time to the target.** A shorter epoch alone can be
+# had by doing less.
 #
 # Find the learning rate for a larger batch
 # -----------------------------------------
@@ -394,7 +394,7 @@ for name in ("naive script", "torch.compile", "one CUDA graph a step"):
 # - :term:`torch.compile` fuses what is between the products, and takes its time once:
 #   see the last lines. A network of three layers has little between its products, and a
 #   run of a second does not earn back a compilation.
-# - *A* :term:`CUDA graph` starts a whole step with one call. It is like ordering "the
+# - A :term:`CUDA graph` starts a whole step with one call. It is like ordering "the
 #   usual": one word instead of the whole list. It is the answer to :term:`latency`, and
 #   exists on CUDA only. (It is recorded anew for each seed, within the first epoch, so
 #   its times to the target contain that.)
