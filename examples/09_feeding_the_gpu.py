@@ -522,6 +522,7 @@ for name, rate in rates.items():
 
 def copies_and_bytes(epoch):
     with gpulesson.practice_gpu(force=True) as gpu:
+        gpu.clear_events()  # count from here, also if it was running before
         epoch()
         events = [e for e in gpu.events if e.kind == "host to device"]
     return sum(e.count for e in events), sum(e.nbytes for e in events)

@@ -323,6 +323,7 @@ print(f"{reads_a_step(recorded):.1f} reads a step")
 # can say, on any machine. It logs every copy and every wait:
 
 with gpulesson.practice_gpu(force=True) as gpu:
+    gpu.clear_events()  # count from here, also if it was running before
     train(steps, *prepare(torch.device("cuda")))
 print(gpu.report())
 
