@@ -1,9 +1,9 @@
 """
-Profile before you optimise
-===========================
+11 · Profile before you optimise
+================================
 
-See where the time of a training step goes, find what makes the CPU wait, and name the
-limit that the step runs into.
+See where the time of training goes, find what makes the CPU wait, and name the limit
+that holds your program back.
 
 .. overview::
    :teaching: 25
@@ -22,13 +22,21 @@ limit that the step runs into.
       - Find the reads that make the CPU wait, by name and by line.
       - Count a step's operators, bytes and operations.
       - Name the limit: latency, bandwidth or arithmetic.
+
+.. prereq::
+
+   - :doc:`Lesson 5 </lessons/05_fashion_mnist>`: the network and its training loop.
+   - :doc:`Lesson 8 </lessons/08_was_it_faster>`: a clock that waits, and comparing
+     in turns.
 """
 
 # %%
-# Whoever optimises without a profile mends what is *visible* in the code. That is
-# seldom what costs time. The patient is the loop of :doc:`lesson 5
-# </lessons/05_fashion_mnist>`, in the form in which most scripts have it, with a
-# ``loss.item()`` in every step. Before you read on: which of its parts takes longest?
+# Without a profile you fix what is easy to see in the code, and that is seldom what
+# costs the time. In this lesson we profile the loop of :doc:`lesson 5
+# </lessons/05_fashion_mnist>`, as most scripts have it: with a ``loss.item()`` in every
+# :term:`step`. Before you read on: which part of it takes longest? Fetching the
+# :term:`batch`, the :term:`forward pass`, the :term:`backward pass`, the
+# :term:`optimizer`, or reading the :term:`loss`?
 
 import os
 import statistics
@@ -50,7 +58,10 @@ from gpulesson.device import choose_device, device_name
 from gpulesson.models import MLP
 from gpulesson.timing import measure
 
-# for tensors this small, more threads only wait for each other
+# %%
+# One thread is enough: for :term:`tensors <tensor>` this small, more threads only wait
+# for each other.
+
 torch.set_num_threads(1)
 device = choose_device()
 data = load_fashion_mnist()
@@ -60,10 +71,11 @@ print(f"{len(images)} images of {data.source}")
 print(f"{device}: {device_name(device)}, PyTorch {torch.__version__}, 1 thread")
 
 # %%
-# A profile and its table
-# -----------------------
+# Record a profile and read its table
+# -----------------------------------
 #
-# ``record_function`` gives a part of the program a name of its own in the profile:
+# The first function prepares what a training run needs: a fresh model, its optimizer,
+# and batches, all on the :term:`device`:
 
 loss_fn = torch.nn.CrossEntropyLoss()
 
@@ -75,6 +87,11 @@ def prepare(device):
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
     here, there = images.to(device), labels.to(device)
     return model, optimizer, Batches(here, there, batch_size=64, shuffle=True)
+
+
+# %%
+# The second function trains. ``record_function`` gives a part of the program a name of
+# its own in the profile:
 
 
 def train(steps, model, optimizer, batches):
@@ -102,21 +119,27 @@ activities = [ProfilerActivity.CPU]
 if torch.cuda.is_available():
     activities += [ProfilerActivity.CUDA]  # also what the GPU did, and when
 
-patient, steps = prepare(device), 30
-train(5, *patient)  # warm up
+prepared, steps = prepare(device), 30
+train(5, *prepared)  # warm up
 with profile(activities=activities) as recorded:
-    train(steps, *patient)
+    train(steps, *prepared)
 
 # %%
 # The profiler notes every operator: when it began, when it ended, and what called it.
-# ``key_averages`` adds up the calls of one name. *Self* time is an operator's own,
-# without that of the operators that it calls; sorted by it, the table shows where the
-# CPU really is. (``recorded.key_averages().table(sort_by="self_cpu_time_total")``
-# prints the same with more columns.)
+# ``key_averages`` adds up the calls of one name. *Self* time is an operator's own time,
+# without that of the operators that it calls. Sorted by self time, the table shows
+# where the CPU really is:
 
 sums = recorded.key_averages()
 everything = sum(entry.self_cpu_time_total for entry in sums)
 by_self_time = sorted(sums, key=lambda entry: -entry.self_cpu_time_total)
+
+# %%
+# Here are the twelve names with most self time. (The call
+# ``recorded.key_averages().table(sort_by="self_cpu_time_total")`` prints the same with
+# more columns.)
+
+# fold: Print the table
 
 print(f"{'name':<30} calls/step  self CPU  share   kernels")
 for entry in by_self_time[:12]:
@@ -130,18 +153,25 @@ others = sum(entry.self_cpu_time_total for entry in by_self_time[12:])
 print(f"and {len(sums) - 12} more names: {others / everything:.0%}")
 
 # %%
-# ``aten::`` is PyTorch's library of operators; ``addmm`` is the product in a linear
-# layer on the way forward, ``mm`` the products on the way back. Three things to look
-# for. First, is the time in a *few* names, or spread over many? Spread time cannot be
-# mended by one better operator. Second, the names that are no ``aten::``. In our labels
-# and the optimizer's, self time is Python and book-keeping. Names with ``autograd`` or
-# ``Backward`` are PyTorch's engine for the way back, and names with ``cuda`` calls to
-# the driver. (On CUDA, backward runs in a thread of its own, where its operators are
-# counted; ``# backward`` waits for it, and its self time counts the same time again.)
-# Third, how often something is called in a step. The last column is the time that
-# kernels ran on a CUDA device, and stays zero elsewhere.
+# The names first. ``aten::`` is PyTorch's library of operators: ``addmm`` is the
+# product in a linear layer on the way forward, ``mm`` the products on the way back.
+# Names that begin with ``#`` are our labels, and their self time is Python and
+# book-keeping; so is that of the optimizer's name. Names with ``autograd`` or
+# ``Backward`` are PyTorch's engine for the way back, and names with ``cuda`` are calls
+# to the :term:`driver`. The last column is the time that :term:`kernels <kernel>` ran
+# on a :term:`CUDA` device. It stays zero elsewhere.
 #
-# The same for our own parts, with everything that they call:
+# Then ask three questions:
+#
+# 1. Is the time in a *few* names, or spread over many? If it is spread, no single
+#    better operator can help.
+# 2. How much of it is Python and book-keeping, and not ``aten::``?
+# 3. How often is an operator called in one step? Is it more often than you expected?
+#
+# (On CUDA the backward pass runs in a thread of its own, where its operators are
+# counted. ``# backward`` waits for it, and its self time counts the same time again.)
+#
+# Now our own five parts, each with everything that it calls:
 
 cpu = torch.autograd.DeviceType.CPU
 parts = {
@@ -153,29 +183,54 @@ whole = sum(parts.values())
 for name, microseconds in parts.items():
     print(f"{name:<14} {microseconds:7.0f} µs a step  {microseconds / whole:5.1%}")
 
+# %%
+# Was your guess right? One more measurement before we trust the numbers: how much time
+# does the profiler itself take?
+
 plain = measure(
-    lambda: train(steps, *patient), device=device, warmup=1, repeats=5
+    lambda: train(steps, *prepared), device=device, warmup=1, repeats=5
 ).median
 
 
 def profiled():
     with profile(activities=activities):
-        train(steps, *patient)
+        train(steps, *prepared)
 
 
 watched = measure(profiled, device=device, warmup=1, repeats=3).median
 print(f"profiling takes {watched / plain:.1f} times the time: read shares, not seconds")
 
 # %%
-# Compare with your guess. On a GPU, mind what the CPU's times mean: the time to *hand
-# over* the work, except in the part that waits, which is charged with the work of all
-# others.
+# So **read the shares of a profile, not its seconds.**
 #
-# The timeline of a step
-# ----------------------
+# With a :term:`GPU` the CPU's times mean something else. They are the time to *hand
+# over* the work, except in the part that waits. There the CPU waits for the work of all
+# the other parts.
 #
-# A table has forgotten the order. The events behind it have not. Of one step, we draw
-# our labels, the operators below them, and what a GPU did, if there was one:
+# .. question:: On a GPU, "read the loss" takes 80 % of the CPU's time. What is slow?
+#
+#    - Copying the loss from the GPU.
+#
+#      No. The loss is one number of four bytes. Its copy takes microseconds.
+#
+#    - The Python function ``item``.
+#
+#      No. Without a queue to wait for, the call is short: look at this part in the
+#      table of a CPU.
+#
+#    - Whatever the GPU had still to compute.
+#
+#      Yes. ``item`` waits until the queue is empty, and is charged for all of that.
+#      Look at the column of the kernels to see what took the time.
+#
+# Draw one step as a timeline
+# ---------------------------
+#
+# The table is like a receipt: it says what each thing cost, and not in which order you
+# bought them. The order is in the events behind the table. We draw the events of one
+# step: our labels, the operators below them, and what a GPU did, if there was one.
+
+# fold: Pick the events of one step, and draw them
 
 events = recorded.events()
 ours = [e for e in events if e.name.startswith("# ") and e.device_type == cpu]
@@ -199,12 +254,7 @@ rows = {
     name: [e for e in row if begin <= e.time_range.start < end]
     for name, row in rows.items()
 }
-
-# %%
-
-colors = dict(
-    zip(parts, ("#E69F00", "#0072B2", "#009E73", "#CC79A7", "#000000"), strict=True)
-)
+colors = dict(zip(parts, ("C0", "C1", "C2", "C3", "C4"), strict=True))
 
 
 def part_of(event):
@@ -215,14 +265,14 @@ def part_of(event):
     return inside[-1]
 
 
-figure, axes = plt.subplots(figsize=(6, 3.4), layout="constrained")
+figure, axes = plt.subplots(figsize=(7, 3.5), layout="constrained")
 shown = [name for name, row in rows.items() if row]
 for height, name in enumerate(shown):
     for event in rows[name]:
         start = event.time_range.start - begin
         bar = [(start, event.time_range.elapsed_us())]
         color = "gray" if name == "device" else colors[part_of(event)]
-        axes.broken_barh(bar, (height - 0.4, 0.8), color=color, ec="white", lw=0.3)
+        axes.broken_barh(bar, (height - 0.4, 0.8), color=color, lw=0)
 axes.set_yticks(range(len(shown)), shown)
 axes.invert_yaxis()
 axes.set(xlabel="microseconds (with profiler)", title=f"One training step on {device}")
@@ -235,14 +285,15 @@ print(f"{len(rows['operators'])} operators begun, in {end - begin:.0f} µs")
 print(f"inside operators: {busy / (end - begin):.0%} of the time; the rest is between")
 
 # %%
-# Coloured bars are operators; the white between them is Python, PyTorch's own
-# book-keeping and the profiler. Many slim bars with white between them say that the
-# step is made of *starting* things. A few broad ones say that it is made of computing.
-# If there is a row for the device, look at its gaps: there the GPU waits for Python.
+# In the row of the operators each bar is an operator. The gaps between the bars are
+# Python, PyTorch's own book-keeping, and the profiler. Many slim bars with gaps say
+# that the step is made of *starting* things. A few broad bars say that it is made of
+# computing. If there is a row for the device, look at its gaps: there the GPU waits for
+# Python.
 #
 # For larger programs a viewer is better. The profiler writes Chrome's trace format,
-# which `Perfetto <https://ui.perfetto.dev>`__ opens in any browser (the file stays on
-# your computer):
+# which `Perfetto <https://ui.perfetto.dev>`__ opens in any browser. (The file stays on
+# your computer.)
 
 scratch = tempfile.TemporaryDirectory()
 trace = Path(scratch.name) / "trace.json"
@@ -250,13 +301,14 @@ recorded.export_chrome_trace(str(trace))
 print(f"{trace.name}: {trace.stat().st_size / 1e6:.1f} MB for {len(events)} events")
 
 # %%
-# Find the reads
-# --------------
+# Find the lines that make Python wait
+# ------------------------------------
 #
-# ``item()`` appears in a profile as ``aten::_local_scalar_dense``, and so does every
-# ``if`` and ``float()`` of a tensor. (``.cpu()`` and ``.tolist()`` are copies, and appear
-# as such.) On CUDA each one makes Python wait until the queue is empty. How many are
-# there?
+# On CUDA, each read of a value makes Python wait until the queue is empty: the drawing
+# in :doc:`lesson 8 </lessons/08_was_it_faster>` shows it. A read is ``item()``, and so
+# is every ``if`` and ``float()`` of a tensor. In a profile all of these appear as
+# ``aten::_local_scalar_dense``. (``.cpu()`` and ``.tolist()`` are copies, and appear as
+# such.) How many reads do you expect in a step?
 
 
 def reads_a_step(profiled):
@@ -266,20 +318,34 @@ def reads_a_step(profiled):
 
 print(f"{reads_a_step(recorded):.1f} reads a step")
 
-with gpulesson.practice_gpu(force=True) as gpu:  # it logs, on any machine
+# %%
+# The profile says how many. Which *line* each of them is in, the :term:`practice GPU`
+# can say, on any machine. It logs every copy and every wait:
+
+with gpulesson.practice_gpu(force=True) as gpu:
+    gpu.clear_events()  # count from here, also if it was running before
     train(steps, *prepare(torch.device("cuda")))
 print(gpu.report())
 
 # %%
-# The profile says how many, the practice GPU's log says *which line*, and leaves out
-# those for which nobody waits. (Adam counts its steps in one small tensor for each
-# parameter, and keeps it on the CPU: those reads are in the profile, too.) Copies from
-# before the loop are made once. The line to look at stands there as often as there are
-# steps. Keep the losses on the device, and read them together:
+# Look for the line that stands there as often as there are steps. It is the one to
+# change. The copies from before the loop are made once.
+#
+# The log has fewer reads than the profile, because it leaves out those that wait for
+# nothing. Adam counts its steps in one small tensor for each :term:`parameter`, and
+# keeps these on the CPU. The profile contains these reads, too.
+#
+# On a CUDA GPU PyTorch itself can name the lines. After
+# ``torch.cuda.set_sync_debug_mode("warn")`` each line that waits gives a warning, and
+# after ``set_sync_debug_mode("error")`` the first one stops the program. It is
+# experimental, and does not notice every wait (`PyTorch's page on it
+# <https://docs.pytorch.org/docs/stable/generated/torch.cuda.set_sync_debug_mode.html>`__).
+#
+# To get rid of the read, keep the losses on the device, and read them together:
 
 
 def train_quietly(steps, model, optimizer, batches, read=False):
-    """The same steps without labels; the losses are read at the end, or in each step."""
+    """The same steps without labels; the losses are read at the end, or each step."""
     feed, losses = iter(batches), []
     for _ in range(steps):
         inputs, targets = next(feed)
@@ -291,24 +357,29 @@ def train_quietly(steps, model, optimizer, batches, read=False):
     return sum(losses) / steps if read else torch.stack(losses).mean().item()
 
 
+# %%
+# Are the losses still the same, and are there fewer reads?
+
 same = train(steps, *prepare(device)), train_quietly(steps, *prepare(device))
 print(f"mean loss of {steps} steps: {same[0]:.6f} and {same[1]:.6f}")
 
 with profile(activities=activities) as quiet:
-    train_quietly(steps, *patient)
+    train_quietly(steps, *prepared)
 print(
     f"reads a step: {reads_a_step(recorded):.1f} before, {reads_a_step(quiet):.1f} now"
 )
 
 # %%
 # Did it also save time? Labels cost time themselves. For a fair answer we compare the
-# second loop with itself, once with ``read=True``, in turns, A B B A, beside a control
-# (:doc:`lesson 8 </lessons/08_was_it_faster>`):
+# second loop with itself, once with ``read=True``, in turns, A B B A, beside a control,
+# as in :doc:`lesson 8 </lessons/08_was_it_faster>`:
+
+# fold: Compare in turns, with and without reads
 
 
 def seconds(read):
     return measure(
-        lambda: train_quietly(steps, *patient, read=read),
+        lambda: train_quietly(steps, *prepared, read=read),
         device=device,
         warmup=0,
         repeats=1,
@@ -327,17 +398,49 @@ for name, read in (("control", True), ("no reads", False)):
     )
 
 # %%
-# On a CPU nobody waits, and a read costs one short call: expect a ratio that the
-# control hardly tells from 1. On a GPU a read costs what the queue would have hidden.
-# That is why it is worth counting reads on a machine that cannot time them.
+# On a CPU there is no queue to wait for, and a read costs one short call. Expect a
+# ratio that the control hardly tells from 1. On a GPU a read costs what the queue would
+# have hidden. **Count the reads, even on a machine where they cost nothing.**
 #
-# Name the limit
-# --------------
+# .. question:: Without ``loss.item()`` your laptop is no faster. What have you learned?
 #
-# Now the question that a profile alone does not answer: how fast *could* this step be?
-# Three things can hold it back. So count what it does: its operators (each has to be
-# started), the bytes of what they take and give, and the floating-point operations of
-# its products, beside which the others are few.
+#    - Reads do not matter.
+#
+#      No. Your laptop computed on its CPU, and there Python has no queue to wait for.
+#
+#    - Nothing about a GPU; there the same change can save much.
+#
+#      Yes. Where it will run on a GPU, leave the read out, and measure there.
+#
+#    - The measurement is wrong: one call less must take less time.
+#
+#      No. It does take less time, and so little that the noise hides it.
+#
+# .. instructor-note::
+#
+#    Let everyone write down a guess before the table of the five parts appears. Many
+#    guess the backward pass; on steps this small the optimizer can have the largest
+#    share. Those who look for ``item`` in the first table on a CPU do not find it: it
+#    is short there. Come back to it at the question about the GPU.
+#
+# Count the work, and name the limit
+# ----------------------------------
+#
+# A profile does not say how fast this step *could* be. Three things can hold it back:
+#
+# - :term:`latency`: each operator has to be started;
+# - :term:`bandwidth`: what the operators take and give has to travel to and from
+#   memory;
+# - arithmetic: the numbers have to be multiplied and added.
+#
+# .. drawing:: three_limits.svg
+#
+#    What takes longest in a step is its limit.
+#
+# So we count what the step does: its operators, the bytes of what they take and give,
+# and the floating-point operations of its products, each a :term:`FLOP`. (Beside the
+# products the other operations are few.) PyTorch can call a class of ours for each
+# operator that runs. Ours adds up operators and bytes:
 
 
 class Count(TorchDispatchMode):
@@ -352,6 +455,10 @@ class Count(TorchDispatchMode):
             tensors = tree_leaves((args, kwargs, result))
             self.nbytes += sum(t.nbytes for t in tensors if isinstance(t, torch.Tensor))
         return result
+
+
+# %%
+# The step that we count, for layers and a batch of any size:
 
 
 def make_step(sizes, batch_size):
@@ -369,6 +476,10 @@ def make_step(sizes, batch_size):
     return step
 
 
+# %%
+# PyTorch counts the FLOP itself. Which of the three numbers will grow with the batch
+# size?
+
 sizes = (784, 128, 64, 10)
 counted = {}
 for batch_size in (64, 512, 4096):
@@ -384,14 +495,19 @@ for batch_size in (64, 512, 4096):
     )
 
 # %%
-# (The bytes are an estimate. A cache may spare some, and an operator that picks rows is
+# The number of operators stays, the bytes grow, and the FLOP grow in proportion. (The
+# bytes are an estimate. A cache may spare some, and an operator that picks rows is
 # charged with the whole table. Where PyTorch takes other operators, as for Adam on
 # CUDA, the counts are others, too.)
 #
-# Then measure what this machine can do of each. The cost of starting things comes from
-# the same step of a network with one unit a layer: the same operators, with nothing to
-# compute. The arithmetic comes from one large matrix product, the bandwidth
-# from copying, at the best of four sizes, so that a cache may help:
+# Then measure what this machine can do of each:
+#
+# - the cost of starting things, by the same step of a network with one unit a layer,
+#   which has the same operators and nothing to compute;
+# - the rate of arithmetic, by one large matrix product;
+# - the bandwidth, by copying, at the best of four sizes, so that a cache may help.
+
+# fold: Measure what this machine can do
 
 nothing = measure(make_step((1, 1, 1, 10), 1), device=device).median
 n = 1024 if device.type == "cpu" else 4096  # large, for this device
@@ -411,8 +527,10 @@ print(f"arithmetic:                       {flop_rate / 1e9:8.0f} GFLOP/s")
 print(f"memory:                           {byte_rate / 1e9:8.1f} GB/s")
 
 # %%
-# Three times for each batch size, and beside them the measured step. The largest of the
-# three names the limit:
+# Divide each count by its rate: that gives three times for each batch size. **The
+# largest of the three times names the limit.** Beside them stands the measured step:
+
+# fold: Compute the three times, measure the step, and draw all four
 
 limits = {"latency": [], "bandwidth": [], "arithmetic": []}
 measured = []
@@ -429,9 +547,11 @@ for batch_size, (_, nbytes, flops) in counted.items():
     factor = timing.median / named[largest]
     print(f"            limit: {largest}; measured {factor:.1f} times that")
 
-figure, axes = plt.subplots(figsize=(5.6, 3.8), layout="constrained")
+figure, axes = plt.subplots(figsize=(7, 3.8), layout="constrained")
 styles = {"latency": "--", "bandwidth": ":", "arithmetic": "-."}
-axes.loglog(list(counted), [x * 1e3 for x in measured], "ko-", label="measured")
+axes.loglog(
+    list(counted), [x * 1e3 for x in measured], "o-", color="gray", label="measured"
+)
 for name, seconds in limits.items():
     axes.loglog(
         list(counted), [x * 1e3 for x in seconds], styles[name], lw=2.5, label=name
@@ -449,13 +569,34 @@ axes.grid(alpha=0.3)
 plt.show()
 
 # %%
-# Where the measured line runs beside *latency*, the step consists of being started:
-# fewer operators help, or more work for each (a fused optimizer, a larger batch,
-# ``torch.compile``, a CUDA graph), and a stronger GPU does not. Beside *bandwidth*, the
-# numbers travel too often: fuse operators, use smaller types. Beside *arithmetic*, you
-# have arrived: a lower precision, a smaller model, or better hardware. A measured point
-# can lie above all three, as the parts add up, and hardly an operator reaches the rates
-# of the large product and of the plain copy.
+# The limit says what is worth changing:
+#
+# - *Latency.* The step consists of being started. Fewer operators help, or more work
+#   for each: a :term:`fused` optimizer, a larger batch, :term:`torch.compile`, a
+#   :term:`CUDA graph`. A stronger GPU does not help.
+# - *Bandwidth.* The numbers travel too often. Fuse operators, or use smaller types.
+# - *Arithmetic.* The machine does what it is there for. A lower precision, a smaller
+#   model or better hardware help.
+#
+# The measured step can take longer than all three. The parts add up, and hardly an
+# operator reaches the rates of the large product and of the plain copy.
+#
+# .. question:: Latency 0.4 ms, bandwidth 0.1 ms, arithmetic 0.02 ms: what helps?
+#
+#    - A GPU with twice the arithmetic.
+#
+#      No. Arithmetic is the smallest of the three. Half of very little is saved.
+#
+#    - Numbers of two bytes instead of four.
+#
+#      No. That halves the bytes, and the second time of the three. Starting the
+#      operators takes as long as before, and the conversions are more operators.
+#
+#    - A larger batch.
+#
+#      Yes. A step with a larger batch starts as many operators, and fewer steps go
+#      through the data once. How the model then learns is a question for the next
+#      lesson.
 #
 # Exercise
 # --------
@@ -481,20 +622,21 @@ plt.show()
 # .. solution::
 #    :file: 11_slow_loop.py
 #
-#    The images were scaled again in every step, all of them; a norm was computed that
-#    nobody looked at; and the loss was read in every step.
+#    The images were scaled again in every step, all of them; a norm was computed whose
+#    value was not used; and the loss was read in every step.
 #
 # .. keypoints::
 #
 #    - Profile a few steps after a warm-up; sort by self time, and look at the number of
 #      calls.
-#    - A timeline shows the gaps, where somebody waits; viewers open the exported trace.
-#    - ``_local_scalar_dense`` counts ``item()`` and its kin; the practice GPU's log names
-#      the lines that wait.
-#    - Operators, their bytes, and the FLOPs of products can be counted on any machine,
+#    - A timeline shows the gaps, where the GPU or the CPU waits; viewers open the
+#      exported trace.
+#    - ``_local_scalar_dense`` counts ``item()`` and its kin; the practice GPU's log and
+#      ``set_sync_debug_mode`` name the lines that wait.
+#    - Operators, their bytes, and the FLOP of products can be counted on any machine,
 #      without a clock.
 #    - Divide each count by what the machine can do. The largest time names the limit,
 #      and the limit says what is worth changing.
 #
-# **Next:** :doc:`/lessons/12_speed_ladder` takes a training from a naive script towards
-# its limit.
+# **Next:** :doc:`/lessons/12_speed_ladder` takes a run from a naive script towards its
+# limit.
