@@ -4,7 +4,7 @@ Exercises that check themselves: a learner's file runs, and is judged by what it
 =========================  =============================================================================
 ``e01_…`` to ``e12_…``     the exercises, one file each: hints, the rules it takes, its probe, its words
 ``exercise``               what an exercise is; the list of them
-``checker``, ``report``    the way in, and the answer
+``checker``, ``report``    the way in, and the answer; ``demands`` has its checklist
 ``commands``               ``python -m gpulesson check``, ``submissions`` and ``lessons``
 ``submissions``            a folder of files, for a class
 ``progress``               how far a learner has come
@@ -17,6 +17,7 @@ Only the learner's process imports torch: the check itself works where torch doe
 """
 
 from gpulesson.exercises.checker import UsageError, check
+from gpulesson.exercises.demands import Demand
 from gpulesson.exercises.exercise import Exercise, exercises, find
 from gpulesson.exercises.findings import Finding
 from gpulesson.exercises.process.warm import ForkedProcess, WarmProcess
@@ -25,6 +26,7 @@ from gpulesson.exercises.report import Report
 from gpulesson.exercises.submissions import check_folder
 
 __all__ = [
+    "Demand",
     "Exercise",
     "Finding",
     "ForkedProcess",
