@@ -32,7 +32,9 @@ See where your numbers are, copy them across, and read the error that everyone g
 # This lesson needs a second :term:`device` beside the CPU. If PyTorch finds a :term:`GPU`
 # that it can use through :term:`CUDA`, that is the one. If not, the first cell switches
 # on the :term:`practice GPU`, the simulated one of lesson 1, which obeys the same rules.
-# From here on the code is the same for both.
+# ``practice.start()`` does what ``with practice_gpu():`` did there, and it lasts until
+# ``practice.stop()``. So here, unlike in your own programs, we may write ``"cuda"`` on
+# every machine.
 
 import torch
 
@@ -63,8 +65,8 @@ print(on_gpu.device, on_gpu)
 # is printed; a tensor on the CPU shows nothing. **When in doubt, print** ``.device``.
 #
 # There is an older way to say the same, and you should know it, because error messages
-# still use it. Each tensor has a *type*, a name made of its place and of the numbers in
-# it:
+# still use it. Each tensor has a *type*, a name that says where it is and what its
+# numbers are like:
 
 whole = torch.tensor([1, 2])
 
@@ -83,8 +85,8 @@ print("whole: ", whole.type(), whole.dtype)
 #
 # .. covers:: S1.4
 #
-# A tensor that is on the CPU already gets to the GPU by its method ``to``. Before you run
-# the cell: which of the three lines will say ``cpu``?
+# To bring an existing tensor to the GPU, call its method ``to``. Before you run the cell:
+# which of the three printed lines will say ``cpu``?
 
 on_cpu.to(device)
 print("on_cpu:", on_cpu.device)
@@ -95,8 +97,8 @@ print("on_cpu:", on_cpu.device)
 
 # %%
 # Two of them: ``on_cpu`` is where it was, before and after. **A tensor does not move: you
-# get a copy, and you must keep it.** In the first line we kept nothing, and the copy was
-# thrown away at once. There is no error at such a line, so it is easily overlooked.
+# get a copy, and you must keep it.** The first ``on_cpu.to(device)`` made a copy, too,
+# but no name kept it, so Python threw it away. No error tells you.
 #
 # The copy has numbers of its own, and there is a way back to the CPU:
 
@@ -113,7 +115,9 @@ print("same tensor:", copied.to(device) is copied)
 #
 # A model is different. In PyTorch a model is a :term:`module`, an object that holds
 # tensors: its :term:`parameters <parameter>`, which training changes, and sometimes
-# :term:`buffers <buffer>`, which it only keeps. ``torch.nn.Linear(2, 1)`` is a small one:
+# :term:`buffers <buffer>`, which it only keeps. ``torch.nn.Linear(2, 1)`` is a small one.
+# It makes one number from two: it multiplies them by its parameter ``weight``, and adds
+# its parameter ``bias``. (Lesson 3 builds a model from such parts.)
 
 model = torch.nn.Linear(2, 1)
 print("before:", model.weight.device)
@@ -159,7 +163,7 @@ print("returned is model:", returned is model)
 # .. covers:: S0.7
 #
 # Now to the error that everyone gets. A GPU computes with what is in its own memory, and
-# the CPU with what is in the computer's (remember the picture in :doc:`lesson 1
+# the CPU with what is in :term:`host memory` (remember the picture in :doc:`lesson 1
 # </lessons/01_is_there_a_gpu>`). What happens if an operation gets one tensor of each?
 
 inputs = torch.ones(4, 2)
@@ -190,11 +194,12 @@ print(outputs.device)
 # The result of an operation is where its tensors were. **All tensors of an operation must
 # be on the same device**, and the model and its data are no exception.
 #
-# Some layers check their tensors themselves, and say the same with the older names. This
-# one is for images; its weights are on the CPU, and its images on the GPU:
+# Some parts of a model check their tensors themselves, and say the same with the older
+# names. ``Conv2d``, which is for images, does. Its weight is on the CPU, and the image on
+# the GPU:
 
-layer = torch.nn.Conv2d(1, 2, 3)
-images = torch.rand(1, 1, 8, 8, device=device)
+layer = torch.nn.Conv2d(1, 2, 3)  # from 1 colour to 2, in squares of 3 by 3 pixels
+images = torch.rand(1, 1, 8, 8, device=device)  # one grey image, 8 by 8 pixels
 
 try:
     layer(images)
@@ -205,8 +210,8 @@ except RuntimeError as error:
 # You can read this one already: the input is a ``cuda.FloatTensor``, the weight is not.
 #
 # There are two exceptions to the rule. In arithmetic, a *single number* may come from the
-# CPU, even if it is a tensor: it travels with the call. And so may the index in square
-# brackets. But is ``[3.0]``, a list of one number, a single number?
+# CPU, even if it is a tensor: PyTorch sends its value along with the order to compute.
+# And so may the index in square brackets. But is ``[3.0]`` a single number?
 
 print((weights * torch.tensor(3.0)).device)
 print(weights[torch.tensor([0, 1])].device)
@@ -217,8 +222,10 @@ except RuntimeError as error:
     print(error)
 
 # %%
-# The first two lines worked. The third did not: a tensor with one entry is a list, and
-# only a tensor *without dimensions* counts as a single number.
+# The first two lines worked, the third did not. ``[3.0]`` is a list with one entry, so
+# the tensor has one dimension; only a tensor *without dimensions* counts as a single
+# number. The message is the one that most operations give. It is the same error, but it
+# does not say which of the tensors is where.
 #
 # Copy a whole batch, and find what was forgotten
 # -----------------------------------------------
@@ -226,27 +233,28 @@ except RuntimeError as error:
 # What you train with comes in :term:`batches <batch>`, and a batch is often a dictionary
 # of several tensors. One line copies them all:
 
-batch = {"images": torch.rand(8, 784), "labels": torch.arange(8)}
+# eight images, 28 by 28 pixels each, and a label for each
+batch = {"images": torch.rand(8, 28, 28), "labels": torch.arange(8)}
 
 moved = {name: t.to(device) for name, t in batch.items()}
 print(moved["images"].device, moved["labels"].device)
 
 # %%
 # This package keeps it in a function, ``to_device``, which takes batches of every form. A
-# second function, ``tensor_devices``, looks into a batch or a model and says where each
-# tensor in it is:
+# second function, ``tensor_devices``, looks into a batch or a model and gives the device
+# of each tensor in it, by name:
 
 from gpulesson.device import tensor_devices, to_device
 
 moved = to_device(batch, device)
-print("batch:", tensor_devices(batch))
-print("moved:", tensor_devices(moved))
-print("model:", tensor_devices(model))
+for thing in (batch, moved, model):
+    for name, place in tensor_devices(thing).items():
+        print(f"{name:<7} {place}")
 
 # %%
-# The batch is on the CPU, its copy and the model's two parameters are on the GPU. **When
-# you get the error of two devices, print where everything is**, and the one that was
-# forgotten shows.
+# The batch is on the CPU. Its copy and the model's two parameters are on the GPU. **When
+# you get the error of two devices, print where everything is**, and you see which one
+# was forgotten.
 #
 # A tensor takes whole blocks of memory
 # -------------------------------------
@@ -258,7 +266,7 @@ print("model:", tensor_devices(model))
 # hold now. We delete what this lesson has put on the GPU, and then make two numbers of
 # four bytes each. How many bytes will they take?
 
-del on_gpu, copied, model, returned, weights, outputs, images, moved
+del on_gpu, copied, model, returned, weights, outputs, images, moved, thing
 
 before = torch.cuda.memory_allocated()
 pair = torch.tensor([1.0, 2.0], device=device)
@@ -306,30 +314,31 @@ plt.show()
 # many small ones it does, because **every tensor takes at least one block of its own**.
 #
 # There is a second count. To ask the GPU's :term:`driver` for memory takes time, so
-# PyTorch keeps what it once got, also when your tensors are gone. What it holds, in use
-# or not, is called *reserved*:
+# PyTorch asks for large pieces, and keeps them also when your tensors are gone. What it
+# holds, in use or not, is called *reserved*. Will it go down when we delete ``pair``?
 
+before = torch.cuda.memory_allocated(), torch.cuda.memory_reserved()
 del pair
-print("allocated:", torch.cuda.memory_allocated(), "bytes")
-print("reserved: ", torch.cuda.memory_reserved(), "bytes")
+after = torch.cuda.memory_allocated(), torch.cuda.memory_reserved()
+
+print("allocated, change:", after[0] - before[0], "bytes")
+print("reserved, change: ", after[1] - before[1], "bytes")
 
 # %%
 # .. drawing:: blocks.svg
 #
 #    A real GPU: tensors take whole blocks, and the blocks are cut from reserved segments.
 #
-# The tensors are gone, and the reserved bytes are still there: the next tensor takes its
-# block from them. Other programs cannot use them meanwhile, and the tool ``nvidia-smi``
-# shows them as used (`PyTorch's notes
+# The block of ``pair`` is free, and nothing was given back to the driver: **PyTorch keeps
+# reserved memory for the next tensor.** Other programs cannot use it meanwhile, and
+# ``nvidia-smi``, NVIDIA's command that lists what a GPU does, counts it as used
+# (`PyTorch's notes
 # <https://docs.pytorch.org/docs/stable/notes/cuda.html#memory-management>`__). Older
-# texts call them *cached*.
+# texts call it *cached*.
 #
-# In this count the practice GPU differs from a real one. On a real one, as in the
-# drawing, PyTorch reserves whole segments. Those for small tensors are of 2 MiB, which is
-# 2,097,152 bytes (`its source
-# <https://github.com/pytorch/pytorch/blob/v2.15.0/c10/core/AllocatorConfig.h>`__). The
-# practice GPU has no driver to ask. The number that it gives is the most bytes that were
-# allocated at any one time, and far less than 2 MiB here.
+# On a real GPU a segment for small tensors has `2 MiB
+# <https://github.com/pytorch/pytorch/blob/v2.15.0/c10/core/AllocatorConfig.h>`__. The
+# practice GPU has no segments, and reports fewer reserved bytes.
 #
 # The default device, and what ignores it
 # ---------------------------------------
@@ -338,34 +347,33 @@ print("reserved: ", torch.cuda.memory_reserved(), "bytes")
 #
 # You will often read that ``device = torch.device("cuda")`` "sets the device". It does
 # not: it makes a label. There is a way to change where new tensors are made, and it is
-# called the *default device*. We try both. This function makes four tensors and says
+# called the *default device*. We try both. This function makes four tensors and prints
 # where they are:
 
 import numpy as np
 
 
 def places():
-    return {
-        "ones": str(torch.ones(3).device),
-        "Linear": str(torch.nn.Linear(2, 1).weight.device),
-        "from_numpy": str(torch.from_numpy(np.ones(3)).device),
-        "device='cpu'": str(torch.ones(3, device="cpu").device),
-    }
+    print("ones:      ", torch.ones(3).device)
+    print("model:     ", torch.nn.Linear(2, 1).weight.device)
+    print("from_numpy:", torch.from_numpy(np.ones(3)).device)
+    print("named cpu: ", torch.ones(3, device="cpu").device)
 
 
 label = torch.device("cuda")
-print(places())
+places()
 
 # %%
-# A label alone changes nothing. Now with a default device: first for a block of code with
-# ``with``, then for all that follows with ``torch.set_default_device``. Which of the four
-# will still be on the CPU?
+# A label alone changes nothing. The same label after ``with`` is the default device
+# inside the block. ``torch.set_default_device`` sets it for all that follows. Which of
+# the four will still be on the CPU?
 
-with torch.device("cuda"):
-    print(places())
+with label:
+    places()
 
+print("now with set_default_device")
 torch.set_default_device("cuda")
-print(places())
+places()
 
 torch.set_default_device(None)  # back to the CPU
 
@@ -373,7 +381,7 @@ torch.set_default_device(None)  # back to the CPU
 # Both ways do the same. A new tensor and a new model are made on the GPU. The last entry
 # names its device, and is obeyed. But ``from_numpy`` was not told anything, and its
 # tensor is on the CPU. It does not make a new array: it uses the memory of the NumPy
-# array, and that is the computer's. **Data that comes from NumPy and from files stays on
+# array, which is host memory. **Data that comes from NumPy and from files stays on
 # the CPU, whatever the default device is**, so you must copy it yourself. This is why the
 # course passes ``device`` to each call: you see what happens, in the line where it
 # happens.
@@ -403,7 +411,7 @@ practice.stop()
 #
 #    ``x.to(device)`` without ``x =`` is the trap of this lesson, and it is silent: the
 #    error comes later, in another line. Let the class say what ``on_cpu.device`` will be
-#    before you run that cell. In the exercise it is ``d``.
+#    before you run that cell. Do the exercise after it: the trap is in there, too.
 #
 # Exercise
 # --------

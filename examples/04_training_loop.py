@@ -14,7 +14,6 @@ Take a training loop that runs on the CPU, change two things so that it runs on 
       - Which lines of a training loop must change so that it runs on a GPU?
       - What does each of the five calls inside the loop do, and where does it run?
       - What is still missing in a loop that runs without an error?
-      - How do the rows get to the GPU, and which settings should I start with?
 
    .. objectives::
 
@@ -33,11 +32,8 @@ Take a training loop that runs on the CPU, change two things so that it runs on 
 #    - Slices of lists, such as ``rows[0:10]``
 #
 # In :doc:`lesson 3 </lessons/03_first_model>`, all flowers went through the model at
-# once. With more data you take a few rows at a time: a :term:`batch`. In this lesson you
-# bring such a loop from the CPU to another :term:`device`, a GPU.
-#
-# If your machine has no GPU for :term:`CUDA`, the lesson uses the :term:`practice GPU`.
-# It keeps track of where each :term:`tensor` is, and computes on the CPU.
+# once. With more data you take a few rows at a time: a :term:`batch`. Here you bring such
+# a loop from the CPU to another :term:`device`, a GPU.
 
 import matplotlib.pyplot as plt
 import torch
@@ -48,20 +44,19 @@ from gpulesson import practice
 from gpulesson.device import choose_device
 from gpulesson.timing import measure
 
-torch.set_num_threads(1)  # tensors this small gain nothing from more threads
-print("PyTorch", torch.__version__)
+torch.set_num_threads(1)  # one CPU core: more do not help with numbers this few
 
 # %%
 # Read a loop that runs on the CPU
 # --------------------------------
 #
-# The task is a regression: predict one number from eight. We make up 500 rows. Their
-# targets follow a rule that the model has to find, plus a little noise that nobody can
-# predict. The last hundred rows are put aside for later.
+# The task is to predict one number from eight. We make up 500 rows. Their targets follow
+# a rule that the model has to find, plus a little noise. The last hundred rows are put
+# aside for the test.
 
 torch.manual_seed(1)
 X = torch.randn(500, 8)
-rule = torch.randn(8, 1) / 3
+rule = torch.randn(8, 1) / 3  # so that y is about as large as a number of X
 y = X @ rule + 0.1 * torch.randn(500, 1)  # the rule, and noise
 
 X_train, y_train = X[:400], y[:400]
@@ -70,10 +65,8 @@ print("inputs: ", tuple(X_train.shape), tuple(X_test.shape))
 print("targets:", tuple(y_train.shape), tuple(y_test.shape))
 
 # %%
-# The two pairs of numbers are the rows and columns of each part: 400 rows to train with
-# and 100 to test with, eight numbers in and one number out.
-#
-# The model has one hidden layer. The comments give the :term:`shape` after each line:
+# 400 rows to train with and 100 to test with: eight numbers in, one out. The model is a
+# class as in lesson 3, with two layers. The 32 is our choice:
 
 
 class Net(nn.Module):
@@ -83,14 +76,14 @@ class Net(nn.Module):
         self.out = nn.Linear(32, 1)
 
     def forward(self, x):  # [rows, 8]
-        hidden = torch.relu(self.hidden(x))  # [rows, 32]
-        return self.out(hidden)  # [rows, 1]
+        x = torch.relu(self.hidden(x))  # [rows, 32]
+        return self.out(x)  # [rows, 1]
 
 
 # %%
-# And this is the whole training loop. The outer loop counts the :term:`epochs <epoch>`:
-# in each one, all 400 rows pass once. The inner loop cuts out ten rows at a time. How
-# many times does ``optimizer.step()`` run?
+# And this is the whole training loop. The outer loop counts the :term:`epochs <epoch>`.
+# The inner loop cuts out ten rows at a time. How many times does ``optimizer.step()``
+# run?
 
 torch.manual_seed(0)
 model = Net()
@@ -113,28 +106,25 @@ for epoch in range(1, 101):
 # %%
 # Each round of the inner loop is one :term:`step`. **A step takes one batch, and an epoch
 # takes all rows once.** Here 400 rows make 40 batches of ten, so 100 epochs make 4,000
-# steps.
-#
-# The printed :term:`loss` is the mean squared error of the last ten rows, and it falls.
-# How far can it fall? The noise has a mean square of 0.01, and nobody can predict it. So
-# on rows that it has not seen, no model gets below 0.01 on average.
+# steps. The printed :term:`loss` falls. It is ``MSELoss``, the mean of the squared
+# differences between outputs and targets, here of the last ten rows.
 #
 # .. question:: Which lines must change so that this loop runs on a GPU?
 #
 #    - Every line of the inner loop, because they do the computing.
 #
 #      No. These lines never say where to compute. An operation runs where its
-#      tensors are.
+#      :term:`tensors <tensor>` are.
 #
-#    - The line that makes the model, and what the two slices give.
+#    - The line that makes the model, and the inputs and targets of each step.
 #
-#      Yes. The model moves once, before the loop. The inputs and the targets are
-#      other rows in each step, so they move inside the loop.
+#      Yes. The model moves once, before the loop. The inputs and targets are other rows
+#      in each step, so they move inside the loop.
 #
 #    - Only the line that makes the model. The rest follows the model.
 #
 #      No. The slices would still be on the CPU, and the first ``model(inputs)``
-#      would stop with an error. Two devices do not mix.
+#      would stop with an error.
 #
 # Move the model once, and each batch inside the loop
 # ---------------------------------------------------
@@ -147,23 +137,22 @@ for epoch in range(1, 101):
 #
 # On the left is the :term:`host`: the CPU, on which Python runs, with the computer's main
 # memory, the :term:`host memory`. On the right is the GPU with its own memory, the
-# :term:`device memory`, often called VRAM. The GPU computes with the tensors there.
+# :term:`device memory`, often called VRAM.
 #
 # It is like moving house: the furniture goes over once, and the shopping comes in every
-# week. The model is the furniture. It is the same model in all 4,000 steps, so you move
-# it before the loop. The batch is the shopping: each step needs other rows.
+# week. The model is the furniture, and the batches are the shopping. Only the loss comes
+# back now and then; our loop fetches it with ``item()`` once an epoch.
 #
-# First we need a device. If the machine has a GPU for CUDA, ``practice.start()`` says so
-# and steps aside.
+# As in lesson 2, we use your :term:`CUDA` GPU if there is one, or else the
+# :term:`practice GPU`:
 
 practice.start()
 device = torch.device("cuda")
 print(torch.cuda.get_device_name())
 
 # %%
-# Here is the loop again, with the two changes. Compare it line by line with the one
-# above. The :term:`seed` is the same, so both begin with the same model. Will the losses
-# be the same, too?
+# Here is the loop again, with the two changes. The :term:`seed` is the same, so both
+# begin with the same model. Will the losses be the same, too?
 
 torch.manual_seed(0)
 model = Net().to(device)  # change 1
@@ -186,14 +175,12 @@ for epoch in range(1, 101):
         print(f"epoch {epoch:>3}: loss {loss.item():.4f}")
 
 # %%
-# These are the losses from above, apart from rounding. A picture shows all hundred of
-# them:
+# These are the losses from above, apart from rounding. A picture shows all hundred:
 
 # fold: Draw both runs
 fig, ax = plt.subplots(figsize=(7, 3.5), layout="constrained")
 ax.semilogy(range(1, 101), cpu_losses, label="on the CPU")
 ax.semilogy(range(1, 101, 5), losses[::5], "o", label=f"on {model.out.weight.device}")
-ax.axhline(0.01, color="gray", ls="--", label="mean square of the noise")
 ax.set(xlabel="epoch", ylabel="loss of the last batch")
 ax.set_title("Two changes, and the same training run on another device")
 ax.legend()
@@ -204,30 +191,23 @@ print("the model is on", model.out.weight.device)
 print(f"largest difference between the losses: {largest:.1e}")
 
 # %%
-# The dots lie on the line: it is the same training, on another device. On the practice
-# GPU the largest difference is 0, because the CPU still does the arithmetic. On a real
-# GPU expect a small difference. It adds up the same numbers in another order, and then
-# rounds differently.
+# The dots lie on the line. On the practice GPU the difference is 0, because the CPU does
+# the arithmetic. A real GPU adds up in another order, and so rounds differently.
 #
 # **Move the model once, before the loop. Move each batch, inputs and targets, inside the
-# loop.** The batch has to be there before the :term:`forward pass`, the call of
-# ``model(inputs)``. If you put ``model.to(device)`` inside the loop, the result is the
-# same, but each step looks through the whole model for nothing.
-#
-# Did the GPU make it faster? With ten rows a step, it has little to do. We measure that
-# near the end of this lesson.
+# loop,** before the :term:`forward pass`, the call of ``model(inputs)``.
 #
 # Know what moves along by itself
 # -------------------------------
 #
 # .. covers:: S1.2 S1.6
 #
-# You moved three things from host memory to device memory: the model, the inputs and the
-# targets. "The model" is more than its :term:`parameters <parameter>`. Some layers also
-# own :term:`buffers <buffer>`: tensors that belong to the model and that no
-# :term:`optimizer` changes. A layer for :term:`batch normalisation` keeps its running
-# averages there. Do buffers move, too?
+# You moved three things: the model, the inputs and the targets. The model has
+# :term:`parameters <parameter>`, and some layers also own :term:`buffers <buffer>`:
+# tensors that no :term:`optimizer` changes. A layer for :term:`batch normalisation`
+# keeps averages of the numbers that it has seen. Do buffers move, too?
 
+# layers one after the other, without writing a class
 network = nn.Sequential(nn.Linear(8, 4), nn.BatchNorm1d(4), nn.Linear(4, 1))
 network = network.to(device)
 for name, tensor in network.named_parameters():
@@ -236,12 +216,10 @@ for name, tensor in network.named_buffers():
     print("buffer   ", name, tensor.device)
 
 # %%
-# They do: all nine tensors are on the device, six parameters and three buffers. **One
-# call of** ``to`` **moves everything that belongs to the model.** If you moved the
-# parameters by hand, you would miss the buffers.
+# They do: **one call of** ``to`` **moves everything that belongs to the model.** (The
+# number before each name is the position of the layer.)
 #
-# The other two are the inputs and the targets. Who needs the targets? We move only the
-# inputs, and see how far we get:
+# Must the targets move as well? We move only the inputs, and see how far we get:
 
 inputs, targets = X_train[:10], y_train[:10]
 inputs = inputs.to(device)
@@ -253,10 +231,9 @@ except RuntimeError as error:
     print(error)
 
 # %%
-# The forward pass needs no targets. The loss compares outputs with targets, so
-# it stops: one is on the GPU, the other is on the CPU. Now we move the targets as well.
-# Where will the loss be, and where the :term:`gradients <gradient>` of the
-# :term:`backward pass`?
+# The forward pass needs no targets, but the loss does. We move them as well. ``backward``
+# puts the :term:`gradient` of each parameter ``p`` into ``p.grad``. Where
+# will the loss and the gradients be?
 
 targets = targets.to(device)
 loss = loss_fn(outputs, targets)
@@ -266,30 +243,15 @@ print("gradients on", {str(p.grad.device) for p in network.parameters()})
 
 # %%
 # You moved neither. **A result is computed where its tensors are, and it stays there.**
-# This holds for the outputs, for the loss, and for the gradients.
-#
-# ``MSELoss`` holds no tensors of its own, so there is nothing to move in it. A loss with
-# tensors of its own, such as :term:`class weights`, has to move like a model:
-# :doc:`lesson 7 </lessons/07_common_mistakes>` shows the error.
-#
-# One owner of tensors is left, the optimizer. Adam keeps an average of the
-# gradients for each parameter (``exp_avg``), an average of their squares
-# (``exp_avg_sq``), and a count of its steps. This is the :term:`optimizer state`. Where
-# does the optimizer of our loop keep it?
-
-for name, tensor in optimizer.state[model.out.bias].items():
-    print(f"{name:<10} {tensor.device}")
-
-# %%
-# The two averages are beside their parameter. The count is on the CPU on purpose: it is
-# a single number, and Python can read it there without waiting for the GPU.
+# (A loss function that owns tensors has to move like a model: :doc:`lesson 7
+# </lessons/07_common_mistakes>` shows it.)
 #
 # Move the model before you build the optimizer
 # ---------------------------------------------
 #
-# In our loop, the optimizer came after the move. Does the order matter? It matters as
-# soon as there is a state. Here a model takes one step on the CPU, and moves afterwards.
-# Where is Adam's average now?
+# The optimizer owns tensors, too. For each parameter Adam keeps averages of earlier
+# gradients, its :term:`optimizer state`, and makes them in its first step. Here a model
+# takes one step on the CPU, and moves afterwards. What will the next step do?
 
 late = Net()
 adam = torch.optim.Adam(late.parameters())
@@ -301,65 +263,40 @@ bias = late.out.bias
 print("parameter:", bias.device)
 print("gradient: ", bias.grad.device)
 print("average:  ", adam.state[bias]["exp_avg"].device)
-
-# %%
-# The parameter and its gradient moved. The average did not, because it belongs to the
-# optimizer, and nobody moved that. What will the next step do?
-
 try:
     adam.step()
 except RuntimeError as error:
     print(error)
 
 # %%
-# An error. Its words depend on the optimizer and on the version of PyTorch. The reason is
-# always the same: the state is on the CPU, and the parameter is on the GPU.
+# The parameter and its gradient moved with the model. The average did not, because it
+# belongs to the optimizer, so the next step fails.
 #
-# And if the optimizer has not made a step yet? We build three optimizers **before** the
-# move, and let each make its first step after it.
-
-for method in (torch.optim.SGD, torch.optim.Adam, torch.optim.Adagrad):
-    late = Net()
-    optimizer_first = method(late.parameters(), lr=1e-3)
-    late.to(device)
-    loss_fn(late(inputs), targets).backward()
-    try:
-        optimizer_first.step()
-        print(f"{method.__name__:<8} works")
-    except RuntimeError:
-        print(f"{method.__name__:<8} fails")
-
-# %%
-# SGD and Adam work. When a model moves, PyTorch puts the new numbers into the same
-# parameter objects, so the optimizer still finds them, and Adam makes its state only in
-# the first step. Adagrad makes its state at once, when it is built, and that was on the
-# CPU.
-#
-# You need not remember which optimizer is which: **first** ``model.to(device)``, **then
-# the optimizer.** This order is right for all of them, and `PyTorch's own page
+# Before its first step Adam has no state, and would work. Other optimizers make theirs
+# earlier. You need not remember which: **first** ``model.to(device)``, **then the
+# optimizer,** as `PyTorch's own page
 # <https://docs.pytorch.org/docs/stable/generated/torch.nn.Module.html#torch.nn.Module.cuda>`__
-# asks for it.
+# asks.
 #
 # .. instructor-note::
 #
-#    Many learners have read that a late ``to`` always breaks the optimizer, because "the
-#    parameters are new objects". The table shows that this is not so, and which case does
-#    break. Let the class guess the three words before the cell runs.
+#    Many learners have read that a late ``to`` always breaks the optimizer. It does so
+#    only if there is a state already. Let the class name the three devices first.
 #
 # Follow one step, call by call
 # -----------------------------
 #
 # .. covers:: S4.4
 #
-# Inside the loop are five calls, and none of them mentions a device:
+# You know the five calls from lesson 3. None of them names a device:
 #
 # .. drawing:: training_step.svg
 #
 #    The five calls of a training step, and where each of them computes.
 #
-# Let us take one step slowly, with a new model on the device. We follow a single one of
-# its parameters, the bias of the last layer. So that there is an older gradient to
-# forget, the model has already made a backward pass with another batch.
+# We take one step slowly, and follow a single number, the bias of the last layer. First
+# one :term:`backward pass` with another batch: it leaves an older gradient, for call 3 to
+# forget.
 
 torch.manual_seed(0)
 model = Net().to(device)
@@ -371,100 +308,66 @@ bias = model.out.bias
 print(f"bias {bias.item():.4f}, gradient {bias.grad.item():.4f}")
 
 # %%
-# **Call 1: the forward pass** computes ten outputs from ten rows.
+# **Call 1, the forward pass,** computes ten outputs, and remembers how, for call 4.
+# **Call 2, the loss,** makes one number of outputs and targets.
 
 inputs, targets = X_train[:10].to(device), y_train[:10].to(device)
-outputs = model(inputs)
+outputs = model(inputs)  # call 1
+loss = loss_fn(outputs, targets)  # call 2
 print(tuple(outputs.shape), "on", outputs.device)
-print("made by", outputs.grad_fn.name())
-
-# %%
-# It also writes down how it computed them, for call 4. This record is the
-# :term:`autograd graph`. ``AddmmBackward0`` is the entry of the last layer: a matrix
-# product (*mm*) and an addition of the bias (*add*).
-#
-# **Call 2: the loss** turns the ten outputs and the ten targets into one number, which
-# says how far apart they are.
-
-loss = loss_fn(outputs, targets)
 print(f"loss {loss.item():.4f} on {loss.device}")
 
 # %%
-# **Call 3:** ``zero_grad`` forgets the gradient of the batch before. What will be in its
-# place?
+# **Call 3,** ``zero_grad``, forgets the older gradient. What will be in its place?
+# **Call 4, the backward pass,** computes the gradients for this batch.
 
-optimizer.zero_grad()
+optimizer.zero_grad()  # call 3
 print("gradient", bias.grad)
-
-# %%
-# ``None``, no gradient at all. You will often read that ``zero_grad`` sets gradients to
-# zero. By default, `it sets them to None
-# <https://docs.pytorch.org/docs/stable/generated/torch.optim.Optimizer.zero_grad.html>`__,
-# which saves memory.
-#
-# **Call 4: the backward pass** goes back along the record, and computes a new gradient
-# for each parameter.
-
-loss.backward()
+loss.backward()  # call 4
 print(f"gradient {bias.grad.item():.4f} on {bias.grad.device}")
 
 # %%
-# The gradient tells how the loss changes when the bias grows. If the gradient is
-# positive, the loss grows as well. In which direction should the bias move?
-#
-# **Call 5: the optimizer's step** moves each parameter against its gradient.
+# ``None``, not zero as the name says: `this saves memory
+# <https://docs.pytorch.org/docs/stable/generated/torch.optim.Optimizer.zero_grad.html>`__.
+# Then call 4 made a new gradient. If it is positive, the loss grows with the bias. In
+# which direction will **call 5, the optimizer's step,** move it?
 
 before = bias.item()
-optimizer.step()
+optimizer.step()  # call 5
 print(f"bias before {before:.4f}, after {bias.item():.4f}")
 
 # %%
-# The bias moved by 0.001, the :term:`learning rate`: this is how far Adam moves a
-# parameter in its first step. In later steps its averages decide as well.
+# Against its gradient, by 0.001, the :term:`learning rate`. Why not by 0.001 times the
+# gradient? Adam divides by the size of the gradients that it has seen, so in its first
+# step only the sign counts.
 #
-# **The five calls are the same on every device. They run where their tensors are.**
+# **No call names a device. Four of them compute, where their tensors are;** ``zero_grad``
+# **only drops the old gradients.**
 #
-# .. question:: You leave out ``optimizer.zero_grad()``. What does the loop do?
-#
-#    - It stops with an error in ``loss.backward()``.
-#
-#      No. PyTorch cannot know that you did not want this. Some scripts leave
-#      gradients in place on purpose, to collect them over several batches.
-#
-#    - Nothing changes. ``backward`` replaces the old gradient.
-#
-#      No. This would be natural, but ``backward`` never replaces a gradient.
-#
-#    - It runs, and each step uses the sum of all gradients so far.
-#
-#      Yes. ``backward`` adds to what is there, and no message tells you.
-#
-# Two backward passes with the same batch show it:
+# And without ``zero_grad``? We make two backward passes with the same batch. (The step
+# has changed the model, so the first gradient is a new one.) At the end we use
+# ``model.zero_grad()``, as some scripts do:
 
 optimizer.zero_grad()
 loss_fn(model(inputs), targets).backward()
 print(f"one backward pass:   {bias.grad.item():.4f}")
 loss_fn(model(inputs), targets).backward()
 print(f"two backward passes: {bias.grad.item():.4f}")
-
-# %%
-# The same batch, twice the gradient. Some scripts call ``model.zero_grad()`` instead:
-
 model.zero_grad()
-print({p.grad for p in model.parameters()})
+print("after zero_grad:    ", bias.grad)
 
 # %%
-# No parameter has a gradient now. ``model.zero_grad()`` clears the parameters of the
-# model, and ``optimizer.zero_grad()`` those that the optimizer was given. In this loop
-# they are the same ones.
+# Twice the gradient: ``backward`` adds to what is there, and no message tells you.
+# ``model.zero_grad()`` clears the gradients of the model, ``optimizer.zero_grad()`` those
+# that the optimizer uses. Here they are the same.
 #
-# Shuffle the rows
-# ----------------
+# Add the three things that this loop lacks
+# -----------------------------------------
 #
-# Our loop runs, and its loss falls, but three things are missing. The first is the order:
-# it shows the rows in the same order in each epoch. Does this matter? To try it, we put
-# the loop into a function with a switch. ``torch.randperm(400)`` gives the numbers 0 to
-# 399 in random order, and ``split`` cuts them into batches.
+# Our loop never shuffles, never tests, and never sets the model's mode. To try these, we
+# put it into a function. ``torch.randperm(400)`` gives the numbers 0 to 399 in random
+# order, and ``split`` cuts them into batches. A second function computes the loss on any
+# rows.
 
 
 def train(X, y, shuffle=True, epochs=5, batch_size=10):
@@ -481,19 +384,14 @@ def train(X, y, shuffle=True, epochs=5, batch_size=10):
     return model
 
 
-# %%
-# A second function computes the loss of a trained model on any rows. ``inference_mode``
-# leaves out the record for a backward pass, because there will be none.
-
-
 def loss_on(model, X, y):
     with torch.inference_mode():
         return loss_fn(model(X.to(device)), y.to(device)).item()
 
 
 # %%
-# Data often comes sorted: by date, by place, by class. We sort our rows by their target,
-# and train with and without shuffling, from three different seeds each.
+# **First: shuffle.** Data often comes sorted, for example by class. We sort our rows by
+# their target, and train with and without shuffling, from three seeds each.
 
 order = y_train.flatten().argsort()
 X_sorted, y_sorted = X_train[order], y_train[order]
@@ -505,18 +403,12 @@ for shuffle in (False, True):
         print(f"   seed {seed}: test loss {loss_on(trained, X_test, y_test):.4f}")
 
 # %%
-# With shuffling, all three losses are smaller. In sorted rows the ten targets of a batch
-# are nearly the same. Such a batch tells the model to answer with one number whatever
-# the inputs are, and the next batch asks for another number. **Shuffle the training rows
-# anew in each epoch.** It costs one argument.
+# With shuffling, all three losses are smaller. The ten targets of a sorted batch are
+# nearly the same, so it teaches the model to answer with one number whatever the inputs
+# are. **Shuffle the training rows anew in each epoch.**
 #
-# Measure on rows that the model has not seen
-# -------------------------------------------
-#
-# The second missing thing: our loop printed only the loss of rows that it trained with.
-# What is wrong with that? We train on 40 rows only, for 300 epochs. Then we compute the
-# loss twice: on these 40 rows, and on the 100 rows that we put aside, the
-# :term:`held-out data`.
+# **Second: test.** We train on 40 rows only, for 300 epochs, and compute two losses: on
+# these rows, and on the :term:`held-out data`. Which will be smaller?
 
 torch.manual_seed(0)
 trained = train(X_train[:40], y_train[:40], epochs=300)
@@ -525,25 +417,20 @@ print(f"40 rows that it has seen:      {seen:.4f}")
 print(f"100 rows that it has not seen: {loss_on(trained, X_test, y_test):.4f}")
 
 # %%
-# The first number looks excellent. It is even below 0.01, the mean square of the noise.
-# The second number tells the truth: the model has learned these 40 rows by heart, with
-# their noise, and it does worse on any others. This is :term:`overfitting`. **Evaluate a
+# The first loss looks excellent, but the model has learned these 40 rows by heart, with
+# their noise, and it does worse on others. This is :term:`overfitting`. **Evaluate a
 # model on rows that it has not seen.**
 #
-# Switch between training and evaluation mode
-# -------------------------------------------
-#
-# The third thing is the mode. Some layers do something else in training than later, for
-# example :term:`dropout`: in training it sets random values to zero, so that the model
-# does not rely on a few of them. ``model.train()`` switches to :term:`training mode`, and
-# ``model.eval()`` to :term:`evaluation mode`.
+# **Third: set the mode.** Some layers work differently in training. A :term:`dropout`
+# layer, for example, sets random values to zero, so that the model does not rely on a few
+# of them. ``model.train()`` switches to :term:`training mode`, and ``model.eval()`` to
+# :term:`evaluation mode`.
 #
 # .. question:: What does ``model.eval()`` do?
 #
 #    - It computes how good the model is.
 #
-#      No. It computes nothing. It sets a switch in the model and in each of its
-#      layers, and you do the evaluation yourself.
+#      No. It only sets a switch in the model and in each of its layers.
 #
 #    - It turns off gradients.
 #
@@ -552,15 +439,15 @@ print(f"100 rows that it has not seen: {loss_on(trained, X_test, y_test):.4f}")
 #
 #    - It tells layers such as dropout to behave as after the training.
 #
-#      Yes. Dropout then lets everything through, and batch normalisation uses its
-#      running averages.
+#      Yes. Dropout then lets everything through, and batch normalisation uses the
+#      averages that it has kept.
 #
-# We ask a model with dropout for the same row three times, first in training mode. A new
-# model is always in training mode. Then we ask again in evaluation mode.
+# A new model is in training mode. We ask one with dropout for the same row three times in
+# each mode:
 
 torch.manual_seed(0)
-layers = [nn.Linear(8, 32), nn.Dropout(0.5), nn.Linear(32, 1)]
-with_dropout = nn.Sequential(*layers).to(device)
+dropout = nn.Dropout(0.5)  # drops each value with probability 0.5
+with_dropout = nn.Sequential(nn.Linear(8, 32), dropout, nn.Linear(32, 1)).to(device)
 row = X_test[:1].to(device)
 for _ in range(3):
     print(f"train: {with_dropout(row).item():.4f}")
@@ -569,21 +456,19 @@ for _ in range(3):
     print(f"eval:  {with_dropout(row).item():.4f}")
 
 # %%
-# In training mode each answer is another one, because other values were dropped. In
-# evaluation mode they are all the same. **Call** ``model.train()`` **before you train,
-# and** ``model.eval()`` **before you evaluate.** A forgotten ``eval()`` gives no error,
-# only worse answers.
+# In training mode each answer is another one, in evaluation mode they are all the same.
+# **Call** ``model.train()`` **before you train, and** ``model.eval()`` **before you
+# evaluate.** A forgotten ``eval()`` gives no error, only worse answers.
 #
 # Feed the loop in one of three ways
 # ----------------------------------
 #
 # .. covers:: S4.3
 #
-# Until now we cut the batches ourselves. There are two more ways. To compare them, we put
-# the five calls into a function, and feed it one epoch in each way. **First: slices**,
-# shuffled as above.
+# The first way you know: cut slices on the CPU, and move each one. The second is a
+# :term:`data loader`. ``TensorDataset`` puts inputs and targets together, row by row, and
+# ``DataLoader`` shuffles the rows and makes batches. On which device are they?
 
-torch.manual_seed(0)
 model = Net().to(device)
 optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
 
@@ -595,62 +480,40 @@ def one_step(inputs, targets):
     optimizer.step()
 
 
-for rows in torch.randperm(400).split(10):
-    one_step(X_train[rows].to(device), y_train[rows].to(device))
-print(f"test loss {loss_on(model, X_test, y_test):.4f}")
-
-# %%
-# **Second: a** :term:`data loader`. ``TensorDataset`` puts inputs and targets together,
-# row by row. ``DataLoader`` shuffles the rows and makes batches. On which device are
-# its batches?
-
-rows = TensorDataset(X_train, y_train)
-loader = DataLoader(rows, batch_size=10, shuffle=True)
+train_set = TensorDataset(X_train, y_train)
+loader = DataLoader(train_set, batch_size=10, shuffle=True)
 for inputs, targets in loader:
     one_step(inputs.to(device), targets.to(device))
 print("a batch comes from", inputs.device)
-print(f"test loss {loss_on(model, X_test, y_test):.4f}")
 
 # %%
-# On the CPU, where its rows are. A loader does not know your device. This is one reason
-# why the move is inside the loop. The other one is size: a large data set does not
-# fit into the GPU's memory, and a batch does.
+# On the CPU, where its rows are. This is one reason why the move is inside the loop. The
+# other one is size: a large data set does not fit into the GPU's memory, and a batch
+# does.
 #
-# **Third: data that lives on the device.** If all rows do fit, move them once, and cut
-# the batches there. ``device=device`` makes the random order on the device as well.
+# If all rows do fit, the third way is to move them once, and cut the batches on the
+# device. We count the bytes, also of the 60,000 pictures of lesson 5, which have 28 times
+# 28 pixels of one byte:
 
 all_X, all_y = X_train.to(device), y_train.to(device)  # once
 for rows in torch.randperm(400, device=device).split(10):
     one_step(all_X[rows], all_y[rows])
 print("a batch comes from", all_X[rows].device)
-print(f"test loss {loss_on(model, X_test, y_test):.4f}")
+print("our rows:       ", all_X.nbytes + all_y.nbytes, "bytes")
+print("60,000 pictures:", 60_000 * 28 * 28, "bytes")
 
 # %%
-# The loss went on falling, whatever fed the loop. :class:`gpulesson.data.Batches` is this
-# third way, kept in a class: ``Batches(all_X, all_y, batch_size=10, shuffle=True)``.
+# Both fit: even a small GPU has some thousand million bytes. **Data that fits can live on
+# the device; everything else comes from a loader, and its batches move inside the loop.**
+# :class:`gpulesson.data.Batches` is this third way, kept in a class.
 #
-# When does data fit? Count its bytes. The 60,000 training images of :doc:`lesson 5
-# </lessons/05_fashion_mnist>` have 28 times 28 pixels, and a pixel is one byte.
-
-free = torch.cuda.mem_get_info()[0]  # bytes
-print(f"60,000 images:   {60_000 * 28 * 28 / 1e6:9,.0f} MB")
-print(f"free on the GPU: {free / 1e6:9,.0f} MB")
-
-# %%
-# These images fit many times over. **Data that fits can live on the device; everything
-# else comes from a loader, and its batches move inside the loop.**
-# :doc:`Lesson 9 </lessons/09_feeding_the_gpu>` measures all of these ways, and counts
-# their copies.
-#
-# Choose a loader's settings by measuring
-# ---------------------------------------
+# Choose the loader's settings by measuring
+# -----------------------------------------
 #
 # .. covers:: S1.7
 #
-# A loader can use other processes, its :term:`workers <worker>`, to prepare the next
-# batches while the model computes. It can also put its batches into
-# :term:`pinned memory`, from where a GPU fetches them by itself. These are the settings,
-# with usual values to begin with:
+# These are a loader's settings. A :term:`worker` is a further Python process, beside
+# yours.
 #
 # .. list-table::
 #    :header-rows: 1
@@ -664,52 +527,46 @@ print(f"free on the GPU: {free / 1e6:9,.0f} MB")
 #      - More work in each step, and fewer steps
 #    * - ``num_workers``
 #      - 2, 4 or 8, at most your CPU's cores
-#      - Workers prepare batches ahead
+#      - Workers prepare batches while yours computes
 #    * - ``persistent_workers``
 #      - ``True``, if there are workers
 #      - Keeps the workers from epoch to epoch
 #    * - ``pin_memory``
 #      - ``True``, if there is a CUDA GPU
-#      - The GPU can fetch the batch by itself
+#      - Puts batches into :term:`pinned memory`, from where a GPU copies directly
 #
-# Pinned memory pays off together with ``inputs.to(device, non_blocking=True)``. Then
-# Python does not wait for the copy. `PyTorch's tuning guide
+# Pinned memory pays off with ``inputs.to(device, non_blocking=True)``: then Python does
+# not wait for the copy. `PyTorch's tuning guide
 # <https://docs.pytorch.org/tutorials/recipes/recipes/tuning_guide>`__ recommends workers
-# and pinned memory. It also says that the number of workers depends on the work, on the
-# CPU and GPU, and on where the data is.
-#
-# So we measure. The practice GPU has no speed of its own, so we switch it off first. From
-# here on, ``device`` is the best one that this machine has.
+# and pinned memory. But what helps depends on your data and machine, so we measure,
+# without the practice GPU, on the best device of this machine:
 
 practice.stop()
 device = choose_device()
 print("measured on", device)
 
 # %%
-# The table shows how long one epoch of batches takes with different settings. The data
-# are 2,000 made-up images that lie in memory, and no model is trained. Before you look:
-# do you expect two workers to help here?
+# How long does a loader take to deliver 2,000 made-up images, in batches of 100? They lie
+# in memory, and no model is trained. Do you expect two workers to help?
 
 # fold: Time one epoch of batches with different settings
 import sys
 
 images = TensorDataset(torch.rand(2000, 784), torch.randint(10, (2000,)))
-settings = [{"batch_size": size} for size in (10, 100, 1000)]
+settings = {"no workers": {}}
 can_fork = sys.platform == "linux"  # elsewhere, workers need a script with a main guard
-workers = {
-    "batch_size": 100,
-    "num_workers": 2,
-    "persistent_workers": True,
-    "multiprocessing_context": "fork",
-}
 if can_fork:
-    settings.append(workers)
+    settings["num_workers=2"] = {
+        "num_workers": 2,
+        "persistent_workers": True,
+        "multiprocessing_context": "fork",
+    }
 if torch.cuda.is_available():
-    settings.append({"batch_size": 100, "pin_memory": True})
+    settings["pin_memory=True"] = {"pin_memory": True}
 
 
 def time_epoch(options):
-    loader = DataLoader(images, shuffle=True, **options)
+    loader = DataLoader(images, batch_size=100, shuffle=True, **options)
     pinned = loader.pin_memory
 
     def epoch():
@@ -720,78 +577,55 @@ def time_epoch(options):
     return measure(epoch, device=device, warmup=1, repeats=7)  # warm-up starts workers
 
 
-print("ms an epoch   half of the runs   settings")
-for options in settings:
+print("setting            ms an epoch   the middle half of the runs")
+for name, options in settings.items():
     timing = time_epoch(options)
     low, high = (1e3 * seconds for seconds in timing.quartiles)
-    hidden = ("multiprocessing_context", "persistent_workers")
-    names = ", ".join(f"{k}={v}" for k, v in options.items() if k not in hidden)
-    print(f"{1e3 * timing.median:11.1f}   {low:6.1f} to {high:6.1f}   {names}")
+    print(f"{name:<16} {1e3 * timing.median:13.1f}   {low:.1f} to {high:.1f}")
 if not can_fork:
     print("num_workers: not measured here, workers would need a script of their own")
 if not torch.cuda.is_available():
     print("pin_memory: not measured, there is no CUDA GPU")
 
 # %%
-# The first number in each line is the median of seven runs, and half of the runs lie in
-# the range beside it. If the ranges of two lines overlap, this measurement cannot tell
-# them apart. The workers had ``persistent_workers=True``, so the time does not include
-# their start.
+# The first number is the median of seven runs. If the ranges of two lines overlap, you
+# cannot tell the settings apart. (The workers are persistent, so their start is not
+# counted.)
 #
 # Workers help when it takes work to get a row, such as decoding a photograph. Here each
-# row is ready in memory, so there is little for them to do, and every batch has to be
-# handed over from their process to ours. With a file to decode for each row, your table
-# would look different. **Change one setting at a time, and keep it only if your own
-# measurement says so.** :doc:`Lesson 9 </lessons/09_feeding_the_gpu>` does this with
-# files, with a model, and with pinned memory.
+# row is ready in memory. **Change one setting at a time, and keep it only if your own
+# measurement says so.** :doc:`Lesson 9 </lessons/09_feeding_the_gpu>` goes on from here.
 #
-# Know what a larger batch changes
-# --------------------------------
-#
-# The batch size belongs to the loop as much as to the loader, and it changes two things.
-# The first is speed. We time a step with 10 rows, as in our loop, and a step with 1,000
-# rows. How many times as long will it take?
+# And the batch size? We train for five epochs with three sizes and three seeds:
 
-model = Net().to(device)
-optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
-for rows in (10, 1000):
-    inputs = torch.randn(rows, 8, device=device)
-    targets = torch.randn(rows, 1, device=device)
-    timing = measure(lambda x=inputs, y=targets: one_step(x, y), device=device)
-    microseconds = timing.median * 1e6
-    print(f"{rows:>5} rows: {microseconds:7.1f} µs a step", end=", ")
-    print(f"{microseconds / rows:7.3f} µs a row")
 
-# %%
-# A hundred times the rows, and not nearly a hundred times the time. A step costs a fixed
-# amount, because Python has to start each operation, and only then a little for each
-# row. With ten rows, the fixed part is nearly all. A GPU computes faster, but it does
-# not start faster. **Ten rows of eight numbers are too few for a GPU to win.**
-# :doc:`Lesson 8 </lessons/08_was_it_faster>` finds the size at which it begins to win.
-#
-# The second thing is learning. With larger batches there are fewer steps in an epoch.
-# Five epochs again, with three batch sizes and three seeds:
+def five_epochs():
+    return train(X_train, y_train, batch_size=batch_size)
+
 
 for batch_size in (10, 100, 400):
-    print(f"batch size {batch_size}, {5 * 400 // batch_size} steps")
+    test_losses = []
     for seed in range(3):
         torch.manual_seed(seed)
-        trained = train(X_train, y_train, batch_size=batch_size)
-        print(f"   seed {seed}: test loss {loss_on(trained, X_test, y_test):.4f}")
+        test_losses.append(f"{loss_on(five_epochs(), X_test, y_test):.4f}")
+    seconds = measure(five_epochs, device=device, warmup=1, repeats=5).median
+    print(f"batch size {batch_size}: {5 * 400 // batch_size} steps", end=", ")
+    print(f"{1e3 * seconds:.0f} ms, test losses", *test_losses)
 
 # %%
-# With 200 steps the model has learned the rule, and with 5 steps it has hardly begun. **A
-# larger batch makes each row cheaper, and it is a different training.** It may need more
-# epochs or a larger learning rate, and you have to find out which.
+# Fewer steps take less time: each one costs a fixed amount, because Python has to start
+# its operations. With ten rows this is nearly all of the time, and a GPU does not start
+# faster. (:doc:`Lesson 8 </lessons/08_was_it_faster>` measures when it wins.) But the
+# losses rise: after 5 steps the model has hardly begun to learn. **A larger batch makes
+# each row cheaper, and it is a different training run**, which may need more epochs or a
+# larger learning rate.
 #
 # Count right answers, and divide once
 # ------------------------------------
 #
 # .. covers:: S2.3
 #
-# The exercise has a classifier. Its three sizes are arguments: numbers in, hidden
-# numbers, and classes. Each forward and backward pass uses its parameters and each step
-# changes them, so it has to be on the device:
+# The exercise has a classifier. Its three sizes are arguments:
 
 
 class Classifier_MLP(nn.Module):
@@ -805,35 +639,28 @@ class Classifier_MLP(nn.Module):
         return self.out(self.dropout(torch.relu(self.hidden(x))))
 
 
-classifier = Classifier_MLP(in_dim=64, hidden_dim=32, out_dim=10).to(device)
-print({str(p.device) for p in classifier.parameters()})
-
 # %%
-# For each row it gives ten numbers, the :term:`logits`: one for each class. The largest
-# one is its answer, and ``argmax(dim=1)`` finds it. Some models return the answer and
-# probabilities at once; their ``forward`` ends with a :term:`softmax`:
+# As in lesson 3, it gives one score a class, the :term:`logits`, and ``argmax(dim=1)``
+# finds the answer of each row. The :term:`softmax` turns logits into probabilities. Where
+# is each result?
 
-
-class Answering(Classifier_MLP):
-    def forward(self, x):
-        probabilities = super().forward(x).softmax(dim=1)
-        return probabilities.argmax(dim=1), probabilities
-
-
-answering = Answering(64, 32, 10).to(device).eval()
-answers, probabilities = answering(torch.rand(3, 64, device=device))
-print("answers:", tuple(answers.shape), answers.device)
+classifier = Classifier_MLP(in_dim=64, hidden_dim=32, out_dim=10).to(device)
+classifier.eval()
+logits = classifier(torch.rand(3, 64, device=device))
+answers = logits.argmax(dim=1)
+probabilities = logits.softmax(dim=1)
+print("parameters:   ", {str(p.device) for p in classifier.parameters()})
+print("answers:      ", tuple(answers.shape), answers.device)
 print("probabilities:", tuple(probabilities.shape), probabilities.device)
 
 # %%
-# Three rows give three answers, and three times ten probabilities, all on the device. For
-# training keep the logits: ``CrossEntropyLoss`` expects them (:doc:`lesson 5
-# </lessons/05_fashion_mnist>`).
+# All are where the model and its inputs are: without a GPU on the CPU, since the practice
+# GPU is off. Some models return answers and probabilities from ``forward``. To train,
+# return the logits, which ``CrossEntropyLoss`` expects.
 #
-# How good is a classifier? :term:`Accuracy <accuracy>` is the share of right answers. A
-# common way is to take the accuracy of each batch, and then the mean of these. Here are
-# ten answers in a batch of eight and a batch of two. The first eight are right. What is
-# the accuracy?
+# The :term:`accuracy` is the share of right answers. Many scripts compute it for each
+# batch, and then take the mean. Here are ten answers in two batches, eight right ones and
+# two wrong ones. What is the accuracy?
 
 right = torch.tensor([1.0, 1, 1, 1, 1, 1, 1, 1, 0, 0])
 batches = right.split(8)
@@ -842,18 +669,15 @@ print("their mean:     ", sum(batch.mean().item() for batch in batches) / 2)
 print("right / answers:", right.sum().item() / len(right))
 
 # %%
-# Eight of ten is 0.8. The mean of the two batches says 0.5, because the two answers of
-# the short batch count as much as the other eight. **Count the right answers, and divide
-# once, at the end.**
+# Eight of ten is 0.8. In the mean of the batches, the short batch counts as much as the
+# other. **Count the right answers, and divide once, at the end.**
 #
-# On a device, keep the count there, too. ``torch.zeros(())`` is a single number, and
-# ``item()`` fetches it to Python once, after the loop. In each step it would make Python
-# wait for the GPU. Our classifier is not trained. How many of 1,000 random rows will it
-# get right?
+# Keep the count on the device, too, and fetch it once: ``item()`` in each step would make
+# Python wait for the GPU. (``torch.zeros(())`` is a single number.) How many of 1,000
+# random rows will the untrained classifier get right?
 
 torch.manual_seed(0)
 made_up = TensorDataset(torch.rand(1000, 64), torch.randint(10, (1000,)))
-classifier.eval()
 correct = torch.zeros((), dtype=torch.int64, device=device)
 with torch.inference_mode():
     for inputs, targets in DataLoader(made_up, batch_size=64):
@@ -862,8 +686,7 @@ with torch.inference_mode():
 print(correct.item(), "of", len(made_up), "right")
 
 # %%
-# Roughly one in ten. This is what guessing gives with ten classes, so it is the number
-# that any training has to beat.
+# Roughly one in ten, as guessing gives with ten classes.
 #
 # Exercise
 # --------
@@ -876,18 +699,19 @@ print(correct.item(), "of", len(made_up), "right")
 #    :starter: 04_training_loop.py
 #
 #    The script trains ``Classifier_MLP`` on scikit-learn's handwritten digits, on the
-#    CPU, and prints its accuracy.
+#    CPU, and prints its accuracy. (It divides the grey values, 0 to 16, by 16.)
 #
 #    1. **Predict:** which lines must change? Mark them before you edit.
 #    2. Choose a device. Move the model, and build the optimizer after it. Move each
 #       batch, inputs and targets, in both loops.
-#    3. The script takes the mean of its batches' accuracies, and the last batch is
-#       shorter. Count the right answers on the device instead, fetch the count *once*,
-#       and divide once.
-#    4. Add what this loop lacks: shuffle the training rows, call ``train()`` before
-#       training and ``eval()`` before the evaluation, and evaluate without gradients.
+#    3. The script takes the mean of its batches' accuracies. Count the right answers on
+#       the device instead, fetch the count *once*, and divide once.
+#    4. Add what this loop lacks: shuffle the training rows, call ``train()`` at the
+#       start of each epoch and ``eval()`` before the evaluation, and evaluate without
+#       gradients.
 #
-#    To check it: ``python -m gpulesson check 04_training_loop.py``.
+#    To check it: ``python -m gpulesson check 04_training_loop.py``. It runs your script
+#    on the practice GPU, so it reports ``cuda``.
 #
 #    You are done when the parameters are on the chosen device, and the accuracy is
 #    right answers divided by rows.
@@ -895,23 +719,21 @@ print(correct.item(), "of", len(made_up), "right")
 # .. solution::
 #    :file: 04_training_loop.py
 #
-#    Three mistakes are common here: the data moves and the model does not, the
-#    optimizer is built before the move, and the accuracies of batches are averaged.
-#    Compare your script with this one.
+#    Two mistakes are common here: the data moves and the model does not, and the
+#    optimizer is built before the move.
 #
 # .. keypoints::
 #
 #    - Two changes: ``model.to(device)`` once, before the loop, and inputs and targets
 #      of each batch inside it.
 #    - Buffers, outputs, loss and gradients are where the model and the batch are. An
-#      optimizer's state stays where it was made, so build the optimizer after the move.
-#    - Forward pass, loss, ``zero_grad``, ``backward`` and ``step`` name no device. They
-#      run where their tensors are, and without ``zero_grad`` gradients add up.
-#    - Shuffle in each epoch, measure on held-out rows, and call ``train()`` and
-#      ``eval()``. No error reminds you of any of them.
+#      optimizer's state is not moved, so build the optimizer after the move.
+#    - Forward pass, loss, ``backward`` and ``step`` compute where their tensors are.
+#      ``zero_grad`` only drops old gradients, and without it they add up.
+#    - Shuffle in each epoch, evaluate on held-out rows, and call ``train()`` and
+#      ``eval()``. No error reminds you.
 #    - Slices and loaders give CPU batches, and each one moves; data that fits can live
 #      on the device. Measure a loader's settings on your own machine.
-#    - The accuracy is the number of right answers divided by the number of rows, not
-#      the mean of the batches.
+#    - The accuracy is right answers divided by rows, not the mean of the batches.
 #
 # **Next:** :doc:`/lessons/05_fashion_mnist` trains a classifier on pictures.

@@ -29,8 +29,8 @@ Train a classifier on pictures of clothes, evaluate it, and look at what it gets
 # .. prereq::
 #
 #    - :doc:`/lessons/04_training_loop`: the loop that we use here on pictures.
-#    - A network for the first run, which downloads 30 MB of pictures. Without one the
-#      lesson runs all the same, on other pictures, and says so.
+#    - An internet connection for the first run, which downloads 30 MB of pictures.
+#      Without one the lesson runs all the same, on other pictures, and says so.
 #
 # Load the images with torchvision
 # --------------------------------
@@ -40,8 +40,8 @@ Train a classifier on pictures of clothes, evaluate it, and look at what it gets
 # to test on. Every picture belongs to one of ten classes. It is small enough for a
 # laptop, and a model makes mistakes on it that are worth looking at.
 #
-# First the imports, and the :term:`device` that we compute on. (One thread is enough:
-# for :term:`tensors <tensor>` as small as ours, more threads only wait for each other.)
+# First the imports, and the :term:`device` that we compute on. One core of the CPU is
+# enough for :term:`tensors <tensor>` as small as ours.
 
 import matplotlib.pyplot as plt
 import torch
@@ -53,7 +53,7 @@ from torchvision.transforms import ToTensor
 from gpulesson.data import Batches, fashion_mnist_folder, load_fashion_mnist
 from gpulesson.device import choose_device
 
-torch.set_num_threads(1)
+torch.set_num_threads(1)  # one CPU core
 device = choose_device()
 print("device:", device)
 
@@ -110,7 +110,7 @@ plt.show()
 # A :term:`data loader` takes the images one by one and stacks them into :term:`batches
 # <batch>`. We shuffle the training images, as in :doc:`lesson 4
 # </lessons/04_training_loop>`. The test images keep their order: nothing is learned
-# from them.
+# from them. ``next(iter(loader))`` takes one batch out of a loader, to look at it:
 
 train_loader = DataLoader(train_set, batch_size=64, shuffle=True)
 test_loader = DataLoader(test_set, batch_size=1000)
@@ -124,10 +124,8 @@ print("labels:", tuple(labels.shape), labels.dtype)
 # that the :term:`loss` needs for class numbers. The loader leaves everything on the
 # CPU, so the loop will have to move each batch.
 #
-# What a loader costs, and which settings make it quicker, is the subject of
-# :doc:`lesson 9 </lessons/09_feeding_the_gpu>`. To keep this page quick, our first run
-# uses 5,000 of the training images; a second run will use all of them. ``Subset`` picks
-# images by their position:
+# To keep this page quick, our first run uses 5,000 of the training images; a second run
+# will use all of them. ``Subset`` picks images by their position:
 
 few = Subset(train_set, range(5000))
 few_loader = DataLoader(few, batch_size=64, shuffle=True)
@@ -141,9 +139,11 @@ print(len(sizes), "batches, the last one with", sizes[-1], "images")
 # Write the model, layer by layer
 # -------------------------------
 #
-# Our network has 784 inputs, one for each pixel, two hidden layers of 128 and 64, and
-# ten outputs, one for each class. A linear layer wants one row of numbers for each
-# image, so the first line of ``forward`` lays the 28 rows of pixels end to end.
+# Our network has 784 inputs, one for each pixel, and ten outputs, one for each class. The
+# 128 and 64 numbers between them are a choice. It is built as in :doc:`lesson 3
+# </lessons/03_first_model>`, from linear layers and ``relu``. A linear layer wants one
+# row of numbers for each image, so the first line of ``forward`` lays the 28 rows of
+# pixels end to end. In the comments, ``N`` is the number of images in the batch.
 
 
 class Classifier(nn.Module):
@@ -164,9 +164,11 @@ torch.manual_seed(0)
 model = Classifier().to(device)
 
 # %%
-# ``x.size(0)`` is the number of images in the batch. The ``-1`` asks PyTorch to work
-# out the other number. You will meet the same thing as a layer, ``nn.Flatten()``. What
-# goes in, and what comes out?
+# ``x.size(0)`` is ``N``, and ``-1`` asks PyTorch to work out the other number. You will
+# also see this as a layer, ``nn.Flatten()``. What goes in, and what comes out? And is it
+# the network that the package's ``MLP`` makes of these sizes, from the same :term:`seed`?
+
+from gpulesson.models import MLP
 
 flat = images.view(images.size(0), -1)
 print("flat:", tuple(flat.shape))
@@ -175,36 +177,34 @@ print("same from Flatten:", torch.equal(flat, nn.Flatten()(images)))
 outputs = model(images.to(device))
 print("outputs:", tuple(outputs.shape))
 
-# %%
-# Both ways give 64 rows of 784 numbers, and the model turns them into 64 rows of ten.
-# **The first number of a shape is the number of images, from the input to the
-# output.**
-#
-# Networks of this form are needed so often that the package has them as ``MLP``: you
-# give it the sizes of the layers. We build one from the same :term:`seed` and compare
-# the :term:`parameters <parameter>`:
-
-from gpulesson.models import MLP, count_parameters
-
 torch.manual_seed(0)
 mlp = MLP(784, 128, 64, 10).to(device)
-pairs = zip(model.parameters(), mlp.parameters(), strict=True)
-print("same weights:", all(torch.equal(one, other) for one, other in pairs))
-print("numbers to train:", count_parameters(mlp))
+print("same from MLP:", torch.equal(mlp(images.to(device)), outputs))
 
 # %%
-# It is the same network. Most of its numbers are in the first layer: 784 times 128
-# weights, and 128 biases.
+# The batch becomes 64 rows of 784 numbers, and the model turns them into 64 rows of ten.
+# **The first number of a shape is the number of images, from the input to the
+# output.** The exercise uses ``MLP``: as you see, it is the same network.
 #
 # Train, and print a loss for each epoch
 # --------------------------------------
 #
-# The loop is that of lesson 4: five calls in each :term:`step`, with the
-# :term:`cross-entropy` as the loss and Adam as the :term:`optimizer`, at a
-# :term:`learning rate` of 0.001. After each :term:`epoch` it prints a line, in the form
-# that you will see in many scripts. A model that knows nothing, and gives each of the
-# ten classes the same probability, has a cross-entropy of ln 10, about 2.3. Where will
-# ours be after five epochs?
+# The :term:`cross-entropy` of one image is −ln p, where p is the probability that the
+# model gives to the right class. The loss of a batch is the mean over its images. How
+# large is it, for some values of p?
+
+for p in (0.99, 0.5, 0.1, 0.001):
+    print(f"p = {p:<5}  loss {-torch.tensor(p).log():.3f}")
+
+# %%
+# Nearly nothing if the model is sure and right, and much if it is sure and wrong. A
+# model that knows nothing gives each of ten classes a tenth, and has the loss of the
+# third line, 2.3.
+#
+# The loop is that of lesson 4: five calls in each :term:`step`, with Adam as the
+# :term:`optimizer`, at a :term:`learning rate` of 0.001. After each :term:`epoch` it
+# prints a line, in the form that you will see in many scripts. How far below 2.3 will the
+# loss be after five epochs?
 
 loss_fn = nn.CrossEntropyLoss()
 optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
@@ -233,10 +233,9 @@ for epoch in range(5):
 # .. covers:: S1.9
 #
 # The line ``running_loss += loss.item()`` is in most scripts, and it has two faults. The
-# first one costs time: ``item`` brings a number to the CPU, so the CPU has to wait
-# until the :term:`GPU` has finished the step. It happens in every step, and
-# :doc:`lesson 8 </lessons/08_was_it_faster>` shows what such a wait is. The second
-# fault makes the number wrong.
+# first one costs time: in every step ``item`` brings a number to the CPU, so the CPU has
+# to wait until the :term:`GPU` has finished (:doc:`lesson 8
+# </lessons/08_was_it_faster>`). The second fault makes the number wrong.
 #
 # The last batch has 8 images, every other batch has 64. The loop above divides the sum
 # of the losses by the number of steps.
@@ -275,8 +274,8 @@ for images, labels in few_loader:
 
 # %%
 # ``detach`` gives the number without its :term:`autograd graph`, which would otherwise
-# be kept in memory. At the end of the epoch one transfer brings all the losses to the
-# CPU:
+# be kept in memory. At the end of the epoch ``stack`` makes one tensor of the list, and
+# one transfer brings it to the CPU:
 
 losses = torch.stack(losses).cpu()  # the only wait
 sizes = torch.tensor(sizes)
@@ -289,8 +288,8 @@ print(f"mean over samples: {by_samples:.5f}")
 
 # %%
 # The mean over the steps is pulled towards the loss of the last batch. The difference
-# is small here, where one batch of many is short. With two or three batches it can be
-# large. The mean over samples is right in every case. In a loop it takes two lines:
+# is small here, where one batch of many is short; with two or three batches it can be
+# large. The mean over samples takes two lines in a loop:
 # ``running_loss += loss.detach() * len(labels)`` in each step, and at the end
 # ``running_loss.item() / len(few)``. **Weight each loss by its number of samples, and
 # read the sum once an epoch.**
@@ -300,25 +299,27 @@ print(f"mean over samples: {by_samples:.5f}")
 #
 # .. covers:: S1.13
 #
-# Now all the training images. ``load_fashion_mnist`` has read the same four files as
-# torchvision, into four tensors. This data set is so small that we can convert it once,
-# and keep it on the device: then no batch has to be moved.
+# Now all the training images. ``load_fashion_mnist`` has read the same files as
+# torchvision, into four tensors: images and labels, to train and to test. This data set
+# is so small that we can convert it once, and keep it on the device: then no batch has to
+# be moved.
 
 train_images = data.train_images.to(device).float() / 255
 train_labels = data.train_targets.to(device)
 test_images = data.test_images.to(device).float() / 255
 test_labels = data.test_targets.to(device)
 
-first_image, _ = train_set[0]
-print("same from ToTensor:", torch.allclose(train_images[0].cpu(), first_image[0]))
-print(f"{len(train_images)} images take {train_images.nbytes / 1e6:.0f} MB")
+from_torchvision, _ = train_set[0]  # (1, 28, 28); [0] takes the one colour
+print("same numbers:", torch.allclose(train_images[0].cpu(), from_torchvision[0]))
+print("bytes a pixel:", data.train_images.itemsize, "and now", train_images.itemsize)
 
 # %%
-# The numbers are those that ``ToTensor`` made. ``Batches`` cuts them into batches where
-# they are, and ``fit`` is the loop from above, kept in a function. It weights the
-# losses by samples, reads them once an epoch, and stops with a message when a loss is
-# no longer a finite number. After each epoch it evaluates the model on
-# :term:`held-out data`, which we give it as ``validation``. We begin with a new model:
+# The numbers are those that ``ToTensor`` made, at four times the memory of the whole
+# numbers in the files. ``Batches`` cuts them into batches where they are, and
+# ``fit`` is the loop from above, kept in a function. It weights the losses by samples,
+# reads them once an epoch, and stops with a message when a loss is no longer a finite
+# number. After each epoch it evaluates the model on :term:`held-out data`. Its name for
+# this, as in many scripts, is ``validation``. We begin with a new model:
 
 from gpulesson.training import fit
 
@@ -336,7 +337,7 @@ print(history)
 # %%
 # The line names the training loss of the first and of the last epoch, then the loss and
 # the :term:`accuracy` on the test images after the last epoch, and the seconds of an
-# epoch, the median of the five. The whole history as a picture:
+# epoch, the median of the five. The whole history as a picture. Does the model overfit?
 
 # fold: Draw the history
 fig, ax = plt.subplots(figsize=(7, 3.5), layout="constrained")
@@ -345,16 +346,18 @@ ax.set_title(f"Five epochs ({data.source})")
 plt.show()
 
 # %%
-# What can you compare your accuracy with? The `README of Fashion-MNIST
-# <https://github.com/zalandoresearch/fashion-mnist#benchmark>`__ collects results on
-# the whole set, which its authors have not checked. For a network that is a little
-# larger than ours (256, 128 and 64 in the hidden layers) it lists 0.900, and for people
-# who know nothing special about fashion, on 1,000 of the test images, 0.835.
+# It does if the loss on the test images rises while the other one falls: this is the
+# :term:`overfitting` of lesson 4. While both fall, more epochs can help.
 #
-# We use the test images as held-out data, and that is fair as long as we choose nothing
-# by them. If you try several learning rates and keep the one with the best test
-# accuracy, the test images have helped you to choose. Then you need a third set of
-# images for the final number.
+# What can you compare your accuracy with? On the whole set of clothes, with the `README
+# of Fashion-MNIST <https://github.com/zalandoresearch/fashion-mnist#benchmark>`__. It
+# lists results that others report, unchecked: 0.900 for a network a little larger than
+# ours (256, 128 and 64 in the hidden layers), and 0.835 for people who know nothing
+# special about fashion, on 1,000 of the test images. Other data has other results.
+#
+# The test images are held-out data as long as we choose nothing by them. If you try
+# several learning rates and keep the one with the best test accuracy, you need a third
+# set of images for the final number.
 #
 # Count the right answers on images it has not seen
 # -------------------------------------------------
@@ -382,27 +385,9 @@ print("same from argmax:", torch.equal(predicted, outputs.argmax(dim=1)))
 # position. Many scripts use it and throw the first one away. ``outputs.argmax(dim=1)``
 # returns the position alone.
 #
-# .. question:: ``outputs`` is 1000 by 10. What does ``outputs.argmax(dim=0)`` return?
-#
-#    - A thousand numbers: the class of each image.
-#
-#      No. ``dim`` names the dimension that is searched, and that disappears. To search
-#      the ten classes of each image, write ``dim=1``.
-#
-#    - Ten numbers: for each class, the image with the largest output.
-#
-#      Yes. Dimension 0 runs over the images. Compared with a thousand labels, ten
-#      numbers raise an error; but with batches of ten images there is no error, only a
-#      wrong accuracy.
-#
-#    - One number: the position of the largest of all.
-#
-#      No. That is what ``outputs.argmax()`` returns, without ``dim``.
-#
-# Now all the test images. Two things make the result right: ``model.eval()``, which
-# sets the :term:`evaluation mode`, and ``dim=1``. (Our model has no layer that depends
-# on the mode. Call ``eval`` all the same: the next model may have one.) Two things make
-# it quick: :term:`inference mode`, and one ``item`` at the end.
+# Now all the test images. ``dim=1`` makes the result right, and in models with
+# :term:`dropout` so does ``model.eval()``, which sets the :term:`evaluation mode`. Two
+# things make it quick: :term:`inference mode`, and one ``item`` at the end.
 
 model.eval()
 correct = torch.zeros((), dtype=torch.int64, device=device)
@@ -433,8 +418,8 @@ for block in (torch.no_grad, torch.inference_mode):
 # Neither records anything. ``inference_mode`` also marks its tensors: they `can never
 # take part in training
 # <https://docs.pytorch.org/docs/stable/notes/autograd.html#inference-mode>`__, and so
-# PyTorch has even less to keep account of. **Evaluate in inference_mode; take no_grad
-# if a computation that is trained will need the result.**
+# PyTorch has even less to keep account of. **Evaluate in inference_mode. Use no_grad if
+# you will train with the results**, for example as the inputs of a second model.
 #
 # In the package, ``evaluate`` does the same. It also counts, for each class, which
 # answers were given:
@@ -450,7 +435,7 @@ print(result)
 # Find the classes that it confuses
 # ---------------------------------
 #
-# One number hides *which* mistakes the model makes. ``result.confusion`` is the
+# *Which* mistakes does the model make? ``result.confusion`` is the
 # :term:`confusion matrix`, ten rows by ten columns of counts. Row 3, column 6 counts
 # the images of class 3 that the model took for class 6. Where do you expect the large
 # numbers?
@@ -477,7 +462,8 @@ plt.show()
 confusion = result.confusion
 print(confusion.diagonal().sum().item(), "of", confusion.sum().item(), "right")
 
-mistakes = confusion.clone().fill_diagonal_(0)
+mistakes = confusion.clone()  # a copy
+mistakes.fill_diagonal_(0)  # the last _ says: it changes the tensor itself
 row, column = divmod(mistakes.argmax().item(), 10)
 print(f"most often: {names[row]!r} taken for {names[column]!r},")
 print(f"{mistakes[row, column]} of {confusion[row].sum()} images")
@@ -533,7 +519,8 @@ plt.show()
 #
 # The ten numbers that the model gives for an image are called :term:`logits`. They can
 # be any numbers, and a larger one means a likelier class. :term:`Softmax <softmax>`
-# turns them into probabilities. Here are both for the first test image:
+# turns them into probabilities: it takes e to the power of each logit, and divides each
+# result by the sum of all ten. Here are both for the first test image:
 
 with torch.inference_mode():
     logits = model(test_images[:1])[0]
@@ -542,6 +529,7 @@ with torch.inference_mode():
 for name, logit, probability in zip(names, logits, probabilities, strict=True):
     print(f"{name:<12} {logit:6.1f} {probability:7.3f}")
 print("sum of the probabilities:", f"{probabilities.sum():.3f}")
+print("true class:", names[test_labels[0]])
 
 # %%
 # The probabilities lie between zero and one, and their sum is one. The largest logit
@@ -564,22 +552,26 @@ print("sum of the probabilities:", f"{probabilities.sum():.3f}")
 #
 #    - It trains, without a message, and learns more slowly.
 #
-#      Yes. The second softmax gets numbers between zero and one, and what it makes of
-#      them is much alike for all classes. Even a perfect answer has a large loss then.
+#      Yes. The second softmax gets numbers between zero and one. They are so close to
+#      each other that it gives no class a probability near one. So even a perfect answer
+#      has a large loss.
 #
 # How large? We give the loss a perfect answer for class 0, first as logits, then as the
 # probabilities that a softmax would make of them:
 
 perfect = torch.zeros(1, 10)
-perfect[0, 0] = 50.0
+perfect[0, 0] = 50.0  # much larger than the others, so p is nearly 1
 target = torch.tensor([0])
 print(f"logits:        loss {loss_fn(perfect, target):.3f}")
 print(f"probabilities: loss {loss_fn(perfect.softmax(dim=1), target):.3f}")
 
 # %%
-# With logits the loss of a perfect answer is zero. With probabilities it is ln(1 +
-# 9/e), and no answer can get below that. What does it cost in accuracy? We train both
-# models, three times each with other seeds, for two epochs on the first 8,000 images:
+# With logits the loss of a perfect answer is zero. With probabilities, the second softmax
+# gets a 1 and nine 0s. It gives the right class the probability e / (e + 9), which is
+# less than a quarter, and −ln of it is the second loss. No answer can get below that.
+#
+# What does it cost in accuracy? We train both models, three times each with other seeds,
+# for two epochs on the first 8,000 images:
 
 part = Batches(train_images[:8000], train_labels[:8000], batch_size=64, shuffle=True)
 
@@ -619,12 +611,13 @@ for last_layer in (nn.Identity(), nn.Softmax(dim=1)):
 # if there is one, prints the loss of each of five epochs and the accuracy on the test
 # images, and saves the trained weights, the model's :term:`state_dict`, as
 # ``fashion_mnist.pt``. In a terminal: ``python fashion_mnist.py FOLDER``, with the
-# folder of the data.
+# folder of the data. The loader has the settings of lesson 4, and
+# ``@torch.inference_mode()`` above a function holds for all of its body.
 #
 # .. script:: fashion_mnist.py
 #
-# The last ``if`` is there for the loader's :term:`workers <worker>`: on some systems a
-# worker imports the file when it starts, and then it must not start a run of its own
+# The last ``if`` is there for the loader's :term:`workers <worker>`: on some systems each
+# worker first runs this file from the top, and the ``if`` keeps it from training as well
 # (`Python's documentation
 # <https://docs.python.org/3/library/multiprocessing.html#the-spawn-and-forkserver-start-methods>`__).
 #
@@ -637,7 +630,7 @@ for last_layer in (nn.Identity(), nn.Softmax(dim=1)):
 #    :starter: 05_each_kind.py
 #
 #    The script trains the network of this lesson for two epochs, and prints one
-#    accuracy.
+#    accuracy. (Its name and its comments say *kind* for class.)
 #
 #    1. **Predict:** which class will be the hardest? Write it down.
 #    2. Compute the accuracy of each class from the confusion matrix: the right answers
@@ -647,7 +640,9 @@ for last_layer in (nn.Identity(), nn.Softmax(dim=1)):
 #    4. Add up the diagonal, and divide by the number of all images: it must be the
 #       accuracy that the script printed. Print it with as many digits.
 #
-#    To check it: ``python -m gpulesson check 05_each_kind.py``.
+#    To check it: ``python -m gpulesson check 05_each_kind.py``. It runs your script on
+#    the :term:`practice GPU`, which draws other random numbers, so it can show another
+#    accuracy.
 #
 #    You are done when ten lines are printed, and the result of step 4 agrees with the
 #    first line to all digits.
