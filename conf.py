@@ -28,6 +28,7 @@ extensions = [
     "_ext.boxes",
     "_ext.drawings",
     "_ext.freshness",
+    "_ext.lighter",
     "_ext.notebooks",
     "_ext.paths",
     "_ext.programs",

@@ -177,10 +177,18 @@ def test_the_syllabus_sums_the_minutes_of_the_lessons(pages):
         assert row[0].startswith(text.splitlines()[1]) and row[1:] == [f"{teaching} min", f"{exercises} min"]
 
 
+def test_no_page_has_a_box_whose_icon_was_left_out(pages):
+    boxes = {name: page.soup.select(".admonition:not(.box)") for name, page in pages.items()}
+    assert not any(boxes.values()), "docs/_ext/lighter.py removes the theme's icons"
+
+
 def test_pages_are_light(pages):
     for page in [page for name, page in pages.items() if name.startswith(("lessons/", "index"))]:
         files = {page.file(url) for url in loaded(page.soup) if page.file(url).suffix in (".css", ".js")}
-        weight = sum(len(gzip.compress(path.read_bytes())) for path in {page.path, *files})
+        text = re.sub(
+            r'<svg[^>]* class="drawing".*?</svg>', "", page.path.read_text(encoding="utf-8"), flags=re.S
+        )
+        weight = sum(len(gzip.compress(content)) for content in (text.encode(), *map(Path.read_bytes, files)))
         assert weight < LIMIT, f"{page.name}: {weight} bytes"
 
 
