@@ -26,6 +26,7 @@ extensions = [
     "sphinx_gallery.gen_gallery",
     "_ext.accessible",
     "_ext.boxes",
+    "_ext.drawings",
     "_ext.freshness",
     "_ext.notebooks",
     "_ext.paths",
@@ -33,6 +34,7 @@ extensions = [
     "_ext.recorded.pages",
     "_ext.results",
     "_ext.tables",
+    "_ext.terms",
     "_ext.wheel",
 ]
 exclude_patterns = ["_ext"]
@@ -47,9 +49,8 @@ sphinx_gallery_conf = {
     "gallery_dirs": "lessons",
     "filename_pattern": r"\.py$",  # every page is executed
     "within_subsection_order": "FileNameSortKey",
-    "image_scrapers": ("matplotlib", "_ext.recorded.pages.mark_cell"),  # called after each cell
-    "reset_modules": ("matplotlib", "_ext.torch_state.reset"),
-    "image_srcset": ["2x"],  # sharp figures on dense screens
+    "image_scrapers": ("_ext.figures.scrape", "_ext.recorded.pages.mark_cell"),  # called after each cell
+    "reset_modules": ("matplotlib", "_ext.figures.reset", "_ext.torch_state.reset"),
     "css": (),  # docs/_static/gpulesson.css has the few rules that are needed
     "default_thumb_file": str(ROOT / "docs" / "_static" / "lesson.svg"),
     "remove_config_comments": True,

@@ -5,6 +5,7 @@ Every page is rendered through the template `whole_page.html`, which passes it t
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from bs4 import BeautifulSoup, Tag
@@ -27,6 +28,8 @@ def mend(page: str) -> str:
         caption["aria-level"] = "2"
     for box in soup.select("div.admonition"):
         box["role"] = "note"
+    for image in soup.select("article img"):
+        mend_image(image)
     for thumbnail in soup.select(".sphx-glr-thumbcontainer"):
         mend_thumbnail(thumbnail)
     article = soup.select_one("article[role=main]")
@@ -36,6 +39,15 @@ def mend(page: str) -> str:
     if downloads := soup.select_one(".downloads"):
         soup.select("article h1")[0].insert_after(downloads.extract())
     return str(soup)
+
+
+def mend_image(image: Tag) -> None:
+    """Load a picture when it comes into view, and keep its place free until then."""
+    image["loading"] = "lazy"
+    found = re.fullmatch(r"width: ([\d.]+)px; height: ([\d.]+)px;?", str(image.get("style", "")))
+    if found:
+        image["width"], image["height"] = (str(round(float(number))) for number in found.groups())
+        del image["style"]
 
 
 def mend_thumbnail(thumbnail: Tag) -> None:

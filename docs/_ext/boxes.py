@@ -1,8 +1,8 @@
-"""The boxes of a lesson, with its exercises, and the marks of the facts that it covers.
+"""The boxes of a lesson, with its questions and exercises, what is folded, and the marks of covered facts.
 
 Every box is a docutils admonition with a class of its own, so that the theme styles it and the notebook
-recognises it. What a reader unfolds is a `fold`. The starter and the solution of an exercise are files, to be
-downloaded and tested.
+recognises it. What a reader unfolds is a `fold`: an answer, a solution, a cell that asks for it. Starters,
+solutions and whole scripts are files, to be downloaded and tested.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from docutils import nodes
 from docutils.parsers.rst import directives
 from sphinx import addnodes
 from sphinx.application import Sphinx
+from sphinx.transforms import SphinxTransform
 from sphinx.util import logging
 from sphinx.util.docutils import SphinxDirective
 from sphinx.util.typing import ExtensionMetadata
@@ -27,22 +28,51 @@ LABELS = {
     "questions": "Questions",
     "objectives": "Objectives",
     "keypoints": "Key points",
-    "prereq": "Before you start",
+    "prereq": "You need",
 }
 DIFFICULTIES = ("easy", "medium", "hard")
+VERDICTS = {"Yes": "right", "No": "wrong"}  # how the comment on an answer begins -> the class of its fold
+FOLDED = "# fold:"  # the first line of a folded cell; what stands behind it is the line that stays visible
 
 
 class fold(nodes.General, nodes.Element):
-    """What the reader unfolds; `summary` is the line that stays visible."""
+    """What the reader unfolds; its first child is the `summary`."""
+
+
+class summary(nodes.Part, nodes.TextElement):
+    """The line of a fold that stays visible."""
 
 
 def visit_fold(translator: Any, node: fold) -> None:
     translator.body.append(translator.starttag(node, "details"))
-    translator.body.append(f"<summary>{translator.encode(node['summary'])}</summary>\n")
 
 
 def depart_fold(translator: Any, node: fold) -> None:
     translator.body.append("</details>\n")
+
+
+def visit_summary(translator: Any, node: summary) -> None:
+    translator.body.append(translator.starttag(node, "summary", ""))
+
+
+def depart_summary(translator: Any, node: summary) -> None:
+    translator.body.append("</summary>\n")
+
+
+class FoldCells(SphinxTransform):
+    """Fold the cells that ask for it; their line `# fold: …` becomes the visible one."""
+
+    default_priority = 400
+
+    def apply(self, **kwargs: Any) -> None:
+        for block in list(self.document.findall(nodes.literal_block)):
+            first, _, rest = block.astext().lstrip("\n").partition("\n")
+            if first.startswith(FOLDED):
+                code = block.copy()
+                code.rawsource = rest.strip("\n")
+                code += nodes.Text(code.rawsource)
+                title = first.removeprefix(FOLDED).strip()
+                block.replace_self(fold("", summary("", title), code, classes=["fold", "code"]))
 
 
 class Box(SphinxDirective):
@@ -65,8 +95,8 @@ class Box(SphinxDirective):
         box += [*messages, *self.parse_content_to_nodes()]
         return box
 
-    def fold(self, summary: str, *content: nodes.Node) -> fold:
-        node = fold("", *content, summary=summary, classes=["fold", self.name])
+    def fold(self, title: str, *content: nodes.Node) -> fold:
+        node = fold("", summary("", title), *content, classes=["fold", self.name])
         self.set_source_info(node)
         return node
 
@@ -90,11 +120,43 @@ class Overview(Box):
         return [self.box(overview("", **self.options), "Overview", facts)]
 
 
+class question(nodes.admonition):
+    """A question with answers to choose from, of which one is right."""
+
+
+class Question(Box):
+    """A question; each answer folds away what there is to know about it."""
+
+    required_arguments = 1
+    final_argument_whitespace = True
+
+    def run(self) -> list[nodes.Node]:
+        box = self.box(question(""), self.arguments[0])
+        answers = box.pop()
+        if not isinstance(answers, nodes.bullet_list):
+            raise self.error(
+                "a question holds a list: each item an answer, and below it a paragraph about it"
+            )
+        box += [self.answer(item) for item in answers.children]
+        if [answer["classes"][-1] for answer in box.findall(fold)].count("right") != 1:
+            raise self.error("one answer must be right: the paragraph about it begins with 'Yes'")
+        return [box]
+
+    def answer(self, item: nodes.Node) -> fold:
+        choice, *about = item.children
+        verdict = VERDICTS.get(re.split(r"\W", about[0].astext(), maxsplit=1)[0]) if about else None
+        if verdict is None:
+            raise self.error(
+                f"about the answer {choice.astext()!r}: a paragraph that begins with 'Yes' or 'No'"
+            )
+        return fold("", summary("", "", *choice.children), *about, classes=["fold", "answer", verdict])
+
+
 class FileBox(Box):
-    """A box that shows a file of examples/exercises or examples/solutions."""
+    """A box that shows a file of examples/exercises, examples/solutions or examples/scripts."""
 
     def source(self, folder: str, name: str) -> list[nodes.Node]:
-        """Show a file of exercises/ or solutions/ and offer it as a download; warn if it does not exist."""
+        """Show a file of that folder and offer it as a download; warn if it does not exist."""
         path = examples_dir(self.env.app) / folder / name
         if not path.is_file():
             logger.warning("%s: there is no file %s", self.name, path, location=self.get_location())
@@ -145,6 +207,17 @@ class Solution(FileBox):
         return [self.fold("Solution", *self.parse_content_to_nodes(), *code)]
 
 
+class Script(FileBox):
+    """A whole script, folded."""
+
+    required_arguments = 1
+    has_content = False
+
+    def run(self) -> list[nodes.Node]:
+        name = self.arguments[0]
+        return [self.fold(f"The whole script, {name}", *self.source("scripts", name))]
+
+
 class InstructorNote(Box):
     """Advice for those who teach the lesson, folded."""
 
@@ -182,12 +255,16 @@ class Covers(SphinxDirective):
 
 def setup(app: Sphinx) -> ExtensionMetadata:
     app.add_node(fold, html=(visit_fold, depart_fold))
+    app.add_node(summary, html=(visit_summary, depart_summary))
+    app.add_transform(FoldCells)
     app.add_node(covers, html=(visit_covers, None))
     directives_by_name = {
         **dict.fromkeys(LABELS, Box),
         "overview": Overview,
+        "question": Question,
         "exercise": Exercise,
         "solution": Solution,
+        "script": Script,
         "instructor-note": InstructorNote,
         "covers": Covers,
     }

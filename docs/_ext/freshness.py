@@ -25,6 +25,7 @@ from sphinx.util.typing import ExtensionMetadata
 from sphinx_gallery.gen_rst import md5sum_is_current
 from sphinx_gallery.py_source_parser import split_code_and_text_blocks
 
+from .drawings import FOLDER
 from .paths import examples_dir, executed_scripts, gallery_dir
 
 STATE = "freshness.json"
@@ -85,9 +86,11 @@ def modules(app: Sphinx) -> list[Path]:
 
 
 def shown_files(app: Sphinx, script: Path) -> list[Path]:
-    """Find the exercise and solution files that a lesson shows, and its notebook therefore contains."""
-    names = set(re.findall(r":(?:starter|file):\s*(\S+)", script.read_text(encoding="utf-8")))
-    folders = [examples_dir(app) / folder for folder in ("exercises", "solutions")]
+    """Find the files that a lesson shows, and its notebook therefore contains: programs and drawings."""
+    directives = r"(?::(?:starter|file):|\.\. (?:drawing|script)::)\s*(\S+)"
+    names = set(re.findall(directives, script.read_text(encoding="utf-8")))
+    folders = [examples_dir(app) / folder for folder in ("exercises", "solutions", "scripts")]
+    folders.append(Path(app.srcdir, FOLDER))
     return [path for folder in folders for name in names if (path := folder / name).is_file()]
 
 

@@ -17,6 +17,7 @@ from sphinx import addnodes
 from sphinx.util import logging
 
 from .boxes import fold
+from .drawings import drawing
 
 logger = logging.getLogger(__name__)
 
@@ -100,8 +101,14 @@ class Markdown:
         return text if self.depth else f'<div class="alert alert-{colour}">\n\n{text}\n\n</div>'
 
     def block_fold(self, node: fold) -> str:
-        summary = html.escape(node["summary"], quote=False)
-        return f"<details>\n<summary>{summary}</summary>\n\n{self.blocks(node.children)}\n\n</details>"
+        """Write a fold; its visible line is HTML, in which Markdown is not read."""
+        summary, *content = node.children
+        line = "".join(as_html(child) for child in summary.children)
+        return f"<details>\n<summary>{line}</summary>\n\n{self.blocks(content)}\n\n</details>"
+
+    def block_drawing(self, node: drawing) -> str:
+        image = nodes.image("", uri=node["uri"], alt=node["alt"])
+        return "\n\n".join([self.write("span", image), *map(self.spans, node.children)])
 
     def block_Invisible(self, node: nodes.Node) -> str:
         return ""
@@ -180,6 +187,12 @@ class Markdown:
 
     def span_image(self, node: nodes.image) -> str:
         return f"![{escape(node.get('alt', ''))}]({self.picture(node)})"
+
+
+def as_html(node: nodes.Node) -> str:
+    """Write a piece of a line as HTML."""
+    text = html.escape(node.astext(), quote=False)
+    return f"<code>{text}</code>" if isinstance(node, nodes.literal) else text
 
 
 def escape(text: str) -> str:

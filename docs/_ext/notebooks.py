@@ -28,6 +28,7 @@ from sphinx.util.docutils import sphinx_domains
 from sphinx.util.typing import ExtensionMetadata
 from sphinx_gallery import gen_rst
 
+from .boxes import FOLDED, question
 from .markdown import Markdown, UnknownNode, place
 from .paths import docname, executed_scripts
 
@@ -89,7 +90,7 @@ def parse(app: Sphinx, script_blocks: list[Any]) -> nodes.document:
 
 
 def cells(app: Sphinx, script_blocks: list[Any], folder: Path) -> Iterator[NotebookNode]:
-    """Yield the cells: the text between two code cells is one."""
+    """Yield the cells: the text between two code cells is one, or several with questions between them."""
     pictures: dict[str, Any] = {}
     tree = parse(app, script_blocks)
     writer = Markdown(partial(page_title, app), partial(attach, pictures, Path(app.srcdir), folder))
@@ -98,11 +99,26 @@ def cells(app: Sphinx, script_blocks: list[Any], folder: Path) -> Iterator[Noteb
         if isinstance(node, nodes.comment) and node.astext().startswith(CODE_CELL):
             yield from text_cell(writer.blocks(text), pictures)
             number = int(node.astext().removeprefix(CODE_CELL))
-            yield new_code_cell(script_blocks[number].content.strip())
+            yield code_cell(script_blocks[number].content.strip())
+            text.clear()
+        elif isinstance(node, question):  # has a cell of its own
+            yield from text_cell(writer.blocks(text), pictures)
+            yield from text_cell(writer.block(node), pictures)
             text.clear()
         elif not isinstance(node, nodes.system_message):
             text.append(node)
     yield from text_cell(writer.blocks(text), pictures)
+
+
+def code_cell(code: str) -> NotebookNode:
+    """Make a cell; JupyterLab folds it as the page does, and Colab calls that a form."""
+    if not code.startswith(FOLDED):
+        plain: NotebookNode = new_code_cell(code)
+        return plain
+    title, _, rest = code.removeprefix(FOLDED).partition("\n")
+    metadata = {"jupyter": {"source_hidden": True}, "tags": ["hide-input"], "cellView": "form"}
+    folded: NotebookNode = new_code_cell(f"# @title {title.strip()}\n{rest.strip()}", metadata=metadata)
+    return folded
 
 
 def flatten(parent: nodes.Element) -> Iterator[nodes.Node]:

@@ -2,14 +2,31 @@
 
 from __future__ import annotations
 
+import json
 import re
+from textwrap import indent
 
+import nbformat
 import pytest
-from projects import Project, lesson
+from projects import INDEX, Project, lesson
 
 pytestmark = pytest.mark.slow  # each builds a project
 
 BODY = """
+# %%
+# .. question:: Where is ``t``?
+#
+#    - On the ``GPU``.
+#
+#      No. It was copied.
+#
+#    - On the *CPU*.
+#
+#      Yes. A :term:`tensor` stays. So do :term:`tensors <tensor>`.
+
+# fold: Draw a <line>
+print("drawn")
+
 # %%
 # .. prereq::
 #
@@ -30,16 +47,34 @@ print("more")
 print("still more")
 """
 
+GLOSSARY = """
+Glossary
+========
+
+.. glossary::
+
+   tensor
+      An array & more.
+
+   batch
+      Several.
+"""
+
 
 @pytest.fixture(scope="module")
 def site(built) -> Project:
     first = lesson("First", teaching=10, exercises=5, text=".. covers:: S0.1 S1.2", body=BODY)
+    project_files = {"docs/glossary.rst": GLOSSARY, "docs/index.rst": INDEX + "   glossary\n"}
     second = lesson("Second", teaching=25, exercises=15, text=".. covers:: S0.1, S0.3")
-    return built({"examples/01_first.py": first, "examples/02_second.py": second})
+    return built({"examples/01_first.py": first, "examples/02_second.py": second, **project_files})
 
 
 def texts(elements) -> list[str]:
     return [" ".join(element.get_text(" ").split()) for element in elements]
+
+
+def notebook(site: Project) -> nbformat.NotebookNode:
+    return nbformat.read(site.folder / "docs/lessons/01_first.ipynb", as_version=4)
 
 
 def test_boxes_are_labelled_notes(site):
@@ -47,7 +82,8 @@ def test_boxes_are_labelled_notes(site):
     labels = {kind: box.select_one(".admonition-title").get_text() for kind, box in boxes.items()}
     assert labels == {
         "overview": "Overview", "questions": "Questions", "objectives": "Objectives",
-        "keypoints": "Key points", "prereq": "Before you start", "exercise": "Exercise: Do it",
+        "keypoints": "Key points", "prereq": "You need", "exercise": "Exercise: Do it",
+        "question": "Where is t?",
     }  # fmt: skip
     assert all(box["role"] == "note" for box in boxes.values())
     assert texts(boxes["overview"].select(".box li")) == ["Why?", "Know why."]
@@ -59,7 +95,10 @@ def test_boxes_are_labelled_notes(site):
 def test_solution_and_starter_are_folded_and_downloadable(site):
     page = site.page("lessons/01_first")
     folds = {fold.summary.get_text(): fold for fold in page.select("details")}
-    assert set(folds) == {"The starter, 01_task.py", "Solution", "For instructors"}
+    assert set(folds) == {
+        "The starter, 01_task.py", "Solution", "For instructors",
+        "On the GPU.", "On the CPU.", "Draw a <line>",
+    }  # fmt: skip
     assert not any(fold.has_attr("open") for fold in folds.values())
     assert (
         "Because." in folds["Solution"].get_text()
@@ -70,6 +109,60 @@ def test_solution_and_starter_are_folded_and_downloadable(site):
         assert folds[summary].pre.get_text().strip() == source.strip()
         link = folds[summary].select_one("a.download")["href"]
         assert (site.folder / "out" / "lessons" / link).read_text() == source
+
+
+def test_an_answer_folds_away_what_there_is_to_know_about_it(site):
+    wrong, right = site.page("lessons/01_first").select(".box.question details")
+    assert wrong["class"][-1] == "wrong" and right["class"][-1] == "right"
+    assert wrong.summary.code.get_text() == "GPU" and "It was copied." in wrong.p.get_text()
+
+
+def test_a_folded_cell_shows_its_title_and_keeps_its_code(site):
+    (fold,) = site.page("lessons/01_first").select("details.code")
+    assert fold.pre.get_text().strip() == 'print("drawn")'
+    (cell,) = [cell for cell in notebook(site).cells if "drawn" in cell.source]
+    assert cell.source == '# @title Draw a <line>\nprint("drawn")'
+    assert cell.metadata.jupyter.source_hidden and cell.metadata.tags == ["hide-input"]
+
+
+def test_a_question_is_a_cell_of_the_notebook(site):
+    (cell,) = [cell for cell in notebook(site).cells if "Where is" in cell.source]
+    assert cell.source.startswith('<div class="alert alert-info">\n\n**Where is `t`?**')
+    assert "<summary>On the <code>GPU</code>.</summary>\n\nNo. It was copied.\n" in cell.source
+
+
+def test_a_term_opens_its_definition(site):
+    page = site.page("lessons/01_first")
+    buttons = page.select("button.term")
+    assert [button.get_text() for button in buttons] == ["tensor", "tensors"]
+    (definition,) = page.select("[popover]")
+    assert {button["popovertarget"] for button in buttons} == {definition["id"]}
+    assert definition.p.get_text() == "tensor: An array & more."
+    assert definition.a["href"] == "../glossary.html#term-tensor"
+    assert page.select_one("a.term") is None and not site.page("glossary").select("[popover]")
+
+
+def test_a_definition_is_not_found_in_every_lesson(site):
+    index = (site.folder / "out/searchindex.js").read_text()
+    found = re.search(r'"?array"?:(\[[^]]*]|\d+)', index)
+    docnames = re.search(r'"docnames":(\[[^]]*])', index)[1]
+    assert json.loads(found[1]) == json.loads(docnames).index("glossary")
+
+
+@pytest.mark.parametrize(
+    "text, message",
+    [
+        ("- One.\n\n   Yes. So.\n\n- Two.\n\n   Yes. So.", "one answer must be right"),
+        ("- One.\n\n   No. So.", "one answer must be right"),
+        ("- One.\n\n   Perhaps.", "about the answer 'One.'"),
+        ("- One.", "about the answer 'One.'"),
+        ("Well?", "a question holds a list"),
+    ],
+)
+def test_a_question_without_one_right_answer_fails_the_build(text, message, project):
+    project.write("examples/01_first.py", lesson(text=".. question:: What?\n\n" + indent(text, "   ")))
+    build = project.build()
+    assert build.status != 0 and message in build.log
 
 
 def test_covered_facts_are_invisible_anchors_with_links_to_them(site):

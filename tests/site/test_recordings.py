@@ -102,7 +102,7 @@ def make(folder: Path, warm: WarmProcess | None) -> Project:
         + 'html_css_files, html_js_files = ["gpulesson.css"], ["gpulesson.js"]\n'
         + 'html_theme_options = {"top_of_page_buttons": []}\n'
         + f"html_static_path = [{str(ROOT / 'docs' / '_static')!r}]\n"
-        + 'sphinx_gallery_conf["image_scrapers"] = ("matplotlib", "_ext.recorded.pages.mark_cell")\n'
+        + 'sphinx_gallery_conf["image_scrapers"] = ("_ext.figures.scrape", "_ext.recorded.pages.mark_cell")\n'
         + 'sphinx_gallery_conf["reset_modules"] = ("matplotlib", "_ext.torch_state.reset")\n',
     )
     project.write("docs/tables.rst", f"{TABLES}\n.. measured-table::\n\n   What it means.\n")

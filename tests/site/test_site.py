@@ -17,7 +17,7 @@ from gpulesson.device import choose_device
 pytestmark = pytest.mark.slow
 
 RAW = [r"^\s*\.\. \w", r":\w+:`", r"``", r"`_\b", r"\w::\s*$", r"\|wheel\|"]  # what an unconverted page shows
-EXECUTED = ".sphx-glr-script-out, .output_html, img.sphx-glr-single-img, img.sphx-glr-multi-img"
+EXECUTED = ".sphx-glr-script-out, .output_html, img.figure"
 LIMIT = 40_000  # bytes of a page with its styles and scripts, compressed, without pictures
 
 

@@ -18,6 +18,8 @@ from typing import Any, get_args, get_type_hints
 
 from sphinx_gallery.py_source_parser import split_code_and_text_blocks
 
+from ..boxes import FOLDED
+
 SCHEMA = 1
 HASH_LENGTH = 16  # hexadecimal digits
 FIGURE = r"\d\d-[0-9a-f]{8}\.webp"
@@ -60,18 +62,20 @@ def read_cells(script: Path) -> list[Cell]:
 
 
 def chain(codes: Iterable[str]) -> Iterator[str]:
-    """Yield the hash of each cell: SHA-256 over the code so far, its first 16 hexadecimal digits.
+    r"""Yield the hash of each cell: SHA-256 over the code so far, its first 16 hexadecimal digits.
 
-    Neither the text between the cells counts, nor blank lines around a cell, nor spaces at the end of a line.
+    Neither the text between the cells counts, nor blank lines around a cell, nor spaces at the end of a line,
+    nor whether a cell is folded.
 
     Examples
     --------
-    >>> list(chain(["a = 1", "b = 2"])) == list(chain(["a = 1  ", "b = 2"]))
+    >>> list(chain(["a = 1", "b = 2"])) == list(chain(["a = 1  ", "# fold: B\n\nb = 2"]))
     True
     """
     so_far = hashlib.sha256()
     for code in codes:
-        lines = [line.rstrip() for line in code.split("\n")]
+        lines = [line.rstrip() for line in code.strip("\n").split("\n")]
+        lines = lines[1:] if lines[0].startswith(FOLDED) else lines
         so_far.update("\n".join(lines).strip("\n").encode() + b"\0")
         yield so_far.hexdigest()[:HASH_LENGTH]
 

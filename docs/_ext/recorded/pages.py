@@ -22,7 +22,6 @@ from sphinx.transforms import SphinxTransform
 from sphinx.util import logging
 from sphinx.util.docutils import SphinxDirective
 from sphinx.util.typing import ExtensionMetadata
-from sphinx_gallery.directives import imgsgnode
 
 from ..freshness import digest, fingerprint
 from ..paths import docname, executed_scripts
@@ -90,9 +89,7 @@ def gather(mark: ran_cell) -> list[nodes.Node]:
 
 
 def is_figure(node: nodes.Node) -> bool:
-    return isinstance(node, imgsgnode) or "sphx-glr-horizontal" in getattr(node, "attributes", {}).get(
-        "classes", ()
-    )
+    return isinstance(node, nodes.image) and "figure" in node["classes"]
 
 
 def is_text(node: nodes.Node) -> bool:

@@ -1,0 +1,65 @@
+"""Shows the glossary's sentence beside each term that a page links: a button opens it, without a script.
+
+Every `:term:` becomes a button and each definition an HTML popover, which keyboard, mouse and touch can open
+and close. In a notebook a term is plain text, on paper, too.
+"""
+
+from __future__ import annotations
+
+from html import escape
+from typing import Any
+
+from docutils import nodes
+from sphinx import addnodes
+from sphinx.application import Sphinx
+from sphinx.environment import BuildEnvironment
+from sphinx.util.typing import ExtensionMetadata
+
+GLOSSARY = "glossary"  # the page with all terms
+BUTTON = '<button class="term" type="button" popovertarget="{id}">{word}</button>'
+POPOVER = (
+    '<div class="definition" id="{id}" popover="auto" role="group" aria-label="{name}">'
+    '<p><b>{name}</b>: {text}</p><p><a href="{uri}">All terms</a></p></div>'
+)
+
+
+def depend(app: Sphinx, doctree: nodes.document) -> None:
+    """Read a page that links terms again when the glossary has changed."""
+    if any(node["reftype"] == "term" for node in doctree.findall(addnodes.pending_xref)):
+        app.env.note_dependency(str(app.env.doc2path(GLOSSARY)))
+
+
+def definitions(env: BuildEnvironment) -> dict[str, tuple[str, str]]:
+    """Return name and sentence of every term, by the anchor of the term."""
+    return {
+        anchor: (term[0].astext(), next(item.findall(nodes.definition)).astext())
+        for item in env.get_doctree(GLOSSARY).findall(nodes.definition_list_item)
+        for term in item.findall(nodes.term)
+        for anchor in term["ids"]
+    }
+
+
+def explain(app: Sphinx, doctree: nodes.document, docname: str) -> None:
+    """Turn the links to terms into buttons, and put the definitions behind the page's text."""
+    words = [node for node in doctree.findall(nodes.inline) if "std-term" in node["classes"]]
+    if app.builder.format != "html" or docname == GLOSSARY or not words:
+        return
+    known = definitions(app.env)
+    used: dict[str, str] = {}
+    for word in words:
+        link: Any = word.parent
+        anchor = link["refuri"].rpartition("#")[2]
+        used[anchor] = link["refuri"]
+        button = BUTTON.format(id=f"def-{anchor}", word=escape(word.astext()))
+        link.replace_self(nodes.raw("", button, format="html"))
+    for anchor, uri in used.items():
+        name, text = map(escape, known[anchor])
+        popover = POPOVER.format(id=f"def-{anchor}", name=name, text=text, uri=escape(uri))
+        # a search for a term finds the pages about it, not each that explains it in passing
+        doctree += nodes.raw("", popover, format="html", classes=["no-search"])
+
+
+def setup(app: Sphinx) -> ExtensionMetadata:
+    app.connect("doctree-read", depend)
+    app.connect("doctree-resolved", explain)
+    return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}
