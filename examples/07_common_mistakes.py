@@ -77,6 +77,8 @@ def attempt():
 
 
 # %%
+# .. _read-a-message:
+#
 # Read a message from its end
 # ---------------------------
 #
@@ -155,10 +157,12 @@ with attempt():
     print("the loss is on", loss.device)
 
 # %%
-# .. question:: A layer says: *got index is on cpu, different from other tensors on
-#    cuda:0 (when checking argument in method wrapper_CUDA__index_select)*. It is an
-#    ``nn.Embedding``, which picks a row of its weights for each word number. Which
-#    tensor stayed on the CPU?
+# Here is a message of the same sort, from a model for texts: *got index is on cpu,
+# different from other tensors on cuda:0 (when checking argument in method
+# wrapper_CUDA__index_select)*. The model begins with an ``nn.Embedding``. It holds a
+# row of weights for each word, and picks rows by the numbers of the words.
+#
+# .. question:: Which tensor of the model for texts stayed on the CPU?
 #
 #    - The weights of the embedding.
 #
@@ -225,8 +229,9 @@ with attempt():
 # Only the second one fails. ``torch.tensor(0.5)`` has no dimensions: it is a single
 # number, and PyTorch hands it to the GPU together with the operation, like a number of
 # Python. ``torch.tensor([0.5])`` holds one number too, but as a list of length one.
-# **A tensor without dimensions may stay on the CPU; every other tensor must be moved.**
-# So a program can run with one number, and fail when you make a list of it.
+# **In arithmetic, a tensor without dimensions may stay on the CPU; one with dimensions
+# must be moved.** So a program can run with one number, and fail when you make a list of
+# it.
 #
 # .. _loss-weights:
 #
@@ -236,7 +241,7 @@ with attempt():
 # .. covers:: S4.5
 #
 # ``nn.CrossEntropyLoss()`` holds no numbers. There is nothing in it to move. That
-# changes when you give it :term:`class weights <class weight>`, so that mistakes in a
+# changes when you give it :term:`class weights`, so that mistakes in a
 # rare class count more:
 
 weighted = nn.CrossEntropyLoss(weight=torch.tensor([1.0, 2.0, 5.0]))
@@ -244,7 +249,7 @@ with attempt():
     weighted(model(x), y)
 
 # %%
-# .. question:: Which tensor stayed on the CPU?
+# .. question:: Which tensor of this line stayed on the CPU?
 #
 #    - The weights of the model's last layer.
 #
@@ -336,8 +341,9 @@ with attempt():
     Noisy().to(device)(x)
 
 # %%
-# .. question:: The message comes from the line with ``x * self.scale``. Which tensor
-#    was it that stayed on the CPU, and stopped the program?
+# The traceback, which is not shown here, ends at the line after ``def forward``.
+#
+# .. question:: Which tensor stayed on the CPU, and stopped the program?
 #
 #    - ``torch.randn(x.shape)``.
 #
@@ -688,7 +694,7 @@ import time
 from gpulesson.timing import synchronize
 
 matrix = torch.randn(1500, 1500, device=device)
-product = matrix @ matrix  # the first call is slower, so it is not measured
+product = matrix @ matrix  # a first call has more to do, so it is not measured
 synchronize(device)
 
 start = time.perf_counter()
