@@ -28,6 +28,7 @@ extensions = [
     "_ext.boxes",
     "_ext.drawings",
     "_ext.freshness",
+    "_ext.message_search",
     "_ext.notebooks",
     "_ext.paths",
     "_ext.quick_start",
