@@ -31,6 +31,7 @@ extensions = [
     "_ext.message_search",
     "_ext.notebooks",
     "_ext.paths",
+    "_ext.programs",
     "_ext.quick_start",
     "_ext.recorded.pages",
     "_ext.results",

@@ -1,0 +1,108 @@
+"""Figures in two themes, drawings in the page, and programs that a page runs."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from _ext.figures import COLOURS, INK
+from projects import CONF, INDEX, Project, lesson
+
+FIGURE = """
+import matplotlib.pyplot as plt
+
+figure, axes = plt.subplots(figsize=(4, 2))
+axes.plot([1, 2], [3, 4], label="a line")
+axes.set(title="One line", xlabel="time in s")
+axes.legend()
+plt.show()
+"""
+DRAWING = """\
+<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 10 10" class="drawing" role="img">
+  <title>Two boxes</title>
+  <desc>A box in a box.</desc>
+</svg>
+"""
+GROUNDS = {"light": "#ffffff", "dark": "#131416"}  # the theme's
+
+
+def luminance(colour: str) -> float:
+    """As WCAG 2 defines it: https://www.w3.org/TR/WCAG22/#dfn-relative-luminance."""
+    parts = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+    r, g, b = (part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts)
+    return 0.2126 * r + 0.7152 * g + 0.0722 * b
+
+
+def contrast(one: str, other: str) -> float:
+    dark, light = sorted([luminance(one), luminance(other)])
+    return (light + 0.05) / (dark + 0.05)
+
+
+def test_lines_and_ink_can_be_seen_on_both_grounds():
+    assert contrast("#000000", "#ffffff") == pytest.approx(21)
+    assert all(contrast(colour, ground) >= 3 for colour in COLOURS for ground in GROUNDS.values())
+    assert contrast(INK["dark"], GROUNDS["dark"]) >= 7 and INK["light"] == "black"
+
+
+@pytest.fixture(scope="module")
+def site(built) -> Project:
+    conf = (
+        CONF
+        + """
+extensions.append("_ext.programs")
+sphinx_gallery_conf |= {
+    "image_scrapers": ("_ext.figures.scrape",), "reset_modules": ("matplotlib", "_ext.figures.reset"),
+}
+"""
+    )
+    text = ".. drawing:: two_boxes.svg\n\n   A *box*, and another."
+    page = "\n\nPage\n====\n\n.. run::\n\n   print(6 * 7)\n"
+    return built(
+        {
+            "conf.py": conf,
+            "docs/index.rst": INDEX + "   page\n",
+            "docs/page.rst": page,
+            "docs/drawings/two_boxes.svg": DRAWING,
+            "examples/01_first.py": lesson(text=text, body=FIGURE),
+        }
+    )
+
+
+@pytest.mark.slow
+def test_a_figure_is_drawn_for_each_theme(site):
+    pictures = site.page("lessons/01_first").select("img.figure")
+    assert [picture["class"] for picture in pictures] == [["figure", "only-light"], ["figure", "only-dark"]]
+    light, dark = ((site.folder / "out/lessons" / picture["src"]).read_text() for picture in pictures)
+    assert INK["dark"] in dark and INK["dark"] not in light
+    for picture, svg in zip(pictures, (light, dark), strict=True):
+        assert COLOURS[0] in svg and ">One line<" in svg  # the line's colour; text that is text
+        assert not re.search(r"fill: (#ffffff|white)\b", svg), "the ground is transparent"
+        assert picture["alt"] == "One line" and picture["loading"] == "lazy"
+        points = [
+            float(found) for found in re.search(r'width="([\d.]+)pt" height="([\d.]+)pt"', svg).groups()
+        ]
+        assert [int(picture["width"]), int(picture["height"])] == [round(4 / 3 * point) for point in points]
+    assert (site.folder / "out/_images/sphx_glr_01_first_thumb.png").is_file()
+
+
+@pytest.mark.slow
+def test_a_drawing_is_part_of_the_page(site):
+    figure = site.page("lessons/01_first").select_one("figure.drawing")
+    assert figure.svg.desc.get_text() == "A box in a box."
+    assert figure.figcaption.get_text().strip() == "A box, and another." and figure.figcaption.em
+    notebook = (site.folder / "docs/lessons/01_first.ipynb").read_text()
+    assert "![A box in a box.](attachment:two_boxes.svg)" in notebook and "image/svg+xml" in notebook
+
+
+@pytest.mark.slow
+def test_a_program_is_shown_with_what_it_printed(site):
+    page = site.page("page")
+    assert [block.get_text().strip() for block in page.select("article pre")] == ["print(6 * 7)", "42"]
+
+
+@pytest.mark.slow
+def test_a_program_that_fails_fails_the_build(project):
+    project.write("conf.py", CONF + 'extensions.append("_ext.programs")\n')
+    project.write("docs/index.rst", "Home\n====\n\n.. run::\n\n   print(1 / 0)\n" + INDEX)
+    build = project.build()
+    assert build.status != 0 and "ZeroDivisionError" in build.log
