@@ -455,8 +455,8 @@ with attempt():
 # ``float64``, ``from_numpy`` keeps that, and the model's parameters are ``float32``.
 # Messages use older names: ``Double`` is ``float64``, ``Float`` is ``float32``, and
 # ``Long`` is ``int64``. **Convert the data where it comes in**, with ``.float()``. You
-# could also convert the model, with ``.double()``. But then each number takes twice the
-# memory, and you have nothing from it.
+# could also convert the model, with ``.double()``, but then each number takes twice the
+# memory.
 #
 # .. _labels-dtype:
 #
@@ -706,11 +706,12 @@ print(f"{device}: the call returned after {returned * 1e3:.2f} ms,")
 print(f"and the product was there after {finished * 1e3:.2f} ms")
 
 # %%
-# On a CPU the two times agree, because the call returns with the result. On a GPU the
-# first one is only the time that it takes to ask. A speed-up that is computed from it
-# is wrong. **Wait for the GPU before you look at the clock**: with ``synchronize``, as
-# here, or with ``torch.cuda.synchronize()``, which it calls on a GPU for CUDA.
-# :doc:`Lesson 8 </lessons/08_was_it_faster>` is about measuring time.
+# On a CPU, and on the practice GPU, the two times agree, because the call returns with
+# the result. On a real GPU the first one is only the time that it takes to ask. A
+# speed-up that is computed from it is wrong. **Wait for the GPU before you look at the
+# clock**: with ``synchronize``, as here, or with ``torch.cuda.synchronize()``, which it
+# calls on a GPU for CUDA. :doc:`Lesson 8 </lessons/08_was_it_faster>` is about measuring
+# time.
 #
 # Many more messages stand on :doc:`a page of their own </errors>`, each with its cause
 # and its fix. Paste yours into the search box of this site, and it leads you there.
