@@ -28,6 +28,8 @@ extensions = [
     "_ext.boxes",
     "_ext.drawings",
     "_ext.freshness",
+    "_ext.lighter",
+    "_ext.message_search",
     "_ext.notebooks",
     "_ext.paths",
     "_ext.programs",

@@ -148,12 +148,21 @@ print("y_test: ", tuple(y_test.shape), y_test.dtype, y_test.type())
 # Write the model as a Python class
 # ---------------------------------
 #
-# Our network has three layers. The first makes eight numbers out of four, the second
-# nine out of eight, and the last three out of nine. In PyTorch a model is a
-# :term:`module`, which you write as a Python class built on ``nn.Module``. (Python's word
-# ``class`` has nothing to do with the classes of flowers.) It has two parts:
-# ``__init__`` makes the layers, and ``forward`` says what happens to the input. The
-# comments give the shape after each line; ``N`` is the number of flowers.
+# Our network has three layers. The first makes eight numbers out of the four lengths of
+# a flower. The second makes nine out of the eight, and the last makes three out of the
+# nine: a score for each class. The drawing follows the first flower of the table through
+# the network, after training. Its brackets hold the shapes for ``N`` flowers, with a row
+# for each flower.
+#
+# .. drawing:: network.svg
+#
+#    The strong lines show how one number of each row is made: all the numbers above it,
+#    each multiplied by a weight, are added up, and a bias is added.
+#
+# In PyTorch a model is a :term:`module`, which you write as a Python class built on
+# ``nn.Module``. (Python's word ``class`` has nothing to do with the classes of flowers.)
+# It has two parts: ``__init__`` makes the layers, and ``forward`` says what happens to
+# the input. The comments give the shape after each line, as in the drawing.
 
 
 class Net(nn.Module):

@@ -1,402 +1,720 @@
 """
-The common mistakes
-===================
+7 · The common mistakes
+=======================
 
-Make each mistake on purpose, read its message word by word, and mend it.
+Make each common mistake once on purpose, read what PyTorch says, and fix it.
 
 .. overview::
-   :teaching: 25
+   :teaching: 30
    :exercises: 20
 
    .. questions::
 
-      - PyTorch says that my tensors are on different devices. Which ones, and in
-        which line?
-      - Which mistakes give no error at all?
+      - PyTorch says that my tensors are on different devices. Which tensor is it, and
+        in which line?
+      - What do messages about dtypes and shapes want from me?
+      - Which mistakes give no message at all?
 
    .. objectives::
 
-      - Recognise the messages of tensors left behind: inputs, labels, model, loss
-        weights.
-      - Mend tensors that are made in the wrong place.
-      - Bring results back to the CPU for NumPy and for printing.
-      - Replace a hard-coded ``cuda`` by code that runs everywhere.
-      - Find the mistakes that stay silent, and show what they cost.
+      - Read a message from its end: the operation, the argument, the device.
+      - Find the tensor that was not moved: the inputs, the model, the labels, the loss,
+        or a tensor that is made in ``forward``.
+      - Bring results back to the CPU for NumPy.
+      - Fix dtypes and shapes that do not fit together.
+      - Replace ``.cuda()`` by code that runs on every machine.
+      - Recognise four mistakes that give no message, and measure what each one costs.
 """
 
 # %%
-# Every error here is real: the cell runs, fails and prints what it was told. Without a
-# GPU in the machine the messages come from the practice GPU, which takes CUDA's
-# wording. A small helper catches them, so that the page can go on:
+# .. prereq::
+#
+#    - :doc:`/lessons/02_tensors_and_devices`, for ``to`` and ``.device``
+#    - :doc:`/lessons/04_training_loop`, for the loop and its five calls
+#
+# Everybody makes the mistakes of this page, and most people make them often. Here you
+# make each of them once, on purpose. You read what PyTorch says, and you fix it. When
+# the same message comes from your own code, you will know what to do.
+#
+# For most of them we need a :term:`GPU`. If your machine has none, the :term:`practice
+# GPU` gives the message. Its messages are the words of PyTorch's own checks: the tests
+# of this course compare the two.
 
-import contextlib
-
-import matplotlib.pyplot as plt
 import torch
 from torch import nn
 
 from gpulesson import practice
-from gpulesson.device import choose_device, devices_of, to_device
-from gpulesson.models import MLP
-from gpulesson.timing import measure, synchronize
 
-# for networks this small, more threads only wait for each other
-threads = torch.get_num_threads()
-torch.set_num_threads(1)
 practice.start()
 device = torch.device("cuda")
+torch.manual_seed(0)
+
+model = nn.Sequential(nn.Linear(20, 32), nn.ReLU(), nn.Linear(32, 3)).to(device)
+loss_fn = nn.CrossEntropyLoss()
+# one batch, as a data loader gives it: on the CPU
+inputs, labels = torch.randn(64, 20), torch.randint(3, (64,))
 print(torch.cuda.get_device_name(), "· PyTorch", torch.__version__)
+
+# %%
+# An error would stop this page at the first mistake. So the cells put each mistake into
+# a block that begins with ``with attempt():``. It catches the error, and prints what
+# Python writes into the last line of a traceback.
+
+# fold: The helper that catches an error and prints it
+import contextlib
+import textwrap
 
 
 @contextlib.contextmanager
-def attempt(what):
-    """Run the block; print the error's type and text, or that there was none."""
+def attempt():
+    """Run the block; print its error, in lines of 80 characters, or "no error"."""
     try:
         yield
     except Exception as error:
-        print(f"{what}: {type(error).__name__}\n   {error}")
+        print(textwrap.fill(f"{type(error).__name__}: {error}", 80))
     else:
-        print(f"{what}: no error")
+        print("no error")
 
-
-torch.manual_seed(0)
-inputs, labels = (
-    torch.randn(64, 20),
-    torch.randint(3, (64,)),
-)  # a batch, as a loader gives it: on the CPU
-loss_fn = nn.CrossEntropyLoss()
 
 # %%
+# .. _read-a-message:
+#
+# Read a message from its end
+# ---------------------------
+#
+# The first mistake: the model is on the GPU, and the :term:`batch` was not moved. Before
+# you run the cell: what would you like the message to tell you?
+
+with attempt():
+    outputs = model(inputs)
+
+# %%
+# It tells you three things. Read it from its end.
+#
+# 1. The operation: ``wrapper_CUDA_addmm`` is PyTorch's inner name of ``addmm``, a matrix
+#    product and an addition. That is what ``nn.Linear`` computes. So it happened inside
+#    the model, in the :term:`forward pass`.
+# 2. The argument: ``mat1`` is the first matrix of the product, the batch. The second
+#    one, ``mat2``, would be the weights of the layer.
+# 3. The :term:`device`: ``mat1`` is on ``cpu``, and the other :term:`tensors <tensor>`
+#    are on ``cuda:0``. So the batch is on the CPU, and the weights are on the GPU.
+#
+# Such a message is like the slip on a parcel that came back. It says who could not
+# deliver it, which parcel it is, and where the parcel lies now. **The operation leads
+# you to the line, the argument to the tensor, and the device says where that tensor
+# is.** The fix follows from it: move the batch.
+
+x = inputs.to(device)
+with attempt():
+    outputs = model(x)
+
+# %%
+# In your own program a traceback stands above the message. It shows the lines that were
+# being run, the innermost last. Go up from the end until you see a line of your own
+# file: there you can change something.
+#
+# Whose words are these? All messages of this page are PyTorch's. PyTorch checks its
+# tensors before it asks :term:`CUDA` for anything. A message of CUDA itself begins with
+# ``CUDA error:``, and PyTorch passes it on. One name misleads: ``CUDA out of memory`` is
+# PyTorch's as well. It comes from the part of PyTorch that hands out the GPU's memory.
+#
 # .. _left-behind:
 #
-# Somebody was left behind
-# ------------------------
+# Tell inputs, model and labels apart by the message
+# --------------------------------------------------
 #
-# .. covers:: S1.8 S1.12
+# .. covers:: S1.12
 #
-# Three things must be on the device: model, inputs, labels. Each of them is forgotten
-# in turn, and the message names the first operation that met two devices, the
-# argument, and where that argument is.
+# A training :term:`step` needs three things on the GPU: the model, the inputs and the
+# labels. You have seen what PyTorch says when the inputs are missing. Now the model was
+# not moved, and the inputs were:
 
-model = MLP(20, 32, 3).to(device)
-with attempt("the inputs were forgotten"):
-    loss_fn(model(inputs), labels.to(device))
-
-# %%
-# Read the end first. ``addmm`` is the matrix product inside ``nn.Linear``: it happened
-# in the *forward pass*. There, weights are on the GPU, and the argument ``mat1``, which
-# is the batch, is on the CPU. So the inputs did not travel.
-
-cpu_model = MLP(20, 32, 3)
-with attempt("the model was forgotten"):
-    loss_fn(cpu_model(inputs.to(device)), labels.to(device))
+cpu_model = nn.Linear(20, 3)
+with attempt():
+    cpu_model(x)
 
 # %%
-# Nearly the same words, the other way round. Which argument is named, and on which
-# device, tells the two apart.
+# The operation is the same, and the argument is the same: ``mat1``, the batch. The
+# device is not. This time the batch is on ``cuda:0``, and the other tensors, the
+# weights, are on ``cpu``. **Both messages name the same argument; what tells them apart
+# is where it is said to be.** A batch on ``cpu`` must be moved. A batch on ``cuda:0`` is
+# right, and then it is the model that must be moved.
+#
+# Next, the labels were not moved. Will the message come from the model again?
 
-with attempt("the labels were forgotten"):
-    loss_fn(model(inputs.to(device)), labels)
-
-# %%
-# The forward pass went well this time. ``nll_loss`` is the second half of the
-# cross-entropy, and its ``target`` is on the CPU. **The name of the operation tells you
-# which line of your loop to look at.** One mend for all three:
-
-batch = to_device((inputs, labels), device)
-with attempt("model and batch together"):
-    loss = loss_fn(model(batch[0]), batch[1])
-print(
-    "model on", devices_of(model), "batch on", devices_of(batch), "loss on", loss.device
-)
+with attempt():
+    loss_fn(model(x), labels)
 
 # %%
+# No. The operation is ``nll_loss_forward``, the second half of the :term:`cross-entropy`,
+# and its argument ``target`` is on the CPU. ``target`` is PyTorch's word for the labels.
+# So the forward pass went well, and the line to look at is the one that computes the
+# :term:`loss`. With all three on the GPU, nothing is in the way:
+
+y = labels.to(device)
+with attempt():
+    loss = loss_fn(model(x), y)
+    print("the loss is on", loss.device)
+
+# %%
+# Here is a message of the same sort, from a model for texts: *got index is on cpu,
+# different from other tensors on cuda:0 (when checking argument in method
+# wrapper_CUDA__index_select)*. The model begins with an ``nn.Embedding``. It holds a
+# row of weights for each word, and picks rows by the numbers of the words.
+#
+# .. question:: Which tensor of the model for texts stayed on the CPU?
+#
+#    - The weights of the embedding.
+#
+#      **No.** They are the "other tensors", and those are on ``cuda:0``.
+#
+#    - The word numbers.
+#
+#      **Yes.** ``index`` is the argument, and ``index_select`` is the operation: it
+#      selects rows by their numbers. So the inputs of the model were not moved.
+#
+#    - The labels.
+#
+#      **No.** The operation would be one of the loss, and the argument would be called
+#      ``target``.
+#
+# .. instructor-note::
+#
+#    The two messages with ``mat1`` have the same words in another order. Learners who
+#    skim take the second for the first, and move the batch once more. Let them say
+#    aloud which tensor is where before they change a line.
+#
 # .. _predictions-and-labels:
 #
-# The accuracy is the next place. Predictions come from the GPU, and the labels straight
-# from the loader:
+# At least two devices: compare predictions with moved labels
+# -----------------------------------------------------------
+#
+# After training you count the right answers. The predictions come from the model, and
+# the labels come straight from the loader:
 
-predictions = model(batch[0]).argmax(dim=1)
-with attempt("predictions against labels"):
-    (predictions == labels).sum()
-
-with attempt("both on the device"):
-    print("right:", (predictions == batch[1]).sum().item(), "of", len(labels))
+predictions = model(x).argmax(dim=1)
+with attempt():
+    correct = (predictions == labels).sum()
 
 # %%
+# This form of the message names two devices, and no argument. It comes from operations
+# that work number by number, such as ``==``, ``+`` and ``*``. They treat both sides
+# alike, so there is no argument to name. **When no argument is named, look at the line,
+# and ask each tensor in it for its device.** Here ``labels`` is the wrong one; ``y`` is
+# its copy on the GPU:
+
+with attempt():
+    correct = (predictions == y).sum()
+    print(correct.item(), "of", len(y), "are right")
+
+# %%
+# The count itself means nothing yet: nobody has trained this model.
+#
 # .. _single-numbers:
 #
-# There is an exception that makes this confusing. A tensor without dimensions, a single
-# number, may come from the CPU. The same code then works with a scalar and fails with a
-# vector of length one:
+# A single number may come from the CPU
+# -------------------------------------
+#
+# .. covers:: S1.8
+#
+# One exception makes this harder to understand. Both lines below multiply numbers on the
+# GPU by one half, which is on the CPU. Will both fail?
 
-with attempt("times tensor(0.5)"):
-    model(batch[0]) * torch.tensor(0.5)
-with attempt("times tensor([0.5])"):
-    model(batch[0]) * torch.tensor([0.5])
+with attempt():
+    model(x) * torch.tensor(0.5)
+with attempt():
+    model(x) * torch.tensor([0.5])
 
 # %%
+# Only the second one fails. ``torch.tensor(0.5)`` has no dimensions: it is a single
+# number, and PyTorch hands it to the GPU together with the operation, like a number of
+# Python. ``torch.tensor([0.5])`` holds one number too, but as a list of length one.
+# **In arithmetic, a tensor without dimensions may stay on the CPU; one with dimensions
+# must be moved.** So a program can run with one number, and fail when you make a list of
+# it.
+#
 # .. _loss-weights:
 #
-# A loss can hold tensors
-# -----------------------
+# Move the loss when it has tensors of its own
+# --------------------------------------------
 #
 # .. covers:: S4.5
 #
-# Most losses have no state, so nobody moves them. With class weights a loss has a
-# tensor of its own, and is a module like any other:
+# ``nn.CrossEntropyLoss()`` holds no numbers. There is nothing in it to move. That
+# changes when you give it :term:`class weights`, so that mistakes in a
+# rare class count more:
 
 weighted = nn.CrossEntropyLoss(weight=torch.tensor([1.0, 2.0, 5.0]))
-with attempt("class weights on the CPU"):
-    weighted(model(batch[0]), batch[1])
+with attempt():
+    weighted(model(x), y)
+
+# %%
+# .. question:: Which tensor of this line stayed on the CPU?
+#
+#    - The weights of the model's last layer.
+#
+#      **No.** The operation is ``nll_loss_forward``. When the loss is computed, the
+#      model is finished, and it did not complain.
+#
+#    - The labels.
+#
+#      **No.** The loss calls them ``target``.
+#
+#    - The class weights of the loss.
+#
+#      **Yes.** The operation belongs to the loss, and ``weight`` is the name of that
+#      argument of ``nn.CrossEntropyLoss``.
+#
+# ``nn.BCEWithLogitsLoss`` with a ``pos_weight`` fails for the same reason. It computes
+# number by number, so its message is the one without an argument:
 
 positive = nn.BCEWithLogitsLoss(pos_weight=torch.tensor([3.0]))
-with attempt("pos_weight on the CPU"):
-    positive(model(batch[0])[:, :1], torch.ones(64, 1, device=device))
-
-print(
-    "buffers of the loss:",
-    {name: str(t.device) for name, t in weighted.named_buffers()},
-)
+yes_or_no = torch.ones(64, 1, device=device)
+with attempt():
+    positive(model(x)[:, :1], yes_or_no)
 
 # %%
-# ``weight`` and ``pos_weight`` are buffers. So the loss moves as a model does:
+# A loss is a :term:`module`, as a model is, and such weights are its :term:`buffers
+# <buffer>`: tensors that belong to the module and are not trained. So the loss moves as
+# a model does.
 
-with attempt("after .to(device)"):
-    weighted.to(device)(model(batch[0]), batch[1])
-    positive.to(device)(model(batch[0])[:, :1], torch.ones(64, 1, device=device))
+for name, tensor in weighted.named_buffers():
+    print(name, "is a buffer, on", tensor.device)
+with attempt():
+    weighted.to(device)(model(x), y)
+    positive.to(device)(model(x)[:, :1], yes_or_no)
 
 # %%
+# A loss that you write yourself can even learn. This one has a number for each class,
+# by which it multiplies the outputs, and the numbers are :term:`parameters <parameter>`:
+
+
+class ScaledLoss(nn.Module):
+    def __init__(self, classes):
+        super().__init__()
+        self.scale = nn.Parameter(torch.ones(classes))
+
+    def forward(self, outputs, labels):
+        return nn.functional.cross_entropy(outputs * self.scale, labels)
+
+
+scaled = ScaledLoss(3)
+with attempt():
+    scaled(model(x), y)
+
+# %%
+# Again the loss was not moved. And there is a second thing to do, which no message asks
+# for: the :term:`optimizer` must know these parameters, too.
+
+scaled.to(device)
+optimizer = torch.optim.SGD([*model.parameters(), *scaled.parameters()], lr=0.1)
+scaled(model(x), y).backward()
+optimizer.step()
+print("the scale after one step:", scaled.scale.detach())
+
+# %%
+# The three numbers began as 1 and have changed: they are being trained. **A loss with
+# tensors of its own is handled like a model: move it, and give its parameters to the
+# optimizer.**
+#
 # .. _made-in-forward:
 #
-# A tensor is born in the wrong place
-# -----------------------------------
+# Make new tensors where the data is
+# ----------------------------------
 #
-# ``torch.zeros``, ``torch.randn``, ``torch.arange`` make tensors on the CPU. Inside
-# ``forward`` that goes unnoticed until the model meets a GPU. And a tensor that is a
-# plain attribute is invisible to ``to``:
+# ``torch.zeros``, ``torch.randn`` and ``torch.arange`` make tensors on the CPU, unless
+# you tell them something else. Inside ``forward`` nobody notices, until the model runs on
+# a GPU. This layer scales its inputs and adds noise:
 
 
 class Noisy(nn.Module):
     def __init__(self):
         super().__init__()
         self.linear = nn.Linear(20, 3)
-        self.scale = torch.full((20,), 2.0)  # neither a parameter nor a buffer
+        self.scale = torch.full((20,), 2.0)
 
     def forward(self, x):
-        return self.linear(x * self.scale + torch.randn(x.shape))  # born on the CPU
+        return self.linear(x * self.scale + torch.randn(x.shape))
 
 
-with attempt("a plain attribute"):
-    Noisy().to(device)(batch[0])
+with attempt():
+    Noisy().to(device)(x)
+
+# %%
+# The traceback, which is not shown here, ends at the line after ``def forward``.
+#
+# .. question:: Which tensor stayed on the CPU, and stopped the program?
+#
+#    - ``torch.randn(x.shape)``.
+#
+#      **No.** It would be made on the CPU, and that is a mistake as well. But the
+#      product is computed before the sum, and the program stopped at the product.
+#
+#    - ``self.scale``.
+#
+#      **Yes.** It is a plain attribute, neither a parameter nor a buffer. ``to`` does
+#      not know of it, and left it where it was.
+#
+#    - ``x``.
+#
+#      **No.** It was moved at the beginning of the lesson.
+#
+# There are two mistakes in this class, and the message shows the first one only. Fix it,
+# and you get the same message for the other one. Both are fixed here:
 
 
-class Mended(nn.Module):
+class NoisyFixed(nn.Module):
     def __init__(self):
         super().__init__()
         self.linear = nn.Linear(20, 3)
-        self.register_buffer(
-            "scale", torch.full((20,), 2.0)
-        )  # moves, and is saved, with the model
+        # a buffer: it moves with the model, and is saved with it
+        self.register_buffer("scale", torch.full((20,), 2.0))
 
     def forward(self, x):
-        return self.linear(x * self.scale + torch.randn_like(x))  # born where x is
+        # randn_like makes the noise where x is
+        return self.linear(x * self.scale + torch.randn_like(x))
 
 
-with attempt("a buffer, and randn_like"):
-    print(Mended().to(device)(batch[0]).device)
+with attempt():
+    NoisyFixed().to(device)(x)
 
 # %%
-# The first class has *two* such mistakes, and the message shows the first only. Mend
-# it, and you get the next one. Two rules: register constants as buffers, and make new
-# tensors beside one that is already right, with ``randn_like(x)`` or
-# ``device=x.device``.
+# **Register constants as buffers, and make new tensors beside one that is already in
+# the right place**: with ``randn_like(x)``, ``zeros_like(x)``, or ``device=x.device``.
 #
+# .. _convolution-input:
+#
+# Input type and weight type: a convolution says it in other words
+# ----------------------------------------------------------------
+#
+# Networks for images use convolutions, and a convolution has a check of its own. Its
+# weights are on the GPU, and the images are not:
+
+convolution = nn.Conv2d(1, 8, kernel_size=3).to(device)
+images = torch.randn(64, 1, 28, 28)
+with attempt():
+    convolution(images)
+
+# %%
+# The devices are hidden in the types. ``torch.FloatTensor`` is an old name for a
+# ``float32`` tensor on the CPU, and ``torch.cuda.FloatTensor`` for one on the GPU. So
+# the input is on the CPU, and the weight is on the GPU. You need not understand the rest,
+# from ``or input should be`` on: it is about a tensor format of the CPU's library.
+# **One type with the word cuda and one without it: something was not moved.** Here it is
+# the images.
+
+with attempt():
+    convolution(images.to(device))
+
+# %%
 # .. _numpy:
 #
-# NumPy cannot see the GPU
-# ------------------------
+# Bring results to the CPU before you give them to NumPy
+# ------------------------------------------------------
+#
+# NumPy knows nothing of GPUs. It works in the computer's own memory, the :term:`host
+# memory`.
 
-with attempt("numpy() of a GPU tensor"):
+with attempt():
     predictions.numpy()
 
 # %%
-# The message contains the remedy, ``.cpu()``. If the tensor carries gradients, there is
-# a second condition, with a message of its own:
+# The message tells you the fix, ``.cpu()``. If the tensor still knows how it was
+# computed, because you might call ``backward``, there is a second condition:
 
-with attempt("numpy() with gradients"):
-    model(batch[0]).cpu().numpy()
-with attempt("detach, then cpu, then numpy"):
-    print(model(batch[0]).detach().cpu().numpy().shape)
+with attempt():
+    model(x).cpu().numpy()
+with attempt():
+    print(model(x).detach().cpu().numpy().shape)
 
 # %%
-# Each of these waits for the GPU. Do it where a result is shown, once an epoch, and
-# not in every step.
+# ``detach`` gives the same numbers without that knowledge. **Detach, copy to the CPU,
+# then give it to NumPy**: ``.detach().cpu().numpy()``. Each such call waits until the
+# GPU has finished. So do not write it into every step; once an :term:`epoch`, where you
+# show a result, is enough.
+#
+# .. _mixed-dtypes:
+#
+# Double and Float: give the model float32
+# ----------------------------------------
+#
+# Now everything is on the GPU, and it fails all the same. These inputs were computed
+# with NumPy:
+
+import numpy as np
+
+table = torch.from_numpy(np.linspace(0, 1, 64 * 20).reshape(64, 20)).to(device)
+print("the inputs are", table.dtype, "and the weights are", model[0].weight.dtype)
+with attempt():
+    model(table)
+with attempt():
+    model(table.float())
+
+# %%
+# A :term:`dtype` says what sort of numbers a tensor holds. NumPy computes in
+# ``float64``, ``from_numpy`` keeps that, and the model's parameters are ``float32``.
+# Messages use older names: ``Double`` is ``float64``, ``Float`` is ``float32``, and
+# ``Long`` is ``int64``. **Convert the data where it comes in**, with ``.float()``. You
+# could also convert the model, with ``.double()``, but then each number takes twice the
+# memory.
+#
+# .. _labels-dtype:
+#
+# Give cross-entropy the outputs first, then whole numbers
+# --------------------------------------------------------
+#
+# The labels of a classification are numbers of classes, so they must be whole numbers.
+# Data from a table often arrives as ``float32``:
+
+with attempt():
+    loss_fn(model(x), y.float())
+with attempt():
+    loss_fn(model(x), y.float().long())
+
+# %%
+# ``target`` is the labels again, and ``.long()`` makes whole numbers of them. If you
+# swap the two arguments of the loss, you get a message that says nothing of swapping.
+# This time both are on the CPU:
+
+with attempt():
+    loss_fn(labels, model(x).cpu())
+
+# %%
+# The :term:`softmax` is a part of the cross-entropy, and it is computed from the first
+# argument. For whole numbers there is no softmax, hence "not implemented for 'Long'".
+# The long name is that of the CPU's code. On a GPU it is ``host_softmax`` (`PyTorch's
+# source
+# <https://github.com/pytorch/pytorch/blob/v2.15.0/aten/src/ATen/native/cuda/SoftMax.cu>`__).
+# **First the outputs, then the labels**, in every loss of PyTorch.
+#
+# .. _shapes-do-not-fit:
+#
+# Shapes that cannot be multiplied: compare the inner numbers
+# -----------------------------------------------------------
+#
+# The other frequent message that has nothing to do with devices is about :term:`shapes
+# <shape>`. Each image has 28 × 28 = 784 pixels, and the layer takes 784 numbers. Does
+# it fit?
+
+layer = nn.Linear(784, 10).to(device)
+images = torch.randn(64, 1, 28, 28, device=device)
+with attempt():
+    layer(images)
+with attempt():
+    layer(images.flatten(start_dim=1))
+
+# %%
+# No. ``nn.Linear`` looks at the last dimension only, and that is 28. It took the images
+# for 64 · 1 · 28 = 1792 rows of 28 numbers. **In a product of two matrices the two
+# inner numbers must be equal**: in ``(1792x28 and 784x10)`` they are 28 and 784.
+# ``flatten(start_dim=1)`` leaves the first dimension, the 64 images, and makes one row
+# of 784 numbers of each.
 #
 # .. _cuda-everywhere:
 #
-# cuda() everywhere
-# -----------------
+# Write to(device) instead of cuda()
+# ----------------------------------
 #
 # .. covers:: S2.4
 #
 # Older code says ``model.cuda()`` and ``x.cuda()``. These calls are not deprecated, and
-# not wrong; they only know one kind of device. We switch the practice GPU off, and ask
-# this machine itself:
+# they are not wrong. They know one sort of GPU only. We switch the practice GPU off, and
+# try both ways on this machine as it is:
+
+from gpulesson.device import choose_device
 
 practice.stop()
 
-with attempt("model.cuda() on this machine"):
-    MLP(20, 32, 3).cuda()
-with attempt("model.to(choose_device())"):
-    print(devices_of(MLP(20, 32, 3).to(choose_device())))
+with attempt():
+    nn.Linear(20, 3).cuda()
+with attempt():
+    nn.Linear(20, 3).to(choose_device())
 
 # %%
-# Where there is a CUDA GPU both lines work. Without one, the first ends in the error
-# above, and the second runs on what there is. Write ``to(device)``, and choose the
-# device in one place.
+# On a machine with a GPU for CUDA you see "no error" twice. On any other machine the
+# first line failed, and the second one took what is there. **Choose the device in one
+# place**, and write ``to(device)`` everywhere else.
 #
-# Mistakes without an error
-# -------------------------
+# A forgotten eval: the same question, two answers
+# ------------------------------------------------
 #
-# The dangerous ones. First, **a forgotten** ``eval()``. The model below has dropout,
-# and in training mode each answer is drawn anew:
+# The last four mistakes give no message. The program runs, and its result is wrong or
+# its time is wasted. First we need a network with :term:`dropout`, trained a little.
 
+# fold: Data of three classes, and sixty training steps
 device = choose_device()
 torch.manual_seed(0)
 centres = 3 * torch.randn(3, 20)
-labels = torch.randint(3, (900,))
-points = (centres[labels] + 3 * torch.randn(900, 20)).to(device)
-labels = labels.to(device)
-
-model = nn.Sequential(
-    nn.Linear(20, 64), nn.ReLU(), nn.Dropout(0.8), nn.Linear(64, 3)
-).to(device)
-optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
-for _ in range(60):
-    loss = loss_fn(model(points[:600]), labels[:600])
-    optimizer.zero_grad()
-    loss.backward()
-    optimizer.step()
+targets = torch.randint(3, (900,))
+points = (centres[targets] + 3 * torch.randn(900, 20)).to(device)
+targets = targets.to(device)
 
 
-def accuracy():
-    with torch.inference_mode():
-        return (model(points[600:]).argmax(dim=1) == labels[600:]).float().mean().item()
-
-
-print("without eval():", [f"{accuracy():.1%}" for _ in range(4)])
-model.eval()
-print("with eval():   ", [f"{accuracy():.1%}" for _ in range(4)])
-
-# %%
-# Second, **kept loss tensors**. A loss remembers how it was computed, and whoever keeps
-# the loss keeps all of that. We look at the memory of a GPU while a list grows, with
-# and without ``detach``:
-
-practice.start()
-network = MLP(20, 32, 3).to("cuda")
-on_gpu = to_device((inputs, torch.randint(3, (64,))), "cuda")
-kept = {
-    "append(loss)": [],
-    "append(loss.detach())": [],
-    "append(loss) after backward": [],
-}
-memory = {}
-loss_fn(network(on_gpu[0]), on_gpu[1]).backward()  # libraries take their memory once
-network.zero_grad()
-
-for name, losses in kept.items():
-    loss = None  # lets go of the one before
-    start = torch.cuda.memory_allocated()
-    memory[name] = []
-    for _ in range(50):
-        loss = loss_fn(network(on_gpu[0]), on_gpu[1])
-        if "backward" in name:
-            network.zero_grad()
-            loss.backward()
-        losses.append(loss.detach() if "detach" in name else loss)
-        memory[name].append((torch.cuda.memory_allocated() - start) / 1024)
-
-figure, axes = plt.subplots(figsize=(7, 3.2), layout="constrained")
-for name, kilobytes in memory.items():
-    axes.plot(range(1, 51), kilobytes, "--" if "after" in name else "-", label=name)
-axes.set(
-    xlabel="losses kept",
-    ylabel="KiB more on the device",
-    title="What a list of losses holds on to",
-)
-axes.legend()
-axes.grid(alpha=0.3)
-plt.show()
-
-for name, kilobytes in memory.items():
-    print(f"{name:<28} {kilobytes[-1] - kilobytes[0]:8.1f} KiB more after 50 steps")
-del kept, loss
-practice.stop()
-
-# %%
-# The first two curves are of a loop without ``backward``, such as a validation loop:
-# there a loss kept as it is keeps its whole forward pass, and a detached one keeps a
-# block of 512 bytes. ``backward`` frees the stored forward pass, and on the device
-# such a loss is one block again; what is left of the graph, its nodes, stays in main
-# memory. A validation loop belongs under ``inference_mode``, where nothing is
-# remembered at all.
-#
-# Third, **a softmax before the cross-entropy**. It runs, and its loss falls, but not
-# far: cross-entropy contains a softmax already, and the second one flattens the
-# differences. Forty steps with and without:
-
-
-def loss_after_forty_steps(*last):
+def trained(*last, dropout=0.0, steps=60):
+    """Train a network on the first 600 points; return it, and its last loss."""
     torch.manual_seed(0)
-    network = nn.Sequential(nn.Linear(20, 64), nn.ReLU(), nn.Linear(64, 3), *last).to(
-        device
-    )
+    network = nn.Sequential(
+        nn.Linear(20, 64), nn.ReLU(), nn.Dropout(dropout), nn.Linear(64, 3), *last
+    ).to(device)
     optimizer = torch.optim.Adam(network.parameters(), lr=1e-2)
-    for _ in range(40):
-        loss = loss_fn(network(points[:600]), labels[:600])
+    for _ in range(steps):
+        loss = loss_fn(network(points[:600]), targets[:600])
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-    return loss.item()
+    return network, loss.item()
 
-
-print(f"logits into the loss:        {loss_after_forty_steps():.4f}")
-print(f"probabilities into the loss: {loss_after_forty_steps(nn.Softmax(dim=1)):.4f}")
-certain = torch.tensor([1.0, 0.0, 0.0])
-print(f"the lowest they can reach:   {-certain.log_softmax(dim=0)[0].item():.4f}")
 
 # %%
-# Even a model that is certain, and right, cannot get below the third number. What it
-# costs in accuracy is measured in :doc:`lesson 5 </lessons/05_fashion_mnist>`.
+# In :term:`training mode`, dropout sets numbers to zero at random, and draws anew in
+# each call. We ask the network twice about the same 300 points, and count the answers
+# that changed. How many will it be?
+
+network, _ = trained(dropout=0.8)
+
+
+def predict():
+    with torch.inference_mode():
+        return network(points[600:]).argmax(dim=1)
+
+
+changed = (predict() != predict()).sum().item()
+print("changed answers without eval():", changed, "of 300")
+network.eval()
+changed = (predict() != predict()).sum().item()
+print("changed answers with eval():   ", changed, "of 300")
+
+# %%
+# Without ``eval()`` some answers are chance, and so is every number that you compute from
+# them. With ``eval()`` none changed: in :term:`evaluation mode` dropout does nothing.
+# **Change the mode before you evaluate, and change it back before you train on**, with
+# ``model.eval()`` and ``model.train()``. ``torch.inference_mode``, which the cell uses
+# too, does not do that for you. It only stops PyTorch from remembering how results were
+# computed.
 #
-# Fourth, **a clock that does not wait**. A GPU works through a queue. Calls return when
-# the work is *queued*:
+# A softmax before the cross-entropy: a loss that cannot reach zero
+# -----------------------------------------------------------------
+#
+# ``nn.CrossEntropyLoss`` wants :term:`logits`, the outputs as they are, and has a
+# softmax inside. A second softmax in the model does no visible harm: the loss falls. How
+# far?
+
+_, plain = trained()
+_, twice = trained(nn.Softmax(dim=1))
+certain = torch.tensor([[1.0, 0.0, 0.0]])
+lowest = loss_fn(certain, torch.tensor([0])).item()
+
+print(f"logits into the loss:        {plain:.4f}")
+print(f"probabilities into the loss: {twice:.4f}")
+print(f"the lowest it can get:       {lowest:.4f}")
+
+# %%
+# The last number is the loss of a model that gives the right class a probability of 1:
+# no model can do better. Yet the loss takes these probabilities for logits, and its own
+# softmax makes them nearly alike. So the second line cannot fall below the third, however
+# long you train. **Give the loss logits; take the softmax afterwards, when you want to
+# show probabilities.** :doc:`Lesson 5 </lessons/05_fashion_mnist>` measures what the
+# mistake costs in :term:`accuracy`.
+#
+# Kept losses: memory that grows with every step
+# ----------------------------------------------
+#
+# A loss knows how it was computed, and holds on to the numbers that ``backward`` would
+# need. If you collect losses in a list, you collect all of that. We watch the GPU's
+# memory, where a GPU or the practice GPU counts it:
+
+practice.start()
+network = nn.Sequential(nn.Linear(20, 64), nn.ReLU(), nn.Linear(64, 3)).to("cuda")
+x, y = inputs.to("cuda"), labels.to("cuda")
+loss_fn(network(x), y).backward()  # what is taken once is taken now
+
+
+def growth(keep):
+    """KiB more on the GPU after each of 50 losses."""
+    kept, grown, start = [], [], torch.cuda.memory_allocated()
+    for _ in range(50):
+        kept.append(keep(loss_fn(network(x), y)))
+        grown.append((torch.cuda.memory_allocated() - start) / 1024)
+    return grown
+
+
+# %%
+# Three ways to fill the list: the loss as it is, the loss after ``backward``, and a
+# detached loss.
+
+
+def after_backward(loss):
+    loss.backward()
+    return loss
+
+
+memory = {
+    "append(loss)": growth(lambda loss: loss),
+    "append(loss), after backward()": growth(after_backward),
+    "append(loss.detach())": growth(lambda loss: loss.detach()),
+}
+for name, kib in memory.items():
+    print(f"{name:<31} {kib[-1]:7.1f} KiB more after 50 losses")
+
+# %%
+
+# fold: Draw the memory, loss by loss
+import matplotlib.pyplot as plt
+
+fig, ax = plt.subplots(figsize=(7, 3.5), layout="constrained")
+for (name, kib), line in zip(memory.items(), ("-", "--", ":"), strict=True):
+    ax.plot(range(1, 51), kib, line, linewidth=2.5, label=name)
+ax.set_xlabel("losses in the list", fontsize=11)
+ax.set_ylabel("KiB more on the GPU", fontsize=11)
+ax.set_title("What a list of losses keeps in the GPU's memory")
+ax.legend()
+ax.grid(alpha=0.3)
+plt.show()
+
+# %%
+# A loss that was kept as it is keeps its whole forward pass. That is the usual mistake
+# in a loop that evaluates, where nobody calls ``backward``. After ``backward`` PyTorch
+# lets go of the stored numbers, and one block of 512 bytes remains for each loss, 25 KiB
+# for 50 of them; a part of the :term:`autograd graph` stays in the host memory, though.
+# A detached loss is one block, and nothing else. **Keep the detached loss, never the
+# loss itself.** ``loss.item()`` keeps even less, a number of Python, but makes the CPU
+# wait for the GPU each time.
+
+practice.stop()
+
+# %%
+# A clock that does not wait: a time that means nothing
+# -----------------------------------------------------
+#
+# A GPU works through a queue. A call returns when its work is *in the queue*, not when
+# it is done. We multiply two matrices, and look at the clock twice:
 
 import time
 
-torch.set_num_threads(threads)  # this one is large enough for all
+from gpulesson.timing import synchronize
+
 matrix = torch.randn(1500, 1500, device=device)
-measure(lambda: matrix @ matrix, device=device, repeats=1)  # warm up
+product = matrix @ matrix  # a first call has more to do, so it is not measured
+synchronize(device)
 
 start = time.perf_counter()
 product = matrix @ matrix
-unsynchronised = time.perf_counter() - start
+returned = time.perf_counter() - start
 synchronize(device)
-waited = time.perf_counter() - start
-
-print(
-    f"on {device}: the call returned after {unsynchronised * 1e3:.2f} ms,",
-    f"the product was there after {waited * 1e3:.2f} ms",
-)
-print("measured:", measure(lambda: matrix @ matrix, device=device, repeats=7))
+finished = time.perf_counter() - start
+print(f"{device}: the call returned after {returned * 1e3:.2f} ms,")
+print(f"and the product was there after {finished * 1e3:.2f} ms")
 
 # %%
-# On a CPU the two times agree: the call returns with the result. On a GPU the first
-# one is the time to *ask*. A speed-up computed from it is fiction. Call
-# ``synchronize`` before each look at the clock, or use ``measure``, which does it for
-# you.
+# On a CPU, and on the practice GPU, the two times agree, because the call returns with
+# the result. On a real GPU the first one is only the time that it takes to ask. A
+# speed-up that is computed from it is wrong. **Wait for the GPU before you look at the
+# clock**: with ``synchronize``, as here, or with ``torch.cuda.synchronize()``, which it
+# calls on a GPU for CUDA. :doc:`Lesson 8 </lessons/08_was_it_faster>` is about measuring
+# time.
+#
+# Many more messages stand on :doc:`a page of their own </errors>`, each with its cause
+# and its fix. Paste yours into the search box of this site, and it leads you there.
 #
 # Exercise
 # --------
@@ -406,34 +724,42 @@ print("measured:", measure(lambda: matrix @ matrix, device=device, repeats=7))
 #    :difficulty: hard
 #    :starter: 07_five_mistakes.py
 #
-#    The script trains and evaluates on a GPU, real or practice. It contains five
-#    mistakes of this page. Three stop it, two do not.
+#    The script trains a network on a GPU, or on the practice GPU, and evaluates it.
+#    It contains five mistakes of this lesson. Three of them stop it. Two give no
+#    message.
 #
-#    1. **Predict:** read it, and mark what you find, before you run it.
-#    2. Run it. Read the message: which operation, which argument, which device?
-#    3. Mend that one, and run again, until it ends.
-#    4. Now find the two that gave no message.
+#    1. **Predict:** read the script, and mark the mistakes that you find, before you run
+#       it.
+#    2. Run it. Read the message from its end: which operation, which argument, which
+#       device?
+#    3. Fix this one mistake, and run the script again, until it runs to its end.
+#    4. Find the two mistakes that gave no message.
 #
 #    To check it: ``python -m gpulesson check 07_five_mistakes.py``.
 #
-#    You are done when it prints the same accuracy twice, and the memory that the losses
-#    hold is one block each.
+#    You are done when the check says *passed*. Each kept loss then holds one block of 512
+#    bytes. The same accuracy twice is a good sign, but no proof: two random answers can
+#    agree by chance.
 #
 # .. solution::
 #    :file: 07_five_mistakes.py
 #
-#    The class weights, the labels and ``numpy()`` stopped it. The missing ``eval()``
-#    and the kept losses did not.
+#    Three mistakes stopped it: the class weights of the loss, the labels, and
+#    ``numpy()``. Two did not: the kept losses, and the missing ``eval()``.
 #
 # .. keypoints::
 #
-#    - The message names the operation and the argument: ``mat1`` in ``addmm`` are the
-#      inputs, ``target`` in ``nll_loss`` the labels.
-#    - Make tensors where they are needed, with ``…_like`` or ``device=x.device``;
-#      register constants as buffers.
-#    - Bring results back with ``.detach().cpu()``, seldom.
-#    - ``.cuda()`` knows one kind of device; ``.to(device)`` knows all.
-#    - Forgotten ``eval()``, kept losses, a second softmax and a clock that does not
-#      wait give no error: know them.
+#    - A message names the operation, the argument and its device. Read it from its
+#      end, and the traceback upwards to your own line.
+#    - ``mat1`` is the batch, ``target`` the labels, ``weight`` in a loss its class
+#      weights. A loss with tensors moves as a model does, and new tensors are made
+#      with ``…_like`` or ``device=x.device``.
+#    - NumPy takes ``.detach().cpu()``, and each such call waits for the GPU.
+#    - Inputs are ``float32``, labels of classes are ``int64``, and the inner numbers of
+#      a product must be equal.
+#    - ``.cuda()`` knows one sort of GPU, ``.to(device)`` knows all of them.
+#    - A forgotten ``eval()``, a second softmax, kept losses and a clock that does not
+#      wait give no message: look for them yourself.
 #
-# **Next:** :doc:`/lessons/08_was_it_faster` gives the clock of this lesson its due.
+# **Next:** :doc:`/lessons/08_was_it_faster` shows how to measure time so that you can
+# trust the result.

@@ -67,17 +67,26 @@ def scrape(block: Any, block_vars: dict[str, Any], gallery_conf: Any) -> str:
         recolour(figure, INK["light"], INK["dark"])
         figure.savefig(dark, **options)
         recolour(figure, INK["dark"], INK["light"])
-        figure.set_size_inches(*CARD)
-        figure.savefig(light.with_suffix(".png"), dpi=160, facecolor="white")
+        alt = title(figure)
+        save_card(figure, light.with_suffix(".png"))
         for path, scheme in ((light, "only-light"), (dark, "only-dark")):
             width, height = size(path.read_text(encoding="utf-8"))
             markup.append(
                 f".. image:: /{path.relative_to(gallery_conf['src_dir']).as_posix()}\n"
-                f"   :alt: {title(figure)}\n   :class: figure {scheme}\n"
+                f"   :alt: {alt}\n   :class: figure {scheme}\n"
                 f"   :width: {width}px\n   :height: {height}px\n"
             )
     plt.close("all")
     return "\n".join(markup)
+
+
+def save_card(figure: Any, path: Path) -> None:
+    """Save a small picture without titles, for which there is no room; the card has the lesson's name."""
+    figure.suptitle("")
+    for axes in figure.axes:
+        axes.set_title("")
+    figure.set_size_inches(*CARD)
+    figure.savefig(path, dpi=160, facecolor="white")
 
 
 def title(figure: Any) -> str:

@@ -20,7 +20,7 @@ BUTTON = '<button class="term" type="button" popovertarget="{id}">{word}</button
 JOINED = "&#8288;"  # no line begins with the comma behind a button
 POPOVER = (
     '<div class="definition" id="{id}" popover="auto" role="group" aria-label="{name}">'
-    '<p><b>{name}</b>: {text}</p><p><a href="{uri}">All terms</a></p></div>'
+    '<p><a href="{uri}">{name}</a>: {text}</p></div>'
 )
 
 

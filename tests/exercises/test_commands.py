@@ -154,11 +154,11 @@ def test_a_demand_is_met_unmet_or_not_looked_at():
     one, other, *_ = task.rules
     fault = SOURCE.failure(ERROR, 1, "It failed.")
     demands = checklist([one, other, one], {one: [fault], other: []}, task, trained=True)
-    assert demands == ((DEMANDS[one], False), (DEMANDS[other], True))
+    assert demands == (Demand(DEMANDS[one], False), Demand(DEMANDS[other], True))
     advice = SOURCE.advice(ERROR, 1, "It could be better.")
-    assert checklist([one], {one: [advice]}, task, trained=True) == ((DEMANDS[one], True),)
-    assert checklist([one], {}, task, trained=True) == ((DEMANDS[one], None),)
-    assert checklist([one], {one: []}, task, trained=False) == ((DEMANDS[one], None),)
+    assert checklist([one], {one: [advice]}, task, trained=True) == (Demand(DEMANDS[one], True),)
+    assert checklist([one], {}, task, trained=True) == (Demand(DEMANDS[one], None),)
+    assert checklist([one], {one: []}, task, trained=False) == (Demand(DEMANDS[one], None),)
 
 
 def test_every_rule_of_several_exercises_says_what_it_asks_for():

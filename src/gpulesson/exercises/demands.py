@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import NamedTuple
+from dataclasses import dataclass
 
 from gpulesson.exercises.exercise import TRAINING_LOOP, Exercise, Rule
 from gpulesson.exercises.findings import Finding
@@ -31,7 +31,8 @@ DEMANDS: dict[Rule, str] = {
 _OF_TRAINING = (steps.order, *TRAINING_LOOP)
 
 
-class Demand(NamedTuple):
+@dataclass(frozen=True)
+class Demand:
     """One line of the checklist.
 
     Attributes

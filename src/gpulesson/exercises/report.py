@@ -79,7 +79,7 @@ class Report:
         paint = _painted if colour else _plain
         parts = [paint(_filled(self.verdict), "green" if self.passed else "red")]
         if self.demands:
-            parts.append("\n".join(f"  {paint(*_MARKS[met])} {text}" for text, met in self.demands))
+            parts.append("\n".join(f"  {paint(*_MARKS[line.met])} {line.text}" for line in self.demands))
         parts += [self._text(finding) for finding in self.findings]
         if self.facts:
             seen = [f"What it did ({self.device}):", *(f"  - {fact}" for fact in self.facts)]
@@ -129,7 +129,7 @@ class Report:
             "file": self.file,
             "passed": self.passed,
             "verdict": self.verdict,
-            "demands": [demand._asdict() for demand in self.demands],
+            "demands": [asdict(demand) for demand in self.demands],
             "findings": [asdict(finding) for finding in self.findings],
             "device": self.device,
             "simulated": self.simulated,
@@ -140,7 +140,7 @@ class Report:
     def _repr_html_(self) -> str:
         parts = [f"<p><strong>{_escape(self.verdict)}</strong></p>"]
         if self.demands:
-            lines = "".join(f"<li>{_MARKS[met][0]} {_escape(text)}</li>" for text, met in self.demands)
+            lines = "".join(f"<li>{_MARKS[line.met][0]} {_escape(line.text)}</li>" for line in self.demands)
             parts.append(f"<ul>{lines}</ul>")
         if self.findings:
             parts.append(f"<ol>{''.join(map(self._item, self.findings))}</ol>")

@@ -1,0 +1,277 @@
+"""The page of error messages: each cause gives its message, each fix none, and a pasted message is found."""
+
+from __future__ import annotations
+
+import mmap
+import multiprocessing
+import re
+import sysconfig
+from collections.abc import Iterator
+from functools import cache
+from itertools import product
+from pathlib import Path
+
+import pytest
+import sphinx
+import torch
+from browser import check_accessible, opened, served
+from errors_page import CAUSE, FIX, PAGE, Run, Section, blocks, plain, problems, sections
+from pages import ROOT
+from playwright.sync_api import Page
+from processes import run_script
+from projects import CONF, lesson
+
+SECTIONS = sections()
+TO_RUN = [section for section in SECTIONS if not section.cited]
+CITED = [section for section in SECTIONS if section.cited]
+SEARCH = Path(sphinx.__file__).parent / "themes" / "basic" / "static" / "searchtools.js"
+INSTALLED = Path(sysconfig.get_path("platlib"))
+
+
+def anchor(section: Section) -> str:
+    return section.anchor
+
+
+@pytest.fixture(scope="module")
+def run(warm, tmp_path_factory) -> Run:
+    """Runs a program in an empty folder: with a GPU or the practice GPU, or, if told so, without any."""
+
+    @cache
+    def run(program: str, gpu: bool = True):
+        script = tmp_path_factory.mktemp("program") / "script.py"
+        script.write_text(program, encoding="utf-8")
+        folder = script.parent / "empty"
+        folder.mkdir()
+        hidden = {} if gpu else {"CUDA_VISIBLE_DEVICES": ""}
+        return run_script(warm, script, folder, practice=gpu, **hidden)
+
+    return run
+
+
+def cannot_be_run(section: Section) -> str | None:
+    """Why this machine cannot show the message, if it cannot."""
+    if section.marked("with PyTorch for CUDA") and (torch.version.cuda is None or torch.cuda.is_available()):
+        return "PyTorch says this where it is built for CUDA and finds no driver"
+    if section.marked("where processes are forked") and multiprocessing.get_start_method() != "fork":
+        return "workers are not forked here"
+    return None
+
+
+def run_where(section: Section, run: Run) -> Run:
+    return lambda program: run(program, not section.marked("without a GPU"))
+
+
+def test_every_heading_of_the_page_is_a_section_that_was_read():
+    text = PAGE.read_text(encoding="utf-8")
+    assert len(SECTIONS) == len(re.findall(r"^~+$", text, re.M)) == len({s.message for s in SECTIONS})
+    assert len(TO_RUN) >= 35 and len(CITED) >= 5
+    assert len([section for section in TO_RUN if not cannot_be_run(section)]) >= 30
+    for section in SECTIONS:
+        assert {CAUSE, FIX} <= set(blocks(section.text)), section.anchor
+        assert len(section.text.split("\n.. code-block::")) == len(blocks(section.text)) + 1, section.anchor
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("section", TO_RUN, ids=anchor)
+def test_the_cause_gives_the_message_and_the_fix_gives_none(section, run):
+    if reason := cannot_be_run(section):
+        pytest.skip(reason)
+    assert not problems(section, run_where(section, run))
+
+
+@pytest.mark.parametrize("section", CITED, ids=anchor)
+def test_what_is_not_run_has_a_source_and_its_words_are_pytorchs(section):
+    [paragraph] = [part for part in section.text.split("\n\n") if part.startswith("Not reproduced here, ")]
+    assert re.search(r"<https://[\w./#-]+>`__", paragraph)
+    name, words = re.search(r"^\.\. words in (\S+): (.+)$", section.text, re.M).groups()
+    assert words in section.message
+    if not (INSTALLED / name).exists():
+        pytest.skip(f"this PyTorch has no {name}")
+    with (
+        (INSTALLED / name).open("rb") as file,
+        mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content,
+    ):
+        assert content.find(words.encode()) >= 0
+
+
+def planted(cause: str, fix: str, message: str = "division by zero") -> Section:
+    text = "".join(
+        f".. code-block:: python\n   :caption: {name}\n\n   {code}\n\n"
+        for name, code in ((CAUSE, cause), (FIX, fix))
+    )
+    return Section("error-planted", message, text)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("section", "found"),
+    [
+        (planted("1 / 0", "1 / 1"), 0),
+        (planted("1 / 0", "1 / 1", "division by nothing"), 1),
+        (planted("print('division by zero')", "1 / 1"), 2),
+        (planted("1 / 0", "1 / 0"), 1),
+        (planted("1 / 0", "import sys; print('Traceback', file=sys.stderr)"), 1),
+        (planted("1 / 0", "import sys; print('division by zero', file=sys.stderr)"), 1),
+    ],
+)
+def test_the_check_finds_what_is_wrong(section, found, run):
+    assert len(problems(section, run)) == found
+
+
+def test_numbers_do_not_count_but_names_do():
+    assert plain("cuda:3 of\n 1.50 GiB, mat1") == plain("cuda:0 of 20.00 MiB, mat1")
+    assert plain("mat1 is on cpu") != plain("mat2 is on cpu")
+
+
+# -- the search
+
+
+LESSONS = ("06_save_load_resume", "07_common_mistakes")  # those that the page links to by their names
+CONF_WITH_SEARCH = (
+    f"{CONF}\nextensions.append('_ext.message_search')\n"
+    f"html_static_path = [{str(ROOT / 'docs' / '_static')!r}]\n"
+    "html_css_files, html_js_files = ['gpulesson.css'], ['gpulesson.js']\n"
+    "html_theme_options = {'top_of_page_buttons': []}\n"
+)
+
+
+@pytest.fixture(scope="module")
+def searched(built, browser) -> Iterator[Page]:
+    """A tab that is opened on a small site with the real page of messages."""
+    page = PAGE.read_text(encoding="utf-8")
+    pages = ["lessons/index", "tables", "errors", "setup", "labels"]
+    labels = sorted(set(re.findall(r":ref:`([\w-]+)`", page)))
+    project = built({
+        "conf.py": CONF_WITH_SEARCH,
+        "docs/errors.rst": page,
+        "docs/setup.rst": "Set up\n======\n\nInstall a driver and PyTorch for your device.\n",
+        "docs/labels.rst": "Labels\n======\n\n" + "".join(
+            f".. _{label}:\n\n{label}\n{'-' * len(label)}\n\nExpected tensors to be on the same device.\n\n"
+            for label in labels
+        ),
+        "docs/index.rst": "\n   ".join(["Home\n====\n\n.. toctree::\n", *pages]),
+        **{f"examples/{name}.py": lesson(name) for name in LESSONS},
+    })  # fmt: skip
+    with served(project.folder / "out") as address, opened(browser, base_url=address) as context:
+        yield context.new_page()
+
+
+def results(tab: Page, query: str) -> list[str]:
+    """Paste a text into the field at the side, as a reader does; return the addresses that are found."""
+    if "/search.html" not in tab.url:
+        tab.goto("index.html")
+    field = tab.locator(".sidebar-search")
+    field.fill(query)  # the browser drops line breaks
+    with tab.expect_navigation():
+        field.press("Enter")
+    tab.wait_for_function("document.querySelector('p.search-summary')?.innerText")
+    links = tab.locator("#search-results ul.search > li > a")
+    return [link.get_attribute("href") for link in links.all()]
+
+
+def heading(tab: Page, address: str) -> str:
+    """The heading of the section that an address leads to."""
+    tab.goto(address)
+    return tab.locator(f"section#{address.partition('#')[2]} > h3").inner_text()
+
+
+def with_traceback(query: str) -> list[str]:
+    """A message as it is, and at the end of a traceback."""
+    message = query if "Error" in query else f"RuntimeError: {query}"
+    return [query, TRACEBACK.format(message=message)]
+
+
+# what a reader pastes, each after the label of its section; "none" has no section here
+PASTED = [
+    line.split(": ", 1)
+    for line in (ROOT / "tests/site/pasted_messages.txt").read_text(encoding="utf-8").splitlines()
+]
+FITTING = [(label, query) for label, query in PASTED if label != "none"]
+STRANGE = [query for label, query in PASTED if label == "none"]
+
+TRACEBACK = """Traceback (most recent call last):
+  File "/home/me/project/train.py", line 214, in <module>
+    loss = criterion(model(images), labels.to(device))  # Input and weight on the device
+           ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+  File "/home/me/env/lib/python3.12/torch/nn/modules/module.py", line 1751, in _wrapped_call_impl
+    return self._call_impl(*args, **kwargs)
+           ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+  File "/home/me/env/lib/python3.12/torch/nn/modules/linear.py", line 125, in forward
+    return F.linear(input, self.weight, self.bias)
+           ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+{message}
+"""
+
+
+@pytest.mark.slow
+def test_the_private_name_of_sphinx_that_the_search_replaces_is_there(searched):
+    results(searched, "device")
+    assert searched.evaluate("Search._performSearch.length") == 1  # (query, ...rest): ours
+    theirs = SEARCH.read_text(encoding="utf-8")
+    assert "\n  _performSearch: (\n    query,\n" in theirs and "Search._performSearch(" in theirs
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("label", "query"), FITTING)
+def test_a_pasted_message_leads_to_its_section(searched, label, query):
+    for text in with_traceback(query):
+        found = results(searched, text)
+        assert found and found[0] == f"errors.html#{label}", found[:4]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("section", SECTIONS, ids=anchor)
+def test_each_message_with_other_numbers_leads_to_its_section(searched, section):
+    query = re.sub(r"(?<![A-Za-z_])\d+", lambda number: str(int(number[0]) + 3), section.message)
+    address = results(searched, f"RuntimeError: {query}")[0]
+    assert address == f"errors.html#{section.anchor}"
+    assert heading(searched, address).startswith(section.message)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("section", TO_RUN, ids=anchor)
+def test_all_that_python_prints_leads_to_the_section(searched, section, run):
+    if reason := cannot_be_run(section):
+        pytest.skip(reason)
+    printed = run_where(section, run)(section.program(CAUSE)).stderr
+    assert results(searched, printed)[0] == f"errors.html#{section.anchor}"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("query", STRANGE)
+def test_where_no_message_fits_the_search_is_sphinxs(searched, query):
+    texts = with_traceback(query)
+    found = [results(searched, text) for text in texts]
+    searched.route("**/message_search.js*", lambda route: route.fulfill(body=""))
+    try:
+        assert [results(searched, text) for text in texts] == found
+        assert searched.evaluate("Search._performSearch.length") == 5  # Sphinx's own
+    finally:
+        searched.unroute("**/message_search.js*")
+
+
+@pytest.mark.slow
+def test_without_the_private_name_the_search_is_sphinxs(searched):
+    theirs = SEARCH.read_text(encoding="utf-8").replace("_performSearch", "_search")
+    problems: list[Exception] = []
+
+    def note(problem: Exception) -> None:
+        problems.append(problem)
+
+    searched.on("pageerror", note)
+    searched.route("**/searchtools.js*", lambda route: route.fulfill(body=theirs))
+    try:
+        assert "setup.html" in results(searched, "driver")
+        assert searched.evaluate("[Search._performSearch, Search._search.length].toString()") == ",5"
+    finally:
+        searched.unroute("**/searchtools.js*")
+        searched.remove_listener("pageerror", note)
+    assert not problems
+
+
+@pytest.mark.slow
+def test_the_page_of_messages_is_accessible(searched):
+    searched.goto("errors.html")
+    for width, scheme in product((1280, 375), ("light", "dark")):
+        check_accessible(searched, width, scheme)
+    searched.set_viewport_size({"width": 1280, "height": 800})
