@@ -115,9 +115,10 @@ print("same tensor:", copied.to(device) is copied)
 #
 # A model is different. In PyTorch a model is a :term:`module`, an object that holds
 # tensors: its :term:`parameters <parameter>`, which training changes, and sometimes
-# :term:`buffers <buffer>`, which it only keeps. ``torch.nn.Linear(2, 1)`` is a small one.
-# It makes one number from two: it multiplies them by its parameter ``weight``, and adds
-# its parameter ``bias``. (Lesson 3 builds a model from such parts.)
+# :term:`buffers <buffer>`, which training uses in other ways. ``torch.nn.Linear(2, 1)``
+# is a small one. It makes one number from two: it multiplies them by its parameter
+# ``weight``, and adds its parameter ``bias``. (Lesson 3 builds a model from such
+# parts.)
 
 model = torch.nn.Linear(2, 1)
 print("before:", model.weight.device)
@@ -127,8 +128,8 @@ print("after: ", model.weight.device)
 print("returned is model:", returned is model)
 
 # %%
-# We did not need to keep the result. ``model.to(device)`` goes through all tensors that
-# the model holds, brings each to the device, and gives the same model back, as the last
+# We did not need to keep the result. ``model.to(device)`` goes through all parameters
+# and buffers, brings each to the device, and gives the same model back, as the last
 # line shows. There is one model, and it has moved.
 #
 # .. drawing:: to_copy_move.svg
@@ -138,7 +139,7 @@ print("returned is model:", returned is model)
 # So write ``x = x.to(device)`` for a tensor, and ``model.to(device)`` for a model. You
 # will often read ``model = model.to(device)``. It does no harm: both are the same model.
 #
-# .. question:: After the single line ``labels.to(device)``: where is ``labels``?
+# .. question:: ``labels`` is on the CPU. Where is it after ``labels.to(device)``?
 #
 #    - On the GPU.
 #
@@ -209,9 +210,10 @@ except RuntimeError as error:
 # %%
 # You can read this one already: the input is a ``cuda.FloatTensor``, the weight is not.
 #
-# There are two exceptions to the rule. In arithmetic, a *single number* may come from the
-# CPU, even if it is a tensor: PyTorch sends its value along with the order to compute.
-# And so may the index in square brackets. But is ``[3.0]`` a single number?
+# The rule has exceptions, and you will meet two soon. In arithmetic, a *single number*
+# may come from the CPU, even if it is a tensor: PyTorch sends its value along with the
+# order to compute. And so may the index in square brackets. But is ``[3.0]`` a single
+# number?
 
 print((weights * torch.tensor(3.0)).device)
 print(weights[torch.tensor([0, 1])].device)
@@ -240,9 +242,9 @@ moved = {name: t.to(device) for name, t in batch.items()}
 print(moved["images"].device, moved["labels"].device)
 
 # %%
-# This package keeps it in a function, ``to_device``, which takes batches of every form. A
-# second function, ``tensor_devices``, looks into a batch or a model and gives the device
-# of each tensor in it, by name:
+# This package keeps it in a function, ``to_device``, which takes tuples, lists and
+# dictionaries of tensors. A second function, ``tensor_devices``, gives the device of each
+# tensor of a batch, or of each parameter and buffer of a model, by name:
 
 from gpulesson.device import tensor_devices, to_device
 
@@ -261,7 +263,8 @@ for thing in (batch, moved, model):
 #
 # .. covers:: S3.4
 #
-# The memory of a GPU is limited, and a program whose tensors do not fit into it stops. So
+# The memory of a GPU is limited, and a program whose tensors do not fit into it stops (on
+# Windows it may only become very slow). So
 # it is good to know how PyTorch counts it. ``memory_allocated`` says what your tensors
 # hold now. We delete what this lesson has put on the GPU, and then make two numbers of
 # four bytes each. How many bytes will they take?
@@ -278,9 +281,10 @@ print("allocated after: ", after, "bytes")
 
 # %%
 # Eight bytes of numbers, and the count has grown by 512. PyTorch gives out memory in
-# whole blocks of 512 bytes. It is like a car park with marked spaces: a motorcycle takes
-# a whole one, too. (In a new program the count begins at 0. Here it can begin higher on a
-# real GPU, where memory that PyTorch keeps for its own work is counted as well.)
+# multiples of 512 bytes. (For one large tensor a real GPU may give up to 1 MiB more.)
+# It is like a car park with marked spaces: a motorcycle takes a whole one, too. (In a
+# new program the count begins at 0. Here it can begin higher on a real GPU, where
+# memory that PyTorch keeps for its own work is counted as well.)
 #
 # The folded cell asks for more and more bytes, and draws what they take:
 
@@ -311,7 +315,8 @@ plt.show()
 # %%
 # The points form stairs. One byte takes a block, 512 bytes take one block as well, and
 # one byte more takes a second one. For a few large tensors this does not matter. For very
-# many small ones it does, because **every tensor takes at least one block of its own**.
+# many small ones it does, because **every tensor with memory of its own takes at least
+# one block**. (A slice of a tensor shares its memory.)
 #
 # There is a second count. To ask the GPU's :term:`driver` for memory takes time, so
 # PyTorch asks for large pieces, and keeps them also when your tensors are gone. What it
@@ -381,8 +386,8 @@ torch.set_default_device(None)  # back to the CPU
 # Both ways do the same. A new tensor and a new model are made on the GPU. The last entry
 # names its device, and is obeyed. But ``from_numpy`` was not told anything, and its
 # tensor is on the CPU. It does not make a new array: it uses the memory of the NumPy
-# array, which is host memory. **Data that comes from NumPy and from files stays on
-# the CPU, whatever the default device is**, so you must copy it yourself. This is why the
+# array, which is host memory. **It keeps its tensor on the CPU, whatever the
+# default device is.** (``torch.tensor(array)`` makes a copy, and obeys.) This is why the
 # course passes ``device`` to each call: you see what happens, in the line where it
 # happens.
 #
@@ -394,7 +399,7 @@ torch.set_default_device(None)  # back to the CPU
 #
 #    - Where they were.
 #
-#      Yes. Only ``to`` brings them to the GPU, and it makes a copy.
+#      Yes. Only a call such as ``to`` brings them to the GPU, and it makes a copy.
 #
 #    - On the CPU, where they can no longer be used.
 #
@@ -446,9 +451,9 @@ practice.stop()
 #    - ``x = x.to(device)`` copies a tensor; ``model.to(device)`` moves the model itself.
 #    - All tensors of an operation must be on the same device, except single numbers and
 #      indices. The error says which one is where; copy the one that was forgotten.
-#    - GPU memory is given out in blocks of 512 bytes. ``memory_allocated`` counts what
+#    - GPU memory is given out in multiples of 512 bytes. ``memory_allocated`` counts what
 #      tensors hold, and ``memory_reserved`` what PyTorch keeps.
 #    - A default device decides where *new* tensors are made. ``from_numpy`` ignores it,
-#      so data from files must be copied.
+#      so look where your data is.
 #
 # **Next:** :doc:`/lessons/03_first_model` trains a network, on the CPU and on a GPU.

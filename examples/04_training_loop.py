@@ -216,8 +216,9 @@ for name, tensor in network.named_buffers():
     print("buffer   ", name, tensor.device)
 
 # %%
-# They do: **one call of** ``to`` **moves everything that belongs to the model.** (The
-# number before each name is the position of the layer.)
+# They do: **one call of** ``to`` **moves all parameters and buffers.** (A tensor that
+# is neither stays: :doc:`lesson 7 </lessons/07_common_mistakes>` shows one. The number
+# before each name is the position of the layer.)
 #
 # Must the targets move as well? We move only the inputs, and see how far we get:
 
@@ -276,7 +277,7 @@ except RuntimeError as error:
 # earlier. You need not remember which: **first** ``model.to(device)``, **then the
 # optimizer,** as `PyTorch's own page
 # <https://docs.pytorch.org/docs/stable/generated/torch.nn.Module.html#torch.nn.Module.cuda>`__
-# asks.
+# asks. (It says that parameters become other objects; that is no longer so on a GPU.)
 #
 # .. instructor-note::
 #
@@ -339,7 +340,7 @@ print(f"bias before {before:.4f}, after {bias.item():.4f}")
 # %%
 # Against its gradient, by 0.001, the :term:`learning rate`. Why not by 0.001 times the
 # gradient? Adam divides by the size of the gradients that it has seen, so in its first
-# step only the sign counts.
+# step only the sign of a gradient counts, if it is not zero.
 #
 # **No call names a device. Four of them compute, where their tensors are;** ``zero_grad``
 # **only drops the old gradients.**
@@ -458,7 +459,7 @@ for _ in range(3):
 # %%
 # In training mode each answer is another one, in evaluation mode they are all the same.
 # **Call** ``model.train()`` **before you train, and** ``model.eval()`` **before you
-# evaluate.** A forgotten ``eval()`` gives no error, only worse answers.
+# evaluate.** A forgotten ``eval()`` usually gives no error, only other answers.
 #
 # Feed the loop in one of three ways
 # ----------------------------------
@@ -523,7 +524,7 @@ print("60,000 pictures:", 60_000 * 28 * 28, "bytes")
 #      - Begin with
 #      - What it does
 #    * - ``batch_size``
-#      - 32, 64, 128 …, as large as fits
+#      - 32, 64 or 128; larger if results stay as good
 #      - More work in each step, and fewer steps
 #    * - ``num_workers``
 #      - 2, 4 or 8, at most your CPU's cores
@@ -731,7 +732,7 @@ print(correct.item(), "of", len(made_up), "right")
 #    - Forward pass, loss, ``backward`` and ``step`` compute where their tensors are.
 #      ``zero_grad`` only drops old gradients, and without it they add up.
 #    - Shuffle in each epoch, evaluate on held-out rows, and call ``train()`` and
-#      ``eval()``. No error reminds you.
+#      ``eval()``. Seldom does an error remind you.
 #    - Slices and loaders give CPU batches, and each one moves; data that fits can live
 #      on the device. Measure a loader's settings on your own machine.
 #    - The accuracy is right answers divided by rows, not the mean of the batches.

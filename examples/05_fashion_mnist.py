@@ -41,7 +41,7 @@ Train a classifier on pictures of clothes, evaluate it, and look at what it gets
 # laptop, and a model makes mistakes on it that are worth looking at.
 #
 # First the imports, and the :term:`device` that we compute on. One core of the CPU is
-# enough for :term:`tensors <tensor>` as small as ours.
+# enough for :term:`tensors <tensor>` as small as ours, and its times are steadier.
 
 import matplotlib.pyplot as plt
 import torch
@@ -120,8 +120,8 @@ print("images:", tuple(images.shape), "on", images.device)
 print("labels:", tuple(labels.shape), labels.dtype)
 
 # %%
-# A batch is 64 images and their 64 labels. The labels are ``int64``, the :term:`dtype`
-# that the :term:`loss` needs for class numbers. The loader leaves everything on the
+# A batch is 64 images and their 64 labels. The labels are ``int64``, the usual
+# :term:`dtype` for class numbers in a :term:`loss`. The loader leaves everything on the
 # CPU, so the loop will have to move each batch.
 #
 # To keep this page quick, our first run uses 5,000 of the training images; a second run
@@ -273,9 +273,9 @@ for images, labels in few_loader:
     sizes.append(len(labels))
 
 # %%
-# ``detach`` gives the number without its :term:`autograd graph`, which would otherwise
-# be kept in memory. At the end of the epoch ``stack`` makes one tensor of the list, and
-# one transfer brings it to the CPU:
+# ``detach`` gives the number without its :term:`autograd graph`, as in lesson 3. At the
+# end of the epoch ``stack`` makes one tensor of the list, and one transfer brings it to
+# the CPU:
 
 losses = torch.stack(losses).cpu()  # the only wait
 sizes = torch.tensor(sizes)
@@ -349,11 +349,12 @@ plt.show()
 # It does if the loss on the test images rises while the other one falls: this is the
 # :term:`overfitting` of lesson 4. While both fall, more epochs can help.
 #
-# What can you compare your accuracy with? On the whole set of clothes, with the `README
-# of Fashion-MNIST <https://github.com/zalandoresearch/fashion-mnist#benchmark>`__. It
-# lists results that others report, unchecked: 0.900 for a network a little larger than
-# ours (256, 128 and 64 in the hidden layers), and 0.835 for people who know nothing
-# special about fashion, on 1,000 of the test images. Other data has other results.
+# What can you compare your accuracy with? If your data is the whole set of clothes,
+# with the `README of Fashion-MNIST
+# <https://github.com/zalandoresearch/fashion-mnist#benchmark>`__. It lists results that
+# others report, unchecked: 0.900 for a network about twice as large as ours (256, 128
+# and 64 in the hidden layers), and 0.835 for people who know nothing special about
+# fashion, on 1,000 of the test images. Other data has other results.
 #
 # The test images are held-out data as long as we choose nothing by them. If you try
 # several learning rates and keep the one with the best test accuracy, you need a third
@@ -454,10 +455,10 @@ plt.show()
 
 # %%
 # The dark squares on the diagonal are the right answers. The darker a square beside the
-# diagonal, the more often the model makes that mistake. The counts say it exactly. To
-# find the most frequent mistake, set the diagonal to zero and look for the largest
-# count that is left. ``argmax`` without ``dim`` numbers the hundred counts row by row,
-# so dividing by ten gives the row, and the rest is the column:
+# diagonal, the larger the share of that class that is mistaken. The counts say how
+# many. To find the most frequent mistake, set the diagonal to zero and look for the
+# largest count that is left. ``argmax`` without ``dim`` numbers the hundred counts row
+# by row, so dividing by ten gives the row, and the rest is the column:
 
 confusion = result.confusion
 print(confusion.diagonal().sum().item(), "of", confusion.sum().item(), "right")
@@ -616,9 +617,9 @@ for last_layer in (nn.Identity(), nn.Softmax(dim=1)):
 #
 # .. script:: fashion_mnist.py
 #
-# The last ``if`` is there for the loader's :term:`workers <worker>`: on some systems each
-# worker first runs this file from the top, and the ``if`` keeps it from training as well
-# (`Python's documentation
+# The last ``if`` is there for the loader's :term:`workers <worker>`: on some systems
+# each worker first runs this file from the top, and the ``if`` keeps it from training
+# as well (`Python's documentation
 # <https://docs.python.org/3/library/multiprocessing.html#the-spawn-and-forkserver-start-methods>`__).
 #
 # Exercise
