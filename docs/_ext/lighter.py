@@ -20,6 +20,10 @@ STYLES = ("gpulesson.css", "pygments.css", "styles/furo.css")
 KEPT_ICONS = ("search",)
 PLAIN = re.compile(r'<span class="[npw]">([^<]*)</span>')  # names, brackets, spaces: coloured as all code
 
+# sphinx-gallery's links in code: their titles repeat the address
+CODE_LINK = re.compile(r'<a class="sphx-glr-backref[^"]*"( href="[^"]*") title="[^"]*">')
+SYMBOL = re.compile(r'<symbol id="([\w-]+)".*?</symbol>', re.S)
+
 
 def leave_out_style(
     app: Sphinx, page: str, template: str, context: dict[str, Any], tree: nodes.document
@@ -34,6 +38,7 @@ def lighten(app: Sphinx, exception: Exception | None) -> None:
     if exception is None and app.builder.format == "html":
         out = Path(app.outdir)
         rewrite((out / "_static" / name for name in STYLES), lighter_style)
+        rewrite(out.glob("*.html"), lighter_page)
         rewrite((out / "lessons").rglob("*.html"), lighter_page)
 
 
@@ -59,14 +64,16 @@ def lighter_style(text: str) -> str:
 
 
 def lighter_page(text: str) -> str:
-    """Remove marks in code that give no colour.
+    """Remove marks in code that give no colour, what sphinx-gallery adds to links in code, and unused icons.
 
     Examples
     --------
     >>> lighter_page('<span class="nb">print</span><span class="p">(</span><span class="n">x</span>')
     '<span class="nb">print</span>(x'
     """
-    return PLAIN.sub(r"\1", text)
+    text = CODE_LINK.sub(r"<a\1>", PLAIN.sub(r"\1", text))
+    used = set(re.findall(r'<use href="#([\w-]+)"', text))
+    return SYMBOL.sub(lambda found: found[0] if found[1] in used else "", text)
 
 
 def setup(app: Sphinx) -> ExtensionMetadata:
