@@ -13,7 +13,7 @@ from gpulesson.exercises.findings import Diagnosis, Finding, Source
 from gpulesson.exercises.process import run
 from gpulesson.exercises.process.warm import START_SECONDS, WarmProcess
 from gpulesson.exercises.report import Report
-from gpulesson.exercises.rules import devices, endings, memory, models, source_text, steps
+from gpulesson.exercises.rules import definitions, devices, endings, memory, models, source_text, steps
 from gpulesson.exercises.trace import Site, Trace
 
 TIME_LIMIT = 120.0
@@ -131,9 +131,20 @@ def judge(trace: Trace, source: Source, task: Exercise | None) -> list[Finding]:
         found += [finding for rule in rules for finding in rule(trace, source)]
         if not _failed(found):
             found += [finding for rule in last for finding in rule(trace, source)]
+    elif task is not None and _stopped_by_its_own_test(trace, source, task):
+        seen = [finding for rule in (*_ANY_PROGRAM[1:], *rules) for finding in rule(trace, source)]
+        found = seen if _failed(seen) else found  # it says more than an assertion does
     if not _failed(found):
         found += endings.exited(trace, source)
     return sorted(found, key=lambda finding: finding.severity == "advice")
+
+
+def _stopped_by_its_own_test(trace: Trace, source: Source, task: Exercise) -> bool:
+    """Tell whether the check could call the learner's function, and an error outside of it ended the file."""
+    if trace.error is None or not task.function or not trace.facts.get("called"):
+        return False
+    inside = definitions.span(source.lines, task.function)
+    return not any(site.line in inside for site in trace.error.lines)
 
 
 def _failed(found: list[Finding]) -> bool:
