@@ -48,7 +48,7 @@ print(
 )
 if inputs.dtype != torch.float32:
     verdict = "the model wants floats"
-elif not torch.equal(inputs, pixels.float() / 255):
+elif len(inputs) != len(pixels) or not torch.allclose(inputs, pixels / 255):
     verdict = "other images, or another order"
 elif not torch.equal(targets, labels):
     verdict = "other labels, or another order"

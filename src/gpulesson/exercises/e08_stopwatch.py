@@ -49,6 +49,21 @@ OLDER_WORK_MEASURED = Diagnosis(
     "The device was still busy with something older, and the measurement contains it.",
     "Call machine.synchronize() before the clock starts, too.",
 )
+NOT_CALLED = Diagnosis(
+    "not-called",
+    "Without parentheses Python looks up the method and does nothing with it. There is no error.",
+    "Add the parentheses: machine.synchronize().",
+)
+STARTED_ONCE = Diagnosis(
+    "started-once",
+    "Each measurement begins where the first one began, and contains all those before it.",
+    "Move start = machine.now into the loop, in front of machine.run(work).",
+)
+RETURNED_TOO_EARLY = Diagnosis(
+    "returned-too-early",
+    "A return inside the loop ends it after the first measurement.",
+    "Move the return out of the loop: four spaces to the left.",
+)
 ASKING_LEFT_OUT = Diagnosis(
     "asking-left-out",
     "To ask for the work takes time as well, 10 µs here. The clock has to start before run().",
@@ -115,6 +130,8 @@ def stopwatch(trace: Trace, source: Source) -> Iterator[Finding]:
         if fault is not None:
             diagnosis, place, found = fault
             what = f"On {_IDLE}, {found}; {asking + work} µs is right."
+            if diagnosis in (NOT_WAITED_FOR, OLDER_WORK_MEASURED) and (uncalled := _uncalled(source)):
+                diagnosis, place = NOT_CALLED, uncalled
             if diagnosis in (NO_NUMBER, SUM_RETURNED, WRONG_TIME) and value is not None:
                 place = _return_line(source)
             yield source.failure(diagnosis, place or line, what)
@@ -126,6 +143,8 @@ def stopwatch(trace: Trace, source: Source) -> Iterator[Finding]:
                 diagnosis, line
             )
             what = f"On {device} it measured {value:,.0f} µs, and {truth} µs is right."
+            if diagnosis is NEIGHBOUR_MEASURED and (early := _return_in_a_loop(source)):
+                diagnosis, place = RETURNED_TOO_EARLY, early
             yield source.failure(diagnosis, place or line, what)
 
 
@@ -159,6 +178,8 @@ def _fault(
         return MANY_CALLS_ONE_WAIT, crowded[0].line, many
     if any(first.busy for first, _ in timed):
         return OLDER_WORK_MEASURED, next(first.line for first, _ in timed if first.busy), found
+    if len(timed) > 1 and all(look.runs for look in looks[1:]):
+        return STARTED_ONCE, looks[0].line, found
     if crowded:
         return MANY_CALLS_ONE_WAIT, crowded[0].line, many
     if len(timed) > 1 and _right(value, truth * len(timed)):
@@ -179,6 +200,25 @@ def _return_line(source: Source) -> int:
     returns = [node for node in inside if isinstance(node, ast.Return)]
     for node in (*means[:1], *returns[-1:]):
         return int(node.lineno)  # type: ignore[attr-defined]
+    return 0
+
+
+def _uncalled(source: Source) -> int:
+    """Return the line on which synchronize stands without its parentheses."""
+    for node in definitions.nodes(source.lines, "stopwatch"):
+        alone = isinstance(node, ast.Expr) and isinstance(node.value, ast.Attribute)
+        if alone and node.value.attr == "synchronize":  # type: ignore[attr-defined]
+            return int(node.lineno)  # type: ignore[attr-defined]
+    return 0
+
+
+def _return_in_a_loop(source: Source) -> int:
+    """Return the line of a return inside the loop that measures."""
+    for loop in definitions.nodes(source.lines, "stopwatch"):
+        if isinstance(loop, ast.For | ast.While):
+            inside = list(ast.walk(loop))
+            if any(definitions.called(node) == "append" for node in inside):
+                return next((node.lineno for node in inside if isinstance(node, ast.Return)), 0)
     return 0
 
 

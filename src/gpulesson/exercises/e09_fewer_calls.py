@@ -124,10 +124,10 @@ _LINES = {
     NOTHING_FED: r"\byield\b|\breturn\b",
     NO_PAIRS: r"\byield\b|\breturn\b",
     RETURNED_TOO_EARLY: r"\breturn\b|\bbreak\b",
-    SAMPLES_MISSING: r"drop_last\s*=\s*True|\bbreak\b|//",
+    SAMPLES_MISSING: r"drop_last\s*=\s*True then \bbreak\b|//",
     OTHER_DATA: r"(?<![.\w])(pixels|labels|2000|2_000|32)\b",
     EXTRA_DIMENSION: r"\bDataLoader\(",
-    OTHER_BATCHES: r"batch_size\s*=\s*(?!None)|BatchSampler\(|range\(|\.split\(|\.chunk\(",
+    OTHER_BATCHES: r"batch_size\s*=\s*\d then ^BATCH\s*=\s*(?!64\b) then BatchSampler\(|range\(|split\(",
     STILL_ON_HOST: r"\byield\b",
     BYTES_ARRIVED: r"\.to\(|\.cuda\(",
     OTHER_FLOATS: r"float64|float16|bfloat16|\.double\(|\.half\(",
@@ -138,7 +138,7 @@ _LINES = {
     OTHER_LABELS: r"\byield\b",
     CALLED_FOR_EACH_SAMPLE: r"\bDataLoader\(|\bfor\b.*\bin\b.*\]|stack\(",
 }
-"""What the faulty line looks like, where the run does not tell."""
+"""What the faulty line looks like, where the run does not tell; first the likelier."""
 _CONTENT = {diagnosis.kind: diagnosis for diagnosis in _LINES}
 
 
@@ -167,7 +167,7 @@ def _found(facts: dict[str, Any], source: Source) -> Iterator[Finding]:
         what = f"The dataset was called {facts['calls']} times {given} in {batches} batches."
         line = _line(source, CALLED_FOR_EACH_SAMPLE)
         yield source.failure(CALLED_FOR_EACH_SAMPLE, line, what)
-    elif facts["operators"] > 40 * batches:
+    elif facts["operators"] > 40 * batches and facts["copies"] <= 2 * batches + 2:
         what = f"{facts['operators']} operations on tensors were needed {given} in {batches} batches."
         yield source.failure(CALLED_FOR_EACH_SAMPLE, definitions.line(source.lines, "feed"), what)
     copied, enough = facts["bytes_copied"], facts["bytes_enough"]
@@ -187,12 +187,12 @@ def _line(source: Source, diagnosis: Diagnosis) -> int:
         names = ["feed"]
     elif diagnosis is CALLED_FOR_EACH_SAMPLE:
         names = ["Pictures", "feed"] if definitions.first_match(lines, r"def __getitems__") else ["feed"]
-    elsewhere = diagnosis in (
-        ORDER_CHANGED,
-        SAMPLES_MISSING,
-        CALLED_FOR_EACH_SAMPLE,
-    )  # made outside, used in feed
-    found = definitions.first_match(lines, _LINES[diagnosis], *names)
+    # made outside, perhaps, and used in feed
+    elsewhere = diagnosis in (ORDER_CHANGED, OTHER_BATCHES, SAMPLES_MISSING, CALLED_FOR_EACH_SAMPLE)
+    matches = (
+        definitions.first_match(lines, pattern, *names) for pattern in _LINES[diagnosis].split(" then ")
+    )
+    found = next(filter(None, matches), 0)
     inside = any(found in definitions.span(lines, name) for name in names)
     return found if found and (inside or elsewhere) else definitions.line(lines, "feed")
 
@@ -268,6 +268,8 @@ def _content(arrived: list[Any], pixels: Any, labels: Any) -> tuple[Diagnosis, s
         if not two or not all(isinstance(part, torch.Tensor) for part in batch):
             found = f"a {type(batch).__name__} of {len(batch)}" if hasattr(batch, "__len__") else batch
             return NO_PAIRS, f"A batch of two tensors was expected, and {str(found)[:60]} came."
+    if arrived[0][0].dim() == 1 and arrived[0][1].dim() == 2:
+        return NO_PAIRS, "The labels came first, and the images after them."
     for part, name in ((0, "images"), (1, "labels")):
         if any(batch[part].device.type != "cuda" for batch in arrived):
             return STILL_ON_HOST, f"The {name} that arrived are on the CPU."

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
@@ -58,7 +59,7 @@ OPERATORS_FOR_NOTHING = Diagnosis(
 )
 
 _SEED = 1
-_IMAGES, _FEW, _MANY = 1000, 4, 20
+_IMAGES, _FEW, _MANY = 1000, 6, 24
 """Two numbers of steps: their difference is what a step costs, without what is done once, before the loop."""
 
 
@@ -141,6 +142,13 @@ def _wrong_losses(result: dict[str, Any], source: Source) -> Finding | None:
         model = definitions.first_match(source.lines, r"manual_seed\(|\bMLP\(", "mine")
         own = model in definitions.span(source.lines, "mine")
         return source.failure(FORGOTTEN_SEED, model if own else line, what)
+    if step and not any(definitions.called(node) in ("step", "slow") for node in inside):
+        backward = [node.lineno for node in inside if definitions.called(node) == "backward"]  # type: ignore[attr-defined]
+        return source.failure(steps.NO_STEP, next(iter(backward), line), what)
+    changed = definitions.first_match(source.lines, r"\b(SGD|Adam|AdamW|RMSprop|Adagrad)\(", "mine")
+    as_before = re.search(r"SGD\(.*(?<![\d.])(0?\.10*|1e-0?1)\b", source.line(changed))
+    if step and changed in definitions.span(source.lines, "mine") and not as_before:
+        line = changed
     return source.failure(OTHER_LOSSES, line, what)
 
 

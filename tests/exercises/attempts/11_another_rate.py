@@ -5,10 +5,10 @@ import torch
 from gpulesson.models import MLP
 
 
-def mine(pixels, labels, steps):  # <- diagnosis: other-losses
+def mine(pixels, labels, steps):
     torch.manual_seed(1)
     model = MLP(784, 64, 10)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)  # <- diagnosis: other-losses
     losses = []
     for step in range(steps):
         rows = torch.arange(64 * step, 64 * (step + 1)) % len(pixels)
