@@ -239,7 +239,7 @@ def _epoch(trace: Trace, space: dict[str, Any], gpu: Any, pixels: Any, labels: A
         "samples": samples,
         "pixels": pixels.shape[1],
         "batches": len(arrived),
-        "calls": seen.calls(),
+        "calls": seen.calls,
         "operators": sum(work.operators.values()),
         "bytes_copied": sum(event.nbytes for event in copies),
         "bytes_enough": pixels.nbytes + labels.nbytes,

@@ -24,7 +24,7 @@ NO_RATE = Diagnosis(
 RATE_NO_NUMBER = Diagnosis(
     "rate-no-number",
     "A learning rate is a single positive number.",
-    "Write a number without quotation marks or brackets: RATE = 2e-3.",
+    "Write one number, without quotation marks or brackets, and no comma behind it: RATE = 2e-3.",
 )
 TRIAL_CHANGED = Diagnosis(
     "trial-changed",
@@ -58,17 +58,16 @@ def larger_batch(trace: Trace, source: Source) -> Iterator[Finding]:
         if line and "strange" in facts:
             yield source.failure(RATE_NO_NUMBER, line, f"RATE is {facts['strange']}.")
         else:
-            yield source.failure(NO_RATE, 0, "There is no RATE in the file.")
+            yield source.failure(NO_RATE, 0, "Outside of its functions, the file gives no value to RATE.")
         return
     small, large = facts["epochs"]
     if not facts["pays"]:
         changed = 0 if facts.get("luck") else _changed(facts, source)
         rate = f"With a rate of {facts['rate']:g}"
         if changed:
-            what = (
-                f"{rate} the large batch needs {large} epochs and the small one {small}, when the check "
-                f"trains them. Your file counted {facts['claimed']}: it compares something else."
-            )
+            theirs = "{1} and {0}".format(*facts["own"][0])
+            what = f"{rate} the large batch needs {large} epochs and the small one {small}, when the "
+            what += f"check trains them. Your file counted {theirs}."
             yield source.failure(TRIAL_CHANGED, changed, what)
             return
         what = f"{rate} the large batch needs {large} epochs, and the small one {small}."
@@ -84,8 +83,12 @@ def larger_batch(trace: Trace, source: Source) -> Iterator[Finding]:
 
 
 def _changed(facts: dict[str, Any], source: Source) -> int:
-    """Return the line that has changed the trial so that the file says it pays; 0 if none did."""
-    if not facts["claimed"]:
+    """Return the line that has made the trial another one than the starter's; 0 if none did."""
+    own = facts["own"]
+    enough = facts["says_it_pays"] and not all(_pays(*pair) for pair in own)
+    if own and enough:
+        return definitions.line(source.lines, "pays")
+    if all(mine == ours for mine, ours in zip(own, facts["pairs"], strict=False)):
         return 0
     if facts["data_changed"]:
         return definitions.line(source.lines, "X_test") or definitions.line(source.lines, "needed")
@@ -118,17 +121,19 @@ def probe(trace: Trace, observer: Observer, space: dict[str, Any]) -> None:
     with torch._C.DisableTorchFunction(), torch._C._DisableTorchDispatch():
         _try(trace, rate)
         trace.facts["data_changed"] = _other_data(space, _parts(0))
-    trace.facts["claimed"] = _claimed(space.get("needed"))
+    trace.facts["own"] = _own_counts(space.get("needed"))
+    trace.facts["says_it_pays"] = space.get("pays") is True
 
 
 def _try(trace: Trace, rate: float) -> None:
     """Count the epochs, as the starter does, and with other data and seeds."""
     parts = _parts(0)
-    pairs: list[tuple[int, int]] = []
+    pairs: list[list[int]] = []
     for seed in _SEEDS:
-        pairs.append((_epochs(parts, seed, 32, 1e-3), _epochs(parts, seed, 512, rate)))
+        pairs.append([_epochs(parts, seed, 32, 1e-3), _epochs(parts, seed, 512, rate)])
         if not _pays(*pairs[-1]):
             break
+    trace.facts["pairs"] = pairs
     pays = all(_pays(*pair) for pair in pairs)
     if pays:  # nor was it luck: twice as many at most, with data and seeds that the file has not tried
         parts = _parts(_OTHER_SPLIT)
@@ -136,11 +141,11 @@ def _try(trace: Trace, rate: float) -> None:
         small, large = (sum(column) for column in zip(*others, strict=True))
         pays = large <= 2 * small
         if not pays:
-            pairs = [(small, large)]
+            pairs = [[small, large]]
         trace.facts["luck"] = not pays
     trace.facts["pays"] = pays
     ratios = [large / small for small, large in pairs]
-    trace.facts["epochs"] = list(pairs[ratios.index(max(ratios))])
+    trace.facts["epochs"] = pairs[ratios.index(max(ratios))]
 
 
 def _number(trace: Trace, value: Any, there: bool) -> float | None:
@@ -160,16 +165,12 @@ def _pays(small: int, large: int) -> bool:
     return large <= 1.5 * small
 
 
-def _claimed(needed: Any) -> str:
-    """Return what the file has counted, if that says that it pays; else an empty text."""
+def _own_counts(needed: Any) -> list[list[int]]:
+    """Return the pairs of epochs that the file has counted, if it has."""
     try:
-        pairs = [(int(small), int(large)) for small, large in needed]
+        return [[int(small), int(large)] for small, large in needed][:10]
     except (TypeError, ValueError):
-        return ""
-    if not pairs or not all(_pays(*pair) for pair in pairs):
-        return ""
-    small, large = pairs[0]
-    return f"{large} and {small}"
+        return []
 
 
 def _parts(split: int) -> list[Any]:

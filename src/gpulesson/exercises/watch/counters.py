@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import multiprocessing
-import os
+import inspect
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,12 +15,14 @@ import torch
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
+from torch.utils.data import DataLoader
 from torch.utils.data._utils.fetch import _MapDatasetFetcher
 
 from gpulesson.exercises.trace import Site
 from gpulesson.exercises.watch import frames
 
 _PICKING = ("index.", "index_select", "gather", "embedding.", "take.")
+_FOR_WORKERS = "num_workers", "prefetch_factor", "persistent_workers", "multiprocessing_context", "timeout"
 _READING = {
     "item": "item()",
     "tolist": "tolist()",
@@ -109,7 +110,9 @@ class _Readings(TorchFunctionMode):
 
 @contextmanager
 def asked(dataset: Any) -> Iterator[SimpleNamespace]:
-    """Count how often a dataset is asked, also by a loader's workers, where they are forks.
+    """Count how often a dataset is asked, by a program or by its loaders.
+
+    Meanwhile loaders have no workers: what those ask for is asked for here, where it is seen on every system.
 
     Parameters
     ----------
@@ -119,10 +122,14 @@ def asked(dataset: Any) -> Iterator[SimpleNamespace]:
     Yields
     ------
     namespace
-        ``calls()``, and ``counted``: False if Python cannot see this class being asked.
+        Its ``calls``.
     """
-    total, loader = _shared(), _shared()
+    seen = SimpleNamespace(direct=0, fetched=0, calls=0)
     state = SimpleNamespace(depth=0, inner=0)
+
+    def note(direct: int, fetched: int) -> None:
+        seen.direct, seen.fetched = seen.direct + direct, seen.fetched + fetched
+        seen.calls = max(seen.direct, seen.fetched)
 
     def counting(original: Any) -> Any:
         @functools.wraps(original)
@@ -134,7 +141,7 @@ def asked(dataset: Any) -> Iterator[SimpleNamespace]:
             finally:
                 state.depth -= 1
                 if not state.depth:
-                    _add(total, max(1, state.inner))  # one that asks itself for each sample counts them
+                    note(max(1, state.inner), 0)  # one that asks itself for each sample counts them
                     state.inner = 0
 
         return ask
@@ -143,23 +150,34 @@ def asked(dataset: Any) -> Iterator[SimpleNamespace]:
         @functools.wraps(original)
         def fetch(self: Any, index: Any) -> Any:
             one = not self.auto_collation or getattr(self.dataset, "__getitems__", None)
-            _add(loader, 1 if one else len(index))
+            note(0, 1 if one else len(index))
             return original(self, index)
 
         return fetch
 
     kind = type(dataset)
-    seen = SimpleNamespace(calls=lambda: max(total.value, loader.value), counted=True)
     with contextlib.ExitStack() as stack:
+        stack.enter_context(_replaced(DataLoader, "__init__", _without_workers(DataLoader.__init__)))
         stack.enter_context(_replaced(_MapDatasetFetcher, "fetch", fetching(_MapDatasetFetcher.fetch)))
         for name in ("__getitem__", "__getitems__"):
             original = getattr(kind, name, None)
             if original is not None:
-                try:
+                with contextlib.suppress(TypeError):  # a class written in C: its loaders are counted
                     stack.enter_context(_replaced(kind, name, counting(original)))
-                except TypeError:  # a class written in C
-                    seen.counted = False
         yield seen
+
+
+def _without_workers(original: Any) -> Any:
+    signature = inspect.signature(original)
+
+    @functools.wraps(original)
+    def __init__(*args: Any, **kwargs: Any) -> None:
+        bound = signature.bind(*args, **kwargs)
+        for name in _FOR_WORKERS:
+            bound.arguments.pop(name, None)
+        original(*bound.args, **bound.kwargs)
+
+    return __init__
 
 
 @contextmanager
@@ -173,16 +191,3 @@ def _replaced(owner: type, name: str, value: Any) -> Iterator[None]:
             setattr(owner, name, before)
         else:
             delattr(owner, name)
-
-
-def _shared() -> Any:
-    """Return a counter that forks of this process share."""
-    if hasattr(os, "fork"):
-        with contextlib.suppress(OSError):  # no shared memory on this machine
-            return multiprocessing.get_context("fork").Value("q", 0)
-    return SimpleNamespace(value=0, get_lock=contextlib.nullcontext)
-
-
-def _add(counter: Any, number: int) -> None:
-    with counter.get_lock():
-        counter.value += number
