@@ -1,4 +1,4 @@
-"""Exercise 8: this stopwatch is wrong four times over. Mend it."""
+"""Exercise 8: this stopwatch is wrong four times over. Fix it."""
 
 import statistics  # noqa: F401  # you may want it
 import sys

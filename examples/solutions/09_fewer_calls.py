@@ -7,47 +7,57 @@ from torch.utils.data import BatchSampler, DataLoader, Dataset, SequentialSample
 
 import gpulesson
 
-torch.manual_seed(0)
-pixels = torch.randint(256, (2000, 784), dtype=torch.uint8)
-labels = torch.randint(10, (2000,))
+BATCH = 64
 
 
 class Pictures(Dataset):
-    """Counts how often it is asked."""
+    """Images as bytes, and their labels; counts how often it is asked."""
 
-    calls = 0
+    def __init__(self, pixels, labels):
+        self.pixels, self.labels, self.calls = pixels, labels, 0
 
     def __len__(self):
-        return len(pixels)
+        return len(self.pixels)
 
     def __getitem__(self, index):  # a list of numbers: all of a batch
         self.calls += 1
-        return pixels[index], labels[index]
+        return self.pixels[index], self.labels[index]
 
 
-pictures = Pictures()
-arrived = []
-
-with gpulesson.practice_gpu(force=True) as gpu:  # it counts copies, on any machine
-    device = torch.device("cuda")
-
-    batches = BatchSampler(SequentialSampler(pictures), batch_size=64, drop_last=False)
+def feed(pictures, device):
+    """Yield the batches of one epoch, in order, on the device, as floats from 0 to 1."""
+    batches = BatchSampler(
+        SequentialSampler(pictures), batch_size=BATCH, drop_last=False
+    )
     loader = DataLoader(pictures, sampler=batches, batch_size=None)
     for inputs, targets in loader:
-        inputs, targets = inputs.to(device).float() / 255, targets.to(device)
-        arrived.append((inputs, targets))  # here the model would train
+        yield inputs.to(device).float() / 255, targets.to(device)
 
+
+torch.manual_seed(0)
+pixels = torch.randint(256, (2000, 784), dtype=torch.uint8)
+labels = torch.randint(10, (2000,))
+pictures = Pictures(pixels, labels)
+
+with gpulesson.practice_gpu(force=True) as gpu:  # it counts copies, on any machine
+    arrived = list(feed(pictures, torch.device("cuda")))  # here a model would train
     nbytes = sum(event.nbytes for event in gpu.events)
     inputs, targets = (
         torch.cat(tensors).cpu() for tensors in zip(*arrived, strict=True)
     )
 
-assert inputs.dtype == torch.float32, "the model wants floats"
-assert torch.equal(inputs, pixels.float() / 255), "other images, or another order"
-assert torch.equal(targets, labels), "other labels, or another order"
 print(
     f"{pictures.calls} calls, {nbytes / 1e6:.2f} MB copied for {len(arrived)} batches"
 )
-done = pictures.calls <= len(arrived) <= 32 and nbytes <= pixels.nbytes + labels.nbytes
-print("well fed" if done else "there is a shorter way")
-sys.exit(not done)
+if inputs.dtype != torch.float32:
+    verdict = "the model wants floats"
+elif len(inputs) != len(pixels) or not torch.allclose(inputs, pixels / 255):
+    verdict = "other images, or another order"
+elif not torch.equal(targets, labels):
+    verdict = "other labels, or another order"
+elif pictures.calls > len(arrived) or nbytes > pixels.nbytes + labels.nbytes:
+    verdict = "there is a shorter way"
+else:
+    verdict = "well fed"
+print(verdict)
+sys.exit(verdict != "well fed")

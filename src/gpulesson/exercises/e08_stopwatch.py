@@ -2,31 +2,87 @@
 
 from __future__ import annotations
 
+import ast
+import math
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from gpulesson.exercises import calls
 from gpulesson.exercises.exercise import COMMON, Exercise
 from gpulesson.exercises.findings import Diagnosis, Finding, Source
+from gpulesson.exercises.rules import called, definitions
 from gpulesson.exercises.trace import Trace
 
 if TYPE_CHECKING:
     from gpulesson.exercises.watch.observer import Observer
 
-NO_STOPWATCH = Diagnosis(
-    "no-stopwatch",
-    "The check calls stopwatch(machine, work) itself, with devices of its own. Without it nothing was "
-    "measured.",
-    "Keep the function and its name, and change what it does.",
+NOTHING_MEASURED = Diagnosis(
+    "nothing-measured",
+    "A stopwatch has to run the work on the device that it is given, and look at that device's clock.",
+    "Use machine.run(work) and machine.now of the argument machine, inside the function.",
+)
+OTHER_CLOCK = Diagnosis(
+    "other-clock",
+    "The made-up device has a made-up clock, machine.now. Your computer's clock knows nothing of it.",
+    "Read machine.now before and after, and subtract.",
+)
+NO_NUMBER = Diagnosis(
+    "no-number",
+    "A function without a return gives None. The one who calls it wants one number, in microseconds.",
+    "Return the median of your measurements.",
 )
 NOT_WAITED_FOR = Diagnosis(
     "not-waited-for",
     "run() returns as soon as the work is handed over. The clock must be read when it is done.",
     "Call machine.synchronize() after run(), before you look at the clock again.",
 )
+MANY_CALLS_ONE_WAIT = Diagnosis(
+    "many-calls-one-wait",
+    "Without a wait in between, the CPU hands over the next call while the device works on the one before. "
+    "That measures how many calls fit into a second, not how long one takes; and a busy neighbour cannot be "
+    "told from the rest.",
+    "Move the clock and both waits inside the loop: one measurement for each call.",
+)
 OLDER_WORK_MEASURED = Diagnosis(
     "older-work-measured",
     "The device was still busy with something older, and the measurement contains it.",
     "Call machine.synchronize() before the clock starts, too.",
+)
+NOT_CALLED = Diagnosis(
+    "not-called",
+    "Without parentheses Python looks up the method and does nothing with it. There is no error.",
+    "Add the parentheses: machine.synchronize().",
+)
+STARTED_ONCE = Diagnosis(
+    "started-once",
+    "Each measurement begins where the first one began, and contains all those before it.",
+    "Move start = machine.now into the loop, in front of machine.run(work).",
+)
+RETURNED_TOO_EARLY = Diagnosis(
+    "returned-too-early",
+    "A return inside the loop ends it after the first measurement.",
+    "Move the return out of the loop: four spaces to the left.",
+)
+ASKING_LEFT_OUT = Diagnosis(
+    "asking-left-out",
+    "To ask for the work takes time as well, 10 µs here. The clock has to start before run().",
+    "Read machine.now before you call machine.run(work).",
+)
+SUM_RETURNED = Diagnosis(
+    "sum-returned",
+    "The time of one call was asked for, and this is the time of all of them together.",
+    "Keep the measurements in a list, and return their median.",
+)
+BACKWARDS = Diagnosis(
+    "backwards",
+    "A time is the later reading of the clock less the earlier one.",
+    "Swap the two: machine.now - start.",
+)
+WRONG_TIME = Diagnosis(
+    "wrong-time",
+    "The device is idle, warm and used by nobody else, so its time is known exactly: asking and computing.",
+    "Write down by hand what machine.now shows after each of your lines.",
 )
 NOT_WARMED_UP = Diagnosis(
     "not-warmed-up",
@@ -40,60 +96,230 @@ NEIGHBOUR_MEASURED = Diagnosis(
     "Measure many times, and take the median.",
 )
 
+_ASKING, _WORK = 10, 400
+_IDLE = "an idle device that nobody else uses"
 _DEVICES = {
-    NOT_WAITED_FOR: "an idle device that nobody else uses",
     OLDER_WORK_MEASURED: "a device that was still busy",
     NOT_WARMED_UP: "a device with a slow start",
     NEIGHBOUR_MEASURED: "a device that somebody else uses, too,",
 }
 
 
+class Look(NamedTuple):
+    """One look at the clock."""
+
+    line: int
+    runs: int
+    """Calls of `run` since the last look."""
+    busy: bool
+    """The device had not done all its work."""
+
+
 def stopwatch(trace: Trace, source: Source) -> Iterator[Finding]:
-    """Say what the stopwatch measures besides the work."""
-    if "stopwatch" not in trace.facts:
-        yield source.failure(NO_STOPWATCH, 0, "The program has no function stopwatch.")
+    """Say what the stopwatch measures besides the work, or instead of it."""
+    facts = trace.facts
+    if called.failed(trace):
         return
-    line = int(trace.facts["stopwatch"])
-    measured = trace.facts.get("measured", {})
+    if "measured" not in facts:
+        yield source.failure(NOTHING_MEASURED, 0, "The stopwatch was not called.")
+        return
+    line = definitions.line(source.lines, "stopwatch")
+    idle = facts["idle"]
+    for value, asking, work, runs, looks in idle:
+        fault = _fault(value, asking, work, runs, [Look(*look) for look in looks])
+        if fault is not None:
+            diagnosis, place, found = fault
+            what = f"On {_IDLE}, {found}; {asking + work} µs is right."
+            if diagnosis in (NOT_WAITED_FOR, OLDER_WORK_MEASURED) and (uncalled := _uncalled(source)):
+                diagnosis, place = NOT_CALLED, uncalled
+            if diagnosis in (NO_NUMBER, SUM_RETURNED, WRONG_TIME) and value is not None:
+                place = _return_line(source)
+            yield source.failure(diagnosis, place or line, what)
+            return  # the others cannot be told while this is wrong
     for diagnosis, device in _DEVICES.items():
-        if diagnosis.kind in measured:
-            value = measured[diagnosis.kind]
-            what = f"On {device} it measured {value:,.0f} µs, and 410 µs is right."
-            yield source.failure(diagnosis, line, what)
-            if diagnosis is NOT_WAITED_FOR:
-                return  # the others cannot be told while nothing is waited for
+        if diagnosis.kind in facts["measured"]:
+            value, truth, start = facts["measured"][diagnosis.kind]
+            place = {OLDER_WORK_MEASURED: start, NEIGHBOUR_MEASURED: _return_line(source)}.get(
+                diagnosis, line
+            )
+            what = f"On {device} it measured {value:,.0f} µs, and {truth} µs is right."
+            if diagnosis is NEIGHBOUR_MEASURED and (early := _return_in_a_loop(source)):
+                diagnosis, place = RETURNED_TOO_EARLY, early
+            yield source.failure(diagnosis, place or line, what)
 
 
-class _Device:
-    """A device and a clock like the starter's, with one difficulty at a time."""
+def _fault(
+    value: Any, asking: int, work: int, runs: int, looks: list[Look]
+) -> tuple[Diagnosis, int, str] | None:
+    """Say what is wrong with a measurement that nothing has disturbed; None if it is right."""
+    truth = asking + work
+    if isinstance(value, str) or value is None:
+        found = "it returned nothing (None)" if value is None else f"it returned {value}, not a number"
+        return NO_NUMBER, 0, found
+    found = f"it measured {value:,.6g} µs"
+    if not runs:
+        return NOTHING_MEASURED, 0, f"{found} without ever calling machine.run"
+    if not looks:
+        return OTHER_CLOCK, 0, f"{found} without a look at machine.now"
+    if _right(value, truth):
+        return None
+    if _right(value, work):
+        return ASKING_LEFT_OUT, next((look.line for look in looks if look.busy), looks[0].line), found
+    timed = [(first, then) for first, then in pairwise(looks) if then.runs]
+    if not timed and looks[-1].busy:
+        return NOT_WAITED_FOR, looks[-1].line, found
+    if any(then.busy for _, then in timed):
+        return NOT_WAITED_FOR, next(then.line for _, then in timed if then.busy), found
+    if value < 0:
+        return BACKWARDS, looks[-1].line, found
+    crowded = [then for _, then in timed if then.runs > 1]
+    many = f"{found} with {crowded[0].runs} calls and one wait" if crowded else ""
+    if any(_right(value, (asking + then.runs * work) / part) for then in crowded for part in (1, then.runs)):
+        return MANY_CALLS_ONE_WAIT, crowded[0].line, many
+    if any(first.busy for first, _ in timed):
+        return OLDER_WORK_MEASURED, next(first.line for first, _ in timed if first.busy), found
+    if len(timed) > 1 and all(look.runs for look in looks[1:]):
+        return STARTED_ONCE, looks[0].line, found
+    if crowded:
+        return MANY_CALLS_ONE_WAIT, crowded[0].line, many
+    if len(timed) > 1 and _right(value, truth * len(timed)):
+        return SUM_RETURNED, 0, f"{found} in {len(timed)} calls"
+    return WRONG_TIME, 0, found
 
-    def __init__(self, cold: bool = False, shared: bool = False, busy: float = 0.0) -> None:
-        self.now, self.free_at, self.calls = 0.0, busy, 0
-        self._cold, self._shared = cold, shared
+
+def _right(value: float, truth: float) -> bool:
+    return math.isclose(value, truth, rel_tol=1e-9, abs_tol=1e-6)
+
+
+def _return_line(source: Source) -> int:
+    """Return the line on which the measurements become one number: a mean, a sum; else the last return."""
+    inside = definitions.nodes(source.lines, "stopwatch")
+    means = [
+        node for node in inside if definitions.called(node) in ("mean", "fmean", "sum", "max", "average")
+    ]
+    returns = [node for node in inside if isinstance(node, ast.Return)]
+    for node in (*means[:1], *returns[-1:]):
+        return int(node.lineno)  # type: ignore[attr-defined]
+    return 0
+
+
+def _uncalled(source: Source) -> int:
+    """Return the line on which synchronize stands without its parentheses."""
+    for node in definitions.nodes(source.lines, "stopwatch"):
+        alone = isinstance(node, ast.Expr) and isinstance(node.value, ast.Attribute)
+        if alone and node.value.attr == "synchronize":  # type: ignore[attr-defined]
+            return int(node.lineno)  # type: ignore[attr-defined]
+    return 0
+
+
+def _return_in_a_loop(source: Source) -> int:
+    """Return the line of a return inside the loop that measures."""
+    for loop in definitions.nodes(source.lines, "stopwatch"):
+        if isinstance(loop, ast.For | ast.While):
+            inside = list(ast.walk(loop))
+            if any(definitions.called(node) == "append" for node in inside):
+                return next((node.lineno for node in inside if isinstance(node, ast.Return)), 0)
+    return 0
+
+
+class Device:
+    """A device and a clock like the starter's, with one difficulty at a time.
+
+    Parameters
+    ----------
+    asking : int
+        Microseconds that a call of `run` takes.
+    cold : int
+        So many calls are slow at first.
+    neighbour : int
+        Every fourth call is slow, beginning with this one; 0: none.
+    busy : float
+        Microseconds of older work.
+    """
+
+    def __init__(self, asking: int = _ASKING, cold: int = 0, neighbour: int = 0, busy: float = 0.0) -> None:
+        self._now, self._free_at, self.calls = 0.0, busy, 0
+        self._asking, self._cold, self._neighbour = asking, cold, neighbour
+        self._fresh = 0
+        self.looks: list[Look] = []
 
     def run(self, work: float) -> None:
         self.calls += 1
-        work += 30_000 * (self._cold and self.calls <= 12) + 2_000 * (self._shared and self.calls % 4 == 0)
-        self.now += 10
-        self.free_at = max(self.free_at, self.now) + work
+        self._fresh += 1
+        disturbed = self._neighbour and self.calls % 4 == self._neighbour % 4
+        work += 30_000 * (self.calls <= self._cold) + 2_000 * bool(disturbed)
+        self._now += self._asking
+        self._free_at = max(self._free_at, self._now) + work
 
     def synchronize(self) -> None:
-        self.now = max(self.now, self.free_at)
+        self._now = max(self._now, self._free_at)
+
+    @property
+    def now(self) -> float:
+        self._look(busy=self._free_at > self._now)
+        return self._now
+
+    @now.setter
+    def now(self, value: float) -> None:
+        self._now = value
+
+    @property
+    def free_at(self) -> float:
+        self._look(busy=False)  # who looks at this one knows when it will be done
+        return self._free_at
+
+    @free_at.setter
+    def free_at(self, value: float) -> None:
+        self._free_at = value
+
+    def _look(self, busy: bool) -> None:
+        from gpulesson.exercises.watch import frames
+
+        if len(self.looks) < 10_000:
+            self.looks.append(Look(frames.here().line, self._fresh, busy))
+        self._fresh = 0
 
 
 def probe(trace: Trace, observer: Observer, space: dict[str, Any]) -> None:
-    """Find out which difficulty the stopwatch does not overcome."""
-    function = space.get("stopwatch")
-    difficulties = {
-        NOT_WAITED_FOR.kind: _Device(),
-        OLDER_WORK_MEASURED.kind: _Device(busy=5_000.0),
-        NOT_WARMED_UP.kind: _Device(cold=True),
-        NEIGHBOUR_MEASURED.kind: _Device(shared=True),
+    """Find out what the stopwatch says of devices whose time is known."""
+    function = calls.find(trace, space, "stopwatch", Device(), _WORK)
+
+    def measured(device: Device, work: int = _WORK) -> Any:
+        return _plain(calls.call(trace, space, "stopwatch with a device of its own", function, device, work))
+
+    idle = []
+    for asking, work in ((_ASKING, _WORK), (7, 1300)):
+        device = Device(asking)
+        value = measured(device, work)
+        idle.append([value, asking, work, device.calls, device.looks[:200]])
+    wrong = {}
+    for kind, devices in _difficult().items():
+        for device in devices:
+            value = measured(device)
+            if isinstance(value, float) and not _right(value, _ASKING + _WORK):
+                first = next((look.line for look in device.looks if look.busy), 0)
+                wrong[kind] = [value, _ASKING + _WORK, first]
+                break
+    trace.facts |= {"idle": idle, "measured": wrong}
+
+
+def _difficult() -> dict[str, list[Device]]:
+    return {
+        OLDER_WORK_MEASURED.kind: [Device(busy=5_000.0)],
+        NOT_WARMED_UP.kind: [Device(cold=12)],
+        NEIGHBOUR_MEASURED.kind: [Device(neighbour=first) for first in (1, 2, 3, 4)],
     }
-    if callable(function):
-        trace.facts["stopwatch"] = function.__code__.co_firstlineno
-        measured = {kind: float(function(device, 400)) for kind, device in difficulties.items()}
-        trace.facts["measured"] = {kind: value for kind, value in measured.items() if value != 410}
+
+
+def _plain(value: Any) -> Any:
+    """Return a number as a float, None as it is, and the name of anything else."""
+    if value is None or isinstance(value, bool | str):
+        return value if value is None else repr(value)[:40]
+    try:
+        return float(value)
+    except (TypeError, ValueError, RuntimeError):
+        many = f" of {len(value)}" if hasattr(value, "__len__") else ""
+        return f"a {type(value).__name__}{many}"
 
 
 EXERCISE = Exercise(
@@ -106,6 +332,7 @@ EXERCISE = Exercise(
         "The device may be busy when you begin: wait before you look at the clock, and after.",
         "Fifteen calls to warm up, then twenty measurements, then statistics.median.",
     ),
-    rules=(*COMMON, stopwatch),
+    rules=(*COMMON, called.calls, stopwatch),
     probe=probe,
+    function="stopwatch",
 )

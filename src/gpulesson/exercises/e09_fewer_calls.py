@@ -3,25 +3,101 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
+from gpulesson.exercises import calls
 from gpulesson.exercises.exercise import COMMON, Exercise
 from gpulesson.exercises.findings import Diagnosis, Finding, Source
-from gpulesson.exercises.rules import source_text
+from gpulesson.exercises.rules import called, definitions
 from gpulesson.exercises.trace import Trace
 
 if TYPE_CHECKING:
     from gpulesson.exercises.watch.observer import Observer
 
-NO_BATCHES = Diagnosis(
-    "no-batches",
-    "The check counts the calls of pictures, the batches in arrived and the copies of gpu. Without them "
-    "nothing was counted.",
-    "Keep these three names, and append every batch to arrived.",
+NOTHING_FED = Diagnosis(
+    "nothing-fed",
+    "The check calls feed(pictures, device) with a dataset of its own, and takes batch after batch from what "
+    "it returns.",
+    "Yield every batch, as the starter does: yield inputs, targets.",
+)
+NO_PAIRS = Diagnosis(
+    "no-pairs",
+    "Whoever trains with it writes: for inputs, targets in feed(pictures, device).",
+    "Yield two tensors each time: the images of a batch, and their labels.",
+)
+RETURNED_TOO_EARLY = Diagnosis(
+    "returned-too-early",
+    "A return or a break inside the loop ends it with the batch that it has just made.",
+    "Use yield in the loop: it hands over a batch, and then the loop goes on.",
+)
+SAMPLES_MISSING = Diagnosis(
+    "samples-missing",
+    "An epoch shows the model every image once, the last ones of an incomplete batch as well.",
+    "Keep the last batch, however small: drop_last=False.",
+)
+OTHER_DATA = Diagnosis(
+    "other-data",
+    "The check gives feed a dataset of its own, with images and a length of its own.",
+    "Use the argument pictures and its length, and no name from outside of the function.",
+)
+EXTRA_DIMENSION = Diagnosis(
+    "extra-dimension",
+    "The sampler hands the loader whole batches, and a loader that does not know it makes a batch of each "
+    "batch.",
+    "Tell it to leave them as they are: DataLoader(…, sampler=batches, batch_size=None). With "
+    "__getitems__, give it a collate_fn that returns its argument.",
+)
+OTHER_BATCHES = Diagnosis(
+    "other-batches",
+    "The size of a batch decides how well a model learns. Feeding it faster must not change that.",
+    "Keep batches of 64, the last one smaller if need be.",
+)
+STILL_ON_HOST = Diagnosis(
+    "still-on-host",
+    "The model is on the device, and needs what it works with there.",
+    "Copy both with .to(device), and yield the copies: to() does not change the tensor itself.",
+)
+BYTES_ARRIVED = Diagnosis(
+    "bytes-arrived",
+    "A linear layer takes float32. Bytes are good for crossing over, and not for computing.",
+    "Make floats of them on the device: inputs.to(device).float() / 255.",
+)
+OTHER_FLOATS = Diagnosis(
+    "other-floats",
+    "The weights of the model are float32, and its inputs have to be of the same type.",
+    "Use .float() on the device.",
+)
+NOT_SCALED = Diagnosis(
+    "not-scaled",
+    "A pixel is a number from 0 to 255, and the model was to get numbers from 0 to 1.",
+    "Divide by 255, on the device, after .float().",
+)
+SCALED_TWICE = Diagnosis(
+    "scaled-twice",
+    "Divided by 255 a second time, all images are nearly black.",
+    "Divide in one place alone: in feed, on the device.",
+)
+ORDER_CHANGED = Diagnosis(
+    "order-changed",
+    "All images arrive, but not in the order of the dataset, so nobody can compare this epoch with the "
+    "one before.",
+    "Take them in order here: SequentialSampler, or shuffle=False. For a training run you would shuffle.",
+)
+OTHER_IMAGES = Diagnosis(
+    "other-images",
+    "Fewer calls and fewer bytes count only if the same images arrive.",
+    "Compare the first batch with pixels[:64].float() / 255.",
+)
+OTHER_LABELS = Diagnosis(
+    "other-labels",
+    "Every image needs its own label, as the dataset has it.",
+    "Choose images and labels with the same list of numbers, and leave the labels as they are.",
 )
 CALLED_FOR_EACH_SAMPLE = Diagnosis(
     "called-for-each-sample",
-    "A loader that asks for one sample at a time calls Python for each, and stacks them afterwards.",
+    "A loader that asks for one sample at a time calls Python for each, and stacks them afterwards. In "
+    "worker processes the calls are as many.",
     "Fetch a whole batch with one call: a sampler that yields lists, and batch_size=None.",
 )
 FLOATS_COPIED = Diagnosis(
@@ -30,36 +106,231 @@ FLOATS_COPIED = Diagnosis(
     "that the link needs for floats.",
     "Copy the bytes, and make floats of them on the device.",
 )
+COPIED_TWICE = Diagnosis(
+    "copied-twice",
+    "Every byte has to cross once.",
+    "Look for a second .to(device) of the same data.",
+)
+COPIED_PIECE_BY_PIECE = Diagnosis(
+    "copied-piece-by-piece",
+    "Each copy has a cost of its own, however small it is.",
+    "Copy whole batches: one copy for the images, one for the labels.",
+)
+
+_BATCH = 64
+_SIZES = ((150, 784), (256, 36))
+"""Images and pixels of the check's own datasets."""
+_LINES = {
+    NOTHING_FED: r"\byield\b|\breturn\b",
+    NO_PAIRS: r"\byield\b|\breturn\b",
+    RETURNED_TOO_EARLY: r"\breturn\b|\bbreak\b",
+    SAMPLES_MISSING: r"drop_last\s*=\s*True then \bbreak\b|//",
+    OTHER_DATA: r"(?<![.\w])(pixels|labels|2000|2_000|32)\b",
+    EXTRA_DIMENSION: r"\bDataLoader\(",
+    OTHER_BATCHES: r"batch_size\s*=\s*\d then ^BATCH\s*=\s*(?!64\b) then BatchSampler\(|range\(|split\(",
+    STILL_ON_HOST: r"\byield\b",
+    BYTES_ARRIVED: r"\.to\(|\.cuda\(",
+    OTHER_FLOATS: r"float64|float16|bfloat16|\.double\(|\.half\(",
+    NOT_SCALED: r"\.float\(|float32",
+    SCALED_TWICE: r"/\s*255|\.div_?\(",
+    ORDER_CHANGED: r"shuffle\s*=\s*True|RandomSampler|randperm|random|sort",
+    OTHER_IMAGES: r"\.float\(|float32|\byield\b",
+    OTHER_LABELS: r"\byield\b",
+    CALLED_FOR_EACH_SAMPLE: r"\bDataLoader\(|\bfor\b.*\bin\b.*\]|stack\(",
+}
+"""What the faulty line looks like, where the run does not tell; first the likelier."""
+_CONTENT = {diagnosis.kind: diagnosis for diagnosis in _LINES}
 
 
 def feeding(trace: Trace, source: Source) -> Iterator[Finding]:
-    """Say what exercise 9 still asks for or copies too often."""
-    facts = trace.facts
-    if not facts["batches"]:
-        yield source.failure(NO_BATCHES, 0, "No batch arrived: the list arrived is empty, or is not there.")
+    """Say what is fed wrongly, or what is asked for and copied too often."""
+    if called.failed(trace):
         return
-    if facts["calls"] > facts["batches"]:
-        line = source_text.first_line(source.lines, r"=.*\bDataLoader\(")
-        what = f"The dataset was called {facts['calls']} times for {facts['batches']} batches."
+    epochs = trace.facts.get("epochs", [])
+    if not epochs:
+        yield source.failure(NOTHING_FED, definitions.line(source.lines, "feed"), "No batch arrived.")
+    for facts in epochs:
+        found = list(_found(facts, source))
+        if found:
+            yield from found
+            return
+
+
+def _found(facts: dict[str, Any], source: Source) -> Iterator[Finding]:
+    given = f"for {facts['samples']} images"
+    if facts["content"]:
+        kind, what = facts["content"]
+        yield source.failure(_CONTENT[kind], _line(source, _CONTENT[kind]), what)
+        return
+    batches = facts["batches"]
+    if facts["calls"] > batches:
+        what = f"The dataset was called {facts['calls']} times {given} in {batches} batches."
+        line = _line(source, CALLED_FOR_EACH_SAMPLE)
         yield source.failure(CALLED_FOR_EACH_SAMPLE, line, what)
-    if facts["bytes_copied"] > 2000 * (784 + 8):
-        what = f"{facts['bytes_copied'] / 1e6:.2f} MB were copied, for 1.58 MB of images and labels."
-        yield source.failure(FLOATS_COPIED, facts["largest_copy"], what)
+    elif facts["operators"] > 40 * batches and facts["copies"] <= 2 * batches + 2:
+        what = f"{facts['operators']} operations on tensors were needed {given} in {batches} batches."
+        yield source.failure(CALLED_FOR_EACH_SAMPLE, definitions.line(source.lines, "feed"), what)
+    copied, enough = facts["bytes_copied"], facts["bytes_enough"]
+    if copied > enough:
+        what = f"{copied:,} bytes were copied {given} and their labels, and {enough:,} are enough."
+        floats = copied >= enough + 2 * facts["samples"] * facts["pixels"]
+        yield source.failure(FLOATS_COPIED if floats else COPIED_TWICE, facts["largest_copy"], what)
+    elif facts["copies"] > 2 * batches + 2:
+        what = f"There were {facts['copies']} copies to the device {given} in {batches} batches."
+        yield source.failure(COPIED_PIECE_BY_PIECE, facts["most_copies"], what)
+
+
+def _line(source: Source, diagnosis: Diagnosis) -> int:
+    """Find the line to change in the learner's text: in feed, in Pictures; else the one that defines feed."""
+    lines, names = source.lines, ["feed", "Pictures"]
+    if diagnosis in (NO_PAIRS, NOTHING_FED, RETURNED_TOO_EARLY):
+        names = ["feed"]
+    elif diagnosis is CALLED_FOR_EACH_SAMPLE:
+        names = ["Pictures", "feed"] if definitions.first_match(lines, r"def __getitems__") else ["feed"]
+    # made outside, perhaps, and used in feed
+    elsewhere = diagnosis in (ORDER_CHANGED, OTHER_BATCHES, SAMPLES_MISSING, CALLED_FOR_EACH_SAMPLE)
+    matches = (
+        definitions.first_match(lines, pattern, *names) for pattern in _LINES[diagnosis].split(" then ")
+    )
+    found = next(filter(None, matches), 0)
+    inside = any(found in definitions.span(lines, name) for name in names)
+    return found if found and (inside or elsewhere) else definitions.line(lines, "feed")
 
 
 def probe(trace: Trace, observer: Observer, space: dict[str, Any]) -> None:
-    """Note the calls of the dataset, and the largest copy."""
+    """Feed datasets of the check's own, and count in a practice GPU of its own."""
+    import torch
+
+    from gpulesson.practice import practice_gpu
+
+    with practice_gpu(force=True) as gpu:
+        trace.device, trace.simulated = gpu.name, gpu.simulated
+        epochs: list[dict[str, Any]] = []
+        for number, (samples, width) in enumerate(_SIZES):
+            draw = torch.Generator().manual_seed(97 + number)
+            pixels = torch.randint(256, (samples, width), dtype=torch.uint8, generator=draw)
+            labels = torch.randint(10, (samples,), generator=draw)
+            epochs.append(_epoch(trace, space, gpu, pixels, labels))
+            trace.facts["epochs"] = epochs
+
+
+def _epoch(trace: Trace, space: dict[str, Any], gpu: Any, pixels: Any, labels: Any) -> dict[str, Any]:
+    import torch
+
+    from gpulesson.exercises.watch import counters
     from gpulesson.practice.events import TO_DEVICE
 
-    pictures, arrived = space.get("pictures"), space.get("arrived")
-    gpu: Any = space.get("gpu")
-    if getattr(gpu, "simulated", False):  # by force, also where a real one is present
-        trace.device, trace.simulated = gpu.name, True
-    trace.facts["calls"] = int(getattr(pictures, "calls", 0))
-    trace.facts["batches"] = len(arrived) if isinstance(arrived, list) else 0
-    copies = [event for event in getattr(gpu, "events", ()) if event.kind == TO_DEVICE]
-    trace.facts["bytes_copied"] = sum(event.nbytes for event in copies)
-    trace.facts["largest_copy"] = max(copies, key=lambda event: event.nbytes).line if copies else 0
+    device, samples = torch.device("cuda"), len(pixels)
+    own = pixels.clone(), labels.clone()  # what comes back is compared with what nobody else has
+    make = calls.find(trace, space, "Pictures", *own)
+    dataset = calls.call(trace, space, f"Pictures with {samples} images", make, *own)
+    feed = calls.find(trace, space, "feed", dataset, device)
+    doing = f"feed with {samples} images"
+    gpu.clear_events()
+    with counters.asked(dataset) as seen, counters.Work() as work:
+        epoch = calls.call(trace, space, doing, feed, dataset, device)
+        if epoch is None or isinstance(epoch, torch.Tensor | tuple):
+            arrived, content = [], _not_an_epoch(epoch)
+        else:
+            arrived = calls.call(trace, space, doing, lambda: list(islice(epoch, 4 * samples)))
+            content = None
+    copies = [event for event in gpu.events if event.kind == TO_DEVICE]
+    facts: dict[str, Any] = {
+        "samples": samples,
+        "pixels": pixels.shape[1],
+        "batches": len(arrived),
+        "calls": seen.calls,
+        "operators": sum(work.operators.values()),
+        "bytes_copied": sum(event.nbytes for event in copies),
+        "bytes_enough": pixels.nbytes + labels.nbytes,
+        "copies": sum(event.count for event in copies),
+        "largest_copy": max(copies, key=lambda event: event.nbytes).line if copies else 0,
+        "most_copies": max(copies, key=lambda event: event.count).line if copies else 0,
+    }
+    content = content or _content(arrived, pixels, labels)
+    return facts | {"content": None if content is None else [content[0].kind, content[1]]}
+
+
+def _not_an_epoch(value: Any) -> tuple[Diagnosis, str]:
+    if value is None:
+        return NOTHING_FED, "feed returned nothing (None)."
+    return RETURNED_TOO_EARLY, "feed returned one batch, and not a batch at a time."
+
+
+def _content(arrived: list[Any], pixels: Any, labels: Any) -> tuple[Diagnosis, str] | None:
+    """Say what is wrong with the batches that arrived; None if they are right."""
+    import torch
+
+    if not arrived:
+        return NOTHING_FED, "No batch arrived."
+    for batch in arrived:
+        two = isinstance(batch, tuple | list) and len(batch) == 2
+        if not two or not all(isinstance(part, torch.Tensor) for part in batch):
+            found = f"a {type(batch).__name__} of {len(batch)}" if hasattr(batch, "__len__") else batch
+            return NO_PAIRS, f"A batch of two tensors was expected, and {str(found)[:60]} came."
+    if arrived[0][0].dim() == 1 and arrived[0][1].dim() == 2:
+        return NO_PAIRS, "The labels came first, and the images after them."
+    for part, name in ((0, "images"), (1, "labels")):
+        if any(batch[part].device.type != "cuda" for batch in arrived):
+            return STILL_ON_HOST, f"The {name} that arrived are on the CPU."
+    width, shape = pixels.shape[1], list(arrived[0][0].shape)
+    if len(shape) == 3 and shape[0] == 1:
+        return EXTRA_DIMENSION, f"A batch has the shape {shape}; {[shape[1], width]} was expected."
+    inputs = [batch[0].detach().cpu() for batch in arrived]
+    targets = [batch[1].detach().cpu() for batch in arrived]
+    return _compared(inputs, targets, pixels, labels)
+
+
+def _compared(
+    inputs: list[Any], targets: list[Any], pixels: Any, labels: Any
+) -> tuple[Diagnosis, str] | None:
+    import torch
+
+    count, given = sum(map(len, inputs)), len(pixels)
+    if any(part.shape[1:] != pixels.shape[1:] for part in inputs):
+        return OTHER_IMAGES, f"Images of the shape {list(inputs[0].shape[1:])} came, not {[pixels.shape[1]]}."
+    if count != given:
+        what = f"{count} images came of the {given} that the check gave."
+        if count > given or count == 0:
+            return OTHER_DATA, what
+        if len(inputs) == 1 < given // _BATCH:
+            return RETURNED_TOO_EARLY, what
+        return SAMPLES_MISSING, what
+    images, found = torch.cat(inputs), torch.cat(targets)
+    if not images.is_floating_point():
+        return BYTES_ARRIVED, f"The images that arrived are {images.dtype}."
+    if images.dtype != torch.float32:
+        return OTHER_FLOATS, f"The images that arrived are {images.dtype}."
+    right = pixels.float() / 255
+    if not _close(images, right):
+        top = images.max().item()
+        if _close(images, pixels.float()):
+            return NOT_SCALED, f"The largest value that arrived is {top:g}; 1 was expected."
+        if _close(images, right / 255):
+            return SCALED_TWICE, f"The largest value that arrived is {top:.4f}; 1 was expected."
+        if torch.allclose(_sorted(images), _sorted(right), atol=1e-6):
+            return ORDER_CHANGED, "The images came in another order."
+        return OTHER_IMAGES, "The images that arrived are not those of the dataset."
+    if found.shape != labels.shape or not torch.equal(found.to(labels.dtype), labels):
+        return OTHER_LABELS, "The images arrived, but not each with its own label."
+    if found.dtype != labels.dtype:
+        return OTHER_LABELS, f"The labels arrived as {found.dtype}, and were {labels.dtype}."
+    sizes = [len(part) for part in inputs]
+    expected = [min(_BATCH, given - start) for start in range(0, given, _BATCH)]
+    if sizes != expected:
+        return OTHER_BATCHES, f"The batches have the sizes {sizes[:6]}; {expected} was expected."
+    return None
+
+
+def _close(found: Any, expected: Any) -> bool:
+    import torch
+
+    return torch.allclose(found, expected, rtol=1e-5, atol=1e-7)
+
+
+def _sorted(images: Any) -> Any:
+    """Return the rows in an order of their own, whatever the order in which they came."""
+    return images[(images.double() @ images.new_tensor(range(images.shape[1])).double().sin()).argsort()]
 
 
 EXERCISE = Exercise(
@@ -72,6 +343,7 @@ EXERCISE = Exercise(
         "A BatchSampler yields such lists. DataLoader(…, sampler=batches, batch_size=None) uses it.",
         "Move .float() / 255 out of __getitem__, behind inputs.to(device).",
     ),
-    rules=(*COMMON, feeding),
+    rules=(*COMMON, called.calls, feeding),
     probe=probe,
+    function="feed",
 )

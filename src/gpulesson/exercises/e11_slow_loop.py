@@ -2,31 +2,55 @@
 
 from __future__ import annotations
 
+import ast
+import re
+from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from gpulesson.exercises import calls
 from gpulesson.exercises.exercise import COMMON, Exercise
 from gpulesson.exercises.findings import Diagnosis, Finding, Source
-from gpulesson.exercises.trace import Trace
+from gpulesson.exercises.rules import called, definitions, steps
+from gpulesson.exercises.trace import Site, Trace
 
 if TYPE_CHECKING:
     from gpulesson.exercises.watch.observer import Observer
 
-NOT_COUNTED = Diagnosis(
-    "not-counted",
-    "The check compares what was counted while slow() and mine() ran. Without the counts there is nothing "
-    "to compare.",
-    "Keep the functions slow and mine and the part of the file that counts, and change mine alone.",
+NOTHING_TRAINED = Diagnosis(
+    "nothing-trained",
+    "The check counts the operators that mine(pixels, labels, steps) calls. So few of them train no model.",
+    "Write the loop of slow() into mine(), and leave out what nobody needs.",
+)
+NO_LOSSES = Diagnosis(
+    "no-losses",
+    "The losses show that the lean loop still does the same work.",
+    "Return a list of floats, one for each step: torch.stack(losses).tolist().",
+)
+LOSSES_MISSING = Diagnosis(
+    "losses-missing",
+    "Every step has a loss. The check calls mine with other data and another number of steps.",
+    "Take as many steps as the argument says, and return after the loop.",
+)
+FORGOTTEN_SEED = Diagnosis(
+    "forgotten-seed",
+    "The weights of a new model are drawn at random. With another seed, or none, they are other weights.",
+    "Begin as slow() does: torch.manual_seed(1), and then the model.",
+)
+OTHER_LOSSES = Diagnosis(
+    "other-losses",
+    "A loop that does less work, and other work, is not a faster loop.",
+    "Compare mine() with slow() line by line: seed, model, rows, learning rate, order of the calls.",
 )
 BYTES_FOR_NOTHING = Diagnosis(
     "bytes-for-nothing",
     "What is computed for the whole dataset in every step is mostly not used in that step.",
-    "Choose the rows first, and convert only those.",
+    "Choose the rows first, and convert only those; or convert all of them once, before the loop.",
 )
 READS_FOR_NOTHING = Diagnosis(
     "reads-for-nothing",
     "A value that is read in every step makes the CPU wait in every step, when the device is a GPU.",
-    "Keep loss.detach(), and read all of them together in the end.",
+    "Keep loss.detach(), and read all of them together in the end: torch.stack(losses).tolist().",
 )
 OPERATORS_FOR_NOTHING = Diagnosis(
     "operators-for-nothing",
@@ -34,33 +58,203 @@ OPERATORS_FOR_NOTHING = Diagnosis(
     "Profile it, and ask of each line in the table who uses it.",
 )
 
+_SEED = 1
+_IMAGES, _FEW, _MANY = 1000, 6, 24
+"""Two numbers of steps: their difference is what a step costs, without what is done once, before the loop."""
+
 
 def lean(trace: Trace, source: Source) -> Iterator[Finding]:
-    """Say what the loop of exercise 11 still does that nobody needs."""
+    """Say what the loop of exercise 11 does otherwise, or does that nobody needs."""
     facts = trace.facts
-    if "mine" not in facts:
-        what = "There is no function mine, or what it does was not counted as now, and slow as before."
-        yield source.failure(NOT_COUNTED, 0, what)
+    if called.failed(trace):
         return
-    if facts["share_of_bytes"] > 0.15:
-        what = f"A step touches {facts['share_of_bytes']:.0%} of the bytes that a step of slow() touches."
-        yield source.failure(BYTES_FOR_NOTHING, facts["mine"], what)
-    if facts["reads"] > 1:
-        what = f"{facts['reads']} values were read, one by one."
-        yield source.failure(READS_FOR_NOTHING, facts["mine"], what)
-    if facts["share_of_operators"] > 0.75:
-        what = f"A step calls {facts['share_of_operators']:.0%} of the operators that a step of slow() calls."
-        yield source.failure(OPERATORS_FOR_NOTHING, facts["mine"], what)
+    if "result" not in facts:
+        line = definitions.line(source.lines, "mine")
+        yield source.failure(NOTHING_TRAINED, line, "mine was not called.")
+        return
+    if any(found.severity == "failure" for found in steps.order(trace, source)):
+        return  # other losses come from there
+    if facts["all_operators"] < facts["enough_operators"] / 2:
+        needed = f"{facts['enough_operators']:.0f}"
+        what = f"mine called {facts['all_operators']} operators in all, and one step needs {needed}."
+        yield source.failure(NOTHING_TRAINED, definitions.line(source.lines, "mine"), what)
+        return
+    wrong = _wrong_losses(facts["result"], source)
+    if wrong is not None:
+        yield wrong
+        return
+    if facts["operators"] < 0.4 * facts["enough_operators"]:
+        what = f"A step called {facts['operators']:.1f} operators, and {facts['enough_operators']:.1f} are "
+        what += "needed."
+        yield source.failure(NOTHING_TRAINED, definitions.line(source.lines, "mine"), what)
+        return
+    yield from _needless(facts, source)
+
+
+def _needless(facts: dict[str, Any], source: Source) -> Iterator[Finding]:
+    def place(kind: str) -> int:
+        line, own = int(facts[f"{kind}_line"]), definitions.nodes(source.lines, "mine")
+        if line in definitions.span(source.lines, "slow"):  # which is to stay as it is
+            line = next((node.lineno for node in own if definitions.called(node) == "slow"), 0)  # type: ignore[attr-defined]
+        return line or definitions.line(source.lines, "mine")
+
+    if facts["nbytes"] > 1.6 * facts["enough_nbytes"]:
+        what = (
+            f"With {_IMAGES} images a step touches {facts['nbytes'] / 1e6:.1f} MB, and "
+            f"{facts['enough_nbytes'] / 1e6:.1f} MB are enough. Most of them on this line."
+        )
+        yield source.failure(BYTES_FOR_NOTHING, place("nbytes"), what)
+    if facts["reads"] >= 1:
+        what = f"{facts['reads']} values were read in {_MANY - _FEW} steps, one by one."
+        yield source.failure(READS_FOR_NOTHING, place("reads"), what)
+    if facts["operators"] > 0.75 * facts["slow_operators"]:
+        what = f"A step calls {facts['operators']:.1f} operators, and {facts['enough_operators']:.1f} are "
+        what += "enough."
+        yield source.failure(OPERATORS_FOR_NOTHING, place("operators"), what)
+
+
+def _wrong_losses(result: dict[str, Any], source: Source) -> Finding | None:
+    line = definitions.line(source.lines, "mine")
+    inside = definitions.nodes(source.lines, "mine")
+    returns = [node.lineno for node in inside if isinstance(node, ast.Return)]
+    if result["strange"]:
+        what = f"mine returned {result['strange']}; a list of {_MANY} floats was expected."
+        return source.failure(NO_LOSSES, returns[-1] if returns else line, what)
+    found, expected = result["found"], result["expected"]
+    if len(found) != len(expected):
+        what = f"mine returned {len(found)} losses for {len(expected)} steps."
+        early = [
+            node.lineno
+            for loop in inside
+            if isinstance(loop, ast.For | ast.While)
+            for node in ast.walk(loop)
+            if isinstance(node, ast.Return | ast.Break)
+        ]
+        fixed = definitions.first_match(source.lines, r"\bSTEPS\b|range\(\d+\)", "mine")
+        fixed = fixed if fixed in definitions.span(source.lines, "mine") else 0
+        return source.failure(LOSSES_MISSING, next(iter(early), fixed or line), what)
+    wrong = [step for step, (a, b) in enumerate(zip(found, expected, strict=True)) if not abs(a - b) < 1e-4]
+    if not wrong:
+        return None
+    step = wrong[0]
+    what = f"The loss of step {step + 1} is {found[step]:.5f}, and was {expected[step]:.5f} in slow()."
+    if not step and result["seed"] != _SEED:
+        model = definitions.first_match(source.lines, r"manual_seed\(|\bMLP\(", "mine")
+        own = model in definitions.span(source.lines, "mine")
+        return source.failure(FORGOTTEN_SEED, model if own else line, what)
+    if step and not any(definitions.called(node) in ("step", "slow") for node in inside):
+        backward = [node.lineno for node in inside if definitions.called(node) == "backward"]  # type: ignore[attr-defined]
+        return source.failure(steps.NO_STEP, next(iter(backward), line), what)
+    changed = definitions.first_match(source.lines, r"\b(SGD|Adam|AdamW|RMSprop|Adagrad)\(", "mine")
+    as_before = re.search(r"SGD\(.*(?<![\d.])(0?\.10*|1e-0?1)\b", source.line(changed))
+    if step and changed in definitions.span(source.lines, "mine") and not as_before:
+        line = changed
+    return source.failure(OTHER_LOSSES, line, what)
 
 
 def probe(trace: Trace, observer: Observer, space: dict[str, Any]) -> None:
-    """Note what the starter has counted."""
-    mine, now, before = space.get("mine"), space.get("now"), space.get("before")
-    if callable(mine) and now is not None and before is not None:
-        trace.facts["mine"] = mine.__code__.co_firstlineno
-        trace.facts["reads"] = int(now.reads)
-        trace.facts["share_of_bytes"] = now.nbytes / before.nbytes
-        trace.facts["share_of_operators"] = now.operators / before.operators
+    """Count what a step costs, by two calls with data of the check's own."""
+    import torch
+
+    from gpulesson.exercises.watch.counters import Work
+
+    draw = torch.Generator().manual_seed(11)
+    pixels = torch.randint(256, (_IMAGES, 784), dtype=torch.uint8, generator=draw)
+    labels = torch.randint(10, (_IMAGES,), generator=draw)
+    mine = calls.find(trace, space, "mine", pixels, labels, _MANY)
+    doing = f"mine with {_IMAGES} images and {_MANY} steps"
+
+    def counted(function: Any, number: int) -> tuple[Any, Work]:
+        with Work() as work:
+            return calls.call(trace, space, doing, function, pixels.clone(), labels.clone(), number), work
+
+    def of_a_step(function: Any) -> tuple[Any, Work, int]:
+        (result, more), (_, less) = counted(function, _MANY), counted(function, _FEW)
+        return result, more - less, more.operators.total()
+
+    torch.manual_seed(_SEED + 1)
+    result, found, total = of_a_step(mine)
+    seed = torch.initial_seed()
+    expected, enough, _ = of_a_step(_lean)
+    slow = of_a_step(_slow)[1]
+    trace.facts["result"] = {"expected": expected, "seed": seed, **_losses(result)}
+    needed: Counter[str] = Counter()
+    for (name, _), count in enough.operators.items():
+        needed[name] += count
+    surplus: Counter[Site] = Counter()
+    for (name, site), count in found.operators.items():
+        surplus[site] += max(0, count - needed[name])
+    part = _MANY - _FEW
+    trace.facts |= {
+        "all_operators": total,
+        "operators": found.operators.total() / part,
+        "enough_operators": enough.operators.total() / part,
+        "slow_operators": slow.operators.total() / part,
+        "nbytes": found.nbytes.total() / part,
+        "enough_nbytes": enough.nbytes.total() / part,
+        "reads": found.reads.total(),
+        "operators_line": _top(surplus),
+        "nbytes_line": _top(found.nbytes),
+        "reads_line": _top(found.reads),
+    }
+    calls.seen_again(trace, observer, space)
+
+
+def _top(counts: Counter[Site]) -> int:
+    """Return the line with the largest count."""
+    return max(counts, key=lambda site: counts[site]).line if counts else 0
+
+
+def _losses(result: Any) -> dict[str, Any]:
+    """Return the losses as floats; or, in words, what else was returned."""
+    import torch
+
+    if result is None:
+        return {"strange": "nothing (None)", "found": []}
+    if isinstance(result, torch.Tensor):
+        return {"strange": "a tensor", "found": []}
+    values = result.tolist() if hasattr(result, "tolist") else result
+    if not isinstance(values, list | tuple):
+        return {"strange": f"a {type(result).__name__}", "found": []}
+    if any(isinstance(value, torch.Tensor) for value in values):
+        return {"strange": "a list of tensors", "found": []}
+    try:
+        return {"strange": "", "found": [float(value) for value in values]}
+    except (TypeError, ValueError):
+        return {"strange": f"a list of {type(values[0]).__name__}", "found": []}
+
+
+def _lean(pixels: Any, labels: Any, number: int) -> list[float]:
+    """Take the steps with nothing that nobody needs."""
+    return _loop(pixels, labels, number, lean=True)
+
+
+def _slow(pixels: Any, labels: Any, number: int) -> list[float]:
+    """Take them as the starter does."""
+    return _loop(pixels, labels, number, lean=False)
+
+
+def _loop(pixels: Any, labels: Any, number: int, lean: bool) -> list[float]:
+    import torch
+
+    from gpulesson.models import MLP
+
+    torch.manual_seed(_SEED)
+    model = MLP(784, 64, 10)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    losses: list[Any] = []
+    for step in range(number):
+        rows = torch.arange(64 * step, 64 * (step + 1)) % len(pixels)
+        images = pixels[rows].float() / 255 if lean else (pixels.float() / 255)[rows]
+        loss = torch.nn.functional.cross_entropy(model(images), labels[rows])
+        optimizer.zero_grad()
+        loss.backward()  # type: ignore[no-untyped-call]
+        if not lean:
+            norms = [parameter.grad.norm() for parameter in model.parameters() if parameter.grad is not None]
+            torch.isfinite(torch.stack(norms).norm()).item()
+        optimizer.step()
+        losses.append(loss.detach() if lean else loss.item())
+    return list(torch.stack(losses).tolist()) if lean else losses
 
 
 EXERCISE = Exercise(
@@ -73,6 +267,7 @@ EXERCISE = Exercise(
         "Who looks at the norms of the gradients? What stops when one of them is infinite?",
         "How often must a loss come to the host, if nobody looks at it before the end?",
     ),
-    rules=(*COMMON, lean),
+    rules=(*COMMON, called.calls, lean),
     probe=probe,
+    function="mine",
 )

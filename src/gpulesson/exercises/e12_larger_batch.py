@@ -2,22 +2,35 @@
 
 from __future__ import annotations
 
+import ast
+import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from gpulesson.exercises.exercise import COMMON, Exercise
 from gpulesson.exercises.findings import Diagnosis, Finding, Source
-from gpulesson.exercises.rules import source_text
+from gpulesson.exercises.rules import definitions
 from gpulesson.exercises.trace import Trace
 
 if TYPE_CHECKING:
     from gpulesson.exercises.watch.observer import Observer
 
-NO_EPOCHS_COUNTED = Diagnosis(
-    "no-epochs-counted",
-    "The check reads RATE, and from the list needed how many epochs both batches took. Without them nothing "
-    "was tried.",
-    "Keep both names and the part of the file that trains, and change RATE alone.",
+NO_RATE = Diagnosis(
+    "no-rate",
+    "The check trains with RATE itself, with data and a baseline of its own. What the file prints is not "
+    "looked at.",
+    "Keep the name RATE, outside of any function, and give it a number: RATE = 2e-3.",
+)
+RATE_NO_NUMBER = Diagnosis(
+    "rate-no-number",
+    "A learning rate is a single positive number.",
+    "Write one number, without quotation marks or brackets, and no comma behind it: RATE = 2e-3.",
+)
+TRIAL_CHANGED = Diagnosis(
+    "trial-changed",
+    "The comparison is fair only if nothing but RATE differs: the same data, the same model, a batch of 32 "
+    "with a rate of 0.001 against a batch of 512.",
+    "Put this part back as it is in the starter, and change RATE alone.",
 )
 RATE_TOO_SMALL = Diagnosis(
     "rate-too-small",
@@ -30,34 +43,180 @@ RATE_OVERSTEPS = Diagnosis(
     "Halve RATE, and look again.",
 )
 
-_OVERSTEPS = 0.1
-"""From this rate on, the large batch needs more epochs again."""
+_BEST = 0.04
+"""About here the large batch needs the fewest epochs; from 0.15 on it needs more again."""
+_SEEDS = (0, 1, 2)
+_OTHER_SPLIT, _OTHER_SEEDS = 1, (10, 11)
+_AT_MOST = 200
 
 
 def larger_batch(trace: Trace, source: Source) -> Iterator[Finding]:
     """Say whether the rate of exercise 12 is too small or too large."""
     facts = trace.facts
-    if "needed" not in facts:
-        yield source.failure(
-            NO_EPOCHS_COUNTED, 0, "There is no number RATE, or no list needed with epochs in it."
-        )
+    line = definitions.line(source.lines, "RATE")
+    if not line or "epochs" not in facts:
+        if line and "strange" in facts:
+            yield source.failure(RATE_NO_NUMBER, line, f"RATE is {facts['strange']}.")
+        else:
+            yield source.failure(NO_RATE, 0, "Outside of its functions, the file gives no value to RATE.")
         return
-    small, large = max(facts["needed"], key=lambda pair: pair[1] / pair[0])
-    if large > 1.5 * small:
-        line = source_text.first_line(source.lines, r"^RATE\s*=")
-        what = (
-            f"With a rate of {facts['rate']:g} the large batch needed {large} epochs, the small one {small}."
-        )
-        wrong_way = RATE_OVERSTEPS if facts["rate"] > _OVERSTEPS else RATE_TOO_SMALL
-        yield source.failure(wrong_way, line, what)
+    small, large = facts["epochs"]
+    if not facts["pays"]:
+        changed = 0 if facts.get("luck") else _changed(facts, source)
+        rate = f"With a rate of {facts['rate']:g}"
+        if changed:
+            theirs = "{1} and {0}".format(*facts["own"][0])
+            what = f"{rate} the large batch needs {large} epochs and the small one {small}, when the "
+            what += f"check trains them. Your file counted {theirs}."
+            yield source.failure(TRIAL_CHANGED, changed, what)
+            return
+        what = f"{rate} the large batch needs {large} epochs, and the small one {small}."
+        if facts.get("luck"):
+            what = (
+                f"{rate} other seeds and other digits for the test need {large} epochs, and {small} with 32."
+            )
+        if large >= _AT_MOST:
+            what = (
+                f"{rate} the large batch does not get there in {large} epochs; the small one needs {small}."
+            )
+        yield source.failure(RATE_OVERSTEPS if facts["rate"] > _BEST else RATE_TOO_SMALL, line, what)
+
+
+def _changed(facts: dict[str, Any], source: Source) -> int:
+    """Return the line that has made the trial another one than the starter's; 0 if none did."""
+    own = facts["own"]
+    enough = facts["says_it_pays"] and not all(_pays(*pair) for pair in own)
+    if own and enough:
+        return definitions.line(source.lines, "pays")
+    if all(mine == ours for mine, ours in zip(own, facts["pairs"], strict=False)):
+        return 0
+    if facts["data_changed"]:
+        return definitions.line(source.lines, "X_test") or definitions.line(source.lines, "needed")
+    for node in _calls(source):
+        given = [ast.unparse(argument) for argument in node.args[1:3]]
+        if given not in (["32", "0.001"], ["512", "RATE"]):
+            return node.lineno
+    return definitions.line(source.lines, "epochs_needed") or definitions.line(source.lines, "needed")
+
+
+def _calls(source: Source) -> list[ast.Call]:
+    """Return the calls of epochs_needed."""
+    try:
+        nodes = list(ast.walk(ast.parse("\n".join(source.lines))))
+    except SyntaxError:
+        return []
+    return [n for n in nodes if isinstance(n, ast.Call) and definitions.called(n) == "epochs_needed"]
 
 
 def probe(trace: Trace, observer: Observer, space: dict[str, Any]) -> None:
-    """Note the rate, and the epochs that it took."""
-    rate, needed = space.get("RATE"), space.get("needed")
-    if isinstance(rate, int | float) and isinstance(needed, list) and needed:
-        trace.facts["rate"] = float(rate)
-        trace.facts["needed"] = [[int(small), int(large)] for small, large in needed]
+    """Train with the learner's rate, and count epochs: as the starter does, and with other data and seeds."""
+    rate = _number(trace, space.get("RATE"), "RATE" in space)
+    if rate is None:
+        return
+    import torch
+
+    observer.training.stop()
+    trace.facts["rate"] = rate
+    # unwatched, and so three times as fast
+    with torch._C.DisableTorchFunction(), torch._C._DisableTorchDispatch():
+        _try(trace, rate)
+        trace.facts["data_changed"] = _other_data(space, _parts(0))
+    trace.facts["own"] = _own_counts(space.get("needed"))
+    trace.facts["says_it_pays"] = space.get("pays") is True
+
+
+def _try(trace: Trace, rate: float) -> None:
+    """Count the epochs, as the starter does, and with other data and seeds."""
+    parts = _parts(0)
+    pairs: list[list[int]] = []
+    for seed in _SEEDS:
+        pairs.append([_epochs(parts, seed, 32, 1e-3), _epochs(parts, seed, 512, rate)])
+        if not _pays(*pairs[-1]):
+            break
+    trace.facts["pairs"] = pairs
+    pays = all(_pays(*pair) for pair in pairs)
+    if pays:  # nor was it luck: twice as many at most, with data and seeds that the file has not tried
+        parts = _parts(_OTHER_SPLIT)
+        others = [(_epochs(parts, seed, 32, 1e-3), _epochs(parts, seed, 512, rate)) for seed in _OTHER_SEEDS]
+        small, large = (sum(column) for column in zip(*others, strict=True))
+        pays = large <= 2 * small
+        if not pays:
+            pairs = [[small, large]]
+        trace.facts["luck"] = not pays
+    trace.facts["pays"] = pays
+    ratios = [large / small for small, large in pairs]
+    trace.facts["epochs"] = pairs[ratios.index(max(ratios))]
+
+
+def _number(trace: Trace, value: Any, there: bool) -> float | None:
+    """Return the rate; else note what is there instead."""
+    try:
+        rate = float("nan" if isinstance(value, str | bool) else value)
+    except (TypeError, ValueError, RuntimeError):
+        rate = math.nan
+    if math.isfinite(rate) and rate > 0:
+        return rate
+    if there:
+        trace.facts["strange"] = repr(value)[:60]
+    return None
+
+
+def _pays(small: int, large: int) -> bool:
+    return large <= 1.5 * small
+
+
+def _own_counts(needed: Any) -> list[list[int]]:
+    """Return the pairs of epochs that the file has counted, if it has."""
+    try:
+        return [[int(small), int(large)] for small, large in needed][:10]
+    except (TypeError, ValueError):
+        return []
+
+
+def _parts(split: int) -> list[Any]:
+    """Return the digits' images and labels for training and for the test."""
+    import torch
+    from sklearn.datasets import load_digits
+    from sklearn.model_selection import train_test_split
+
+    digits = load_digits()
+    images = torch.tensor(digits.data / 16, dtype=torch.float32)
+    targets = torch.tensor(digits.target)
+    return list(train_test_split(images, targets, test_size=0.2, random_state=split))
+
+
+def _other_data(space: dict[str, Any], parts: Any) -> bool:
+    """Tell whether the file's own data, if it has any, are not those of the starter."""
+    import torch
+
+    own = [space.get(name) for name in ("X_train", "X_test", "y_train", "y_test")]
+    there = [(a, b) for a, b in zip(own, parts, strict=True) if isinstance(a, torch.Tensor)]
+    return any(not torch.equal(a.detach().cpu(), b) for a, b in there)
+
+
+def _epochs(parts: Any, seed: int, batch_size: int, rate: float) -> int:
+    """Return how many epochs it takes until 95 % of the test digits are read rightly, as the starter does."""
+    import torch
+
+    from gpulesson.data import Batches
+    from gpulesson.models import MLP
+
+    X_train, X_test, y_train, y_test = parts
+    torch.manual_seed(seed)
+    model = MLP(64, 64, 10)
+    optimizer = torch.optim.Adam(model.parameters(), lr=rate, fused=True)
+    batches = Batches(X_train, y_train, batch_size=batch_size, shuffle=True)
+    for epoch in range(1, _AT_MOST + 1):
+        for inputs, targets in batches:
+            loss = torch.nn.functional.cross_entropy(model(inputs), targets)
+            optimizer.zero_grad()
+            loss.backward()  # type: ignore[no-untyped-call]
+            optimizer.step()
+        with torch.inference_mode():
+            right = (model(X_test).argmax(dim=1) == y_test).sum().item()
+        if right >= 0.95 * len(y_test):
+            return epoch
+    return _AT_MOST
 
 
 EXERCISE = Exercise(

@@ -60,6 +60,9 @@ class Exercise:
         Rules that are asked only when nothing else is wrong.
     probe : callable, optional
         Finds out what the rules need beside the trace of the run.
+    function : str
+        The learner's function that the probe calls, with inputs of the check's own. What is found out so
+        counts before an error outside of it, of the file's own test for instance.
     without_gpu : bool
         The program is run a second time, on a machine without a GPU.
     starts_empty : bool
@@ -74,6 +77,7 @@ class Exercise:
     rules: tuple[Rule, ...]
     last: tuple[Rule, ...] = ()
     probe: Probe | None = None
+    function: str = ""
     without_gpu: bool = False
     starts_empty: bool = False
 

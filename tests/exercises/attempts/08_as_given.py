@@ -1,4 +1,4 @@
-"""Exercise 8: this stopwatch is wrong four times over. Mend it."""
+"""Exercise 8: this stopwatch is wrong four times over. Fix it."""
 
 import statistics  # noqa: F401  # you may want it
 import sys
@@ -27,11 +27,11 @@ class Machine:
         self.now = max(self.now, self.free_at)
 
 
-def stopwatch(machine, work):  # <- diagnosis: not-waited-for
+def stopwatch(machine, work):
     """Return how many microseconds it takes to ask for `work` and have it done."""
     start = machine.now
     machine.run(work)
-    return machine.now - start
+    return machine.now - start  # <- diagnosis: not-waited-for
 
 
 truth = {"small": 40 + 10, "large": 400 + 10}  # computing, and asking for it

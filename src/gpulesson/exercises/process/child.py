@@ -1,12 +1,20 @@
 """The process that a learner's program runs in: bounds, observers, the practice GPU, and the program.
 
 Started by :mod:`gpulesson.exercises.process.run` alone. What was seen is written to a file, from which the
-parent reads it; nothing that the program prints can be taken for it.
+parent reads it; nothing that the program prints can be taken for it. Nor can a file that it writes: the
+result is sealed with a key that the parent has made for this run. It comes in the job file, which is gone
+before the program begins.
+
+What that does not keep out: the program runs in this very process. One that walks up the stack of its caller
+finds the key, and one that replaces functions of this package decides what they see. It has to be written for
+that purpose, and nothing inside a process can prevent it. Where a result matters, read the programs.
 """
 
 from __future__ import annotations
 
 import faulthandler
+import hashlib
+import hmac
 import json
 import os
 import runpy
@@ -14,8 +22,8 @@ import signal
 import sys
 import traceback
 import warnings
-from collections.abc import Callable
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -32,20 +40,23 @@ def main(job_file: str, watched: int = -1) -> None:
     ----------
     job_file : str
         JSON: ``program`` (the copy to run), ``folder`` (private: ``started``, ``stacks``, ``result.json``),
-        ``gpu`` (False: a machine without one), ``exercise``, ``seconds``, ``memory`` (bytes), ``beside``.
+        ``gpu`` (False: a machine without one), ``exercise``, ``seconds``, ``memory`` (bytes), ``beside``,
+        ``key`` (hexadecimal). The file is removed.
     watched : int
         An end of a pipe: the program is ended when the other end is closed.
     """
     if watched >= 0:
         end_when_closed(watched, os.environ[MARK])
     job = json.loads(Path(job_file).read_text(encoding="utf-8"))
-    folder, owner = Path(job["folder"]), os.getpid()
+    Path(job_file).unlink()
+    folder, owner, key = Path(job["folder"]), os.getpid(), bytes.fromhex(job.pop("key"))
     try:
         import torch
     except BaseException as error:  # a broken installation raises anything
-        _write(folder, {"status": "no-torch", "message": f"{type(error).__name__}: {error}"})
+        _write(folder, key, {"status": "no-torch", "message": f"{type(error).__name__}: {error}"})
         return
     torch.set_num_threads(1)
+    from gpulesson.exercises import calls
     from gpulesson.exercises.exercise import find
     from gpulesson.exercises.watch import observer as watch
     from gpulesson.practice import PracticeWarning, practice_gpu
@@ -56,7 +67,7 @@ def main(job_file: str, watched: int = -1) -> None:
             gpu: Any = practice_gpu() if job["gpu"] else nullcontext()
             opened = gpu.__enter__()
         except RuntimeError as error:  # a PracticeError, or a real GPU that is full, or another's
-            _write(folder, {"status": "no-practice-gpu", "message": str(error)})
+            _write(folder, key, {"status": "no-practice-gpu", "message": str(error)})
             return
         if opened is not None:
             watch.attach(observer, opened)
@@ -66,30 +77,36 @@ def main(job_file: str, watched: int = -1) -> None:
             faulthandler.register(signal.SIGUSR1, stacks, chain=True)
         else:
             faulthandler.dump_traceback_later(job["seconds"], file=stacks)
+        calls.beside = job["beside"]
         (folder / "started").touch()
         outcome = _run(job["program"], job["beside"], watch.error_seen)
         if os.getpid() != owner:  # a process that the program forked has come here as well
             os._exit(0)
-        faulthandler.cancel_dump_traceback_later()
-        if os.name == "posix":
-            faulthandler.unregister(signal.SIGUSR1)
-        _unbound_memory()
         space = outcome.pop("globals")
-        trace = observer.trace()
+        with _unbound_memory():
+            trace = observer.trace()
         for name, value in outcome.items():
             setattr(trace, name, value)
         if opened is not None:
             trace.device, trace.simulated = opened.name, opened.simulated
             trace.device_memory = torch.cuda.max_memory_allocated()  # asks no GPU: an error may have lost it
-        probe = find(job["exercise"]).probe if job["exercise"] else None
-        if probe is not None and trace.error is None:
+        task = find(job["exercise"]) if job["exercise"] else None
+        if task is not None and task.probe is not None and (trace.error is None or task.function):
             try:
-                probe(trace, observer, space)
-            except Exception as error:  # it looks at the learner's objects, and calls the learner's functions
-                trace.status = "error"
-                trace.error = watch.error_seen(error, job["program"])
+                task.probe(trace, observer, space)  # within the same bounds: it calls the learner's functions
+            except calls.Failed:
+                pass
+            except BaseException as error:  # and looks at the learner's objects, which may do anything
+                if trace.error is None:
+                    trace.status, trace.error = "error", watch.error_seen(error, job["program"])
+        if os.getpid() != owner:
+            os._exit(0)
+        faulthandler.cancel_dump_traceback_later()
+        if os.name == "posix":
+            faulthandler.unregister(signal.SIGUSR1)
         sys.stdout.flush()
-        _write(folder, {"status": "ran", "trace": trace.to_dict()})
+        with _unbound_memory():
+            _write(folder, key, {"status": "ran", "trace": trace.to_dict()})
     sys.stderr.flush()
     os._exit(0)  # threads that the program left running do not hold it up
 
@@ -150,15 +167,29 @@ def _bound_memory(limit: int, gpu: Any) -> None:
     resource.setrlimit(resource.RLIMIT_DATA, (limit, resource.getrlimit(resource.RLIMIT_DATA)[1]))
 
 
-def _unbound_memory() -> None:
-    if sys.platform == "linux":
-        import resource
+@contextmanager
+def _unbound_memory() -> Iterator[None]:
+    """While it is open, what this process itself needs is not counted as the program's."""
+    if sys.platform != "linux":
+        yield
+        return
+    import resource
 
-        hard = resource.getrlimit(resource.RLIMIT_DATA)[1]
-        resource.setrlimit(resource.RLIMIT_DATA, (hard, hard))
+    soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    resource.setrlimit(resource.RLIMIT_DATA, (hard, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_DATA, (soft, hard))
 
 
-def _write(folder: Path, result: dict[str, Any]) -> None:
+def sealed(key: bytes, content: bytes) -> bytes:
+    """Return what only a holder of the key can write beside `content`."""
+    return hmac.new(key, content, hashlib.sha256).hexdigest().encode()
+
+
+def _write(folder: Path, key: bytes, result: dict[str, Any]) -> None:
+    content = json.dumps(result, default=str).encode()
     part = folder / "result.part"
-    part.write_text(json.dumps(result, default=str), encoding="utf-8")
+    part.write_bytes(sealed(key, content) + b"\n" + content)
     part.replace(folder / "result.json")

@@ -7,9 +7,11 @@ long as it may compute is stopped, too: it waits for something that does not com
 from __future__ import annotations
 
 import contextlib
+import hmac
 import json
 import os
 import re
+import secrets
 import shutil
 import signal
 import subprocess
@@ -22,6 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from gpulesson.exercises.process.child import sealed
 from gpulesson.exercises.process.leftovers import MARK, end_group
 from gpulesson.exercises.process.warm import START_SECONDS, ForkedProcess, WarmProcess
 from gpulesson.exercises.trace import NOWHERE, Site, Trace
@@ -121,7 +124,9 @@ def run(
             _lend(path, own / path.name)
         program = own / name
         program.write_bytes(source)
+        key = secrets.token_bytes(32)
         job = {
+            "key": key.hex(),
             "program": str(program),
             "folder": str(private),
             "exercise": exercise,
@@ -134,7 +139,7 @@ def run(
         environment = {**_environment(own, gpu), MARK: scratch}
         with _lifeline() as watched:
             process = _start(private, environment, warm, watched)
-            return _supervise(process, private, own, seconds, memory, tell)
+            return _supervise(process, private, own, key, seconds, memory, tell)
 
 
 def _lend(path: Path, place: Path) -> None:
@@ -202,6 +207,7 @@ def _supervise(
     process: subprocess.Popen[bytes] | ForkedProcess,
     private: Path,
     own: Path,
+    key: bytes,
     seconds: float,
     memory: int,
     tell: Callable[[float], object] | None,
@@ -219,7 +225,7 @@ def _supervise(
     output.thread.join(timeout=5)
     printed = output.text().replace(f"{own}{os.sep}", "")
     assert process.returncode is not None
-    return _outcome(ended, process.returncode, private, printed)
+    return _outcome(ended, process.returncode, private, key, printed)
 
 
 def _wait(
@@ -266,8 +272,8 @@ def _have_stack_written(process: subprocess.Popen[bytes] | ForkedProcess) -> Non
             process.wait(timeout=_STACK_SECONDS)
 
 
-def _outcome(ended: str, returncode: int, private: Path, output: str) -> Outcome:
-    result = _result(private)
+def _outcome(ended: str, returncode: int, private: Path, key: bytes, output: str) -> Outcome:
+    result = _result(private, key)
     if result is not None:
         trace = Trace.from_dict(result["trace"]) if "trace" in result else None
         return Outcome(result["status"], trace, result.get("message", ""), Site(), output, returncode)
@@ -276,12 +282,16 @@ def _outcome(ended: str, returncode: int, private: Path, output: str) -> Outcome
     return Outcome(ended, None, "", _last_line(private), output, returncode)
 
 
-def _result(private: Path) -> dict[str, Any] | None:
+def _result(private: Path, key: bytes) -> dict[str, Any] | None:
+    """Read what the child has written; nothing that does not carry the seal of this run."""
     try:
-        content: dict[str, Any] = json.loads((private / "result.json").read_text(encoding="utf-8"))
-        return content
-    except (OSError, ValueError):
+        seal, _, content = (private / "result.json").read_bytes().partition(b"\n")
+    except OSError:
         return None
+    if not hmac.compare_digest(seal, sealed(key, content)):
+        return None
+    result: dict[str, Any] = json.loads(content)
+    return result
 
 
 def _last_line(private: Path) -> Site:

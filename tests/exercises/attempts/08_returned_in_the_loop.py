@@ -1,0 +1,16 @@
+"""Exercise 8."""
+
+import statistics
+
+
+def stopwatch(machine, work):
+    for _ in range(15):
+        machine.run(work)
+    times = []
+    for _ in range(20):
+        machine.synchronize()
+        start = machine.now
+        machine.run(work)
+        machine.synchronize()
+        times.append(machine.now - start)
+        return statistics.median(times)  # <- diagnosis: returned-too-early

@@ -1,0 +1,14 @@
+"""Exercise 8."""
+
+
+def stopwatch(machine, work):
+    for _ in range(15):
+        machine.run(work)
+    times = []
+    for _ in range(20):
+        machine.synchronize()
+        start = machine.now
+        machine.run(work)
+        machine.synchronize()
+        times.append(machine.now - start)
+    return sum(times)  # <- diagnosis: sum-returned

@@ -1,0 +1,3 @@
+"""Exercise 12."""
+
+RATE = "2e-2"  # <- diagnosis: rate-no-number

@@ -1,0 +1,3 @@
+"""Exercise 12."""
+
+RATE: float = 16  # <- diagnosis: rate-oversteps
