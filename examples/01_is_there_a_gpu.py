@@ -76,10 +76,12 @@ print("computed on:          ", product.device)
 #    Two memories, and a bus between them: a processor computes with what is in its own.
 #
 # Four words for this are in every text about GPUs. The CPU with its memory is the
-# :term:`host`, and the computer's ordinary memory is :term:`host memory`. The GPU is the
-# :term:`device`, and its memory is :term:`device memory`, also called VRAM (video RAM).
-# Before the GPU can compute with a tensor, the tensor must be copied to the device
-# memory, over the connection between the two, the *bus*.
+# :term:`host`, and the computer's ordinary memory is :term:`host memory`. The GPU is
+# the :term:`device`, and its memory is :term:`device memory`, also called VRAM (video
+# RAM). Before the GPU can compute with a tensor, the tensor must be copied to the
+# device memory, over the connection between the two, the *bus*. (An Apple GPU shares
+# the computer's memory. PyTorch still keeps the tensors of the two apart, so the rules
+# are the same.)
 #
 # A GPU is good at large products
 # -------------------------------
@@ -112,7 +114,8 @@ def product_speeds(device, threads):
     speeds = []
     for n in sizes:
         a = torch.rand(n, n, device=device)
-        seconds = measure(lambda a=a: a @ a, device=device, repeats=7).median
+        # the quickest of seven runs: other programs make a run slower, none faster
+        seconds = min(measure(lambda a=a: a @ a, device=device, repeats=7).times)
         # n × n results, each with n multiplications and n additions
         speeds.append(2 * n**3 / seconds / 1e9)
     return speeds
@@ -155,31 +158,36 @@ for name, values in speeds.items():
 # only the size differs, and with it the speed. The small product is slow for its size,
 # because starting it takes longer than computing it. More cores share the computing,
 # not the starting. The large product holds so much computing that the start does not
-# matter, and many cores can share it. **A GPU pays when one operation holds much work.**
+# matter, and many cores can share it. (If other programs keep the cores busy, a row
+# with more cores can show less.) **A GPU pays when one operation holds much work.**
 #
-# What does that mean for a real run? ResNet-50 is a network for photographs. To train it
-# by 90 passes over ImageNet, more than a million pictures, takes about a billion billion
-# operations (`You and others, 2017 <https://arxiv.org/abs/1709.05011>`__). How long would
-# the processors above need for it, if they were always as fast as at their best point?
-# For comparison we add two GPUs, with the most that their maker promises for such
-# numbers: `NVIDIA T4 <https://www.nvidia.com/en-us/data-center/tesla-t4/>`__, a small
-# one, and `NVIDIA H200 <https://www.nvidia.com/en-us/data-center/h200/>`__, a very large
-# one.
+# What does that mean for a real run? ResNet-50 is a network for photographs. To train
+# it by 90 passes over ImageNet, more than a million pictures, takes about three billion
+# billion operations: a billion billion to compute the model's answers (`You and others,
+# 2017 <https://arxiv.org/abs/1709.05011>`__), and about twice as many to learn from
+# them. How long would the processors above need for it, if they were always as fast as
+# at their best point? For comparison we add two GPUs, with the most that their maker
+# promises for such numbers: `NVIDIA T4
+# <https://www.nvidia.com/en-us/data-center/tesla-t4/>`__, a small one, and `NVIDIA H200
+# <https://www.nvidia.com/en-us/data-center/h200/>`__, a very large one.
 
 best = {name: max(values) for name, values in speeds.items()}
 best["NVIDIA T4, at most"] = 8_100
 best["NVIDIA H200, at most"] = 67_000
 
 for name, speed in best.items():
-    hours = 10**18 / (speed * 1e9) / 3600
+    hours = 3 * 10**18 / (speed * 1e9) / 3600
     print(f"{name:<36}{hours:9,.1f} hours = {hours / 24:7,.1f} days")
 
 # %%
-# What is a matter of days on a CPU, or of months, is a matter of hours on a large GPU.
-# No real run keeps its best speed all the time, so all of them take longer than this
-# table says. The authors of the paper give 14 days for one NVIDIA M40, an older GPU.
+# What takes weeks or months on most CPUs takes hours on a large GPU. No real run keeps
+# its best speed all the time, so all of them take longer than this table says. The
+# authors of the paper give 14 days for one NVIDIA M40, an older GPU.
 #
-# .. question:: Your network has 4 inputs and 3 outputs. Will a large GPU help?
+# Your network has four inputs, three outputs and ten numbers between, and gets a hundred
+# rows at a time.
+#
+# .. question:: Will a large GPU help?
 #
 #    - Yes: thousands of cores are always faster than a few.
 #
@@ -204,7 +212,7 @@ for name, speed in best.items():
 #
 # Four functions begin most tutorials. They are in ``torch.cuda``, named after
 # :term:`CUDA`, with which NVIDIA's GPUs are programmed. ``is_available`` says whether
-# there is a GPU for PyTorch, ``device_count`` how many there are, ``current_device``
+# PyTorch can use a CUDA GPU, ``device_count`` how many there are, ``current_device``
 # which one is selected (they are counted from 0), and ``get_device_name`` what it is
 # called.
 
@@ -213,7 +221,7 @@ if torch.cuda.is_available():
     print("selected:", torch.cuda.current_device())
     print("name:    ", torch.cuda.get_device_name())
 else:
-    print("no CUDA GPU here: we compute on the CPU")
+    print("no CUDA GPU here")
 
 # %%
 # The ``if`` is there because the last two functions have no answer without a GPU. What
@@ -226,7 +234,7 @@ except (RuntimeError, AssertionError) as error:
 
 # %%
 # With a GPU you get its number. Without one you get an error, and **the words of the
-# error tell you what is missing**. There are four such messages:
+# error tell you what is missing**. These four are the most common:
 #
 # - ``Found no NVIDIA driver on your system.`` PyTorch could use a GPU, but the system's
 #   own program for it is missing. This program is called the :term:`driver`.
@@ -236,12 +244,14 @@ except (RuntimeError, AssertionError) as error:
 # - ``No CUDA GPUs are available``: there is a driver, and it shows no GPU to this
 #   program. Perhaps the environment variable ``CUDA_VISIBLE_DEVICES`` hides it.
 #
-# .. question:: You have an NVIDIA GPU, and ``is_available()`` says ``False``. Why?
+# You have an NVIDIA GPU, and ``is_available()`` says ``False``.
+#
+# .. question:: What is the most likely reason?
 #
 #    - The GPU is broken.
 #
-#      No. ``False`` says nothing about the GPU itself. The software between PyTorch and
-#      the GPU can be missing or not fit, and that you can repair.
+#      No. That is rare. Far more often the software between PyTorch and the GPU is
+#      missing or does not fit, and that you can repair.
 #
 #    - The CUDA toolkit from NVIDIA's site is missing.
 #
@@ -250,7 +260,7 @@ except (RuntimeError, AssertionError) as error:
 #
 #    - The driver or PyTorch does not fit, or the GPU is hidden from this program.
 #
-#      Yes. These are the three reasons, and the error's words tell which one it is.
+#      Yes. These are the usual reasons, and the error's words tell which one it is.
 #
 # CUDA is how NVIDIA's GPUs are programmed
 # ----------------------------------------
@@ -296,12 +306,14 @@ if torch.cuda.is_available():
 
 # %%
 # NVIDIA numbers the generations by :term:`compute capability`: ``sm_75`` is 7.5, which
-# began with the GPUs of 2018. (A build without CUDA prints an empty list.) If your GPU is
-# older than all of the list, ``is_available()`` can say ``True`` all the same, because
-# it only asks whether CUDA finds a GPU (`its source
-# <https://github.com/pytorch/pytorch/blob/v2.15.0/torch/cuda/__init__.py>`__). The first
-# computation then fails with ``CUDA error: no kernel image is available for execution on
-# the device``. It means that `there is no compiled code for your GPU
+# began with the GPUs of 2018. (A build without CUDA prints an empty list.) Code runs on
+# GPUs with the same number before the point, and the same or a higher one after it:
+# ``sm_86`` also serves a GPU with 8.9. If nothing in the list serves your GPU,
+# ``is_available()`` can say ``True`` all the same, because it only asks whether CUDA
+# finds a GPU (`its source
+# <https://github.com/pytorch/pytorch/blob/v2.15.0/torch/cuda/__init__.py>`__). The
+# first computation then fails with ``CUDA error: no kernel image is available for
+# execution on the device``. It means that `there is no compiled code for your GPU
 # <https://github.com/pytorch/pytorch/issues/31285>`__ in this build, and you need
 # another one.
 #
@@ -365,14 +377,14 @@ except RuntimeError as error:
     print(error)
 
 # %%
-# From here on, every example passes ``device`` to whatever makes a tensor. **Choose once,
-# pass it on.**
+# So pass ``device`` to everything that makes a tensor. **Choose once, pass it on.**
 #
 # .. question:: ``device = torch.device("cuda")`` ran without an error. What do you know?
 #
 #    - There is a CUDA GPU in this machine.
 #
-#      No. The line does not look for one. It fails when a tensor is to go there.
+#      No. The line does not look for one. What fails is a later line, when a tensor is
+#      to go there.
 #
 #    - From now on, PyTorch computes on the GPU.
 #
@@ -387,9 +399,10 @@ except RuntimeError as error:
 # -------------------------------
 #
 # For everything that is *about* a GPU, this course brings the :term:`practice GPU`: a
-# simulated one. Code for CUDA runs on it, gives the right results, and fails with the
-# messages of a real one. It computes on your CPU, so it is never fast. If a real GPU is
-# present, the practice GPU stays out of the way, and the cell runs on the real one.
+# simulated one. Code for CUDA runs on it, gives the right results up to rounding and
+# random numbers, and fails with the messages of a real one. It computes on your CPU, so
+# it is never fast. If there is a real CUDA GPU, the practice GPU stays out of the way,
+# and the cell runs on the real one.
 #
 # In the cell, one of the two tensors is on the GPU. What will happen?
 
@@ -409,18 +422,20 @@ with practice_gpu():
 # is still on the CPU. :doc:`The next lesson </lessons/02_tensors_and_devices>` is about
 # this message. **You can make, understand and fix a GPU's errors without a GPU.**
 #
-# Only for speed you need a real one, and you can borrow one. `Google Colab
-# <https://research.google.com/colaboratory/faq.html>`__ and `Kaggle
-# <https://www.kaggle.com/docs/notebooks>`__ run notebooks in your browser and lend a GPU
-# for some hours, free of charge. Download the notebook of a lesson from its page, open it
-# there, and choose a GPU in the notebook's settings. Its first cell looks for what is
-# missing there.
+# For speed, and for a few things that :doc:`the guide to the practice GPU
+# </lessons/guides/learn_without_a_gpu>` lists, you need a real one, and you can borrow
+# one. `Google Colab <https://research.google.com/colaboratory/faq.html>`__ and `Kaggle
+# <https://www.kaggle.com/docs/notebooks>`__ run notebooks in your browser and lend a
+# GPU for some hours, free of charge. Download the notebook of a lesson from its page,
+# open it there, and choose a GPU in the notebook's settings. Upload the package's file,
+# too (:doc:`/setup` has it). The notebook's first cell installs it, and what else is
+# missing.
 #
 # .. instructor-note::
 #
-#    In a class, ``is_available()`` says ``True`` to some and ``False`` to others. Ask for
-#    the report of ``python -m gpulesson`` before the course begins, and read its last
-#    row. Those without a GPU lose nothing but speed.
+#    In a class, ``is_available()`` says ``True`` to some and ``False`` to others. Ask
+#    for the report of ``python -m gpulesson`` before the course begins, and read its
+#    last row. Those without a GPU lose speed, and little else.
 #
 #    Two traps are in this lesson. ``torch.device("cuda")`` looks like a command and is a
 #    label. And ``current_accelerator()`` without its argument names a device that need

@@ -40,8 +40,9 @@ whether it is any good.
 # it, and run it on a :term:`GPU`. Until that last part, everything stays on the CPU.
 #
 # A course for beginners once published a notebook with the same network, which printed
-# its results to eight decimals. We use the same settings, so you can put our results
-# beside the published ones.
+# its results to eight decimals (`a public copy of it
+# <https://github.com/qalmaqihir/qalmaqihir.github.io/blob/7c695bea7cfa47a3d4019912a05387f2dd821c6e/docs/bootcampsnotes/pytorchDLbootcamp/05-Using-GPU/00-Using-GPU-and-CUDA.md>`__).
+# We use the same settings, so you can put our results beside the published ones.
 #
 # Describe a flower by four numbers
 # ---------------------------------
@@ -304,8 +305,9 @@ print_losses(published=published, ours=ours[::10], difference=difference)
 # The loss falls from row to row. Now compare the two columns. In epoch 1 no parameter
 # has been changed yet, so the first loss depends only on the data, the cut, the model
 # and the seed. If it agrees, we have all four right. The later rows agree to about four
-# decimals. They cannot agree in all eight: every processor and every version of PyTorch
-# rounds a little differently, and each step starts from the result of the step before.
+# decimals. Do not expect all eight: another processor or version of PyTorch may add the
+# same numbers in another order, which rounds differently, and each step starts from the
+# result of the step before.
 #
 # The same as a picture, with all hundred of our losses:
 
@@ -446,8 +448,8 @@ print("gpumodel is model:", gpumodel is model)
 #
 # We write ``to(device)`` instead of ``cuda()``, because it works with every
 # :term:`device`. (In a program of your own, choose the device as in lesson 1, with
-# ``device = choose_device()``.) Before you look at the cell: how many lines of the
-# training program have to change?
+# ``device = choose_device()``.) Before you look at the cell: what has to change in the
+# training program?
 
 device = torch.device("cuda")
 
@@ -489,7 +491,8 @@ print(f"{correct} of {len(y_test)} right, computed on {predicted.device}")
 
 # %%
 # ``torch.inference_mode()`` does what ``no_grad`` does, and is stricter: what is
-# computed inside cannot be used for training later. For an evaluation both are right.
+# computed inside can be used for training only after a copy. For an evaluation both are
+# right.
 #
 # .. question:: You moved the model and not the features. What does ``model(X_train)`` do?
 #
@@ -613,10 +616,11 @@ print(done.stdout, end="")
 # be read before the work is done. The remedy is to :term:`synchronise`, which means to
 # wait.
 #
-# The package's ``measure`` does this: it runs the work once to warm up and then five
-# times by the clock, waits for the device each time, and prints the middle one of the
-# five times. The practice GPU says nothing about speed, so it is switched off now. From
-# here on ``device`` is the best that this machine has:
+# The package's ``measure`` does all this. Called as below, it runs the work once to
+# warm up and then five times by the clock, and waits for the device each time. It
+# returns the middle one of the five times, and the range of the middle half. The
+# practice GPU says nothing about speed, so it is switched off now. From here on
+# ``device`` is the best that this machine has:
 
 from gpulesson.device import choose_device
 from gpulesson.timing import measure
@@ -696,7 +700,7 @@ print_losses(published=published, copied_file=ours[::10], scikit_learn=others[::
 #    The script trains the network of this lesson, on the CPU only. It never looks at the
 #    test flowers.
 #
-#    1. **Predict:** how many lines must change to train on a GPU? Which ones?
+#    1. **Predict:** what must change to train on a GPU? In which lines?
 #    2. Choose a device at the top with ``choose_device``, and move what has to be there.
 #    3. Print where the model's parameters are after the move, with ``devices_of``.
 #    4. After training, compute the accuracy on ``X_test`` and ``y_test``, in evaluation

@@ -35,8 +35,9 @@ nothing had happened.
 #    - nothing to download: this lesson makes its data
 #
 # A run can end before you want it to: the program crashes, the cluster's time limit is
-# over, the laptop's lid closes. What was only in memory is then gone. In this lesson you
-# save the weights of a model first, and later everything that a run needs to go on.
+# over, the laptop's battery is empty. What was only in memory is then gone. In this
+# lesson you save the weights of a model first, and later everything that a run needs to
+# go on.
 
 import os
 import shutil
@@ -135,9 +136,9 @@ torch.save(make_model().to("cuda").state_dict(), Path(scratch.name) / "from_gpu.
 practice.stop()
 
 # %%
-# Now we need a machine without a GPU. A new Python process from which all GPUs are
-# hidden sees what your laptop would see. This helper runs a few lines in one, and prints
-# the answer:
+# Now we need a machine without a GPU. A new Python process from which all :term:`CUDA`
+# GPUs are hidden sees what a laptop without one would see. This helper runs a few lines
+# in one, and prints the answer:
 
 # fold: A helper that runs Python in a process without a GPU
 import subprocess
@@ -450,10 +451,13 @@ print("resumed with the checkpoint:    ", same_weights(model, undisturbed))
 # runs without a break may differ in the last digits (PyTorch's notes on
 # `reproducibility <https://docs.pytorch.org/docs/stable/notes/randomness.html>`__ say
 # which). And the dictionary above knows the generators of the CPU and of NVIDIA and AMD
-# GPUs only; an Apple GPU has its own, which ``torch.mps.get_rng_state`` reads.
+# GPUs only; an Apple GPU has its own, which ``torch.mps.get_rng_state`` reads, and so
+# has an Intel GPU. So with one of these, expect ``False`` above and *another run*
+# below. The package's functions, further on, restore them all.
 #
-# Is every part needed? We leave out one at a time. In the last row nothing is left out,
-# but the generators are restored too early, before ``make_run``:
+# Are optimizer, scheduler and generators all needed? We leave out one at a time. In the
+# last row nothing is left out, but the generators are restored too early, before
+# ``make_run``:
 
 # fold: Resume with one part left out
 
@@ -486,11 +490,13 @@ for part in ("optimizer", "scheduler", "generators"):
 print("generators restored first:", resume_without(generators_first=True))
 
 # %%
-# Each part is needed, and the order matters, too: ``make_run`` sets the :term:`seed` and
-# draws the first weights of each layer, and then the restored state is gone. **Compare
-# the weights: only that shows that a run goes on as if nothing had happened.**
+# All three are needed, and the order matters, too: ``make_run`` sets the :term:`seed`
+# and draws the first weights of each layer, and then the restored state is gone.
+# **Compare the weights: only that shows that a run goes on as if nothing had
+# happened.**
 #
-# You restore model, optimizer and scheduler, and the loss goes on without a jump.
+# You restore model, optimizer and scheduler of our run, and the loss goes on without a
+# jump.
 #
 # .. question:: Is it the same run?
 #
@@ -576,7 +582,7 @@ print("the function was called:", marker.exists())
 # ``False`` to get rid of this error. Such code runs whatever the author of the file
 # wanted.
 #
-# The protection had two holes of its own. They were closed in PyTorch `2.6
+# Two holes in the protection are known. They were closed in PyTorch `2.6
 # <https://github.com/advisories/GHSA-53q9-r3pm-6pq6>`__ and `2.10
 # <https://github.com/advisories/GHSA-63cw-57p8-fm3p>`__, so keep PyTorch up to date.
 #
@@ -658,11 +664,11 @@ with warnings.catch_warnings():
 
 # %%
 # ``torch.load`` gave wrong weights many times. It gave the right ones when the bit was
-# in a part of the file that loading does not need, and an error when it was in the list
-# of contents. ``load_checkpoint`` refused all hundred files. ``save_checkpoint`` writes
-# a *digest* at the end of the file: a number computed from all bytes before it, like a
-# fingerprint. Loading computes it again and compares. (It finds accidents. An attacker
-# would compute a new digest; against an attacker there is ``weights_only``.)
+# in a part of the file that loading does not use, and an error when the bit made the
+# file unreadable. ``load_checkpoint`` refused all hundred files. ``save_checkpoint``
+# writes a *digest* at the end of the file: a number computed from all bytes before it,
+# like a fingerprint. Loading computes it again and compares. (It finds accidents. An
+# attacker would compute a new digest; against an attacker there is ``weights_only``.)
 #
 # A crash can also come *while* a file is being written. So ``save_checkpoint`` writes to
 # a second file, and gives it the right name when it is complete: the checkpoint from
@@ -720,14 +726,14 @@ shutil.rmtree(folder)
 #
 #    - Save ``state_dict()``. To load, make the same model, then call
 #      ``load_state_dict``.
-#    - Give ``map_location`` whenever you load: ``device`` for weights, ``"cpu"`` for a
-#      checkpoint. The model stays where it is.
+#    - Give ``map_location`` whenever you load: ``"cpu"`` is always right, ``device`` is
+#      convenient for small weights. The model stays where it is.
 #    - Let the machine name the folder: ``SCRATCH``, or else a folder in the user's home.
 #      Never write one person's home into a script.
 #    - A checkpoint holds model, optimizer, scheduler, epoch and random states. Compare
 #      the weights to see that it works.
 #    - ``weights_only=True`` refuses files that could run code. Leave it on.
-#    - A plain file does not show that it is damaged. A digest does.
+#    - A plain file often does not show that it is damaged. A digest does.
 #
 # **Next:** :doc:`/lessons/07_common_mistakes` breaks things on purpose, so that you know
 # the messages.

@@ -3,10 +3,12 @@
 import ast
 import os
 import re
+import runpy
 import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import nullcontext
 from itertools import pairwise
 from pathlib import Path
 
@@ -14,6 +16,8 @@ import numpy as np
 import pytest
 import torch
 from processes import run_script
+
+from gpulesson import practice_gpu
 
 ROOT = Path(__file__).parents[1]
 LESSONS = sorted((ROOT / "examples").glob("[0-9][0-9]_*.py"))
@@ -328,6 +332,37 @@ def numpy_accuracy(weights: dict[str, torch.Tensor], raw: Path) -> tuple[int, in
             values = np.maximum(values, 0)
     assert sizes == [128, 64, 10] and len(weights) == 6
     return int((values.argmax(axis=1) == labels).sum()), len(labels)
+
+
+class Recorded:
+    """A tensor that notes how it is copied."""
+
+    def __init__(self, tensor: torch.Tensor) -> None:
+        self.tensor, self.asked = tensor, []
+
+    def to(self, device: torch.device, *, non_blocking: bool = False) -> torch.Tensor:
+        self.asked.append(non_blocking)
+        return self.tensor.to(device, non_blocking=non_blocking)
+
+
+class Loader(list):
+    dataset = range(4)
+
+
+@pytest.mark.parametrize("kind", ["cpu", "cuda"])
+def test_the_script_of_lesson_5_goes_on_during_a_copy_towards_cuda_only(kind):
+    # towards other devices such a copy may read a batch that is already freed (pytorch/pytorch#189690)
+    script = runpy.run_path(str(ROOT / "examples/scripts/fashion_mnist.py"))
+    images, labels = Recorded(torch.rand(4, 1, 28, 28)), Recorded(torch.tensor([0, 1, 2, 3]))
+    with practice_gpu(force=True) if kind == "cuda" else nullcontext():
+        device = torch.device(kind)
+        model = script["Classifier"]().to(device)
+        optimizer = torch.optim.Adam(model.parameters())
+        loss = script["train_epoch"](
+            model, Loader([(images, labels)]), torch.nn.CrossEntropyLoss(), optimizer, device
+        )
+    assert images.asked == labels.asked == [kind == "cuda"]
+    assert 0 < loss < 10
 
 
 @pytest.mark.slow

@@ -55,21 +55,21 @@ practice.stop()
 
 # %%
 # ``x`` is on ``cuda:0``, the first GPU. Its name says that it is simulated, unless this
-# computer has a real one. **Where there is a real GPU, the practice GPU leaves the work
-# to it** and says so in a warning. So these lines may stay in a notebook that others run
-# elsewhere.
+# computer has a real :term:`CUDA` GPU. **Where there is one, the practice GPU leaves
+# the work to it** and says so in a warning. So these lines may stay in a notebook that
+# others run elsewhere.
 #
 # .. question:: Is ``x`` in the memory of a graphics card now?
 #
 #    - Yes, because ``x.device`` says ``cuda:0``.
 #
-#      No. On a computer without a GPU, ``cuda:0`` is a label, and the three numbers are
-#      in the computer's own memory.
+#      No. On a computer without a CUDA GPU, ``cuda:0`` is a label, and the three
+#      numbers are in the computer's own memory.
 #
-#    - Only where the computer has a real GPU.
+#    - Only where the computer has a real CUDA GPU.
 #
-#      Yes. Everywhere else, ``cuda:0`` is a label. ``torch.cuda.get_device_name()``
-#      tells you which of the two it is.
+#      Yes. Everywhere else, ``cuda:0`` is a label. While the practice GPU is on,
+#      ``torch.cuda.get_device_name()`` tells you which of the two it is.
 #
 #    - No, because ``stop`` brought it back.
 #
@@ -133,8 +133,8 @@ with gpulesson.practice_gpu(force=True) as gpu:
     print(x.device, "simulated:", gpu.simulated)
 
 # %%
-# ``force=True`` simulates also where there is a real GPU. From here on we always say so,
-# because the next sections are about the simulation itself.
+# ``force=True`` simulates also where there is a real CUDA GPU. From here on we always
+# say so, because the next sections are about the simulation itself.
 #
 # For a whole function there is a decorator, a line above it. This one asks for two GPUs:
 
@@ -279,8 +279,9 @@ with gpulesson.practice_gpu(force=True):
 #   another generator.
 # - **Rounding.** Results are those of your CPU, to the last digit. Those of a GPU may
 #   differ in the last digits.
-# - **Memory that no tensor uses.** Tensors take blocks of 512 bytes, as on a GPU. But a
-#   real GPU also needs memory for its :term:`context` and for the work of libraries.
+# - **Memory that no tensor uses.** Tensors take blocks of 512 bytes. On a real GPU a
+#   large tensor can take up to 1 MiB more, and there is also the memory for the
+#   :term:`context` and for the work of libraries.
 # - **Errors inside a** :term:`kernel`\ **.** A label out of range raises
 #   ``CUDA error: device-side assert triggered`` here, too. Here it comes in the line
 #   that caused it, and the program can go on. On a real GPU it may come some lines
@@ -307,9 +308,10 @@ print("the CPU's random numbers:", torch.equal(on_gpu, torch.rand(3)))
 #
 #      No. Time is not simulated. A small model can be slower on a GPU than on a CPU.
 #
-#    - No tensor was on the wrong device.
+#    - No operation that ran mixed two devices.
 #
-#      Yes. PyTorch's rules for devices were applied to every operation.
+#      Yes. PyTorch's rules for devices were applied to every operation that ran. All of
+#      them may still have run on the CPU: print ``.device`` to know.
 #
 #    - It will print the same numbers on a real GPU.
 #
@@ -318,7 +320,7 @@ print("the CPU's random numbers:", torch.equal(on_gpu, torch.rand(3)))
 # How we check it
 # ---------------
 #
-# A PyTorch that is built for :term:`CUDA` has the checks for mixed devices in it, even
+# A PyTorch that is built for CUDA has the checks for mixed devices in it, even
 # on a machine without a GPU. Our tests give many mixtures of operations and devices to
 # these checks and to the practice GPU, and compare the two messages word for word. (Some
 # checks need a :term:`driver` first; for those there is a test that runs on a real GPU.)

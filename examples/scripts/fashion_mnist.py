@@ -34,10 +34,11 @@ def make_loader(folder, train):
 
 def train_epoch(model, loader, loss_fn, optimizer, device):
     model.train()
+    no_wait = device.type == "cuda"  # elsewhere such a copy may read a freed batch
     running_loss = torch.zeros((), device=device)
     for images, labels in loader:
-        images = images.to(device, non_blocking=True)
-        labels = labels.to(device, non_blocking=True)
+        images = images.to(device, non_blocking=no_wait)
+        labels = labels.to(device, non_blocking=no_wait)
         loss = loss_fn(model(images), labels)
         optimizer.zero_grad()
         loss.backward()
@@ -58,7 +59,8 @@ def count_correct(model, loader, device):
 
 def main(folder):
     torch.manual_seed(0)
-    device = torch.accelerator.current_accelerator(check_available=True) or "cpu"
+    found = torch.accelerator.current_accelerator(check_available=True)
+    device = found or torch.device("cpu")
     print(f"training on {device}")
     train_loader = make_loader(folder, train=True)
     test_loader = make_loader(folder, train=False)
