@@ -43,8 +43,6 @@ extensions = [
 exclude_patterns = ["_ext"]
 templates_path = [str(ROOT / "docs" / "_templates")]
 nitpicky = True
-# an exercise and its solution have the same name on purpose
-suppress_warnings = ["sphinx_gallery.duplicate_filename"]
 
 # -- lessons
 sphinx_gallery_conf = {

@@ -449,23 +449,23 @@ with practice_gpu():
 # .. exercise:: One script for every machine
 #    :minutes: 10
 #    :difficulty: easy
-#    :starter: 01_any_machine.py
+#    :starter: exercise_01.py
 #
 #    A colleague's script computes on ``cuda``, and nowhere else.
 #
 #    1. **Predict:** what will it print on your machine? If you have no GPU, which line
 #       will stop it?
-#    2. Run it: ``python 01_any_machine.py``. If it fails, compare the last line of the
+#    2. Run it: ``python exercise_01.py``. If it fails, compare the last line of the
 #       error with your prediction.
 #    3. Change it so that it runs on every machine, and uses a GPU where there is one.
 #    4. Run it again with ``GPULESSON_DEVICE=cpu`` set. Does your version obey? Should it?
 #
-#    To check it: ``python -m gpulesson check 01_any_machine.py``.
+#    To check it: ``python -m gpulesson check exercise_01.py``.
 #
 #    You are done when it ends with ``done on …`` and the device that you expected.
 #
 # .. solution::
-#    :file: 01_any_machine.py
+#    :file: solution_01.py
 #
 #    The device is chosen in one place and passed to everything that makes a tensor.
 #    ``choose_device`` obeys ``GPULESSON_DEVICE``. A script of your own that does not

@@ -424,23 +424,23 @@ practice.stop()
 # .. exercise:: Where does it live?
 #    :minutes: 10
 #    :difficulty: easy
-#    :starter: 02_where_is_it.py
+#    :starter: exercise_02.py
 #
 #    The script makes eight tensors. You say where each of them is.
 #
-#    1. Open ``02_where_is_it.py`` and read the lines under ``# the tensors``.
+#    1. Open ``exercise_02.py`` and read the lines under ``# the tensors``.
 #    2. **Predict:** write ``"cpu"`` or ``"cuda:0"`` for each name in ``ANSWERS``,
 #       before you run anything.
-#    3. Run it: ``python 02_where_is_it.py``. It counts your right answers. The check
+#    3. Run it: ``python exercise_02.py``. It counts your right answers. The check
 #       below names the others.
 #    4. For each one that surprised you, find the paragraph above that explains it.
 #
-#    To check it: ``python -m gpulesson check 02_where_is_it.py``.
+#    To check it: ``python -m gpulesson check exercise_02.py``.
 #
 #    You are done when it says ``8 of 8``.
 #
 # .. solution::
-#    :file: 02_where_is_it.py
+#    :file: solution_02.py
 #
 #    ``d`` surprises most: ``to`` was called, and its result thrown away. ``f`` comes from
 #    NumPy and ignores the default device. ``h`` is the exception for a single number.

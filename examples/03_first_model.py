@@ -695,7 +695,7 @@ print_losses(published=published, copied_file=ours[::10], scikit_learn=others[::
 # .. exercise:: Train and test on a device
 #    :minutes: 15
 #    :difficulty: medium
-#    :starter: 03_train_iris.py
+#    :starter: exercise_03.py
 #
 #    The script trains the network of this lesson, on the CPU only. It never looks at the
 #    test flowers.
@@ -707,13 +707,13 @@ print_losses(published=published, copied_file=ours[::10], scikit_learn=others[::
 #       mode and without gradients.
 #    5. Run it on the CPU and, if you have one, on a GPU. Is the first loss the same?
 #
-#    To check it: ``python -m gpulesson check 03_train_iris.py``.
+#    To check it: ``python -m gpulesson check exercise_03.py``.
 #
 #    You are done when the accuracy is printed, and the losses agree with this page to
 #    about four decimals.
 #
 # .. solution::
-#    :file: 03_train_iris.py
+#    :file: solution_03.py
 #
 #    The device is chosen once. Five things move to it: the model, and the features and
 #    labels of both parts. The loop stays as it was. The evaluation after it is new.

@@ -697,7 +697,7 @@ print(correct.item(), "of", len(made_up), "right")
 # .. exercise:: Bring this loop to a device
 #    :minutes: 15
 #    :difficulty: medium
-#    :starter: 04_training_loop.py
+#    :starter: exercise_04.py
 #
 #    The script trains ``Classifier_MLP`` on scikit-learn's handwritten digits, on the
 #    CPU, and prints its accuracy. (It divides the grey values, 0 to 16, by 16.)
@@ -711,14 +711,14 @@ print(correct.item(), "of", len(made_up), "right")
 #       start of each epoch and ``eval()`` before the evaluation, and evaluate without
 #       gradients.
 #
-#    To check it: ``python -m gpulesson check 04_training_loop.py``. It runs your script
+#    To check it: ``python -m gpulesson check exercise_04.py``. It runs your script
 #    on the practice GPU, so it reports ``cuda``.
 #
 #    You are done when the parameters are on the chosen device, and the accuracy is
 #    right answers divided by rows.
 #
 # .. solution::
-#    :file: 04_training_loop.py
+#    :file: solution_04.py
 #
 #    Two mistakes are common here: the data moves and the model does not, and the
 #    optimizer is built before the move.

@@ -628,7 +628,7 @@ for last_layer in (nn.Identity(), nn.Softmax(dim=1)):
 # .. exercise:: How good is it at each class?
 #    :minutes: 15
 #    :difficulty: medium
-#    :starter: 05_each_kind.py
+#    :starter: exercise_05.py
 #
 #    The script trains the network of this lesson for two epochs, and prints one
 #    accuracy. (Its name and its comments say *kind* for class.)
@@ -641,7 +641,7 @@ for last_layer in (nn.Identity(), nn.Softmax(dim=1)):
 #    4. Add up the diagonal, and divide by the number of all images: it must be the
 #       accuracy that the script printed. Print it with as many digits.
 #
-#    To check it: ``python -m gpulesson check 05_each_kind.py``. It runs your script on
+#    To check it: ``python -m gpulesson check exercise_05.py``. It runs your script on
 #    the :term:`practice GPU`, which draws other random numbers, so it can show another
 #    accuracy.
 #
@@ -649,7 +649,7 @@ for last_layer in (nn.Identity(), nn.Softmax(dim=1)):
 #    first line to all digits.
 #
 # .. solution::
-#    :file: 05_each_kind.py
+#    :file: solution_05.py
 #
 #    A row of the matrix holds all the images of one true class, so the sum runs over
 #    dimension 1. ``argsort`` gives the order of printing.

@@ -698,7 +698,7 @@ shutil.rmtree(folder)
 # .. exercise:: Resume without a trace
 #    :minutes: 15
 #    :difficulty: medium
-#    :starter: 06_resume.py
+#    :starter: exercise_06.py
 #
 #    The script trains for six epochs without a break. Then it makes the same run again,
 #    stops after three epochs, and goes on with new objects. It saves the weights alone.
@@ -711,12 +711,12 @@ shutil.rmtree(folder)
 #       ``torch.load``, or ``gpulesson.checkpoint``.
 #    4. Run it again, until it says ``the same bits``.
 #
-#    To check it: ``python -m gpulesson check 06_resume.py``.
+#    To check it: ``python -m gpulesson check exercise_06.py``.
 #
 #    You are done when it says so, and the script still loads with ``weights_only=True``.
 #
 # .. solution::
-#    :file: 06_resume.py
+#    :file: solution_06.py
 #
 #    Three things besides the weights: Adam's state, the epoch, and torch's random number
 #    generator, from which both dropout and shuffling draw. It is restored last, after

@@ -722,7 +722,7 @@ print(f"and the product was there after {finished * 1e3:.2f} ms")
 # .. exercise:: Five mistakes in one script
 #    :minutes: 20
 #    :difficulty: hard
-#    :starter: 07_five_mistakes.py
+#    :starter: exercise_07.py
 #
 #    The script trains a network on a GPU, or on the practice GPU, and evaluates it.
 #    It contains five mistakes of this lesson. Three of them stop it. Two give no
@@ -735,14 +735,14 @@ print(f"and the product was there after {finished * 1e3:.2f} ms")
 #    3. Fix this one mistake, and run the script again, until it runs to its end.
 #    4. Find the two mistakes that gave no message.
 #
-#    To check it: ``python -m gpulesson check 07_five_mistakes.py``.
+#    To check it: ``python -m gpulesson check exercise_07.py``.
 #
 #    You are done when the check says *passed*. Each kept loss then holds one block of 512
 #    bytes. The same accuracy twice is a good sign, but no proof: two random answers can
 #    agree by chance.
 #
 # .. solution::
-#    :file: 07_five_mistakes.py
+#    :file: solution_07.py
 #
 #    Three mistakes stopped it: the class weights of the loss, the labels, and
 #    ``numpy()``. Two did not: the kept losses, and the missing ``eval()``.

@@ -562,7 +562,7 @@ for times in (2, 10, 1000):
 # .. exercise:: Fix a stopwatch
 #    :minutes: 15
 #    :difficulty: medium
-#    :starter: 08_stopwatch.py
+#    :starter: exercise_08.py
 #
 #    The script has a made-up device with a queue, a slow start and a busy neighbour,
 #    and a made-up clock. So its true speed is known, and your measurement can be
@@ -574,12 +574,12 @@ for times in (2, 10, 1000):
 #    3. Fix ``stopwatch``: warm up, wait, repeat, take the median.
 #    4. Leave out each of the four in turn. What does it do to the result?
 #
-#    To check it: ``python -m gpulesson check 08_stopwatch.py``.
+#    To check it: ``python -m gpulesson check exercise_08.py``.
 #
 #    You are done when it prints ``measured right``.
 #
 # .. solution::
-#    :file: 08_stopwatch.py
+#    :file: solution_08.py
 #
 #    It waits before the clock starts, too. Otherwise the first run counts what was
 #    handed over earlier; the median hides that one run here, and a mean would not.

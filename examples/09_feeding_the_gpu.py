@@ -577,26 +577,27 @@ print(f"all {len(data.train_images)} training images and labels: {whole / 1e6:.0
 # .. exercise:: Fewer calls, fewer bytes
 #    :minutes: 15
 #    :difficulty: medium
-#    :starter: 09_fewer_calls.py
+#    :starter: exercise_09.py
 #
 #    The script feeds one epoch to the practice GPU, and counts two things: how often
 #    the dataset is called, and how many bytes are copied to the device.
 #
 #    1. **Predict:** what are the two numbers, for 2,000 images of 784 pixels in batches
 #       of 64?
-#    2. Fetch each batch with one call. Which of the two ways do you prefer?
+#    2. Change ``Pictures`` and ``feed`` so that one call fetches each batch of 64. Which
+#       of the two ways do you prefer?
 #    3. Send bytes, and make floats of them on the device.
 #    4. The script checks that the same images arrive in the same order.
 #
-#    To check it: ``python -m gpulesson check 09_fewer_calls.py``.
+#    To check it: ``python -m gpulesson check exercise_09.py``.
 #
 #    You are done when it prints ``well fed``.
 #
 # .. solution::
-#    :file: 09_fewer_calls.py
+#    :file: solution_09.py
 #
 #    A sampler that yields lists, ``batch_size=None``, and the division by 255 moved
-#    from the dataset to the loop. 32 calls instead of 2,000, and about a quarter of the
+#    from the dataset to ``feed``. 32 calls instead of 2,000, and about a quarter of the
 #    bytes: the labels keep their size.
 #
 # .. keypoints::

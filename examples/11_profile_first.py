@@ -604,23 +604,23 @@ plt.show()
 # .. exercise:: Three things that nobody needs
 #    :minutes: 20
 #    :difficulty: hard
-#    :starter: 11_slow_loop.py
+#    :starter: exercise_11.py
 #
 #    The script contains a training loop that works and is slow. It counts operators,
 #    bytes and reads for a step of it, so that no clock is needed.
 #
 #    1. **Predict:** read ``slow``. What would you change first?
-#    2. Profile it: ``python 11_slow_loop.py profile`` prints the table. What is called
+#    2. Profile it: ``python exercise_11.py profile`` prints the table. What is called
 #       how often, with which self time? Were you right?
-#    3. Change ``mine``, which is the same to begin with. The losses must stay as they
-#       are.
+#    3. Change ``mine(pixels, labels, steps)``, which calls ``slow`` to begin with. The
+#       losses must stay as they are.
 #
-#    To check it: ``python -m gpulesson check 11_slow_loop.py``.
+#    To check it: ``python -m gpulesson check exercise_11.py``.
 #
 #    You are done when it prints ``lean``.
 #
 # .. solution::
-#    :file: 11_slow_loop.py
+#    :file: solution_11.py
 #
 #    The images were scaled again in every step, all of them; a norm was computed whose
 #    value was not used; and the loss was read in every step.

@@ -612,7 +612,7 @@ print(f"on {data.source}, {device}, torch {torch.__version__}, 3 seeds")
 # .. exercise:: A batch sixteen times as large
 #    :minutes: 15
 #    :difficulty: medium
-#    :starter: 12_larger_batch.py
+#    :starter: exercise_12.py
 #
 #    The script trains on scikit-learn's handwritten digits, in batches of 32 and of
 #    512, and counts epochs until 95 % of the test digits are read rightly.
@@ -626,10 +626,10 @@ print(f"on {data.source}, {device}, torch {torch.__version__}, 3 seeds")
 #
 #    You are done when it prints ``it pays``.
 #
-#    To check it: ``python -m gpulesson check 12_larger_batch.py``.
+#    To check it: ``python -m gpulesson check exercise_12.py``.
 #
 # .. solution::
-#    :file: 12_larger_batch.py
+#    :file: solution_12.py
 #
 #    A step of a large batch is less noisy, and may be longer. Too long, and it
 #    oversteps: try ten times the solution's rate.

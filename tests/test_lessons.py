@@ -26,6 +26,14 @@ SOLUTIONS = sorted((ROOT / "examples" / "solutions").glob("*.py"))
 SCRIPTS = sorted((ROOT / "examples" / "scripts").glob("*.py"))  # whole programs that a lesson offers
 
 
+def exercise(number: str) -> Path:
+    return ROOT / f"examples/exercises/exercise_{number}.py"
+
+
+def solved(number: str) -> Path:
+    return ROOT / f"examples/solutions/solution_{number}.py"
+
+
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
 
@@ -63,14 +71,17 @@ def test_a_lesson_has_all_its_parts(lesson):
     starter, solution = re.search(r":starter: (\S+)", text), re.search(r":file: (\S+)", text)
     assert starter and starter[1] in [path.name for path in EXERCISES]
     assert solution and solution[1] in [path.name for path in SOLUTIONS]
-    assert starter[1][:2] == solution[1][:2] == lesson.name[:2]
+    number = lesson.name[:2]
+    assert (starter[1], solution[1]) == (f"exercise_{number}.py", f"solution_{number}.py")
     assert re.search(r"\*\*Predict:\*\*", text), "an exercise asks for a prediction"
 
 
 def test_lessons_are_numbered_in_order_from_01_each_number_once():
     numbers = [int(path.name[:2]) for path in LESSONS]  # a number may be free: lessons keep theirs
     assert numbers[0] == 1 and all(a < b for a, b in pairwise(numbers))
-    assert [path.name for path in EXERCISES] == [path.name for path in SOLUTIONS]
+    assert [path.name[-5:] for path in EXERCISES] == [path.name[-5:] for path in SOLUTIONS]
+    names = [path.name for path in (*LESSONS, *EXERCISES, *SOLUTIONS, *SCRIPTS)]
+    assert len(names) == len(set(names)), "two files that a reader may have in one folder have the same name"
 
 
 def test_the_readme_lists_every_lesson_by_its_title():
@@ -89,29 +100,29 @@ def test_lessons_do_not_import_one_another():
 
 @pytest.mark.slow
 def test_exercise_1_stops_without_a_gpu_and_its_solution_does_not(run):
-    script = "01_any_machine.py"
-    starter = run(ROOT / "examples/exercises" / script, CUDA_VISIBLE_DEVICES="")
+    number = "01"
+    starter = run(exercise(number), CUDA_VISIBLE_DEVICES="")
     assert starter.returncode == 1 and ("NVIDIA" in starter.stderr or "CUDA" in starter.stderr)
-    solution = run(ROOT / "examples/solutions" / script, CUDA_VISIBLE_DEVICES="", GPULESSON_DEVICE="cpu")
+    solution = run(solved(number), CUDA_VISIBLE_DEVICES="", GPULESSON_DEVICE="cpu")
     assert solution.returncode == 0 and solution.stdout.startswith("done on cpu: (64, 10)")
 
 
 @pytest.mark.slow
 def test_exercise_2_counts_the_predictions(run):
-    script = "02_where_is_it.py"
-    starter = run(ROOT / "examples/exercises" / script)
+    number = "02"
+    starter = run(exercise(number))
     assert starter.returncode == 1 and starter.stdout.splitlines()[-1] == "0 of 8", starter.stderr
-    solution = run(ROOT / "examples/solutions" / script)
+    solution = run(solved(number))
     assert solution.returncode == 0 and solution.stdout.splitlines()[-1] == "8 of 8", solution.stderr
 
 
 @pytest.mark.slow
 def test_exercise_3_starter_judges_nothing_and_its_solution_does(run):
-    script = "03_train_iris.py"
+    number = "03"
     cpu = {"GPULESSON_DEVICE": "cpu"}
-    starter = run(ROOT / "examples/exercises" / script, **cpu)
+    starter = run(exercise(number), **cpu)
     assert "epoch   1  loss 1.15071142" in starter.stdout and "accuracy" not in starter.stdout, starter.stderr
-    solution = run(ROOT / "examples/solutions" / script, **cpu)
+    solution = run(solved(number), **cpu)
     assert "epoch   1  loss 1.15071142" in solution.stdout, solution.stderr
     share, right, of = re.search(r"accuracy ([\d.]+)%: (\d+) of (\d+)", solution.stdout).groups()
     assert int(of) == 30 and float(share) == pytest.approx(100 * int(right) / 30, abs=0.05)
@@ -119,24 +130,24 @@ def test_exercise_3_starter_judges_nothing_and_its_solution_does(run):
 
 @pytest.mark.slow
 def test_exercise_4_starter_averages_batches_and_its_solution_counts(run):
-    script = "04_training_loop.py"
-    starter = run(ROOT / "examples/exercises" / script)
+    number = "04"
+    starter = run(exercise(number))
     accuracy = float(re.search(r"accuracy ([\d.]+)", starter.stdout)[1])
     assert all(abs(accuracy - n / 360) > 5e-5 for n in range(361)), (
         "no count of 360 gives this: a mean of batches"
     )
-    solution = run(ROOT / "examples/solutions" / script)
+    solution = run(solved(number))
     accuracy, right, of = re.search(r"accuracy ([\d.]+): (\d+) of (\d+)", solution.stdout).groups()
     assert int(of) == 360 and float(accuracy) == pytest.approx(int(right) / 360, abs=5e-5)
 
 
 @pytest.mark.slow
 def test_exercise_5_solution_adds_up_to_the_accuracy(run, tmp_path):
-    script = "05_each_kind.py"
+    number = "05"
     empty = {} if "GPULESSON_DATA" in os.environ else {"XDG_CACHE_HOME": str(tmp_path / "no-data")}
-    starter = run(ROOT / "examples/exercises" / script, **empty)
+    starter = run(exercise(number), **empty)
     assert starter.returncode == 0 and len(starter.stdout.splitlines()) == 1, starter.stderr
-    lines = run(ROOT / "examples/solutions" / script, **empty).stdout.splitlines()
+    lines = run(solved(number), **empty).stdout.splitlines()
     kinds = [float(re.search(r"([\d.]+)%$", line)[1]) for line in lines[1:11]]
     assert len(kinds) == 10 and kinds == sorted(kinds)
     assert re.search(r"[\d.]+%", lines[0])[0] == re.search(r"[\d.]+%", lines[11])[0]
@@ -144,25 +155,25 @@ def test_exercise_5_solution_adds_up_to_the_accuracy(run, tmp_path):
 
 @pytest.mark.slow
 def test_exercise_6_resumes_with_the_same_bits_when_solved(run):
-    script = "06_resume.py"
-    starter = run(ROOT / "examples/exercises" / script)
+    number = "06"
+    starter = run(exercise(number))
     assert (starter.returncode, starter.stdout) == (1, "another run\n"), starter.stderr
-    solution = run(ROOT / "examples/solutions" / script)
+    solution = run(solved(number))
     assert (solution.returncode, solution.stdout) == (0, "the same bits\n"), solution.stderr
 
 
 @pytest.mark.slow
 def test_exercise_7_stops_and_runs_when_solved(run):
-    script = "07_five_mistakes.py"
-    starter = run(ROOT / "examples/exercises" / script)
+    number = "07"
+    starter = run(exercise(number))
     assert starter.returncode == 1
     assert "Expected all tensors to be on the same device" in starter.stderr
-    # with the kept losses alone unmended, the memory tells
-    solved = (ROOT / "examples/solutions" / script).read_text()
-    assert solved.count("held_out.detach()") == 1
-    done = run(solved.replace("held_out.detach()", "held_out"))
+    # with the kept losses alone not fixed, the memory tells
+    text = solved(number).read_text()
+    assert text.count("held_out.detach()") == 1
+    done = run(text.replace("held_out.detach()", "held_out"))
     assert float(re.search(r"40 losses held (\d+) bytes each", done.stdout)[1]) > 10 * 512, done.stderr
-    solution = run(ROOT / "examples/solutions" / script)
+    solution = run(solved(number))
     assert solution.returncode == 0, solution.stderr
     losses, *accuracies = solution.stdout.splitlines()
     assert losses == "40 losses held 512 bytes each"
@@ -171,13 +182,13 @@ def test_exercise_7_stops_and_runs_when_solved(run):
 
 @pytest.mark.slow
 def test_exercise_8_starter_measures_wrong_and_its_solution_right(run):
-    script = "08_stopwatch.py"
-    starter = run(ROOT / "examples/exercises" / script)
+    number = "08"
+    starter = run(exercise(number))
     assert (starter.returncode, starter.stdout.splitlines()[-1]) == (1, "4 of 4 are wrong"), starter.stderr
-    solution = run(ROOT / "examples/solutions" / script)
+    solution = run(solved(number))
     assert (solution.returncode, solution.stdout.splitlines()[-1]) == (0, "measured right"), solution.stderr
     # each of the four steps is needed
-    text = (ROOT / "examples/solutions" / script).read_text()
+    text = solved(number).read_text()
     for left_out, instead in [
         ("range(15)", "range(2)"),
         ("range(20)", "range(1)"),
@@ -191,12 +202,12 @@ def test_exercise_8_starter_measures_wrong_and_its_solution_right(run):
 
 @pytest.mark.slow
 def test_exercise_9_starter_calls_for_each_sample_and_its_solution_for_each_batch(run):
-    script = "09_fewer_calls.py"
-    starter = run(ROOT / "examples/exercises" / script)
+    number = "09"
+    starter = run(exercise(number))
     assert starter.returncode == 1, starter.stderr
     nbytes = 2000 * (4 * 784 + 8)  # floats, and labels of eight bytes
     assert starter.stdout.splitlines()[0] == f"2000 calls, {nbytes / 1e6:.2f} MB copied for 32 batches"
-    solution = run(ROOT / "examples/solutions" / script)
+    solution = run(solved(number))
     nbytes = 2000 * (784 + 8)
     assert solution.stdout.splitlines() == [
         f"32 calls, {nbytes / 1e6:.2f} MB copied for 32 batches",
@@ -207,11 +218,11 @@ def test_exercise_9_starter_calls_for_each_sample_and_its_solution_for_each_batc
 
 @pytest.mark.slow
 def test_exercise_11_starter_does_what_nobody_needs_and_its_solution_does_not(run):
-    script = "11_slow_loop.py"
-    starter = run(ROOT / "examples/exercises" / script)
+    number = "11"
+    starter = run(exercise(number))
     assert starter.returncode == 1, starter.stderr
     assert starter.stdout.splitlines()[-1] == "there is more that nobody needs"
-    solution = run(ROOT / "examples/solutions" / script)
+    solution = run(solved(number))
     assert (solution.returncode, solution.stdout.splitlines()[-1]) == (0, "lean"), solution.stderr
     before, after = (
         [
@@ -223,31 +234,31 @@ def test_exercise_11_starter_does_what_nobody_needs_and_its_solution_does_not(ru
     assert after[2] == 1 and before[2] >= 40  # the loss and the look at the norm, in each of 20 steps
     assert before[1] - after[1] > 2 * 4000 * 784 * 4 / 1e6  # all images as floats, made and divided
     # each of the three is needed
-    text = (ROOT / "examples/solutions" / script).read_text()
-    for mended, instead in [
+    text = solved(number).read_text()
+    for fixed, instead in [
         ("pixels[rows].float() / 255", "(pixels.float() / 255)[rows]"),
         ("        optimizer.step()\n        losses.append(loss.detach())",
          "        torch.stack([p.grad.norm() for p in model.parameters()]).norm()\n"
          "        optimizer.step()\n        losses.append(loss.detach())"),
         ("loss.detach())", "torch.tensor(loss.item()))"),
     ]:  # fmt: skip
-        assert text.count(mended) == 1, mended
-        done = run(text.replace(mended, instead))
+        assert text.count(fixed) == 1, fixed
+        done = run(text.replace(fixed, instead))
         assert done.returncode == 1 and done.stdout.splitlines()[-1].startswith("there is more"), done.stderr
 
 
 @pytest.mark.slow
 def test_exercise_12_starter_needs_too_many_epochs_and_its_solution_does_not(run):
-    script = "12_larger_batch.py"
-    starter = run(ROOT / "examples/exercises" / script)
+    number = "12"
+    starter = run(exercise(number))
     assert starter.returncode == 1, starter.stderr
     assert starter.stdout.splitlines()[-1] == "it needs more epochs than it is worth"
-    solution = run(ROOT / "examples/solutions" / script)
+    solution = run(solved(number))
     assert (solution.returncode, solution.stdout.splitlines()[-1]) == (0, "it pays"), solution.stderr
     pairs = re.findall(r"batch 32 needs (\d+) epochs, batch 512 needs (\d+)", solution.stdout)
     assert len(pairs) == 3 and all(int(large) <= 1.5 * int(small) for small, large in pairs)
     # what the page says: ten times that rate oversteps
-    text = (ROOT / "examples/solutions" / script).read_text()
+    text = solved(number).read_text()
     assert text.count("RATE = 3e-2") == 1
     done = run(text.replace("RATE = 3e-2", "RATE = 3e-1"))
     assert done.returncode == 1 and done.stdout.endswith("it needs more epochs than it is worth\n")

@@ -65,7 +65,7 @@ def test_a_right_solution_passes_however_it_is_written(solution, warm):
 def test_the_starter_as_it_is_given_is_one_of_the_attempts(exercise):
     """So its check, above, shows what a learner who has done nothing yet is told."""
     given = HERE / "attempts" / f"{exercise.number}_as_given.py"
-    starter = EXAMPLES / "exercises" / f"{exercise.name}.py"
+    starter = EXAMPLES / "exercises" / exercise.starter
     trees = [ast.dump(ast.parse(file.read_text())) for file in (given, starter)]
     assert trees[0] == trees[1], "but for comments and line breaks"
 
@@ -73,7 +73,7 @@ def test_the_starter_as_it_is_given_is_one_of_the_attempts(exercise):
 @pytest.mark.slow
 @pytest.mark.parametrize("exercise", EXERCISES, ids=lambda exercise: exercise.number)
 def test_a_solution_passes_without_advice(exercise, warm):
-    report = check(EXAMPLES / "solutions" / f"{exercise.name}.py", warm=warm)
+    report = check(EXAMPLES / "solutions" / exercise.solution, warm=warm)
     assert report.passed and not report.findings, str(report)
 
 
@@ -100,13 +100,13 @@ def test_the_catalogue_says_what_the_lessons_and_the_files_say():
     for exercise in EXERCISES:
         (lesson,) = EXAMPLES.glob(f"{exercise.number}_*.py")
         text = lesson.read_text()
-        assert exercise.lesson == text.splitlines()[1]
+        assert f"{int(exercise.number)} · {exercise.lesson}" == text.splitlines()[1]
         assert f"exercise:: {exercise.title}\n" in text
         assert f":difficulty: {exercise.difficulty}\n" in text
-        assert f":starter: {exercise.name}.py\n" in text
-        assert f"``python -m gpulesson check {exercise.name}.py``" in text
-        assert (EXAMPLES / "exercises" / f"{exercise.name}.py").is_file()
-        assert (EXAMPLES / "solutions" / f"{exercise.name}.py").is_file()
+        assert f":starter: {exercise.starter}\n" in text and f":file: {exercise.solution}\n" in text
+        assert f"``python -m gpulesson check {exercise.starter}``" in text
+        assert (EXAMPLES / "exercises" / exercise.starter).is_file()
+        assert (EXAMPLES / "solutions" / exercise.solution).is_file()
 
 
 def test_there_are_attempts_for_every_exercise_and_ten_right_solutions_of_the_central_one():

@@ -188,7 +188,7 @@ def test_start_copies_the_starter_and_never_over_a_file(capsys, monkeypatch, tmp
     for exercise in exercises():
         assert main(["start", exercise.number]) == 0
         copy = tmp_path / f"exercise_{exercise.number}.py"
-        assert copy.read_text() == (EXAMPLES / "exercises" / f"{exercise.name}.py").read_text()
+        assert copy.read_text() == (EXAMPLES / "exercises" / exercise.starter).read_text()
         assert f"python -m gpulesson check {copy.name}" in capsys.readouterr().out
         assert checker.named_in(str(copy)) is exercise
     copy.write_text("my work")

@@ -19,7 +19,7 @@ NUMBERS = list(FUNCTIONS)
 
 
 def solution(number: str) -> Path:
-    return EXAMPLES / "solutions" / f"{find(number).name}.py"
+    return EXAMPLES / "solutions" / find(number).solution
 
 
 def answer(number: str, text: str, folder: Path, warm) -> list[tuple[str, int]]:
@@ -88,7 +88,7 @@ FORGED = {
 @pytest.mark.slow
 @pytest.mark.parametrize("number", NUMBERS)
 def test_counts_that_the_file_forges_change_nothing(number, tmp_path, warm):
-    starter = (EXAMPLES / "exercises" / f"{find(number).name}.py").read_text()
+    starter = (EXAMPLES / "exercises" / find(number).starter).read_text()
     old, new = FORGED[number]
     assert starter.count(old) == 1
     kinds = {kind for kind, _ in answer(number, starter.replace(old, new), tmp_path, warm)}

@@ -99,7 +99,7 @@ def test_sys_exit_is_named_with_its_line(tmp_path, call, status):
 
 
 def test_a_program_that_ends_with_status_0_is_judged_as_usual(tmp_path):
-    solution = Path(__file__).parents[2] / "examples/solutions/03_train_iris.py"
+    solution = Path(__file__).parents[2] / "examples/solutions/solution_03.py"
     file = written(tmp_path, solution.read_text() + "\nraise SystemExit\n", "03_mine.py")
     assert check(file).passed
 
@@ -257,7 +257,7 @@ def test_a_home_that_is_not_there_or_cannot_be_written(tmp_path, home):
     environment = {name: value for name, value in os.environ.items() if name not in ("HOME", "XDG_DATA_HOME")}
     environment |= {} if home is None else {"HOME": home}
     environment.pop("GPULESSON_PROGRESS", None)
-    solution = Path(__file__).parents[2] / "examples/solutions/01_any_machine.py"
+    solution = Path(__file__).parents[2] / "examples/solutions/solution_01.py"
     command = [sys.executable, "-m", "gpulesson", "check", str(solution)]
     if home is None:
         environment["GPULESSON_PROGRESS"] = str(tmp_path / "progress.json")  # else it is this user's own
@@ -268,5 +268,5 @@ def test_a_home_that_is_not_there_or_cannot_be_written(tmp_path, home):
 
 def test_the_device_that_the_environment_names_does_not_decide(monkeypatch):
     monkeypatch.setenv("GPULESSON_DEVICE", "cpu")
-    solution = Path(__file__).parents[2] / "examples/solutions/03_train_iris.py"
+    solution = Path(__file__).parents[2] / "examples/solutions/solution_03.py"
     assert check(solution).passed

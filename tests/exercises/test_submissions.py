@@ -33,7 +33,7 @@ ONLY_WHERE_POSSIBLE = pytest.mark.skipif(not POSSIBLE, reason="this system canno
 def test_a_folder_of_submissions(tmp_path, own_progress, monkeypatch, capsys, fork):
     folder = tmp_path / "submissions"
     folder.mkdir()
-    shutil.copy(ROOT / "examples/solutions/03_train_iris.py", folder / "ada.py")
+    shutil.copy(ROOT / "examples/solutions/solution_03.py", folder / "ada.py")
     shutil.copy(ROOT / "tests/exercises/attempts/03_labels_not_moved.py", folder / "blaise.py")
     (folder / "carl.py").write_text("while True:\nprint('never')\n")
     monkeypatch.setattr("gpulesson.exercises.process.warm.POSSIBLE", fork)

@@ -83,7 +83,7 @@ def check(
 
     Examples
     --------
-    >>> report = check("04_training_loop.py")  # doctest: +SKIP
+    >>> report = check("exercise_04.py")  # doctest: +SKIP
     >>> report.passed  # doctest: +SKIP
     False
     >>> [finding.kind for finding in report.findings]  # doctest: +SKIP
@@ -289,7 +289,7 @@ def _task(exercise: str | int | None, name: str, source: Source) -> Exercise | N
             return find(exercise)
         except ValueError as error:
             raise UsageError(str(error)) from None
-    named = re.match(r"(?:exercise_)?(\d\d)[_.]", name) or re.search(
+    named = re.match(r"(?:exercise_|solution_)?(\d\d)[_.]", name) or re.search(
         r"\bexercise (\d+)\b", "\n".join(source.lines[:5]), flags=re.IGNORECASE
     )
     try:

@@ -7,12 +7,13 @@ from dataclasses import dataclass
 
 from gpulesson.exercises.exercise import TRAINING_LOOP, Exercise, Rule
 from gpulesson.exercises.findings import Finding
-from gpulesson.exercises.rules import accuracy, devices, endings, memory, models, steps
+from gpulesson.exercises.rules import accuracy, called, devices, endings, memory, models, steps
 
 DEMANDS: dict[Rule, str] = {
     endings.raised: "it runs to its end",
     endings.exited: "it runs to its end",
     models.answers: "the model gives an answer",
+    called.calls: "the check can call your function",
     steps.order: "zero_grad, backward and step in order",
     devices.trained_on: "model, batches and loss on the device",
     devices.written_down: "no device's name written into the code",

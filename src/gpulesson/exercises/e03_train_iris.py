@@ -27,7 +27,7 @@ def probe(trace: Trace, observer: Observer, space: dict[str, Any]) -> None:
 EXERCISE = Exercise(
     name="03_train_iris",
     lesson="A first model on the GPU",
-    title="Take this training to a device",
+    title="Train and test on a device",
     difficulty="medium",
     hints=(
         "Everything that meets in model(X_train) and loss_fn(outputs, y_train) must be on one device.",

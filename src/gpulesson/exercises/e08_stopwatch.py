@@ -325,7 +325,7 @@ def _plain(value: Any) -> Any:
 EXERCISE = Exercise(
     name="08_stopwatch",
     lesson="Was it faster?",
-    title="Mend a stopwatch",
+    title="Fix a stopwatch",
     difficulty="medium",
     hints=(
         "When run() returns, what has the device done?",

@@ -46,7 +46,7 @@ class Exercise:
     Attributes
     ----------
     name : str
-        The starter's file name, without ``.py``; begins with the two digits of its lesson.
+        A short name, which begins with the two digits of its lesson.
     lesson : str
         The lesson's title.
     title : str
@@ -85,6 +85,16 @@ class Exercise:
     def number(self) -> str:
         """Two digits, those of its lesson."""
         return self.name[:2]
+
+    @property
+    def starter(self) -> str:
+        """Name of the file that it begins with, and of the learner's copy: no lesson's, and no solution's."""
+        return f"exercise_{self.number}.py"
+
+    @property
+    def solution(self) -> str:
+        """Name of the file that solves it."""
+        return f"solution_{self.number}.py"
 
 
 @cache

@@ -21,12 +21,7 @@ def starter(exercise: Exercise) -> str:
         This installation has none.
     """
     folder = _PACKED if _PACKED.is_dir() else _CHECKOUT
-    return (folder / f"{exercise.name}.py").read_text(encoding="utf-8")
-
-
-def own_name(exercise: Exercise) -> str:
-    """Return the name of the learner's copy, which is neither a lesson's nor a solution's."""
-    return f"exercise_{exercise.number}.py"
+    return (folder / exercise.starter).read_text(encoding="utf-8")
 
 
 def copy_starter(exercise: Exercise, folder: Path) -> Path:
@@ -42,7 +37,7 @@ def copy_starter(exercise: Exercise, folder: Path) -> Path:
     FileExistsError
         There is a file of that name, which may be the learner's work.
     """
-    path = folder / own_name(exercise)
+    path = folder / exercise.starter
     with path.open("x", encoding="utf-8") as file:
         file.write(starter(exercise))
     return path
