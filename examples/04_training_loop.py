@@ -277,7 +277,7 @@ except RuntimeError as error:
 # earlier. You need not remember which: **first** ``model.to(device)``, **then the
 # optimizer,** as `PyTorch's own page
 # <https://docs.pytorch.org/docs/stable/generated/torch.nn.Module.html#torch.nn.Module.cuda>`__
-# asks. (It says that parameters become other objects; that is no longer so on a GPU.)
+# asks.
 #
 # .. instructor-note::
 #

@@ -108,9 +108,10 @@ def run_check(options: argparse.Namespace) -> int:
         return _usage(f"{file} is a number: name your file as well, as in: check {file} my_loop.py")
     given = number[0] if number else None
     with stopped_by_signals():
+        saved = _saved_at(file)  # before the check: what is saved during it is checked next
         status = _checked_once(file, given, options)
         while options.watch and status != NOTHING_TO_CHECK:
-            _wait_for_change(Path(file))
+            saved = _saved_after(saved, file)
             status = _checked_once(file, given, options)
     return status
 
@@ -144,17 +145,18 @@ def _progress_line(file: str) -> Iterator[Callable[[float], object] | None]:
         print("\r\x1b[K", end="", file=sys.stderr, flush=True)
 
 
-def _wait_for_change(file: Path) -> None:
-    """Wait until a file is saved again, or comes back."""
+def _saved_after(before: int | None, file: str) -> int:
+    """Wait until a file is saved again, or comes back; return when that was."""
     print(f"\nWaiting for {file} to be saved. Ctrl-C ends this.\n", flush=True)
-    before = _saved_at(file)
-    while _saved_at(file) in (before, None):
+    while (saved := _saved_at(file)) in (before, None):
         time.sleep(0.2)
+    assert saved is not None
+    return saved
 
 
-def _saved_at(file: Path) -> int | None:
+def _saved_at(file: str) -> int | None:
     try:
-        return file.stat().st_mtime_ns
+        return Path(file).stat().st_mtime_ns
     except OSError:
         return None
 
