@@ -6,6 +6,7 @@ import io
 import os
 import re
 import tokenize
+from dataclasses import replace
 from pathlib import Path
 
 from gpulesson.exercises.exercise import COMMON, Exercise, find
@@ -13,7 +14,7 @@ from gpulesson.exercises.findings import Diagnosis, Finding, Source
 from gpulesson.exercises.process import run
 from gpulesson.exercises.process.warm import START_SECONDS, WarmProcess
 from gpulesson.exercises.report import Report
-from gpulesson.exercises.rules import devices, endings, memory, models, source_text, steps
+from gpulesson.exercises.rules import causes, devices, endings, memory, models, source_text, steps
 from gpulesson.exercises.trace import Site, Trace
 
 TIME_LIMIT = 120.0
@@ -22,7 +23,7 @@ MEMORY_LIMIT = 4 * 2**30
 """Bytes of main memory that it may take, by default."""
 
 _CELL = "cell.py"
-_ANY_PROGRAM = (endings.raised, models.answers, steps.order)
+_ANY_PROGRAM = (endings.raised, causes.not_called, models.answers, steps.order)
 """Rules that are asked also when an error has stopped the program."""
 _OWN_LOOP = (devices.trained_on, *COMMON, memory.gradients_while_judging, devices.written_down)
 """Rules for a training loop of the learner's own, which belongs to no exercise."""
@@ -83,6 +84,7 @@ def check(
     require_positive(time_limit, memory_limit)
     name, beside, content = _content(program)
     source, unreadable = _decoded(name, content)
+    source = replace(source, beside=beside)
     task = _task(exercise, name, source)
     if unreadable is not None:
         return Report(task, name, (unreadable,))
@@ -129,11 +131,12 @@ def judge(trace: Trace, source: Source, task: Exercise | None) -> list[Finding]:
     found = [finding for rule in _ANY_PROGRAM for finding in rule(trace, source)]
     if trace.error is None:
         found += [finding for rule in rules for finding in rule(trace, source)]
-        if not _failed(found):
-            found += [finding for rule in last for finding in rule(trace, source)]
+        for rule in last:
+            if not _failed(found):
+                found += rule(trace, source)
     if not _failed(found):
         found += endings.exited(trace, source)
-    return sorted(found, key=lambda finding: finding.severity == "advice")
+    return sorted(causes.first(found), key=lambda finding: finding.severity == "advice")
 
 
 def _failed(found: list[Finding]) -> bool:

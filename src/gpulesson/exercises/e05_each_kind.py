@@ -123,7 +123,7 @@ def probe(trace: Trace, observer: Observer, space: dict[str, Any]) -> None:
 EXERCISE = Exercise(
     name="05_each_kind",
     lesson="Fashion-MNIST end to end",
-    title="How good is it at each kind?",
+    title="How good is it at each class?",
     difficulty="medium",
     hints=(
         "Row i of the matrix holds the pictures that truly are of kind i.",

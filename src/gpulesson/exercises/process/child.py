@@ -76,6 +76,7 @@ def main(job_file: str, watched: int = -1) -> None:
         _unbound_memory()
         space = outcome.pop("globals")
         trace = observer.trace()
+        trace.program = job["program"]
         for name, value in outcome.items():
             setattr(trace, name, value)
         if opened is not None:

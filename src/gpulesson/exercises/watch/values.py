@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 from collections import deque
 from typing import Any
 
@@ -91,7 +92,9 @@ class Values:
         seen.count += 1
         if self._last_step.get(key) != self._training.steps:
             seen.steps += 1
+            seen.in_last_step = 0
             self._last_step[key] = self._training.steps
+        seen.in_last_step += 1
 
     def _argmax(self, flattens: Any, original: Any) -> Any:
         @functools.wraps(original)
@@ -173,10 +176,16 @@ class WatchedOutput:
     def write(self, text: str) -> int:
         """Write, and note every finished line."""
         self._line = (self._line + text)[-4000:] if "\n" not in text else self._line + text
-        *lines, self._line = self._line.split("\n")
+        *lines, self._line = re.split(r"[\r\n]+", self._line)
         if lines:
             self._values.printed(lines[-_LINES:])
         return int(self._stream.write(text))
+
+    def end_line(self) -> None:
+        """Note the last line, which nothing has finished."""
+        line, self._line = self._line, ""
+        if line:
+            self._values.printed([line])
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
