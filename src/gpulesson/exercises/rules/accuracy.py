@@ -58,6 +58,8 @@ def of_the_test_set(trace: Trace, source: Source) -> Iterator[Finding]:
     if not trace.steps or trace.argmaxes:  # another rule speaks of that
         return
     samples = int(trace.facts["test_samples"])
+    if not samples:  # no data was loaded
+        return
     stated = _stated(trace, samples)
     if not stated:
         yield source.failure(NO_ACCURACY, 0, "The program printed no accuracy.")

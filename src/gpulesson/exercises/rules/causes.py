@@ -54,8 +54,11 @@ _FOLLOW: dict[str, set[str]] = {
     "step-before-backward": {"zero-grad-after-backward", "missing-zero-grad", "no-backward"},
     "step-outside-loop": {"missing-eval", "missing-zero-grad", "zero-grad-after-backward"},
     "optimizer-elsewhere": {"another-model"},
-    "evaluated-before-training": {"missing-eval"},
+    "evaluated-before-training": {"missing-eval", "not-all-samples"},
     "another-model": {"missing-eval", "wrong-accuracy"},
+    "judged-on-training-data": {"not-all-samples"},
+    "no-accuracy": {"not-all-samples"},
+    "unknown-samples": {"not-all-samples"},
     "logits-compared": {"wrong-accuracy"},
     "branches-swapped": {"gpu-left-idle", "hard-coded-cuda", "model-on-cpu", "no-gpu-here"},
 }

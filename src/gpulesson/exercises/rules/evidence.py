@@ -60,7 +60,7 @@ def training_rows(trace: Trace, source: Source) -> Iterator[Finding]:
     if seen.test:
         what = f"{seen.test} samples of the test part were among those that the model trained on."
         yield source.failure(TRAINED_ON_TEST_DATA, seen.test_at, what)
-    if seen.mislabelled > 0.01 * seen.labelled:
+    elif seen.mislabelled > 0.01 * seen.labelled:
         what = f"{seen.mislabelled} of {seen.labelled} times a row met a label that is not its own."
         yield source.failure(LABELS_OF_OTHER_ROWS, seen.mislabelled_at, what)
 

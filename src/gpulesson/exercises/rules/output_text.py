@@ -37,7 +37,7 @@ def claims(text: str, samples: int = 0) -> list[Claim]:
         behind = re.split(r"\bloss", text[words[0].end() :], flags=re.IGNORECASE)[0]
         found = _stated_in(behind) or _stated_in(text[: words[0].start()])[-1:]
     if not found:
-        found = [_counted(*pair) for pair in re.findall(rf"\b(\d+){_OF}", text)]
+        found = [counted(*pair) for pair in re.findall(rf"\b(\d+){_OF}", text)]
     if not found and not words and _RIGHT.search(text):
         found = _stated_in(text, likely_only=True)
     return [claim for claim in found if 0 <= claim.value <= 1]
@@ -59,7 +59,7 @@ def _stated_in(text: str, likely_only: bool = False) -> list[Claim]:
     numbers = list(re.finditer(rf"(?<![\d.])(\d*\.?\d+(?:e-\d+)?)\s*(%?)(?:{_OF})?", text))
     likely = [m for m in numbers if m[2] or "." in m[1] or m[3]]
     return [
-        _counted(m[1], m[3]) if m[3] and m[1].isdigit() else stated(m[1], m[2])
+        counted(m[1], m[3]) if m[3] and m[1].isdigit() else stated(m[1], m[2])
         for m in likely or numbers[: 0 if likely_only else 1]
     ]
 
@@ -71,5 +71,5 @@ def stated(digits: str, percent: str) -> Claim:
     return Claim(value * scale, tolerance * scale * 1.001 + 1e-6)  # float32 shows in 17 digits
 
 
-def _counted(right: str, of: str) -> Claim:
+def counted(right: str, of: str) -> Claim:
     return Claim(int(right) / max(1, int(of)), 1e-9)

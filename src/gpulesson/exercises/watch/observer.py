@@ -85,7 +85,9 @@ class Observer:
             calls = [call for call in calls if call.marks is not None and call.seen.finished]
             trained = [call for call in calls if call.seen.trained]
             trace.trained_on = _trained_on(trained, train, test)
-            trace.judged = _judged([call for call in calls if not call.seen.trained], train, test)
+            judged = [call for call in calls if not call.seen.trained]
+            trace.judged = _judged(judged, train, test)
+            trace.facts["confusion"] = _confusion(judged, test, classes)
         trace.facts |= {"test_samples": len(test.labels), "passes": passes, "learned": accuracy}
 
 
@@ -112,6 +114,28 @@ def _judged(calls: list[Call], train: Part, test: Part) -> list[Judged]:
             )
         )
     return judged[::-1]
+
+
+def _confusion(calls: list[Call], test: Part, classes: int) -> list[list[int]]:
+    """Count the last answers for the test samples: a row for each true class, a column for each answer.
+
+    Samples that were changed are known by their order.
+    """
+    counts = torch.zeros(classes * classes, dtype=torch.int64)
+    found = [(call, test.find(call.marks)) for call in calls if call.marks is not None]
+    in_order = not any(bool((place >= 0).any()) for _, place in found)
+    left = len(test.labels)
+    for call, place in reversed(found):
+        assert call.predictions is not None
+        if in_order:
+            place = torch.arange(left - len(place), left)
+        among = place >= 0
+        left -= len(place[among])
+        if left < 0 or (in_order and not bool(among.all())):  # the pass before
+            break
+        pairs = test.labels[place[among]] * classes + call.predictions[among]
+        counts += torch.bincount(pairs, minlength=classes * classes)
+    return counts.view(classes, classes).tolist()
 
 
 def _trained_on(calls: list[Call], train: Part, test: Part) -> TrainedOn:

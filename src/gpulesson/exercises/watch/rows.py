@@ -31,7 +31,8 @@ def marks(samples: torch.Tensor) -> torch.Tensor | None:
     rows = samples.reshape(len(samples), -1)
     if rows.shape[1] > _WIDEST:
         return None
-    return rows.float().double() @ _directions(rows.shape[1])
+    directions = _directions(rows.shape[1])
+    return torch.cat([part.float().double() @ directions for part in torch.split(rows, 4096)])
 
 
 @dataclass
