@@ -58,6 +58,8 @@ class OptimizerSeen:
     made: Site
     made_on: list[str]
     steps: int = 0
+    first_step: int = 0
+    """Steps of all optimizers before its first."""
     zeroed_late: int = 0
     """Steps that had no gradient because it was zeroed after ``backward``."""
     zeroed_at: Site = NOWHERE
@@ -125,6 +127,24 @@ class SaveSeen:
     site: Site
     has_model: bool
     has_optimizer: bool
+    step: int = 0
+    """Steps of all optimizers until then."""
+    own_steps: int = 0
+    """Steps until then of the optimizer that had stepped last."""
+    old_random_state: bool = False
+    """It holds a state of torch's generator that the generator had left already."""
+
+
+@dataclass
+class LoadSeen:
+    """A call of ``torch.load``, or of this package's ``load_checkpoint`` or ``resume``."""
+
+    site: Site
+    step: int
+    safe: bool
+    """Without ``weights_only=False``."""
+    saved_here: bool = False
+    """Its tensors are those that this run had saved."""
 
 
 class Printed(NamedTuple):
@@ -201,6 +221,8 @@ class Trace:
     reads: list[ReadSeen] = field(default_factory=list)
     argmaxes: list[ArgmaxSeen] = field(default_factory=list)
     saves: list[SaveSeen] = field(default_factory=list)
+    loads: list[LoadSeen] = field(default_factory=list)
+    """But for those with which ``save_checkpoint`` reads again what it has written."""
     judged: list[Judged] = field(default_factory=list)
     trained_on: TrainedOn | None = None
     """Where the exercise's probe knows the samples."""
@@ -258,6 +280,7 @@ _KINDS: dict[str, type] = {
     "reads": ReadSeen,
     "argmaxes": ArgmaxSeen,
     "saves": SaveSeen,
+    "loads": LoadSeen,
     "judged": Judged,
 }
 

@@ -53,6 +53,7 @@ class Observer:
             reads=list(self.values.reads.values()),
             argmaxes=list(self.values.argmaxes.values()),
             saves=self.values.saves,
+            loads=self.values.loads,
             made_inside=[site for tensor, site in models.made_inside if tensor.device.type == "cpu"],
             values=self.training.finite_values(),
             backwards=self.training.backwards,

@@ -48,6 +48,7 @@ class Training:
         self.wasted = 0
         self.in_steps = 0
         self.backward_at = Site()
+        self.last_stepped: OptimizerSeen | None = None
         self.values: list[float] = []
         self.optimizers: WeakKeyDictionary[Optimizer, OptimizerSeen] = WeakKeyDictionary()
         self.losses: dict[tuple[Any, ...], LossSeen] = {}
@@ -138,11 +139,13 @@ class Training:
         closure = len(args) > 1 or "closure" in kwargs  # args holds the optimizer
         if id(optimizer) not in self._first:
             self._first[id(optimizer)] = self._copies(optimizer)
+            seen.first_step = self.steps
             seen.blind = not self.backwards and not closure
         seen.steps += 1
         self.steps += 1
         self._stepping += 1
         seen.step_at = frames.here()
+        self.last_stepped = seen
         seen.params_on = _devices(optimizer)
         self._unused.pop(id(optimizer), None)
         if not closure and seen.zeroed_at.line and not any(map(self._not_zero, _graded(optimizer)[:4])):
@@ -163,6 +166,10 @@ class Training:
             if sum(part.numel() for part in kept) + tensor.numel() <= _KEPT_NUMBERS:
                 kept.append(self.reader.on_host(tensor))
         return kept
+
+    def first_weights(self, seen: OptimizerSeen) -> list[torch.Tensor]:
+        """Return what an optimizer's parameters were before its first step."""
+        return next((self._first.get(id(opt), []) for opt, known in self.groups if known is seen), [])
 
     def note_moves(self) -> None:
         """Compare the parameters with what they were before the first step."""
