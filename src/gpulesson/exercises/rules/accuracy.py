@@ -86,7 +86,8 @@ def of_the_test_set(trace: Trace, source: Source) -> Iterator[Finding]:
         what = f"{model.name}, made on line {model.made.line}, was evaluated; no optimizer ever changed it."
         yield source.failure(ANOTHER_MODEL, site, what)
     else:
-        yield from _compared(source, stated, batches, samples)
+        only_train = trace.judged[-1].train > 0 and not trace.judged[-1].test
+        yield from _compared(source, stated, batches, samples, only_train)
 
 
 class _Stated(NamedTuple):
@@ -148,7 +149,7 @@ def _is_another(trace: Trace, batches: list[Judged]) -> bool:
 
 
 def _compared(
-    source: Source, stated: list[_Stated], batches: list[Judged], samples: int
+    source: Source, stated: list[_Stated], batches: list[Judged], samples: int, training_last: bool
 ) -> Iterator[Finding]:
     right = sum(batch.right for batch in batches)
     truth, mean = right / samples, sum(batch.right / batch.test for batch in batches) / len(batches)
@@ -163,6 +164,8 @@ def _compared(
         sizes = ", ".join(str(batch.test) for batch in batches)
         what = f"{what} The printed one is the mean of {len(batches)} batches, of {sizes} samples."
         yield source.failure(MEAN_OF_BATCH_MEANS, site, what)
+    elif training_last:
+        yield source.failure(JUDGED_ON_TRAINING_DATA, site, f"The last samples were training samples. {what}")
     elif line := source_text.largest_value_taken(source.lines):
         yield source.failure(LOGITS_COMPARED, line, f"Here the largest score is taken, not its place. {what}")
     else:

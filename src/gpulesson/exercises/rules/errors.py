@@ -66,7 +66,7 @@ DOUBLE_AND_FLOAT = _diagnosis(
     "double-and-float",
     "NumPy computes in float64 (“Double”), a PyTorch model in float32 (“Float”). One operation needs one "
     "type.",
-    "Make the inputs float32: torch.tensor(X, dtype=torch.float32), or inputs.float().",
+    "Make both float32: torch.tensor(…, dtype=torch.float32), or .float() where the tensor is there already.",
 )
 LOSS_ARGUMENTS_SWAPPED = _diagnosis(
     "loss-arguments-swapped",
