@@ -230,6 +230,8 @@ class Trace:
     """Where tensors on the CPU were made inside the model's call that failed."""
     values: list[float] = field(default_factory=list)
     """The losses that gradients were computed of, in order."""
+    products: list[tuple[int, str, Site]] = field(default_factory=list)
+    """Products of matrices, each way once: how many numbers came out, on what kind of device, and where."""
     backwards: int = 0
     wasted: int = 0
     """Backward passes whose gradients were thrown away, and no step had used them."""
@@ -268,6 +270,7 @@ class Trace:
         if content["trained_on"]:
             trace.trained_on = _read(TrainedOn, content["trained_on"])
         trace.made_inside = [Site(*site) for site in trace.made_inside]
+        trace.products = [(size, device, Site(*site)) for size, device, site in trace.products]
         trace.prints = [Printed(Site(*site), text, step) for site, text, step in trace.prints]
         return trace
 

@@ -55,6 +55,7 @@ class Models:
         self.made: WeakKeyDictionary[nn.Module, Site] = WeakKeyDictionary()
         self.seeds = 0
         """Calls of ``torch.manual_seed``."""
+        self.when_seeded: Callable[[], None] = lambda: None
         self._seeds_before: WeakKeyDictionary[nn.Module, int] = WeakKeyDictionary()
         self.models: list[tuple[nn.Module, ModelSeen]] = []
         self.calls: list[Call] = []
@@ -100,6 +101,7 @@ class Models:
         @functools.wraps(original)
         def manual_seed(*args: Any, **kwargs: Any) -> Any:
             self.seeds += 1
+            self.when_seeded()
             return original(*args, **kwargs)
 
         return manual_seed

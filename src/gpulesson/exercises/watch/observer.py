@@ -54,6 +54,7 @@ class Observer:
             argmaxes=list(self.values.argmaxes.values()),
             saves=self.values.saves,
             loads=self.values.loads,
+            products=list(self.values.products),
             made_inside=[site for tensor, site in models.made_inside if tensor.device.type == "cpu"],
             values=self.training.finite_values(),
             backwards=self.training.backwards,

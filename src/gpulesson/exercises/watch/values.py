@@ -25,6 +25,11 @@ _READINGS = {
     "__bool__": "if tensor",
 }
 _LINES = 500
+_PRODUCTS: dict[Any, str] = {
+    torch: "matmul mm einsum addmm",
+    torch.Tensor: "__matmul__ matmul mm",
+    torch.nn.functional: "linear",
+}
 
 
 class Values:
@@ -44,8 +49,10 @@ class Values:
         """Where it was set, since the last ``torch.load``."""
         self.rng_lost = False
         """A seed was set after that."""
+        training.models.when_seeded = self._seeded
         self.returned: dict[str, Any] = {}
         """What functions of this package returned last."""
+        self.products: dict[tuple[int, str, Site], None] = {}
         self.prints: deque[Printed] = deque(maxlen=_LINES)
 
     def plan(self, patches: Patches) -> None:
@@ -53,12 +60,14 @@ class Values:
         for owner in (torch, torch.Tensor):
             patches.wrap(owner, "argmax", functools.partial(self._argmax, None))
             patches.wrap(owner, "max", functools.partial(self._argmax, False))
+        for owner, names in _PRODUCTS.items():
+            for name in names.split():
+                patches.wrap(owner, name, self._product)
         patches.wrap(torch, "save", self._save)
         patches.wrap(torch, "load", self._load)
         for owner in (torch, torch.random):
             patches.wrap(owner, "set_rng_state", self._restoring)
             patches.wrap(owner, "get_rng_state", self._reading_state)
-        patches.wrap(torch, "manual_seed", self._seeding)
         for owner, name in ((evaluation, "evaluate"), (data, "load_fashion_mnist")):
             patches.wrap(owner, name, self._returning)
 
@@ -118,6 +127,16 @@ class Values:
 
         return argmax
 
+    def _product(self, original: Any) -> Any:
+        @functools.wraps(original)
+        def product(*args: Any, **kwargs: Any) -> Any:
+            result = original(*args, **kwargs)
+            if isinstance(result, torch.Tensor) and len(self.products) < _LINES:
+                self.products[result.numel(), result.device.type, frames.here()] = None
+            return result
+
+        return product
+
     def _save(self, original: Any) -> Any:
         @functools.wraps(original)
         def save(obj: Any, *args: Any, **kwargs: Any) -> Any:
@@ -167,13 +186,8 @@ class Values:
 
         return get_rng_state
 
-    def _seeding(self, original: Any) -> Any:
-        @functools.wraps(original)
-        def manual_seed(*args: Any, **kwargs: Any) -> Any:
-            self.rng_lost = self.rng_restored.line > 0
-            return original(*args, **kwargs)
-
-        return manual_seed
+    def _seeded(self) -> None:
+        self.rng_lost = self.rng_restored.line > 0
 
     def _restoring(self, original: Any) -> Any:
         @functools.wraps(original)
