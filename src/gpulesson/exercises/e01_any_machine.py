@@ -51,6 +51,7 @@ def any_machine(trace: Trace, source: Source) -> Iterator[Finding]:
         )
     elif devices == {"cpu"}:
         line = source_text.literal_device(source.lines, "cpu")
+        line = line or source_text.first_line(source.lines, r"device\w*\s*(:.*)?=[^=]")
         what = f"There was a GPU ({trace.device}), and the scores were computed on the CPU."
         yield source.failure(GPU_LEFT_IDLE, line, what)
     if stopped is not None:

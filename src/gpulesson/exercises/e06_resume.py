@@ -44,6 +44,11 @@ LOADS_ANYTHING = Diagnosis(
     "With weights_only=False a file may run any code on your machine.",
     "Keep weights_only=True, and save nothing but tensors and plain values.",
 )
+MODEL_NOT_RESTORED = Diagnosis(
+    "model-not-restored",
+    "A new model begins at random, whatever is in the file, until it is given the weights.",
+    "Load them: model.load_state_dict(checkpoint[…]).",
+)
 RANDOM_STATE_TOO_EARLY = Diagnosis(
     "random-state-too-early",
     "Every epoch draws random numbers. The state to go on from is the one at the moment when the run stops.",
@@ -117,6 +122,9 @@ def _lacking(
     elif not resumed.state_loaded:
         what = f"The {resumed.name} of the resumed training began without its state."
         yield source.failure(OPTIMIZER_NOT_RESTORED, load.site, what)
+    if not facts["weights_loaded"]:
+        what = "The model that went on began with the first weights of make(), not with those in the file."
+        yield source.failure(MODEL_NOT_RESTORED, load.site, what)
     if not facts["draws"]:
         what = "The model has no dropout any more, or the batches come in the same order in every epoch."
         yield source.failure(TASK_CHANGED, Site(*facts["made"]), what)
@@ -159,13 +167,15 @@ def probe(trace: Trace, observer: Observer, space: dict[str, Any]) -> None:
     owners = [(module, seen) for module, seen in owners if module is not None]
     if len(owners) < 2 or not values.loads:
         return
-    last = owners[-1][0]
+    last, resumed = owners[-1]
     whole, longest = max(owners[:-1], key=lambda pair: pair[1].steps)
     stopped = next(seen for _, seen in reversed(owners) if seen.first_step < values.loads[-1].step)
     with observer.reader.unnoticed():
         states = whole.state_dict(), last.state_dict()
         pairs = list(zip(training.first_weights(longest), training.first_weights(stopped), strict=False))
+        begun = zip(training.first_weights(longest), training.first_weights(resumed), strict=False)
         trace.facts |= {
+            "weights_loaded": not all(a.shape == b.shape and torch.equal(a, b) for a, b in begun),
             "anew": all(
                 seen.first_step >= values.loads[-1].step for module, seen in owners if module is last
             ),

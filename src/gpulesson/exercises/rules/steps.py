@@ -37,7 +37,7 @@ STEP_BEFORE_BACKWARD = Diagnosis(
 STEP_OUTSIDE_LOOP = Diagnosis(
     "step-outside-loop",
     "Every batch gives a gradient, and every gradient is worth a step. Those that no step has used are lost.",
-    "Indent optimizer.step() as far as loss.backward(), below it.",
+    "Put loss, backward() and step() into the inner loop, all indented alike.",
 )
 LOSS_NOT_FALLING = Diagnosis(
     "loss-not-falling",
@@ -58,6 +58,7 @@ _TOO_RARE = 8
 
 def order(trace: Trace, source: Source) -> Iterator[Finding]:
     """Say what is wrong with zero_grad, backward and step."""
+    yield from _answers_unused(trace, source)
     outside = trace.backwards - trace.in_steps
     last = max(trace.optimizers, key=lambda optimizer: optimizer.steps, default=None)
     if last is not None and last.steps and trace.error is None:
@@ -89,6 +90,17 @@ def order(trace: Trace, source: Source) -> Iterator[Finding]:
                 "an earlier step had used already."
             )
             yield source.failure(MISSING_ZERO_GRAD, optimizer.accumulated_at, what)
+
+
+def _answers_unused(trace: Trace, source: Source) -> Iterator[Finding]:
+    """Say that most answers of a line that trains were never used: the loss is computed after the loop."""
+    for call in trace.calls:
+        twins = [each for each in trace.calls if (each.site, each.model) == (call.site, call.model)]
+        unused = sum(each.count for each in twins if each.training and each.grad and not each.trained)
+        if call.trained and unused >= 4 * call.count and trace.error is None:
+            what = f"Of {unused + call.count} answers of the model, {call.count} were followed by backward()."
+            yield source.failure(STEP_OUTSIDE_LOOP, trace.backward_at, what)
+            return
 
 
 def taken(trace: Trace, source: Source) -> Iterator[Finding]:
