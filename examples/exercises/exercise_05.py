@@ -1,4 +1,4 @@
-"""Exercise 5: how good is the network at each kind of picture?"""
+"""Exercise 5: how good is the network at each class of images?"""
 
 import torch
 
@@ -36,5 +36,5 @@ result = evaluate(
 )
 print(f"accuracy {result.accuracy:.4%} ({data.source})")
 
-# your code here: result.confusion is int64 [10, 10], a row for each true kind
-# (data.class_names has the names)
+# your code here: result.confusion is int64 [10, 10], a row for each true class
+# (data.class_names has the names); call the ten numbers accuracies

@@ -1,4 +1,4 @@
-"""Exercise 5, solved: the accuracy of each kind, from the confusion matrix."""
+"""Exercise 5, solved: the accuracy of each class, from the confusion matrix."""
 
 import torch
 
@@ -37,7 +37,7 @@ result = evaluate(
 print(f"accuracy {result.accuracy:.4%} ({data.source})")
 
 right = result.confusion.diagonal()
-of_each = result.confusion.sum(dim=1)  # a row holds all pictures of one true kind
+of_each = result.confusion.sum(dim=1)  # a row: all images of one true class
 accuracies = right / of_each
 for kind in accuracies.argsort().tolist():
     print(f"{data.class_names[kind]:<12} {accuracies[kind].item():.1%}")

@@ -22,7 +22,12 @@ HERE = Path(__file__).parent
 EXAMPLES = HERE.parents[1] / "examples"
 ATTEMPTS = sorted((HERE / "attempts").glob("*.py"))
 RIGHT = sorted((HERE / "right").glob("*.py"))
-ADVICE_ONLY = {"04_item_every_step", "04_device_written_down"}
+ADVICE_ONLY = {
+    "04_item_every_step",
+    "04_device_written_down",
+    "04_fetched_every_batch",
+    "04_not_shuffled",
+}
 
 
 def expected(file: Path) -> list[tuple[str, int]]:
@@ -41,7 +46,8 @@ def found(report, severity: str) -> list[tuple[str, int]]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("attempt", ATTEMPTS, ids=lambda path: path.stem)
-def test_an_attempt_gets_its_diagnosis(attempt, warm):
+def test_an_attempt_gets_its_diagnosis(attempt, warm, few_images, monkeypatch):
+    monkeypatch.setenv("GPULESSON_DATA", str(few_images))
     report = check(attempt, warm=warm)
     assert expected(attempt), "an attempt says what is wrong with it"
     severity = "advice" if attempt.stem in ADVICE_ONLY else "failure"
@@ -54,11 +60,12 @@ def test_an_attempt_gets_its_diagnosis(attempt, warm):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("solution", RIGHT, ids=lambda path: path.stem)
-def test_a_right_solution_passes_however_it_is_written(solution, warm):
+def test_a_right_solution_passes_however_it_is_written(solution, warm, few_images, monkeypatch):
+    monkeypatch.setenv("GPULESSON_DATA", str(few_images))
     report = check(solution, warm=warm)
     assert report.passed, str(report)
     assert report.exercise is not None and report.exercise.number == solution.name[:2]
-    assert {finding.kind for finding in report.findings} <= {"hard-coded-cuda", "item-every-step"}
+    assert {finding.kind for finding in report.findings} <= {"item-every-step", "fetched-every-batch"}
 
 
 @pytest.mark.parametrize("exercise", EXERCISES, ids=lambda exercise: exercise.number)
@@ -94,6 +101,46 @@ def test_a_program_that_does_nothing_of_the_exercise_has_not_passed(exercise, te
     file.write_text(text)
     report = check(file, warm=warm)
     assert report.exercise is exercise and not report.passed, str(report)
+
+
+EXPECTED_LINES = {
+    "01": "done on cuda:0: (64, 10) scores",
+    "02": "8 of 8",
+    "03": "parameters on cuda:0\nepoch   1  loss 1.1\naccuracy 100.0%: 30 of 30 new flowers",
+    "04": "parameters on cuda:0\naccuracy 0.9528: 343 of 360",
+    "05": "accuracy 80%\nShirt 51%\nPullover 60%\ntogether 80%",
+    "06": "the same bits",
+    "07": "40 losses held 512 bytes each\naccuracy 99.00%\naccuracy 99.00%",
+}
+READS_THE_SOLUTION = {
+    "exec": "exec(open({path!r}).read())\n",
+    "runpy": "import runpy\nrunpy.run_path({path!r}, run_name='__main__')\n",
+}
+UNKNOWABLE = {"02": "answers that were read and answers that were thought of are the same eight words"}
+"""Exercises in which no checker can tell a program that reads the solution, and why."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", EXPECTED_LINES)
+def test_a_program_that_only_prints_the_expected_lines_has_not_passed(number, warm, tmp_path):
+    file = tmp_path / f"{number}_mine.py"
+    file.write_text(f"print({EXPECTED_LINES[number]!r})\n")
+    report = check(file, warm=warm)
+    assert not report.passed, str(report)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("way", READS_THE_SOLUTION)
+@pytest.mark.parametrize("number", [number for number in EXPECTED_LINES if number not in UNKNOWABLE])
+def test_a_program_that_runs_the_solution_has_not_passed(
+    number, way, warm, tmp_path, few_images, monkeypatch
+):
+    monkeypatch.setenv("GPULESSON_DATA", str(few_images))
+    (solution,) = (EXAMPLES / "solutions").glob(f"{number}_*.py")
+    file = tmp_path / f"{number}_mine.py"
+    file.write_text(READS_THE_SOLUTION[way].format(path=str(solution)))
+    report = check(file, warm=warm)
+    assert [finding.kind for finding in report.findings] == ["another-file"], str(report)
 
 
 def test_the_catalogue_says_what_the_lessons_and_the_files_say():

@@ -9,6 +9,7 @@ import os
 import re
 import tokenize
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path, PurePath
 
 from gpulesson.exercises.demands import Demand, checklist
@@ -17,7 +18,16 @@ from gpulesson.exercises.findings import Diagnosis, Finding, Source
 from gpulesson.exercises.process import run
 from gpulesson.exercises.process.warm import START_SECONDS, WarmProcess
 from gpulesson.exercises.report import Report
-from gpulesson.exercises.rules import definitions, devices, endings, memory, models, source_text, steps
+from gpulesson.exercises.rules import (
+    causes,
+    definitions,
+    devices,
+    endings,
+    memory,
+    models,
+    source_text,
+    steps,
+)
 from gpulesson.exercises.trace import Site, Trace
 
 TIME_LIMIT = 120.0
@@ -28,7 +38,7 @@ MEMORY_LIMIT = 4 * 2**30
 _CELL = "cell.py"
 _LESSON = ".. overview::"
 """A line that every lesson has."""
-_ANY_PROGRAM = (endings.raised, models.answers, steps.order)
+_ANY_PROGRAM = (endings.raised, causes.not_called, models.answers, steps.order)
 """Rules that are asked also when an error has stopped the program."""
 _OWN_LOOP = (devices.trained_on, *COMMON, memory.gradients_while_judging, devices.written_down)
 """Rules for a training loop of the learner's own, which belongs to no exercise."""
@@ -96,6 +106,7 @@ def check(
         raise UsageError(
             f"{name} is a lesson, not an exercise: python -m gpulesson start {name[:2]} gives you its starter"
         )
+    source = replace(source, beside=beside)
     task = _task(exercise, name, source)
     if unreadable is not None:
         return Report(task, name, (unreadable,))
@@ -169,17 +180,17 @@ def judge(
     apply(*_ANY_PROGRAM)
     if trace.error is None:
         apply(*rules)
-        if not _failed(found):
-            apply(*last)
+        for rule in last:
+            if not _failed(found):
+                apply(rule)
     elif task is not None and _stopped_by_its_own_test(trace, source, task):
         seen = {rule: list(rule(trace, source)) for rule in (*_ANY_PROGRAM[1:], *rules)}
         found = seen if _failed(seen) else found  # it says more than an assertion does
     if not _failed(found):
         apply(endings.exited)
-    findings = [finding for some in found.values() for finding in some]
-    findings.sort(key=lambda finding: finding.severity == "advice")
+    findings = causes.first([finding for some in found.values() for finding in some])
     demands = checklist([*_ANY_PROGRAM, *rules, *last], found, task, trained=trace.steps > 0)
-    return tuple(findings), demands
+    return tuple(sorted(findings, key=lambda finding: finding.severity == "advice")), demands
 
 
 def _stopped_by_its_own_test(trace: Trace, source: Source, task: Exercise) -> bool:

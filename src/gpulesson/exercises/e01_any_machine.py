@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from gpulesson.exercises.exercise import COMMON, Exercise
 from gpulesson.exercises.findings import Diagnosis, Finding, Source
-from gpulesson.exercises.rules import source_text
+from gpulesson.exercises.rules import causes, source_text
 from gpulesson.exercises.rules.devices import HARD_CODED_CUDA
 from gpulesson.exercises.trace import Trace
 
@@ -17,18 +17,57 @@ GPU_LEFT_IDLE = Diagnosis(
 )
 
 
+BRANCHES_SWAPPED = Diagnosis(
+    "branches-swapped",
+    "The two devices are the wrong way round: with a GPU this takes the CPU, without one it asks for one.",
+    "Swap the two: “cuda” if torch.cuda.is_available() else “cpu”.",
+)
+WORK_LEFT_OUT = Diagnosis(
+    "work-left-out",
+    "The script is to do its work on every machine, slowly where there is no GPU.",
+    "Compute the scores after the device was chosen, on whatever device that is.",
+)
+
+_SCORES = 64 * 10
+
+
 def any_machine(trace: Trace, source: Source) -> Iterator[Finding]:
     """Compare a run with a GPU and one without."""
-    if trace.error is None and not trace.device_memory:
+    devices = {device for size, device, _ in trace.products if size == _SCORES}
+    without = trace.without_gpu
+    stopped = without.error if without is not None else None
+    swapped = source_text.swapped_branches(source.lines)
+    if swapped and (devices == {"cpu"} or stopped is not None):
+        what = f"With a GPU ({trace.device}) the scores were computed on the CPU."
+        yield source.failure(BRANCHES_SWAPPED, swapped, what)
+        return
+    for _, _, site in trace.products:
+        if site.file and site.file != trace.program:
+            yield source.failure(causes.ANOTHER_FILE, 0, "The scores were computed by another file.")
+            return
+    if not devices:
+        yield source.failure(
+            WORK_LEFT_OUT, 0, "The product of images and weights, 64 × 10 scores, was not computed."
+        )
+    elif devices == {"cpu"}:
         line = source_text.literal_device(source.lines, "cpu")
-        what = f"There was a GPU ({trace.device}), and nothing was ever put into its memory."
+        line = line or source_text.first_line(source.lines, r"device\w*\s*(:.*)?=[^=]")
+        what = f"There was a GPU ({trace.device}), and the scores were computed on the CPU."
         yield source.failure(GPU_LEFT_IDLE, line, what)
-    stopped = trace.without_gpu.error if trace.without_gpu is not None else None
     if stopped is not None:
         line = source_text.literal_device(source.lines, "cuda") or stopped.site.line
         message = stopped.message.strip().split("\n")[0]
         what = f"On a machine without a GPU, line {stopped.site.line} stops it: {message[:160]}"
         yield source.failure(HARD_CODED_CUDA, line, what)
+    elif without is None:
+        yield source.failure(WORK_LEFT_OUT, 0, "On a machine without a GPU it did not come to its end.")
+    elif devices and not any(size == _SCORES for size, _, _ in without.products):
+        last = without.prints[-1] if without.prints else None
+        said = f": it ended with “{last.text.strip()[:60]}”" if last is not None else ""
+        what = f"On a machine without a GPU the scores were not computed{said}."
+        yield source.failure(WORK_LEFT_OUT, without.exit_at if last is None else last.site, what)
+    elif not trace.prints:
+        yield source.failure(WORK_LEFT_OUT, 0, "It printed nothing; expected “done on …” and the device.")
 
 
 EXERCISE = Exercise(

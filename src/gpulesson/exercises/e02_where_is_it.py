@@ -18,6 +18,16 @@ NOT_ANSWERED = Diagnosis(
     "A prediction made before the run shows what you know; one made after it does not.",
     'Replace each "?" by "cpu" or "cuda:0", then check again.',
 )
+INDEX_MISSING = Diagnosis(
+    "index-missing",
+    "A machine can have several GPUs, so the device of a tensor has a number: the first one is cuda:0.",
+    'Write "cuda:0".',
+)
+ANSWERS_COMPUTED = Diagnosis(
+    "answers-computed",
+    "The answers are to be your prediction. Tensors that are asked always know where they are.",
+    'Write "cpu" or "cuda:0" for each name, before you run it.',
+)
 MADE_ON_CPU = Diagnosis(
     "made-on-cpu",
     "Without device= and outside any “with torch.device(…)”, a tensor is made on the CPU.",
@@ -76,14 +86,25 @@ def places(trace: Trace, source: Source) -> Iterator[Finding]:
         what = f"Not where it is in the exercise, or not there at all: {', '.join(changed)}."
         yield source.failure(TENSORS_CHANGED, 0, what)
         return
+    if line := source_text.answers_computed(source.lines):
+        yield source.failure(
+            ANSWERS_COMPUTED, line, "ANSWERS is filled with what the tensors say themselves."
+        )
+        return
     wrong = [name for name, (place, _) in PLACES.items() if answers.get(name) != place]
+    short = [name for name in wrong if answers.get(name) == "cuda"]
+    if short:
+        line = source_text.key_line(source.lines, short[0])
+        what = f"You wrote “cuda” for {', '.join(short)}; expected “cuda:0” or “cpu”."
+        yield source.failure(INDEX_MISSING, line, what)
+        wrong = [name for name in wrong if name not in short]
     unanswered = [name for name in wrong if answers.get(name) not in ("cpu", "cuda:0")]
     if unanswered:
         what = f"{len(unanswered)} of {len(PLACES)} tensors have no answer yet: {', '.join(unanswered)}."
         yield source.failure(NOT_ANSWERED, source_text.key_line(source.lines, unanswered[0]), what)
     for name in wrong:
         if name not in unanswered:
-            what = f"You said that {name} is on {answers[name]}. It is not."
+            what = f"You wrote “{answers[name]}” for {name}. That is not where it is."
             yield source.failure(PLACES[name][1], source_text.key_line(source.lines, name), what)
 
 
@@ -92,7 +113,8 @@ def probe(trace: Trace, observer: Observer, space: dict[str, Any]) -> None:
     import torch
 
     answers = space.get("ANSWERS")
-    trace.facts["answers"] = dict(answers) if isinstance(answers, dict) else {}
+    given = answers.items() if isinstance(answers, dict) else ()
+    trace.facts["answers"] = {str(name): str(place) for name, place in given}
     tensors = {name: space.get(name) for name in "abcdefgh"}
     trace.facts["places"] = {
         name: str(tensor.device) for name, tensor in tensors.items() if isinstance(tensor, torch.Tensor)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from gpulesson.exercises.exercise import IF_NOTHING_ELSE, TRAINING_LOOP, Exercise
+from gpulesson.exercises.rules import evidence
 from gpulesson.exercises.trace import Trace
 
 if TYPE_CHECKING:
@@ -21,7 +22,8 @@ def probe(trace: Trace, observer: Observer, space: dict[str, Any]) -> None:
         data = load_iris(widely_copied=True)
         features, targets = data.features.numpy(), data.targets.numpy()
     parts = train_test_split(features, targets, test_size=0.2, random_state=33)
-    observer.judge_samples(trace, {"train": (parts[0], parts[2]), "test": (parts[1], parts[3])})
+    samples = {"train": (parts[0], parts[2]), "test": (parts[1], parts[3])}
+    observer.judge_samples(trace, samples, passes=50, accuracy=0.8)
 
 
 EXERCISE = Exercise(
@@ -35,7 +37,7 @@ EXERCISE = Exercise(
         "After training: model.eval(), with torch.inference_mode(), argmax(dim=1), == y_test, sum(), and "
         "divide by len(y_test).",
     ),
-    rules=TRAINING_LOOP,
+    rules=(*TRAINING_LOOP, evidence.seeded),
     last=IF_NOTHING_ELSE,
     probe=probe,
 )

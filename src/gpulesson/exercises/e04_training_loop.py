@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from gpulesson.exercises.exercise import IF_NOTHING_ELSE, TRAINING_LOOP, Exercise
+from gpulesson.exercises.rules import evidence, memory
 from gpulesson.exercises.trace import Trace
 
 if TYPE_CHECKING:
@@ -18,7 +19,8 @@ def probe(trace: Trace, observer: Observer, space: dict[str, Any]) -> None:
 
     data = load_digits()
     parts = train_test_split(data.data / 16, data.target, test_size=0.2, random_state=0)
-    observer.judge_samples(trace, {"train": (parts[0], parts[2]), "test": (parts[1], parts[3])})
+    samples = {"train": (parts[0], parts[2]), "test": (parts[1], parts[3])}
+    observer.judge_samples(trace, samples, passes=40, accuracy=0.8)
 
 
 EXERCISE = Exercise(
@@ -33,7 +35,7 @@ EXERCISE = Exercise(
         "correct += (model(inputs).argmax(dim=1) == targets).sum(), and in the end correct.item() / "
         "len(test_set).",
     ),
-    rules=TRAINING_LOOP,
+    rules=(*TRAINING_LOOP, evidence.shuffled, memory.fetched_once),
     last=IF_NOTHING_ELSE,
     probe=probe,
 )

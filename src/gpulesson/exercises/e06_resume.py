@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from gpulesson.exercises.exercise import COMMON, Exercise
+from gpulesson.exercises.exercise import COMMON, IF_NOTHING_ELSE, Exercise
 from gpulesson.exercises.findings import Diagnosis, Finding, Source
-from gpulesson.exercises.trace import Site, Trace
+from gpulesson.exercises.rules import causes
+from gpulesson.exercises.trace import OptimizerSeen, SaveSeen, Site, Trace
 
 if TYPE_CHECKING:
     from gpulesson.exercises.watch.observer import Observer
@@ -43,6 +44,41 @@ LOADS_ANYTHING = Diagnosis(
     "With weights_only=False a file may run any code on your machine.",
     "Keep weights_only=True, and save nothing but tensors and plain values.",
 )
+MODEL_NOT_RESTORED = Diagnosis(
+    "model-not-restored",
+    "A new model begins at random, whatever is in the file, until it is given the weights.",
+    "Load them: model.load_state_dict(checkpoint[…]).",
+)
+RANDOM_STATE_TOO_EARLY = Diagnosis(
+    "random-state-too-early",
+    "Every epoch draws random numbers. The state to go on from is the one at the moment when the run stops.",
+    "Call torch.get_rng_state() after the last epoch, when you save.",
+)
+RANDOM_STATE_LOST = Diagnosis(
+    "random-state-lost",
+    "Making the model sets the seed, and with it the whole state of the generator.",
+    "Restore the random state last, directly before the training goes on.",
+)
+NOT_RESUMED = Diagnosis(
+    "not-resumed",
+    "A checkpoint is good only if a training can go on from it.",
+    "Make a new model and optimizer, load the file into them, and train the epochs that are left.",
+)
+NOT_ANEW = Diagnosis(
+    "not-anew",
+    "After a real stop nothing is left but the file. Objects that have trained prove nothing about it.",
+    "Call make() again, and load into the new objects what this run has saved.",
+)
+TASK_CHANGED = Diagnosis(
+    "task-changed",
+    "Without dropout and shuffling nothing is random, and there is nothing to restore.",
+    "Put the dropout and shuffle=True back, and save the random state instead.",
+)
+NO_SEED = Diagnosis(
+    "no-seed",
+    "Two runs can be compared only if they begin alike: with the same weights, from the same seed.",
+    "Call torch.manual_seed(0) in make(), before the model is made.",
+)
 NOT_THE_SAME_BITS = Diagnosis(
     "not-the-same-bits",
     "Everything that has a state must be saved and restored: weights, optimizer, epoch, random numbers. "
@@ -52,51 +88,116 @@ NOT_THE_SAME_BITS = Diagnosis(
 
 
 def resuming(trace: Trace, source: Source) -> Iterator[Finding]:
-    """Say what a resumed training lacks: the first thing only, in the order in which one meets them."""
+    """Say what a resumed training lacks: the first thing, in the order in which one meets them."""
     saves = [save for save in trace.saves if save.has_model]
+    runs = [optimizer for optimizer in trace.optimizers if optimizer.steps]
+    unsafe = next((load for load in trace.loads if not load.safe), None)
     if not saves:
         yield source.failure(NO_CHECKPOINT, 0, "No file with the model's weights was saved.")
         return
-    if trace.facts.get("unsafe_loads"):
-        site = Site(*trace.facts["unsafe_loads"][0])
-        yield source.failure(LOADS_ANYTHING, site, "The file was loaded with weights_only=False.")
-    runs = [optimizer for optimizer in trace.optimizers if optimizer.steps]
-    loaded = Site(*trace.facts["loads"][-1]) if trace.facts.get("loads") else saves[-1].site
+    if unsafe is not None:
+        yield source.failure(LOADS_ANYTHING, unsafe.site, "The file was loaded with weights_only=False.")
+    if not trace.loads or "anew" not in trace.facts:
+        what = f"A file was saved, {len(trace.loads)} were loaded, and {len(runs)} optimizers took steps."
+        yield source.failure(NOT_RESUMED, saves[-1].site, what)
+        return
+    yield from list(_lacking(trace, source, saves, runs))[:1]
+
+
+def _lacking(
+    trace: Trace, source: Source, saves: list[SaveSeen], runs: list[OptimizerSeen]
+) -> Iterator[Finding]:
+    facts, load = trace.facts, trace.loads[-1]
+    resumed, longest = runs[-1], max(run.steps for run in runs)
+    save = next((save for save in reversed(saves) if save.step <= load.step), saves[-1])
+    if not facts["anew"]:
+        what = f"The {resumed.name} that went on, or its model, had taken steps before the file was loaded."
+        yield source.failure(NOT_ANEW, load.site, what)
+    if not load.saved_here or not save.own_steps:
+        what = "What was loaded is not what this run had saved after its first epochs."
+        yield source.failure(NOT_ANEW, load.site, what)
     if not any(save.has_optimizer for save in saves):
         what = "The file has the model's weights, and nothing of the optimizer."
-        yield source.failure(CHECKPOINT_WITHOUT_OPTIMIZER, saves[-1].site, what)
-    elif len(runs) >= 3 and not runs[-1].state_loaded:
-        what = f"The {runs[-1].name} of the resumed training began without its state."
-        yield source.failure(OPTIMIZER_NOT_RESTORED, loaded, what)
-    elif not trace.facts.get("rng_restored") and not trace.facts.get("same"):  # the bits are the proof
-        what = "Between loading and training on, the random state was not restored."
-        yield source.failure(RANDOM_STATE_NOT_RESTORED, loaded, what)
-    elif len(runs) >= 3 and runs[-2].steps + runs[-1].steps != runs[0].steps:
+        yield source.failure(CHECKPOINT_WITHOUT_OPTIMIZER, save.site, what)
+    elif not resumed.state_loaded:
+        what = f"The {resumed.name} of the resumed training began without its state."
+        yield source.failure(OPTIMIZER_NOT_RESTORED, load.site, what)
+    if not facts["weights_loaded"]:
+        what = "The model that went on began with the first weights of make(), not with those in the file."
+        yield source.failure(MODEL_NOT_RESTORED, load.site, what)
+    if not facts["draws"]:
+        what = "The model has no dropout any more, or the batches come in the same order in every epoch."
+        yield source.failure(TASK_CHANGED, Site(*facts["made"]), what)
+    if not facts["same_start"]:
+        what = "The undisturbed run and the one that was stopped began with different weights."
+        yield source.failure(NO_SEED, Site(*facts["made"]), what)
+    if not facts["same"]:  # the bits are the proof
+        if any(save.old_random_state for save in saves):
+            what = "When the file was saved, the generator had already left the state that is in it."
+            yield source.failure(RANDOM_STATE_TOO_EARLY, Site(*facts["rng_read"]), what)
+        elif not facts["rng_restored"][1]:
+            what = "Between loading and training on, the random state was not restored."
+            yield source.failure(RANDOM_STATE_NOT_RESTORED, load.site, what)
+        elif facts["rng_lost"]:
+            what = "After the random state was restored, torch.manual_seed(…) set another one."
+            yield source.failure(RANDOM_STATE_LOST, Site(*facts["rng_restored"]), what)
+    if save.own_steps + resumed.steps != longest:
         what = (
-            f"Undisturbed it took {runs[0].steps} steps; stopped and resumed, {runs[-2].steps} and "
-            f"{runs[-1].steps}."
+            f"Undisturbed: {longest} steps; stopped and resumed, {save.own_steps} and {resumed.steps}, "
+            f"expected {longest - save.own_steps}."
         )
-        yield source.failure(EPOCH_NOT_RESTORED, loaded, what)
-    elif not trace.facts.get("same"):
-        yield source.failure(NOT_THE_SAME_BITS, loaded, "The two models differ in the end.")
+        yield source.failure(EPOCH_NOT_RESTORED, load.site, what)
+    if not facts["same"]:
+        yield source.failure(NOT_THE_SAME_BITS, load.site, "The two models differ in the end.")
 
 
 def probe(trace: Trace, observer: Observer, space: dict[str, Any]) -> None:
-    """Note whether the first model and the last have the same bits."""
+    """Note how the last run began, and whether it ended with the bits of the undisturbed one."""
     import torch
 
-    values = observer.values
-    stepped = [module for module, seen in observer.training.models.models if seen.stepped]
-    states = [module.state_dict() for module in (stepped[:1] + stepped[-1:])]
+    values, training = observer.values, observer.training
+    groups = [(optimizer, seen) for optimizer, seen in training.groups if seen.steps]
+    trace.facts |= {
+        "passes": 40,
+        "rng_read": values.rng_read,
+        "rng_restored": values.rng_restored,
+        "rng_lost": values.rng_lost,
+    }
+    owners = [(_owner(observer, optimizer), seen) for optimizer, seen in groups]
+    owners = [(module, seen) for module, seen in owners if module is not None]
+    if len(owners) < 2 or not values.loads:
+        return
+    last, resumed = owners[-1]
+    whole, longest = max(owners[:-1], key=lambda pair: pair[1].steps)
+    stopped = next(seen for _, seen in reversed(owners) if seen.first_step < values.loads[-1].step)
     with observer.reader.unnoticed():
-        trace.facts["same"] = (
-            len(stepped) > 1
+        states = whole.state_dict(), last.state_dict()
+        pairs = list(zip(training.first_weights(longest), training.first_weights(stopped), strict=False))
+        begun = zip(training.first_weights(longest), training.first_weights(resumed), strict=False)
+        trace.facts |= {
+            "weights_loaded": not all(a.shape == b.shape and torch.equal(a, b) for a, b in begun),
+            "anew": all(
+                seen.first_step >= values.loads[-1].step for module, seen in owners if module is last
+            ),
+            "same": whole is not last
             and states[0].keys() == states[1].keys()
-            and all(torch.equal(states[0][name], states[1][name]) for name in states[0])
-        )
-    trace.facts["loads"] = values.loads
-    trace.facts["unsafe_loads"] = values.unsafe_loads
-    trace.facts["rng_restored"] = values.rng_restored
+            and all(torch.equal(states[0][name], states[1][name]) for name in states[0]),
+            "same_start": all(a.shape == b.shape and torch.equal(a, b) for a, b in pairs),
+        }
+    model = next(seen for module, seen in training.models.models if module is whole)
+    calls = [call for call in training.models.calls if call.seen.trained]
+    calls = [call for call in calls if training.models.models[call.seen.model][0] is whole]
+    epoch = max(1, longest.steps // 6)
+    batches = [call.marks.tolist() for call in calls if call.marks is not None]
+    trace.facts["draws"] = model.moody and batches[:epoch] != batches[epoch : 2 * epoch]
+    trace.facts["made"] = model.made
+
+
+def _owner(observer: Observer, optimizer: Any) -> Any:
+    """Return the model whose parameters an optimizer changes."""
+    wanted = {id(tensor) for group in optimizer.param_groups for tensor in group["params"]}
+    models = [module for module, _ in observer.training.models.models]
+    return next((each for each in models if wanted & {id(tensor) for tensor in each.parameters()}), None)
 
 
 EXERCISE = Exercise(
@@ -109,7 +210,8 @@ EXERCISE = Exercise(
         "Dropout and shuffling draw random numbers. Where does the sequence stand when the run stops?",
         "Save a dictionary: epoch, model, optimizer, torch.get_rng_state(). Restore the last one last.",
     ),
-    rules=(*COMMON, resuming),
+    rules=(*COMMON, causes.own_work, resuming),
+    last=IF_NOTHING_ELSE,
     probe=probe,
     starts_empty=True,
 )

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gpulesson.exercises.findings import Finding, Source
-from gpulesson.exercises.rules import accuracy, devices, memory, models, steps
+from gpulesson.exercises.rules import accuracy, causes, devices, evidence, memory, models, steps
 from gpulesson.exercises.trace import Trace
 
 if TYPE_CHECKING:
@@ -31,11 +31,14 @@ TRAINING_LOOP: tuple[Rule, ...] = (
     memory.losses_kept,
     memory.item_every_step,
     memory.gradients_while_judging,
+    causes.own_work,
+    causes.leaves_the_loop,
+    evidence.training_rows,
     accuracy.of_the_test_set,
     devices.written_down,
 )
 """What is asked where a whole training is to be written, with its test."""
-IF_NOTHING_ELSE: tuple[Rule, ...] = (steps.taken, steps.loss_falls)
+IF_NOTHING_ELSE: tuple[Rule, ...] = (steps.taken, evidence.enough, steps.loss_falls, evidence.learned)
 """What is asked of a training in which nothing else is wrong."""
 
 

@@ -61,10 +61,12 @@ class Finding:
 
 @dataclass(frozen=True)
 class Source:
-    """The learner's file: its name and its lines."""
+    """The learner's file: its name, its lines and its folder."""
 
     name: str
     lines: Sequence[str]
+    beside: str = ""
+    """The folder whose modules it may import."""
 
     def line(self, number: int) -> str:
         """Return a line without its indentation, or an empty text."""

@@ -28,6 +28,8 @@ class ModelSeen:
     """Where its parameters and buffers were at the last call."""
     stepped: bool = False
     """An optimizer with its parameters took a step."""
+    seeded: bool = False
+    """``torch.manual_seed`` had been called before it was made."""
 
 
 @dataclass
@@ -56,12 +58,20 @@ class OptimizerSeen:
     made: Site
     made_on: list[str]
     steps: int = 0
+    first_step: int = 0
+    """Steps of all optimizers before its first."""
     zeroed_late: int = 0
     """Steps that had no gradient because it was zeroed after ``backward``."""
     zeroed_at: Site = NOWHERE
     accumulated: int = 0
     """Steps whose gradients still held those of the step before."""
     accumulated_at: Site = NOWHERE
+    step_at: Site = NOWHERE
+    """Where it took its last step."""
+    blind: bool = False
+    """Its first step came before any gradient was computed."""
+    moved: bool = True
+    """Its parameters are not what they were before its first step."""
     params_on: list[str] = field(default_factory=list)
     strange: bool = False
     """Holds no parameter of any model that was called."""
@@ -96,6 +106,8 @@ class ReadSeen:
     count: int
     steps: int
     """In how many different training steps."""
+    in_last_step: int = 0
+    """How often since the last of them."""
 
 
 @dataclass
@@ -115,6 +127,24 @@ class SaveSeen:
     site: Site
     has_model: bool
     has_optimizer: bool
+    step: int = 0
+    """Steps of all optimizers until then."""
+    own_steps: int = 0
+    """Steps until then of the optimizer that had stepped last."""
+    old_random_state: bool = False
+    """It holds a state of torch's generator that the generator had left already."""
+
+
+@dataclass
+class LoadSeen:
+    """A call of ``torch.load``, or of this package's ``load_checkpoint`` or ``resume``."""
+
+    site: Site
+    step: int
+    safe: bool
+    """Without ``weights_only=False``."""
+    saved_here: bool = False
+    """Its tensors are those that this run had saved."""
 
 
 class Printed(NamedTuple):
@@ -133,6 +163,33 @@ class Judged:
     right: int
     train: int
     step: int
+    model: int = -1
+    site: Site = NOWHERE
+    in_order: int = 0
+    """Answers that are right if the call saw the test samples in their order, whatever was done to them."""
+    samples: int = 0
+
+
+@dataclass
+class TrainedOn:
+    """The samples that gradients were computed of, where they are known."""
+
+    known: int = 0
+    """Different samples of the training part."""
+    of: int = 0
+    """How many it has."""
+    test: int = 0
+    """Different samples of the test part."""
+    unknown: int = 0
+    """Samples of neither."""
+    labelled: int = 0
+    """Samples whose label was seen by a loss function, and how many of the labels were another's."""
+    mislabelled: int = 0
+    same_order: bool = False
+    """Every pass took the batches in the same order."""
+    site: Site = NOWHERE
+    test_at: Site = NOWHERE
+    mislabelled_at: Site = NOWHERE
 
 
 @dataclass
@@ -164,15 +221,28 @@ class Trace:
     reads: list[ReadSeen] = field(default_factory=list)
     argmaxes: list[ArgmaxSeen] = field(default_factory=list)
     saves: list[SaveSeen] = field(default_factory=list)
+    loads: list[LoadSeen] = field(default_factory=list)
+    """But for those with which ``save_checkpoint`` reads again what it has written."""
     judged: list[Judged] = field(default_factory=list)
+    trained_on: TrainedOn | None = None
+    """Where the exercise's probe knows the samples."""
     made_inside: list[Site] = field(default_factory=list)
     """Where tensors on the CPU were made inside the model's call that failed."""
     values: list[float] = field(default_factory=list)
     """The losses that gradients were computed of, in order."""
+    products: list[tuple[int, str, Site]] = field(default_factory=list)
+    """Products of matrices, each way once: how many numbers came out, on what kind of device, and where."""
     backwards: int = 0
+    wasted: int = 0
+    """Backward passes whose gradients were thrown away, and no step had used them."""
+    in_steps: int = 0
+    """Backward passes inside a step, in an optimizer's closure."""
+    backward_at: Site = NOWHERE
     prints: list[Printed] = field(default_factory=list)
     device_memory: int = 0
     """Bytes: the most that was allocated on the device."""
+    program: str = ""
+    """The path of the file that ran."""
     facts: dict[str, Any] = field(default_factory=dict)
     """What the exercise's own probe found."""
     without_gpu: Trace | None = None
@@ -190,13 +260,17 @@ class Trace:
     @classmethod
     def from_dict(cls, content: dict[str, Any]) -> Trace:
         """Read what :meth:`to_dict` wrote."""
-        trace = cls(**{**content, "exit_at": Site(*content["exit_at"])})
+        sites = {name: Site(*content[name]) for name in ("exit_at", "backward_at")}
+        trace = cls(**{**content, **sites})
         for name, kind in _KINDS.items():
             setattr(trace, name, [_read(kind, entry) for entry in content[name]])
         if content["error"]:
             trace.error = _read(ErrorSeen, content["error"])
             trace.error.lines = [Site(*site) for site in trace.error.lines]
+        if content["trained_on"]:
+            trace.trained_on = _read(TrainedOn, content["trained_on"])
         trace.made_inside = [Site(*site) for site in trace.made_inside]
+        trace.products = [(size, device, Site(*site)) for size, device, site in trace.products]
         trace.prints = [Printed(Site(*site), text, step) for site, text, step in trace.prints]
         return trace
 
@@ -209,6 +283,7 @@ _KINDS: dict[str, type] = {
     "reads": ReadSeen,
     "argmaxes": ArgmaxSeen,
     "saves": SaveSeen,
+    "loads": LoadSeen,
     "judged": Judged,
 }
 

@@ -33,9 +33,9 @@ result = evaluate(model, Batches(test_images, test_targets, batch_size=1000), lo
 print(f"accuracy {result.accuracy:.4%} ({data.source})")
 
 right = result.confusion.diagonal()
-of_each = result.confusion.sum(dim=1)  # a row holds all pictures of one true kind
+of_each = result.confusion.sum(dim=1)  # a row: all images of one true class
 accuracies = right / of_each
 for kind in accuracies.argsort(descending=True).tolist():
-    print(f"{data.class_names[kind]:<12} {accuracies[kind].item():.1%}")  # <- diagnosis: kinds-unordered
+    print(f"{data.class_names[kind]:<12} {accuracies[kind].item():.1%}")  # <- diagnosis: classes-unordered
 
 print(f"together {right.sum().item() / of_each.sum().item():.4%}")

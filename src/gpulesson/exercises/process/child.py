@@ -85,6 +85,7 @@ def main(job_file: str, watched: int = -1) -> None:
         space = outcome.pop("globals")
         with _unbound_memory():
             trace = observer.trace()
+            trace.program = job["program"]
         for name, value in outcome.items():
             setattr(trace, name, value)
         if opened is not None:

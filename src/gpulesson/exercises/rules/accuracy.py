@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
+from typing import NamedTuple
 
 from gpulesson.exercises.findings import Diagnosis, Finding, Source
-from gpulesson.exercises.rules import output_text
+from gpulesson.exercises.rules import output_text, source_text
+from gpulesson.exercises.rules.errors import LOGITS_COMPARED
 from gpulesson.exercises.trace import Judged, Site, Trace
 
 NO_ACCURACY = Diagnosis(
@@ -26,12 +29,27 @@ WRONG_ACCURACY = Diagnosis(
 NOT_ALL_SAMPLES = Diagnosis(
     "not-all-samples",
     "An accuracy of a part is an accuracy of that part. A loader with drop_last=True leaves samples out.",
-    "Judge every test sample once.",
+    "Evaluate every test sample once.",
 )
 JUDGED_ON_TRAINING_DATA = Diagnosis(
     "judged-on-training-data",
     "Samples that the model has trained on say nothing about new ones.",
-    "Judge the model on the test part.",
+    "Evaluate the model on the test part.",
+)
+EVALUATED_BEFORE_TRAINING = Diagnosis(
+    "evaluated-before-training",
+    "An accuracy is the accuracy of the weights at that moment. The training went on after it.",
+    "Evaluate after the last step of the training.",
+)
+ANOTHER_MODEL = Diagnosis(
+    "another-model",
+    "A model that was made anew has random weights; what was learned is in the other one.",
+    "Make the model once, train it, and evaluate that one.",
+)
+UNKNOWN_SAMPLES = Diagnosis(
+    "unknown-samples",
+    "The check knows the test part, and compares. Neither the samples nor the answers in their order fit it.",
+    "Evaluate on the test part as the exercise splits it, without shuffling it.",
 )
 
 
@@ -40,31 +58,58 @@ def of_the_test_set(trace: Trace, source: Source) -> Iterator[Finding]:
     if not trace.steps or trace.argmaxes:  # another rule speaks of that
         return
     samples = int(trace.facts["test_samples"])
+    if not samples:  # no data was loaded
+        return
     stated = _stated(trace, samples)
     if not stated:
         yield source.failure(NO_ACCURACY, 0, "The program printed no accuracy.")
         return
-    site, claims = stated[-1]
+    site = stated[-1].site
     batches = last_pass(trace.judged, samples)
     seen = sum(batch.test for batch in batches)
-    if seen == 0:
-        yield from _unknown(trace, source, site, claims, samples)
+    if seen == 0 and not any(batch.train for batch in trace.judged):
+        batches = _in_order(trace.judged, samples)
+        seen = sum(batch.test for batch in batches)
+    if seen and batches[-1].step < trace.steps / 2:
+        what = f"The model was evaluated after {batches[-1].step} of {trace.steps} steps."
+        yield source.failure(EVALUATED_BEFORE_TRAINING, batches[-1].site, what)
     elif seen != samples and sum(batch.train for batch in trace.judged) > seen:
-        yield _on_training_data(source, site)
+        what = "The samples that the model was evaluated on are from the training part."
+        yield source.failure(JUDGED_ON_TRAINING_DATA, site, what)
+    elif seen == 0:
+        yield from _unknown(trace, source, site)
     elif seen != samples:
-        what = f"The model was judged on {seen} of the {samples} test samples."
+        what = f"The model was evaluated on {seen} of the {samples} test samples."
         yield source.failure(NOT_ALL_SAMPLES, site, what)
+    elif _is_another(trace, batches):
+        model = trace.models[batches[-1].model]
+        what = f"{model.name}, made on line {model.made.line}, was evaluated; no optimizer ever changed it."
+        yield source.failure(ANOTHER_MODEL, site, what)
     else:
-        yield from _compared(source, stated, batches, samples)
+        only_train = trace.judged[-1].train > 0 and not trace.judged[-1].test
+        yield from _compared(source, stated, batches, samples, only_train)
 
 
-def _stated(trace: Trace, samples: int) -> list[tuple[Site, list[output_text.Claim]]]:
+class _Stated(NamedTuple):
+    """A line of output that states accuracies."""
+
+    site: Site
+    text: str
+    claims: list[output_text.Claim]
+
+
+def _stated(trace: Trace, samples: int) -> list[_Stated]:
     """Find the lines of output that state the accuracy of the finished model, or the last that states one."""
-    lines = [(line, output_text.claims(line.text, samples)) for line in trace.prints]
-    lines = [(line, claims) for line, claims in lines if claims]
-    lines = [pair for pair in lines if not output_text.of_training(pair[0].text)] or lines
-    last = [pair for pair in lines if pair[0].step == trace.steps] or lines[-1:]
-    return [(line.site, claims) for line, claims in last]
+    lines = []
+    for line, after in zip(trace.prints, [*trace.prints[1:], None], strict=True):
+        claims = output_text.claims(line.text, samples)
+        if not claims and after is not None and output_text.only_a_number(after.text):
+            claims = output_text.claims(f"{line.text} {after.text}", samples)  # the word above the number
+        if claims:
+            lines.append((line.step, _Stated(line.site, line.text.strip(), claims)))
+    lines = [pair for pair in lines if not output_text.of_training(pair[1].text)] or lines
+    last = [pair for pair in lines if pair[0] == trace.steps] or lines[-1:]
+    return [stated for _, stated in last]
 
 
 def last_pass(judged: list[Judged], samples: int) -> list[Judged]:
@@ -81,42 +126,57 @@ def last_pass(judged: list[Judged], samples: int) -> list[Judged]:
     return batches[::-1]
 
 
+def _in_order(judged: list[Judged], samples: int) -> list[Judged]:
+    """Return the last pass over as many samples as the test part has, if the answers fit its labels in order.
+
+    Samples that were scaled are not known again; their answers are.
+    """
+    batches: list[Judged] = []
+    for batch in reversed(judged):
+        batches.append(replace(batch, test=batch.samples, right=batch.in_order))
+        if sum(batch.samples for batch in batches) >= samples:
+            break
+    right, seen = sum(batch.right for batch in batches), sum(batch.samples for batch in batches)
+    return batches[::-1] if seen == samples and right > samples / 2 else []
+
+
+def _is_another(trace: Trace, batches: list[Judged]) -> bool:
+    """Tell whether a model was evaluated that has not trained, and is not a copy of one that has."""
+    number = batches[-1].model
+    if not 0 <= number < len(trace.models) or trace.models[number].stepped:
+        return False
+    return sum(batch.right for batch in batches) < 0.7 * sum(batch.test for batch in batches)
+
+
 def _compared(
-    source: Source, stated: list[tuple[Site, list[output_text.Claim]]], batches: list[Judged], samples: int
+    source: Source, stated: list[_Stated], batches: list[Judged], samples: int, training_last: bool
 ) -> Iterator[Finding]:
     right = sum(batch.right for batch in batches)
     truth, mean = right / samples, sum(batch.right / batch.test for batch in batches) / len(batches)
-    if any(abs(claim.value - truth) <= claim.tolerance for _, claims in stated for claim in claims):
+    if any(abs(claim.value - truth) <= claim.tolerance for line in stated for claim in line.claims):
         return
-    site, claims = stated[-1]
-    printed = f"It printed {claims[0].value:.4f}; the model was right for {right} of {samples} samples"
-    what = f"{printed}, which is {truth:.4f}."
+    site, text, claims = stated[-1]
+    what = (
+        f"It printed “{text[:80]}”; expected {truth:.4f}, or {truth:.2%}: the model was right for {right} of "
+        f"{samples} samples."
+    )
     if any(abs(claim.value - mean) <= claim.tolerance for claim in claims):
         sizes = ", ".join(str(batch.test) for batch in batches)
-        what = f"{what} It is the mean of the accuracies of {len(batches)} batches, of {sizes} samples."
+        what = f"{what} The printed one is the mean of {len(batches)} batches, of {sizes} samples."
         yield source.failure(MEAN_OF_BATCH_MEANS, site, what)
+    elif training_last:
+        yield source.failure(JUDGED_ON_TRAINING_DATA, site, f"The last samples were training samples. {what}")
+    elif line := source_text.largest_value_taken(source.lines):
+        yield source.failure(LOGITS_COMPARED, line, f"Here the largest score is taken, not its place. {what}")
     else:
         yield source.failure(WRONG_ACCURACY, site, what)
 
 
-def _unknown(
-    trace: Trace, source: Source, site: Site, claims: list[output_text.Claim], samples: int
-) -> Iterator[Finding]:
-    """The model saw no sample that is known: perhaps they were scaled, perhaps they were others."""
+def _unknown(trace: Trace, source: Source, site: Site) -> Iterator[Finding]:
+    """The model saw no sample that is known."""
     judged = [call for call in trace.calls if not call.trained and call.finished and call.last_step]
     if not judged:
         yield source.failure(WRONG_ACCURACY, site, "After the training no model was asked for an answer.")
-    elif any(batch.train for batch in trace.judged):
-        yield _on_training_data(source, site)
-    elif not any(
-        abs(claim.value - right / samples) <= claim.tolerance
-        for claim in claims
-        for right in range(samples + 1)
-    ):
-        what = f"It printed {claims[0].value:.4f}, and no number of right answers of {samples} gives that."
-        yield source.failure(WRONG_ACCURACY, site, what)
-
-
-def _on_training_data(source: Source, site: Site) -> Finding:
-    what = "The samples that the model was judged on are from the training part."
-    return source.failure(JUDGED_ON_TRAINING_DATA, site, what)
+        return
+    what = "The samples that the model was evaluated on are not those of the test part."
+    yield source.failure(UNKNOWN_SAMPLES, judged[-1].site, what)

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from gpulesson.exercises.findings import Diagnosis, Finding, Source
-from gpulesson.exercises.rules import devices
+from gpulesson.exercises.rules import devices, errors
 from gpulesson.exercises.trace import Trace
 
 ERROR = Diagnosis(
@@ -27,7 +27,7 @@ NUMPY_ON_DEVICE = Diagnosis(
 EXITED = Diagnosis(
     "exited",
     "A program that ends itself with a status other than 0 says that something went wrong.",
-    "Find what made it stop here; or leave the sys.exit out.",
+    "Look at what the line tests, and at what was printed before it: that is what is not yet right.",
 )
 VANISHED = Diagnosis(
     "vanished",
@@ -98,6 +98,8 @@ def raised(trace: Trace, source: Source) -> Iterator[Finding]:
         return  # the shapes that do not fit come from there
     elif seen.type == "RuntimeError" and _DEVICES.search(seen.message):
         yield devices.mixed(trace, seen, source)
+    elif (finding := errors.known(seen, source)) is not None:
+        yield finding
     else:
         message = seen.message.strip().split("\n")[0] or "(no message)"
         yield source.failure(ERROR, seen.site, f"{seen.type}: {message}")

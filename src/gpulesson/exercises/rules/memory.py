@@ -19,6 +19,11 @@ ITEM_EVERY_STEP = Diagnosis(
     "To hand over a number the GPU must have finished: the CPU waits, and prepares nothing meanwhile.",
     "Add up loss.detach() on the device, and fetch the sum once an epoch.",
 )
+FETCHED_EVERY_BATCH = Diagnosis(
+    "fetched-every-batch",
+    "Every number that is fetched makes the CPU wait for the GPU.",
+    "Add up the right answers on the device, and fetch the sum once, after the last batch.",
+)
 GRADIENTS_WHILE_JUDGING = Diagnosis(
     "gradients-while-judging",
     "Without no_grad() or inference_mode() the model's answers keep their history, and memory with it.",
@@ -41,6 +46,17 @@ def item_every_step(trace: Trace, source: Source) -> Iterator[Finding]:
         if trace.steps >= 10 and read.steps > trace.steps / 2 and read.site.line:
             what = f"{read.call} made the CPU wait in {read.steps} of {trace.steps} training steps."
             yield source.advice(ITEM_EVERY_STEP, read.site, what)
+
+
+def fetched_once(trace: Trace, source: Source) -> Iterator[Finding]:
+    """Advise to fetch the count once, where every batch of the evaluation fetched its own."""
+    for read in trace.reads:
+        if read.in_last_step > 2 and read.site.line:
+            what = (
+                f"After the training, {read.call} fetched a number {read.in_last_step} times from this line."
+            )
+            yield source.advice(FETCHED_EVERY_BATCH, read.site, what)
+            return
 
 
 def gradients_while_judging(trace: Trace, source: Source) -> Iterator[Finding]:

@@ -6,6 +6,7 @@ import re
 from typing import NamedTuple
 
 _OF = r"\s*(?:/|of|out of)\s*(\d+)\b"
+_RIGHT = re.compile(r"\b(correct|right|score|recogni[sz]ed)\b", flags=re.IGNORECASE)
 _PROGRESS = re.compile(r"epoch|iteration|step|batch", flags=re.IGNORECASE)
 
 
@@ -29,13 +30,16 @@ def claims(text: str, samples: int = 0) -> list[Claim]:
     if _PROGRESS.search(text):
         count = rf"(?<![\d.])\d+{_OF}"
         text = re.sub(count, lambda found: found[0] if int(found[1]) == samples else "", text)
+    text = re.sub(r"(?<![\d.,])(\d{1,3}),(\d+)(?![\d.,])", r"\1.\2", text)  # a decimal comma
     words = list(re.finditer(r"acc(?:uracy|uracies|\b|\.)", text, flags=re.IGNORECASE))
     found = []
     if words:
         behind = re.split(r"\bloss", text[words[0].end() :], flags=re.IGNORECASE)[0]
         found = _stated_in(behind) or _stated_in(text[: words[0].start()])[-1:]
     if not found:
-        found = [_counted(*pair) for pair in re.findall(rf"\b(\d+){_OF}", text)]
+        found = [counted(*pair) for pair in re.findall(rf"\b(\d+){_OF}", text)]
+    if not found and not words and _RIGHT.search(text):
+        found = _stated_in(text, likely_only=True)
     return [claim for claim in found if 0 <= claim.value <= 1]
 
 
@@ -45,12 +49,18 @@ def of_training(text: str) -> bool:
     return bool(re.search(r"\btrain", text)) and not re.search("test|valid", text)
 
 
-def _stated_in(text: str) -> list[Claim]:
+def only_a_number(text: str) -> bool:
+    """Tell whether a line holds a number and nothing else, but for brackets and a percent sign."""
+    return bool(re.fullmatch(r"\W*\d*[.,]?\d+\s*%?\W*", text))
+
+
+def _stated_in(text: str, likely_only: bool = False) -> list[Claim]:
     """Read the numbers that can be accuracies: percentages, fractions, counts; else the first number."""
-    numbers = list(re.finditer(rf"(?<![\d.])(\d+(?:\.\d+)?(?:e-\d+)?)\s*(%?)(?:{_OF})?", text))
+    numbers = list(re.finditer(rf"(?<![\d.])(\d*\.?\d+(?:e-\d+)?)\s*(%?)(?:{_OF})?", text))
     likely = [m for m in numbers if m[2] or "." in m[1] or m[3]]
     return [
-        _counted(m[1], m[3]) if m[3] and m[1].isdigit() else stated(m[1], m[2]) for m in likely or numbers[:1]
+        counted(m[1], m[3]) if m[3] and m[1].isdigit() else stated(m[1], m[2])
+        for m in likely or numbers[: 0 if likely_only else 1]
     ]
 
 
@@ -61,5 +71,5 @@ def stated(digits: str, percent: str) -> Claim:
     return Claim(value * scale, tolerance * scale * 1.001 + 1e-6)  # float32 shows in 17 digits
 
 
-def _counted(right: str, of: str) -> Claim:
+def counted(right: str, of: str) -> Claim:
     return Claim(int(right) / max(1, int(of)), 1e-9)

@@ -6,6 +6,10 @@ import ast
 import re
 from collections.abc import Sequence
 
+_ASKS = re.compile(r"available|accelerator|device_count|choose_device")
+_METHODS = {"eval", "train", "step", "zero_grad", "backward", "cuda", "cpu", "synchronize", "is_available"}
+_OFF = re.compile(r"no_grad|inference_mode|set_grad_enabled\(False\)")
+_OFF_FOR_GOOD = re.compile(r"set_grad_enabled\(False\)|requires_grad_\(False\)|requires_grad = False")
 _FREE = {"detach", "item", "float", "int", "cpu", "tolist", "numpy", "len"}
 
 
@@ -86,7 +90,8 @@ def literal_device(lines: Sequence[str], kind: str) -> int:
         ``"cuda"`` or ``"cpu"``.
     """
     nodes = _nodes(lines)
-    chosen = {part for node in nodes if _asks(node) for part in ast.walk(node)}
+    guards = _guards(nodes)
+    chosen = {part for node in nodes if _asks(node, guards) for part in ast.walk(node)}
     found = []
     for node in nodes:
         if isinstance(node, ast.Constant) and re.fullmatch(rf"{kind}(:\d+)?", str(node.value)):
@@ -99,23 +104,194 @@ def literal_device(lines: Sequence[str], kind: str) -> int:
     return min(found, default=0)
 
 
-def _asks(node: ast.AST) -> bool:
+def _guards(nodes: Sequence[ast.AST]) -> set[str]:
+    """Return the variables and functions that hold what is there, such as ``has_gpu = ….is_available()``."""
+    guards = set()
+    for node in nodes:
+        if (
+            isinstance(node, ast.Assign | ast.AnnAssign)
+            and node.value
+            and _ASKS.search(ast.unparse(node.value))
+        ):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            guards |= {
+                part.id for target in targets for part in ast.walk(target) if isinstance(part, ast.Name)
+            }
+        if isinstance(node, ast.NamedExpr) and _ASKS.search(ast.unparse(node.value)):
+            guards.add(node.target.id)
+        if isinstance(node, ast.FunctionDef) and _ASKS.search(ast.unparse(node)):
+            guards.add(node.name)
+    return guards
+
+
+def _asks(node: ast.AST, guards: set[str]) -> bool:
     """Tell whether a statement makes its choice by what is there."""
-    if isinstance(node, ast.Compare):
+    if isinstance(node, ast.Compare | ast.Try):
         return True
-    if isinstance(node, ast.IfExp | ast.If):
-        return bool(re.search(r"available|accelerator|device_count", ast.unparse(node.test)))
-    return isinstance(node, ast.Try)
+    if isinstance(node, ast.BoolOp | ast.Subscript | ast.match_case):
+        return _by_what_is_there(node, guards)
+    return isinstance(node, ast.IfExp | ast.If | ast.Match) and _by_what_is_there(_condition(node), guards)
 
 
-def _is_answers(node: ast.Assign) -> bool:
-    return "ANSWERS" in map(ast.unparse, node.targets)
+def _condition(node: ast.IfExp | ast.If | ast.Match) -> ast.expr:
+    return node.subject if isinstance(node, ast.Match) else node.test
+
+
+def _by_what_is_there(node: ast.AST, guards: set[str]) -> bool:
+    return bool(_ASKS.search(ast.unparse(node)) or guards & _names_in(node))
+
+
+def swapped_branches(lines: Sequence[str]) -> int:
+    """Return the line that takes the CPU where there is a GPU, and else the GPU; 0 if none does."""
+    nodes = _nodes(lines)
+    guards = _guards(nodes)
+    for node in nodes:
+        if isinstance(node, ast.IfExp | ast.If) and _by_what_is_there(node.test, guards):
+            if_so, else_ = (
+                (node.body, node.orelse) if isinstance(node, ast.If) else ([node.body], [node.orelse])
+            )
+            if isinstance(node.test, ast.UnaryOp) and isinstance(node.test.op, ast.Not):
+                if_so, else_ = else_, if_so
+            if _device_in(if_so) == "cpu" and _device_in(else_) == "cuda":
+                return node.lineno
+    return 0
+
+
+def _device_in(nodes: Sequence[ast.AST]) -> str:
+    """Return the first device that is written down in some statements, without its number."""
+    parts = [part for node in nodes for part in ast.walk(node) if isinstance(part, ast.Constant)]
+    named = [str(part.value).partition(":")[0] for part in parts]
+    return next((name for name in named if name in ("cpu", "cuda")), "")
+
+
+def uncalled(lines: Sequence[str]) -> tuple[int, str]:
+    """Return the line of the first method that is not called, and its words; ``(0, "")`` if all are."""
+    found = []
+    for node in _nodes(lines):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Attribute):
+            if node.value.attr in _METHODS:
+                found.append((node.lineno, ast.unparse(node.value)))
+        elif isinstance(node, ast.IfExp | ast.If | ast.BoolOp | ast.UnaryOp):
+            tests = node.values if isinstance(node, ast.BoolOp) else [getattr(node, "test", None)]
+            tests = [node.operand] if isinstance(node, ast.UnaryOp) else tests
+            for test in tests:
+                if isinstance(test, ast.Attribute) and test.attr == "is_available":
+                    found.append((test.lineno, ast.unparse(test)))
+    return min(found, default=(0, ""))
+
+
+def leaving(lines: Sequence[str]) -> int:
+    """Return the line of a ``break``, ``return`` or ``continue`` that every round reaches; 0 if none does."""
+    found = []
+    for node in _nodes(lines):
+        if isinstance(node, ast.For | ast.While):
+            body = list(node.body)
+            for statement in body:
+                if isinstance(statement, ast.With):
+                    body += statement.body
+                elif isinstance(statement, ast.Break | ast.Return | ast.Continue):
+                    found.append(statement.lineno)
+    return min(found, default=0)
+
+
+def loop_around(lines: Sequence[str], line: int) -> int:
+    """Return the first line of the outermost loop that a line is in; the line itself if it is in none."""
+    loops = [node for node in _nodes(lines) if isinstance(node, ast.For | ast.While)]
+    around = [node.lineno for node in loops if node.lineno <= line <= (node.end_lineno or node.lineno)]
+    return min(around, default=line)
+
+
+def gradients_off(lines: Sequence[str], before: int) -> int:
+    """Return the last line up to `before` that switches gradients off; 0 if none does."""
+    found = []
+    for node in _nodes(lines):
+        if isinstance(node, ast.With):
+            found += [node.lineno for item in node.items if _OFF.search(ast.unparse(item.context_expr))]
+        elif isinstance(node, ast.FunctionDef):
+            found += [each.lineno for each in node.decorator_list if _OFF.search(ast.unparse(each))]
+        elif isinstance(node, ast.Expr | ast.Assign) and _OFF_FOR_GOOD.search(ast.unparse(node)):
+            found.append(node.lineno)
+    return max((line for line in found if line <= before), default=0)
+
+
+def history_cut(lines: Sequence[str], before: int) -> int:
+    """Return the last line up to `before` that takes a loss out of autograd, and calls the result a loss."""
+    found = [
+        node.lineno
+        for node in _nodes(lines)
+        if isinstance(node, ast.Assign)
+        and node.lineno <= before
+        and any("loss" in ast.unparse(target).lower() for target in node.targets)
+        and re.search(
+            r"\.(item|detach|tolist)\(\)|\.data\b|\bfloat\(|torch\.tensor\(", ast.unparse(node.value)
+        )
+    ]
+    return max(found, default=0)
+
+
+def forward_without_return(lines: Sequence[str]) -> int:
+    """Return the last line of a ``forward`` that returns nothing; 0 if there is none."""
+    for node in _nodes(lines):
+        if isinstance(node, ast.FunctionDef) and node.name == "forward":
+            returns = [part for part in ast.walk(node) if isinstance(part, ast.Return) and part.value]
+            if not returns:
+                return node.body[-1].lineno
+    return 0
+
+
+def doubles_made(lines: Sequence[str]) -> int:
+    """Return the first line that makes a tensor of inputs, and keeps NumPy's float64; 0 if none does."""
+    found = []
+    for node in _nodes(lines):
+        if isinstance(node, ast.Assign | ast.AnnAssign) and node.value:
+            text = ast.unparse(node)
+            if re.search(r"float64|\bdouble\b|astype\(float\)", text):
+                found.append((0, node.lineno))
+            elif re.search(r"(torch\.(tensor|as_tensor)|from_numpy)\(", text) and not re.search(
+                r"float32|torch\.float\b|\.float\(\)|torch\.long|int64|\.long\(\)", text
+            ):
+                of_labels = re.match(r"\s*\(?(y|target|label)", text) is not None
+                found.append((1 + of_labels, node.lineno))
+    return min(found, default=(0, 0))[1]
+
+
+def largest_value_taken(lines: Sequence[str]) -> int:
+    """Return the line that takes from ``max(dim=1)`` the value, and not its place; 0 if none does."""
+    of_call = r"max\([^()]*\)(\[0\]|\.values)"
+    of_answer = r"max\(\w+\([^()]*\), *(dim=)?-?1\)(\[0\]|\.values)"
+    return first_line(lines, rf"{of_call}|{of_answer}|^\s*\w+, *_ *= .*max\(")
+
+
+def _answers(node: ast.AST) -> ast.expr | None:
+    """Return what becomes the value of ``ANSWERS``, if a statement gives it one."""
+    if isinstance(node, ast.Assign | ast.AnnAssign):
+        targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+        if "ANSWERS" in map(ast.unparse, targets):
+            return node.value
+    return None
 
 
 def key_line(lines: Sequence[str], key: str) -> int:
     """Return the line of a key of the dictionary ``ANSWERS``, or of the dictionary; 0 if there is none."""
     for node in _nodes(lines):
-        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Dict) and _is_answers(node):
-            entries = [entry for entry in node.value.keys if isinstance(entry, ast.Constant)]
-            return next((entry.lineno for entry in entries if entry.value == key), node.lineno)
+        value = _answers(node)
+        if value is not None:
+            entries = [
+                (part.lineno, part.value) for part in ast.walk(value) if isinstance(part, ast.Constant)
+            ]
+            entries += [
+                (part.value.lineno, part.arg) for part in ast.walk(value) if isinstance(part, ast.keyword)
+            ]
+            return next((line for line, name in entries if name == key), node.lineno)  # type: ignore[attr-defined]
+    return 0
+
+
+def answers_computed(lines: Sequence[str]) -> int:
+    """Return the line that fills ``ANSWERS`` with what the tensors say themselves; 0 if none does."""
+    for node in _nodes(lines):
+        if isinstance(node, ast.Assign | ast.AnnAssign | ast.AugAssign | ast.Expr):
+            text = ast.unparse(node)
+            asked = re.search(r"\.device\b|\bplaces\b|is_cuda", text)
+            if asked and re.match(r"ANSWERS\b.*(=|update)", text):
+                return node.lineno
     return 0

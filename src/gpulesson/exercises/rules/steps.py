@@ -29,6 +29,16 @@ NO_STEP = Diagnosis(
     "backward() computes gradients; only optimizer.step() changes the weights.",
     "Call optimizer.step() after backward(), in every step.",
 )
+STEP_BEFORE_BACKWARD = Diagnosis(
+    "step-before-backward",
+    "step() goes along the gradients, and backward() computes them: before it there are none, or old ones.",
+    "Keep the order: zero_grad(), backward(), step().",
+)
+STEP_OUTSIDE_LOOP = Diagnosis(
+    "step-outside-loop",
+    "Every batch gives a gradient, and every gradient is worth a step. Those that no step has used are lost.",
+    "Put loss, backward() and step() into the inner loop, all indented alike.",
+)
 LOSS_NOT_FALLING = Diagnosis(
     "loss-not-falling",
     "When steps, order and devices are right, a training loss that stays where it is mostly means a "
@@ -42,9 +52,29 @@ LOSS_NOT_FINITE = Diagnosis(
 )
 
 
+_TOO_RARE = 8
+"""So many backward passes for one step are no accumulation of gradients any more."""
+
+
 def order(trace: Trace, source: Source) -> Iterator[Finding]:
     """Say what is wrong with zero_grad, backward and step."""
+    yield from _answers_unused(trace, source)
+    outside = trace.backwards - trace.in_steps
+    last = max(trace.optimizers, key=lambda optimizer: optimizer.steps, default=None)
+    if last is not None and last.steps and trace.error is None:
+        unused = trace.wasted > outside / 2 and outside >= 2 * trace.steps
+        if unused or outside >= _TOO_RARE * trace.steps:
+            what = f"backward() was called {outside} times, step() only {trace.steps}."
+            yield source.failure(STEP_OUTSIDE_LOOP, last.step_at, what)
     for optimizer in trace.optimizers:
+        earlier = optimizer.step_at.file == trace.backward_at.file and optimizer.step_at < trace.backward_at
+        early = optimizer.blind or (optimizer.zeroed_late > optimizer.steps / 2 and earlier)
+        if early and trace.backwards and not optimizer.strange:
+            what = (
+                f"{optimizer.name} took its step before backward() had computed the gradient of this batch."
+            )
+            yield source.failure(STEP_BEFORE_BACKWARD, optimizer.step_at, what)
+            continue
         if optimizer.strange and trace.backwards and (optimizer.steps or len(trace.optimizers) == 1):
             what = (
                 f"{optimizer.name} took {optimizer.steps} steps, and none of its parameters belongs to the "
@@ -60,6 +90,17 @@ def order(trace: Trace, source: Source) -> Iterator[Finding]:
                 "an earlier step had used already."
             )
             yield source.failure(MISSING_ZERO_GRAD, optimizer.accumulated_at, what)
+
+
+def _answers_unused(trace: Trace, source: Source) -> Iterator[Finding]:
+    """Say that most answers of a line that trains were never used: the loss is computed after the loop."""
+    for call in trace.calls:
+        twins = [each for each in trace.calls if (each.site, each.model) == (call.site, call.model)]
+        unused = sum(each.count for each in twins if each.training and each.grad and not each.trained)
+        if call.trained and unused >= 4 * call.count and trace.error is None:
+            what = f"Of {unused + call.count} answers of the model, {call.count} were followed by backward()."
+            yield source.failure(STEP_OUTSIDE_LOOP, trace.backward_at, what)
+            return
 
 
 def taken(trace: Trace, source: Source) -> Iterator[Finding]:

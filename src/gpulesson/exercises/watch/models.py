@@ -6,7 +6,7 @@ import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, ref
 
 import torch
 from torch import nn
@@ -15,13 +15,13 @@ from torch.nn.modules.batchnorm import _NormBase
 from torch.nn.modules.dropout import _DropoutNd
 from torch.nn.modules.loss import _Loss
 
-from gpulesson.exercises.trace import CallSeen, ModelSeen, Site
-from gpulesson.exercises.watch import frames
+from gpulesson.exercises.trace import NOWHERE, CallSeen, ModelSeen, Site
+from gpulesson.exercises.watch import frames, rows
 from gpulesson.exercises.watch.tensors import Reader, devices_in, first_tensor, kind_of_device
 from gpulesson.practice.patches import Patches
 
 _FACTORIES = "arange empty eye full linspace ones rand randint randn randperm tensor zeros"
-_KEPT_BYTES = 64 * 2**20
+_KEPT_SAMPLES = 2_000_000
 
 
 @dataclass
@@ -30,9 +30,12 @@ class Call:
 
     seen: CallSeen
     step: int
-    samples: torch.Tensor | None = None
-    """The inputs, on the host, until it is known that they were trained on."""
+    marks: torch.Tensor | None = None
+    """One number for each of the samples."""
     predictions: torch.Tensor | None = None
+    targets: torch.Tensor | None = None
+    """The labels that a loss function compared the answers with."""
+    loss_at: Site = NOWHERE
     width: int = 0
     """Numbers in the output for each sample."""
 
@@ -50,6 +53,10 @@ class Models:
     def __init__(self, reader: Reader, now: Callable[[], int]) -> None:
         self.reader, self._now = reader, now
         self.made: WeakKeyDictionary[nn.Module, Site] = WeakKeyDictionary()
+        self.seeds = 0
+        """Calls of ``torch.manual_seed``."""
+        self.when_seeded: Callable[[], None] = lambda: None
+        self._seeds_before: WeakKeyDictionary[nn.Module, int] = WeakKeyDictionary()
         self.models: list[tuple[nn.Module, ModelSeen]] = []
         self.calls: list[Call] = []
         self.stack: list[nn.Module] = []
@@ -57,11 +64,15 @@ class Models:
         """Of the last output of a model."""
         self.made_inside: list[tuple[torch.Tensor, Site]] = []
         self._kept = 0
+        self._answer: ref[torch.Tensor] | None = None
+        self._answer_marks: torch.Tensor | None = None
+        """Of the last answer: a model that takes it for its input has seen the same samples."""
         self._handles: list[Any] = []
 
     def plan(self, patches: Patches) -> None:
         """Plan to see modules and tensors being made, and to have nothing compiled."""
         patches.wrap(nn.Module, "__init__", self._init)
+        patches.wrap(torch, "manual_seed", self._seed)
         for name in _FACTORIES.split():
             patches.wrap(torch, name, self._factory)
         patches.plan(torch, "compile", _left_uncompiled)  # nn.Module.compile calls it as well
@@ -82,8 +93,18 @@ class Models:
         def __init__(module: nn.Module, *args: Any, **kwargs: Any) -> None:
             original(module, *args, **kwargs)
             self.made[module] = frames.made_here(module)
+            self._seeds_before[module] = self.seeds
 
         return __init__
+
+    def _seed(self, original: Any) -> Any:
+        @functools.wraps(original)
+        def manual_seed(*args: Any, **kwargs: Any) -> Any:
+            self.seeds += 1
+            self.when_seeded()
+            return original(*args, **kwargs)
+
+        return manual_seed
 
     def _factory(self, original: Any) -> Any:
         @functools.wraps(original)
@@ -136,22 +157,32 @@ class Models:
 
     def _keep(self, call: Call, samples: torch.Tensor | None, answer: torch.Tensor) -> None:
         """Keep what a judgement needs, unless it is too much."""
-        if samples is None or answer.dim() != 2 or len(samples) != len(answer):
+        if samples is None or answer.dim() != 2 or not samples.dim() or len(samples) != len(answer):
             return
-        size = samples.numel() * samples.element_size()
-        if self._kept + size <= _KEPT_BYTES:
-            self._kept += size
+        if self._kept + len(answer) <= _KEPT_SAMPLES:
+            self._kept += len(answer)
             with self.reader.unnoticed():
                 call.width = answer.shape[1]
-                call.samples = self.reader.on_host(samples)
+                before = self._answer() if self._answer is not None else None
+                own = before is not samples or self._answer_marks is None
+                call.marks = rows.marks(self.reader.on_host(samples)) if own else self._answer_marks
+                self._answer, self._answer_marks = ref(answer), call.marks
                 call.predictions = self.reader.on_host(answer).argmax(dim=1)
+
+    def compared(self, targets: Any, site: Site) -> None:
+        """Note the labels that a loss function compares the last answers with."""
+        call = self.calls[-1] if self.calls else None
+        if call is None or call.predictions is None or not isinstance(targets, torch.Tensor):
+            return
+        if targets.shape in ((len(call.predictions),), (len(call.predictions), call.width)):
+            with self.reader.unnoticed():
+                kept = self.reader.on_host(targets)
+                call.targets = kept.argmax(dim=1) if kept.dim() == 2 else kept
+                call.loss_at = site
 
     def trained(self, call: Call) -> None:
         """Note that a gradient came back to the output of `call`."""
         call.seen.trained = True
-        if call.samples is not None:
-            self._kept -= call.samples.numel() * call.samples.element_size()
-            call.samples = call.predictions = None
 
     def _number(self, module: nn.Module) -> int:
         for number, (known, _) in enumerate(self.models):
@@ -165,7 +196,9 @@ class Models:
             for part in module.modules()
         )
         made = self.made.get(module, Site())
-        self.models.append((module, ModelSeen(type(module).__name__, made, moody, [])))
+        seen = ModelSeen(type(module).__name__, made, moody, [])
+        seen.seeded = self._seeds_before.get(module, 0) > 0
+        self.models.append((module, seen))
         return len(self.models) - 1
 
     def summary(self) -> list[CallSeen]:

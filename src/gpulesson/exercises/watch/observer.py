@@ -13,8 +13,9 @@ from typing import Any
 import torch
 from torch.utils import _device as default_device
 
-from gpulesson.exercises.trace import ErrorSeen, Judged, Site, Trace
+from gpulesson.exercises.trace import ErrorSeen, Judged, Site, Trace, TrainedOn
 from gpulesson.exercises.watch.models import Call
+from gpulesson.exercises.watch.rows import Part
 from gpulesson.exercises.watch.tensors import Reader
 from gpulesson.exercises.watch.training import Training, parameters_of
 from gpulesson.exercises.watch.values import Values, WatchedOutput
@@ -32,6 +33,11 @@ class Observer:
     def trace(self) -> Trace:
         """Sum up the run so far."""
         self.training.count_kept()
+        self.training.note_moves()
+        if isinstance(sys.stdout, WatchedOutput):
+            sys.stdout.end_line()
+        if isinstance(sys.stderr, WatchedOutput):
+            sys.stderr.end_line()
         models = self.training.models
         stepped = {id(p) for opt, seen in self.training.groups if seen.steps for p in parameters_of(opt)}
         for module, model in models.models:
@@ -47,47 +53,122 @@ class Observer:
             reads=list(self.values.reads.values()),
             argmaxes=list(self.values.argmaxes.values()),
             saves=self.values.saves,
+            loads=self.values.loads,
+            products=list(self.values.products),
             made_inside=[site for tensor, site in models.made_inside if tensor.device.type == "cpu"],
             values=self.training.finite_values(),
             backwards=self.training.backwards,
+            wasted=self.training.wasted,
+            in_steps=self.training.in_steps,
+            backward_at=self.training.backward_at,
             prints=list(self.values.prints),
         )
 
-    def judge_samples(self, trace: Trace, parts: dict[str, tuple[Any, Any]]) -> None:
-        """Compare what the models answered outside training with labels that the checker has loaded itself.
+    def judge_samples(
+        self, trace: Trace, parts: dict[str, tuple[Any, Any]], *, passes: int, accuracy: float
+    ) -> None:
+        """Compare what the models were trained on, and what they answered, with the checker's own data.
 
         Parameters
         ----------
         trace : Trace
-            Its ``judged``, and the fact ``test_samples``, are set.
+            Its ``judged`` and ``trained_on``, and three facts, are set.
         parts : dict
             For ``"train"`` and ``"test"``: the inputs, an array of shape [samples, features], and the labels.
+        passes : int
+            Fewer backward passes are no training.
+        accuracy : float
+            Less of the test part is not learned.
         """
-        truth: dict[bytes, tuple[str, int]] = {}
         with self.reader.unnoticed():
-            for part, (inputs, targets) in parts.items():
-                for row, label in zip(inputs, targets, strict=True):
-                    truth[row.astype("float32").tobytes()] = (part, int(label))
-        classes = len({label for _, label in truth.values()})  # other outputs are features
-        calls = [call for call in self.training.models.calls if call.width == classes]
-        trace.judged = [self._judged(call, truth) for call in calls if call.samples is not None]
-        trace.facts["test_samples"] = len(parts["test"][1])
+            train, test = (Part.of(*parts[name]) for name in ("train", "test"))
+            classes = len(torch.unique(test.labels))  # other outputs are features
+            calls = [call for call in self.training.models.calls if call.width == classes]
+            calls = [call for call in calls if call.marks is not None and call.seen.finished]
+            trained = [call for call in calls if call.seen.trained]
+            trace.trained_on = _trained_on(trained, train, test)
+            judged = [call for call in calls if not call.seen.trained]
+            trace.judged = _judged(judged, train, test)
+            trace.facts["confusion"] = _confusion(judged, test, classes)
+        trace.facts |= {"test_samples": len(test.labels), "passes": passes, "learned": accuracy}
 
-    def _judged(self, call: Call, truth: dict[bytes, tuple[str, int]]) -> Judged:
-        assert call.samples is not None and call.predictions is not None
-        with self.reader.unnoticed():
-            rows = call.samples.float().flatten(1).contiguous().numpy()
-            answers = call.predictions.tolist()
-        known = [truth.get(row.tobytes(), ("", -1)) for row in rows]
-        test = [
-            (label, answer) for (part, label), answer in zip(known, answers, strict=True) if part == "test"
-        ]
-        return Judged(
-            test=len(test),
-            right=sum(label == answer for label, answer in test),
-            train=sum(part == "train" for part, _ in known),
-            step=call.step,
+
+def _judged(calls: list[Call], train: Part, test: Part) -> list[Judged]:
+    judged, end, model = [], len(test.labels), -1
+    for call in reversed(calls):  # a pass is known by its end
+        assert call.marks is not None and call.predictions is not None
+        answers, found = call.predictions, test.find(call.marks)
+        among = found >= 0
+        if end < len(answers) or call.seen.model != model:
+            end, model = len(test.labels), call.seen.model
+        labels = test.labels[max(0, end - len(answers)) : end]
+        end -= len(labels)
+        judged.append(
+            Judged(
+                test=int(among.sum()),
+                right=int((answers[among] == test.labels[found[among]]).sum()),
+                train=int(((train.find(call.marks) >= 0) & ~among).sum()),
+                step=call.step,
+                model=call.seen.model,
+                site=call.seen.site,
+                in_order=int((answers[: len(labels)] == labels).sum()),
+                samples=len(answers),
+            )
         )
+    return judged[::-1]
+
+
+def _confusion(calls: list[Call], test: Part, classes: int) -> list[list[int]]:
+    """Count the last answers for the test samples: a row for each true class, a column for each answer.
+
+    Samples that were changed are known by their order.
+    """
+    counts = torch.zeros(classes * classes, dtype=torch.int64)
+    found = [(call, test.find(call.marks)) for call in calls if call.marks is not None]
+    in_order = not any(bool((place >= 0).any()) for _, place in found)
+    left = len(test.labels)
+    for call, place in reversed(found):
+        assert call.predictions is not None
+        if in_order:
+            place = torch.arange(left - len(place), left)
+        among = place >= 0
+        left -= len(place[among])
+        if left < 0 or (in_order and not bool(among.all())):  # the pass before
+            break
+        pairs = test.labels[place[among]] * classes + call.predictions[among]
+        counts += torch.bincount(pairs, minlength=classes * classes)
+    return counts.view(classes, classes).tolist()
+
+
+def _trained_on(calls: list[Call], train: Part, test: Part) -> TrainedOn:
+    seen = TrainedOn(of=len(train.labels))
+    if not calls:
+        return seen
+    places = []
+    only_test = set()
+    for call in calls:
+        assert call.marks is not None
+        place, other = train.find(call.marks), test.find(call.marks)
+        leaked = (place < 0) & (other >= 0)
+        seen.unknown += int(((place < 0) & (other < 0)).sum())
+        if bool(leaked.any()):
+            only_test.update(other[leaked].tolist())
+            seen.test_at = call.seen.site
+        places.append(place[place >= 0])
+        if call.targets is not None and len(call.targets) == len(place):
+            inside = place >= 0
+            wrong = int((call.targets[inside] != train.labels[place[inside]]).sum())
+            seen.labelled += int(inside.sum())
+            seen.mislabelled += wrong
+            if wrong:
+                seen.mislabelled_at = call.loss_at
+    order = torch.cat(places)
+    seen.known, seen.test, seen.site = len(torch.unique(order)), len(only_test), calls[-1].seen.site
+    once = seen.known
+    in_batches = len(calls[0].marks) < once  # type: ignore[arg-type]
+    again = order[once : 2 * once]
+    seen.same_order = in_batches and len(again) == once and bool((order[:once] == again).all())
+    return seen
 
 
 @contextmanager
@@ -107,7 +188,8 @@ def observed() -> Iterator[Observer]:
     values.plan(patches)
     if torch.cuda.is_available():
         values.plan_readings(patches)
-    output, sys.stdout = sys.stdout, WatchedOutput(sys.stdout, values)
+    output, errors = sys.stdout, sys.stderr
+    sys.stdout, sys.stderr = WatchedOutput(output, values), WatchedOutput(errors, values)
     patches.apply()
     training.start()
     try:
@@ -115,7 +197,7 @@ def observed() -> Iterator[Observer]:
     finally:
         training.stop()
         patches.undo()
-        sys.stdout = output
+        sys.stdout, sys.stderr = output, errors
 
 
 def attach(observer: Observer, gpu: Any) -> None:

@@ -25,6 +25,7 @@ _LOSSES = """
     nll_loss smooth_l1_loss
 """
 _MARK = "gpulesson"
+_KEPT_NUMBERS = 2**24
 
 
 class _Alive:
@@ -44,12 +45,19 @@ class Training:
         self.models = Models(reader, lambda: self.steps)
         self.steps = 0
         self.backwards = 0
+        self.wasted = 0
+        self.in_steps = 0
+        self.backward_at = Site()
+        self.last_stepped: OptimizerSeen | None = None
         self.values: list[float] = []
         self.optimizers: WeakKeyDictionary[Optimizer, OptimizerSeen] = WeakKeyDictionary()
         self.losses: dict[tuple[Any, ...], LossSeen] = {}
         self.softmax_at = Site()
         self.groups: list[tuple[Optimizer, OptimizerSeen]] = []
         self._stale: dict[int, Site] = {}
+        self._unused: dict[int, int] = {}
+        self._stepping = 0
+        self._first: dict[int, list[torch.Tensor]] = {}
         self._cleared: set[int] = set()
         self._alive: list[tuple[ref[_Alive], int, LossSeen | None]] = []
         self._room = 6
@@ -74,7 +82,10 @@ class Training:
     def start(self) -> None:
         """See steps, by PyTorch's own hook."""
         self.models.start()
-        self._handles = [optimizers.register_optimizer_step_pre_hook(self._step)]
+        self._handles = [
+            optimizers.register_optimizer_step_pre_hook(self._step),
+            optimizers.register_optimizer_step_post_hook(self._stepped),
+        ]
 
     def stop(self) -> None:
         """Take the hooks away."""
@@ -108,9 +119,12 @@ class Training:
         def zero_grad(owner: Any, *args: Any, **kwargs: Any) -> Any:
             had = {id(opt): _graded(opt) for opt, _ in self.groups}
             result = original(owner, *args, **kwargs)
+            kept = kwargs.get("set_to_none", args[0] if args else True) is False
             for optimizer, seen in self.groups:
-                if had[id(optimizer)] and not _graded(optimizer):
+                left = _graded(optimizer)
+                if had[id(optimizer)] and (not left or (kept and not any(map(self._not_zero, left[:4])))):
                     seen.zeroed_at = frames.here()
+                    self.wasted += self._unused.pop(id(optimizer), 0)
                 if isinstance(owner, nn.Module) or owner is optimizer:
                     self._cleared.add(id(optimizer))
                     self._stale.pop(id(optimizer), None)
@@ -122,15 +136,49 @@ class Training:
         seen = self.optimizers.get(optimizer)
         if seen is None:
             return
+        closure = len(args) > 1 or "closure" in kwargs  # args holds the optimizer
+        if id(optimizer) not in self._first:
+            self._first[id(optimizer)] = self._copies(optimizer)
+            seen.first_step = self.steps
+            seen.blind = not self.backwards and not closure
         seen.steps += 1
         self.steps += 1
+        self._stepping += 1
+        seen.step_at = frames.here()
+        self.last_stepped = seen
         seen.params_on = _devices(optimizer)
-        if not _graded(optimizer) and len(args) < 2 and "closure" not in kwargs:  # args holds the optimizer
-            seen.zeroed_late += seen.zeroed_at.line > 0
+        self._unused.pop(id(optimizer), None)
+        if not closure and seen.zeroed_at.line and not any(map(self._not_zero, _graded(optimizer)[:4])):
+            seen.zeroed_late += 1
         if id(optimizer) in self._stale:
             seen.accumulated += 1
             seen.accumulated_at = self._stale.pop(id(optimizer))
         self._cleared.discard(id(optimizer))
+
+    def _stepped(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
+        if optimizer in self.optimizers:
+            self._stepping -= 1
+
+    def _copies(self, optimizer: Optimizer) -> list[torch.Tensor]:
+        """Return copies of the first parameters, to see later whether they moved."""
+        kept: list[torch.Tensor] = []
+        for tensor in parameters_of(optimizer):
+            if sum(part.numel() for part in kept) + tensor.numel() <= _KEPT_NUMBERS:
+                kept.append(self.reader.on_host(tensor))
+        return kept
+
+    def first_weights(self, seen: OptimizerSeen) -> list[torch.Tensor]:
+        """Return what an optimizer's parameters were before its first step."""
+        return next((self._first.get(id(opt), []) for opt, known in self.groups if known is seen), [])
+
+    def note_moves(self) -> None:
+        """Compare the parameters with what they were before the first step."""
+        for optimizer, seen in self.groups:
+            before = self._first.get(id(optimizer), [])
+            with self.reader.unnoticed():
+                now = map(self.reader.on_host, parameters_of(optimizer))
+                pairs = list(zip(before, now, strict=False))
+                seen.moved = not pairs or not all(torch.equal(old, new) for old, new in pairs)
 
     # -- losses
 
@@ -145,6 +193,7 @@ class Training:
             if original.__name__ == "cross_entropy" and seen.count <= 3 and self._probabilities(input):
                 seen.softmaxed += 1
                 seen.softmax_at = self.softmax_at
+            self.models.compared(target, seen.site)
             self._depth += 1
             try:
                 result = original(input, target, *args, **kwargs)
@@ -197,7 +246,11 @@ class Training:
 
     def _before_backward(self, root: torch.Tensor | None) -> None:
         self.backwards += 1
+        self.in_steps += self._stepping > 0
+        self.backward_at = frames.here()
         for optimizer, seen in self.groups:
+            if not self._stepping:
+                self._unused[id(optimizer)] = self._unused.get(id(optimizer), 0) + 1
             seen.zeroed_at = Site()
             if seen.steps and id(optimizer) not in self._cleared and id(optimizer) not in self._stale:
                 if any(map(self._not_zero, _graded(optimizer)[:4])):

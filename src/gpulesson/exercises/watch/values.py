@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import functools
+import re
 from collections import deque
 from typing import Any
 
 import torch
 
 from gpulesson import data, evaluation
-from gpulesson.exercises.trace import ArgmaxSeen, Printed, ReadSeen, SaveSeen, Site
+from gpulesson.exercises.trace import ArgmaxSeen, LoadSeen, Printed, ReadSeen, SaveSeen, Site
 from gpulesson.exercises.watch import frames
 from gpulesson.exercises.watch.training import Training
 from gpulesson.practice.events import TO_HOST, WAIT
@@ -24,6 +25,11 @@ _READINGS = {
     "__bool__": "if tensor",
 }
 _LINES = 500
+_PRODUCTS: dict[Any, str] = {
+    torch: "matmul mm einsum addmm",
+    torch.Tensor: "__matmul__ matmul mm",
+    torch.nn.functional: "linear",
+}
 
 
 class Values:
@@ -35,12 +41,18 @@ class Values:
         self._last_step: dict[tuple[str, Site], int] = {}
         self.argmaxes: dict[Site, ArgmaxSeen] = {}
         self.saves: list[SaveSeen] = []
-        self.loads: list[Site] = []
-        self.unsafe_loads: list[Site] = []
-        self.rng_restored = False
-        """Since the last ``torch.load``."""
+        self.loads: list[LoadSeen] = []
+        self._saved: set[int] = set()
+        self.rng_read = Site()
+        """Where the state of torch's generator was asked for."""
+        self.rng_restored = Site()
+        """Where it was set, since the last ``torch.load``."""
+        self.rng_lost = False
+        """A seed was set after that."""
+        training.models.when_seeded = self._seeded
         self.returned: dict[str, Any] = {}
         """What functions of this package returned last."""
+        self.products: dict[tuple[int, str, Site], None] = {}
         self.prints: deque[Printed] = deque(maxlen=_LINES)
 
     def plan(self, patches: Patches) -> None:
@@ -48,10 +60,14 @@ class Values:
         for owner in (torch, torch.Tensor):
             patches.wrap(owner, "argmax", functools.partial(self._argmax, None))
             patches.wrap(owner, "max", functools.partial(self._argmax, False))
+        for owner, names in _PRODUCTS.items():
+            for name in names.split():
+                patches.wrap(owner, name, self._product)
         patches.wrap(torch, "save", self._save)
         patches.wrap(torch, "load", self._load)
-        patches.wrap(torch, "set_rng_state", self._restoring)
-        patches.wrap(torch.random, "set_rng_state", self._restoring)
+        for owner in (torch, torch.random):
+            patches.wrap(owner, "set_rng_state", self._restoring)
+            patches.wrap(owner, "get_rng_state", self._reading_state)
         for owner, name in ((evaluation, "evaluate"), (data, "load_fashion_mnist")):
             patches.wrap(owner, name, self._returning)
 
@@ -91,7 +107,9 @@ class Values:
         seen.count += 1
         if self._last_step.get(key) != self._training.steps:
             seen.steps += 1
+            seen.in_last_step = 0
             self._last_step[key] = self._training.steps
+        seen.in_last_step += 1
 
     def _argmax(self, flattens: Any, original: Any) -> Any:
         @functools.wraps(original)
@@ -109,12 +127,27 @@ class Values:
 
         return argmax
 
+    def _product(self, original: Any) -> Any:
+        @functools.wraps(original)
+        def product(*args: Any, **kwargs: Any) -> Any:
+            result = original(*args, **kwargs)
+            if isinstance(result, torch.Tensor) and len(self.products) < _LINES:
+                self.products[result.numel(), result.device.type, frames.here()] = None
+            return result
+
+        return product
+
     def _save(self, original: Any) -> Any:
         @functools.wraps(original)
         def save(obj: Any, *args: Any, **kwargs: Any) -> Any:
             has_optimizer = bool(_find(obj, lambda part: {"state", "param_groups"} <= part.keys()))
             has_model = bool(_find(obj, lambda part: any(isinstance(v, torch.Tensor) for v in part.values())))
-            self.saves.append(SaveSeen(frames.here(), has_model, has_optimizer))
+            seen = SaveSeen(frames.here(), has_model, has_optimizer, self._training.steps)
+            stepped = self._training.last_stepped
+            seen.own_steps = 0 if stepped is None else stepped.steps
+            seen.old_random_state = self._holds_old_state(obj)
+            self.saves.append(seen)
+            self._saved.add(self._digest(obj))
             return original(obj, *args, **kwargs)
 
         return save
@@ -122,18 +155,44 @@ class Values:
     def _load(self, original: Any) -> Any:
         @functools.wraps(original)
         def load(*args: Any, **kwargs: Any) -> Any:
-            self.rng_restored = False
-            self.loads.append(frames.here())
-            if kwargs.get("weights_only") is False:
-                self.unsafe_loads.append(frames.here())
-            return original(*args, **kwargs)
+            content = original(*args, **kwargs)
+            site = frames.here()
+            if not (self.saves and self.saves[-1].site == site):  # save_checkpoint looks at what it wrote
+                self.rng_restored, self.rng_lost = Site(), False
+                seen = LoadSeen(site, self._training.steps, kwargs.get("weights_only") is not False)
+                seen.saved_here = self._digest(content) in self._saved
+                self.loads.append(seen)
+            return content
 
         return load
+
+    def _digest(self, obj: Any) -> int:
+        """Return a number for the tensors in a nest of dicts and lists."""
+        with self._training.reader.unnoticed():
+            on_host = self._training.reader.on_host
+            return hash(tuple(on_host(part).contiguous().numpy().tobytes() for part in _tensors(obj)))
+
+    def _holds_old_state(self, obj: Any) -> bool:
+        with self._training.reader.unnoticed():
+            now = torch.default_generator.get_state()
+            states = [part for part in _tensors(obj) if part.dtype == now.dtype and part.shape == now.shape]
+            return bool(states) and not any(torch.equal(part, now) for part in states)
+
+    def _reading_state(self, original: Any) -> Any:
+        @functools.wraps(original)
+        def get_rng_state(*args: Any, **kwargs: Any) -> Any:
+            self.rng_read = frames.here()
+            return original(*args, **kwargs)
+
+        return get_rng_state
+
+    def _seeded(self) -> None:
+        self.rng_lost = self.rng_restored.line > 0
 
     def _restoring(self, original: Any) -> Any:
         @functools.wraps(original)
         def set_rng_state(*args: Any, **kwargs: Any) -> None:
-            self.rng_restored = True
+            self.rng_restored, self.rng_lost = frames.here(), False
             original(*args, **kwargs)
 
         return set_rng_state
@@ -156,6 +215,16 @@ def _find(obj: Any, test: Any, depth: int = 3) -> bool:
     return False
 
 
+def _tensors(obj: Any, depth: int = 6) -> list[torch.Tensor]:
+    """Return the plain tensors in a nest of dicts, lists and tuples."""
+    if type(obj) in (torch.Tensor, torch.nn.Parameter) and obj.layout == torch.strided:
+        return [obj]
+    parts = list(obj.values()) if isinstance(obj, dict) else obj
+    if depth and isinstance(parts, list | tuple):
+        return [tensor for part in parts for tensor in _tensors(part, depth - 1)]
+    return []
+
+
 class WatchedOutput:
     """Standard output that notes which line printed what.
 
@@ -173,10 +242,16 @@ class WatchedOutput:
     def write(self, text: str) -> int:
         """Write, and note every finished line."""
         self._line = (self._line + text)[-4000:] if "\n" not in text else self._line + text
-        *lines, self._line = self._line.split("\n")
+        *lines, self._line = re.split(r"[\r\n]+", self._line)
         if lines:
             self._values.printed(lines[-_LINES:])
         return int(self._stream.write(text))
+
+    def end_line(self) -> None:
+        """Note the last line, which nothing has finished."""
+        line, self._line = self._line, ""
+        if line:
+            self._values.printed([line])
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)

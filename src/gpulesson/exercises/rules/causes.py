@@ -1,0 +1,104 @@
+"""Rules: a slip in the text that explains all the rest, and which findings follow from which."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from gpulesson.exercises.findings import Diagnosis, Finding, Source
+from gpulesson.exercises.rules import source_text
+from gpulesson.exercises.trace import Trace
+
+NOT_CALLED = Diagnosis(
+    "not-called",
+    "Without parentheses a method is only named: nothing happens, and as a condition it is always true.",
+    "Add the parentheses.",
+)
+LEAVES_THE_LOOP = Diagnosis(
+    "leaves-the-loop",
+    "The first round of the loop reaches this line, so there is no complete second one.",
+    "If it is to come after the loop, indent it less; if it was for trying out, delete it.",
+)
+
+ANOTHER_FILE = Diagnosis(
+    "another-file",
+    "The check is of what this file does itself. Code that it runs from elsewhere is somebody else's.",
+    "Write the steps into this file; a module of yours may lie beside it.",
+)
+
+_FOLLOW: dict[str, set[str]] = {
+    NOT_CALLED.kind: {
+        "evaluated-on-cpu",
+        "few-steps",
+        "hard-coded-cuda",
+        "low-accuracy",
+        "missing-eval",
+        "missing-train",
+        "missing-zero-grad",
+        "model-on-cpu",
+        "no-backward",
+        "no-gpu-here",
+        "no-step",
+    },
+    LEAVES_THE_LOOP.kind: {
+        "evaluated-before-training",
+        "few-rows",
+        "few-steps",
+        "judged-on-training-data",
+        "low-accuracy",
+        "missing-eval",
+        "no-accuracy",
+        "not-all-samples",
+        "step-outside-loop",
+    },
+    "step-before-backward": {"zero-grad-after-backward", "missing-zero-grad", "no-backward"},
+    "step-outside-loop": {"missing-eval", "missing-zero-grad", "zero-grad-after-backward"},
+    "optimizer-elsewhere": {"another-model"},
+    "evaluated-before-training": {"missing-eval", "not-all-samples"},
+    "another-model": {"missing-eval", "wrong-accuracy"},
+    "judged-on-training-data": {"evaluated-once", "not-all-samples"},
+    "no-accuracy": {"evaluated-once", "not-all-samples"},
+    "wrong-accuracy": {"evaluated-once"},
+    "unknown-samples": {"not-all-samples"},
+    "logits-compared": {"wrong-accuracy"},
+    "branches-swapped": {"gpu-left-idle", "hard-coded-cuda", "model-on-cpu", "no-gpu-here"},
+}
+
+
+def not_called(trace: Trace, source: Source) -> Iterator[Finding]:
+    """Say where a method is named and not called."""
+    line, name = source_text.uncalled(source.lines)
+    if line:
+        yield source.failure(NOT_CALLED, line, f"“{name}” has no parentheses: write {name}().")
+
+
+def own_work(trace: Trace, source: Source) -> Iterator[Finding]:
+    """Say that another file did the work, such as the solution."""
+    sites = [trace.backward_at, *(optimizer.step_at for optimizer in trace.optimizers)]
+    for file in dict.fromkeys(site.file for site in sites if site.file):
+        own = file == trace.program or Path(file).is_relative_to(Path(trace.program).parent)
+        if not own and not (source.beside and Path(file).is_relative_to(source.beside)):
+            yield source.failure(ANOTHER_FILE, 0, f"The training ran in {Path(file).name}, not in this file.")
+            return
+
+
+def leaves_the_loop(trace: Trace, source: Source) -> Iterator[Finding]:
+    """Say which line ends a loop too early, where something is missing that the loop should have done."""
+    line = source_text.leaving(source.lines)
+    if not line or trace.error is not None:
+        return
+    seen, passes = trace.trained_on, trace.facts.get("passes", 0)
+    few = trace.backwards < passes or (seen is not None and not seen.unknown and 2 * seen.known < seen.of)
+    samples = trace.facts.get("test_samples", 0)
+    judged = sum(batch.test for batch in trace.judged if batch.step == trace.steps)
+    if few or (trace.judged and judged < samples):
+        done = (
+            f"{trace.backwards} backward passes" if few else f"{judged} of {samples} test samples evaluated"
+        )
+        yield source.failure(LEAVES_THE_LOOP, line, f"The loop ends here in its first round: {done}.")
+
+
+def first(findings: Sequence[Finding]) -> list[Finding]:
+    """Leave out what only follows from another finding."""
+    follow = {kind for finding in findings for kind in _FOLLOW.get(finding.kind, ())}
+    return [finding for finding in findings if finding.kind not in follow]

@@ -1,0 +1,43 @@
+"""Exercise 5, right: logged, as right answers of all, and together."""
+
+import logging
+
+import torch
+
+from gpulesson.data import Batches, load_fashion_mnist
+from gpulesson.device import choose_device
+from gpulesson.evaluation import evaluate
+from gpulesson.models import MLP
+from gpulesson.training import fit
+
+device = choose_device()
+data = load_fashion_mnist()
+train_images, test_images = (part.to(device).float() / 255 for part in (data.train_images, data.test_images))
+train_targets, test_targets = (
+    data.train_targets.to(device),
+    data.test_targets.to(device),
+)
+
+torch.manual_seed(0)
+model = MLP(784, 128, 64, 10).to(device)
+loss_fn = torch.nn.CrossEntropyLoss()
+optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
+fit(
+    model,
+    Batches(train_images, train_targets, batch_size=64, shuffle=True),
+    loss_fn,
+    optimizer,
+    device,
+    epochs=2,
+)
+
+result = evaluate(model, Batches(test_images, test_targets, batch_size=1000), loss_fn, device)
+print(f"accuracy {result.accuracy:.4%} ({data.source})")
+
+logging.basicConfig(level="INFO", format="%(message)s")
+matrix = result.confusion.tolist()
+rows = [(row[i], sum(row), data.class_names[i]) for i, row in enumerate(matrix)]
+for right, of, name in sorted(rows, key=lambda row: row[0] / row[1]):
+    logging.info("%s: %d of %d, %.1f %%", name, right, of, 100 * right / of)
+right, of = sum(row[0] for row in rows), sum(row[1] for row in rows)
+logging.info("all: %.6f", right / of)
