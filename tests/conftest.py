@@ -17,7 +17,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 # site are one worker's together, which builds it. What takes longest comes first, so that no worker is left
 # alone with it at the end: one worker begins with the site, the other with what is named next.
 SITE = ("test_downloads", "test_browser", "test_site")
-LONGEST = (*SITE, "test_attempts", "test_lessons", "test_recordings", "test_errors", "test_freshness")
+LONGEST = (*SITE, "test_attempts", "test_lessons", "test_recordings", "test_errors_page", "test_freshness")
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -7,7 +7,17 @@ from dataclasses import dataclass
 
 from gpulesson.exercises.exercise import TRAINING_LOOP, Exercise, Rule
 from gpulesson.exercises.findings import Finding
-from gpulesson.exercises.rules import accuracy, called, devices, endings, memory, models, steps
+from gpulesson.exercises.rules import (
+    accuracy,
+    called,
+    causes,
+    devices,
+    endings,
+    evidence,
+    memory,
+    models,
+    steps,
+)
 
 DEMANDS: dict[Rule, str] = {
     endings.raised: "it runs to its end",
@@ -23,6 +33,14 @@ DEMANDS: dict[Rule, str] = {
     memory.item_every_step: "nothing fetched in every step",
     memory.gradients_while_judging: "no gradients while evaluating",
     accuracy.of_the_test_set: "the accuracy is the model's own",
+    causes.own_work: "the file does its own work",
+    causes.leaves_the_loop: "the loops run to their end",
+    evidence.training_rows: "trained on the right rows, with their labels",
+    evidence.enough: "enough steps, and weights that change",
+    evidence.learned: "an accuracy far above guessing",
+    evidence.shuffled: "rows shuffled in every epoch",
+    memory.fetched_once: "the count fetched once",
+    evidence.seeded: "the seed is set",
     steps.taken: "the optimizer takes steps",
     steps.loss_falls: "the loss falls",
 }
