@@ -5,7 +5,7 @@
 {
   const PAGE = "errors"; // has a section for each message; the heading is the message
   const LABEL = "error-"; // how the sections' addresses begin
-  const ENOUGH = 0.55; // of the shorter one, message or query, must be in the other
+  const ENOUGH = 0.5; // of the shorter one, message or query, must be in the other
   const SHOWN = 3;
 
   // the words without numbers, and what stands side by side: "mat1 is on cpu" is not "mat1 is on cuda:0"
