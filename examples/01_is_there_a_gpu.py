@@ -146,8 +146,8 @@ plt.show()
 # %%
 # Each line is one processor, or one number of cores. A point further right is a larger
 # product; a point higher up is a faster one, and each mark on the upright axis is ten
-# times the one below. Here are the two ends of each line, in billions of operations a
-# second:
+# times the one below. Here are the two ends of each line, in billions of operations
+# a second. (One operation is one multiplication or addition.)
 
 print(f"{'rows and columns':<36}{sizes[0]:>6}{sizes[-1]:>10}")
 for name, values in speeds.items():
@@ -158,8 +158,9 @@ for name, values in speeds.items():
 # only the size differs, and with it the speed. The small product is slow for its size,
 # because starting it takes longer than computing it. More cores share the computing,
 # not the starting. The large product holds so much computing that the start does not
-# matter, and many cores can share it. (If other programs keep the cores busy, a row
-# with more cores can show less.) **A GPU pays when one operation holds much work.**
+# matter, and many cores can share it: the few of a CPU, or the thousands of a GPU. (If
+# other programs keep the cores busy, a row with more cores can show less.) **A GPU pays
+# when one product holds much work.**
 #
 # What does that mean for a real run? ResNet-50 is a network for photographs. To train
 # it by 90 passes over ImageNet, more than a million pictures, takes about three billion
@@ -242,7 +243,8 @@ except (RuntimeError, AssertionError) as error:
 # - ``Torch not compiled with CUDA enabled``: you have a PyTorch that was made
 #   without support for NVIDIA's GPUs. Every PyTorch for a Mac is one.
 # - ``No CUDA GPUs are available``: there is a driver, and it shows no GPU to this
-#   program. Perhaps the environment variable ``CUDA_VISIBLE_DEVICES`` hides it.
+#   program. Perhaps the environment variable ``CUDA_VISIBLE_DEVICES`` hides it. (An
+#   environment variable is a named text that the system hands to every program.)
 #
 # You have an NVIDIA GPU, and ``is_available()`` says ``False``.
 #
@@ -458,7 +460,8 @@ with practice_gpu():
 #    2. Run it: ``python exercise_01.py``. If it fails, compare the last line of the
 #       error with your prediction.
 #    3. Change it so that it runs on every machine, and uses a GPU where there is one.
-#    4. Run it again with ``GPULESSON_DEVICE=cpu`` set. Does your version obey? Should it?
+#    4. Run it again with ``GPULESSON_DEVICE=cpu`` set (:doc:`/setup`, "Settings", says
+#       how). Does your version obey? Should it?
 #
 #    To check it: ``python -m gpulesson check exercise_01.py``.
 #
@@ -473,7 +476,7 @@ with practice_gpu():
 #
 # .. keypoints::
 #
-#    - A GPU pays when one operation holds much work. For a small product, starting it
+#    - A GPU pays when one product holds much work. For a small product, starting it
 #      takes longer than computing it.
 #    - ``torch.cuda.is_available()`` says whether PyTorch finds a CUDA GPU,
 #      ``get_device_name()`` what it is called, ``current_device()`` which is selected.

@@ -187,7 +187,8 @@ class Net(nn.Module):
 #
 # The weights and biases are the :term:`parameters <parameter>`. They start as random
 # numbers, and training will change them. The :term:`seed` makes the random numbers the
-# same each time. We put five flowers in. Which shape will come out?
+# same each time. We put five flowers in: you call the model like a function, and
+# PyTorch calls its ``forward``. Which shape will come out?
 
 torch.manual_seed(32)
 model = Net()
@@ -249,10 +250,10 @@ print(f"three equal scores: {loss_fn(no_idea, y_train).item():.4f}")
 print(f"untrained model:    {loss_fn(model(X_train), y_train).item():.4f}")
 
 # %%
-# The first line is what a model gets that has no idea. (It is the logarithm of 3, the
-# number of classes.) Our model is no better, as you would expect before training.
-# **A loss near the logarithm of the number of classes means: nothing learned yet.**
-# (``item`` turns a tensor that holds one number into a Python number.)
+# The first line is what a model gets that has no idea. (It is the natural logarithm of
+# 3, the number of classes.) Our model is no better, as you would expect before
+# training. **A loss near the logarithm of the number of classes means: nothing learned
+# yet.** (``item`` turns a tensor that holds one number into a Python number.)
 #
 # Train it in one hundred steps
 # -----------------------------
@@ -562,10 +563,10 @@ torch.stack(kept).sum().backward()  # backward for all of them
 print("after backward:", torch.cuda.memory_allocated() - before, "bytes")
 
 # %%
-# You pay the first line if you only compute losses, for instance on test data, and keep
-# them as they are: each holds all that the model computed on the way to it. ``backward``
-# frees this memory. So the published loop pays only the second line, one small block for
-# each loss. But its list cannot be drawn, because a plot needs NumPy's numbers:
+# The first number is for losses that are only computed and kept, for instance on test
+# data: each holds all that the model computed on the way to it. ``backward`` frees this
+# memory. The published loop calls it, so the second number is its own: one small block
+# for each loss. But its list cannot be drawn, because a plot needs NumPy's numbers:
 
 try:
     torch.stack(kept).cpu().numpy()

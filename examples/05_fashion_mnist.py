@@ -416,8 +416,8 @@ for block in (torch.no_grad, torch.inference_mode):
     print("  marked:  ", outputs.is_inference())
 
 # %%
-# Neither records anything. ``inference_mode`` also marks its tensors: they `can never
-# take part in training
+# Neither records anything. ``inference_mode`` also marks its tensors: `a later training
+# refuses most uses of them
 # <https://docs.pytorch.org/docs/stable/notes/autograd.html#inference-mode>`__, and so
 # PyTorch has even less to keep account of. **Evaluate in inference_mode. Use no_grad if
 # you will train with the results**, for example as the inputs of a second model.
@@ -599,21 +599,18 @@ for last_layer in (nn.Identity(), nn.Softmax(dim=1)):
 #
 #    Two mistakes of this lesson raise no error: a softmax before the loss, and
 #    ``argmax`` over the wrong dimension when a batch has as many images as there are
-#    classes. Let the class answer the question box before anyone sees the numbers. A
-#    third trap is the data: two people with different sources get different accuracies,
-#    so ask for the source line first. To fetch the data once and share the folder, see
-#    :doc:`/instructors`.
+#    classes. Let the class answer the question box before anyone sees the numbers. And
+#    two people with different data get different accuracies: ask for the source line.
 #
 # Take the whole lesson with you as one script
 # --------------------------------------------
 #
 # Here is everything in one file that needs ``torch`` and ``torchvision`` only: the
-# data, the model, the loop with its running loss, the evaluation. It computes on a GPU
-# if there is one, prints the loss of each of five epochs and the accuracy on the test
-# images, and saves the trained weights, the model's :term:`state_dict`, as
-# ``fashion_mnist.pt``. In a terminal: ``python fashion_mnist.py FOLDER``, with the
-# folder of the data. The loader has the settings of lesson 4, and
-# ``@torch.inference_mode()`` above a function holds for all of its body.
+# data, the model, the loop with its running loss, the evaluation. It trains for five
+# epochs, on a GPU if there is one, prints the accuracy, and saves the weights, the
+# model's :term:`state_dict`, as ``fashion_mnist.pt``. In a terminal: ``python
+# fashion_mnist.py FOLDER``, with the folder of the data. The loader has the settings of
+# lesson 4, and ``@torch.inference_mode()`` above a function holds for all of its body.
 #
 # .. script:: fashion_mnist.py
 #

@@ -221,7 +221,7 @@ practice.stop()
 #
 # .. covers:: S0.3
 #
-# Where should a file go that you want to keep? In many scripts you find the author's own
+# Which folder does a script write to? In many scripts you find the author's own
 # folder, such as ``/home/sam/course/weights.pt``. It exists on Sam's machine only. A
 # little better is a path with an *environment variable*, a named text that the system
 # hands to every program. ``os.path.expandvars`` puts the text in. Here is what becomes
@@ -257,10 +257,10 @@ except RuntimeError as error:
 # %%
 # ``torch.save`` makes no folders. On a cluster there is one problem more: the home
 # folder is small. One computing centre gives each user 50 GB there, and 150 TB in a
-# second folder, whose name is in the variable ``SCRATCH``
-# (`its documentation <https://github.com/eth-cscs/cscs-docs/blob/01ecb622d0cd5d8da89b6aaa789804401c87d9d4/docs/storage/filesystems.md>`__).
-# So we take ``SCRATCH`` where it is set, and elsewhere the folder ``.cache`` in the home
-# of the person who runs the script:
+# second folder, whose name is in the variable ``SCRATCH`` (`its documentation
+# <https://github.com/eth-cscs/cscs-docs/blob/01ecb622d0cd5d8da89b6aaa789804401c87d9d4/docs/storage/filesystems.md>`__).
+# So we take ``SCRATCH`` where it is set, and elsewhere the folder ``.cache`` in the
+# home of the person who runs the script:
 
 base = Path(os.environ.get("SCRATCH") or Path.home() / ".cache")
 base.mkdir(parents=True, exist_ok=True)
@@ -610,7 +610,7 @@ first = good["0.weight"][0, 0]
 
 content = bytearray((folder / "weights.pt").read_bytes())
 place = content.index(first.numpy().tobytes())
-content[place + 3] ^= 64  # flips one bit of its last byte
+content[place + 3] ^= 64  # flips one bit, in the byte with the exponent
 (folder / "flipped.pt").write_bytes(content)
 
 bad = torch.load(folder / "flipped.pt", map_location="cpu", weights_only=True)

@@ -611,10 +611,10 @@ print(f"the lowest it can get:       {lowest:.4f}")
 # %%
 # The last number is the loss of a model that gives the right class a probability of 1:
 # no model can do better. Yet the loss takes these probabilities for logits, and its own
-# softmax makes them nearly alike. So the second line cannot fall below the third, however
-# long you train. **Give the loss logits; take the softmax afterwards, when you want to
-# show probabilities.** :doc:`Lesson 5 </lessons/05_fashion_mnist>` measures what the
-# mistake costs in :term:`accuracy`.
+# softmax brings them closer together. So the second line cannot fall below the third,
+# however long you train. **Give the loss logits; take the softmax afterwards, when you
+# want to show probabilities.** :doc:`Lesson 5 </lessons/05_fashion_mnist>` measures what
+# the mistake costs in :term:`accuracy`.
 #
 # Kept losses: memory that grows with every step
 # ----------------------------------------------

@@ -18,10 +18,7 @@ from sphinx.util.typing import ExtensionMetadata
 GLOSSARY = "glossary"  # the page with all terms
 BUTTON = '<button class="term" type="button" popovertarget="{id}">{word}</button>'
 JOINED = "&#8288;"  # no line begins with the comma behind a button
-POPOVER = (
-    '<div class="definition" id="{id}" popover="auto" role="group" aria-label="{name}">'
-    '<p><a href="{uri}">{name}</a>: {text}</p></div>'
-)
+POPOVER = '<div class="definition" id="{id}" popover><p><a href="{uri}">{name}</a>: {text}</p></div>'
 
 
 def depend(app: Sphinx, doctree: nodes.document) -> None:
