@@ -22,6 +22,7 @@ from gpulesson.exercises.rules import (
 DEMANDS: dict[Rule, str] = {
     endings.raised: "it runs to its end",
     endings.exited: "it runs to its end",
+    causes.not_called: "methods called, with parentheses",
     models.answers: "the model gives an answer",
     called.calls: "the check can call your function",
     steps.order: "zero_grad, backward and step in order",

@@ -99,6 +99,7 @@ def leaves_the_loop(trace: Trace, source: Source) -> Iterator[Finding]:
 
 
 def first(findings: Sequence[Finding]) -> list[Finding]:
-    """Leave out what only follows from another finding."""
+    """Leave out what only follows from another finding, and what says the same of the same line."""
     follow = {kind for finding in findings for kind in _FOLLOW.get(finding.kind, ())}
-    return [finding for finding in findings if finding.kind not in follow]
+    said = {(finding.kind, finding.line): finding for finding in reversed(findings)}
+    return [found for found in findings if found.kind not in follow and said[found.kind, found.line] is found]
