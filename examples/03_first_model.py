@@ -276,7 +276,7 @@ ours = torch.stack(losses).tolist()  # 100 Python numbers
 # %%
 # A :term:`gradient` says, for each number of a parameter, how the loss would change if
 # that number grew a little. Call 4 computes the gradients, and call 5 uses them: it
-# moves each number to the side where the loss gets smaller. Call 3 comes before them
+# changes each number so that the loss should get smaller. Call 3 comes before them
 # because call 4 *adds* to the gradients that are there. (``_`` is Python's usual name for
 # a value that is not needed, here the number of the step.) **Outputs, loss,**
 # ``zero_grad``, ``backward``, ``step``: **these five calls are in every training loop.**
@@ -491,9 +491,8 @@ correct = (predicted == y_test.to(device)).sum().item()
 print(f"{correct} of {len(y_test)} right, computed on {predicted.device}")
 
 # %%
-# ``torch.inference_mode()`` does what ``no_grad`` does, and is stricter: what is
-# computed inside can be used for training only after a copy. For an evaluation both are
-# right.
+# ``torch.inference_mode()`` does what ``no_grad`` does, and is stricter: a later training
+# refuses most uses of what is computed inside. For an evaluation both are right.
 #
 # .. question:: You moved the model and not the features. What does ``model(X_train)`` do?
 #

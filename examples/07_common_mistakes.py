@@ -518,8 +518,8 @@ with attempt():
 # .. covers:: S2.4
 #
 # Older code says ``model.cuda()`` and ``x.cuda()``. These calls are not deprecated, and
-# they are not wrong. They know one sort of GPU only. We switch the practice GPU off, and
-# try both ways on this machine as it is:
+# they are not wrong. They know only the GPUs that PyTorch calls ``cuda``. We switch the
+# practice GPU off, and try both ways on this machine as it is:
 
 from gpulesson.device import choose_device
 
@@ -757,7 +757,7 @@ print(f"and the product was there after {finished * 1e3:.2f} ms")
 #    - NumPy takes ``.detach().cpu()``, and each such call waits for the GPU.
 #    - Inputs are ``float32``, labels of classes are ``int64``, and the inner numbers of
 #      a product must be equal.
-#    - ``.cuda()`` knows one sort of GPU, ``.to(device)`` knows all of them.
+#    - ``.cuda()`` knows only NVIDIA's and AMD's GPUs, ``.to(device)`` knows all of them.
 #    - A forgotten ``eval()``, a second softmax, kept losses and a clock that does not
 #      wait give no message: look for them yourself.
 #

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from gpulesson.exercises import check, exercises
+from gpulesson.exercises import check, exercises, find
 
 EXERCISES = exercises()
 HERE = Path(__file__).parent
@@ -136,7 +136,7 @@ def test_a_program_that_runs_the_solution_has_not_passed(
     number, way, warm, tmp_path, few_images, monkeypatch
 ):
     monkeypatch.setenv("GPULESSON_DATA", str(few_images))
-    (solution,) = (EXAMPLES / "solutions").glob(f"{number}_*.py")
+    solution = EXAMPLES / "solutions" / find(number).solution
     file = tmp_path / f"{number}_mine.py"
     file.write_text(READS_THE_SOLUTION[way].format(path=str(solution)))
     report = check(file, warm=warm)

@@ -91,7 +91,7 @@ class Exercise:
 
     @property
     def starter(self) -> str:
-        """Name of the file that it begins with, and of the learner's copy: no lesson's, and no solution's."""
+        """Name of the file that it begins with; no lesson and no solution has it."""
         return f"exercise_{self.number}.py"
 
     @property
