@@ -191,7 +191,7 @@ def test_where_no_fork_is_safe_it_says_so(monkeypatch):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["solution_03", "solution_04"])
+@pytest.mark.parametrize("name", ["exercise_03", "exercise_04"])
 def test_the_report_of_a_fork_is_that_of_a_real_start(warm, name):
     file = Path(__file__).parents[2] / "examples" / "exercises" / f"{name}.py"
     assert check(file, warm=warm).to_dict() == check(file).to_dict()

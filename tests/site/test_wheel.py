@@ -14,7 +14,10 @@ def test_the_wheel_holds_every_file_of_the_package(tmp_path):
     with zipfile.ZipFile(wheel) as archive:
         packed = {name: archive.read(name) for name in archive.namelist() if name.startswith("gpulesson/")}
     sources = [path for path in (ROOT / "src" / "gpulesson").rglob("*") if path.suffix in (".py", ".typed")]
-    assert packed == {path.relative_to(ROOT / "src").as_posix(): path.read_bytes() for path in sources}
+    expected = {path.relative_to(ROOT / "src").as_posix(): path.read_bytes() for path in sources}
+    starters = (ROOT / "examples" / "exercises").glob("*.py")
+    expected |= {f"gpulesson/exercises/starters/{path.name}": path.read_bytes() for path in starters}
+    assert packed == expected
 
 
 def test_an_unchanged_package_leaves_the_file_alone_and_old_versions_go(tmp_path):
