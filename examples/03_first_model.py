@@ -277,9 +277,10 @@ ours = torch.stack(losses).tolist()  # 100 Python numbers
 # A :term:`gradient` says, for each number of a parameter, how the loss would change if
 # that number grew a little. Call 4 computes the gradients, and call 5 uses them: it
 # changes each number so that the loss should get smaller. Call 3 comes before them
-# because call 4 *adds* to the gradients that are there. (``_`` is Python's usual name for
-# a value that is not needed, here the number of the step.) **Outputs, loss,**
-# ``zero_grad``, ``backward``, ``step``: **these five calls are in every training loop.**
+# because call 4 *adds* to the gradients that are there. (An underscore is Python's
+# usual name for a value that is not needed, here the number of the step.) **Outputs,
+# loss,** ``zero_grad``, ``backward``, ``step``: **these five calls are in every
+# training loop.**
 #
 # Did the loss get smaller? The published notebook printed its loss in every tenth
 # epoch. We put ours beside it:
