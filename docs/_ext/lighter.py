@@ -22,6 +22,9 @@ PLAIN = re.compile(r'<span class="[npw]">([^<]*)</span>')  # names, brackets, sp
 
 # sphinx-gallery's links in code: their titles repeat the address
 CODE_LINK = re.compile(r'<a class="sphx-glr-backref[^"]*"( href="[^"]*") title="[^"]*">')
+# a number that the next change of the page gives to another block
+CAPTION_ID = re.compile(r'(<div class="literal-block-wrapper[^"]*") id="id\d+">')
+CAPTION_LINK = re.compile(r'<a class="headerlink" href="#id\d+" title="[^"]*">[^<]*</a>')
 SYMBOL = re.compile(r'<symbol id="([\w-]+)".*?</symbol>', re.S)
 
 
@@ -64,13 +67,14 @@ def lighter_style(text: str) -> str:
 
 
 def lighter_page(text: str) -> str:
-    """Remove marks in code that give no colour, what sphinx-gallery adds to links in code, and unused icons.
+    """Remove marks that give no colour, titles of links in code, addresses of captions, unused icons.
 
     Examples
     --------
     >>> lighter_page('<span class="nb">print</span><span class="p">(</span><span class="n">x</span>')
     '<span class="nb">print</span>(x'
     """
+    text = CAPTION_LINK.sub("", CAPTION_ID.sub(r"\1>", text))
     text = CODE_LINK.sub(r"<a\1>", PLAIN.sub(r"\1", text))
     used = set(re.findall(r'<use href="#([\w-]+)"', text))
     return SYMBOL.sub(lambda found: found[0] if found[1] in used else "", text)

@@ -185,7 +185,7 @@ def test_no_page_has_a_box_whose_icon_was_left_out(pages):
 
 
 def test_pages_are_light(pages):
-    for page in [page for name, page in pages.items() if name.startswith(("lessons/", "index"))]:
+    for page in [page for name, page in pages.items() if name.startswith(("lessons/", "index", "errors"))]:
         files = {page.file(url) for url in loaded(page.soup) if page.file(url).suffix in (".css", ".js")}
         text = re.sub(
             r'<svg[^>]* class="drawing".*?</svg>', "", page.path.read_text(encoding="utf-8"), flags=re.S
