@@ -405,18 +405,8 @@ print(f"{right} of {len(test_set)} right: {right / len(test_set):.2%}")
 # ones. The count stays on the device until the loop is over. **Count on the device, and
 # read the count once.**
 #
-# ``no_grad`` or ``inference_mode``? Do both leave out what a :term:`backward pass` would
-# need? And is there a difference?
-
-for block in (torch.no_grad, torch.inference_mode):
-    with block():
-        outputs = model(test_images[:5])
-    print(block.__name__)
-    print("  recorded:", outputs.requires_grad)
-    print("  marked:  ", outputs.is_inference())
-
-# %%
-# Neither records anything. ``inference_mode`` also marks its tensors: `a later training
+# ``no_grad`` or ``inference_mode``? Neither records what a :term:`backward pass` would
+# need. ``inference_mode`` also marks its tensors: `a later training
 # refuses most uses of them
 # <https://docs.pytorch.org/docs/stable/notes/autograd.html#inference-mode>`__, and so
 # PyTorch has even less to keep account of. **Evaluate in inference_mode. Use no_grad if

@@ -20,6 +20,9 @@ STYLES = ("gpulesson.css", "pygments.css", "styles/furo.css")
 KEPT_ICONS = ("search",)
 PLAIN = re.compile(r'<span class="[npw]">([^<]*)</span>')  # names, brackets, spaces: coloured as all code
 
+WORD = re.compile(
+    r'<span class="pre">([^<]*)</span>'
+)  # each word of a literal: for a style that furo has not
 # sphinx-gallery's links in code: their titles repeat the address
 CODE_LINK = re.compile(r'<a class="sphx-glr-backref[^"]*"( href="[^"]*") title="[^"]*">')
 # a number that the next change of the page gives to another block
@@ -74,6 +77,7 @@ def lighter_page(text: str) -> str:
     >>> lighter_page('<span class="nb">print</span><span class="p">(</span><span class="n">x</span>')
     '<span class="nb">print</span>(x'
     """
+    text = WORD.sub(r"\1", text)
     text = CAPTION_LINK.sub("", CAPTION_ID.sub(r"\1>", text))
     text = CODE_LINK.sub(r"<a\1>", PLAIN.sub(r"\1", text))
     used = set(re.findall(r'<use href="#([\w-]+)"', text))
