@@ -498,8 +498,7 @@ plt.show()
 
 # %%
 # Would you have known better? Go through them one by one. Where you hesitate too, the
-# picture or its label is the problem. Where you are sure, the model is. (On the
-# stand-in data several of them can come from the same handwritten digit.) **Look at the
+# picture or its label is the problem. Where you are sure, the model is. **Look at the
 # worst pictures before you change anything: they show whether the data or the model
 # needs work.**
 #
@@ -589,8 +588,7 @@ for last_layer in (nn.Identity(), nn.Softmax(dim=1)):
 #
 #    Two mistakes of this lesson raise no error: a softmax before the loss, and
 #    ``argmax`` over the wrong dimension when a batch has as many images as there are
-#    classes. Let the class answer the question box before anyone sees the numbers. And
-#    two people with different data get different accuracies: ask for the source line.
+#    classes. Let the class answer the question box before anyone sees the numbers.
 #
 # Take the whole lesson with you as one script
 # --------------------------------------------
