@@ -1,8 +1,8 @@
 """Figures that follow the light and the dark theme: each is drawn once by the lesson, and saved for both.
 
 The two pictures differ in their ink alone: text, axes and grid. Lines keep their colours, which can be told
-from either ground. Both grounds are transparent. A third picture, smaller and with
-larger text, is for the lesson's card.
+from either ground. Both grounds are transparent. A third picture, smaller and with larger text, is for the
+lesson's card.
 """
 
 from __future__ import annotations

@@ -195,7 +195,9 @@ def probe(trace: Trace, observer: Observer, space: dict[str, Any]) -> None:
 
 def _owner(observer: Observer, optimizer: Any) -> Any:
     """Return the model whose parameters an optimizer changes."""
-    wanted = {id(tensor) for group in optimizer.param_groups for tensor in group["params"]}
+    from gpulesson.exercises.watch.training import parameters_of
+
+    wanted = {id(tensor) for tensor in parameters_of(optimizer)}
     models = [module for module, _ in observer.training.models.models]
     return next((each for each in models if wanted & {id(tensor) for tensor in each.parameters()}), None)
 

@@ -126,9 +126,8 @@ def _alone() -> Iterator[None]:
     """Let other checks wait meanwhile, so that neither writes over what the other has noted."""
     lock = FileLock(f"{progress_file()}.lock", timeout=_PATIENCE)
     with contextlib.ExitStack() as held:
-        with contextlib.suppress(
-            OSError
-        ):  # a folder that cannot be written: `save` says so; or one held it for long
+        # a folder that cannot be written: `save` says so; or another check holds the lock for long
+        with contextlib.suppress(OSError):
             progress_file().parent.mkdir(parents=True, exist_ok=True)
             held.enter_context(lock)
         yield
