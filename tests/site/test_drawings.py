@@ -9,6 +9,7 @@ from xml.etree import ElementTree
 
 import furo
 import pytest
+from colours import Colour, colour, contrast
 
 DRAWINGS = sorted((Path(__file__).parents[2] / "docs" / "drawings").glob("*.svg"))
 THEME = Path(furo.__file__).parent / "theme" / "furo" / "static" / "styles" / "furo.css"
@@ -20,8 +21,6 @@ ATTRIBUTES |= {"d", "x", "y", "width", "height", "rx", "cx", "cy", "r"}
 PHONE = 343  # pixels: the column of text on a phone
 LEAST_TEXT = 14  # pixels
 
-Colour = tuple[float, ...]  # red, green, blue from 0 to 1
-
 
 def parsed(path: Path) -> ElementTree.Element:
     return ElementTree.fromstring(path.read_text("utf-8").replace(f' xmlns="{XMLNS}"', "", 1))
@@ -32,24 +31,8 @@ def style(path: Path) -> str:
     return element.text or ""
 
 
-def colour(written: str) -> Colour:
-    digits = written[1:] if len(written) == 7 else "".join(digit * 2 for digit in written[1:])
-    return tuple(int(digits[i : i + 2], 16) / 255 for i in (0, 2, 4))
-
-
 def mixed(top: Colour, opacity: float, ground: Colour) -> Colour:
     return tuple(opacity * a + (1 - opacity) * b for a, b in zip(top, ground, strict=True))
-
-
-def contrast(one: Colour, other: Colour) -> float:
-    """WCAG 2's contrast ratio."""
-
-    def luminance(colour: Colour) -> float:
-        linear = (c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in colour)
-        return sum(w * c for w, c in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
-
-    low, high = sorted((luminance(one), luminance(other)))
-    return (high + 0.05) / (low + 0.05)
 
 
 @pytest.mark.parametrize("path", DRAWINGS, ids=lambda path: path.stem)

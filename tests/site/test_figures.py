@@ -6,6 +6,7 @@ import re
 
 import pytest
 from _ext.figures import COLOURS, INK
+from colours import colour, contrast
 from projects import CONF, INDEX, Project, lesson
 
 FIGURE = """
@@ -23,25 +24,13 @@ DRAWING = """\
   <desc>A box in a box.</desc>
 </svg>
 """
-GROUNDS = {"light": "#ffffff", "dark": "#131416"}  # the theme's
-
-
-def luminance(colour: str) -> float:
-    """As WCAG 2 defines it: https://www.w3.org/TR/WCAG22/#dfn-relative-luminance."""
-    parts = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
-    r, g, b = (part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts)
-    return 0.2126 * r + 0.7152 * g + 0.0722 * b
-
-
-def contrast(one: str, other: str) -> float:
-    dark, light = sorted([luminance(one), luminance(other)])
-    return (light + 0.05) / (dark + 0.05)
+GROUNDS = {"light": colour("#ffffff"), "dark": colour("#131416")}  # the theme's
 
 
 def test_lines_and_ink_can_be_seen_on_both_grounds():
-    assert contrast("#000000", "#ffffff") == pytest.approx(21)
-    assert all(contrast(colour, ground) >= 3 for colour in COLOURS for ground in GROUNDS.values())
-    assert contrast(INK["dark"], GROUNDS["dark"]) >= 7 and INK["light"] == "black"
+    assert contrast(colour("#000000"), colour("#ffffff")) == pytest.approx(21)
+    assert all(contrast(colour(line), ground) >= 3 for line in COLOURS for ground in GROUNDS.values())
+    assert contrast(colour(INK["dark"]), GROUNDS["dark"]) >= 7 and INK["light"] == "black"
 
 
 @pytest.fixture(scope="module")
