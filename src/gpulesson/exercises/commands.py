@@ -206,6 +206,7 @@ def _usage(message: str, command: str = "check") -> int:
 def run_submissions(options: argparse.Namespace) -> int:
     """Run the command ``submissions``; return its exit status. Nobody's progress is noted."""
     broken, rows = False, []
+    faults: Counter[str] = Counter()
     try:
         reports = check_folder(
             options.folder, options.number, jobs=options.jobs, time_limit=options.time_limit
@@ -222,16 +223,19 @@ def run_submissions(options: argparse.Namespace) -> int:
             if isinstance(report, Report):
                 report = _written((options.reports or file.parent) / f"{file.stem}.json", report)
             if isinstance(report, Report):
-                failures = [finding for finding in report.findings if finding.severity == "failure"]
-                said = ", ".join(f"{finding.kind} (line {finding.line})" for finding in failures) or "passed"
+                said = ", ".join(f"{found.kind} (line {found.line})" for found in report.failures) or "passed"
                 result = "passed" if report.passed else "not yet"
-                rows.append([file.name, result, *[f"{found.kind}:{found.line}" for found in failures]])
+                rows.append([file.name, result, *[f"{found.kind}:{found.line}" for found in report.failures]])
+                faults.update({found.kind for found in report.failures})
             else:
                 broken = True
                 said = f"not checked: {type(report).__name__}: {report}"
                 rows.append([file.name, "not checked", str(report)])
             print(_printable(f"{file.stem:<24} {said}"), flush=True)
-    print(_printable(_statistics(rows)))
+    passed = sum(row[1] == "passed" for row in rows)
+    print(f"\n{passed} of {len(rows)} passed")
+    for kind, count in faults.most_common():
+        print(_printable(f"{count} of {len(rows)}: {kind}"))
     if options.csv is not None:
         try:
             with options.csv.open("w", encoding="utf-8", newline="") as table:
@@ -239,17 +243,6 @@ def run_submissions(options: argparse.Namespace) -> int:
         except OSError as error:
             broken = bool(_usage(f"the table cannot be written: {error}", "submissions"))
     return int(broken)
-
-
-def _statistics(rows: list[list[str]]) -> str:
-    """Say how many passed, and which faults how many files have."""
-    results = Counter(row[1] for row in rows)
-    faults = Counter(
-        kind for row in rows if row[1] == "not yet" for kind in {x.split(":")[0] for x in row[2:]}
-    )
-    lines = [f"{results['passed']} of {len(rows)} passed"]
-    lines += [f"{count} of {len(rows)}: {kind}" for kind, count in faults.most_common()]
-    return "\n" + "\n".join(lines)
 
 
 def _written(path: Path, report: Report) -> Report | OSError:

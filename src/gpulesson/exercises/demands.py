@@ -90,7 +90,7 @@ def checklist(
             continue
         met = None
         if rule in found:
-            met = not any(finding.severity == "failure" for finding in found[rule])
+            met = not any(finding.is_failure for finding in found[rule])
         if met and not trained and rule in _OF_TRAINING:
             met = None
         before = lines.get(text, met)

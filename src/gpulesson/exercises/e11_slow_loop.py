@@ -72,7 +72,7 @@ def lean(trace: Trace, source: Source) -> Iterator[Finding]:
         line = definitions.line(source.lines, "mine")
         yield source.failure(NOTHING_TRAINED, line, "mine was not called.")
         return
-    if any(found.severity == "failure" for found in steps.order(trace, source)):
+    if any(found.is_failure for found in steps.order(trace, source)):
         return  # other losses come from there
     if facts["all_operators"] < facts["enough_operators"] / 2:
         needed = f"{facts['enough_operators']:.0f}"

@@ -58,6 +58,11 @@ class Finding:
     why: str
     remedy: str
 
+    @property
+    def is_failure(self) -> bool:
+        """Whether it keeps the exercise from being passed."""
+        return self.severity == "failure"
+
 
 @dataclass(frozen=True)
 class Source:

@@ -54,9 +54,14 @@ class Report:
     output: str = ""
 
     @property
+    def failures(self) -> tuple[Finding, ...]:
+        """What has to be fixed."""
+        return tuple(finding for finding in self.findings if finding.is_failure)
+
+    @property
     def passed(self) -> bool:
         """Whether nothing but advice was found."""
-        return not any(finding.severity == "failure" for finding in self.findings)
+        return not self.failures
 
     @property
     def verdict(self) -> str:
@@ -64,7 +69,7 @@ class Report:
         about = self.file
         if self.exercise is not None:
             about = f"Exercise {self.exercise.number}, {self.exercise.title.rstrip('?.')}"
-        failures = sum(finding.severity == "failure" for finding in self.findings)
+        failures = len(self.failures)
         if not failures:
             if self.exercise is not None:
                 return f"{about}: passed."
