@@ -140,11 +140,7 @@ def check(
 
 def named_beside(source: Source, folder: Path) -> list[Path]:
     """Find the files and folders next to a program that it names in a string: its data."""
-    try:
-        tree = ast.parse("\n".join(source.lines))
-    except (SyntaxError, ValueError):  # the program's own run says what is wrong
-        return []
-    constants = (node.value for node in ast.walk(tree) if isinstance(node, ast.Constant))
+    constants = (node.value for node in source_text.all_nodes(source.lines) if isinstance(node, ast.Constant))
     texts = {text for text in constants if isinstance(text, str) and text.isprintable() and len(text) < 256}
     names = {PurePath(text).parts[0] for text in texts if PurePath(text).parts}
     found = [folder / name for name in sorted(names - {"..", os.sep})]
@@ -184,8 +180,9 @@ def judge(
             if not _failed(found):
                 apply(rule)
     elif task is not None and _stopped_by_its_own_test(trace, source, task):
-        seen = {rule: list(rule(trace, source)) for rule in (*_ANY_PROGRAM[1:], *rules)}
-        found = seen if _failed(seen) else found  # it says more than an assertion does
+        raised = found.pop(endings.raised)
+        seen = {**found, **{rule: list(rule(trace, source)) for rule in rules}}
+        found = seen if _failed(seen) else {endings.raised: raised, **found}  # more than an assertion says
     if not _failed(found):
         apply(endings.exited)
     findings = causes.first([finding for some in found.values() for finding in some])
@@ -202,7 +199,7 @@ def _stopped_by_its_own_test(trace: Trace, source: Source, task: Exercise) -> bo
 
 
 def _failed(found: dict[Rule, list[Finding]]) -> bool:
-    return any(finding.severity == "failure" for findings in found.values() for finding in findings)
+    return any(finding.is_failure for findings in found.values() for finding in findings)
 
 
 def facts(trace: Trace) -> tuple[str, ...]:

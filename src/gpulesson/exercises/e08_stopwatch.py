@@ -49,11 +49,6 @@ OLDER_WORK_MEASURED = Diagnosis(
     "The device was still busy with something older, and the measurement contains it.",
     "Call machine.synchronize() before the clock starts, too.",
 )
-NOT_CALLED = Diagnosis(
-    "not-called",
-    "Without parentheses Python looks up the method and does nothing with it. There is no error.",
-    "Add the parentheses: machine.synchronize().",
-)
 STARTED_ONCE = Diagnosis(
     "started-once",
     "Each measurement begins where the first one began, and contains all those before it.",
@@ -130,8 +125,6 @@ def stopwatch(trace: Trace, source: Source) -> Iterator[Finding]:
         if fault is not None:
             diagnosis, place, found = fault
             what = f"On {_IDLE}, {found}; {asking + work} µs is right."
-            if diagnosis in (NOT_WAITED_FOR, OLDER_WORK_MEASURED) and (uncalled := _uncalled(source)):
-                diagnosis, place = NOT_CALLED, uncalled
             if diagnosis in (NO_NUMBER, SUM_RETURNED, WRONG_TIME) and value is not None:
                 place = _return_line(source)
             yield source.failure(diagnosis, place or line, what)
@@ -200,15 +193,6 @@ def _return_line(source: Source) -> int:
     returns = [node for node in inside if isinstance(node, ast.Return)]
     for node in (*means[:1], *returns[-1:]):
         return int(node.lineno)  # type: ignore[attr-defined]
-    return 0
-
-
-def _uncalled(source: Source) -> int:
-    """Return the line on which synchronize stands without its parentheses."""
-    for node in definitions.nodes(source.lines, "stopwatch"):
-        alone = isinstance(node, ast.Expr) and isinstance(node.value, ast.Attribute)
-        if alone and node.value.attr == "synchronize":  # type: ignore[attr-defined]
-            return int(node.lineno)  # type: ignore[attr-defined]
     return 0
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from gpulesson.exercises.exercise import COMMON, Exercise
 from gpulesson.exercises.findings import Diagnosis, Finding, Source
-from gpulesson.exercises.rules import definitions
+from gpulesson.exercises.rules import definitions, source_text
 from gpulesson.exercises.trace import Trace
 
 if TYPE_CHECKING:
@@ -101,10 +101,7 @@ def _changed(facts: dict[str, Any], source: Source) -> int:
 
 def _calls(source: Source) -> list[ast.Call]:
     """Return the calls of epochs_needed."""
-    try:
-        nodes = list(ast.walk(ast.parse("\n".join(source.lines))))
-    except SyntaxError:
-        return []
+    nodes = source_text.all_nodes(source.lines)
     return [n for n in nodes if isinstance(n, ast.Call) and definitions.called(n) == "epochs_needed"]
 
 

@@ -39,6 +39,8 @@ _FOLLOW: dict[str, set[str]] = {
         "no-backward",
         "no-gpu-here",
         "no-step",
+        "not-waited-for",
+        "older-work-measured",
     },
     LEAVES_THE_LOOP.kind: {
         "evaluated-before-training",
@@ -99,7 +101,6 @@ def leaves_the_loop(trace: Trace, source: Source) -> Iterator[Finding]:
 
 
 def first(findings: Sequence[Finding]) -> list[Finding]:
-    """Leave out what only follows from another finding, and what says the same of the same line."""
+    """Leave out what only follows from another finding."""
     follow = {kind for finding in findings for kind in _FOLLOW.get(finding.kind, ())}
-    said = {(finding.kind, finding.line): finding for finding in reversed(findings)}
-    return [found for found in findings if found.kind not in follow and said[found.kind, found.line] is found]
+    return [finding for finding in findings if finding.kind not in follow]

@@ -6,6 +6,8 @@ import ast
 import re
 from collections.abc import Iterator, Sequence
 
+from gpulesson.exercises.rules import source_text
+
 
 def find(lines: Sequence[str], name: str) -> ast.stmt | None:
     """Return the last statement outside functions and classes that binds a name; None if there is none.
@@ -17,11 +19,7 @@ def find(lines: Sequence[str], name: str) -> ast.stmt | None:
     name : str
         Of a function, a class or a variable.
     """
-    try:
-        tree = ast.parse("\n".join(lines))
-    except (SyntaxError, ValueError, RecursionError):
-        return None
-    found = [statement for statement in _outside(tree.body) if name in _bound(statement)]
+    found = [statement for statement in _outside(source_text.tree(lines).body) if name in _bound(statement)]
     return found[-1] if found else None
 
 

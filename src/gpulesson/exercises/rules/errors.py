@@ -155,10 +155,6 @@ INFERENCE_TENSOR = _diagnosis(
 )
 
 
-def _unless_cut(lines: Sequence[str], line: int) -> int:
-    return source_text.gradients_off(lines, line)
-
-
 CATALOGUE = (
     Known(
         r"size of tensor a \((\d+)\) must match the size of tensor b \((\d+)\)",
@@ -169,13 +165,13 @@ CATALOGUE = (
         r"element 0 of tensors does not require grad",
         "backward() found no history: the loss was computed while gradients were off.",
         GRADIENTS_OFF,
-        _unless_cut,
+        source_text.gradients_off,
     ),
     Known(
         r"Inference tensors cannot be saved",
         "The training met a tensor that was made inside inference_mode().",
         INFERENCE_TENSOR,
-        _unless_cut,
+        source_text.gradients_off,
     ),
     Known(
         r"AttributeError: '(float|int|list|numpy\.float\d+)' object has no attribute 'backward'",

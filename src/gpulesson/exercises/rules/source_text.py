@@ -23,7 +23,7 @@ def keeping_line(lines: Sequence[str], loss_line: int) -> int:
     loss_line : int
         Where the loss function was called.
     """
-    nodes = _nodes(lines)
+    nodes = all_nodes(lines)
     names = {
         target.id
         for node in nodes
@@ -37,12 +37,17 @@ def keeping_line(lines: Sequence[str], loss_line: int) -> int:
     return next(iter(sorted(named) or sorted(by_word)), loss_line)
 
 
-def _nodes(lines: Sequence[str]) -> list[ast.AST]:
-    """Return the nodes of a program's syntax tree; none, if Python cannot read it."""
+def tree(lines: Sequence[str]) -> ast.Module:
+    """Return a program's syntax tree; an empty one, if Python cannot read it: its own run says why."""
     try:
-        return list(ast.walk(ast.parse("\n".join(lines))))
-    except SyntaxError:
-        return []
+        return ast.parse("\n".join(lines))
+    except (SyntaxError, ValueError, RecursionError):
+        return ast.Module([], [])
+
+
+def all_nodes(lines: Sequence[str]) -> list[ast.AST]:
+    """Return the nodes of a program's syntax tree."""
+    return list(ast.walk(tree(lines)))
 
 
 def first_line(lines: Sequence[str], pattern: str) -> int:
@@ -89,7 +94,7 @@ def literal_device(lines: Sequence[str], kind: str) -> int:
     kind : str
         ``"cuda"`` or ``"cpu"``.
     """
-    nodes = _nodes(lines)
+    nodes = all_nodes(lines)
     guards = _guards(nodes)
     chosen = {part for node in nodes if _asks(node, guards) for part in ast.walk(node)}
     found = []
@@ -143,7 +148,7 @@ def _by_what_is_there(node: ast.AST, guards: set[str]) -> bool:
 
 def swapped_branches(lines: Sequence[str]) -> int:
     """Return the line that takes the CPU where there is a GPU, and else the GPU; 0 if none does."""
-    nodes = _nodes(lines)
+    nodes = all_nodes(lines)
     guards = _guards(nodes)
     for node in nodes:
         if isinstance(node, ast.IfExp | ast.If) and _by_what_is_there(node.test, guards):
@@ -167,7 +172,7 @@ def _device_in(nodes: Sequence[ast.AST]) -> str:
 def uncalled(lines: Sequence[str]) -> tuple[int, str]:
     """Return the line of the first method that is not called, and its words; ``(0, "")`` if all are."""
     found = []
-    for node in _nodes(lines):
+    for node in all_nodes(lines):
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Attribute):
             if node.value.attr in _METHODS:
                 found.append((node.lineno, ast.unparse(node.value)))
@@ -183,7 +188,7 @@ def uncalled(lines: Sequence[str]) -> tuple[int, str]:
 def leaving(lines: Sequence[str]) -> int:
     """Return the line of a ``break``, ``return`` or ``continue`` that every round reaches; 0 if none does."""
     found = []
-    for node in _nodes(lines):
+    for node in all_nodes(lines):
         if isinstance(node, ast.For | ast.While):
             body = list(node.body)
             for statement in body:
@@ -196,7 +201,7 @@ def leaving(lines: Sequence[str]) -> int:
 
 def loop_around(lines: Sequence[str], line: int) -> int:
     """Return the first line of the outermost loop that a line is in; the line itself if it is in none."""
-    loops = [node for node in _nodes(lines) if isinstance(node, ast.For | ast.While)]
+    loops = [node for node in all_nodes(lines) if isinstance(node, ast.For | ast.While)]
     around = [node.lineno for node in loops if node.lineno <= line <= (node.end_lineno or node.lineno)]
     return min(around, default=line)
 
@@ -204,7 +209,7 @@ def loop_around(lines: Sequence[str], line: int) -> int:
 def gradients_off(lines: Sequence[str], before: int) -> int:
     """Return the last line up to `before` that switches gradients off; 0 if none does."""
     found = []
-    for node in _nodes(lines):
+    for node in all_nodes(lines):
         if isinstance(node, ast.With):
             found += [node.lineno for item in node.items if _OFF.search(ast.unparse(item.context_expr))]
         elif isinstance(node, ast.FunctionDef):
@@ -218,7 +223,7 @@ def history_cut(lines: Sequence[str], before: int) -> int:
     """Return the last line up to `before` that takes a loss out of autograd, and calls the result a loss."""
     found = [
         node.lineno
-        for node in _nodes(lines)
+        for node in all_nodes(lines)
         if isinstance(node, ast.Assign)
         and node.lineno <= before
         and any("loss" in ast.unparse(target).lower() for target in node.targets)
@@ -231,7 +236,7 @@ def history_cut(lines: Sequence[str], before: int) -> int:
 
 def forward_without_return(lines: Sequence[str]) -> int:
     """Return the last line of a ``forward`` that returns nothing; 0 if there is none."""
-    for node in _nodes(lines):
+    for node in all_nodes(lines):
         if isinstance(node, ast.FunctionDef) and node.name == "forward":
             returns = [part for part in ast.walk(node) if isinstance(part, ast.Return) and part.value]
             if not returns:
@@ -242,7 +247,7 @@ def forward_without_return(lines: Sequence[str]) -> int:
 def doubles_made(lines: Sequence[str]) -> int:
     """Return the first line that makes a tensor of inputs, and keeps NumPy's float64; 0 if none does."""
     found = []
-    for node in _nodes(lines):
+    for node in all_nodes(lines):
         if isinstance(node, ast.Assign | ast.AnnAssign) and node.value:
             text = ast.unparse(node)
             if re.search(r"float64|\bdouble\b|astype\(float\)", text):
@@ -273,7 +278,7 @@ def _answers(node: ast.AST) -> ast.expr | None:
 
 def key_line(lines: Sequence[str], key: str) -> int:
     """Return the line of a key of the dictionary ``ANSWERS``, or of the dictionary; 0 if there is none."""
-    for node in _nodes(lines):
+    for node in all_nodes(lines):
         value = _answers(node)
         if value is not None:
             entries = [
@@ -288,7 +293,7 @@ def key_line(lines: Sequence[str], key: str) -> int:
 
 def answers_computed(lines: Sequence[str]) -> int:
     """Return the line that fills ``ANSWERS`` with what the tensors say themselves; 0 if none does."""
-    for node in _nodes(lines):
+    for node in all_nodes(lines):
         if isinstance(node, ast.Assign | ast.AnnAssign | ast.AugAssign | ast.Expr):
             text = ast.unparse(node)
             asked = re.search(r"\.device\b|\bplaces\b|is_cuda", text)
