@@ -158,9 +158,9 @@ for name, values in speeds.items():
 # Read one row from left to right. Only the size differs, and with it the speed. The
 # small product is slow for its size, because starting it takes longer than computing
 # it. The large product holds so much computing that the start does not matter, and many
-# cores can share it: the few of a CPU, or the thousands of a GPU. (On a busy computer
-# more cores can show less. No GPU among your rows? The next table has two.) **A GPU
-# pays when one product holds much work.**
+# cores can share it: the few of a CPU, or the thousands of a GPU. (On a busy computer a
+# line can also fall, and more cores can show less. No GPU among your rows? The next
+# table has two.) **A GPU pays when one product holds much work.**
 #
 # What does that mean for a real run? ResNet-50 is a network for photographs. To train
 # it by 90 passes over ImageNet, more than a million pictures, takes about three billion

@@ -159,10 +159,9 @@ print("y_test: ", tuple(y_test.shape), y_test.dtype, y_test.type())
 #    each multiplied by a weight, are added up, and a bias is added.
 #
 # In PyTorch a model is a :term:`module`, which you write as a Python class that
-# inherits from ``nn.Module``. (Python's word ``class`` has nothing to do with the
-# classes of flowers.) It has two parts: ``__init__`` makes the layers, and ``forward``
-# says what happens to the input. The comments give the shape after each line, as in the
-# drawing.
+# inherits from ``nn.Module``. (Python's word ``class`` is not the class of a flower.)
+# It has two parts: ``__init__`` makes the layers, and ``forward`` says what happens to
+# the input. The comments give the shape after each line, as in the drawing.
 
 
 class Net(nn.Module):
@@ -533,7 +532,7 @@ except RuntimeError as error:
 calls = []
 
 
-def count(model, inputs, outputs):  # PyTorch calls it with these three
+def count(module, inputs, outputs):  # PyTorch calls it with these three
     calls.append("called")
 
 
@@ -725,8 +724,8 @@ print_losses(published=published, copied_file=ours[::10], scikit_learn=others[::
 #
 #    - Features go in, and the label of a class comes out. Put test data aside before you
 #      train; both parts need features and labels.
-#    - A model is a class built on ``nn.Module``: ``__init__`` makes the layers, and
-#      ``forward`` turns ``[N, 4]`` into ``[N, 3]``.
+#    - A model is a class that inherits from ``nn.Module``: ``__init__`` makes the
+#      layers, and ``forward`` turns ``[N, 4]`` into ``[N, 3]``.
 #    - Outputs, loss, ``zero_grad``, ``backward``, ``step``. With the same data, cut,
 #      model and seed, the first loss agrees with a published one.
 #    - ``eval()``, ``no_grad()``, ``argmax(dim=1)``: then count the right answers on data

@@ -245,9 +245,9 @@ print("Kim's laptop: ", expanded(line, HOME="/Users/kim"))
 print("HOME not set: ", expanded(line))
 
 # %%
-# The third is wrong, and silently: when a variable is not set, ``expandvars`` leaves
-# its name where it was. And all three expect a folder ``course``. What happens without
-# it?
+# The third is wrong, and no error says so: when a variable is not set, ``expandvars``
+# leaves its name where it was. And all three expect a folder ``course``. What happens
+# without it?
 
 try:
     torch.save(model.state_dict(), "course/not/made/weights.pt")
@@ -400,7 +400,7 @@ print("in a new run:  ", list(new_optimizer.state[new_model[0].weight]))
 # We stop the run once more after eight epochs. This time we save a dictionary with
 # everything. ``torch`` has one generator of random numbers for the CPU, and one for
 # each GPU; its state says which number comes next. So there are two entries. The second
-# is a list, empty where there is no GPU.
+# is a list, empty where there is no CUDA GPU.
 
 model, optimizer, scheduler = make_run()
 train(model, optimizer, scheduler, range(8))
@@ -629,12 +629,12 @@ with warnings.catch_warnings():
 
 # %%
 # The first weight now has 36 digits before the point (this is what ``e+35`` means), and
-# there was no error. Nor was it bad luck: ``torch.load`` gave wrong weights many times.
-# (It gave the right ones when the bit was in a part of the file that loading does not
-# use.) ``load_checkpoint`` refused all hundred files. ``save_checkpoint`` writes a
-# *digest* at the end of the file: a number computed from all bytes before it, like a
-# fingerprint. Loading computes it again and compares. (It finds accidents. An attacker
-# would compute a new digest.)
+# there was no error. It was not bad luck: ``torch.load`` gave wrong weights many times.
+# (They were right when loading does not use the bit, and it refused a file that it
+# could not read.) ``load_checkpoint`` refused all hundred files. ``save_checkpoint``
+# writes a *digest* at the end of the file: a number computed from all bytes before it,
+# like a fingerprint. Loading computes it again and compares. (It finds accidents. An
+# attacker would compute a new digest.)
 #
 # A crash can also come *while* a file is being written. So ``save_checkpoint`` writes
 # to a file with another name, and renames it when it is complete; until then the
