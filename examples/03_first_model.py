@@ -532,7 +532,7 @@ except RuntimeError as error:
 calls = []
 
 
-def count(module, inputs, outputs):  # PyTorch calls it with these three
+def count(module, inputs, outputs):  # called by PyTorch
     calls.append("called")
 
 
