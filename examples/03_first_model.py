@@ -269,7 +269,7 @@ for _ in range(100):
     optimizer.zero_grad()  # 3. forget the gradients of the step before
     loss.backward()  # 4. compute new gradients
     optimizer.step()  # 5. change every parameter a little
-    losses.append(loss.detach())  # keep the number; more about this further below
+    losses.append(loss.detach())  # keep the number; more on this below
 
 ours = torch.stack(losses).tolist()  # as 100 Python numbers
 
