@@ -6,7 +6,7 @@ import contextlib
 import functools
 import inspect
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -119,14 +119,21 @@ def call(
         raise Failed(doing) from None
 
 
-def seen_again(trace: Trace, observer: Observer, space: dict[str, Any]) -> None:
-    """Take from the check's own calls what was seen of a training, where the file itself trains nothing."""
-    if trace.steps:
-        return
-    again, file = observer.trace(), space.get("__file__")
-    places = {optimizer.made: optimizer for optimizer in reversed(again.optimizers)}  # the first of each line
-    trace.optimizers = [optimizer for site, optimizer in places.items() if site.file == file]
-    trace.losses = [loss for loss in again.losses if loss.site.file == file]
+@contextlib.contextmanager
+def seen_again(trace: Trace, observer: Observer, space: dict[str, Any]) -> Iterator[None]:
+    """Where the file itself trains nothing, take what is seen of a training in the calls inside.
+
+    Also where a call fails.
+    """
+    try:
+        yield
+    finally:
+        if not trace.steps:
+            again, file = observer.trace(), space.get("__file__")
+            places = {seen.made: seen for seen in reversed(again.optimizers)}  # the first of each line
+            trace.optimizers = [seen for site, seen in places.items() if site.file == file]
+            trace.losses = [loss for loss in again.losses if loss.site.file == file]
+            trace.backwards, trace.backward_at = again.backwards, again.backward_at
 
 
 def _innermost(error: BaseException) -> Site:

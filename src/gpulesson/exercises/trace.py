@@ -69,7 +69,7 @@ class OptimizerSeen:
     step_at: Site = NOWHERE
     """Where it took its last step."""
     blind: bool = False
-    """Its first step came before any gradient was computed."""
+    """At its first step none of its parameters had a gradient, nor had had one."""
     moved: bool = True
     """Its parameters are not what they were before its first step."""
     params_on: list[str] = field(default_factory=list)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from gpulesson.exercises.findings import Diagnosis, Finding, Source
-from gpulesson.exercises.rules import definitions
-from gpulesson.exercises.trace import Site, Trace
+from gpulesson.exercises.rules import definitions, errors
+from gpulesson.exercises.trace import ErrorSeen, Site, Trace
 
 NO_FUNCTION = Diagnosis(
     "no-function",
@@ -49,7 +49,10 @@ def calls(trace: Trace, source: Source) -> Iterator[Finding]:
         yield source.failure(OTHER_ARGUMENTS, definitions.line(source.lines, name), what)
     elif "fell" in facts:
         doing, message, file, line = facts["fell"]
-        yield source.failure(FAILS_WHEN_CALLED, Site(file, line), f"The check called {doing}: {message}")
+        kind, _, text = message.partition(": ")
+        cause = errors.known(ErrorSeen(kind, text, Site(file, line), [], {}), source)
+        what = f"The check called {doing}: {message}"
+        yield cause or source.failure(FAILS_WHEN_CALLED, Site(file, line), what)
 
 
 def failed(trace: Trace) -> bool:

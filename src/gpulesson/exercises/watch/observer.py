@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import re
 import sys
 from collections.abc import Iterator
@@ -31,7 +32,7 @@ class Observer:
     values: Values
 
     def trace(self) -> Trace:
-        """Sum up the run so far."""
+        """Sum up the run so far; what comes later does not change it."""
         self.training.count_kept()
         self.training.note_moves()
         if isinstance(sys.stdout, WatchedOutput):
@@ -45,7 +46,7 @@ class Observer:
         called = {id(parameter) for module, _ in models.models for parameter in module.parameters()}
         for optimizer, seen in self.training.groups:
             seen.strange = not any(id(parameter) in called for parameter in parameters_of(optimizer))
-        return Trace(
+        trace = Trace(
             models=[model for _, model in models.models],
             calls=models.summary(),
             optimizers=[seen for _, seen in self.training.groups],
@@ -63,6 +64,7 @@ class Observer:
             backward_at=self.training.backward_at,
             prints=list(self.values.prints),
         )
+        return copy.deepcopy(trace)
 
     def judge_samples(
         self, trace: Trace, parts: dict[str, tuple[Any, Any]], *, passes: int, accuracy: float
