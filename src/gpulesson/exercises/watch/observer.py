@@ -23,6 +23,12 @@ from gpulesson.exercises.watch.values import Values, WatchedOutput
 from gpulesson.practice.patches import Patches
 
 
+_FROM_A_WORKER = re.compile(
+    r"Caught (?P<type>\w+) in .+\nOriginal Traceback.+\n(?P<way>(?: .*\n)+)[\w.]+: (?P<message>(?s:.*))"
+)
+"""What a loader says of an error in one of its workers."""
+
+
 @dataclass
 class Observer:
     """What watches one run; :meth:`trace` says what it has seen."""
@@ -228,6 +234,10 @@ def error_seen(error: BaseException, file: str) -> ErrorSeen:
             entries.append(entry)
         entry = entry.tb_next
     lines = [Site(file, entry.tb_lineno) for entry in entries]
+    if sent := _FROM_A_WORKER.search(str(error)):
+        there = re.findall(rf'File "{re.escape(file)}", line (\d+)', sent["way"])
+        lines += [Site(file, int(line)) for line in there]
+        return ErrorSeen(sent["type"], sent["message"][:2000], lines[-1] if lines else Site(), lines, {})
     tensors = _tensors_on_line(entries[-1]) if entries else {}
     return ErrorSeen(type(error).__name__, str(error)[:2000], lines[-1] if lines else Site(), lines, tensors)
 
