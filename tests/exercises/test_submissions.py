@@ -141,7 +141,7 @@ def test_a_report_that_cannot_be_written_stops_no_other(tmp_path, replaced, caps
     [
         ("77", ".", "1", "there is no exercise 77"),
         ("03", "nowhere", "1", "there is no folder"),
-        ("03", "empty", "1", "there is no Python file in"),
+        ("03", "empty", "1", "there is no Python file or notebook in"),
         ("03", ".", "0", "0 programs at once: give 1 or more"),
     ],
 )
@@ -167,25 +167,35 @@ def test_a_table_statistics_and_reports_in_a_folder_of_ones_own(tmp_path, replac
     def check(file, *args, **options):
         source = Source(file.name, ["x = 1"])
         faults = {"ada": [], "blaise": [LABELS_ON_CPU], "carl": [LABELS_ON_CPU, LABELS_ON_CPU, ERROR]}
+        if file.suffix == ".ipynb":
+            source = Source("blaise.py", ["# cell 1", "# cell 2", "x = 1"], cells=(1, 2))
+            return Report(None, file.name, (source.failure(ERROR, 3, "So."), source.failure(ERROR, 0, "So.")))
         return Report(None, file.name, tuple(source.failure(fault, 1, "So.") for fault in faults[file.stem]))
 
     replaced(check)
     folder = tmp_path / "files"
     folder.mkdir()
     written(folder, "ada", "blaise", "carl")
-    (folder / "dora.docx").write_text("not a program")
+    for name in ("dora.docx", "._ada.py", "blaise.ipynb"):
+        (folder / name).write_text("{}")
     table, reports = tmp_path / "table.csv", tmp_path / "new" / "reports"
     command = ["submissions", "03", str(folder), "--csv", str(table), "--reports", str(reports)]
     assert main(command) == 0
     printed = capsys.readouterr().out.splitlines()
-    assert printed[0].split() == ["dora.docx", "skipped:", "not", "a", "Python", "file"]
-    assert printed[-3:] == ["1 of 3 passed", "2 of 3: labels-on-cpu", "1 of 3: error"]
+    assert [line.split(maxsplit=1) for line in printed[:2]] == [
+        ["._ada.py", "skipped: a hidden file"],
+        ["dora.docx", "skipped: not a Python file"],
+    ]
+    assert printed[3].split(maxsplit=1) == ["blaise.ipynb", "error (cell 2, line 1), error"]
+    assert printed[-3:] == ["1 of 4 passed", "2 of 4: error", "2 of 4: labels-on-cpu"]
     with table.open(newline="") as file:
         assert list(csv.reader(file)) == [
             ["file", "result", "found"],
             ["ada.py", "passed"],
+            ["blaise.ipynb", "not yet", "error:cell 2:1", "error:0"],
             ["blaise.py", "not yet", "labels-on-cpu:1"],
             ["carl.py", "not yet", "labels-on-cpu:1", "labels-on-cpu:1", "error:1"],
         ]
-    assert sorted(path.name for path in reports.iterdir()) == ["ada.json", "blaise.json", "carl.json"]
+    names = ["ada.json", "blaise.ipynb.json", "blaise.json", "carl.json"]
+    assert sorted(path.name for path in reports.iterdir()) == names
     assert not list(folder.glob("*.json"))

@@ -4,7 +4,6 @@ import torch
 
 from gpulesson.models import MLP
 
-
 torch.manual_seed(0)
 pixels = torch.randint(256, (4000, 784), dtype=torch.uint8)
 labels = torch.randint(10, (4000,))

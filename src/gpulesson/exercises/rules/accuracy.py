@@ -83,7 +83,8 @@ def of_the_test_set(trace: Trace, source: Source) -> Iterator[Finding]:
         yield source.failure(NOT_ALL_SAMPLES, site, what)
     elif _is_another(trace, batches):
         model = trace.models[batches[-1].model]
-        what = f"{model.name}, made on line {model.made.line}, was evaluated; no optimizer ever changed it."
+        made = source.where(model.made.line)
+        what = f"{model.name}, made on {made}, was evaluated; no optimizer ever changed it."
         yield source.failure(ANOTHER_MODEL, site, what)
     else:
         only_train = trace.judged[-1].train > 0 and not trace.judged[-1].test

@@ -103,6 +103,6 @@ def leaves_the_loop(trace: Trace, source: Source) -> Iterator[Finding]:
 def first(findings: Sequence[Finding]) -> list[Finding]:
     """Leave out what only follows from another finding, and what two rules have found."""
     follow = {kind for finding in findings for kind in _FOLLOW.get(finding.kind, ())}
-    places = {(finding.kind, finding.line): finding for finding in reversed(findings)}
-    once = [finding for finding in findings if places[finding.kind, finding.line] is finding]
+    places = {(finding.kind, finding.place): finding for finding in reversed(findings)}
+    once = [finding for finding in findings if places[finding.kind, finding.place] is finding]
     return [finding for finding in once if finding.kind not in follow]

@@ -22,7 +22,6 @@ from gpulesson.exercises.watch.training import Training, parameters_of
 from gpulesson.exercises.watch.values import Values, WatchedOutput
 from gpulesson.practice.patches import Patches
 
-
 _FROM_A_WORKER = re.compile(
     r"Caught (?P<type>\w+) in .+\nOriginal Traceback.+\n(?P<way>(?: .*\n)+)[\w.]+: (?P<message>(?s:.*))"
 )
