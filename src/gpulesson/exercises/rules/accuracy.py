@@ -49,7 +49,7 @@ ANOTHER_MODEL = Diagnosis(
 UNKNOWN_SAMPLES = Diagnosis(
     "unknown-samples",
     "The check knows the test part, and compares. Neither the samples nor the answers in their order fit it.",
-    "Evaluate on the test part as the exercise splits it, without shuffling it.",
+    "Evaluate on the test part as the exercise splits it. If you change its rows, keep them in their order.",
 )
 
 

@@ -7,7 +7,8 @@ import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import accumulate
 from types import TracebackType
 from typing import Any
 
@@ -16,7 +17,7 @@ from torch.utils import _device as default_device
 
 from gpulesson.exercises.trace import ErrorSeen, Judged, Site, Trace, TrainedOn
 from gpulesson.exercises.watch.models import Call
-from gpulesson.exercises.watch.rows import Part
+from gpulesson.exercises.watch.rows import Part, Scaling
 from gpulesson.exercises.watch.tensors import Reader
 from gpulesson.exercises.watch.training import Training, parameters_of
 from gpulesson.exercises.watch.values import Values, WatchedOutput
@@ -26,6 +27,8 @@ _FROM_A_WORKER = re.compile(
     r"Caught (?P<type>\w+) in .+\nOriginal Traceback.+\n(?P<way>(?: .*\n)+)[\w.]+: (?P<message>(?s:.*))"
 )
 """What a loader says of an error in one of its workers."""
+_STARTS = 64
+"""How many calls are tried as the first of a pass."""
 
 
 @dataclass
@@ -76,6 +79,10 @@ class Observer:
     ) -> None:
         """Compare what the models were trained on, and what they answered, with the checker's own data.
 
+        Samples are known by their numbers; where none is, by their numbers after a scaling of each column, as
+        a StandardScaler's. A program that changes them in another way trains on rows that are not known: if
+        test rows are among them, nobody sees it.
+
         Parameters
         ----------
         trace : Trace
@@ -93,11 +100,41 @@ class Observer:
             calls = [call for call in self.training.models.calls if call.width == classes]
             calls = [call for call in calls if call.marks is not None and call.seen.finished]
             trained = [call for call in calls if call.seen.trained]
-            trace.trained_on = _trained_on(trained, train, test)
             judged = [call for call in calls if not call.seen.trained]
+            here, there = _scaling(trained, train), _scaling(judged[::-1], test)
+            trace.trained_on = _trained_on(*_scaled(here or there, trained, train, test))
+            judged, train, test = _scaled(there or here, judged, train, test)
             trace.judged = _judged(judged, train, test)
             trace.facts["confusion"] = _confusion(judged, test, classes)
         trace.facts |= {"test_samples": len(test.labels), "passes": passes, "learned": accuracy}
+
+
+def _scaling(calls: list[Call], part: Part) -> Scaling | None:
+    """Return how a program has scaled its samples, where calls after each other are one pass of a part."""
+    kept = [call.rows for call in calls if call.rows is not None and call.rows.shape[1] == part.rows.shape[1]]
+    for start in range(min(len(kept), _STARTS)):
+        sizes = list(accumulate(map(len, kept[start:])))
+        if len(part.rows) in sizes:
+            end = start + sizes.index(len(part.rows)) + 1
+            if found := Scaling.fit(part.rows, torch.cat(kept[start:end])):
+                return found
+    return None
+
+
+def _scaled(
+    scaling: Scaling | None, calls: list[Call], train: Part, test: Part
+) -> tuple[list[Call], Part, Part]:
+    """Return calls and parts as they are after a scaling, unless they fit each other without."""
+    known = any(bool((part.find(call.marks) >= 0).any()) for call in calls for part in (train, test))  # type: ignore[arg-type]
+    if scaling is None or known:
+        return calls, train, test
+    width = train.rows.shape[1]
+    fit = [call.rows if call.rows is not None and call.rows.shape[1] == width else None for call in calls]
+    again = [
+        call if rows is None else replace(call, marks=scaling.marks(rows))
+        for call, rows in zip(calls, fit, strict=True)
+    ]
+    return again, scaling.applied(train.rows, train.labels), scaling.applied(test.rows, test.labels)
 
 
 def _judged(calls: list[Call], train: Part, test: Part) -> list[Judged]:
