@@ -173,7 +173,7 @@ def probe(trace: Trace, observer: Observer, space: dict[str, Any]) -> None:
         return result, more - less, more.operators.total()
 
     torch.manual_seed(_SEED + 1)
-    with calls.seen_again(trace, observer, space):  # the check trains as well, below
+    with calls.seen_again(trace, observer):  # the check trains as well, below
         result, found, total = of_a_step(mine)
     seed = torch.initial_seed()
     expected, enough, _ = of_a_step(_lean)

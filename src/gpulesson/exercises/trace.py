@@ -68,6 +68,8 @@ class OptimizerSeen:
     accumulated_at: Site = NOWHERE
     step_at: Site = NOWHERE
     """Where it took its last step."""
+    ran_in: str = ""
+    """The file whose lines outside functions were running then; empty in a thread."""
     blind: bool = False
     """At its first step none of its parameters had a gradient, nor had had one."""
     moved: bool = True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from gpulesson.exercises.findings import Diagnosis, Finding, Source
@@ -42,7 +43,9 @@ def calls(trace: Trace, source: Source) -> Iterator[Finding]:
     elif "elsewhere" in facts:
         name, file = facts["elsewhere"]
         what = f"{name} was not written in this file, but in {file}."
-        yield source.failure(NOT_YOURS, definitions.line(source.lines, name), what)
+        line = definitions.line(source.lines, name)
+        line = line or definitions.first_match(source.lines, rf"\b{re.escape(file.removesuffix('.py'))}\b")
+        yield source.failure(NOT_YOURS, line, what)
     elif "unfit" in facts:
         name, text, message = facts["unfit"]
         what = f"It is defined as {text}, and cannot be called like the starter's: {message}."

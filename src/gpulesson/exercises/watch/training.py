@@ -144,7 +144,7 @@ class Training:
         seen.steps += 1
         self.steps += 1
         self._stepping += 1
-        seen.step_at = frames.here()
+        seen.step_at, seen.ran_in = frames.here(), frames.running_file()
         self.last_stepped = seen
         seen.params_on = _devices(optimizer)
         self._unused.pop(id(optimizer), None)
