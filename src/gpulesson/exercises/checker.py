@@ -100,16 +100,17 @@ def check(
     ['model-on-cpu', 'missing-eval', 'mean-of-batch-means']
     """
     require_positive(time_limit, memory_limit)
-    name, beside, content = _content(program)
+    name, beside, content, cells = _content(program)
     source, unreadable = _decoded(name, content)
+    shown = str(Path(name).with_suffix(".ipynb")) if cells else name
     if _LESSON in source.lines:
         raise UsageError(
             f"{name} is a lesson, not an exercise: python -m gpulesson start {name[:2]} gives you its starter"
         )
-    source = replace(source, beside=beside)
+    source = replace(source, beside=beside, cells=cells)
     task = _task(exercise, name, source)
     if unreadable is not None:
-        return Report(task, name, (unreadable,))
+        return Report(task, shown, (unreadable,))
     number = "" if task is None else task.number
     options = {
         "data": [] if task is not None and task.starts_empty else named_beside(source, Path(beside)),
@@ -123,18 +124,18 @@ def check(
     trace = outcome.trace
     if trace is None:
         findings = [_unfinished(outcome, source, time_limit, memory_limit)]
-        return Report(task, name, tuple(findings), output=outcome.output)
+        return Report(task, shown, tuple(findings), output=source.in_cells(outcome.output))
     if task is not None and task.without_gpu and trace.error is None:
         trace.without_gpu = run.run(content, name, **options, gpu=False, warm=warm).trace  # type: ignore[arg-type]
     return Report(
         task,
-        name,
+        shown,
         *judge(trace, source, task),
         trace.device,
         trace.simulated,
         facts(trace),
         trace.steps > 0,
-        outcome.output,
+        source.in_cells(outcome.output),
     )
 
 
@@ -220,29 +221,29 @@ def facts(trace: Trace) -> tuple[str, ...]:
     return tuple(lines)
 
 
-def _content(program: str | os.PathLike[str]) -> tuple[str, str, bytes]:
-    """Return the file's name, its folder, and its bytes."""
+def _content(program: str | os.PathLike[str]) -> tuple[str, str, bytes, tuple[int, ...]]:
+    """Return the program's name, its folder, its bytes, and the lines before the cells of a notebook."""
     if isinstance(program, str) and "\n" in program:
-        return _CELL, str(Path.cwd()), program.encode("utf-8")
+        return _CELL, str(Path.cwd()), program.encode("utf-8"), ()
     path = Path(program)
     if path.is_dir():
         raise UsageError(f"{path} is a folder: name the Python file in it")
     try:
         content = path.read_bytes()
         if path.suffix == ".ipynb":
-            return f"{path.stem}.py", str(path.resolve().parent), notebook_code(path.name, content)
-        return path.name, str(path.resolve().parent), content
+            return f"{path.stem}.py", str(path.resolve().parent), *notebook_code(path.name, content)
+        return path.name, str(path.resolve().parent), content, ()
     except FileNotFoundError:
         raise UsageError(f"there is no file {path} (looked for in {Path.cwd()})") from None
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {error.strerror}") from None
 
 
-def notebook_code(name: str, content: bytes) -> bytes:
-    """Return the code of a notebook, in the order of its cells, as one program.
+def notebook_code(name: str, content: bytes) -> tuple[bytes, tuple[int, ...]]:
+    """Return the code of a notebook, in the order of its cells, as one program; and where the cells begin.
 
-    A comment with the cell's number stands above each cell. Lines for the notebook alone, which begin with
-    ``%``, ``!`` or ``?``, become comments, so that a cell keeps its lines.
+    A comment with the cell's number stands above each cell: the numbers of these lines come back. Lines for
+    the notebook alone, which begin with ``%``, ``!`` or ``?``, become comments: a cell keeps its lines.
 
     Raises
     ------
@@ -254,14 +255,16 @@ def notebook_code(name: str, content: bytes) -> bytes:
         codes = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
     except (ValueError, KeyError, TypeError) as error:
         raise UsageError(f"{name} cannot be read as a notebook: {type(error).__name__}: {error}") from None
-    lines = []
+    lines: list[str] = []
+    cells = []
     for number, code in enumerate(codes, 1):
         lines.append(f"# cell {number}")
+        cells.append(len(lines))
         if code.lstrip().startswith("%%"):  # the whole cell is in another language, or timed
             lines += [f"# {line}" for line in code.splitlines()]
         else:
             lines += [re.sub(r"^(\s*)([%!?].*)$", r"\1pass  # \2", line) for line in code.splitlines()]
-    return "\n".join([*lines, ""]).encode()
+    return "\n".join([*lines, ""]).encode(), tuple(cells)
 
 
 def _decoded(name: str, content: bytes) -> tuple[Source, Finding | None]:
@@ -284,7 +287,7 @@ def named_in(file: str) -> Exercise | None:
         Its path; there need not be such a file yet.
     """
     try:
-        name, _, content = _content(file)
+        name, _, content, _ = _content(file)
     except UsageError:
         return _task(None, Path(file).name, Source(file, []))
     return _task(None, name, _decoded(name, content)[0])

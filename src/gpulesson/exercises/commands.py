@@ -18,9 +18,10 @@ from typing import Any
 from gpulesson.exercises import progress
 from gpulesson.exercises.checker import TIME_LIMIT, UsageError, check, named_in
 from gpulesson.exercises.exercise import Exercise, exercises, find
+from gpulesson.exercises.findings import Finding
 from gpulesson.exercises.report import Report
 from gpulesson.exercises.starters import copy_starter
-from gpulesson.exercises.submissions import check_folder
+from gpulesson.exercises.submissions import check_folder, is_program
 
 NOTHING_TO_CHECK = 2
 """Exit status."""
@@ -216,25 +217,27 @@ def run_submissions(options: argparse.Namespace) -> int:
     except (UsageError, OSError) as error:
         return _usage(str(error), "submissions")
     for path in sorted(options.folder.iterdir()):
-        if path.suffix not in (".py", ".json"):
-            print(_printable(f"{path.name:<24} skipped: not a Python file"), flush=True)
+        if not is_program(path) and path.suffix != ".json":
+            why = "a hidden file" if path.name.startswith(".") else "not a Python file"
+            print(_printable(f"{path.name:<24} skipped: {why}"), flush=True)
     with stopped_by_signals(), contextlib.closing(reports):
         for file, report in reports:
             if isinstance(report, Report):
-                report = _written((options.reports or file.parent) / f"{file.stem}.json", report)
+                name = file.name.removesuffix(".py") + ".json"
+                report = _written((options.reports or file.parent) / name, report)
             if isinstance(report, Report):
-                said = ", ".join(f"{found.kind} (line {found.line})" for found in report.failures) or "passed"
+                said = ", ".join(map(_said, report.failures)) or "passed"
                 result = "passed" if report.passed else "not yet"
-                rows.append([file.name, result, *[f"{found.kind}:{found.line}" for found in report.failures]])
+                rows.append([file.name, result, *map(_short, report.failures)])
                 faults.update({found.kind for found in report.failures})
             else:
                 broken = True
                 said = f"not checked: {type(report).__name__}: {report}"
                 rows.append([file.name, "not checked", str(report)])
-            print(_printable(f"{file.stem:<24} {said}"), flush=True)
+            print(_printable(f"{file.name.removesuffix('.py'):<24} {said}"), flush=True)
     passed = sum(row[1] == "passed" for row in rows)
     print(f"\n{passed} of {len(rows)} passed")
-    for kind, count in faults.most_common():
+    for kind, count in sorted(faults.items(), key=lambda pair: (-pair[1], pair[0])):
         print(_printable(f"{count} of {len(rows)}: {kind}"))
     if options.csv is not None:
         try:
@@ -243,6 +246,16 @@ def run_submissions(options: argparse.Namespace) -> int:
         except OSError as error:
             broken = bool(_usage(f"the table cannot be written: {error}", "submissions"))
     return int(broken)
+
+
+def _said(found: Finding) -> str:
+    return f"{found.kind} ({found.place})" if found.place else found.kind
+
+
+def _short(found: Finding) -> str:
+    """Return a finding as the table has it: "missing-eval:12", in a notebook "missing-eval:cell 4:3"."""
+    cell = f"cell {found.cell}:" if found.cell else ""
+    return f"{found.kind}:{cell}{found.line}"
 
 
 def _written(path: Path, report: Report) -> Report | OSError:

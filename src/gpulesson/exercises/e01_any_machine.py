@@ -57,7 +57,7 @@ def any_machine(trace: Trace, source: Source) -> Iterator[Finding]:
     if stopped is not None:
         line = source_text.literal_device(source.lines, "cuda") or stopped.site.line
         message = stopped.message.strip().split("\n")[0]
-        what = f"On a machine without a GPU, line {stopped.site.line} stops it: {message[:160]}"
+        what = f"On a machine without a GPU, {source.where(stopped.site.line)} stops it: {message[:160]}"
         yield source.failure(HARD_CODED_CUDA, line, what)
     elif without is None:
         yield source.failure(WORK_LEFT_OUT, 0, "On a machine without a GPU it did not come to its end.")

@@ -107,8 +107,8 @@ class Report:
     __repr__ = __str__
 
     def _text(self, finding: Finding) -> str:
-        place = f"{self.file}:{finding.line}" if finding.line else self.file
-        head = f"{place}  {'advice' if finding.severity == 'advice' else 'to fix'}: {finding.kind}"
+        place = f":{finding.line}" if finding.line and not finding.cell else f", {finding.place}".rstrip(", ")
+        head = f"{self.file}{place}  {'advice' if finding.severity == 'advice' else 'to fix'}: {finding.kind}"
         lines = [head, f"    {finding.text}"] if finding.text else [head]
         for label, text in (("", finding.what), ("Why: ", finding.why), ("Next: ", finding.remedy)):
             lines.append(_filled(label + text, "  "))
@@ -158,7 +158,7 @@ class Report:
         return f'<section aria-label="Check of {_escape(self.file)}">{"".join(parts)}</section>'
 
     def _item(self, finding: Finding) -> str:
-        place = f"{self.file}, line {finding.line}" if finding.line else self.file
+        place = f"{self.file}, {finding.place}".rstrip(", ")
         mark = "Advice" if finding.severity == "advice" else "To fix"
         code = f"<pre><code>{_escape(finding.text)}</code></pre>" if finding.text else ""
         return (

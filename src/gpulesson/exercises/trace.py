@@ -68,8 +68,10 @@ class OptimizerSeen:
     accumulated_at: Site = NOWHERE
     step_at: Site = NOWHERE
     """Where it took its last step."""
+    ran_in: str = ""
+    """The file whose lines outside functions were running then; empty in a thread."""
     blind: bool = False
-    """Its first step came before any gradient was computed."""
+    """At its first step none of its parameters had a gradient, nor had had one."""
     moved: bool = True
     """Its parameters are not what they were before its first step."""
     params_on: list[str] = field(default_factory=list)

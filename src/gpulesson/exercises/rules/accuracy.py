@@ -49,7 +49,7 @@ ANOTHER_MODEL = Diagnosis(
 UNKNOWN_SAMPLES = Diagnosis(
     "unknown-samples",
     "The check knows the test part, and compares. Neither the samples nor the answers in their order fit it.",
-    "Evaluate on the test part as the exercise splits it, without shuffling it.",
+    "Evaluate on the test part as the exercise splits it. If you change its rows, keep them in their order.",
 )
 
 
@@ -83,7 +83,8 @@ def of_the_test_set(trace: Trace, source: Source) -> Iterator[Finding]:
         yield source.failure(NOT_ALL_SAMPLES, site, what)
     elif _is_another(trace, batches):
         model = trace.models[batches[-1].model]
-        what = f"{model.name}, made on line {model.made.line}, was evaluated; no optimizer ever changed it."
+        made = source.where(model.made.line)
+        what = f"{model.name}, made on {made}, was evaluated; no optimizer ever changed it."
         yield source.failure(ANOTHER_MODEL, site, what)
     else:
         only_train = trace.judged[-1].train > 0 and not trace.judged[-1].test

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from gpulesson.exercises.findings import Diagnosis, Finding, Source
-from gpulesson.exercises.rules import definitions
-from gpulesson.exercises.trace import Site, Trace
+from gpulesson.exercises.rules import definitions, errors
+from gpulesson.exercises.trace import ErrorSeen, Site, Trace
 
 NO_FUNCTION = Diagnosis(
     "no-function",
@@ -42,14 +43,19 @@ def calls(trace: Trace, source: Source) -> Iterator[Finding]:
     elif "elsewhere" in facts:
         name, file = facts["elsewhere"]
         what = f"{name} was not written in this file, but in {file}."
-        yield source.failure(NOT_YOURS, definitions.line(source.lines, name), what)
+        line = definitions.line(source.lines, name)
+        line = line or definitions.first_match(source.lines, rf"\b{re.escape(file.removesuffix('.py'))}\b")
+        yield source.failure(NOT_YOURS, line, what)
     elif "unfit" in facts:
         name, text, message = facts["unfit"]
         what = f"It is defined as {text}, and cannot be called like the starter's: {message}."
         yield source.failure(OTHER_ARGUMENTS, definitions.line(source.lines, name), what)
     elif "fell" in facts:
         doing, message, file, line = facts["fell"]
-        yield source.failure(FAILS_WHEN_CALLED, Site(file, line), f"The check called {doing}: {message}")
+        kind, _, text = message.partition(": ")
+        cause = errors.known(ErrorSeen(kind, text, Site(file, line), [], {}), source)
+        what = f"The check called {doing}: {message}"
+        yield cause or source.failure(FAILS_WHEN_CALLED, Site(file, line), what)
 
 
 def failed(trace: Trace) -> bool:

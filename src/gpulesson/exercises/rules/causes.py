@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from gpulesson.exercises.findings import Diagnosis, Finding, Source
-from gpulesson.exercises.rules import source_text
+from gpulesson.exercises.rules import definitions, source_text
 from gpulesson.exercises.trace import Trace
 
 NOT_CALLED = Diagnosis(
@@ -75,7 +76,19 @@ def not_called(trace: Trace, source: Source) -> Iterator[Finding]:
 
 
 def own_work(trace: Trace, source: Source) -> Iterator[Finding]:
-    """Say that another file did the work, such as the solution."""
+    """Say that another file did the work, such as the solution.
+
+    A module of the learner's own beside the file may have the functions that train, and the file calls them.
+    If it trains while it is imported, or run as a program, the work is its own. Nobody can tell whose text it
+    is: functions copied from the solution into a module pass.
+    """
+    for file in dict.fromkeys(optimizer.ran_in for optimizer in trace.optimizers if optimizer.ran_in):
+        if file != trace.program:
+            name = Path(file).name
+            line = definitions.first_match(source.lines, rf"\b{re.escape(Path(file).stem)}\b")
+            what = f"The training ran while this file imported or ran {name}, and not in its own lines."
+            yield source.failure(ANOTHER_FILE, line, what)
+            return
     sites = [trace.backward_at, *(optimizer.step_at for optimizer in trace.optimizers)]
     for file in dict.fromkeys(site.file for site in sites if site.file):
         own = file == trace.program or Path(file).is_relative_to(Path(trace.program).parent)
@@ -101,6 +114,8 @@ def leaves_the_loop(trace: Trace, source: Source) -> Iterator[Finding]:
 
 
 def first(findings: Sequence[Finding]) -> list[Finding]:
-    """Leave out what only follows from another finding."""
+    """Leave out what only follows from another finding, and what two rules have found."""
     follow = {kind for finding in findings for kind in _FOLLOW.get(finding.kind, ())}
-    return [finding for finding in findings if finding.kind not in follow]
+    places = {(finding.kind, finding.place): finding for finding in reversed(findings)}
+    once = [finding for finding in findings if places[finding.kind, finding.place] is finding]
+    return [finding for finding in once if finding.kind not in follow]

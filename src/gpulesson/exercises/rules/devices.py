@@ -109,7 +109,8 @@ def _mixed_call(trace: Trace, call: CallSeen, seen: ErrorSeen, source: Source) -
         return _model_on_cpu(trace, call.site, source, f"The inputs were on {call.input_on}", model)
     if trace.made_inside:
         what = (
-            f"Inside the model a tensor was made on the CPU, and line {seen.site.line} needed it on the GPU."
+            "Inside the model a tensor was made on the CPU, and it was needed on the GPU on "
+            f"{source.where(seen.site.line)}."
         )
         return source.failure(CPU_TENSOR_IN_FORWARD, trace.made_inside[-1], what)
     if len(call.model_on) > 1:

@@ -87,7 +87,7 @@ def raised(trace: Trace, source: Source) -> Iterator[Finding]:
     if seen is None:
         return
     if seen.type in ("SyntaxError", "IndentationError", "TabError") and len(seen.lines) == 1:
-        yield source.failure(SYNTAX_ERROR, seen.site, f"Python says: {seen.message}.")
+        yield source.failure(SYNTAX_ERROR, seen.site, f"Python says: {source.renumbered(seen.message)}.")
     elif "can't convert cuda" in seen.message and "numpy" in seen.message:
         yield source.failure(NUMPY_ON_DEVICE, seen.site, "A tensor on the GPU was asked for a NumPy array.")
     elif seen.type == "EOFError":

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from gpulesson.exercises.findings import Diagnosis, Finding, Source
 from gpulesson.exercises.rules import source_text
+from gpulesson.exercises.rules.steps import STEP_BEFORE_BACKWARD
 from gpulesson.exercises.trace import ErrorSeen
 
 PAGE = "The course's page “Error messages” lists this one."
@@ -153,6 +154,11 @@ INFERENCE_TENSOR = _diagnosis(
     "A tensor that was made inside inference_mode() takes no part in a training.",
     "Make the data and the model outside of inference_mode(), and put only the evaluation inside.",
 )
+CHANGED_IN_PLACE = _diagnosis(
+    "changed-in-place",
+    "backward() needs the numbers of the way forward as they were. Something has overwritten one of them.",
+    "Write x = x + 1 instead of x += 1, and take no method whose name ends in “_” on the way to the loss.",
+)
 
 
 CATALOGUE = (
@@ -240,6 +246,12 @@ CATALOGUE = (
         BACKWARD_TWICE,
     ),
     Known(
+        r"modified by an inplace operation",
+        "A value that backward() needs was changed after the loss had been computed.",
+        CHANGED_IN_PLACE,
+        source_text.step_before,
+    ),
+    Known(
         r"Can't call numpy\(\) on Tensor that requires grad",
         "A tensor that needs gradients was asked for a NumPy array.",
         NUMPY_NEEDS_DETACH,
@@ -283,6 +295,8 @@ def known(seen: ErrorSeen, source: Source) -> Finding | None:
             diagnosis, line = LOSS_WITHOUT_HISTORY, cut
         if diagnosis is NOTHING_RETURNED and not line:
             continue
+        if diagnosis is CHANGED_IN_PLACE and line:
+            diagnosis = STEP_BEFORE_BACKWARD
         groups = [group for group in match.groups() if group]
         return source.failure(
             diagnosis, line or seen.site, f"{entry.what.format(*groups)} PyTorch says: {message}"

@@ -61,8 +61,8 @@ def answers(trace: Trace, source: Source) -> Iterator[Finding]:
         if loss.softmaxed:
             site = loss.softmax_at if loss.softmax_at.line else loss.site
             what = (
-                f"The rows that cross_entropy got on line {loss.site.line} were probabilities already: none "
-                "negative, and each row adds up to 1."
+                f"The rows that cross_entropy got on {source.where(loss.site.line)} were probabilities "
+                "already: none negative, and each row adds up to 1."
             )
             yield source.failure(SOFTMAX_BEFORE_CROSS_ENTROPY, site, what)
             break
