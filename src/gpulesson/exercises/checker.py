@@ -1,4 +1,4 @@
-"""Check an exercise: run the learner's file, judge what it did, and answer like a teacher."""
+"""Check an exercise: run the learner's file, look at what it did, and answer like a teacher."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _LESSON = ".. overview::"
 """A line that every lesson has."""
 _ANY_PROGRAM = (endings.raised, causes.not_called, models.answers, steps.order)
 """Rules that are asked also when an error has stopped the program."""
-_OWN_LOOP = (devices.trained_on, *COMMON, memory.gradients_while_judging, devices.written_down)
+_OWN_LOOP = (devices.trained_on, *COMMON, memory.gradients_while_evaluating, devices.written_down)
 """Rules for a training loop of the learner's own, which belongs to no exercise."""
 
 
@@ -57,10 +57,10 @@ def check(
     warm: WarmProcess | None = None,
     tell: Callable[[float], object] | None = None,
 ) -> Report:
-    """Run a program on the practice GPU, or on a real one if there is one, and judge what it did.
+    """Run a program on the practice GPU, or on a real one if there is one, and look at what it did.
 
     It runs in a process and an empty folder of its own, within bounds of time and memory. That guards
-    against mistakes, not against malice: it is this machine, and whoever wrote the program may do on it what
+    against mistakes, not against malice: it is this machine, and the program's author may do on it what
     you may.
 
     Parameters
@@ -69,7 +69,7 @@ def check(
         A file; or, from a notebook, the source text itself (any string with a line break).
     exercise : str or int, optional
         Its number. By default the one that the file's name begins with, or that its docstring names
-        (``"Exercise 4"``); if neither does, the program is judged as a training loop of your own.
+        (``"Exercise 4"``); if neither does, the program is checked as a training loop of your own.
     time_limit : float
         Seconds of processor time, of the program and its children; on macOS of the program alone. A program
         that waits as long, and computes nothing, is stopped as well. On Windows seconds on the clock.
@@ -129,7 +129,7 @@ def check(
     return Report(
         task,
         name,
-        *judge(trace, source, task),
+        *apply_rules(trace, source, task),
         trace.device,
         trace.simulated,
         facts(trace),
@@ -153,7 +153,7 @@ def require_positive(time_limit: float, memory_limit: int) -> None:
         raise UsageError(f"the limits are {time_limit} seconds and {memory_limit} bytes; give more than 0")
 
 
-def judge(
+def apply_rules(
     trace: Trace, source: Source, task: Exercise | None
 ) -> tuple[tuple[Finding, ...], tuple[Demand, ...]]:
     """Apply the rules that an exercise takes; return what they found, the failures first, and the checklist.
@@ -307,7 +307,7 @@ def _task(exercise: str | int | None, name: str, source: Source) -> Exercise | N
 
 
 def _unfinished(outcome: run.Outcome, source: Source, seconds: float, memory: int) -> Finding:
-    """Say why there is nothing to judge."""
+    """Say why there is nothing to look at."""
     site, code = outcome.site, outcome.returncode
     how = f"with status {code}" if code >= 0 else f"by signal {-code}"
     ways: dict[str, tuple[Diagnosis, Site | int, str]] = {

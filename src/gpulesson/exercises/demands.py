@@ -32,7 +32,7 @@ DEMANDS: dict[Rule, str] = {
     models.modes_always: "train() and eval() where they belong",
     memory.losses_kept: "losses kept as numbers",
     memory.item_every_step: "nothing fetched in every step",
-    memory.gradients_while_judging: "no gradients while evaluating",
+    memory.gradients_while_evaluating: "no gradients while evaluating",
     accuracy.of_the_test_set: "the accuracy is the model's own",
     causes.own_work: "the file does its own work",
     causes.leaves_the_loop: "the loops run to their end",

@@ -28,8 +28,8 @@ EVALUATED_ONCE = Diagnosis(
 def as_given(trace: Trace, source: Source) -> Iterator[Finding]:
     """Say which part of the script has not run: the losses that are kept, or the two evaluations."""
     samples = trace.facts["test_samples"]
-    after = sum(batch.test for batch in trace.judged if batch.step == trace.steps)
-    before = sum(batch.test for batch in trace.judged if batch.step < trace.steps)
+    after = sum(batch.test for batch in trace.evaluated if batch.step == trace.steps)
+    before = sum(batch.test for batch in trace.evaluated if batch.step < trace.steps)
     if trace.steps >= trace.facts["passes"] and before < 30 * samples:
         line = source_text.first_line(source.lines, "losses")
         what = (
@@ -52,7 +52,7 @@ def probe(trace: Trace, observer: Observer, space: dict[str, Any]) -> None:
         labels = torch.randint(3, (900,), generator=generator)
         points = centres[labels] + 3 * torch.randn(900, 20, generator=generator)
     parts = {"train": (points[:600], labels[:600]), "test": (points[600:], labels[600:])}
-    observer.judge_samples(trace, parts, passes=100, accuracy=0.8)
+    observer.compare_samples(trace, parts, passes=100, accuracy=0.8)
 
 
 EXERCISE = Exercise(

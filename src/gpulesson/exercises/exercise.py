@@ -30,7 +30,7 @@ TRAINING_LOOP: tuple[Rule, ...] = (
     models.modes_always,
     memory.losses_kept,
     memory.item_every_step,
-    memory.gradients_while_judging,
+    memory.gradients_while_evaluating,
     causes.own_work,
     causes.leaves_the_loop,
     evidence.training_rows,

@@ -24,7 +24,7 @@ class Report:
     Attributes
     ----------
     exercise : Exercise or None
-        None: the program was judged as a training loop of the learner's own.
+        None: the program was checked as a training loop of the learner's own.
     file : str
         The file's name.
     findings : tuple of Finding

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from gpulesson.exercises.findings import Diagnosis, Finding, Source
 from gpulesson.exercises.rules import output_text, source_text
 from gpulesson.exercises.rules.errors import LOGITS_COMPARED
-from gpulesson.exercises.trace import Judged, Site, Trace
+from gpulesson.exercises.trace import Evaluated, Site, Trace
 
 NO_ACCURACY = Diagnosis(
     "no-accuracy",
@@ -31,8 +31,8 @@ NOT_ALL_SAMPLES = Diagnosis(
     "An accuracy of a part is an accuracy of that part. A loader with drop_last=True leaves samples out.",
     "Evaluate every test sample once.",
 )
-JUDGED_ON_TRAINING_DATA = Diagnosis(
-    "judged-on-training-data",
+EVALUATED_ON_TRAINING_DATA = Diagnosis(
+    "evaluated-on-training-data",
     "Samples that the model has trained on say nothing about new ones.",
     "Evaluate the model on the test part.",
 )
@@ -65,17 +65,17 @@ def of_the_test_set(trace: Trace, source: Source) -> Iterator[Finding]:
         yield source.failure(NO_ACCURACY, 0, "The program printed no accuracy.")
         return
     site = stated[-1].site
-    batches = last_pass(trace.judged, samples)
+    batches = last_pass(trace.evaluated, samples)
     seen = sum(batch.test for batch in batches)
-    if seen == 0 and not any(batch.train for batch in trace.judged):
-        batches = _in_order(trace.judged, samples)
+    if seen == 0 and not any(batch.train for batch in trace.evaluated):
+        batches = _in_order(trace.evaluated, samples)
         seen = sum(batch.test for batch in batches)
     if seen and batches[-1].step < trace.steps / 2:
         what = f"The model was evaluated after {batches[-1].step} of {trace.steps} steps."
         yield source.failure(EVALUATED_BEFORE_TRAINING, batches[-1].site, what)
-    elif seen != samples and sum(batch.train for batch in trace.judged) > seen:
+    elif seen != samples and sum(batch.train for batch in trace.evaluated) > seen:
         what = "The samples that the model was evaluated on are from the training part."
-        yield source.failure(JUDGED_ON_TRAINING_DATA, site, what)
+        yield source.failure(EVALUATED_ON_TRAINING_DATA, site, what)
     elif seen == 0:
         yield from _unknown(trace, source, site)
     elif seen != samples:
@@ -86,7 +86,7 @@ def of_the_test_set(trace: Trace, source: Source) -> Iterator[Finding]:
         what = f"{model.name}, made on line {model.made.line}, was evaluated; no optimizer ever changed it."
         yield source.failure(ANOTHER_MODEL, site, what)
     else:
-        only_train = trace.judged[-1].train > 0 and not trace.judged[-1].test
+        only_train = trace.evaluated[-1].train > 0 and not trace.evaluated[-1].test
         yield from _compared(source, stated, batches, samples, only_train)
 
 
@@ -112,11 +112,11 @@ def _stated(trace: Trace, samples: int) -> list[_Stated]:
     return [stated for _, stated in last]
 
 
-def last_pass(judged: list[Judged], samples: int) -> list[Judged]:
+def last_pass(evaluated: list[Evaluated], samples: int) -> list[Evaluated]:
     """Return the last calls of a model that together saw every test sample, or those there are."""
-    batches: list[Judged] = []
+    batches: list[Evaluated] = []
     seen = 0
-    for batch in reversed([batch for batch in judged if batch.test]):
+    for batch in reversed([batch for batch in evaluated if batch.test]):
         if seen + batch.test > samples or (batches and batch.step != batches[-1].step):
             break
         batches.append(batch)
@@ -126,13 +126,13 @@ def last_pass(judged: list[Judged], samples: int) -> list[Judged]:
     return batches[::-1]
 
 
-def _in_order(judged: list[Judged], samples: int) -> list[Judged]:
+def _in_order(evaluated: list[Evaluated], samples: int) -> list[Evaluated]:
     """Return the last pass over as many samples as the test part has, if the answers fit its labels in order.
 
     Samples that were scaled are not known again; their answers are.
     """
-    batches: list[Judged] = []
-    for batch in reversed(judged):
+    batches: list[Evaluated] = []
+    for batch in reversed(evaluated):
         batches.append(replace(batch, test=batch.samples, right=batch.in_order))
         if sum(batch.samples for batch in batches) >= samples:
             break
@@ -140,7 +140,7 @@ def _in_order(judged: list[Judged], samples: int) -> list[Judged]:
     return batches[::-1] if seen == samples and right > samples / 2 else []
 
 
-def _is_another(trace: Trace, batches: list[Judged]) -> bool:
+def _is_another(trace: Trace, batches: list[Evaluated]) -> bool:
     """Tell whether a model was evaluated that has not trained, and is not a copy of one that has."""
     number = batches[-1].model
     if not 0 <= number < len(trace.models) or trace.models[number].stepped:
@@ -149,7 +149,7 @@ def _is_another(trace: Trace, batches: list[Judged]) -> bool:
 
 
 def _compared(
-    source: Source, stated: list[_Stated], batches: list[Judged], samples: int, training_last: bool
+    source: Source, stated: list[_Stated], batches: list[Evaluated], samples: int, training_last: bool
 ) -> Iterator[Finding]:
     right = sum(batch.right for batch in batches)
     truth, mean = right / samples, sum(batch.right / batch.test for batch in batches) / len(batches)
@@ -165,7 +165,9 @@ def _compared(
         what = f"{what} The printed one is the mean of {len(batches)} batches, of {sizes} samples."
         yield source.failure(MEAN_OF_BATCH_MEANS, site, what)
     elif training_last:
-        yield source.failure(JUDGED_ON_TRAINING_DATA, site, f"The last samples were training samples. {what}")
+        yield source.failure(
+            EVALUATED_ON_TRAINING_DATA, site, f"The last samples were training samples. {what}"
+        )
     elif line := source_text.largest_value_taken(source.lines):
         yield source.failure(LOGITS_COMPARED, line, f"Here the largest score is taken, not its place. {what}")
     else:
@@ -174,9 +176,9 @@ def _compared(
 
 def _unknown(trace: Trace, source: Source, site: Site) -> Iterator[Finding]:
     """The model saw no sample that is known."""
-    judged = [call for call in trace.calls if not call.trained and call.finished and call.last_step]
-    if not judged:
+    evaluated = [call for call in trace.calls if not call.trained and call.finished and call.last_step]
+    if not evaluated:
         yield source.failure(WRONG_ACCURACY, site, "After the training no model was asked for an answer.")
         return
     what = "The samples that the model was evaluated on are not those of the test part."
-    yield source.failure(UNKNOWN_SAMPLES, judged[-1].site, what)
+    yield source.failure(UNKNOWN_SAMPLES, evaluated[-1].site, what)

@@ -46,7 +46,7 @@ _FOLLOW: dict[str, set[str]] = {
         "evaluated-before-training",
         "few-rows",
         "few-steps",
-        "judged-on-training-data",
+        "evaluated-on-training-data",
         "low-accuracy",
         "missing-eval",
         "no-accuracy",
@@ -58,7 +58,7 @@ _FOLLOW: dict[str, set[str]] = {
     "optimizer-elsewhere": {"another-model"},
     "evaluated-before-training": {"missing-eval", "not-all-samples"},
     "another-model": {"missing-eval", "wrong-accuracy"},
-    "judged-on-training-data": {"evaluated-once", "not-all-samples"},
+    "evaluated-on-training-data": {"evaluated-once", "not-all-samples"},
     "no-accuracy": {"evaluated-once", "not-all-samples"},
     "wrong-accuracy": {"evaluated-once"},
     "unknown-samples": {"not-all-samples"},
@@ -92,10 +92,12 @@ def leaves_the_loop(trace: Trace, source: Source) -> Iterator[Finding]:
     seen, passes = trace.trained_on, trace.facts.get("passes", 0)
     few = trace.backwards < passes or (seen is not None and not seen.unknown and 2 * seen.known < seen.of)
     samples = trace.facts.get("test_samples", 0)
-    judged = sum(batch.test for batch in trace.judged if batch.step == trace.steps)
-    if few or (trace.judged and judged < samples):
+    evaluated = sum(batch.test for batch in trace.evaluated if batch.step == trace.steps)
+    if few or (trace.evaluated and evaluated < samples):
         done = (
-            f"{trace.backwards} backward passes" if few else f"{judged} of {samples} test samples evaluated"
+            f"{trace.backwards} backward passes"
+            if few
+            else f"{evaluated} of {samples} test samples evaluated"
         )
         yield source.failure(LEAVES_THE_LOOP, line, f"The loop ends here in its first round: {done}.")
 

@@ -61,7 +61,7 @@ HARD_CODED_CUDA = Diagnosis(
 )
 EVALUATED_ON_CPU = Diagnosis(
     "evaluated-on-cpu",
-    "The model was trained on the GPU and carried back to be judged: a copy, and the slower place.",
+    "The model was trained on the GPU and carried back to be evaluated: a copy, and the slower place.",
     "Leave the model where it is, and move the test batches to it.",
 )
 
@@ -141,7 +141,7 @@ def trained_on(trace: Trace, source: Source) -> Iterator[Finding]:
     for call in trace.calls:
         model = trace.models[call.model]
         if not call.trained and call.finished and call.model_on == ["cpu"] and model.stepped:
-            yield source.advice(EVALUATED_ON_CPU, call.site, f"{model.name} was judged on the CPU.")
+            yield source.advice(EVALUATED_ON_CPU, call.site, f"{model.name} was evaluated on the CPU.")
             return
     for optimizer in trace.optimizers:
         if optimizer.steps and optimizer.made_on == ["cpu"] and optimizer.params_on != ["cpu"]:

@@ -87,7 +87,7 @@ def learned(trace: Trace, source: Source) -> Iterator[Finding]:
     floor = trace.facts.get("learned")
     if floor is None:
         return
-    final = [batch for batch in trace.judged if batch.step == trace.judged[-1].step]
+    final = [batch for batch in trace.evaluated if batch.step == trace.evaluated[-1].step]
     known = sum(batch.test for batch in final)
     right, of = sum(batch.right for batch in final), known
     if not known:

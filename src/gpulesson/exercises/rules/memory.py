@@ -24,8 +24,8 @@ FETCHED_EVERY_BATCH = Diagnosis(
     "Every number that is fetched makes the CPU wait for the GPU.",
     "Add up the right answers on the device, and fetch the sum once, after the last batch.",
 )
-GRADIENTS_WHILE_JUDGING = Diagnosis(
-    "gradients-while-judging",
+GRADIENTS_WHILE_EVALUATING = Diagnosis(
+    "gradients-while-evaluating",
     "Without no_grad() or inference_mode() the model's answers keep their history, and memory with it.",
     "Judge inside: with torch.inference_mode():",
 )
@@ -59,10 +59,10 @@ def fetched_once(trace: Trace, source: Source) -> Iterator[Finding]:
             return
 
 
-def gradients_while_judging(trace: Trace, source: Source) -> Iterator[Finding]:
+def gradients_while_evaluating(trace: Trace, source: Source) -> Iterator[Finding]:
     """Say where a model kept a history that nothing needed."""
     for call in trace.calls:
         if call.grad and not call.trained and call.last_step > 0:
             what = f"{call.count} calls of the model kept a history that no backward() ever used."
-            yield source.advice(GRADIENTS_WHILE_JUDGING, call.site, what)
+            yield source.advice(GRADIENTS_WHILE_EVALUATING, call.site, what)
             break

@@ -10,7 +10,7 @@ from gpulesson.exercises.trace import Trace
 MISSING_EVAL = Diagnosis(
     "missing-eval",
     "Dropout and batch normalization work differently while training. A model that has such layers, and "
-    "is judged in training mode, gives other answers than it would in use.",
+    "is evaluated in training mode, gives other answers than it would in use.",
     "Call model.eval() before you judge it, and model.train() before the next training epoch.",
 )
 MISSING_TRAIN = Diagnosis(
@@ -47,9 +47,14 @@ def _wrong_modes(trace: Trace, source: Source, always: bool) -> Iterator[Finding
     for diagnosis, trained in ((MISSING_EVAL, False), (MISSING_TRAIN, True)):
         for call in trace.calls:
             model = trace.models[call.model]
-            judged_or_trained = call.trained == trained and call.finished and call.last_step > 0
-            if judged_or_trained and model.stepped and call.training != trained and (always or model.moody):
-                doing = "trained in evaluation mode" if trained else "judged in training mode"
+            evaluated_or_trained = call.trained == trained and call.finished and call.last_step > 0
+            if (
+                evaluated_or_trained
+                and model.stepped
+                and call.training != trained
+                and (always or model.moody)
+            ):
+                doing = "trained in evaluation mode" if trained else "evaluated in training mode"
                 what = f"{model.name} was {doing}, in {call.count} calls on this line."
                 yield source.failure(diagnosis, call.site, what)
                 break

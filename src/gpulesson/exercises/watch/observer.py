@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch.utils import _device as default_device
 
-from gpulesson.exercises.trace import ErrorSeen, Judged, Site, Trace, TrainedOn
+from gpulesson.exercises.trace import ErrorSeen, Evaluated, Site, Trace, TrainedOn
 from gpulesson.exercises.watch.models import Call
 from gpulesson.exercises.watch.rows import Part
 from gpulesson.exercises.watch.tensors import Reader
@@ -64,7 +64,7 @@ class Observer:
             prints=list(self.values.prints),
         )
 
-    def judge_samples(
+    def compare_samples(
         self, trace: Trace, parts: dict[str, tuple[Any, Any]], *, passes: int, accuracy: float
     ) -> None:
         """Compare what the models were trained on, and what they answered, with the checker's own data.
@@ -72,7 +72,7 @@ class Observer:
         Parameters
         ----------
         trace : Trace
-            Its ``judged`` and ``trained_on``, and three facts, are set.
+            Its ``evaluated`` and ``trained_on``, and three facts, are set.
         parts : dict
             For ``"train"`` and ``"test"``: the inputs, an array of shape [samples, features], and the labels.
         passes : int
@@ -87,14 +87,14 @@ class Observer:
             calls = [call for call in calls if call.marks is not None and call.seen.finished]
             trained = [call for call in calls if call.seen.trained]
             trace.trained_on = _trained_on(trained, train, test)
-            judged = [call for call in calls if not call.seen.trained]
-            trace.judged = _judged(judged, train, test)
-            trace.facts["confusion"] = _confusion(judged, test, classes)
+            evaluated = [call for call in calls if not call.seen.trained]
+            trace.evaluated = _evaluated(evaluated, train, test)
+            trace.facts["confusion"] = _confusion(evaluated, test, classes)
         trace.facts |= {"test_samples": len(test.labels), "passes": passes, "learned": accuracy}
 
 
-def _judged(calls: list[Call], train: Part, test: Part) -> list[Judged]:
-    judged, end, model = [], len(test.labels), -1
+def _evaluated(calls: list[Call], train: Part, test: Part) -> list[Evaluated]:
+    evaluated, end, model = [], len(test.labels), -1
     for call in reversed(calls):  # a pass is known by its end
         assert call.marks is not None and call.predictions is not None
         answers, found = call.predictions, test.find(call.marks)
@@ -103,8 +103,8 @@ def _judged(calls: list[Call], train: Part, test: Part) -> list[Judged]:
             end, model = len(test.labels), call.seen.model
         labels = test.labels[max(0, end - len(answers)) : end]
         end -= len(labels)
-        judged.append(
-            Judged(
+        evaluated.append(
+            Evaluated(
                 test=int(among.sum()),
                 right=int((answers[among] == test.labels[found[among]]).sum()),
                 train=int(((train.find(call.marks) >= 0) & ~among).sum()),
@@ -115,7 +115,7 @@ def _judged(calls: list[Call], train: Part, test: Part) -> list[Judged]:
                 samples=len(answers),
             )
         )
-    return judged[::-1]
+    return evaluated[::-1]
 
 
 def _confusion(calls: list[Call], test: Part, classes: int) -> list[list[int]]:

@@ -202,7 +202,7 @@ def probe(trace: Trace, observer: Observer, space: dict[str, Any]) -> None:
     with observer.reader.unnoticed():
         images = [part.float() / 255 for part in (data.train_images, data.test_images)]
     parts = {"train": (images[0], data.train_targets), "test": (images[1], data.test_targets)}
-    observer.judge_samples(trace, parts, passes=len(images[0]) // 64, accuracy=0.6)
+    observer.compare_samples(trace, parts, passes=len(images[0]) // 64, accuracy=0.6)
     trace.facts["class_names"] = list(data.class_names)
     values: Any = space.get("accuracies")
     if isinstance(values, dict):
@@ -213,7 +213,7 @@ def probe(trace: Trace, observer: Observer, space: dict[str, Any]) -> None:
 
 
 EXERCISE = Exercise(
-    name="05_each_kind",
+    name="05_each_class",
     lesson="Fashion-MNIST end to end",
     title="How good is it at each class?",
     difficulty="medium",
