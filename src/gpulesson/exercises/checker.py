@@ -14,7 +14,7 @@ from pathlib import Path, PurePath
 
 from gpulesson.exercises.demands import Demand, checklist
 from gpulesson.exercises.exercise import COMMON, Exercise, Rule, find
-from gpulesson.exercises.findings import Diagnosis, Finding, Source
+from gpulesson.exercises.findings import Diagnosis, Finding, Source, plural
 from gpulesson.exercises.process import run
 from gpulesson.exercises.process.warm import START_SECONDS, WarmProcess
 from gpulesson.exercises.report import Report
@@ -150,7 +150,9 @@ def named_beside(source: Source, folder: Path) -> list[Path]:
 def require_positive(time_limit: float, memory_limit: int) -> None:
     """Raise UsageError unless both limits are more than 0."""
     if time_limit <= 0 or memory_limit <= 0:
-        raise UsageError(f"the limits are {time_limit} seconds and {memory_limit} bytes; give more than 0")
+        raise UsageError(
+            f"the limits must be more than 0, and are {time_limit:g} seconds and {memory_limit} bytes"
+        )
 
 
 def apply_rules(
@@ -213,10 +215,12 @@ def facts(trace: Trace) -> tuple[str, ...]:
         lines.append(f"training steps: {by}")
     if len(trace.values) >= 4:
         first, last = steps.ends(trace.values)
-        lines.append(f"training loss: {first:.4g} in the first tenth of the steps, {last:.4g} in the last")
+        lines.append(
+            f"training loss: {first:.4g} in the first tenth of the steps, {last:.4g} in the last tenth"
+        )
     if trace.steps and any(trace.reads):
         waits = sum(read.count for read in trace.reads)
-        lines.append(f"values fetched from the GPU: {waits} times in {trace.steps} steps")
+        lines.append(f"values fetched from the GPU: {plural(waits, 'time')} in {plural(trace.steps, 'step')}")
     return tuple(lines)
 
 
@@ -226,7 +230,7 @@ def _content(program: str | os.PathLike[str]) -> tuple[str, str, bytes]:
         return _CELL, str(Path.cwd()), program.encode("utf-8")
     path = Path(program)
     if path.is_dir():
-        raise UsageError(f"{path} is a folder: name the Python file in it")
+        raise UsageError(f"{path} is a folder: give the Python file in it")
     try:
         content = path.read_bytes()
         if path.suffix == ".ipynb":
@@ -309,17 +313,18 @@ def _task(exercise: str | int | None, name: str, source: Source) -> Exercise | N
 def _unfinished(outcome: run.Outcome, source: Source, seconds: float, memory: int) -> Finding:
     """Say why there is nothing to look at."""
     site, code = outcome.site, outcome.returncode
+    here = ", on this line" if site.line else ""
     how = f"with status {code}" if code >= 0 else f"by signal {-code}"
     ways: dict[str, tuple[Diagnosis, Site | int, str]] = {
-        "time": (endings.TIME, site, f"It was stopped after {seconds:g} seconds of work, on this line."),
-        "idle": (endings.IDLE, site, f"It waited for {seconds:g} seconds on this line, and was stopped."),
-        "memory": (endings.MEMORY, site, f"It was stopped when it had taken {memory / 2**30:.3g} GiB."),
-        "vanished": (endings.VANISHED, 0, f"The process ended {how} before the program was through."),
+        "time": (endings.TIME, site, f"It was stopped after {seconds:g} seconds of work{here}."),
+        "idle": (endings.IDLE, site, f"It waited for {seconds:g} seconds{here}, and was stopped."),
+        "memory": (endings.MEMORY, site, f"It was stopped when it used {memory / 2**30:.3g} GiB of memory."),
+        "vanished": (endings.VANISHED, 0, f"The process ended {how}, before the end of the program."),
         "no-torch": (endings.NO_TORCH, 0, f"Python cannot import torch: {outcome.message}"),
         "no-practice-gpu": (
             endings.NO_PRACTICE_GPU,
             0,
-            f"The practice GPU cannot be used: {outcome.message}",
+            f"The check found no GPU that it can use: {outcome.message}",
         ),
         "slow-start": (
             endings.SLOW_START,

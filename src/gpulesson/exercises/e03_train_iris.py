@@ -32,7 +32,7 @@ EXERCISE = Exercise(
     title="Train and test on a device",
     difficulty="medium",
     hints=(
-        "Everything that meets in model(X_train) and loss_fn(outputs, y_train) must be on one device.",
+        "Everything in model(X_train) and in loss_fn(outputs, y_train) must be on one device.",
         "Five things move: the model, and inputs and targets of both parts. The loop stays as it is.",
         "After training: model.eval(), with torch.inference_mode(), argmax(dim=1), == y_test, sum(), and "
         "divide by len(y_test).",

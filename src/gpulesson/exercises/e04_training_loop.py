@@ -31,8 +31,8 @@ EXERCISE = Exercise(
     hints=(
         "Two changes bring a loop to a device: one before the loop, one inside it.",
         "model.to(device) once, before the optimizer; inputs and targets .to(device), in both loops.",
-        "Before judging: model.eval(). While judging: with torch.inference_mode().",
-        "correct += (model(inputs).argmax(dim=1) == targets).sum(), and in the end correct.item() / "
+        "Before you evaluate: model.eval(). While you evaluate: with torch.inference_mode().",
+        "correct += (model(inputs).argmax(dim=1) == targets).sum(), and at the end correct.item() / "
         "len(test_set).",
     ),
     rules=(*TRAINING_LOOP, evidence.shuffled, memory.fetched_once),

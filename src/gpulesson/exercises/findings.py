@@ -28,6 +28,11 @@ class Diagnosis(NamedTuple):
     remedy: str
 
 
+def plural(number: int, noun: str) -> str:
+    """Return a number with its noun: ``"1 step"``, ``"20 steps"``."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
 @dataclass(frozen=True)
 class Finding:
     """One thing that the check found.

@@ -58,9 +58,9 @@ def check_folder(
     if not Path(folder).is_dir():
         raise UsageError(f"there is no folder {folder} (looked for in {Path.cwd()})")
     if not files:
-        raise UsageError(f"there is no Python file in {folder}: put one file of each learner into it")
+        raise UsageError(f"there is no Python file in {folder}; put one file for each learner into it")
     if jobs < 1:
-        raise UsageError(f"{jobs} programs at once: give 1 or more")
+        raise UsageError(f"--jobs is {jobs}; give 1 or more")
     require_positive(time_limit, memory_limit)
     try:
         find(exercise)

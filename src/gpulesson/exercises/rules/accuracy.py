@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import NamedTuple
 
-from gpulesson.exercises.findings import Diagnosis, Finding, Source
+from gpulesson.exercises.findings import Diagnosis, Finding, Source, plural
 from gpulesson.exercises.rules import output_text, source_text
 from gpulesson.exercises.rules.errors import LOGITS_COMPARED
 from gpulesson.exercises.trace import Evaluated, Site, Trace
@@ -14,42 +14,46 @@ from gpulesson.exercises.trace import Evaluated, Site, Trace
 NO_ACCURACY = Diagnosis(
     "no-accuracy",
     "The exercise asks for the accuracy on the test data.",
-    "Print a line with the word accuracy and the number, such as: accuracy 0.9500.",
+    'Print a line with the word accuracy and the number: print(f"accuracy {accuracy:.4f}").',
 )
 MEAN_OF_BATCH_MEANS = Diagnosis(
     "mean-of-batch-means",
-    "The last batch is shorter than the others, and in a mean of batches its samples count for more.",
+    "The batches have different sizes. In the mean of their accuracies, a sample of a smaller batch "
+    "counts for more.",
     "Add up the right answers of all batches, and divide once by the number of samples.",
 )
 WRONG_ACCURACY = Diagnosis(
     "wrong-accuracy",
     "Accuracy is the number of right answers divided by the number of samples.",
-    "Count (predictions == targets).sum() over all batches, and divide by len(test_set).",
+    "Count (predictions == targets).sum() over the whole test part, and divide by its number of samples, "
+    "such as len(test_set) or len(y_test).",
 )
 NOT_ALL_SAMPLES = Diagnosis(
     "not-all-samples",
-    "An accuracy of a part is an accuracy of that part. A loader with drop_last=True leaves samples out.",
-    "Evaluate every test sample once.",
+    "The accuracy has to count every test sample. A loader with drop_last=True, or a loop that ends "
+    "early, leaves some out.",
+    "Evaluate every test sample once, the last incomplete batch as well.",
 )
 EVALUATED_ON_TRAINING_DATA = Diagnosis(
     "evaluated-on-training-data",
-    "Samples that the model has trained on say nothing about new ones.",
-    "Evaluate the model on the test part.",
+    "The model has trained on these samples, so they say little about new ones.",
+    "Evaluate the model on the test part: X_test and y_test, or the loader of the test set.",
 )
 EVALUATED_BEFORE_TRAINING = Diagnosis(
     "evaluated-before-training",
-    "An accuracy is the accuracy of the weights at that moment. The training went on after it.",
-    "Evaluate after the last step of the training.",
+    "The accuracy is that of the weights at that moment. Later steps changed them.",
+    "Move the evaluation below the training loop, after its last step.",
 )
 ANOTHER_MODEL = Diagnosis(
     "another-model",
-    "A model that was made anew has random weights; what was learned is in the other one.",
-    "Make the model once, train it, and evaluate that one.",
+    "A new model has random weights. What was learned is in the model that trained.",
+    "Make the model once, train it, and evaluate the same one.",
 )
 UNKNOWN_SAMPLES = Diagnosis(
     "unknown-samples",
-    "The check knows the test part, and compares. Neither the samples nor the answers in their order fit it.",
-    "Evaluate on the test part as the exercise splits it, without shuffling it.",
+    "The check looks for the test part that the starter splits off. It found neither those samples nor "
+    "their order.",
+    "Evaluate on the starter's test part, in its order, without shuffling it.",
 )
 
 
@@ -71,10 +75,10 @@ def of_the_test_set(trace: Trace, source: Source) -> Iterator[Finding]:
         batches = _in_order(trace.evaluated, samples)
         seen = sum(batch.test for batch in batches)
     if seen and batches[-1].step < trace.steps / 2:
-        what = f"The model was evaluated after {batches[-1].step} of {trace.steps} steps."
+        what = f"The model was evaluated after {batches[-1].step} of {plural(trace.steps, 'step')}."
         yield source.failure(EVALUATED_BEFORE_TRAINING, batches[-1].site, what)
     elif seen != samples and sum(batch.train for batch in trace.evaluated) > seen:
-        what = "The samples that the model was evaluated on are from the training part."
+        what = "The model was evaluated on samples of the training part."
         yield source.failure(EVALUATED_ON_TRAINING_DATA, site, what)
     elif seen == 0:
         yield from _unknown(trace, source, site)
@@ -83,7 +87,10 @@ def of_the_test_set(trace: Trace, source: Source) -> Iterator[Finding]:
         yield source.failure(NOT_ALL_SAMPLES, site, what)
     elif _is_another(trace, batches):
         model = trace.models[batches[-1].model]
-        what = f"{model.name}, made on line {model.made.line}, was evaluated; no optimizer ever changed it."
+        what = (
+            f"This {model.name}, made on line {model.made.line}, was evaluated, but another "
+            "model was trained."
+        )
         yield source.failure(ANOTHER_MODEL, site, what)
     else:
         only_train = trace.evaluated[-1].train > 0 and not trace.evaluated[-1].test
@@ -158,18 +165,22 @@ def _compared(
     site, text, claims = stated[-1]
     what = (
         f"It printed “{text[:80]}”; expected {truth:.4f}, or {truth:.2%}: the model was right for {right} of "
-        f"{samples} samples."
+        f"{samples} test samples."
     )
     if any(abs(claim.value - mean) <= claim.tolerance for claim in claims):
-        sizes = ", ".join(str(batch.test) for batch in batches)
-        what = f"{what} The printed one is the mean of {len(batches)} batches, of {sizes} samples."
+        sizes = sorted(batch.test for batch in batches)
+        what = f"{what} Yours is the mean of {len(batches)} batches, of {sizes[0]} to {sizes[-1]} samples."
         yield source.failure(MEAN_OF_BATCH_MEANS, site, what)
     elif training_last:
         yield source.failure(
-            EVALUATED_ON_TRAINING_DATA, site, f"The last samples were training samples. {what}"
+            EVALUATED_ON_TRAINING_DATA,
+            site,
+            f"The last samples that the model got were training samples. {what}",
         )
     elif line := source_text.largest_value_taken(source.lines):
-        yield source.failure(LOGITS_COMPARED, line, f"Here the largest score is taken, not its place. {what}")
+        yield source.failure(
+            LOGITS_COMPARED, line, f"This line takes the largest score, not its class. {what}"
+        )
     else:
         yield source.failure(WRONG_ACCURACY, site, what)
 
@@ -178,7 +189,7 @@ def _unknown(trace: Trace, source: Source, site: Site) -> Iterator[Finding]:
     """The model saw no sample that is known."""
     evaluated = [call for call in trace.calls if not call.trained and call.finished and call.last_step]
     if not evaluated:
-        yield source.failure(WRONG_ACCURACY, site, "After the training no model was asked for an answer.")
+        yield source.failure(WRONG_ACCURACY, site, "After the last training step no model was evaluated.")
         return
-    what = "The samples that the model was evaluated on are not those of the test part."
+    what = "The model was evaluated on samples that are not those of the test part."
     yield source.failure(UNKNOWN_SAMPLES, evaluated[-1].site, what)

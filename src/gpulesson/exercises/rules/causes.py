@@ -5,25 +5,26 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from gpulesson.exercises.findings import Diagnosis, Finding, Source
+from gpulesson.exercises.findings import Diagnosis, Finding, Source, plural
 from gpulesson.exercises.rules import source_text
 from gpulesson.exercises.trace import Trace
 
 NOT_CALLED = Diagnosis(
     "not-called",
-    "Without parentheses a method is only named: nothing happens, and as a condition it is always true.",
+    "Without parentheses a method is only named, and nothing happens. As a condition it always counts as "
+    "true.",
     "Add the parentheses.",
 )
 LEAVES_THE_LOOP = Diagnosis(
     "leaves-the-loop",
-    "The first round of the loop reaches this line, so there is no complete second one.",
-    "If it is to come after the loop, indent it less; if it was for trying out, delete it.",
+    "Every round reaches this break, return or continue, so part of the loop's work is never done.",
+    "If the line belongs after the loop, indent it less. If it was for trying out, delete it.",
 )
 
 ANOTHER_FILE = Diagnosis(
     "another-file",
-    "The check is of what this file does itself. Code that it runs from elsewhere is somebody else's.",
-    "Write the steps into this file; a module of yours may lie beside it.",
+    "The check is about what this file does itself.",
+    "Write the steps into this file. It may import a module of your own from the same folder.",
 )
 
 _FOLLOW: dict[str, set[str]] = {
@@ -71,7 +72,7 @@ def not_called(trace: Trace, source: Source) -> Iterator[Finding]:
     """Say where a method is named and not called."""
     line, name = source_text.uncalled(source.lines)
     if line:
-        yield source.failure(NOT_CALLED, line, f"“{name}” has no parentheses: write {name}().")
+        yield source.failure(NOT_CALLED, line, f"“{name}” has no parentheses; expected {name}().")
 
 
 def own_work(trace: Trace, source: Source) -> Iterator[Finding]:
@@ -95,11 +96,13 @@ def leaves_the_loop(trace: Trace, source: Source) -> Iterator[Finding]:
     evaluated = sum(batch.test for batch in trace.evaluated if batch.step == trace.steps)
     if few or (trace.evaluated and evaluated < samples):
         done = (
-            f"{trace.backwards} backward passes"
+            f"backward() called {plural(trace.backwards, 'time')}"
             if few
             else f"{evaluated} of {samples} test samples evaluated"
         )
-        yield source.failure(LEAVES_THE_LOOP, line, f"The loop ends here in its first round: {done}.")
+        yield source.failure(
+            LEAVES_THE_LOOP, line, f"Every round of the loop ends on this line. Seen: {done}."
+        )
 
 
 def first(findings: Sequence[Finding]) -> list[Finding]:
