@@ -45,7 +45,7 @@ DEMANDS: dict[Rule, str] = {
     steps.taken: "the optimizer takes steps",
     steps.loss_falls: "the loss falls",
 }
-"""A rule of one exercise alone asks for what the exercise's title says."""
+"""A rule of one exercise alone asks for what the exercise's ``demand`` says."""
 
 
 _OF_TRAINING = (steps.order, *TRAINING_LOOP)
@@ -85,7 +85,7 @@ def checklist(
     """
     lines: dict[str, bool | None] = {}
     for rule in asked:
-        text = DEMANDS.get(rule) or (task.title.rstrip("?.") if task else "")
+        text = DEMANDS.get(rule) or (task.demand if task else "")
         if not text:
             continue
         met = None

@@ -73,6 +73,7 @@ EXERCISE = Exercise(
     name="01_any_machine",
     lesson="Is there a GPU?",
     title="One script for every machine",
+    demand="the scores are computed with and without a GPU",
     difficulty="easy",
     hints=(
         "Only one line decides on the device. Which?",

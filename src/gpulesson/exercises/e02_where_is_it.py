@@ -123,6 +123,7 @@ EXERCISE = Exercise(
     name="02_where_is_it",
     lesson="Tensors and devices",
     title="Where does it live?",
+    demand="eight predictions, all right",
     difficulty="easy",
     hints=(
         "Three things decide: device=…, a “with torch.device(…)” around the line, and what it is made from.",

@@ -216,6 +216,7 @@ EXERCISE = Exercise(
     name="05_each_class",
     lesson="Fashion-MNIST end to end",
     title="How good is it at each class?",
+    demand="each class with its accuracy, the hardest first",
     difficulty="medium",
     hints=(
         "Row i of the matrix holds the images that truly are of class i.",

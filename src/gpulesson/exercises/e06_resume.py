@@ -208,6 +208,7 @@ EXERCISE = Exercise(
     name="06_resume",
     lesson="Save, load, resume",
     title="Resume without a trace",
+    demand="the resumed run goes on where the other stopped",
     difficulty="medium",
     hints=(
         "Which object, besides the model, remembers past steps?",

@@ -62,6 +62,7 @@ EXERCISE = Exercise(
     name="07_five_mistakes",
     lesson="The common mistakes",
     title="Five mistakes in one script",
+    demand="the losses kept, and two evaluations, as given",
     difficulty="hard",
     hints=(
         "Three stop it: look at the loss's weights, at the labels, and at NumPy.",

@@ -85,7 +85,7 @@ NOT_WARMED_UP = Diagnosis(
 )
 NEIGHBOUR_MEASURED = Diagnosis(
     "neighbour-measured",
-    "Some calls take longer because somebody else uses the device. One of them can spoil a mean or a "
+    "Some calls take longer because another program uses the device. One of them can spoil a mean or a "
     "single measurement, but not a median.",
     "Measure many times, and return the median: statistics.median(times).",
 )
@@ -95,7 +95,7 @@ _IDLE = "a device with nothing else to do"
 _DEVICES = {
     OLDER_WORK_MEASURED: "a device that was still busy",
     NOT_WARMED_UP: "a device with a slow start",
-    NEIGHBOUR_MEASURED: "a device that somebody else also uses",
+    NEIGHBOUR_MEASURED: "a device that another program also uses",
 }
 
 
@@ -309,6 +309,7 @@ EXERCISE = Exercise(
     name="08_stopwatch",
     lesson="Was it faster?",
     title="Fix a stopwatch",
+    demand="the stopwatch measures the time of one call",
     difficulty="medium",
     hints=(
         "When run() returns, what has the device done?",

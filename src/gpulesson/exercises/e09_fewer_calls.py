@@ -80,7 +80,7 @@ ORDER_CHANGED = Diagnosis(
     "order-changed",
     "All images arrive, but not in the order of the dataset. So this epoch cannot be compared with the "
     "one before.",
-    "Keep the order here: SequentialSampler, or shuffle=False. (In a training run you would shuffle.)",
+    "Keep the order here: SequentialSampler, or shuffle=False. (To train you would shuffle.)",
 )
 OTHER_IMAGES = Diagnosis(
     "other-images",
@@ -344,6 +344,7 @@ EXERCISE = Exercise(
     name="09_fewer_calls",
     lesson="Feeding the GPU",
     title="Fewer calls, fewer bytes",
+    demand="the same batches, with fewer calls and bytes",
     difficulty="medium",
     hints=(
         "pixels[index] also takes a list of numbers.",

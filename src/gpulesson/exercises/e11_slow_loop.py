@@ -261,6 +261,7 @@ EXERCISE = Exercise(
     name="11_slow_loop",
     lesson="Profile before you optimise",
     title="Three things that nobody needs",
+    demand="the same losses, with less work",
     difficulty="hard",
     hints=(
         "Which line works on all 4,000 images, and how many of them does the step use?",

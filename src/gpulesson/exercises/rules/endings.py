@@ -32,8 +32,8 @@ EXITED = Diagnosis(
 )
 VANISHED = Diagnosis(
     "vanished",
-    "The process ended at once, so the check could not see what the program did. os._exit() does that, "
-    "and so does a crash in a library.",
+    "os._exit(), or a crash in a library, ends a process at once. The check could not see what the program "
+    "did.",
     "Remove os._exit() if it is there. Otherwise run the file with python, and see how far it gets.",
 )
 TIME = Diagnosis(
@@ -71,8 +71,8 @@ NO_PRACTICE_GPU = Diagnosis(
     "no-practice-gpu",
     "This version of PyTorch may lack what the practice GPU needs. Or there is a real GPU, and it is "
     "full or in use.",
-    "Read the message first. If it is about PyTorch: pip install --upgrade torch. If it is about the "
-    "GPU, try again when it is free.",
+    "If the message is about PyTorch: pip install --upgrade torch. If it is about the GPU, try again when "
+    "it is free.",
 )
 SLOW_START = Diagnosis(
     "slow-start",
