@@ -151,7 +151,7 @@ def require_positive(time_limit: float, memory_limit: int) -> None:
     """Raise UsageError unless both limits are more than 0."""
     if time_limit <= 0 or memory_limit <= 0:
         raise UsageError(
-            f"the limits must be more than 0, and are {time_limit:g} seconds and {memory_limit} bytes"
+            f"both limits must be more than 0; found {time_limit:g} seconds and {memory_limit} bytes"
         )
 
 
@@ -215,9 +215,7 @@ def facts(trace: Trace) -> tuple[str, ...]:
         lines.append(f"training steps: {by}")
     if len(trace.values) >= 4:
         first, last = steps.ends(trace.values)
-        lines.append(
-            f"training loss: {first:.4g} in the first tenth of the steps, {last:.4g} in the last tenth"
-        )
+        lines.append(f"training loss: {first:.4g} in the first tenth of the steps, {last:.4g} in the last")
     if trace.steps and any(trace.reads):
         waits = sum(read.count for read in trace.reads)
         lines.append(f"values fetched from the GPU: {plural(waits, 'time')} in {plural(trace.steps, 'step')}")

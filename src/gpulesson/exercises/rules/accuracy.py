@@ -14,7 +14,7 @@ from gpulesson.exercises.trace import Evaluated, Site, Trace
 NO_ACCURACY = Diagnosis(
     "no-accuracy",
     "The exercise asks for the accuracy on the test data.",
-    'Print a line with the word accuracy and the number: print(f"accuracy {accuracy:.4f}").',
+    "Print a line with the word accuracy and the number, such as: accuracy 0.9500.",
 )
 MEAN_OF_BATCH_MEANS = Diagnosis(
     "mean-of-batch-means",

@@ -17,7 +17,7 @@ NOT_CALLED = Diagnosis(
 )
 LEAVES_THE_LOOP = Diagnosis(
     "leaves-the-loop",
-    "Every round reaches this break, return or continue, so part of the loop's work is never done.",
+    "After a break or a return there is no next round. After a continue the lines below it are skipped.",
     "If the line belongs after the loop, indent it less. If it was for trying out, delete it.",
 )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import textwrap
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -275,7 +276,7 @@ def known(seen: ErrorSeen, source: Source) -> Finding | None:
         match = re.search(entry.pattern, said)
         if match is None:
             continue
-        message = said.strip().split("\n")[0][:200]
+        message = textwrap.shorten(said.strip().split("\n")[0], 200, placeholder=" …")
         around = " ".join(source.lines[max(0, seen.site.line - 2) : seen.site.line + 1])
         if entry.diagnosis is LOGITS_COMPARED and not re.search(r"[=!]=|\.(eq|ne|equal)\(|accuracy", around):
             continue
