@@ -85,17 +85,17 @@ NOT_WARMED_UP = Diagnosis(
 )
 NEIGHBOUR_MEASURED = Diagnosis(
     "neighbour-measured",
-    "Some calls take longer because another program uses the device. One of them can spoil a mean or a "
+    "Some calls take longer because another program uses the device, too. One of them can spoil a mean or a "
     "single measurement, but not a median.",
     "Measure many times, and return the median: statistics.median(times).",
 )
 
 _ASKING, _WORK = 10, 400
-_IDLE = "a device with nothing else to do"
+_IDLE = "an undisturbed device"
 _DEVICES = {
     OLDER_WORK_MEASURED: "a device that was still busy",
     NOT_WARMED_UP: "a device with a slow start",
-    NEIGHBOUR_MEASURED: "a device that another program also uses",
+    NEIGHBOUR_MEASURED: "a shared device",
 }
 
 

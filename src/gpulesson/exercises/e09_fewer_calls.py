@@ -276,7 +276,7 @@ def _content(arrived: list[Any], pixels: Any, labels: Any) -> tuple[Diagnosis, s
         return NO_PAIRS, "The labels came first; expected the images, then the labels."
     for part, name in ((0, "images"), (1, "labels")):
         if any(batch[part].device.type != "cuda" for batch in arrived):
-            return STILL_ON_HOST, f"The {name} that arrived are on the CPU; expected the device."
+            return STILL_ON_HOST, f"The {name} that arrived are on the CPU; expected them on the device."
     width, shape = pixels.shape[1], list(arrived[0][0].shape)
     if len(shape) == 3 and shape[0] == 1:
         return EXTRA_DIMENSION, f"A batch has the shape {shape}; expected {[shape[1], width]}."
