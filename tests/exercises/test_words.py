@@ -10,7 +10,7 @@ from pkgutil import iter_modules
 import gpulesson.exercises
 from gpulesson.exercises import exercises
 from gpulesson.exercises.demands import DEMANDS
-from gpulesson.exercises.findings import Diagnosis, plural
+from gpulesson.exercises.findings import Diagnosis, plural, times
 from gpulesson.exercises.rules import errors
 
 PACKAGE = Path(gpulesson.exercises.__file__).parent
@@ -49,5 +49,6 @@ def test_an_exercise_with_a_rule_of_its_own_says_what_it_asks_for():
         assert bool(exercise.demand) == bool(own), exercise.name
 
 
-def test_one_is_counted_without_an_s():
+def test_one_is_counted_as_one_says_it():
     assert [plural(number, "step") for number in (0, 1, 20)] == ["0 steps", "1 step", "20 steps"]
+    assert [times(number) for number in (0, 1, 20)] == ["0 times", "once", "20 times"]

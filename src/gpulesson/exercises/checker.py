@@ -14,7 +14,7 @@ from pathlib import Path, PurePath
 
 from gpulesson.exercises.demands import Demand, checklist
 from gpulesson.exercises.exercise import COMMON, Exercise, Rule, find
-from gpulesson.exercises.findings import Diagnosis, Finding, Source, plural
+from gpulesson.exercises.findings import Diagnosis, Finding, Source, plural, times
 from gpulesson.exercises.process import run
 from gpulesson.exercises.process.warm import START_SECONDS, WarmProcess
 from gpulesson.exercises.report import Report
@@ -218,7 +218,7 @@ def facts(trace: Trace) -> tuple[str, ...]:
         lines.append(f"training loss: {first:.4g} in the first tenth of the steps, {last:.4g} in the last")
     if trace.steps and any(trace.reads):
         waits = sum(read.count for read in trace.reads)
-        lines.append(f"values fetched from the GPU: {plural(waits, 'time')} in {plural(trace.steps, 'step')}")
+        lines.append(f"values fetched from the GPU: {times(waits)} in {plural(trace.steps, 'step')}")
     return tuple(lines)
 
 

@@ -18,7 +18,7 @@ from typing import Any
 from gpulesson.exercises import progress
 from gpulesson.exercises.checker import TIME_LIMIT, UsageError, check, named_in
 from gpulesson.exercises.exercise import Exercise, exercises, find
-from gpulesson.exercises.findings import plural
+from gpulesson.exercises.findings import times
 from gpulesson.exercises.report import Report
 from gpulesson.exercises.starters import copy_starter
 from gpulesson.exercises.submissions import check_folder
@@ -274,7 +274,7 @@ def _state(exercise: Exercise, entry: progress.Progress | None) -> str:
     if entry is not None and entry.passed:
         mark, note = "[x]", f", passed on {entry.passed}"
     elif entry is not None and entry.checks:
-        note = f", checked {plural(entry.checks, 'time')}"
+        note = f", checked {times(entry.checks)}"
     if entry is not None and entry.hints:
         note += f", {entry.hints} of {len(exercise.hints)} hints"
     return f"{mark} {exercise.title} ({exercise.difficulty}{note})"

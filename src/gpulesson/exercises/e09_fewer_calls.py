@@ -164,7 +164,7 @@ def _found(facts: dict[str, Any], source: Source) -> Iterator[Finding]:
     if facts["calls"] > batches:
         what = (
             f"The dataset was called {facts['calls']} times {given}; expected "
-            f"{plural(batches, 'time')}, once a batch."
+            f"{plural(batches, 'call')}, one for each batch."
         )
         line = _line(source, CALLED_FOR_EACH_SAMPLE)
         yield source.failure(CALLED_FOR_EACH_SAMPLE, line, what)

@@ -34,7 +34,7 @@ LOSSES_MISSING = Diagnosis(
 )
 FORGOTTEN_SEED = Diagnosis(
     "forgotten-seed",
-    "The first weights are random. With another seed, or none, they are others than in slow().",
+    "The first weights are random. With another seed, or none, they differ from those in slow().",
     "Begin as slow() does: torch.manual_seed(1), then the model.",
 )
 OTHER_LOSSES = Diagnosis(

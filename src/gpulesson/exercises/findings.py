@@ -33,6 +33,11 @@ def plural(number: int, noun: str) -> str:
     return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
+def times(number: int) -> str:
+    """Return how often: ``"once"``, ``"20 times"``."""
+    return "once" if number == 1 else f"{number} times"
+
+
 @dataclass(frozen=True)
 class Finding:
     """One thing that the check found.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from gpulesson.exercises.findings import Diagnosis, Finding, Source, plural
+from gpulesson.exercises.findings import Diagnosis, Finding, Source, times
 from gpulesson.exercises.rules import source_text
 from gpulesson.exercises.trace import Trace
 
@@ -96,7 +96,7 @@ def leaves_the_loop(trace: Trace, source: Source) -> Iterator[Finding]:
     evaluated = sum(batch.test for batch in trace.evaluated if batch.step == trace.steps)
     if few or (trace.evaluated and evaluated < samples):
         done = (
-            f"backward() called {plural(trace.backwards, 'time')}"
+            f"backward() called {times(trace.backwards)}"
             if few
             else f"{evaluated} of {samples} test samples evaluated"
         )

@@ -32,9 +32,9 @@ LOSS_WEIGHTS_ON_CPU = Diagnosis(
 )
 OPTIMIZER_ELSEWHERE = Diagnosis(
     "optimizer-elsewhere",
-    "An optimizer changes only the parameters that it was given. They must be those of the trained "
-    "model, on its device.",
-    "Make the optimizer last: build the model, move it, then pass that model's parameters(), not another's.",
+    "An optimizer changes only the parameters that it was given, and keeps its state where they were. "
+    "Both must belong to the trained model, on its device.",
+    "Keep the order: make the model, move it, then make the optimizer from that same model's parameters().",
 )
 OPTIMIZER_BEFORE_MOVE = Diagnosis(
     "optimizer-before-move",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gpulesson.exercises.findings import Diagnosis, Finding, Source, plural
+from gpulesson.exercises.findings import Diagnosis, Finding, Source, plural, times
 from gpulesson.exercises.rules import source_text
 from gpulesson.exercises.trace import Trace
 
@@ -62,7 +62,7 @@ def training_rows(trace: Trace, source: Source) -> Iterator[Finding]:
         what = f"The model trained on {plural(seen.test, 'sample')} of the test part; expected none."
         yield source.failure(TRAINED_ON_TEST_DATA, seen.test_at, what)
     elif seen.mislabelled > 0.01 * seen.labelled:
-        what = f"{seen.mislabelled} of {seen.labelled} times a row had a label that is not its own."
+        what = f"In {seen.mislabelled} of {seen.labelled} cases a row had a label that is not its own."
         yield source.failure(LABELS_OF_OTHER_ROWS, seen.mislabelled_at, what)
 
 
@@ -76,7 +76,7 @@ def enough(trace: Trace, source: Source) -> Iterator[Finding]:
         what = f"{optimizer.name} took {plural(optimizer.steps, 'step')}, but no weight changed."
         yield source.failure(WEIGHTS_DID_NOT_MOVE, optimizer.made, what)
     elif trace.steps and trace.backwards < passes:
-        what = f"backward() was called {plural(trace.backwards, 'time')}; expected at least {passes}."
+        what = f"backward() was called {times(trace.backwards)}; expected at least {passes}."
         yield source.failure(FEW_STEPS, loop, what)
     elif seen is not None and not seen.unknown and 2 * seen.known < seen.of:
         what = f"The model trained on {seen.known} of the {seen.of} rows of the training part."

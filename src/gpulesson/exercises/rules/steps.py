@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from gpulesson.exercises.findings import Diagnosis, Finding, Source, plural
+from gpulesson.exercises.findings import Diagnosis, Finding, Source, plural, times
 from gpulesson.exercises.rules.devices import OPTIMIZER_ELSEWHERE
 from gpulesson.exercises.trace import Site, Trace
 
@@ -65,7 +65,7 @@ def order(trace: Trace, source: Source) -> Iterator[Finding]:
     if last is not None and last.steps and trace.error is None:
         unused = trace.wasted > outside / 2 and outside >= 2 * trace.steps
         if unused or outside >= _TOO_RARE * trace.steps:
-            what = f"backward() was called {outside} times, but step() only {plural(trace.steps, 'time')}."
+            what = f"backward() was called {outside} times, but step() only {times(trace.steps)}."
             yield source.failure(STEP_OUTSIDE_LOOP, last.step_at, what)
     for optimizer in trace.optimizers:
         earlier = optimizer.step_at.file == trace.backward_at.file and optimizer.step_at < trace.backward_at
@@ -117,7 +117,7 @@ def taken(trace: Trace, source: Source) -> Iterator[Finding]:
     if not trace.backwards:
         yield source.failure(NO_BACKWARD, made, "backward() was never called, so there are no gradients.")
     elif not trace.steps:
-        what = f"backward() was called {plural(trace.backwards, 'time')}, but no optimizer took a step."
+        what = f"backward() was called {times(trace.backwards)}, but no optimizer took a step."
         yield source.failure(NO_STEP, made, what)
 
 
