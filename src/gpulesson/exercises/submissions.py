@@ -60,7 +60,7 @@ def check_folder(
     if not files:
         raise UsageError(f"there is no Python file in {folder}; put one file for each learner into it")
     if jobs < 1:
-        raise UsageError(f"--jobs is {jobs}; give 1 or more")
+        raise UsageError(f"jobs is {jobs}; give 1 or more")
     require_positive(time_limit, memory_limit)
     try:
         find(exercise)
