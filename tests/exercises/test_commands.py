@@ -107,7 +107,7 @@ def test_hints_come_one_by_one(asked, capsys):
         assert main(["check", "04_mine.py", "--hint"]) == 0
         out = capsys.readouterr().out
         assert out.startswith(f"Hint {number} of {len(hints)}: {hints[number - 1]}")
-    assert "That was the last one." in out
+    assert "That was the last hint." in out
     assert asked[0] == []  # nothing was checked
     assert main(["lessons"]) == 0
     assert f"4 of {len(hints)} hints" in capsys.readouterr().out

@@ -189,7 +189,7 @@ def test_a_report_that_cannot_be_written_stops_no_other(tmp_path, replaced, caps
         ("77", ".", "1", "there is no exercise 77"),
         ("03", "nowhere", "1", "there is no folder"),
         ("03", "empty", "1", "there is no Python file or notebook in"),
-        ("03", ".", "0", "0 programs at once: give 1 or more"),
+        ("03", ".", "0", "jobs is 0; give 1 or more"),
     ],
 )
 def test_where_there_is_nothing_to_check_it_says_so(tmp_path, capsys, number, folder, jobs, message):
@@ -200,7 +200,7 @@ def test_where_there_is_nothing_to_check_it_says_so(tmp_path, capsys, number, fo
     with pytest.raises(UsageError, match=message):
         check_folder(tmp_path / folder, number, jobs=int(jobs))
     assert main(["submissions", "03", str(tmp_path), "--time-limit", "0"]) == 2
-    assert "the limits are 0.0 seconds" in capsys.readouterr().err
+    assert "both limits must be more than 0; found 0 seconds" in capsys.readouterr().err
 
 
 def test_the_page_names_every_key_and_limit():

@@ -30,6 +30,16 @@ class Diagnosis(NamedTuple):
     remedy: str
 
 
+def plural(number: int, noun: str) -> str:
+    """Return a number with its noun: ``"1 step"``, ``"20 steps"``."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def times(number: int) -> str:
+    """Return how often: ``"once"``, ``"20 times"``."""
+    return "once" if number == 1 else f"{number} times"
+
+
 @dataclass(frozen=True)
 class Finding:
     """One thing that the check found.

@@ -60,10 +60,10 @@ def check_folder(
     files = [path for path in sorted(Path(folder).iterdir()) if is_program(path)]
     if not files:
         raise UsageError(
-            f"there is no Python file or notebook in {folder}: put one file of each learner into it"
+            f"there is no Python file or notebook in {folder}; put one file for each learner into it"
         )
     if jobs < 1:
-        raise UsageError(f"{jobs} programs at once: give 1 or more")
+        raise UsageError(f"jobs is {jobs}; give 1 or more")
     require_positive(time_limit, memory_limit)
     try:
         find(exercise)

@@ -158,7 +158,7 @@ class Printed(NamedTuple):
 
 
 @dataclass
-class Judged:
+class Evaluated:
     """One call of a model without training: how many known samples it saw, and how many were right."""
 
     test: int
@@ -225,7 +225,7 @@ class Trace:
     saves: list[SaveSeen] = field(default_factory=list)
     loads: list[LoadSeen] = field(default_factory=list)
     """But for those with which ``save_checkpoint`` reads again what it has written."""
-    judged: list[Judged] = field(default_factory=list)
+    evaluated: list[Evaluated] = field(default_factory=list)
     trained_on: TrainedOn | None = None
     """Where the exercise's probe knows the samples."""
     made_inside: list[Site] = field(default_factory=list)
@@ -286,7 +286,7 @@ _KINDS: dict[str, type] = {
     "argmaxes": ArgmaxSeen,
     "saves": SaveSeen,
     "loads": LoadSeen,
-    "judged": Judged,
+    "evaluated": Evaluated,
 }
 
 

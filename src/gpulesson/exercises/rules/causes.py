@@ -6,25 +6,26 @@ import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from gpulesson.exercises.findings import Diagnosis, Finding, Source
+from gpulesson.exercises.findings import Diagnosis, Finding, Source, times
 from gpulesson.exercises.rules import definitions, source_text
 from gpulesson.exercises.trace import Trace
 
 NOT_CALLED = Diagnosis(
     "not-called",
-    "Without parentheses a method is only named: nothing happens, and as a condition it is always true.",
+    "Without parentheses a method is only named, and nothing happens. As a condition it always counts as "
+    "true.",
     "Add the parentheses.",
 )
 LEAVES_THE_LOOP = Diagnosis(
     "leaves-the-loop",
-    "The first round of the loop reaches this line, so there is no complete second one.",
-    "If it is to come after the loop, indent it less; if it was for trying out, delete it.",
+    "After a break or a return there is no next round. After a continue the lines below it are skipped.",
+    "If the line belongs after the loop, indent it less. If it was for trying out, delete it.",
 )
 
 ANOTHER_FILE = Diagnosis(
     "another-file",
-    "The check is of what this file does itself. Code that it runs from elsewhere is somebody else's.",
-    "Write the steps into this file; a module of yours may lie beside it.",
+    "The check is about what this file does itself.",
+    "Write the steps into this file. It may import a module of your own from the same folder.",
 )
 
 _FOLLOW: dict[str, set[str]] = {
@@ -47,7 +48,7 @@ _FOLLOW: dict[str, set[str]] = {
         "evaluated-before-training",
         "few-rows",
         "few-steps",
-        "judged-on-training-data",
+        "evaluated-on-training-data",
         "low-accuracy",
         "missing-eval",
         "no-accuracy",
@@ -59,7 +60,7 @@ _FOLLOW: dict[str, set[str]] = {
     "optimizer-elsewhere": {"another-model"},
     "evaluated-before-training": {"missing-eval", "not-all-samples"},
     "another-model": {"missing-eval", "wrong-accuracy"},
-    "judged-on-training-data": {"evaluated-once", "not-all-samples"},
+    "evaluated-on-training-data": {"evaluated-once", "not-all-samples"},
     "no-accuracy": {"evaluated-once", "not-all-samples"},
     "wrong-accuracy": {"evaluated-once"},
     "unknown-samples": {"not-all-samples"},
@@ -72,7 +73,7 @@ def not_called(trace: Trace, source: Source) -> Iterator[Finding]:
     """Say where a method is named and not called."""
     line, name = source_text.uncalled(source.lines)
     if line:
-        yield source.failure(NOT_CALLED, line, f"“{name}” has no parentheses: write {name}().")
+        yield source.failure(NOT_CALLED, line, f"“{name}” has no parentheses; expected {name}().")
 
 
 def own_work(trace: Trace, source: Source) -> Iterator[Finding]:
@@ -105,12 +106,16 @@ def leaves_the_loop(trace: Trace, source: Source) -> Iterator[Finding]:
     seen, passes = trace.trained_on, trace.facts.get("passes", 0)
     few = trace.backwards < passes or (seen is not None and not seen.unknown and 2 * seen.known < seen.of)
     samples = trace.facts.get("test_samples", 0)
-    judged = sum(batch.test for batch in trace.judged if batch.step == trace.steps)
-    if few or (trace.judged and judged < samples):
+    evaluated = sum(batch.test for batch in trace.evaluated if batch.step == trace.steps)
+    if few or (trace.evaluated and evaluated < samples):
         done = (
-            f"{trace.backwards} backward passes" if few else f"{judged} of {samples} test samples evaluated"
+            f"backward() called {times(trace.backwards)}"
+            if few
+            else f"{evaluated} of {samples} test samples evaluated"
         )
-        yield source.failure(LEAVES_THE_LOOP, line, f"The loop ends here in its first round: {done}.")
+        yield source.failure(
+            LEAVES_THE_LOOP, line, f"Every round of the loop ends on this line. Seen: {done}."
+        )
 
 
 def first(findings: Sequence[Finding]) -> list[Finding]:

@@ -159,7 +159,7 @@ class Models:
                 answer.register_hook(_Trained(self, call))  # type: ignore[no-untyped-call]
 
     def _keep(self, call: Call, samples: torch.Tensor | None, answer: torch.Tensor) -> None:
-        """Keep what a judgement needs, unless it is too much."""
+        """Keep what the rules need, unless it is too much."""
         if samples is None or answer.dim() != 2 or not samples.dim() or len(samples) != len(answer):
             return
         if self._kept + len(answer) <= _KEPT_SAMPLES:
@@ -226,9 +226,9 @@ class Models:
 
 
 def _left_uncompiled(model: Any = None, **options: Any) -> Any:
-    """Stand in for ``torch.compile``: hooks on all modules, as here, cannot be compiled with ``fullgraph``.
+    """Replace ``torch.compile``: hooks on all modules, as here, cannot be compiled with ``fullgraph``.
 
-    The check judges what is computed, not how fast. Without a model it is a decorator.
+    The check looks at what is computed, not how fast. Without a model it is a decorator.
     """
     return _left_uncompiled if model is None else model
 

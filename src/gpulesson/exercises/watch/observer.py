@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch.utils import _device as default_device
 
-from gpulesson.exercises.trace import ErrorSeen, Judged, Site, Trace, TrainedOn
+from gpulesson.exercises.trace import ErrorSeen, Evaluated, Site, Trace, TrainedOn
 from gpulesson.exercises.watch.models import Call
 from gpulesson.exercises.watch.rows import Part, Scaling
 from gpulesson.exercises.watch.tensors import Reader
@@ -74,7 +74,7 @@ class Observer:
         )
         return copy.deepcopy(trace)
 
-    def judge_samples(
+    def compare_samples(
         self, trace: Trace, parts: dict[str, tuple[Any, Any]], *, passes: int, accuracy: float
     ) -> None:
         """Compare what the models were trained on, and what they answered, with the checker's own data.
@@ -86,7 +86,7 @@ class Observer:
         Parameters
         ----------
         trace : Trace
-            Its ``judged`` and ``trained_on``, and three facts, are set.
+            Its ``evaluated`` and ``trained_on``, and three facts, are set.
         parts : dict
             For ``"train"`` and ``"test"``: the inputs, an array of shape [samples, features], and the labels.
         passes : int
@@ -100,12 +100,12 @@ class Observer:
             calls = [call for call in self.training.models.calls if call.width == classes]
             calls = [call for call in calls if call.marks is not None and call.seen.finished]
             trained = [call for call in calls if call.seen.trained]
-            judged = [call for call in calls if not call.seen.trained]
-            here, there = _scaling(trained, train), _scaling(judged[::-1], test)
+            evaluated = [call for call in calls if not call.seen.trained]
+            here, there = _scaling(trained, train), _scaling(evaluated[::-1], test)
             trace.trained_on = _trained_on(*_scaled(here or there, trained, train, test))
-            judged, train, test = _scaled(there or here, judged, train, test)
-            trace.judged = _judged(judged, train, test)
-            trace.facts["confusion"] = _confusion(judged, test, classes)
+            evaluated, train, test = _scaled(there or here, evaluated, train, test)
+            trace.evaluated = _evaluated(evaluated, train, test)
+            trace.facts["confusion"] = _confusion(evaluated, test, classes)
         trace.facts |= {"test_samples": len(test.labels), "passes": passes, "learned": accuracy}
 
 
@@ -137,8 +137,8 @@ def _scaled(
     return again, scaling.applied(train.rows, train.labels), scaling.applied(test.rows, test.labels)
 
 
-def _judged(calls: list[Call], train: Part, test: Part) -> list[Judged]:
-    judged, end, model = [], len(test.labels), -1
+def _evaluated(calls: list[Call], train: Part, test: Part) -> list[Evaluated]:
+    evaluated, end, model = [], len(test.labels), -1
     for call in reversed(calls):  # a pass is known by its end
         assert call.marks is not None and call.predictions is not None
         answers, found = call.predictions, test.find(call.marks)
@@ -147,8 +147,8 @@ def _judged(calls: list[Call], train: Part, test: Part) -> list[Judged]:
             end, model = len(test.labels), call.seen.model
         labels = test.labels[max(0, end - len(answers)) : end]
         end -= len(labels)
-        judged.append(
-            Judged(
+        evaluated.append(
+            Evaluated(
                 test=int(among.sum()),
                 right=int((answers[among] == test.labels[found[among]]).sum()),
                 train=int(((train.find(call.marks) >= 0) & ~among).sum()),
@@ -159,7 +159,7 @@ def _judged(calls: list[Call], train: Part, test: Part) -> list[Judged]:
                 samples=len(answers),
             )
         )
-    return judged[::-1]
+    return evaluated[::-1]
 
 
 def _confusion(calls: list[Call], test: Part, classes: int) -> list[list[int]]:

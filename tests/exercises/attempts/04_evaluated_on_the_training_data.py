@@ -1,4 +1,4 @@
-"""Exercise 4, an attempt: judged by what it has learned by heart."""
+"""Exercise 4, an attempt: evaluated by what it has learned by heart."""
 
 import torch
 from sklearn.datasets import load_digits
@@ -52,4 +52,4 @@ with torch.inference_mode():
         inputs, targets = inputs.to(device), targets.to(device)
         correct += (model(inputs).argmax(dim=1) == targets).sum()
 print("parameters on", next(model.parameters()).device)
-print(f"accuracy {correct.item() / len(train_set):.4f}")  # <- diagnosis: judged-on-training-data
+print(f"accuracy {correct.item() / len(train_set):.4f}")  # <- diagnosis: evaluated-on-training-data
