@@ -55,7 +55,7 @@ from torchvision.transforms import ToTensor
 from gpulesson.data import fashion_mnist_folder, load_fashion_mnist
 from gpulesson.device import choose_device
 
-torch.set_num_threads(1)  # one CPU core
+torch.set_num_threads(1)
 device = choose_device()
 print("device:", device)
 
@@ -136,7 +136,7 @@ sizes = [len(labels) for images, labels in few_loader]
 print(len(sizes), "batches, the last one with", sizes[-1], "images")
 
 # %%
-# 5,000 is not a multiple of 64, so the last batch is short. It will matter soon.
+# 5,000 is not a multiple of 64, so the last batch is short.
 #
 # Write the model, layer by layer
 # -------------------------------
@@ -178,7 +178,7 @@ model = Classifier().to(device)
 # ``x.size(0)`` is ``N``, and ``-1`` asks PyTorch to work out the other number. You will
 # also see this as a layer, ``nn.Flatten()``. The weights and biases begin as random
 # numbers, the same each time because of the :term:`seed`. How many has the first layer?
-# And what comes out when you call the model, which runs its ``forward``?
+# And what comes out of ``model(…)``, which calls ``forward``?
 
 print("weights:", tuple(model.hidden1.weight.shape))
 print("biases: ", tuple(model.hidden1.bias.shape))
@@ -197,8 +197,8 @@ print("outputs:", tuple(outputs.shape))
 # How wrong are the scores of an image? The loss first turns them into probabilities. This
 # is called :term:`softmax`: e to the power of each score, divided by the sum of all ten.
 # If p is the probability of the right class, the :term:`cross-entropy` of the image is
-# −ln p. The loss of a batch is the mean over its images. We try both, softmax on the first
-# image and −ln p on some values:
+# −ln p. The loss of a batch is the mean over its images. We compute softmax for the first
+# image, and −ln p for four values:
 
 scores = model(image.to(device))[0]  # ten scores
 powers = scores.exp()  # e to the power of each
@@ -236,8 +236,8 @@ for epoch in range(5):
 # %%
 # ``running_loss`` adds up the losses of the steps; divided by the number of steps it is
 # their mean. The first line is below 2.3 already, because the model learns while the
-# first epoch goes on. The last line is the lowest. **A loss that falls from epoch to
-# epoch is the first sign that a run works.**
+# first epoch goes on. **A loss that falls from epoch to epoch is the first sign that a
+# run works.**
 #
 # Weight the loss by samples, and read it once an epoch
 # -----------------------------------------------------
