@@ -276,16 +276,15 @@ except RuntimeError as error:
 # The parameter and its gradient moved with the model. The average did not, because it
 # belongs to the optimizer, so the next step fails.
 #
-# Before its first step Adam has no state, and would work; ``Adagrad`` begins with
-# one. So **first** ``model.to(device)``, **then the optimizer,** as `PyTorch's own
-# page
+# Before its first step Adam has no state, and would work; ``Adagrad`` begins with one.
+# So **first** ``model.to(device)``, **then the optimizer,** as `PyTorch's own page
 # <https://docs.pytorch.org/docs/stable/generated/torch.nn.Module.html#torch.nn.Module.cuda>`__
 # asks.
 #
 # .. instructor-note::
 #
-#    Some say that a late ``to`` always breaks the optimizer. It does so
-#    only if there is a state already. Let the class name the three devices first.
+#    Some say that a late ``to`` always breaks the optimizer. It does so only if there
+#    is a state already. Let the class name the three devices first.
 #
 # Follow one step, call by call
 # -----------------------------
@@ -714,8 +713,8 @@ print(correct.item(), "of", len(made_up), "right")
 #       start of each epoch and ``eval()`` before the evaluation, and evaluate without
 #       gradients.
 #
-#    To check it: ``python -m gpulesson check exercise_04.py``. Without a CUDA GPU it
-#    uses the practice GPU, so it reports ``cuda``.
+#    To check it: ``python -m gpulesson check exercise_04.py``. It may use the
+#    practice GPU, and then reports ``cuda``.
 #
 #    You are done when the parameters are on the chosen device, and the accuracy is
 #    right answers divided by rows.

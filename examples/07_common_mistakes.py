@@ -240,8 +240,8 @@ with attempt():
 # .. covers:: S4.5
 #
 # ``nn.CrossEntropyLoss()`` holds no tensors. There is nothing in it to move. That
-# changes when you give it :term:`class weights`, so that mistakes in a
-# rare class count more:
+# changes when you give it :term:`class weights`, so that mistakes in a rare class count
+# more:
 
 weighted = nn.CrossEntropyLoss(weight=torch.tensor([1.0, 2.0, 5.0]))
 with attempt():
@@ -519,9 +519,9 @@ with attempt():
 #
 # .. covers:: S2.4
 #
-# Older code says ``model.cuda()`` and ``x.cuda()``. These calls are not deprecated, and
-# they are not wrong. They know only the GPUs that PyTorch calls ``cuda``. We stop the
-# practice GPU that we started, and try both ways on this machine as it is:
+# Older code says ``model.cuda()`` and ``x.cuda()``. These calls are neither deprecated
+# nor wrong. They know only the GPUs that PyTorch calls ``cuda``. We stop the practice
+# GPU that we started, and try both ways on this machine as it is:
 
 from gpulesson.device import choose_device
 
