@@ -679,8 +679,8 @@ plt.show()
 
 # %%
 # A loss that was kept as it is keeps what ``backward`` would need: above all the output
-# of the hidden layer, 64 × 64 numbers of 4 bytes, which is 16 KiB. (A KiB is 1,024
-# bytes.) That is the usual mistake in an evaluation: nobody calls ``backward``.
+# of the hidden layer, 64 × 64 numbers of 4 bytes, or 16 KiB. (A KiB is 1,024 bytes.)
+# That is the usual mistake in an evaluation: nobody calls ``backward``.
 #
 # After ``backward`` PyTorch lets go of the stored numbers. One block of 512 bytes remains
 # for each loss, 25 KiB for 50 of them, as for a detached loss: the two lines lie on each
