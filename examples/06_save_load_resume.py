@@ -498,7 +498,7 @@ print("generators restored first:", resume_without(generators_first=True))
 #
 # .. instructor-note::
 #
-#    In the exercise many restore the generators right after ``torch.load``, and make the
+#    The trap is to restore the generators right after ``torch.load``, and to make the
 #    model afterwards. Ask: which line draws the next random number? The last row of the
 #    table above is that mistake.
 #
