@@ -150,9 +150,9 @@ plt.show()
 # Here are the two ends of each line, in billions of calculations (multiplications and
 # additions) a second:
 
-print(f"{'speed for matrices of size':<36}{sizes[0]:>6}{sizes[-1]:>10}")
+print(f"{sizes[0]:>6}{sizes[-1]:>10}  rows and columns")
 for name, values in speeds.items():
-    print(f"{name:<36}{values[0]:6.0f}{values[-1]:10,.0f}")
+    print(f"{values[0]:6.0f}{values[-1]:10,.0f}  {name}")
 
 # %%
 # Read one row from left to right. Only the size differs, and with it the speed. The
@@ -178,7 +178,7 @@ best["NVIDIA H200, at most"] = 67_000
 
 for name, speed in best.items():
     hours = 3 * 10**18 / (speed * 1e9) / 3600
-    print(f"{name:<36}{hours:9,.1f} hours = {hours / 24:7,.1f} days")
+    print(f"{hours:9,.1f} hours = {hours / 24:7,.1f} days  {name}")
 
 # %%
 # What takes weeks or months on most CPUs takes hours on a large GPU. No real run keeps

@@ -227,7 +227,7 @@ except RuntimeError as error:
 # %%
 # The first two lines worked, the third did not. ``[3.0]`` is a list with one entry, so
 # the tensor has one dimension; only a tensor *without dimensions* counts as a single
-# number. The message is the one that many operations give. It is the same error, but it
+# number. The message is the one that ``+`` and ``*`` give. It is the same error, but it
 # does not say which of the tensors is where.
 #
 # Copy a whole batch, and find what was forgotten
@@ -409,7 +409,7 @@ practice.stop()
 # .. solution::
 #    :file: solution_02.py
 #
-#    ``d`` surprises most: ``to`` was called, and its result thrown away. ``f`` comes from
+#    ``d`` is the trap: ``to`` was called, and its result thrown away. ``f`` comes from
 #    NumPy and ignores the default device. ``h`` is the exception for a single number.
 #
 # .. keypoints::

@@ -150,7 +150,7 @@ print("y_test: ", tuple(y_test.shape), y_test.dtype, y_test.type())
 # Our network has three layers. The first makes eight numbers out of the four lengths of
 # a flower. The second makes nine out of the eight, and the last makes three out of the
 # nine: a score for each class. (Eight and nine are a choice; others would do.) The
-# drawing follows the first flower of the table through the network, after training. Its
+# drawing sketches the way of the first flower of the table through the network. Its
 # brackets hold the shapes for ``N`` flowers.
 #
 # .. drawing:: network.svg
@@ -294,9 +294,9 @@ published = [
 
 def print_losses(**columns):
     """Print columns of ten losses each, those of the epochs 1, 11, 21, …, 91."""
-    print("epoch" + "".join(f"{name:>16}" for name in columns))
+    print("epoch" + "".join(f"{name:>13}" for name in columns))
     for row, values in enumerate(zip(*columns.values(), strict=True)):
-        print(f"{10 * row + 1:>5}" + "".join(f"{value:>16.8f}" for value in values))
+        print(f"{10 * row + 1:>5}" + "".join(f"{value:>13.8f}" for value in values))
 
 
 difference = [abs(a - b) for a, b in zip(published, ours[::10], strict=True)]

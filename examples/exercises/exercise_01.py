@@ -1,4 +1,4 @@
-"""Exercise 1: this script needs a CUDA GPU. Make it run on every machine."""
+"""Exercise 1: this script needs an NVIDIA GPU. Make it run on every machine."""
 
 import torch
 
