@@ -27,6 +27,7 @@ COMMON: tuple[Rule, ...] = (models.modes, memory.losses_kept, memory.item_every_
 """What is asked of every program."""
 TRAINING_LOOP: tuple[Rule, ...] = (
     devices.trained_on,
+    causes.cpu_chosen,
     models.modes_always,
     memory.losses_kept,
     memory.item_every_step,

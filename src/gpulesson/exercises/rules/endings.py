@@ -54,8 +54,13 @@ MEMORY = Diagnosis(
 )
 ASKS_FOR_INPUT = Diagnosis(
     "asks-for-input",
-    "While a program is checked, nobody can type an answer. (Loading an empty file gives the same error.)",
+    "While a program is checked, nobody can type an answer.",
     'Replace input() by a value in the program, such as name = "Ada".',
+)
+FILE_ENDS = Diagnosis(
+    "file-ends",
+    "What was read is empty, or only a part of what was saved.",
+    "Look at the line that writes the file: does it run before this one, and write to the same path?",
 )
 NOT_TEXT = Diagnosis(
     "not-text",
@@ -96,8 +101,11 @@ def raised(trace: Trace, source: Source) -> Iterator[Finding]:
         yield source.failure(
             NUMPY_ON_DEVICE, seen.site, "This line makes a NumPy array from a tensor on the GPU."
         )
-    elif seen.type == "EOFError":
+    elif seen.type == "EOFError" and "reading a line" in seen.message:
         yield source.failure(ASKS_FOR_INPUT, seen.site, "The program asked for input, and got none.")
+    elif seen.type == "EOFError" or "failed finding central directory" in seen.message:
+        what = "This line reads a file that ends too early, or is empty."
+        yield source.failure(FILE_ENDS, seen.site, what)
     elif seen.type == "MemoryError" or "can't allocate memory" in seen.message:
         yield source.failure(MEMORY, seen.site, "The program asked for more memory than the check allows.")
     elif trace.argmaxes:
@@ -107,8 +115,7 @@ def raised(trace: Trace, source: Source) -> Iterator[Finding]:
     elif (finding := errors.known(seen, source)) is not None:
         yield finding
     else:
-        message = seen.message.strip().split("\n")[0] or "(no message)"
-        yield source.failure(ERROR, seen.site, f"{seen.type}: {message}")
+        yield source.failure(ERROR, seen.site, f"{seen.type}: {errors.first_line(seen.message)}")
 
 
 def exited(trace: Trace, source: Source) -> Iterator[Finding]:
