@@ -142,7 +142,7 @@ def check(
 
 
 def readable(output: str) -> str:
-    """Return what a program printed without colours, and without PyTorch's advice to load what is not safe."""
+    """Return what a program printed without colours, and without PyTorch's advice to load any file."""
     plain = re.sub(r"\x1b\[[\d;]*[A-Za-z]", "", output)
     advice = r"Weights only load failed\..*(?:\n\t.*|\n\s*$|\nCheck the documentation of torch\.load.*)*"
     return re.sub(advice, lambda found: errors.first_line(found[0]), plain, flags=re.MULTILINE)

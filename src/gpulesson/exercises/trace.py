@@ -99,6 +99,8 @@ class LossSeen:
     softmax_at: Site = NOWHERE
     kept: int = 0
     """How many losses of earlier steps were alive at once, with their history."""
+    weighs: bool = False
+    """It has weights that are not all alike."""
 
 
 @dataclass

@@ -46,12 +46,16 @@ _FOLLOW: dict[str, set[str]] = {
         "low-accuracy",
         "missing-eval",
         "missing-train",
+        "losses-kept",
         "missing-zero-grad",
+        "model-not-restored",
         "model-on-cpu",
         "no-accuracy",
         "no-backward",
         "no-gpu-here",
         "no-losses",
+        "no-number",
+        "no-pairs",
         "no-step",
         "not-plain",
         "not-waited-for",
@@ -79,6 +83,7 @@ _FOLLOW: dict[str, set[str]] = {
     },
     "optimizer-elsewhere": {"another-model", "not-anew"},
     DEVICE_IS_CPU.kind: {"model-on-cpu", "evaluated-on-cpu"},
+    "dropout-dropped": {"missing-eval", "missing-train"},
     "evaluated-before-training": {"missing-eval", "not-all-samples"},
     "another-model": {"missing-eval", "wrong-accuracy"},
     "evaluated-on-training-data": {"evaluated-once", "not-all-samples"},
@@ -111,12 +116,25 @@ def value_not_called(trace: Trace, source: Source) -> Iterator[Finding]:
         return
 
 
-_GIVES_A_VALUE = set(
-    "state_dict item detach cpu cuda numpy tolist parameters backward zero_grad is_available get_rng_state "
-    "synchronize clone contiguous memory_allocated get_state".split()
-)
+_GIVES_A_VALUE = {
+    *("state_dict", "parameters", "backward", "zero_grad", "item", "tolist", "numpy", "detach", "clone"),
+    *("cpu", "cuda", "contiguous", "synchronize", "is_available", "get_rng_state", "get_state"),
+}
 """Methods that are called without an argument, and mostly for what they return."""
-_MAY_BE_VALUES = {"float", "long", "sum", "mean", "argmax", "flatten", "any", "all", "max", "min", "size", "dim"}
+_MAY_BE_VALUES = {
+    "float",
+    "long",
+    "sum",
+    "mean",
+    "argmax",
+    "flatten",
+    "any",
+    "all",
+    "max",
+    "min",
+    "size",
+    "dim",
+}
 
 
 def _named_only(source: Source, sure: bool) -> list[ast.Attribute]:
@@ -134,23 +152,30 @@ def _named_only(source: Source, sure: bool) -> list[ast.Attribute]:
     kept = [node for node in nodes if isinstance(node, ast.Assign | ast.AnnAssign) and _kept(node, calls)]
     names = {id(node.value) for node in kept}
     methods = _GIVES_A_VALUE | (_MAY_BE_VALUES if sure else set())
-    return [
+    alone = [node.value for node in nodes if isinstance(node, ast.Expr) and not source.cells]
+    return [node for node in alone if isinstance(node, ast.Attribute)] + [
         node
         for node in nodes
         if isinstance(node, ast.Attribute)
         and node.attr in methods
         and isinstance(node.ctx, ast.Load)
         and id(node) not in called | inner | passed | names
-        and not (isinstance(node.value, ast.Name) and node.value.id in modules and node.attr in _TYPES | _MAY_BE_VALUES)
+        and not (
+            isinstance(node.value, ast.Name)
+            and node.value.id in modules
+            and node.attr in _TYPES | _MAY_BE_VALUES
+        )
     ]
 
 
 _TYPES = {"float", "long", "cuda", "cpu"}
 """Also names of types and modules: ``torch.float``, ``torch.cuda``."""
-_TAKES_VALUES = set(
-    "save print append dict update float int len str load_state_dict set_rng_state stack cat tensor sum abs "
-    "Adam AdamW SGD RMSprop allclose equal round min max list tuple".split()
-)
+_TAKES_VALUES = {
+    *("save", "print", "append", "dict", "update", "load_state_dict", "set_rng_state", "stack", "cat"),
+    *("tensor", "float", "int", "len", "str", "sum", "abs", "round", "min", "max", "list", "tuple"),
+    *("Adam", "AdamW", "SGD", "RMSprop", "allclose", "equal"),
+}
+"""Functions that call nothing of what they get."""
 
 
 def _passed_on(call: ast.Call) -> list[ast.expr]:

@@ -30,6 +30,21 @@ EXITED = Diagnosis(
     "A status other than 0 means that the program itself found something wrong.",
     "Look at what this line tests, and at the lines printed before it: they show what is not right yet.",
 )
+NO_SUCH_KEY = Diagnosis(
+    "no-such-key",
+    "A dictionary gives back only what was put into it, under the same name.",
+    "Print the names that are there, print(checkpoint.keys()), and use one of them, or save the entry, too.",
+)
+NO_SUCH_FILE = Diagnosis(
+    "no-such-file",
+    "A file is found only by the path under which it was saved.",
+    "Compare this path with the one in the line that saves, and see that the saving line ran before.",
+)
+DIVIDED_BY_ZERO = Diagnosis(
+    "divided-by-zero",
+    "What was to be counted is not there: a list that nothing was put into, or a loop that never ran.",
+    "Print the number that you divide by, and look at the lines that should make it larger.",
+)
 VANISHED = Diagnosis(
     "vanished",
     "os._exit(), or a crash in a library, ends a process at once. The check could not see what the program "
@@ -88,6 +103,11 @@ SLOW_START = Diagnosis(
 _DEVICES = re.compile(
     r"same device|same type|should be the same|type torch\.cuda|device type for|on device|is on cpu"
 )
+_OF_PYTHON = {
+    "KeyError": (NO_SUCH_KEY, "This line asks a dictionary for a name that is not in it."),
+    "FileNotFoundError": (NO_SUCH_FILE, "This line reads a file that is not there."),
+    "ZeroDivisionError": (DIVIDED_BY_ZERO, "This line divides by 0."),
+}
 
 
 def raised(trace: Trace, source: Source) -> Iterator[Finding]:
@@ -112,6 +132,10 @@ def raised(trace: Trace, source: Source) -> Iterator[Finding]:
         return  # the shapes that do not fit come from there
     elif seen.type == "RuntimeError" and _DEVICES.search(seen.message):
         yield devices.mixed(trace, seen, source)
+    elif seen.type in _OF_PYTHON:
+        diagnosis, what = _OF_PYTHON[seen.type]
+        message = errors.first_line(seen.message)
+        yield source.failure(diagnosis, seen.site, f"{what} Python says: {seen.type}: {message}")
     elif (finding := errors.known(seen, source)) is not None:
         yield finding
     else:

@@ -164,12 +164,12 @@ NOT_PLAIN = _diagnosis(
     "Save plain values: optimizer.state_dict() with parentheses, not the optimizer or the model itself; "
     "str(path) for a path.",
 )
-UNEQUAL_SIZES = _diagnosis(
+UNEQUAL_SIZES = Diagnosis(
     "unequal-sizes",
     "Tensors that are put together in one batch must have the same shape.",
     "Print the shapes of the parts. Fill up or cut the shorter ones, or pass a collate_fn of your own.",
 )
-COLLATE_MISSING = _diagnosis(
+COLLATE_MISSING = Diagnosis(
     "collate-missing",
     "__getitems__ returns a whole batch already. By default, the loader takes what it returns for a list of "
     "samples, and tries to stack them.",
@@ -183,7 +183,7 @@ CHANGED_IN_PLACE = _diagnosis(
 
 
 def _loader_of_batches(lines: Sequence[str], line: int) -> int:
-    """Return the line of the loader of a dataset that fetches whole batches; 0 if there is no such dataset."""
+    """Return the line of the loader of a dataset that fetches whole batches; 0 if there is none."""
     if not source_text.first_line(lines, r"def __getitems__\("):
         return 0
     return source_text.first_line(lines, r"\bDataLoader\(")

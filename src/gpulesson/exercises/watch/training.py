@@ -229,6 +229,9 @@ class Training:
         new = LossSeen(name, site, made, input_on, target_on, weight_on, finished=False)
         seen = self.losses.setdefault((name, site, input_on, target_on, weight_on), new)
         seen.count += 1
+        if seen.count == 1 and isinstance(weights[0], torch.Tensor):
+            with self.reader.unnoticed():
+                seen.weighs = len(torch.unique(self.reader.on_host(weights[0]))) > 1
         seen.finished = False
         return seen
 
