@@ -184,7 +184,7 @@ def _given(site: list[Any]) -> Site | None:
 
 
 def _collected(source: Source, site: Site) -> int:
-    """Return the line of the dictionary or list that is saved on a line, where it has a name; or that line."""
+    """Return the line of the dictionary or list that a line saves, where it has a name; or that line."""
     nodes = source_text.all_nodes(source.lines)
     saves = [node for node in nodes if isinstance(node, ast.Call) and node.lineno == site.line]
     names = {argument.id for node in saves for argument in node.args if isinstance(argument, ast.Name)}
@@ -263,6 +263,17 @@ EXERCISE = Exercise(
     title="Resume without a trace",
     demand="the resumed run goes on where the other stopped",
     difficulty="medium",
+    hint_for={
+        "random-state-not-saved": 2,
+        "random-state-not-restored": 2,
+        "random-state-too-early": 2,
+        "seeded-again": 2,
+        "random-state-lost": 3,
+        "epoch-not-restored": 3,
+        "optimizer-not-restored": 3,
+        "model-not-restored": 3,
+        "not-the-same-bits": 3,
+    },
     hints=(
         "Which object, besides the model, remembers past steps?",
         "Dropout and shuffling draw random numbers. How far has the generator come when the run stops?",
