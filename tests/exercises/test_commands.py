@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pickle
 import re
 import subprocess
 import sys
@@ -14,13 +15,16 @@ from importlib import import_module
 from pathlib import Path
 
 import pytest
+import torch
 
 from gpulesson.__main__ import main
-from gpulesson.exercises import Report, UsageError, checker, commands, exercises, find
+from gpulesson.exercises import Report, UsageError, checker, commands, exercises, find, progress
 from gpulesson.exercises.demands import DEMANDS, Demand, checklist
-from gpulesson.exercises.findings import Source
+from gpulesson.exercises.findings import Diagnosis, Source
+from gpulesson.exercises.rules import called, models, steps
 from gpulesson.exercises.rules.devices import LABELS_ON_CPU
 from gpulesson.exercises.rules.endings import ERROR
+from gpulesson.exercises.trace import ModelSeen, OptimizerSeen, Site, Trace
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 SOURCE = Source("04_mine.py", ["import torch", "    loss = loss_fn(outputs, targets)"])
@@ -59,7 +63,8 @@ def test_not_yet(asked, capsys, own_progress):
         "  What happened.",
     ]
     assert max(map(len, lines)) <= 80 and "\x1b" not in text
-    assert json.loads(own_progress.read_text())["exercises"]["04"] == {"checks": 1, "hints": 0, "passed": ""}
+    entry = {"checks": 1, "hints": 0, "passed": "", "found": "labels-on-cpu"}
+    assert json.loads(own_progress.read_text())["exercises"]["04"] == entry
 
 
 def test_passed(asked, capsys):
@@ -113,6 +118,31 @@ def test_hints_come_one_by_one(asked, capsys):
     assert f"4 of {len(hints)} hints" in capsys.readouterr().out
 
 
+def test_the_first_hint_is_the_one_for_the_fault_that_was_found(asked, capsys):
+    hints = find(6).hints
+    for kind, numbers in (("not-resumed", [1]), ("random-state-not-saved", [2, 3]), ("no-seed", [3])):
+        progress.note_check("06", False, kind)
+        for number in numbers:
+            main(["check", "6", "--hint"])
+            assert capsys.readouterr().out.startswith(f"Hint {number} of {len(hints)}: {hints[number - 1]}")
+
+
+def test_every_hint_for_a_fault_is_there():
+    kinds = {kind for exercise in exercises() for kind in exercise.hint_for}
+    known = {
+        each.kind for module in diagnosing() for each in vars(module).values() if isinstance(each, Diagnosis)
+    }
+    assert kinds <= known
+    for exercise in exercises():
+        assert all(1 < number <= len(exercise.hints) for number in exercise.hint_for.values())
+
+
+def diagnosing():
+    names = [f"gpulesson.exercises.e{exercise.name}" for exercise in exercises()]
+    names += [f"gpulesson.exercises.rules.{name}" for name in ("memory", "models", "steps", "causes")]
+    return map(import_module, names)
+
+
 def test_a_hint_finds_the_exercise_where_the_check_finds_it(asked, capsys, tmp_path):
     file = tmp_path / "my_loop.py"
     file.write_text('"""Exercise 6: resume."""\n')
@@ -160,6 +190,59 @@ def test_a_demand_is_met_unmet_or_not_looked_at():
     assert checklist([one], {one: [advice]}, task, trained=True) == (Demand(DEMANDS[one], True),)
     assert checklist([one], {}, task, trained=True) == (Demand(DEMANDS[one], None),)
     assert checklist([one], {one: []}, task, trained=False) == (Demand(DEMANDS[one], None),)
+    assert checklist([one], {one: [fault]}, task, trained=True, shown=[]) == (Demand(DEMANDS[one], None),)
+
+
+def test_nothing_is_said_of_a_function_that_could_not_be_called():
+    task = find(8)
+    own = task.rules[-1]
+    fault = SOURCE.failure(called.NO_FUNCTION, 0, "There is none.")
+    demands = checklist([called.calls, own], {called.calls: [fault], own: []}, task, trained=False)
+    assert [demand.met for demand in demands] == [False, None]
+
+
+def test_of_a_run_without_training_nothing_is_said_about_training():
+    task = find(8)
+    for rule in (models.modes, models.answers, steps.loss_falls):
+        (demand,) = checklist([rule], {rule: []}, task, trained=False)
+        assert demand.met is None
+
+
+def test_the_checklist_explains_its_dots():
+    demands = Demand("it runs", True), Demand("it learns", None)
+    report = Report(find(4), "a.py", (SOURCE.failure(ERROR, 1, "x"),), demands)
+    assert "\n  · it learns\n  (· not checked yet)\n" in report.text()
+    assert "it learns" not in Report(find(4), "a.py", (), demands).text(), "a program that passed needs none"
+
+
+def test_what_a_program_did_is_said_once():
+    model = ModelSeen("MLP", Site("a.py", 3), False, ["cpu"], stepped=True)
+    adam = OptimizerSeen("Adam", Site("a.py", 4), ["cpu"], steps=20)
+    trace = Trace(models=[model] * 6, optimizers=[adam] * 6)
+    assert checker.facts(trace) == (
+        "MLP (6 of them): parameters on cpu",
+        "training steps: 20 by each of 6 Adam optimizers",
+    )
+
+
+def test_the_end_of_the_output_keeps_what_is_useful_of_a_long_line():
+    long = f"/{'folder/' * 20}layers.py"
+    output = (
+        f'  File "{long}", line 12, in forward\n    {"x" * 90}\n    {"^" * 90}\nError: {"word " * 30}end\n'
+    )
+    report = Report(find(4), "a.py", (SOURCE.failure(ERROR, 1, "x"),), output=output)
+    tail = report.text().split("The end of its output:\n")[1].split("\n\n")[0].splitlines()
+    assert max(map(len, tail)) <= 80
+    assert tail[0].endswith('folder/layers.py", line 12, in forward') and tail[-1].endswith("end")
+
+
+def test_no_advice_to_load_anything_and_no_colours_are_shown(tmp_path):
+    torch.save({"a": torch.nn.Linear(1, 1).state_dict}, tmp_path / "a.pt")
+    with pytest.raises(pickle.UnpicklingError) as caught:
+        torch.load(tmp_path / "a.pt", weights_only=True)
+    shown = checker.readable(f"before\nUnpicklingError: {caught.value}\nafter\n")
+    assert shown.splitlines()[0] == "before" and shown.splitlines()[-1] == "after"
+    assert "getattr" in shown and "trust" not in shown and "False" not in shown and "\x1b" not in shown
 
 
 def test_every_rule_of_several_exercises_says_what_it_asks_for():

@@ -5,14 +5,16 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch.utils.data import default_collate
 
 from gpulesson.exercises.findings import Source
-from gpulesson.exercises.rules import errors
-from gpulesson.exercises.trace import ErrorSeen, Site
+from gpulesson.exercises.rules import endings, errors
+from gpulesson.exercises.trace import ErrorSeen, Site, Trace
 
 PAGE = (Path(__file__).parents[2] / "docs/errors.rst").read_text()
 LOGITS, LABELS, ROWS = torch.zeros(4, 3), torch.zeros(4, dtype=torch.int64), torch.ones(4, 5)
@@ -102,6 +104,53 @@ def test_the_page_has_a_section_for_what_the_catalogue_knows(line):
     assert len(headings) > 40 and any(len(heading & said) >= 0.6 * len(heading) for heading in headings)
 
 
+def save_and_load(tmp_path, content):
+    torch.save(content, tmp_path / "a.pt")
+    torch.load(tmp_path / "a.pt", weights_only=True)
+
+
+@pytest.mark.parametrize(
+    "content", [LAYER, LAYER.state_dict, Path("a"), np.zeros(2)], ids=lambda part: type(part).__name__
+)
+def test_a_file_that_holds_more_than_tensors_gets_no_advice_to_load_it_anyway(tmp_path, content):
+    with pytest.raises(Exception, match="Weights only load failed") as caught:
+        save_and_load(tmp_path, content)
+    seen = ErrorSeen(type(caught.value).__name__, str(caught.value), Site("mine.py", 2), [], {})
+    finding = errors.known(seen, Source("mine.py", ["torch.save(content, path)", "torch.load(path)"]))
+    assert finding is not None and (finding.kind, finding.line) == ("not-plain", 1)
+    assert "trust" not in finding.what and "options" not in finding.what and "\x1b" not in finding.what
+
+
+def test_a_dataset_of_whole_batches_needs_a_collate_fn():
+    with pytest.raises(RuntimeError) as caught:
+        default_collate([ROWS, LABELS])
+    seen = ErrorSeen("RuntimeError", str(caught.value), Site("mine.py", 3), [], {})
+    lines = ["    def __getitems__(self, rows):", "loader = DataLoader(data)", "for batch in loader:"]
+    finding = errors.known(seen, Source("mine.py", lines))
+    assert finding is not None and (finding.kind, finding.line) == ("collate-missing", 2)
+    finding = errors.known(seen, Source("mine.py", ["", *lines[1:]]))
+    assert finding is not None and (finding.kind, finding.line) == ("unequal-sizes", 3)
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        (EOFError("EOF when reading a line"), "asks-for-input"),
+        (EOFError("Ran out of input"), "file-ends"),
+        (EOFError(""), "file-ends"),
+        (KeyError("rng"), "no-such-key"),
+        (FileNotFoundError("a.pt"), "no-such-file"),
+        (ZeroDivisionError("division by zero"), "divided-by-zero"),
+    ],
+    ids=repr,
+)
+def test_an_error_of_python_is_known(error, kind):
+    seen = ErrorSeen(type(error).__name__, str(error), Site("mine.py", 1), [], {})
+    (finding,) = endings.raised(Trace(error=seen), Source("mine.py", ["x"]))
+    assert finding.kind == kind
+
+
 def test_there_are_fifteen_and_each_names_the_page():
     assert len({entry.diagnosis.kind for entry in errors.CATALOGUE}) >= 15
-    assert all(entry.diagnosis.remedy.endswith(errors.PAGE) for entry in errors.CATALOGUE)
+    on_the_page = [entry for entry in errors.CATALOGUE if entry.diagnosis is not errors.UNEQUAL_SIZES]
+    assert all(entry.diagnosis.remedy.endswith(errors.PAGE) for entry in on_the_page)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from gpulesson.exercises.rules import source_text
+from gpulesson.exercises.findings import Source
+from gpulesson.exercises.rules import causes, source_text
+from gpulesson.exercises.trace import Trace
 
 LOOP = """
 losses, total, by_epoch = [], 0.0, {{}}
@@ -55,3 +57,30 @@ def test_the_line_of_an_answer():
     assert source_text.key_line(lines, "b") == 4
     assert source_text.key_line(lines, "z") == 2
     assert source_text.key_line(["x = 1"], "a") == 0
+
+
+@pytest.mark.parametrize(
+    ("line", "found"),
+    [
+        ('state = {"a": optimizer.state_dict}', True),
+        ("state = dict(a=optimizer.state_dict)", True),
+        ("torch.save(model.state_dict, path)", True),
+        ("states = [3, model.state_dict()] + [torch.get_rng_state]", True),
+        ("total += loss.item", True),
+        ("print(f'{loss.item}')", True),
+        ("optimizer = torch.optim.Adam(model.parameters)", True),
+        ("return predictions.cpu", True),
+        ("model.load_state_dict", True),
+        ("rows = x.to(torch.float)", False),
+        ("timed(machine.synchronize)", False),
+        ("sorted(rows, key=torch.Tensor.item)", False),
+        ("wait = device.synchronize\nwait()", False),
+        ("torch.cuda.manual_seed(0)", False),
+        ("state = optimizer.state_dict()", False),
+    ],
+)
+def test_a_method_that_became_a_value(line, found):
+    lines = ["import torch", *(f"{part}" for part in line.split("\n"))]
+    lines = ["def f():", *(f"    {part}" for part in lines)]
+    findings = list(causes.value_not_called(Trace(), Source("a.py", lines)))
+    assert bool(findings) == found

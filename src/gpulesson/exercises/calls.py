@@ -122,10 +122,15 @@ def call(
     Failed
         It raised.
     """
+    from gpulesson.exercises.rules.errors import first_line
     from gpulesson.exercises.watch.observer import error_seen
 
     try:
-        with Path(os.devnull).open("w") as nowhere, contextlib.redirect_stdout(nowhere):
+        with (
+            Path(os.devnull).open("w") as nowhere,
+            contextlib.redirect_stdout(nowhere),
+            contextlib.redirect_stderr(nowhere),
+        ):
             return function(*arguments)
     except (Failed, KeyboardInterrupt):
         raise
@@ -133,8 +138,7 @@ def call(
         seen = error_seen(error, trace.program)
         if not seen.site.line:
             seen.site = _innermost(error)
-        text = next(iter(seen.message.strip().splitlines()), "") or "(no message)"
-        trace.facts["fell"] = [doing, f"{seen.type}: {text}", *seen.site]
+        trace.facts["fell"] = [doing, f"{seen.type}: {first_line(seen.message)}", *seen.site]
         raise Failed(doing) from None
 
 

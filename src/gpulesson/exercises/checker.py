@@ -8,6 +8,7 @@ import json
 import os
 import re
 import tokenize
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path, PurePath
@@ -23,6 +24,7 @@ from gpulesson.exercises.rules import (
     definitions,
     devices,
     endings,
+    errors,
     memory,
     models,
     source_text,
@@ -124,7 +126,7 @@ def check(
     trace = outcome.trace
     if trace is None:
         findings = [_unfinished(outcome, source, time_limit, memory_limit)]
-        return Report(task, shown, tuple(findings), output=source.in_cells(outcome.output))
+        return Report(task, shown, tuple(findings), output=readable(source.in_cells(outcome.output)))
     if task is not None and task.without_gpu and trace.error is None:
         trace.without_gpu = run.run(content, name, **options, gpu=False, warm=warm).trace  # type: ignore[arg-type]
     return Report(
@@ -135,8 +137,15 @@ def check(
         trace.simulated,
         facts(trace),
         trace.steps > 0,
-        source.in_cells(outcome.output),
+        readable(source.in_cells(outcome.output)),
     )
+
+
+def readable(output: str) -> str:
+    """Return what a program printed without colours, and without PyTorch's advice to load any file."""
+    plain = re.sub(r"\x1b\[[\d;]*[A-Za-z]", "", output)
+    advice = r"Weights only load failed\..*(?:\n\t.*|\n\s*$|\nCheck the documentation of torch\.load.*)*"
+    return re.sub(advice, lambda found: errors.first_line(found[0]), plain, flags=re.MULTILINE)
 
 
 def named_beside(source: Source, folder: Path) -> list[Path]:
@@ -186,10 +195,13 @@ def apply_rules(
         raised = found.pop(endings.raised)
         seen = {**found, **{rule: list(rule(trace, source)) for rule in rules}}
         found = seen if _failed(seen) else {endings.raised: raised, **found}  # more than an assertion says
-    if not _failed(found):
+    if _failed(found):
+        apply(causes.value_not_called)
+    else:
         apply(endings.exited)
     findings = causes.first([finding for some in found.values() for finding in some])
-    demands = checklist([*_ANY_PROGRAM, *rules, *last], found, task, trained=trace.steps > 0)
+    asked = [*_ANY_PROGRAM, causes.value_not_called, *rules, *last]
+    demands = checklist(asked, found, task, trained=trace.steps > 0, shown=findings)
     return tuple(sorted(findings, key=lambda finding: finding.severity == "advice")), demands
 
 
@@ -208,12 +220,16 @@ def _failed(found: dict[Rule, list[Finding]]) -> bool:
 def facts(trace: Trace) -> tuple[str, ...]:
     """Say in a few lines what the program did, whether right or wrong."""
     lines = []
-    for model in trace.models:
-        if model.stepped:
-            lines.append(f"{model.name}: parameters on {', '.join(model.devices)}")
+    places = Counter((model.name, ", ".join(model.devices)) for model in trace.models if model.stepped)
+    for (name, place), count in places.items():
+        lines.append(f"{name}{f' ({count} of them)' if count > 1 else ''}: parameters on {place}")
     if trace.steps:
-        by = ", ".join(f"{opt.steps} by {opt.name}" for opt in trace.optimizers if opt.steps)
-        lines.append(f"training steps: {by}")
+        taken = Counter((opt.steps, opt.name) for opt in trace.optimizers if opt.steps)
+        by = [
+            f"{number} by {name}" if count == 1 else f"{number} by each of {count} {name} optimizers"
+            for (number, name), count in taken.items()
+        ]
+        lines.append(f"training steps: {', '.join(by)}")
     if len(trace.values) >= 4:
         first, last = steps.ends(trace.values)
         lines.append(f"training loss: {first:.4g} in the first tenth of the steps, {last:.4g} in the last")

@@ -124,7 +124,9 @@ def _checked_once(file: str, number: str | None, options: argparse.Namespace) ->
             report = check(file, number, time_limit=options.time_limit, tell=tell)
     except UsageError as error:
         return _usage(str(error))
-    if report.exercise is not None and not progress.note_check(report.exercise.number, report.passed):
+    first = next((finding.kind for finding in report.failures), "")
+    task = report.exercise
+    if task is not None and not progress.note_check(task.number, report.passed, first):
         print(f"(Your progress could not be written to {progress.progress_file()}.)", file=sys.stderr)
     coloured = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
     text = json.dumps(report.to_dict(), indent=1) if options.json else report.text(colour=coloured)
@@ -191,8 +193,10 @@ def _hint(number: str | None, file: str) -> int:
         return _usage(f"{error}; for a hint: python -m gpulesson check 04 --hint")
     if exercise is None:
         return _usage(f"{file} names no exercise; give its number: python -m gpulesson check 04 --hint")
-    shown = progress.load().get(exercise.number, progress.Progress()).hints
-    count = min(shown + 1, len(exercise.hints))
+    entry = progress.load().get(exercise.number, progress.Progress())
+    shown = entry.hints
+    # the hints before that one are about what the last check has found to be right
+    count = min(max(shown + 1, exercise.hint_for.get(entry.found, 1)), len(exercise.hints))
     print(_printable(f"Hint {count} of {len(exercise.hints)}: {exercise.hints[count - 1]}"))
     if shown >= len(exercise.hints):
         print("That was the last hint. The solution is at the end of the lesson's page: click to open it.")

@@ -23,6 +23,8 @@ DEMANDS: dict[Rule, str] = {
     endings.raised: "it runs to its end",
     endings.exited: "it runs to its end",
     causes.not_called: "methods are called, with parentheses",
+    causes.value_not_called: "methods are called, with parentheses",
+    causes.cpu_chosen: "model, batches and loss on the device",
     models.answers: "the model's scores are used correctly",
     called.calls: "the check can call your function",
     steps.order: "zero_grad, backward and step in order",
@@ -48,7 +50,17 @@ DEMANDS: dict[Rule, str] = {
 """A rule of one exercise alone asks for what the exercise's ``demand`` says."""
 
 
-_OF_TRAINING = (steps.order, *TRAINING_LOOP)
+_OF_TRAINING = (
+    steps.order,
+    steps.loss_falls,
+    models.answers,
+    models.modes,
+    evidence.enough,
+    evidence.learned,
+    *TRAINING_LOOP,
+)
+_CALLED_FIRST = (called.calls, steps.order)
+"""What an exercise's own rule needs, where it calls the learner's function."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +80,12 @@ class Demand:
 
 
 def checklist(
-    asked: Iterable[Rule], found: dict[Rule, list[Finding]], task: Exercise | None, *, trained: bool
+    asked: Iterable[Rule],
+    found: dict[Rule, list[Finding]],
+    task: Exercise | None,
+    *,
+    trained: bool,
+    shown: Iterable[Finding] | None = None,
 ) -> tuple[Demand, ...]:
     """Say for each demand whether it is met.
 
@@ -82,16 +99,22 @@ def checklist(
         None: a training loop of the learner's own.
     trained : bool
         Whether an optimizer took a step: without one, nothing is said of how.
+    shown : iterable of Finding, optional
+        Those that the report has, by default all. A demand whose findings only follow from others counts as
+        not looked at.
     """
+    shown = None if shown is None else list(shown)
+    failed = {rule for rule, some in found.items() if any(finding.is_failure for finding in some)}
+    calls_failed = bool(task and task.function and failed & set(_CALLED_FIRST))
     lines: dict[str, bool | None] = {}
     for rule in asked:
         text = DEMANDS.get(rule) or (task.demand if task else "")
         if not text:
             continue
-        met = None
-        if rule in found:
-            met = not any(finding.is_failure for finding in found[rule])
-        if met and not trained and rule in _OF_TRAINING:
+        met = None if rule not in found else rule not in failed
+        if met and ((not trained and rule in _OF_TRAINING) or (rule not in DEMANDS and calls_failed)):
+            met = None
+        if met is False and shown is not None and not any(finding in shown for finding in found[rule]):
             met = None
         before = lines.get(text, met)
         lines[text] = False if False in (before, met) else met if before is None else before

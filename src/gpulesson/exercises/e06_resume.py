@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from gpulesson.exercises.exercise import COMMON, IF_NOTHING_ELSE, Exercise
 from gpulesson.exercises.findings import Diagnosis, Finding, Source, plural
-from gpulesson.exercises.rules import causes
+from gpulesson.exercises.rules import causes, definitions, source_text
 from gpulesson.exercises.trace import OptimizerSeen, SaveSeen, Site, Trace
 
 if TYPE_CHECKING:
@@ -28,11 +29,22 @@ OPTIMIZER_NOT_RESTORED = Diagnosis(
     "The optimizer's state is in the file, but the resumed run began with a new optimizer.",
     'Load it: optimizer.load_state_dict(checkpoint["optimizer"]).',
 )
+RANDOM_STATE_NOT_SAVED = Diagnosis(
+    "random-state-not-saved",
+    "Dropout and shuffling draw random numbers. If the resumed run draws other numbers, it ends with "
+    "other weights.",
+    'Save torch.get_rng_state(), and restore it last: torch.set_rng_state(checkpoint["rng"]).',
+)
 RANDOM_STATE_NOT_RESTORED = Diagnosis(
     "random-state-not-restored",
     "Dropout and shuffling draw random numbers. If the resumed run draws other numbers, it ends with "
     "other weights.",
-    'Save torch.get_rng_state(), and restore it last: torch.set_rng_state(checkpoint["rng"]).',
+    'Restore the saved state last, directly before you train on: torch.set_rng_state(checkpoint["rng"]).',
+)
+SEEDED_AGAIN = Diagnosis(
+    "seeded-again",
+    "A seed starts the random numbers from the beginning. The run was stopped in the middle of them.",
+    'Restore the saved state here instead: torch.set_rng_state(checkpoint["rng"]).',
 )
 EPOCH_NOT_RESTORED = Diagnosis(
     "epoch-not-restored",
@@ -111,6 +123,8 @@ def _lacking(
     facts, load = trace.facts, trace.loads[-1]
     resumed, longest = runs[-1], max(run.steps for run in runs)
     save = next((save for save in reversed(saves) if save.step <= load.step), saves[-1])
+    resumed_at = source_text.loop_around(source.lines, facts["resumed_at"][1])
+    restored = _given(facts["model_loaded"]) or Site(*facts["loaded_at"])
     if not facts["anew"]:
         what = "The last run used a model or an optimizer that had trained before the file was loaded."
         yield source.failure(NOT_ANEW, load.site, what)
@@ -119,26 +133,37 @@ def _lacking(
         yield source.failure(NOT_ANEW, load.site, what)
     if not any(save.has_optimizer for save in saves):
         what = "The file has the model's weights, but not the optimizer's state."
-        yield source.failure(CHECKPOINT_WITHOUT_OPTIMIZER, save.site, what)
+        yield source.failure(CHECKPOINT_WITHOUT_OPTIMIZER, _collected(source, save.site), what)
     elif not resumed.state_loaded:
         what = f"The {resumed.name} of the resumed run began without its state."
-        yield source.failure(OPTIMIZER_NOT_RESTORED, load.site, what)
+        yield source.failure(OPTIMIZER_NOT_RESTORED, restored, what)
     if not facts["weights_loaded"]:
         what = "The resumed run began with new weights, not with those in the file."
-        yield source.failure(MODEL_NOT_RESTORED, load.site, what)
-    if not facts["draws"]:
-        what = "The model has no dropout, or every epoch uses the same order of samples."
+        yield source.failure(MODEL_NOT_RESTORED, restored, what)
+    if not facts["dropout"]:
+        what = "The model has no dropout any more."
         yield source.failure(TASK_CHANGED, Site(*facts["made"]), what)
+    elif not facts["shuffled"]:
+        what = "Every epoch uses the same order of samples."
+        line = definitions.first_match(source.lines, r"shuffle\s*=\s*False|\bBatches\(|\bDataLoader\(")
+        yield source.failure(TASK_CHANGED, line or Site(*facts["made"]), what)
     if not facts["same_start"]:
         what = "The undisturbed run and the stopped run began with different weights."
         yield source.failure(NO_SEED, Site(*facts["made"]), what)
     if not facts["same"]:  # the bits are the proof
         if any(save.old_random_state for save in saves):
             what = "The random state was read too early: random numbers were drawn before the file was saved."
-            yield source.failure(RANDOM_STATE_TOO_EARLY, Site(*facts["rng_read"]), what)
+            read = definitions.first_match(source.lines, r"get_(rng_)?state\(")
+            yield source.failure(RANDOM_STATE_TOO_EARLY, _given(facts["rng_read"]) or read, what)
+        elif not facts["rng_restored"][1] and facts["seeded_again"][1]:
+            what = "After loading, a new seed was set, and the saved random state was not restored."
+            yield source.failure(SEEDED_AGAIN, Site(*facts["seeded_again"]), what)
+        elif not any(save.random_state for save in trace.saves):
+            what = "The file has no random state."
+            yield source.failure(RANDOM_STATE_NOT_SAVED, _collected(source, save.site), what)
         elif not facts["rng_restored"][1]:
-            what = "After loading, the random state was not restored."
-            yield source.failure(RANDOM_STATE_NOT_RESTORED, load.site, what)
+            what = "The random state is in the file. After loading, it was not restored."
+            yield source.failure(RANDOM_STATE_NOT_RESTORED, resumed_at, what)
         elif facts["rng_lost"]:
             what = "The random state was restored, but then torch.manual_seed(…) set another one."
             yield source.failure(RANDOM_STATE_LOST, Site(*facts["rng_restored"]), what)
@@ -148,22 +173,49 @@ def _lacking(
             f"{longest - save.own_steps}, because "
             f"{save.own_steps} of {longest} were done before the stop."
         )
-        yield source.failure(EPOCH_NOT_RESTORED, load.site, what)
+        yield source.failure(EPOCH_NOT_RESTORED, resumed_at, what)
     if not facts["same"]:
-        yield source.failure(NOT_THE_SAME_BITS, load.site, "At the end the weights of the two models differ.")
+        what = "At the end the weights of the two models differ."
+        yield source.failure(NOT_THE_SAME_BITS, resumed_at, what)
+
+
+def _given(site: list[Any]) -> Site | None:
+    return Site(*site) if site[1] else None
+
+
+def _collected(source: Source, site: Site) -> int:
+    """Return the line of the dictionary or list that a line saves, where it has a name; or that line."""
+    nodes = source_text.all_nodes(source.lines)
+    saves = [node for node in nodes if isinstance(node, ast.Call) and node.lineno == site.line]
+    names = {argument.id for node in saves for argument in node.args if isinstance(argument, ast.Name)}
+    for node in nodes:
+        if isinstance(node, ast.Assign) and names & set(map(ast.unparse, node.targets)):
+            is_call = isinstance(node.value, ast.Call) and definitions.called(node.value) == "dict"
+            if is_call or isinstance(node.value, ast.Dict | ast.List | ast.Tuple):
+                return node.lineno
+    return site.line
 
 
 def probe(trace: Trace, observer: Observer, space: dict[str, Any]) -> None:
     """Note how the last run began, and whether it ended with the bits of the undisturbed one."""
     import torch
 
+    from gpulesson.exercises.watch import frames
+
     values, training = observer.values, observer.training
     groups = [(optimizer, seen) for optimizer, seen in training.groups if seen.steps]
+    new_seeds = [site for site in values.seeded_since if site not in values.seeded_before]
+    way = training.first_ways.get(id(groups[-1][0]), []) if groups else []
+    loaded_at, resumed_at = frames.parted(values.load_way, way)
     trace.facts |= {
         "passes": 40,
         "rng_read": values.rng_read,
         "rng_restored": values.rng_restored,
         "rng_lost": values.rng_lost,
+        "seeded_again": next(iter(new_seeds), Site()),
+        "model_loaded": training.model_loaded,
+        "loaded_at": loaded_at,
+        "resumed_at": resumed_at,
     }
     owners = [(_owner(observer, optimizer), seen) for optimizer, seen in groups]
     owners = [(module, seen) for module, seen in owners if module is not None]
@@ -191,7 +243,8 @@ def probe(trace: Trace, observer: Observer, space: dict[str, Any]) -> None:
     calls = [call for call in calls if training.models.models[call.seen.model][0] is whole]
     epoch = max(1, longest.steps // 6)
     batches = [call.marks.tolist() for call in calls if call.marks is not None]
-    trace.facts["draws"] = model.moody and batches[:epoch] != batches[epoch : 2 * epoch]
+    trace.facts["dropout"] = model.moody
+    trace.facts["shuffled"] = batches[:epoch] != batches[epoch : 2 * epoch]
     trace.facts["made"] = model.made
 
 
@@ -210,6 +263,17 @@ EXERCISE = Exercise(
     title="Resume without a trace",
     demand="the resumed run goes on where the other stopped",
     difficulty="medium",
+    hint_for={
+        "random-state-not-saved": 2,
+        "random-state-not-restored": 2,
+        "random-state-too-early": 2,
+        "seeded-again": 2,
+        "random-state-lost": 3,
+        "epoch-not-restored": 3,
+        "optimizer-not-restored": 3,
+        "model-not-restored": 3,
+        "not-the-same-bits": 3,
+    },
     hints=(
         "Which object, besides the model, remembers past steps?",
         "Dropout and shuffling draw random numbers. How far has the generator come when the run stops?",

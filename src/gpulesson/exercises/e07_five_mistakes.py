@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from gpulesson.exercises.exercise import IF_NOTHING_ELSE, Exercise
 from gpulesson.exercises.findings import Diagnosis, Finding, Source
-from gpulesson.exercises.rules import accuracy, causes, devices, evidence, memory, models, source_text
+from gpulesson.exercises.rules import (
+    accuracy,
+    causes,
+    definitions,
+    devices,
+    evidence,
+    memory,
+    models,
+    source_text,
+)
 from gpulesson.exercises.trace import Trace
 
 if TYPE_CHECKING:
@@ -23,6 +33,34 @@ EVALUATED_ONCE = Diagnosis(
     "Two equal accuracies show that dropout is off and nothing is random any more.",
     "Put the loop back: for _ in range(2):",
 )
+WEIGHTS_DROPPED = Diagnosis(
+    "weights-dropped",
+    "The weights are a part of the task: the third class counts twice. They only had to be moved.",
+    "Put weight=torch.tensor([1.0, 1.0, 2.0]) back, and move the loss function: loss_fn.to(device).",
+)
+DROPOUT_DROPPED = Diagnosis(
+    "dropout-dropped",
+    "Without dropout the two accuracies agree, but it is another model. The mistake was elsewhere: in the "
+    "mode.",
+    "Put nn.Dropout(0.8) back, and call model.eval() before you evaluate.",
+)
+
+_LAYERS = r"Dropout\(", r"ReLU", r"\bLinear\("
+"""Where the dropout is, or was."""
+
+
+def dropped(trace: Trace, source: Source) -> Iterator[Finding]:
+    """Say what was taken away instead of being fixed: the class weights, or the dropout."""
+    losses = [loss for loss in trace.losses if loss.name in ("cross_entropy", "nll_loss")]
+    if losses and trace.steps and not any(loss.weighs for loss in losses):
+        made = losses[0].made if losses[0].made.line else losses[0].site
+        what = "The loss function has no class weights any more; expected [1.0, 1.0, 2.0]."
+        yield source.failure(WEIGHTS_DROPPED, made, what)
+    trained = [model for model in trace.models if model.stepped]
+    if trained and not any(model.moody for model in trained):
+        line = next(filter(None, (definitions.first_match(source.lines, layer) for layer in _LAYERS)), 0)
+        what = f"The {trained[0].name} was trained without dropout; expected nn.Dropout(0.8)."
+        yield source.failure(DROPOUT_DROPPED, line or trained[0].made, what)
 
 
 def as_given(trace: Trace, source: Source) -> Iterator[Finding]:
@@ -30,7 +68,13 @@ def as_given(trace: Trace, source: Source) -> Iterator[Finding]:
     samples = trace.facts["test_samples"]
     after = sum(batch.test for batch in trace.evaluated if batch.step == trace.steps)
     before = sum(batch.test for batch in trace.evaluated if batch.step < trace.steps)
-    if trace.steps >= trace.facts["passes"] and before < 30 * samples:
+    counts = [re.match(r"(\d+) losses held", printed.text) for printed in trace.prints]
+    held = next((int(count[1]) for count in counts if count), 40)
+    if held < 40:
+        line = definitions.first_match(source.lines, r"\blosses\b.*held_out")
+        what = f"At the end the list held {held} of 40 losses."
+        yield source.failure(LOSSES_DROPPED, line or source_text.first_line(source.lines, "losses"), what)
+    elif trace.steps >= trace.facts["passes"] and before < 30 * samples:
         line = source_text.first_line(source.lines, "losses")
         what = (
             f"The held-out points were evaluated in {before // samples} of 40 epochs; expected all of them."
@@ -62,8 +106,15 @@ EXERCISE = Exercise(
     name="07_five_mistakes",
     lesson="The common mistakes",
     title="Five mistakes in one script",
-    demand="the losses kept, and two evaluations, as given",
+    demand="weights, dropout, losses and evaluations as given",
     difficulty="hard",
+    hint_for={
+        "losses-kept": 2,
+        "missing-eval": 2,
+        "missing-train": 2,
+        "dropout-dropped": 2,
+        "losses-dropped": 2,
+    },
     hints=(
         "Three stop it: look at the loss's weights, at the labels, and at NumPy.",
         "The two silent ones: what is appended to losses, and in which mode the model is evaluated.",
@@ -72,6 +123,7 @@ EXERCISE = Exercise(
     ),
     rules=(
         devices.trained_on,
+        causes.cpu_chosen,
         models.modes_always,
         memory.losses_kept,
         memory.item_every_step,
@@ -79,6 +131,7 @@ EXERCISE = Exercise(
         causes.leaves_the_loop,
         evidence.training_rows,
         accuracy.of_the_test_set,
+        dropped,
         as_given,
     ),
     last=IF_NOTHING_ELSE,

@@ -83,6 +83,11 @@ NOT_WARMED_UP = Diagnosis(
     "The first calls are slow: the device also does work that is needed only once.",
     "Call machine.run(work) several times before you measure. How many calls does this device need?",
 )
+WARMED_ANOTHER = Diagnosis(
+    "warmed-another",
+    "Every device needs its own warm-up. This one stays cold, and its first calls are slow.",
+    "Warm up the device that you get: machine.run(work).",
+)
 NEIGHBOUR_MEASURED = Diagnosis(
     "neighbour-measured",
     "Some calls take longer because another program uses the device, too. One of them can spoil a mean or a "
@@ -135,6 +140,12 @@ def stopwatch(trace: Trace, source: Source) -> Iterator[Finding]:
                 diagnosis, line
             )
             what = f"On {device} it measured {value:,.0f} µs; expected {truth} µs."
+            if diagnosis is NOT_WARMED_UP and (loop := _warm_up(source)):
+                place = loop.lineno
+                if other := _another_device(source, loop):
+                    diagnosis, what = WARMED_ANOTHER, f"This warm-up runs on “{other}”. {what}"
+                else:
+                    what = f"The warm-up on this line is too short. {what}"
             if diagnosis is NEIGHBOUR_MEASURED and (early := _return_in_a_loop(source)):
                 diagnosis, place = RETURNED_TOO_EARLY, early
             yield source.failure(diagnosis, place or line, what)
@@ -186,13 +197,65 @@ def _right(value: float, truth: float) -> bool:
 def _return_line(source: Source) -> int:
     """Return the line on which the measurements become one number: a mean, a sum; else the last return."""
     inside = definitions.nodes(source.lines, "stopwatch")
-    means = [
-        node for node in inside if definitions.called(node) in ("mean", "fmean", "sum", "max", "average")
+    returns = [node for node in inside if isinstance(node, ast.Return) and node.value is not None]
+    if not returns:
+        return 0
+    value = returns[-1].value
+    for node in reversed(inside):  # the value may have a name
+        is_value = isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == ast.unparse(value)  # type: ignore[arg-type]
+        if is_value and any(definitions.called(part) for part in ast.walk(node)):
+            return int(node.lineno)  # type: ignore[attr-defined]
+    return returns[-1].lineno
+
+
+def _warm_up(source: Source) -> ast.For | ast.While | ast.Expr | None:
+    """Return the first loop of the stopwatch, or of a function that it calls, which keeps no result."""
+    for node in _in_stopwatch(source):
+        if isinstance(node, ast.For | ast.While):
+            kept = [part for part in ast.walk(node) if _keeps(part)]
+        elif isinstance(node, ast.Expr) and isinstance(node.value, ast.ListComp):
+            kept = []
+        else:
+            continue
+        names = {definitions.called(part) for part in ast.walk(node)}
+        if not kept and names - {"", "synchronize", "print", "range"}:
+            return node
+    return None
+
+
+def _in_stopwatch(source: Source) -> list[ast.AST]:
+    """Return the nodes of the stopwatch, then those of the functions and classes that it calls."""
+    inside = definitions.nodes(source.lines, "stopwatch")
+    names = dict.fromkeys(definitions.called(node) for node in inside)
+    others = [definitions.find(source.lines, name) for name in names if name and name != "Machine"]
+    return inside + [node for other in others if other is not None for node in ast.walk(other)]
+
+
+def _keeps(node: ast.AST) -> bool:
+    """Tell whether a node of a loop measures, or keeps a measurement."""
+    if isinstance(node, ast.AugAssign | ast.Return | ast.Yield):
+        return True
+    if isinstance(node, ast.Attribute) and node.attr in ("now", "free_at"):
+        return True
+    if isinstance(node, ast.Assign) and any(isinstance(target, ast.Subscript) for target in node.targets):
+        return True
+    return definitions.called(node) in ("append", "insert", "add", "extend")
+
+
+def _another_device(source: Source, loop: ast.AST) -> str:
+    """Return the name of a device on which a loop runs, if the stopwatch has made it; else an empty text."""
+    made = {
+        ast.unparse(node.targets[0])
+        for node in _in_stopwatch(source)
+        if isinstance(node, ast.Assign) and definitions.called(node.value) == "Machine"
+    }
+    runs = [
+        node.func
+        for node in ast.walk(loop)
+        if isinstance(node, ast.Call) and definitions.called(node) == "run"
     ]
-    returns = [node for node in inside if isinstance(node, ast.Return)]
-    for node in (*means[:1], *returns[-1:]):
-        return int(node.lineno)  # type: ignore[attr-defined]
-    return 0
+    names = [ast.unparse(part.value) for part in runs if isinstance(part, ast.Attribute)]
+    return next((name for name in names if name in made or name.startswith("Machine(")), "")
 
 
 def _return_in_a_loop(source: Source) -> int:
@@ -311,6 +374,14 @@ EXERCISE = Exercise(
     title="Fix a stopwatch",
     demand="the stopwatch measures the time of one call",
     difficulty="medium",
+    hint_for={
+        "older-work-measured": 2,
+        "not-warmed-up": 3,
+        "warmed-another": 3,
+        "neighbour-measured": 3,
+        "many-calls-one-wait": 3,
+        "sum-returned": 3,
+    },
     hints=(
         "When run() returns, what has the device done?",
         "The device may be busy when you begin: wait before you look at the clock, and after.",

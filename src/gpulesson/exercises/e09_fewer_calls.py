@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from itertools import islice
 from typing import TYPE_CHECKING, Any
@@ -34,6 +35,11 @@ SAMPLES_MISSING = Diagnosis(
     "samples-missing",
     "An epoch uses every image once, also those of the last incomplete batch.",
     "Keep the last batch, however small: drop_last=False.",
+)
+SLICES_MISSING = Diagnosis(
+    "samples-missing",
+    "An epoch uses every image once, also those of the last incomplete batch.",
+    "Begin a batch at every 64th image, range(0, len(pictures), 64): the last slice may be shorter.",
 )
 OTHER_DATA = Diagnosis(
     "other-data",
@@ -70,6 +76,16 @@ NOT_SCALED = Diagnosis(
     "not-scaled",
     "A pixel is a number from 0 to 255. The model expects numbers from 0 to 1.",
     "Divide by 255 on the device, after .float().",
+)
+DIVIDED_AS_INTEGERS = Diagnosis(
+    "divided-as-integers",
+    "// drops what is behind the decimal point. A pixel is at most 255, so nearly all of them become 0.",
+    "Divide with a single /, after .float(): inputs.float() / 255.",
+)
+SCALED_OTHERWISE = Diagnosis(
+    "scaled-otherwise",
+    "The model expects what the starter gives it: pixels divided by 255, and nothing else.",
+    "Write inputs.float() / 255.",
 )
 SCALED_TWICE = Diagnosis(
     "scaled-twice",
@@ -122,7 +138,7 @@ _LINES = {
     NOTHING_FED: r"\byield\b|\breturn\b",
     NO_PAIRS: r"\byield\b|\breturn\b",
     RETURNED_TOO_EARLY: r"\breturn\b|\bbreak\b",
-    SAMPLES_MISSING: r"drop_last\s*=\s*True then \bbreak\b|//",
+    SAMPLES_MISSING: r"drop_last\s*=\s*True then \bbreak\b|//|<=? *len\(",
     OTHER_DATA: r"(?<![.\w])(pixels|labels|2000|2_000|32)\b",
     EXTRA_DIMENSION: r"\bDataLoader\(",
     OTHER_BATCHES: r"batch_size\s*=\s*\d then ^BATCH\s*=\s*(?!64\b) then BatchSampler\(|range\(|split\(",
@@ -131,6 +147,8 @@ _LINES = {
     OTHER_FLOATS: r"float64|float16|bfloat16|\.double\(|\.half\(",
     NOT_SCALED: r"\.float\(|float32",
     SCALED_TWICE: r"/\s*255|\.div_?\(",
+    DIVIDED_AS_INTEGERS: r"//\s*(?!BATCH|64)[\d(]|floor_divide|rounding_mode|\.div_?\( then //",
+    SCALED_OTHERWISE: r"/\s*(\d|\()|\.(div|mul|sub)_?\(|\*\s*\(?[\d.]|/",
     ORDER_CHANGED: r"shuffle\s*=\s*True|RandomSampler|randperm|random|sort",
     OTHER_IMAGES: r"\.float\(|float32|\byield\b",
     OTHER_LABELS: r"\byield\b",
@@ -158,7 +176,10 @@ def _found(facts: dict[str, Any], source: Source) -> Iterator[Finding]:
     given = f"for {facts['samples']} images"
     if facts["content"]:
         kind, what = facts["content"]
-        yield source.failure(_CONTENT[kind], _line(source, _CONTENT[kind]), what)
+        diagnosis, line = _CONTENT[kind], _line(source, _CONTENT[kind])
+        if diagnosis is SAMPLES_MISSING and not re.search(r"DataLoader|Sampler|drop_last", source.line(line)):
+            diagnosis = SLICES_MISSING
+        yield source.failure(diagnosis, line, what)
         return
     batches = facts["batches"]
     if facts["calls"] > batches:
@@ -317,7 +338,14 @@ def _compared(
             return SCALED_TWICE, f"The largest value that arrived is {top:.4f}; expected 1."
         if torch.allclose(_sorted(images), _sorted(right), atol=1e-6):
             return ORDER_CHANGED, "The images came in another order; expected that of the dataset."
-        return OTHER_IMAGES, "The images that arrived are not those of the dataset."
+        if _close(images, (pixels // 255).float()):
+            return DIVIDED_AS_INTEGERS, "Nearly all values that arrived are 0; expected numbers from 0 to 1."
+        low, here = images.min().item(), f"from {images.min().item():.3g} to {top:.3g}"
+        if top > low and torch.allclose((images - low) / (top - low), right, atol=1e-3):
+            what = f"The images that arrived have values {here}; expected 0 to 1."
+            return SCALED_OTHERWISE, what
+        what = "The images that arrived are not those of the dataset"
+        return OTHER_IMAGES, f"{what}: their values go {here}, those of the dataset from 0 to 1."
     if found.shape != labels.shape or not torch.equal(found.to(labels.dtype), labels):
         return OTHER_LABELS, "The images are right, but some have the label of another image."
     if found.dtype != labels.dtype:
@@ -346,6 +374,7 @@ EXERCISE = Exercise(
     title="Fewer calls, fewer bytes",
     demand="the same batches, with fewer calls and bytes",
     difficulty="medium",
+    hint_for={"extra-dimension": 2, "floats-copied": 3, "bytes-arrived": 3, "scaled-twice": 3},
     hints=(
         "pixels[index] also takes a list of numbers.",
         "A BatchSampler yields such lists. DataLoader(…, sampler=batches, batch_size=None) uses it.",

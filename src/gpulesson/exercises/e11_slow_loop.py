@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import re
 from collections import Counter
 from collections.abc import Iterator
@@ -41,6 +42,21 @@ OTHER_LOSSES = Diagnosis(
     "other-losses",
     "mine() has to train exactly as slow() does. Otherwise the two cannot be compared.",
     "Compare mine() with slow() line by line: seed, model, rows, learning rate, order of the calls.",
+)
+OTHER_ROWS = Diagnosis(
+    "other-rows",
+    "With other images in a batch its loss is another one, so the two functions cannot be compared.",
+    "Choose the rows as slow() does: torch.arange(64 * step, 64 * (step + 1)) % len(pixels).",
+)
+OTHER_SCALE = Diagnosis(
+    "other-scale",
+    "A model gives other answers for other numbers. slow() turns the pixels into numbers from 0 to 1.",
+    "Divide the images of the batch by 255: pixels[rows].float() / 255.",
+)
+OTHER_LABELS = Diagnosis(
+    "other-labels",
+    "Every image needs its own label.",
+    "Select images and labels with the same rows: pixels[rows] and labels[rows].",
 )
 BYTES_FOR_NOTHING = Diagnosis(
     "bytes-for-nothing",
@@ -138,6 +154,11 @@ def _wrong_losses(result: dict[str, Any], source: Source) -> Finding | None:
         return None
     step = wrong[0]
     what = f"The loss of step {step + 1} is {found[step]:.5f}; expected {expected[step]:.5f}, as in slow()."
+    if result["inputs"]:
+        kind, of_inputs = result["inputs"]
+        diagnosis, pattern = _OF_INPUTS[kind]
+        lines = (_within(source, part) for part in pattern.split(" then "))
+        return source.failure(diagnosis, next(filter(None, lines), line), f"{what} {of_inputs}")
     if not step and result["seed"] != _SEED:
         model = definitions.first_match(source.lines, r"manual_seed\(|\bMLP\(", "mine")
         own = model in definitions.span(source.lines, "mine")
@@ -145,6 +166,8 @@ def _wrong_losses(result: dict[str, Any], source: Source) -> Finding | None:
     if step and not any(definitions.called(node) in ("step", "slow") for node in inside):
         backward = [node.lineno for node in inside if definitions.called(node) == "backward"]  # type: ignore[attr-defined]
         return source.failure(steps.NO_STEP, next(iter(backward), line), what)
+    if not step:
+        line = _within(source, r"\b(MLP|Sequential|Linear)\(") or line
     changed = definitions.first_match(source.lines, r"\b(SGD|Adam|AdamW|RMSprop|Adagrad)\(", "mine")
     as_before = re.search(r"SGD\(.*(?<![\d.])(0?\.10*|1e-0?1)\b", source.line(changed))
     if step and changed in definitions.span(source.lines, "mine") and not as_before:
@@ -152,10 +175,62 @@ def _wrong_losses(result: dict[str, Any], source: Source) -> Finding | None:
     return source.failure(OTHER_LOSSES, line, what)
 
 
+_OF_INPUTS = {
+    OTHER_ROWS.kind: (
+        OTHER_ROWS,
+        r"arange\(|randperm|randint|\bslice\( then \[[^\]]*:[^\]]*\] then \brows\b.*= then range\(",
+    ),
+    OTHER_SCALE.kind: (OTHER_SCALE, r"/\s*\d|\.div_?\(|\.float\(|float32"),
+    OTHER_LABELS.kind: (OTHER_LABELS, r"cross_entropy\(|criterion\(|loss_fn\(|CrossEntropyLoss\(\)\("),
+}
+
+
+def _within(source: Source, pattern: str) -> int:
+    """Return the first line of mine(), or of what it calls in this file, that fits; 0 if none does."""
+    inside = definitions.nodes(source.lines, "mine")
+    names = dict.fromkeys(definitions.called(node) for node in inside)
+    own = [name for name in names if name and name != "slow" and definitions.find(source.lines, name)]
+    for name in ("mine", *own):
+        line = definitions.first_match(source.lines, pattern, name)
+        if line in definitions.span(source.lines, name):
+            return line
+    return 0
+
+
+def _inputs(seen: list[tuple[Any, Any]], pixels: Any, labels: Any) -> list[str]:
+    """Say how the batches differ from those of slow(): the kind of fault, and what was seen; empty if not."""
+    import torch
+
+    for step, (images, targets) in enumerate(seen):
+        rows = torch.arange(64 * step, 64 * (step + 1)) % len(pixels)
+        right = pixels[rows].float() / 255
+        if len(images) != 64:
+            what = f"The batch of step {step + 1} has {len(images)} images; expected 64."
+            return [OTHER_ROWS.kind, what]
+        if images.shape != right.shape:
+            return []
+        if not torch.allclose(images.float(), right, atol=1e-5):
+            if torch.allclose(_ranks(images.float()), _ranks(right)):
+                top = images.max().item()
+                what = f"In step {step + 1} the largest number that the model got is {top:.4g}; expected 1."
+                return [OTHER_SCALE.kind, what]
+            return [OTHER_ROWS.kind, f"In step {step + 1} the model got other images than in slow()."]
+        if targets is not None and (targets.shape != (64,) or not torch.equal(targets, labels[rows])):
+            return [OTHER_LABELS.kind, f"In step {step + 1} the images had labels that are not theirs."]
+    return []
+
+
+def _ranks(images: Any) -> Any:
+    """Return the images with values from 0 to 1, whatever their scale."""
+    low, top = images.min(), images.max()
+    return (images - low) / (top - low).clamp(min=1e-12)
+
+
 def probe(trace: Trace, observer: Observer, space: dict[str, Any]) -> None:
     """Count what a step costs, by two calls with data of the check's own."""
     import torch
 
+    from gpulesson.exercises.watch import counters
     from gpulesson.exercises.watch.counters import Work
 
     draw = torch.Generator().manual_seed(11)
@@ -176,9 +251,12 @@ def probe(trace: Trace, observer: Observer, space: dict[str, Any]) -> None:
     with calls.seen_again(trace, observer):  # the check trains as well, below
         result, found, total = of_a_step(mine)
     seed = torch.initial_seed()
+    with counters.batches() as seen, contextlib.suppress(calls.Failed):
+        calls.call(trace, space, doing, mine, pixels.clone(), labels.clone(), 2)
+    inputs = _inputs(seen[:2], pixels, labels)
     expected, enough, _ = of_a_step(_lean)
     slow = of_a_step(_slow)[1]
-    trace.facts["result"] = {"expected": expected, "seed": seed, **_losses(result)}
+    trace.facts["result"] = {"expected": expected, "seed": seed, "inputs": inputs, **_losses(result)}
     needed: Counter[str] = Counter()
     for (name, _), count in enough.operators.items():
         needed[name] += count
@@ -263,6 +341,7 @@ EXERCISE = Exercise(
     title="Three things that nobody needs",
     demand="the same losses, with less work",
     difficulty="hard",
+    hint_for={"operators-for-nothing": 2, "reads-for-nothing": 3},
     hints=(
         "Which line works on all 4,000 images, and how many of them does the step use?",
         "Who looks at the norms of the gradients? What stops when one of them is infinite?",

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from gpulesson.exercises.exercise import COMMON, Exercise
@@ -31,6 +32,16 @@ TRIAL_CHANGED = Diagnosis(
     "The comparison is fair only if nothing but RATE changes. Data, model, batch sizes and the small "
     "batch's rate of 0.001 stay.",
     "Put this part back as it is in the starter, and change only RATE.",
+)
+SEEDS_LEFT_OUT = Diagnosis(
+    "seeds-left-out",
+    "With one seed a rate may pay by luck. It has to pay with each of the seeds 0, 1 and 2.",
+    "Put range(3) back. Then change RATE until it pays with all three seeds.",
+)
+VERDICT_CHANGED = Diagnosis(
+    "verdict-changed",
+    "It pays if the large batch needs at most 1.5 times the epochs of the small one, with each seed.",
+    "Put the line back: pays = all(large <= 1.5 * small for small, large in needed). Then change RATE.",
 )
 RATE_TOO_SMALL = Diagnosis(
     "rate-too-small",
@@ -65,15 +76,29 @@ def larger_batch(trace: Trace, source: Source) -> Iterator[Finding]:
     small, large = facts["epochs"]
     if not facts["pays"]:
         changed = 0 if facts.get("luck") else _changed(facts, source)
+        seed = facts.get("seed", 0)
         rate = f"With a rate of {facts['rate']:g}"
+        needs = f"{rate} and seed {seed}, the large batch needs {large} epochs and the small one {small}"
+        left_out = 0 if facts.get("luck") else _seeds_left_out(source, seed)
+        if left_out:
+            what = f"{needs}. Your file does not try that seed."
+            yield source.failure(SEEDS_LEFT_OUT, left_out, what)
+            return
+        if changed and changed == definitions.line(source.lines, "pays"):
+            what = f"{needs}. That does not pay, but this line says that it does."
+            yield source.failure(VERDICT_CHANGED, changed, what)
+            return
         if changed:
-            theirs = "{1} and {0}".format(*facts["own"][0])
-            what = f"{rate} the large batch needs {large} epochs and the small one {small}, when the "
-            what += f"check trains them. Your file counted {theirs}."
+            own = facts["own"][seed : seed + 1]
+            theirs = (
+                " Your file counted {1} and {0}.".format(*own[0]) if own != [[small, large]] and own else ""
+            )
+            what = f"{needs}, when the check trains them. That is not at most 1.5 times as many.{theirs}"
             yield source.failure(TRIAL_CHANGED, changed, what)
             return
         what = (
-            f"{rate} the large batch needs {large} epochs; expected at most {1.5 * small:g}, "
+            f"{rate} and seed {seed}, the large batch needs {large} epochs; expected "
+            f"at most {1.5 * small:g}, "
             f"1.5 times the small one's {small}."
         )
         if facts.get("luck"):
@@ -100,10 +125,46 @@ def _changed(facts: dict[str, Any], source: Source) -> int:
     if facts["data_changed"]:
         return definitions.line(source.lines, "X_test") or definitions.line(source.lines, "needed")
     for node in _calls(source):
-        given = [ast.unparse(argument) for argument in node.args[1:3]]
-        if given not in (["32", "0.001"], ["512", "RATE"]):
-            return node.lineno
+        given = [*node.args[1:3], *(keyword.value for keyword in node.keywords if keyword.arg in _TRIED)]
+        values = [_value(source, argument) for argument in given]
+        if len(values) == 2 and values not in (["32", "0.001"], ["512", "RATE"]):
+            right = {"32": "0.001", "512": "RATE"}.get(values[0], "")
+            wrong = given[1] if right else given[0]
+            name = ast.unparse(wrong)
+            return (definitions.line(source.lines, name) if name.isidentifier() else 0) or wrong.lineno
     return definitions.line(source.lines, "epochs_needed") or definitions.line(source.lines, "needed")
+
+
+_TRIED = ("batch_size", "rate")
+
+
+def _value(source: Source, node: ast.expr) -> str:
+    """Return what an argument is, as text: that of a constant, where its name is the file's own constant."""
+    bound = (
+        definitions.find(source.lines, node.id) if isinstance(node, ast.Name) and node.id != "RATE" else None
+    )
+    value = bound.value if isinstance(bound, ast.Assign | ast.AnnAssign) else None
+    return ast.unparse(value if isinstance(value, ast.Constant) else node)
+
+
+def _seeds_left_out(source: Source, seed: int) -> int:
+    """Return the line of a loop over fewer seeds than the starter's, which leaves out this one; 0 if none."""
+    for node in source_text.all_nodes(source.lines):
+        if isinstance(node, ast.For | ast.ListComp | ast.GeneratorExp):
+            names = {definitions.called(part) for part in ast.walk(node)}
+            over = node.iter if isinstance(node, ast.For) else node.generators[0].iter
+            with contextlib.suppress(ValueError, TypeError):
+                if "epochs_needed" in names and seed not in _numbers(over):
+                    return over.lineno
+    return 0
+
+
+def _numbers(node: ast.expr) -> Sequence[int]:
+    """Return the numbers of a written-down range or list; ValueError where they are not."""
+    if definitions.called(node) == "range" and isinstance(node, ast.Call):
+        return range(*(ast.literal_eval(argument) for argument in node.args))
+    found = ast.literal_eval(node)
+    return list(found)
 
 
 def _calls(source: Source) -> list[ast.Call]:
@@ -149,6 +210,7 @@ def _try(trace: Trace, rate: float) -> None:
         trace.facts["luck"] = not pays
     trace.facts["pays"] = pays
     ratios = [large / small for small, large in pairs]
+    trace.facts["seed"] = ratios.index(max(ratios))
     trace.facts["epochs"] = pairs[ratios.index(max(ratios))]
 
 

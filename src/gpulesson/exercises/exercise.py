@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pkgutil
 import re
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from functools import cache
 from importlib import import_module
 from pathlib import Path
@@ -28,6 +28,7 @@ COMMON: tuple[Rule, ...] = (models.modes, memory.losses_kept, memory.item_every_
 TRAINING_LOOP: tuple[Rule, ...] = (
     devices.trained_on,
     models.modes_always,
+    causes.cpu_chosen,
     memory.losses_kept,
     memory.item_every_step,
     memory.gradients_while_evaluating,
@@ -68,6 +69,8 @@ class Exercise:
         counts before an error outside of it, of the file's own test for instance.
     demand : str
         What its own rule asks for, as a line of the checklist.
+    hint_for : dict of str to int
+        The first hint that helps with a kind of fault, from 1; the first of all where none is named.
     without_gpu : bool
         The program is run a second time, on a machine without a GPU.
     starts_empty : bool
@@ -84,6 +87,7 @@ class Exercise:
     probe: Probe | None = None
     function: str = ""
     demand: str = ""
+    hint_for: Mapping[str, int] = field(default_factory=dict)
     without_gpu: bool = False
     starts_empty: bool = False
 

@@ -36,6 +36,8 @@ class Progress:
     checks: int = 0
     hints: int = 0
     passed: str = ""
+    found: str = ""
+    """The kind of the first fault that the last check found."""
 
 
 def progress_file() -> Path:
@@ -78,7 +80,8 @@ def load() -> dict[str, Progress]:
 
 
 def _entry(content: dict[str, Any]) -> Progress:
-    return Progress(int(content["checks"]), int(content["hints"]), str(content["passed"]))
+    counts = int(content["checks"]), int(content["hints"])
+    return Progress(*counts, str(content["passed"]), str(content.get("found", "")))
 
 
 def save(progress: dict[str, Progress]) -> bool:
@@ -102,12 +105,13 @@ def save(progress: dict[str, Progress]) -> bool:
     return True
 
 
-def note_check(number: str, passed: bool) -> bool:
-    """Count one check of an exercise; return False if that could not be written."""
+def note_check(number: str, passed: bool, found: str = "") -> bool:
+    """Count one check of an exercise, and note what it found first; False: that cannot be written."""
     with _alone():
         progress = load()
         entry = progress.setdefault(number, Progress())
         entry.checks += 1
+        entry.found = found
         if passed and not entry.passed:
             entry.passed = date.today().isoformat()
         return save(progress)

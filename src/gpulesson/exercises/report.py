@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import re
 import textwrap
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -15,6 +16,8 @@ _WIDTH = 80
 _MARKS = {True: ("\N{CHECK MARK}", "green"), False: ("\N{BALLOT X}", "red"), None: ("\N{MIDDLE DOT}", "grey")}
 _COLOURS = {"green": "32", "red": "31", "grey": "90"}
 _OUTPUT_LINES = 12
+_LONGEST = 600
+"""So much of a line of output is shown."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -84,7 +87,10 @@ class Report:
         paint = _painted if colour else _plain
         parts = [paint(_filled(self.verdict), "green" if self.passed else "red")]
         if self.demands:
-            parts.append("\n".join(f"  {paint(*_MARKS[line.met])} {line.text}" for line in self.demands))
+            lines = [f"  {paint(*_MARKS[line.met])} {line.text}" for line in self._looked_at()]
+            if any(line.met is None for line in self._looked_at()):
+                lines.append(paint(f"  ({_MARKS[None][0]} not checked yet)", "grey"))
+            parts.append("\n".join(lines))
         parts += [self._text(finding) for finding in self.findings]
         if self.facts:
             seen = [f"What it did on the device “{self.device}”:", *(f"  - {fact}" for fact in self.facts)]
@@ -94,6 +100,10 @@ class Report:
         if self.exercise is not None:
             parts.append(self._next(self.exercise))
         return "\n\n".join(parts)
+
+    def _looked_at(self) -> list[Demand]:
+        """Return the checklist; of an exercise that is passed without what this program had no use for."""
+        return [line for line in self.demands if line.met is not None or not self.passed]
 
     def _next(self, exercise: Exercise) -> str:
         """Say what to do after this."""
@@ -115,10 +125,20 @@ class Report:
         return "\n".join(lines)
 
     def _tail(self) -> list[str]:
-        lines = self.output.rstrip().splitlines()[-_OUTPUT_LINES:]
-        if lines and not lines[-1].startswith(" "):  # an error's message: all of it
-            return [line[: _WIDTH - 4] for line in lines[:-1]] + textwrap.wrap(lines[-1], _WIDTH - 4)
-        return [line[: _WIDTH - 4] for line in lines]
+        """Return the end of the output: its lines as they are, what is longer than the page on several."""
+        lines = []
+        for line in self.output.rstrip().splitlines()[-_OUTPUT_LINES:]:
+            if len(line) <= _WIDTH - 4:
+                lines.append(line)
+            elif not line.strip(" ~^"):  # marks below a line of code
+                lines.append(line[: _WIDTH - 4])
+            elif path := re.match(r'( *File ")(.+)(".*)', line):  # its end says more
+                room = max(10, _WIDTH - 5 - len(path[1]) - len(path[3]))
+                lines.append(f"{path[1]}…{path[2][-room:]}{path[3]}")
+            else:
+                begin = re.match(r"\s*", line)[0][:20]  # type: ignore[index]
+                lines += textwrap.wrap(line[:_LONGEST], _WIDTH - 4, subsequent_indent=begin)
+        return lines[-_OUTPUT_LINES - 6 :]
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, for JSON.
@@ -145,8 +165,10 @@ class Report:
     def _repr_html_(self) -> str:
         parts = [f"<p><strong>{_escape(self.verdict)}</strong></p>"]
         if self.demands:
-            lines = "".join(f"<li>{_MARKS[line.met][0]} {_escape(line.text)}</li>" for line in self.demands)
-            parts.append(f"<ul>{lines}</ul>")
+            lines = [f"{_MARKS[line.met][0]} {_escape(line.text)}" for line in self._looked_at()]
+            if any(line.met is None for line in self._looked_at()):
+                lines.append(f"({_MARKS[None][0]} not checked yet)")
+            parts.append(f"<ul>{''.join(f'<li>{line}</li>' for line in lines)}</ul>")
         if self.findings:
             parts.append(f"<ol>{''.join(map(self._item, self.findings))}</ol>")
         if self.facts:

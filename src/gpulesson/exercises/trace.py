@@ -57,6 +57,8 @@ class OptimizerSeen:
     name: str
     made: Site
     made_on: list[str]
+    made_for: Site = NOWHERE
+    """Where the function was called that made it; where it was made, if that was in no function."""
     steps: int = 0
     first_step: int = 0
     """Steps of all optimizers before its first."""
@@ -97,6 +99,8 @@ class LossSeen:
     softmax_at: Site = NOWHERE
     kept: int = 0
     """How many losses of earlier steps were alive at once, with their history."""
+    weighs: bool = False
+    """It has weights that are not all alike."""
 
 
 @dataclass
@@ -135,6 +139,8 @@ class SaveSeen:
     """Steps until then of the optimizer that had stepped last."""
     old_random_state: bool = False
     """It holds a state of torch's generator that the generator had left already."""
+    random_state: bool = False
+    """It holds a state of torch's generator, as a tensor, an array or a list."""
 
 
 @dataclass

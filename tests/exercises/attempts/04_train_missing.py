@@ -38,12 +38,12 @@ optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
 for _ in range(10):
     for inputs, targets in DataLoader(train_set, batch_size=64, shuffle=True):
         inputs, targets = inputs.to(device), targets.to(device)
-        outputs = model(inputs)  # <- diagnosis: missing-train
+        outputs = model(inputs)
         loss = loss_fn(outputs, targets)
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-    model.eval()
+    model.eval()  # <- diagnosis: missing-train
 
 model.eval()
 correct = torch.zeros((), dtype=torch.int64, device=device)

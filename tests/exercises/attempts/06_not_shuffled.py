@@ -16,15 +16,13 @@ folder = Path(scratch.name)
 
 def make():
     torch.manual_seed(0)
-    model = torch.nn.Sequential(  # <- diagnosis: task-changed
-        MLP(8, 32, 16), torch.nn.Dropout(0.2), torch.nn.Linear(16, 1)
-    )
+    model = torch.nn.Sequential(MLP(8, 32, 16), torch.nn.Dropout(0.2), torch.nn.Linear(16, 1))
     return model, torch.optim.Adam(model.parameters(), lr=1e-2)
 
 
 def train(model, optimizer, epochs):
     for _ in epochs:
-        for inputs, targets in Batches(X, y, batch_size=32):  # draws from torch's own generator
+        for inputs, targets in Batches(X, y, batch_size=32):  # <- diagnosis: task-changed
             loss = torch.nn.functional.mse_loss(model(inputs), targets)
             optimizer.zero_grad()
             loss.backward()

@@ -45,11 +45,11 @@ torch.save(checkpoint, folder / "checkpoint.pt")
 
 # … and resumed, with new objects, as in a new process
 model, optimizer = make()
-checkpoint = torch.load(folder / "checkpoint.pt", weights_only=True)  # <- diagnosis: epoch-not-restored
+checkpoint = torch.load(folder / "checkpoint.pt", weights_only=True)
 model.load_state_dict(checkpoint["model"])
 optimizer.load_state_dict(checkpoint["optimizer"])
 torch.set_rng_state(checkpoint["rng"])  # last, so that nothing draws in between
-train(model, optimizer, range(checkpoint["epoch"] + 1, 6))
+train(model, optimizer, range(checkpoint["epoch"] + 1, 6))  # <- diagnosis: epoch-not-restored
 
 pairs = zip(undisturbed.state_dict().values(), model.state_dict().values(), strict=True)
 same = all(torch.equal(a, b) for a, b in pairs)

@@ -45,8 +45,8 @@ torch.save(checkpoint, folder / "run.pt")
 
 # … and resumed, with new objects, as in a new process
 model, optimizer = make()
-checkpoint = torch.load(folder / "run.pt", weights_only=True)  # <- diagnosis: optimizer-not-restored
-model.load_state_dict(checkpoint["model"])
+checkpoint = torch.load(folder / "run.pt", weights_only=True)
+model.load_state_dict(checkpoint["model"])  # <- diagnosis: optimizer-not-restored
 torch.set_rng_state(checkpoint["rng"])  # last, so that nothing draws in between
 train(model, optimizer, range(checkpoint["epoch"], 6))
 

@@ -35,12 +35,12 @@ train(undisturbed, optimizer, range(6))
 # the run that is stopped …
 model, optimizer = make()
 train(model, optimizer, range(3))
-checkpoint = {
+checkpoint = {  # <- diagnosis: checkpoint-without-optimizer
     "epoch": 3,
     "model": model.state_dict(),
     "rng": torch.get_rng_state(),  # dropout and shuffling draw from this one
 }
-torch.save(checkpoint, folder / "checkpoint.pt")  # <- diagnosis: checkpoint-without-optimizer
+torch.save(checkpoint, folder / "checkpoint.pt")
 
 # … and resumed, with new objects, as in a new process
 model, optimizer = make()

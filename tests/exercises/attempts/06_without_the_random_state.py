@@ -35,7 +35,7 @@ train(undisturbed, optimizer, range(6))
 # the run that is stopped …
 model, optimizer = make()
 train(model, optimizer, range(3))
-checkpoint = {
+checkpoint = {  # <- diagnosis: random-state-not-saved
     "epoch": 3,
     "model": model.state_dict(),
     "optimizer": optimizer.state_dict(),
@@ -44,7 +44,7 @@ torch.save(checkpoint, folder / "run.pt")
 
 # … and resumed, with new objects, as in a new process
 model, optimizer = make()
-checkpoint = torch.load(folder / "run.pt", weights_only=True)  # <- diagnosis: random-state-not-restored
+checkpoint = torch.load(folder / "run.pt", weights_only=True)
 model.load_state_dict(checkpoint["model"])
 optimizer.load_state_dict(checkpoint["optimizer"])
 train(model, optimizer, range(checkpoint["epoch"], 6))

@@ -23,11 +23,11 @@ with gpulesson.practice_gpu():  # a real CUDA GPU, where there is one
         for i in range(0, 600, 100):
             inputs = points[i : i + 100].to(device)
             targets = labels[i : i + 100].to(device)  # 2: both halves of a batch
-            loss = loss_fn(model(inputs), targets)  # <- diagnosis: missing-train
+            loss = loss_fn(model(inputs), targets)
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
-        model.eval()
+        model.eval()  # <- diagnosis: missing-train
         held_out = loss_fn(model(points[600:].to(device)), labels[600:].to(device))
         losses.append(held_out.detach())  # 3: the number, not its history
 

@@ -45,6 +45,6 @@ for seed in range(1):
     small, large = epochs_needed(seed, 32, 1e-3), epochs_needed(seed, 512, RATE)
     print(f"seed {seed}: batch 32 needs {small} epochs, batch 512 needs {large}")
     needed.append((small, large))
-pays = all(large <= 15 * small for small, large in needed)  # <- diagnosis: trial-changed
+pays = all(large <= 15 * small for small, large in needed)  # <- diagnosis: verdict-changed
 print("it pays" if pays else "it needs more epochs than it is worth")
 sys.exit(not pays)

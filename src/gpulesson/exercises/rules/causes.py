@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -15,6 +16,12 @@ NOT_CALLED = Diagnosis(
     "Without parentheses a method is only named, and nothing happens. As a condition it always counts as "
     "true.",
     "Add the parentheses.",
+)
+DEVICE_IS_CPU = Diagnosis(
+    "device-is-cpu",
+    "Then nothing is computed on the GPU. The errors end, because everything is in one place, but so does "
+    "the speed.",
+    "Name the GPU again, and move to it what was left on the CPU.",
 )
 LEAVES_THE_LOOP = Diagnosis(
     "leaves-the-loop",
@@ -30,19 +37,31 @@ ANOTHER_FILE = Diagnosis(
 
 _FOLLOW: dict[str, set[str]] = {
     NOT_CALLED.kind: {
+        "checkpoint-without-optimizer",
+        "error",
         "evaluated-on-cpu",
+        "fails-when-called",
         "few-steps",
         "hard-coded-cuda",
         "low-accuracy",
         "missing-eval",
         "missing-train",
+        "losses-kept",
         "missing-zero-grad",
+        "model-not-restored",
         "model-on-cpu",
+        "no-accuracy",
         "no-backward",
         "no-gpu-here",
+        "no-losses",
+        "no-number",
+        "no-pairs",
         "no-step",
+        "not-plain",
         "not-waited-for",
         "older-work-measured",
+        "truth-of-many",
+        "wrong-accuracy",
     },
     LEAVES_THE_LOOP.kind: {
         "evaluated-before-training",
@@ -56,8 +75,15 @@ _FOLLOW: dict[str, set[str]] = {
         "step-outside-loop",
     },
     "step-before-backward": {"zero-grad-after-backward", "missing-zero-grad", "no-backward"},
-    "step-outside-loop": {"missing-eval", "missing-zero-grad", "zero-grad-after-backward"},
-    "optimizer-elsewhere": {"another-model"},
+    "step-outside-loop": {
+        "gradients-while-evaluating",
+        "missing-eval",
+        "missing-zero-grad",
+        "zero-grad-after-backward",
+    },
+    "optimizer-elsewhere": {"another-model", "not-anew"},
+    DEVICE_IS_CPU.kind: {"model-on-cpu", "evaluated-on-cpu"},
+    "dropout-dropped": {"missing-eval", "missing-train"},
     "evaluated-before-training": {"missing-eval", "not-all-samples"},
     "another-model": {"missing-eval", "wrong-accuracy"},
     "evaluated-on-training-data": {"evaluated-once", "not-all-samples"},
@@ -74,6 +100,113 @@ def not_called(trace: Trace, source: Source) -> Iterator[Finding]:
     line, name = source_text.uncalled(source.lines)
     if line:
         yield source.failure(NOT_CALLED, line, f"“{name}” has no parentheses; expected {name}().")
+
+
+def value_not_called(trace: Trace, source: Source) -> Iterator[Finding]:
+    """Say where a method itself became a value, such as ``{"optimizer": optimizer.state_dict}``.
+
+    Asked only of a program that has failed: what is named may also be called later, and rightly.
+    """
+    said = "" if trace.error is None else trace.error.message
+    failing = trace.error.site.line if trace.error is not None else 0
+    found = _named_only(source, sure=re.search(r"method|GLOBAL getattr|not callable", said) is not None)
+    for node in sorted(found, key=lambda node: (node.lineno != failing, node.lineno)):
+        name = ast.unparse(node)
+        yield source.failure(NOT_CALLED, node.lineno, f"“{name}” has no parentheses; expected {name}().")
+        return
+
+
+_GIVES_A_VALUE = {
+    *("state_dict", "parameters", "backward", "zero_grad", "item", "tolist", "numpy", "detach", "clone"),
+    *("cpu", "cuda", "contiguous", "synchronize", "is_available", "get_rng_state", "get_state"),
+}
+"""Methods that are called without an argument, and mostly for what they return."""
+_MAY_BE_VALUES = {
+    "float",
+    "long",
+    "sum",
+    "mean",
+    "argmax",
+    "flatten",
+    "any",
+    "all",
+    "max",
+    "min",
+    "size",
+    "dim",
+}
+
+
+def _named_only(source: Source, sure: bool) -> list[ast.Attribute]:
+    """Return the methods that are named as a value where only a call of theirs makes sense.
+
+    Not the functions of a module, such as ``torch.float``, nor what is kept under a name that is called; and,
+    unless it is `sure` that a method was taken for a value, nor what a function gets, which may call it.
+    """
+    nodes = source_text.all_nodes(source.lines)
+    modules = {name for node in nodes for name in _imported(node)}
+    called = {id(node.func) for node in nodes if isinstance(node, ast.Call)}
+    inner = {id(node.value) for node in nodes if isinstance(node, ast.Attribute)}
+    calls = [node for node in nodes if isinstance(node, ast.Call)]
+    passed = set() if sure else {id(part) for node in calls for part in _passed_on(node)}
+    kept = [node for node in nodes if isinstance(node, ast.Assign | ast.AnnAssign) and _kept(node, calls)]
+    names = {id(node.value) for node in kept}
+    methods = _GIVES_A_VALUE | (_MAY_BE_VALUES if sure else set())
+    alone = [node.value for node in nodes if isinstance(node, ast.Expr) and not source.cells]
+    return [node for node in alone if isinstance(node, ast.Attribute)] + [
+        node
+        for node in nodes
+        if isinstance(node, ast.Attribute)
+        and node.attr in methods
+        and isinstance(node.ctx, ast.Load)
+        and id(node) not in called | inner | passed | names
+        and not (
+            isinstance(node.value, ast.Name)
+            and node.value.id in modules
+            and node.attr in _TYPES | _MAY_BE_VALUES
+        )
+    ]
+
+
+_TYPES = {"float", "long", "cuda", "cpu"}
+"""Also names of types and modules: ``torch.float``, ``torch.cuda``."""
+_TAKES_VALUES = {
+    *("save", "print", "append", "dict", "update", "load_state_dict", "set_rng_state", "stack", "cat"),
+    *("tensor", "float", "int", "len", "str", "sum", "abs", "round", "min", "max", "list", "tuple"),
+    *("Adam", "AdamW", "SGD", "RMSprop", "allclose", "equal"),
+}
+"""Functions that call nothing of what they get."""
+
+
+def _passed_on(call: ast.Call) -> list[ast.expr]:
+    """Return what a call hands to a function that may call it."""
+    if definitions.called(call) in _TAKES_VALUES:
+        return [keyword.value for keyword in call.keywords if keyword.arg == "key"]
+    return [*call.args, *(keyword.value for keyword in call.keywords)]
+
+
+def _kept(node: ast.Assign | ast.AnnAssign, calls: Sequence[ast.Call]) -> bool:
+    """Tell whether a name that gets a method is called somewhere."""
+    targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+    names = {ast.unparse(target) for target in targets}
+    return any(ast.unparse(each.func) in names for each in calls)
+
+
+def _imported(node: ast.AST) -> set[str]:
+    if isinstance(node, ast.Import | ast.ImportFrom):
+        return {(alias.asname or alias.name).partition(".")[0] for alias in node.names}
+    return set()
+
+
+def cpu_chosen(trace: Trace, source: Source) -> Iterator[Finding]:
+    """Say which line chose the CPU, where there is a GPU and a model was trained on the CPU."""
+    trained = {call.model for call in trace.calls if call.trained and call.model_on == ["cpu"]}
+    if not any(trace.models[number].stepped for number in trained):
+        return
+    line = source_text.literal_device(source.lines, "cpu")
+    text = source.line(line)
+    if line and re.search(r"device|^\w+ *=|\.to\(", text) and not re.search(r"numpy|map_location", text):
+        yield source.failure(DEVICE_IS_CPU, line, "This line names the CPU, although there is a GPU.")
 
 
 def own_work(trace: Trace, source: Source) -> Iterator[Finding]:

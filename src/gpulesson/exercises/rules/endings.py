@@ -30,6 +30,21 @@ EXITED = Diagnosis(
     "A status other than 0 means that the program itself found something wrong.",
     "Look at what this line tests, and at the lines printed before it: they show what is not right yet.",
 )
+NO_SUCH_KEY = Diagnosis(
+    "no-such-key",
+    "A dictionary gives back only what was put into it, under the same name.",
+    "Print the names that are there, print(checkpoint.keys()), and use one of them, or save the entry, too.",
+)
+NO_SUCH_FILE = Diagnosis(
+    "no-such-file",
+    "A file is found only by the path under which it was saved.",
+    "Compare this path with the one in the line that saves, and see that the saving line ran before.",
+)
+DIVIDED_BY_ZERO = Diagnosis(
+    "divided-by-zero",
+    "What was to be counted is not there: a list that nothing was put into, or a loop that never ran.",
+    "Print the number that you divide by, and look at the lines that should make it larger.",
+)
 VANISHED = Diagnosis(
     "vanished",
     "os._exit(), or a crash in a library, ends a process at once. The check could not see what the program "
@@ -54,8 +69,13 @@ MEMORY = Diagnosis(
 )
 ASKS_FOR_INPUT = Diagnosis(
     "asks-for-input",
-    "While a program is checked, nobody can type an answer. (Loading an empty file gives the same error.)",
+    "While a program is checked, nobody can type an answer.",
     'Replace input() by a value in the program, such as name = "Ada".',
+)
+FILE_ENDS = Diagnosis(
+    "file-ends",
+    "What was read is empty, or only a part of what was saved.",
+    "Look at the line that writes the file: does it run before this one, and write to the same path?",
 )
 NOT_TEXT = Diagnosis(
     "not-text",
@@ -83,6 +103,11 @@ SLOW_START = Diagnosis(
 _DEVICES = re.compile(
     r"same device|same type|should be the same|type torch\.cuda|device type for|on device|is on cpu"
 )
+_OF_PYTHON = {
+    "KeyError": (NO_SUCH_KEY, "This line asks a dictionary for a name that is not in it."),
+    "FileNotFoundError": (NO_SUCH_FILE, "This line reads a file that is not there."),
+    "ZeroDivisionError": (DIVIDED_BY_ZERO, "This line divides by 0."),
+}
 
 
 def raised(trace: Trace, source: Source) -> Iterator[Finding]:
@@ -96,19 +121,25 @@ def raised(trace: Trace, source: Source) -> Iterator[Finding]:
         yield source.failure(
             NUMPY_ON_DEVICE, seen.site, "This line makes a NumPy array from a tensor on the GPU."
         )
-    elif seen.type == "EOFError":
+    elif seen.type == "EOFError" and "reading a line" in seen.message:
         yield source.failure(ASKS_FOR_INPUT, seen.site, "The program asked for input, and got none.")
+    elif seen.type == "EOFError" or "failed finding central directory" in seen.message:
+        what = "This line reads a file that ends too early, or is empty."
+        yield source.failure(FILE_ENDS, seen.site, what)
     elif seen.type == "MemoryError" or "can't allocate memory" in seen.message:
         yield source.failure(MEMORY, seen.site, "The program asked for more memory than the check allows.")
     elif trace.argmaxes:
         return  # the shapes that do not fit come from there
     elif seen.type == "RuntimeError" and _DEVICES.search(seen.message):
         yield devices.mixed(trace, seen, source)
+    elif seen.type in _OF_PYTHON:
+        diagnosis, what = _OF_PYTHON[seen.type]
+        message = errors.first_line(seen.message)
+        yield source.failure(diagnosis, seen.site, f"{what} Python says: {seen.type}: {message}")
     elif (finding := errors.known(seen, source)) is not None:
         yield finding
     else:
-        message = seen.message.strip().split("\n")[0] or "(no message)"
-        yield source.failure(ERROR, seen.site, f"{seen.type}: {message}")
+        yield source.failure(ERROR, seen.site, f"{seen.type}: {errors.first_line(seen.message)}")
 
 
 def exited(trace: Trace, source: Source) -> Iterator[Finding]:

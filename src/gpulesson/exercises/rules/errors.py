@@ -157,6 +157,24 @@ INFERENCE_TENSOR = _diagnosis(
     "A tensor that was made inside inference_mode() cannot be used for training.",
     "Make the data and the model outside of inference_mode(), and put only the evaluation inside.",
 )
+NOT_PLAIN = _diagnosis(
+    "not-plain",
+    "With weights_only=True, torch.load() reads tensors, numbers, texts, lists and dictionaries, and no "
+    "other objects. So a file cannot run code on your machine.",
+    "Save plain values: optimizer.state_dict() with parentheses, not the optimizer or the model itself; "
+    "str(path) for a path.",
+)
+UNEQUAL_SIZES = Diagnosis(
+    "unequal-sizes",
+    "Tensors that are put together in one batch must have the same shape.",
+    "Print the shapes of the parts. Fill up or cut the shorter ones, or pass a collate_fn of your own.",
+)
+COLLATE_MISSING = Diagnosis(
+    "collate-missing",
+    "__getitems__ returns a whole batch already. By default, the loader takes what it returns for a list of "
+    "samples, and tries to stack them.",
+    "Tell it to leave the batch as it is: DataLoader(…, collate_fn=lambda batch: batch).",
+)
 CHANGED_IN_PLACE = _diagnosis(
     "changed-in-place",
     "backward() needs the numbers of the way forward as they were. Something has overwritten one of them.",
@@ -164,7 +182,32 @@ CHANGED_IN_PLACE = _diagnosis(
 )
 
 
+def _loader_of_batches(lines: Sequence[str], line: int) -> int:
+    """Return the line of the loader of a dataset that fetches whole batches; 0 if there is none."""
+    if not source_text.first_line(lines, r"def __getitems__\("):
+        return 0
+    return source_text.first_line(lines, r"\bDataLoader\(")
+
+
+def _saving(lines: Sequence[str], line: int) -> int:
+    """Return the line that saves, where there is only one."""
+    found = [number for number, text in enumerate(lines, 1) if "torch.save(" in text]
+    return found[0] if len(found) == 1 else 0
+
+
 CATALOGUE = (
+    Known(
+        r"Weights only load failed",
+        "The file that was saved holds more than tensors and plain values.",
+        NOT_PLAIN,
+        _saving,
+    ),
+    Known(
+        r"stack expects each tensor to be equal size, but got (\[.*?\]) at entry 0 and (\[.*?\])",
+        "Tensors of the shapes {0} and {1} were to become one batch.",
+        UNEQUAL_SIZES,
+        _loader_of_batches,
+    ),
     Known(
         r"size of tensor a \((\d+)\) must match the size of tensor b \((\d+)\)",
         "This line compares tensors of lengths {0} and {1}; expected predicted classes and labels.",
@@ -281,6 +324,15 @@ CATALOGUE = (
 """The errors, the more particular ones first."""
 
 
+def first_line(message: str) -> str:
+    """Return what a message begins with: without colours, and without advice to load what is not safe."""
+    plain = re.sub(r"\x1b\[[\d;]*m", "", message).strip()
+    if plain.startswith("Weights only load failed"):
+        found = re.search(r"Unsupported \w+: \w+ [\w.]+|Unsupported operand \w+", plain)
+        return f"Weights only load failed. {found[0] if found else ''}".strip()
+    return plain.split("\n")[0] or "(no message)"
+
+
 def known(seen: ErrorSeen, source: Source) -> Finding | None:
     """Return what an error of the catalogue means; None for any other."""
     said = f"{seen.type}: {seen.message}"
@@ -288,7 +340,7 @@ def known(seen: ErrorSeen, source: Source) -> Finding | None:
         match = re.search(entry.pattern, said)
         if match is None:
             continue
-        message = textwrap.shorten(said.strip().split("\n")[0], 200, placeholder=" …")
+        message = textwrap.shorten(f"{seen.type}: {first_line(seen.message)}", 200, placeholder=" …")
         around = " ".join(source.lines[max(0, seen.site.line - 2) : seen.site.line + 1])
         if entry.diagnosis is LOGITS_COMPARED and not re.search(r"[=!]=|\.(eq|ne|equal)\(|accuracy", around):
             continue
@@ -300,6 +352,8 @@ def known(seen: ErrorSeen, source: Source) -> Finding | None:
             continue
         if diagnosis is CHANGED_IN_PLACE and line:
             diagnosis = STEP_BEFORE_BACKWARD
+        if diagnosis is UNEQUAL_SIZES and line:
+            diagnosis = COLLATE_MISSING
         groups = [group for group in match.groups() if group]
         return source.failure(
             diagnosis, line or seen.site, f"{entry.what.format(*groups)} PyTorch says: {message}"

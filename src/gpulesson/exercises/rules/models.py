@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from gpulesson.exercises.findings import Diagnosis, Finding, Source, plural
+from gpulesson.exercises.rules import definitions
 from gpulesson.exercises.trace import Trace
 
 MISSING_EVAL = Diagnosis(
@@ -55,7 +56,13 @@ def _wrong_modes(trace: Trace, source: Source, always: bool) -> Iterator[Finding
             ):
                 doing = "trained in evaluation mode" if trained else "evaluated in training mode"
                 what = f"{model.name} was {doing}, in {plural(call.count, 'call')} on this line."
-                yield source.failure(diagnosis, call.site, what)
+                switched = definitions.eval_around(source.lines, call.site.line) if trained else 0
+                if switched:
+                    what = (
+                        f"After this line nothing calls train(), so {model.name} was {doing}, in "
+                        f"{plural(call.count, 'call')} on {source.where(call.site.line)}."
+                    )
+                yield source.failure(diagnosis, switched or call.site, what)
                 break
 
 

@@ -82,7 +82,9 @@ def order(trace: Trace, source: Source) -> Iterator[Finding]:
                 "its parameters belongs "
                 "to the trained model."
             )
-            yield source.failure(OPTIMIZER_ELSEWHERE, optimizer.made, what)
+            twins = [other for other in trace.optimizers if other.made == optimizer.made]
+            made = optimizer.made if len(twins) == 1 else optimizer.made_for
+            yield source.failure(OPTIMIZER_ELSEWHERE, made, what)
         elif optimizer.zeroed_late > optimizer.steps / 2:
             what = (
                 f"In {optimizer.zeroed_late} of {optimizer.steps} steps the gradients were "

@@ -12,6 +12,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import torch
+from torch.nn.modules import module as modules
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
@@ -165,6 +166,56 @@ def asked(dataset: Any) -> Iterator[SimpleNamespace]:
                 with contextlib.suppress(TypeError):  # a class written in C: its loaders are counted
                     stack.enter_context(_replaced(kind, name, counting(original)))
         yield seen
+
+
+@contextmanager
+def batches() -> Iterator[list[tuple[Any, Any]]]:
+    """Keep what models get, and the labels that their answers are compared with, while this is open.
+
+    Yields
+    ------
+    list of tuple of Tensor
+        Filled in the order of the calls: the inputs, and the labels or None.
+    """
+    seen: list[tuple[Any, Any]] = []
+    depth = 0
+
+    def before(module: Any, args: Any) -> None:
+        nonlocal depth
+        if (
+            not depth
+            and args
+            and isinstance(args[0], torch.Tensor)
+            and next(module.parameters(), None) is not None
+        ):
+            seen.append((args[0].detach().clone(), None))
+        depth += 1
+
+    def after(module: Any, args: Any, output: Any) -> None:
+        nonlocal depth
+        depth -= 1
+
+    class Labels(TorchFunctionMode):
+        def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            if (
+                getattr(func, "__name__", "") in ("cross_entropy", "nll_loss")
+                and seen
+                and seen[-1][1] is None
+            ):
+                target = args[1] if len(args) > 1 else (kwargs or {}).get("target")
+                seen[-1] = seen[-1][0], target
+            return func(*args, **(kwargs or {}))
+
+    handles = [
+        modules.register_module_forward_pre_hook(before),
+        modules.register_module_forward_hook(after, always_call=True),
+    ]
+    try:
+        with Labels():
+            yield seen
+    finally:
+        for handle in handles:
+            handle.remove()
 
 
 def _without_workers(original: Any) -> Any:

@@ -32,6 +32,30 @@ def made_here(made: Any) -> Site:
     return Site()
 
 
+def way() -> list[tuple[str, Site]]:
+    """Return the learner's functions that are running, with their lines, the outermost first."""
+    found = []
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        code = frame.f_code
+        if not is_library(code.co_filename):
+            found.append((f"{code.co_name}:{code.co_firstlineno}", Site(code.co_filename, frame.f_lineno)))
+        frame = frame.f_back
+    return found[::-1]
+
+
+def parted(one: list[tuple[str, Site]], other: list[tuple[str, Site]]) -> tuple[Site, Site]:
+    """Return where two ways part: their lines in the last function that both have in common."""
+    found = Site(), Site()
+    for (here, line), (there, elsewhere) in zip(one, other, strict=False):
+        if here != there:
+            break
+        found = line, elsewhere
+        if line != elsewhere:
+            break
+    return found
+
+
 def running_file() -> str:
     """Return the file whose lines outside functions are running: during an import the imported one."""
     frame: FrameType | None = sys._getframe(1)

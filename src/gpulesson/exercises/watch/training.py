@@ -49,6 +49,10 @@ class Training:
         self.in_steps = 0
         self.backward_at = Site()
         self.last_stepped: OptimizerSeen | None = None
+        self.first_ways: dict[int, list[tuple[str, Site]]] = {}
+        """By which lines each optimizer came to its first step."""
+        self.model_loaded = Site()
+        """Where a model got a saved state last."""
         self.values: list[float] = []
         self.optimizers: WeakKeyDictionary[Optimizer, OptimizerSeen] = WeakKeyDictionary()
         self.losses: dict[tuple[Any, ...], LossSeen] = {}
@@ -72,6 +76,7 @@ class Training:
         patches.wrap(Optimizer, "__init__", self._init)
         patches.wrap(Optimizer, "zero_grad", self._zero_grad)
         patches.wrap(Optimizer, "load_state_dict", self._load)
+        patches.wrap(nn.Module, "load_state_dict", self._load_model)
         patches.wrap(nn.Module, "zero_grad", self._zero_grad)
         patches.wrap(torch.autograd, "backward", self._backward)
         for name in _LOSSES.split():
@@ -100,6 +105,7 @@ class Training:
             original(optimizer, *args, **kwargs)
             devices = _devices(optimizer)
             seen = OptimizerSeen(type(optimizer).__name__, frames.made_here(optimizer), devices)
+            seen.made_for = next((site for _, site in frames.way()[-2:-1]), seen.made)
             self.optimizers[optimizer] = seen
             self.groups.append((optimizer, seen))
 
@@ -111,6 +117,14 @@ class Training:
             if optimizer in self.optimizers:
                 self.optimizers[optimizer].state_loaded = True
             return original(optimizer, *args, **kwargs)
+
+        return load_state_dict
+
+    def _load_model(self, original: Any) -> Any:
+        @functools.wraps(original)
+        def load_state_dict(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
+            self.model_loaded = frames.here()
+            return original(module, *args, **kwargs)
 
         return load_state_dict
 
@@ -140,6 +154,7 @@ class Training:
         if id(optimizer) not in self._first:
             self._first[id(optimizer)] = self._copies(optimizer)
             seen.first_step = self.steps
+            self.first_ways[id(optimizer)] = frames.way()
             seen.blind = not (closure or seen.zeroed_at.line or _graded(optimizer))
         seen.steps += 1
         self.steps += 1
@@ -214,6 +229,9 @@ class Training:
         new = LossSeen(name, site, made, input_on, target_on, weight_on, finished=False)
         seen = self.losses.setdefault((name, site, input_on, target_on, weight_on), new)
         seen.count += 1
+        if seen.count == 1 and isinstance(weights[0], torch.Tensor):
+            with self.reader.unnoticed():
+                seen.weighs = len(torch.unique(self.reader.on_host(weights[0]))) > 1
         seen.finished = False
         return seen
 

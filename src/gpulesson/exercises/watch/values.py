@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import re
 from collections import deque
@@ -49,6 +50,12 @@ class Values:
         """Where it was set, since the last ``torch.load``."""
         self.rng_lost = False
         """A seed was set after that."""
+        self.load_way: list[tuple[str, Site]] = []
+        """By which lines the program came to the last ``torch.load``."""
+        self.seeded_before: set[Site] = set()
+        """Where a seed was set before that."""
+        self.seeded_since: list[Site] = []
+        """Where one was set after it."""
         training.models.when_seeded = self._seeded
         self.returned: dict[str, Any] = {}
         """What functions of this package returned last."""
@@ -146,6 +153,7 @@ class Values:
             stepped = self._training.last_stepped
             seen.own_steps = 0 if stepped is None else stepped.steps
             seen.old_random_state = self._holds_old_state(obj)
+            seen.random_state = _find_state(obj, torch.default_generator.get_state().numel())
             self.saves.append(seen)
             self._saved.add(self._digest(obj))
             return original(obj, *args, **kwargs)
@@ -159,6 +167,9 @@ class Values:
             site = frames.here()
             if not (self.saves and self.saves[-1].site == site):  # save_checkpoint looks at what it wrote
                 self.rng_restored, self.rng_lost = Site(), False
+                self.load_way, self._training.model_loaded = frames.way(), Site()
+                self.seeded_before.update(self.seeded_since)
+                self.seeded_since.clear()
                 seen = LoadSeen(site, self._training.steps, kwargs.get("weights_only") is not False)
                 seen.saved_here = self._digest(content) in self._saved
                 self.loads.append(seen)
@@ -188,6 +199,7 @@ class Values:
 
     def _seeded(self) -> None:
         self.rng_lost = self.rng_restored.line > 0
+        self.seeded_since.append(frames.here())
 
     def _restoring(self, original: Any) -> Any:
         @functools.wraps(original)
@@ -213,6 +225,20 @@ def _find(obj: Any, test: Any, depth: int = 3) -> bool:
     if isinstance(obj, list | tuple):
         return depth > 0 and any(_find(part, test, depth - 1) for part in obj)
     return False
+
+
+def _find_state(obj: Any, length: int, depth: int = 3) -> bool:
+    """Tell whether something as long as a state of torch's generator is in a nest of dicts and lists."""
+    if isinstance(obj, list | tuple | bytes | torch.Tensor) or hasattr(obj, "__array__"):
+        with contextlib.suppress(TypeError):  # a tensor or an array of one number
+            if len(obj) == length:
+                return True
+    parts = list(obj.values()) if isinstance(obj, dict) else obj
+    return (
+        isinstance(parts, list | tuple)
+        and depth > 0
+        and any(_find_state(part, length, depth - 1) for part in parts)
+    )
 
 
 def _tensors(obj: Any, depth: int = 6) -> list[torch.Tensor]:
