@@ -33,6 +33,7 @@ TRAINING_LOOP: tuple[Rule, ...] = (
     memory.gradients_while_evaluating,
     causes.own_work,
     causes.leaves_the_loop,
+    steps.one_optimizer,
     evidence.training_rows,
     accuracy.of_the_test_set,
     devices.written_down,

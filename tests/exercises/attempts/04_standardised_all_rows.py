@@ -40,9 +40,9 @@ optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
 
 for _ in range(10):
     model.train()
-    for inputs, targets in DataLoader(train_set + test_set, batch_size=64, shuffle=True):
+    for inputs, targets in DataLoader(train_set + test_set, batch_size=64, shuffle=True):  # <- diagnosis: trained-on-test-data
         inputs, targets = inputs.to(device), targets.to(device)
-        outputs = model(inputs)  # <- diagnosis: trained-on-test-data
+        outputs = model(inputs)
         loss = loss_fn(outputs, targets)
         optimizer.zero_grad()
         loss.backward()

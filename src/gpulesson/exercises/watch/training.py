@@ -58,6 +58,7 @@ class Training:
         self._unused: dict[int, int] = {}
         self._stepping = 0
         self._first: dict[int, list[torch.Tensor]] = {}
+        self._of_line: dict[Site, Optimizer] = {}
         self._cleared: set[int] = set()
         self._alive: list[tuple[ref[_Alive], int, LossSeen | None]] = []
         self._room = 6
@@ -138,6 +139,7 @@ class Training:
             return
         closure = len(args) > 1 or "closure" in kwargs  # args holds the optimizer
         if id(optimizer) not in self._first:
+            seen.anew = self._made_anew(optimizer, seen)
             self._first[id(optimizer)] = self._copies(optimizer)
             seen.first_step = self.steps
             seen.blind = not (closure or seen.zeroed_at.line or _graded(optimizer))
@@ -154,6 +156,15 @@ class Training:
             seen.accumulated += 1
             seen.accumulated_at = self._stale.pop(id(optimizer))
         self._cleared.discard(id(optimizer))
+
+    def _made_anew(self, optimizer: Optimizer, seen: OptimizerSeen) -> bool:
+        """Tell whether an optimizer begins where another of the same line had got further."""
+        own = {id(tensor) for tensor in parameters_of(optimizer)}
+        earlier = self._of_line.get(seen.made)
+        self._of_line[seen.made] = optimizer
+        if earlier is None or earlier is optimizer or seen.state_loaded or not earlier.state:
+            return False
+        return any(id(tensor) in own for tensor in parameters_of(earlier))
 
     def _stepped(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         if optimizer in self.optimizers:
