@@ -29,7 +29,8 @@ fit(
     epochs=2,
 )
 
-result = evaluate(model, Batches(train_images, train_targets, batch_size=1000), loss_fn, device)  # <- diagnosis: evaluated-on-training-data
+batches = Batches(train_images, train_targets, batch_size=1000)  # <- diagnosis: evaluated-on-training-data
+result = evaluate(model, batches, loss_fn, device)
 print(f"accuracy {result.accuracy:.4%} ({data.source})")
 
 right = result.confusion.diagonal()
