@@ -272,10 +272,10 @@ def _total(trace: Trace, source: Source, confusion: list[list[int]], last: _Line
         what = f"{what} Yours has too few digits to compare."
         yield source.failure(NO_TOTAL, line.site, what)
     elif any(_near(claim, mean) for claim in claims):
-        what = f"{what} Yours is the mean of the ten accuracies."
+        what = f"{what} Yours fits the mean of the ten accuracies."
         yield source.failure(MEAN_OF_CLASSES, at, what)
     elif of and any(_near(claim, right / of) for claim in claims):
-        what = f"{what} Yours is {right} / {of}, the number of training images."
+        what = f"{what} Yours fits {right} / {of}, the number of training images."
         yield source.failure(NO_TOTAL, at, what)
     else:
         yield source.failure(NO_TOTAL, _at(source, line.site, slices.computes), what)

@@ -270,10 +270,13 @@ def _compared(
     evaluated = {
         f"{train}, the size of the training part": train,
         f"{samples + train}, the size of both parts": samples + train,
-        f"{len(batches)}, the number of batches, in percent": 100 * len(batches),
-        f"{batches[0].test}, the size of a batch, in percent": 100 * batches[0].test,
-        f"{len(batches)} batches of {batches[0].test}": len(batches) * batches[0].test,
     }
+    if len(batches) > 1:
+        evaluated |= {
+            f"{len(batches)}, the number of batches, in percent": 100 * len(batches),
+            f"{batches[0].test}, the size of a batch, in percent": 100 * batches[0].test,
+            f"{len(batches)} batches of {batches[0].test}": len(batches) * batches[0].test,
+        }
     by = next((words for words, number in evaluated.items() if number and printed(right / number)), "")
     if len(batches) > 1 and printed(mean):
         sizes = sorted(batch.test for batch in batches)
@@ -292,7 +295,7 @@ def _compared(
         counted = slices.find(source.lines, site.line, _overwrites(source)) if _own(source, site) else 0
         yield source.failure(LAST_BATCH_ONLY, counted or line(slices.matches(r"==|\.eq\(")), what)
     elif by:
-        yield source.failure(DIVIDED_BY_OTHERS, line(slices.divides), f"{what} Yours is {right} / {by}.")
+        yield source.failure(DIVIDED_BY_OTHERS, line(slices.divides), f"{what} Yours fits {right} / {by}.")
     elif printed(1 - truth):
         counts = slices.matches(r"!=|\.ne\(|not_equal|\b1(\.0)? - |~")
         yield source.failure(ERRORS_COUNTED, line(counts), what)

@@ -12,6 +12,7 @@ from gpulesson.exercises.rules import source_text
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 Test = Callable[[ast.stmt], bool]
+_MAY_BE_SKIPPED = ast.If | ast.For | ast.While | ast.Try | ast.Match
 _MOST = 200
 _PREPARING = (255, 16)
 """The largest numbers in the images."""
@@ -69,8 +70,25 @@ class _Program:
                 return
         else:
             here = [each for each in where if name in bound(each)]
-        before = [each for each in here if each.lineno < statement.lineno]
-        yield from before[::-1] or here
+        before = [each for each in here if each.lineno < statement.lineno][::-1]
+        for each in before or here:
+            yield each
+            if before and "." not in name and self._settles(each, name, statement):
+                return
+
+    def _settles(self, giving: ast.stmt, name: str, statement: ast.stmt) -> bool:
+        """Tell whether a name has its value from one statement alone, whatever was before."""
+        if not isinstance(giving, ast.Assign | ast.AnnAssign | ast.For) or name in read(giving):
+            return False
+        targets = giving.targets if isinstance(giving, ast.Assign) else [giving.target]
+        if not any(isinstance(part, ast.Name) and part.id == name for part in _plain(targets)):
+            return False
+        around = [each for each in self.statements if isinstance(each, _MAY_BE_SKIPPED)]
+        return all(
+            each.lineno <= statement.lineno <= (each.end_lineno or each.lineno)
+            for each in around
+            if each.lineno <= giving.lineno <= (each.end_lineno or each.lineno)
+        )
 
     def _given(self, function: ast.FunctionDef | ast.AsyncFunctionDef, name: str) -> Iterator[ast.stmt]:
         """Yield the statements that call a function, those that give it this argument."""
@@ -118,6 +136,15 @@ def bound(statement: ast.stmt) -> set[str]:
             targets = [function.value]
     targets += [node.target for node in own(statement) if isinstance(node, ast.NamedExpr)]
     return {name for target in targets for name in _targets(target)}
+
+
+def _plain(targets: Sequence[ast.expr]) -> Iterator[ast.expr]:
+    """Yield the targets of an assignment, those in a tuple one by one."""
+    for target in targets:
+        if isinstance(target, ast.Tuple | ast.List):
+            yield from _plain(target.elts)
+        else:
+            yield target
 
 
 def _targets(target: ast.AST) -> Iterator[str]:
@@ -224,7 +251,7 @@ def innermost_loop(lines: Sequence[str], line: int) -> int:
 
 
 def divides(statement: ast.stmt) -> bool:
-    """Tell whether a statement divides, or takes a mean; to divide images by their largest number does not count."""
+    """Tell whether a statement divides, or takes a mean; to divide images by 255 or 16 does not count."""
     return any(map(_divides, own(statement)))
 
 

@@ -164,7 +164,10 @@ class Training:
         self._of_line[seen.made] = optimizer
         if earlier is None or earlier is optimizer or seen.state_loaded or not earlier.state:
             return False
-        return any(id(tensor) in own for tensor in parameters_of(earlier))
+        if not any(id(tensor) in own for tensor in parameters_of(earlier)):
+            return False
+        first, now = self._first.get(id(earlier), []), self._copies(optimizer)
+        return len(first) != len(now) or not all(map(torch.equal, first, now))  # else it begins anew itself
 
     def _stepped(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         if optimizer in self.optimizers:
