@@ -124,8 +124,9 @@ def _capital(text: str) -> str:
 def _lost(source: Source, seen: ErrorSeen, what: str) -> Finding | None:
     """Find the copy on the device that nothing keeps, of a tensor that the failing line needs there."""
     behind = {name for name, about in seen.tensors.items() if about[0] == "cpu"}
-    for each in slices.back(source.lines, seen.site.line)[:12]:
-        behind |= slices.bound(each) | slices.read(each)
+    for site in seen.lines:
+        for each in slices.back(source.lines, site.line)[:12]:
+            behind |= slices.bound(each) | slices.read(each)
     line, name = source_text.thrown_away(source.lines, behind)
     if not line:
         return None

@@ -263,13 +263,15 @@ def thrown_away(lines: Sequence[str], names: set[str]) -> tuple[int, str]:
     whole = "\n".join(lines)
     found = []
     for node in all_nodes(lines):
-        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
-            function = node.value.func
+        if not isinstance(node, ast.Expr):
+            continue
+        for value in node.value.elts if isinstance(node.value, ast.Tuple) else [node.value]:
+            function = value.func if isinstance(value, ast.Call) else None
             if isinstance(function, ast.Attribute) and function.attr in ("to", "cuda"):
                 name = ast.unparse(function.value)
-                last = re.escape(name.rpartition(".")[2])
-                module = re.search(rf"\b{last}(\(|\.(parameters|train|eval|state_dict)\b)", whole)
-                if not module and (name in names or f".{name.rpartition('.')[2]}" in names):
+                last = name.rpartition(".")[2]
+                module = re.search(rf"\b{re.escape(last)}(\(|\.(parameters|train|eval|state_dict)\b)", whole)
+                if not module and (name in names or f".{last}" in names):
                     found.append((node.lineno, name))
     return min(found, default=(0, ""))
 

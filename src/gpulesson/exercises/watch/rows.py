@@ -143,6 +143,8 @@ def difference(train: Scaling | None, test: Scaling | None, rows: torch.Tensor) 
     """
     rows = rows.double()
     first, second = (rows if each is None else each.factor * rows + each.shift for each in (train, test))
+    for columns in (each.factor > 0 for each in (train, test) if each is not None):  # the others tell nothing
+        first, second = torch.where(columns, first, 0), torch.where(columns, second, 0)
     width = float(first.std())
     if float((first - second).abs().max()) <= 1e-3 * max(width, 1e-9):
         return ""
