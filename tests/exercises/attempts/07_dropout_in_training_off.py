@@ -19,11 +19,11 @@ with gpulesson.practice_gpu():  # a real CUDA GPU, where there is one
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
 
     losses = []
-    for _ in range(40):
+    for _ in range(40):  # <- diagnosis: missing-train
         for i in range(0, 600, 100):
             inputs = points[i : i + 100].to(device)
             targets = labels[i : i + 100].to(device)  # 2: both halves of a batch
-            loss = loss_fn(model(inputs), targets)  # <- diagnosis: missing-train
+            loss = loss_fn(model(inputs), targets)
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()

@@ -141,6 +141,7 @@ def _on_training_data(trace: Trace, source: Source, what: str) -> Finding:
         return source.failure(EVALUATED_ON_TRAINING_DATA, 0, what)
     site = seen[-1].site
     line = slices.find(source.lines, site.line, slices.names(slices.OF_TRAINING), r"(?i)train")
+    line = line or slices.find(source.lines, site.line, slices.matches(r"\[(:\d+|\d+:)"))
     return source.failure(EVALUATED_ON_TRAINING_DATA, line if _own(source, site) and line else site, what)
 
 
