@@ -26,6 +26,8 @@ from gpulesson.exercises.rules import output_text
         ("accuracy", []),
         ("accuracy 1", [1.0]),
         ("accuracy 100%", [1.0]),
+        ("accuracy......0.95", [0.95]),
+        ("accuracy____95.8 %", [0.958]),
     ],
 )
 def test_accuracies_in_a_line_of_output(text, values):

@@ -14,7 +14,7 @@ from torch.optim import optimizer as optimizers
 from gpulesson import data, evaluation
 from gpulesson.exercises.trace import Trace
 from gpulesson.exercises.watch import observer as watch
-from gpulesson.exercises.watch.rows import Part, Scaling, sketch
+from gpulesson.exercises.watch.rows import Part, Scaling, difference, sketch
 from gpulesson.exercises.watch.tensors import Reader
 from gpulesson.exercises.watch.training import Training
 from gpulesson.exercises.watch.values import Values
@@ -224,3 +224,19 @@ def test_scaled_and_shuffled_rows_are_known_again(width, way):
     changed = seen.clone()
     changed[0] = seen[1]
     assert Scaling.fit(known.rows, changed) is None, "one row in place of another"
+
+
+@pytest.mark.parametrize("way", prepared(torch.rand(9, 2)))
+def test_a_scaling_is_found_from_some_of_the_rows(way):
+    torch.manual_seed(0)
+    rows, others = (torch.randint(17, (400, 16)) / 16 for _ in range(2))
+    rows[:, 1] = 0.5  # the same in every row
+    known = Part.of(rows, torch.arange(400))
+    seen = sketch(prepared(rows)[way])
+    scaling = Scaling.fit_some(known.rows, torch.cat([seen[30:], seen[40:60]]))
+    assert scaling is not None
+    assert difference(scaling, Scaling.fit(known.rows, seen), known.rows) == ""
+    assert bool(difference(scaling, None, known.rows)) == (way != "as it was")
+    assert Scaling.fit_some(known.rows, sketch(prepared(others)[way])[30:]) is None, "other rows"
+    seen[33] = seen[34:36].mean(dim=0)
+    assert Scaling.fit_some(known.rows, seen[30:]) is None, "a row of neither"

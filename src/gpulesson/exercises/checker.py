@@ -40,7 +40,7 @@ MEMORY_LIMIT = 4 * 2**30
 _CELL = "cell.py"
 _LESSON = ".. overview::"
 """A line that every lesson has."""
-_ANY_PROGRAM = (endings.raised, causes.not_called, models.answers, steps.order)
+_ANY_PROGRAM = (endings.raised, causes.not_called, causes.split_order, models.answers, steps.order)
 """Rules that are asked also when an error has stopped the program."""
 _OWN_LOOP = (devices.trained_on, *COMMON, memory.gradients_while_evaluating, devices.written_down)
 """Rules for a training loop of the learner's own, which belongs to no exercise."""

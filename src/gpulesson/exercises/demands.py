@@ -24,7 +24,7 @@ DEMANDS: dict[Rule, str] = {
     endings.exited: "it runs to its end",
     causes.not_called: "methods are called, with parentheses",
     causes.value_not_called: "methods are called, with parentheses",
-    causes.cpu_chosen: "model, batches and loss on the device",
+    causes.split_order: "it runs to its end",
     models.answers: "the model's scores are used correctly",
     called.calls: "the check can call your function",
     steps.order: "zero_grad, backward and step in order",
@@ -44,6 +44,7 @@ DEMANDS: dict[Rule, str] = {
     evidence.shuffled: "rows shuffled in every epoch",
     memory.fetched_once: "the number of right answers fetched once",
     evidence.seeded: "a seed set before the model is made",
+    steps.one_optimizer: "one optimizer for all epochs",
     steps.taken: "the optimizer takes steps",
     steps.loss_falls: "the loss falls",
 }

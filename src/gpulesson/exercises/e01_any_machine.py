@@ -6,22 +6,35 @@ from collections.abc import Iterator
 
 from gpulesson.exercises.exercise import COMMON, Exercise
 from gpulesson.exercises.findings import Diagnosis, Finding, Source
-from gpulesson.exercises.rules import causes, source_text
-from gpulesson.exercises.rules.devices import HARD_CODED_CUDA
-from gpulesson.exercises.trace import Trace
+from gpulesson.exercises.rules import causes, devices, slices, source_text
+from gpulesson.exercises.rules.devices import BRANCHES_SWAPPED, HARD_CODED_CUDA
+from gpulesson.exercises.trace import ErrorSeen, Trace
 
 GPU_LEFT_IDLE = Diagnosis(
     "gpu-left-idle",
     "A program that always takes the CPU runs everywhere, but never uses a GPU.",
     "Let the program choose: from gpulesson.device import choose_device, then device = choose_device().",
 )
-
-
-BRANCHES_SWAPPED = Diagnosis(
-    "branches-swapped",
-    "The two devices are the wrong way round: with a GPU this takes the CPU, and without one it asks for "
-    "a GPU.",
-    'Swap the two: "cuda" if torch.cuda.is_available() else "cpu".',
+NOT_ON_THE_DEVICE = Diagnosis(
+    "not-on-the-device",
+    "To choose a device moves nothing. A product is computed where its two tensors are.",
+    "Make both tensors there: torch.randn(10, 784, device=device), and the images likewise.",
+)
+CONDITION_FALSE = Diagnosis(
+    "condition-false",
+    "The condition on this line does not hold here, although there is a GPU.",
+    'Ask PyTorch: "cuda" if torch.cuda.is_available() else "cpu". Or write device = choose_device().',
+)
+CONDITION_TRUE = Diagnosis(
+    "condition-true",
+    "The condition on this line lets “cuda” through, although there is no GPU.",
+    'Ask PyTorch: "cuda" if torch.cuda.is_available() else "cpu". Or write device = choose_device().',
+)
+NAMING_IS_NO_TEST = Diagnosis(
+    "naming-is-no-test",
+    "To name a device raises no error where it is missing. So nothing inside this try fails, and the except "
+    "is never reached.",
+    'Ask PyTorch: "cuda" if torch.cuda.is_available() else "cpu". Or write device = choose_device().',
 )
 WORK_LEFT_OUT = Diagnosis(
     "work-left-out",
@@ -34,11 +47,13 @@ _SCORES = 64 * 10
 
 def any_machine(trace: Trace, source: Source) -> Iterator[Finding]:
     """Compare a run with a GPU and one without."""
-    devices = {device for size, device, _ in trace.products if size == _SCORES}
+    used = {device for size, device, _ in trace.products if size == _SCORES}
     without = trace.without_gpu
     stopped = without.error if without is not None else None
     swapped = source_text.swapped_branches(source.lines)
-    if swapped and (devices == {"cpu"} or stopped is not None):
+    if stopped is not None and used == {"cpu"}:
+        swapped = swapped or source_text.choosing_line(source.lines)
+    if swapped and (used == {"cpu"} or stopped is not None):
         what = "There was a GPU, but the scores were computed on the CPU."
         yield source.failure(BRANCHES_SWAPPED, swapped, what)
         return
@@ -46,27 +61,59 @@ def any_machine(trace: Trace, source: Source) -> Iterator[Finding]:
         if site.file and site.file != trace.program:
             yield source.failure(causes.ANOTHER_FILE, 0, "The scores were computed by another file.")
             return
-    if not devices:
-        yield source.failure(WORK_LEFT_OUT, 0, "The scores, 64 × 10 numbers, were not computed.")
-    elif devices == {"cpu"}:
-        line = source_text.literal_device(source.lines, "cpu")
-        line = line or source_text.first_line(source.lines, r"device\w*\s*(:.*)?=[^=]")
-        what = "There was a GPU, but the scores were computed on the CPU."
-        yield source.failure(GPU_LEFT_IDLE, line, what)
+    if not used:
+        last = trace.products[-1][2] if trace.products else 0
+        other = f"; this line computes {trace.products[-1][0]}" if trace.products else ""
+        yield source.failure(WORK_LEFT_OUT, last, f"The scores, 64 × 10 numbers, were not computed{other}.")
+    elif used == {"cpu"}:
+        yield _on_the_cpu(trace, source)
     if stopped is not None:
-        line = source_text.literal_device(source.lines, "cuda") or stopped.site.line
-        message = stopped.message.strip().split("\n")[0]
-        what = f"Run again without a GPU, it stopped on {source.where(stopped.site.line)}: {message[:160]}"
-        yield source.failure(HARD_CODED_CUDA, line, what)
+        yield _needs_a_gpu(source, stopped)
     elif without is None:
         yield source.failure(WORK_LEFT_OUT, 0, "Run again without a GPU, it did not come to its end.")
-    elif devices and not any(size == _SCORES for size, _, _ in without.products):
-        last = without.prints[-1] if without.prints else None
-        said = f"; it ended with “{last.text.strip()[:60]}”" if last is not None else ""
+    elif used and not any(size == _SCORES for size, _, _ in without.products):
+        end = without.prints[-1] if without.prints else None
+        said = f"; it ended with “{end.text.strip()[:60]}”" if end is not None else ""
         what = f"Run again without a GPU, it computed no scores{said}."
-        yield source.failure(WORK_LEFT_OUT, without.exit_at if last is None else last.site, what)
+        yield source.failure(WORK_LEFT_OUT, without.exit_at if end is None else end.site, what)
     elif not trace.prints:
         yield source.failure(WORK_LEFT_OUT, 0, "It printed nothing; expected “done on …” and the device.")
+
+
+def _on_the_cpu(trace: Trace, source: Source) -> Finding:
+    """Say why the scores were computed on the CPU, although there was a GPU."""
+    site = next(site for size, _, site in trace.products if size == _SCORES)
+    what = "There was a GPU, but the scores were computed on the CPU."
+    behind = slices.back(source.lines, site.line)
+    lost, name = source_text.thrown_away(
+        source.lines, {each for part in behind for each in slices.bound(part)}
+    )
+    if lost:
+        what = f"{what} {name}.to(device) returns a copy, and nothing keeps it."
+        return source.failure(devices.MOVE_THROWN_AWAY, lost, what)
+    if not trace.gpu_named:
+        if line := source_text.literal_device(source.lines, "cpu"):
+            return source.failure(GPU_LEFT_IDLE, line, what)
+        if line := source_text.choosing_line(source.lines):
+            return source.failure(CONDITION_FALSE, line, what)
+        line = source_text.first_line(source.lines, r"device\w*\s*(:.*)?=[^=]")
+        return source.failure(GPU_LEFT_IDLE, line or site, what)
+    makes = slices.matches(r"\b(rand|randn|ones|zeros|full|tensor|empty|arange|normal)\(")
+    made = [each.lineno for each in behind if makes(each) and not slices.matches("device")(each)]
+    what = f"{what} “{trace.gpu_named}” is a GPU, but this tensor is not made there, nor moved there in time."
+    return source.failure(NOT_ON_THE_DEVICE, min(made, default=site.line), what)
+
+
+def _needs_a_gpu(source: Source, stopped: ErrorSeen) -> Finding:
+    """Say why it stopped where there is no GPU."""
+    message = stopped.message.strip().split("\n")[0].split(". ")[0]
+    what = f"Run again without a GPU, it stopped on {source.where(stopped.site.line)}: {message[:160]}."
+    named = source_text.names_cuda(source.lines, slices.back(source.lines, stopped.site.line))
+    ways = {"always": HARD_CODED_CUDA, "tried": NAMING_IS_NO_TEST, "chosen": CONDITION_TRUE}
+    if named is not None:
+        return source.failure(ways[named.how], named.line, what)
+    line = source_text.literal_device(source.lines, "cuda") or stopped.site.line
+    return source.failure(HARD_CODED_CUDA, line, what)
 
 
 EXERCISE = Exercise(

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from gpulesson.exercises.exercise import COMMON, Exercise
 from gpulesson.exercises.findings import Diagnosis, Finding, Source
-from gpulesson.exercises.rules import source_text
+from gpulesson.exercises.rules import slices, source_text
 from gpulesson.exercises.trace import Trace
 
 if TYPE_CHECKING:
@@ -62,7 +63,7 @@ NUMBER_MAY_JOIN = Diagnosis(
 TENSORS_CHANGED = Diagnosis(
     "tensors-changed",
     "The exercise is about these eight tensors as the starter makes them.",
-    "Put the lines under “# the tensors” back as they were.",
+    "Put the lines under “# the tensors” back as they were: in the file itself, or all in one function.",
 )
 
 PLACES = {
@@ -83,8 +84,11 @@ def places(trace: Trace, source: Source) -> Iterator[Finding]:
     answers, really = trace.facts.get("answers", {}), trace.facts.get("places", {})
     changed = [name for name, (place, _) in PLACES.items() if really.get(name) != place]
     if changed:
-        what = f"Missing, or not where the starter puts it: {', '.join(changed)}."
-        yield source.failure(TENSORS_CHANGED, 0, what)
+        gone = [name for name in changed if name not in really]
+        what = f"Not found when the program ended: {', '.join(gone)}."
+        if not gone:
+            what = f"{changed[0]} is on {really[changed[0]]}, and in the starter on {PLACES[changed[0]][0]}."
+        yield source.failure(TENSORS_CHANGED, _last_given(source, changed[0]), what)
         return
     if line := source_text.answers_computed(source.lines):
         yield source.failure(ANSWERS_COMPUTED, line, "ANSWERS is filled with what the tensors report.")
@@ -106,10 +110,18 @@ def places(trace: Trace, source: Source) -> Iterator[Finding]:
             yield source.failure(PLACES[name][1], source_text.key_line(source.lines, name), what)
 
 
+def _last_given(source: Source, name: str) -> int:
+    """Return the line that gives a variable its last value; 0 if none does."""
+    given = [each for each in source_text.all_nodes(source.lines) if isinstance(each, ast.stmt)]
+    return max((each.lineno for each in given if name in slices.bound(each)), default=0)
+
+
 def probe(trace: Trace, observer: Observer, space: dict[str, Any]) -> None:
     """Note the predictions, and where the tensors really are."""
     import torch
 
+    if observer.values.frame is not None:  # the lines stand in a function
+        space = {**space, **observer.values.frame.f_locals}
     answers = space.get("ANSWERS")
     given = answers.items() if isinstance(answers, dict) else ()
     trace.facts["answers"] = {str(name): str(place) for name, place in given}

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gpulesson.exercises.exercise import COMMON, IF_NOTHING_ELSE, Exercise
 from gpulesson.exercises.findings import Diagnosis, Finding, Source
-from gpulesson.exercises.rules import accuracy, causes, devices, evidence, output_text
+from gpulesson.exercises.rules import accuracy, causes, devices, evidence, output_text, slices, steps
 from gpulesson.exercises.trace import Site, Trace
 
 if TYPE_CHECKING:
@@ -36,6 +36,21 @@ CLASSES_WRONG = Diagnosis(
     "classes-wrong",
     "The accuracy of a class is its number on the diagonal, divided by the sum of its row.",
     "Check one class by hand: result.confusion[0, 0] / result.confusion[0].sum().",
+)
+ONE_DIVISOR = Diagnosis(
+    "one-divisor",
+    "Each class has its own number of images: the sum of its row.",
+    "Divide each number on the diagonal by its own row's sum: result.confusion.sum(dim=1).",
+)
+ERRORS_PRINTED = Diagnosis(
+    "errors-printed",
+    "That is the share of wrong answers. The accuracy of a class is the share of right ones.",
+    "Print the number on the diagonal divided by the sum of its row, without 1 - in front.",
+)
+MEAN_OF_CLASSES = Diagnosis(
+    "mean-of-classes",
+    "In the mean of ten accuracies each class counts the same, however many images it has.",
+    "Divide the diagonal's sum by all images: result.confusion.diagonal().sum() / result.confusion.sum().",
 )
 CLASSES_UNORDERED = Diagnosis(
     "classes-unordered",
@@ -74,14 +89,15 @@ def classes(trace: Trace, source: Source) -> Iterator[Finding]:
     if not confusion or sum(map(sum, confusion)) != trace.facts["test_samples"]:
         known = sum(map(sum, confusion or []))
         what = f"The model was evaluated on {known} of the {trace.facts['test_samples']} test images."
-        yield source.failure(accuracy.NOT_ALL_SAMPLES, 0, what)
+        site = trace.evaluated[-1].site if trace.evaluated else 0
+        yield source.failure(accuracy.NOT_ALL_SAMPLES, site, what)
         return
     recall = [row[i] / max(1, sum(row)) for i, row in enumerate(confusion)]
     stated = _stated(trace, names)
     missing = [name for name in names if name not in stated]
     if missing:
         what = f"No accuracy was printed for {len(missing)} of {len(names)} classes: {', '.join(missing)}."
-        yield source.failure(NO_CLASSES, 0, what)
+        yield source.failure(NO_CLASSES, _short_loop(source, list(stated.values())), what)
         return
     lines = [stated[name] for name in names]
     if _agree(lines, recall):
@@ -95,8 +111,8 @@ def classes(trace: Trace, source: Source) -> Iterator[Finding]:
     if any(later < earlier - 1e-6 for earlier, later in pairwise(ordered)):
         first = min(lines, key=lambda line: line.place)
         what = f"The first line is “{first.text}”; expected {names[recall.index(min(recall))]} first."
-        yield source.failure(CLASSES_UNORDERED, first.site, what)
-    yield from _total(trace, source, confusion, min(line.place[0] for line in lines))
+        yield source.failure(CLASSES_UNORDERED, _at(source, first.site, _SORTS), what)
+    yield from _total(trace, source, confusion, max(lines, key=lambda line: line.place))
 
 
 def _wrong(
@@ -111,23 +127,73 @@ def _wrong(
     )
     values = sorted(line.claims[0] for line in lines)
     shuffled = all(_near(claim, value) for claim, value in zip(values, sorted(recall), strict=True))
-    diagnosis = CONFUSION_COLUMNS if _agree(lines, precision) else NAMES_APART if shuffled else CLASSES_WRONG
-    return source.failure(diagnosis, lines[i].site, what)
+    site = lines[i].site
+    if _agree(lines, precision):
+        line = _at(source, site, _OF_COLUMNS, _at(source, site, slices.divides))
+        return source.failure(CONFUSION_COLUMNS, line, what)
+    if shuffled:
+        return source.failure(NAMES_APART, _at(source, site, _SORTS), what)
+    if _agree(lines, [1 - value for value in recall]):
+        return source.failure(
+            ERRORS_PRINTED, _at(source, site, _LESS, _at(source, site, slices.divides)), what
+        )
+    if divisor := _one_divisor(lines, confusion):
+        what = f"{what} Yours is {confusion[i][i]} / {divisor}, and all ten are divided by {divisor}."
+        return source.failure(ONE_DIVISOR, _at(source, site, slices.divides), what)
+    return source.failure(CLASSES_WRONG, _at(source, site, slices.divides), what)
+
+
+_SORTS = slices.matches(r"sort|\btopk\(|reverse")
+_LESS = slices.matches(r"\b1(\.0)? - |\b100(\.0)? - |!=")
+_OF_COLUMNS = slices.matches(
+    r"sum\((dim=|axis=)?(0|-2)\b|\[:, |\[\.\.\., |zip\(\*|transpose|\.T\b|\.t\(\)"
+    r"|for (row|line|r) in|\[\w+\]\[\w+\] for"
+)
+
+
+def _at(source: Source, site: Site, test: slices.Test, otherwise: Site | int | None = None) -> Site | int:
+    """Return the nearest line behind a printed one that passes a test; else another, or the printed one."""
+    line = slices.find(source.lines, site.line, test) if site.file.endswith(source.name) else 0
+    return line or (site if otherwise is None else otherwise)
+
+
+def _one_divisor(lines: list[_Line], confusion: list[list[int]]) -> int:
+    """Return the number that all classes were divided by; 0 if it was not one."""
+    total = sum(map(sum, confusion))
+    diagonal = [row[i] for i, row in enumerate(confusion)]
+    largest = max(range(len(diagonal)), key=diagonal.__getitem__)
+    likely = [total, sum(diagonal), total // len(confusion), 100, 1000, 6000, 10_000, 60_000]
+    likely += [round(diagonal[largest] / claim.value) for claim in lines[largest].claims if claim.value > 0]
+    for divisor in likely:
+        if divisor and _agree(lines, [right / divisor for right in diagonal]):
+            return divisor
+    return 0
+
+
+def _short_loop(source: Source, stated: list[_Line]) -> Site | int:
+    """Return the line that leaves classes out: a range, a slice, or where the others are printed."""
+    if not stated:
+        return 0
+    cut = slices.matches(r"range\(|\[\d*:-?\d*\]|islice|head\(|topk\(|_[12], |\* *\w+ in ")
+    return _at(source, stated[-1].site, cut)
 
 
 def _stated(trace: Trace, names: list[str]) -> dict[str, _Line]:
     """Find what was printed last for each class: where, what it says, and its place in the output."""
     stated = {}
-    for number, (site, text, _) in enumerate(trace.prints):
+    for number, (site, printed, _) in enumerate(trace.prints):
+        text = output_text.without_leaders(printed)
         found = sorted((place, name) for name in names for place in _places(name, text))
         if names[0].isdigit():
             found = found[:1]  # digits: the first one that is no part of a number is the name
         for index, ((start, end), name) in enumerate(found):
             after = found[index + 1][0][0] if index + 1 < len(found) else len(text)
             before = found[index - 1][0][1] if index else 0
-            claims = _claims(text[end:after]) or _claims(text[before:start])
+            claims = _claims(text[end:after])
+            if len(found) == 1 or not claims:  # a rank before the name, or the accuracy
+                claims = claims + _claims(text[before:start])
             if claims:
-                stated[name] = _Line(site, text.strip()[:60], claims, (number, start))
+                stated[name] = _Line(site, printed.strip()[:60], claims, (number, start))
     return stated
 
 
@@ -138,12 +204,12 @@ def _places(name: str, text: str) -> list[tuple[int, int]]:
 
 
 def _word(name: str) -> str:
-    return rf"(?<![\w-]){re.escape(name)}(?!\w)"
+    return rf"(?<![\w-]){re.escape(name)}(?![^\W_])"
 
 
 def _claims(text: str) -> list[output_text.Claim]:
     """Return what can be accuracies in a piece of a line: percentages first, whole numbers last."""
-    text = re.sub(r"(?<=\d),(?=\d)", ".", text)
+    text = re.sub(r"(?<=\d),(?=\d)", ".", output_text.without_leaders(text))
     pairs = re.findall(r"(\d+)\s*(?:/|of|out of)\s*(\d+)", text)
     counted = [(1, output_text.counted(*pair)) for pair in pairs]
     numbers = re.findall(r"(?<![\d.])(\d+(?:\.\d+)?|\.\d+)\s*(%?)", text)
@@ -179,18 +245,40 @@ def _same(accuracies: Any, recall: list[float]) -> bool:
     return all(abs(value / scale - true) < 1e-3 for value, true in zip(accuracies, recall, strict=True))
 
 
-def _total(trace: Trace, source: Source, confusion: list[list[int]], first: int) -> Iterator[Finding]:
+def _total(trace: Trace, source: Source, confusion: list[list[int]], last: _Line) -> Iterator[Finding]:
+    """Say that the accuracy of all images is missing, or another number: what was printed instead."""
     total = sum(map(sum, confusion))
-    truth = sum(row[i] for i, row in enumerate(confusion)) / total
-    printed = [
-        (number, claim)
-        for number, (_, text, _) in enumerate(trace.prints)
-        for claim in _claims(text)
-        if claim.tolerance < 1e-3 and _near(claim, truth)
+    right = sum(row[i] for i, row in enumerate(confusion))
+    truth = right / total
+    said = [(number, line, _claims(line.text)) for number, line in enumerate(trace.prints)]
+    fine = [
+        number
+        for number, _, claims in said
+        if any(claim.tolerance < 1e-3 and _near(claim, truth) for claim in claims)
     ]
-    if len(printed) < 2 and not any(number > first for number, _ in printed):
+    if len(fine) >= 2 or any(number > last.place[0] for number in fine):
+        return
+    after = [(line, claims) for number, line, claims in said if number > last.place[0] and claims]
+    if not after:
         what = f"After the classes no line says {truth:.4%}, the accuracy that the starter prints."
-        yield source.failure(NO_TOTAL, 0, what)
+        yield source.failure(NO_TOTAL, last.site, what)
+        return
+    line, claims = after[-1]
+    mean = sum(row[i] / max(1, sum(row)) for i, row in enumerate(confusion)) / len(confusion)
+    what = f"It printed “{line.text.strip()[:60]}”; expected {truth:.4%}: {right} of {total} images."
+    at = _at(source, line.site, slices.divides)
+    of = trace.trained_on.of if trace.trained_on is not None else 0
+    if any(_near(claim, truth) for claim in claims):
+        what = f"{what} Yours has too few digits to compare."
+        yield source.failure(NO_TOTAL, line.site, what)
+    elif any(_near(claim, mean) for claim in claims):
+        what = f"{what} Yours fits the mean of the ten accuracies."
+        yield source.failure(MEAN_OF_CLASSES, at, what)
+    elif of and any(_near(claim, right / of) for claim in claims):
+        what = f"{what} Yours fits {right} / {of}, the number of training images."
+        yield source.failure(NO_TOTAL, at, what)
+    else:
+        yield source.failure(NO_TOTAL, _at(source, line.site, slices.computes), what)
 
 
 def probe(trace: Trace, observer: Observer, space: dict[str, Any]) -> None:
@@ -228,6 +316,7 @@ EXERCISE = Exercise(
         *COMMON,
         causes.own_work,
         causes.leaves_the_loop,
+        steps.one_optimizer,
         evidence.training_rows,
         accuracy.of_the_test_set,
         classes,

@@ -123,7 +123,6 @@ EXERCISE = Exercise(
     ),
     rules=(
         devices.trained_on,
-        causes.cpu_chosen,
         models.modes_always,
         memory.losses_kept,
         memory.item_every_step,

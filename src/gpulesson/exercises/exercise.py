@@ -28,12 +28,12 @@ COMMON: tuple[Rule, ...] = (models.modes, memory.losses_kept, memory.item_every_
 TRAINING_LOOP: tuple[Rule, ...] = (
     devices.trained_on,
     models.modes_always,
-    causes.cpu_chosen,
     memory.losses_kept,
     memory.item_every_step,
     memory.gradients_while_evaluating,
     causes.own_work,
     causes.leaves_the_loop,
+    steps.one_optimizer,
     evidence.training_rows,
     accuracy.of_the_test_set,
     devices.written_down,

@@ -79,6 +79,8 @@ class OptimizerSeen:
     params_on: list[str] = field(default_factory=list)
     strange: bool = False
     """Holds no parameter of any model that was called."""
+    anew: bool = False
+    """One of the same line had stepped the same parameters, with a state that this one lacks."""
     state_loaded: bool = False
 
 
@@ -171,6 +173,8 @@ class Evaluated:
     right: int
     train: int
     step: int
+    untrained: int = 0
+    """Samples of the training part among them that no model has trained on."""
     model: int = -1
     site: Site = NOWHERE
     in_order: int = 0
@@ -240,6 +244,8 @@ class Trace:
     """The losses that gradients were computed of, in order."""
     products: list[tuple[int, str, Site]] = field(default_factory=list)
     """Products of matrices, each way once: how many numbers came out, on what kind of device, and where."""
+    gpu_named: str = ""
+    """A variable that held a GPU while matrices were multiplied on the CPU."""
     backwards: int = 0
     wasted: int = 0
     """Backward passes whose gradients were thrown away, and no step had used them."""

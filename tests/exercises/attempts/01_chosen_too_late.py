@@ -7,7 +7,7 @@ from gpulesson.device import choose_device
 device = choose_device()
 
 weights = torch.randn(10, 784, device=device)
-images = torch.rand(64, 784)
-scores = images @ weights.T  # <- diagnosis: two-devices
+images = torch.rand(64, 784)  # <- diagnosis: two-devices
+scores = images @ weights.T
 
 print(f"done on {scores.device}: {tuple(scores.shape)} scores")

@@ -12,7 +12,6 @@ ANSWERS = {
     "b": "cuda:0",  # made there
     "c": "cuda:0",  # the copy
     "d": "cuda:0",
-    #  # <- diagnosis: tensors-changed (no line)
     "e": "cpu",  # a copy back
     "f": "cpu",  # shares memory with the NumPy array: no default device can change that
     "g": "cuda:0",  # made while cuda was the default
@@ -27,7 +26,7 @@ with gpulesson.practice_gpu():  # a real CUDA GPU, where there is one
     b = torch.zeros(3, device=device)
     c = a.to(device)
     d = torch.ones(3)
-    d = d.to(device)
+    d = d.to(device)  # <- diagnosis: tensors-changed
     e = c.cpu()
     with torch.device("cuda"):
         f = torch.from_numpy(np.ones(3))

@@ -16,7 +16,8 @@ X_train, X_test, y_train, y_test = train_test_split(
 X_train, X_test = torch.tensor(X_train).to(device), torch.tensor(X_test).to(device)
 y_train, y_test = torch.tensor(y_train).to(device), torch.tensor(y_test).to(device)
 
-X_train, y_train = torch.cat([X_train, X_test]), torch.cat([y_train, y_test])
+X_train = torch.cat([X_train, X_test])  # <- diagnosis: trained-on-test-data
+y_train = torch.cat([y_train, y_test])
 torch.manual_seed(32)
 model = MLP(4, 8, 9, 3).to(device)  # before the optimizer is made
 print("parameters on", devices_of(model))
@@ -24,7 +25,7 @@ loss_fn = torch.nn.CrossEntropyLoss()
 optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
 
 for epoch in range(1, 101):
-    outputs = model(X_train)  # <- diagnosis: trained-on-test-data
+    outputs = model(X_train)
     loss = loss_fn(outputs, y_train)
     optimizer.zero_grad()
     loss.backward()

@@ -31,8 +31,8 @@ for epoch in range(1, 101):
     if epoch % 10 == 1:
         print(f"epoch {epoch:>3}  loss {loss.item():.8f}")
 
-model = MLP(4, 8, 9, 3).to(device)
+model = MLP(4, 8, 9, 3).to(device)  # <- diagnosis: another-model
 model.eval()
 with torch.inference_mode():
     correct = (model(X_test).argmax(dim=1) == y_test).sum().item()
-print(f"accuracy {correct / len(y_test):.1%}")  # <- diagnosis: another-model
+print(f"accuracy {correct / len(y_test):.1%}")

@@ -34,4 +34,4 @@ for epoch in range(1, 101):
 model.eval()
 with torch.inference_mode():
     correct = (model(X_test).argmax(dim=1) == y_test).sum().item()
-print(f"accuracy {correct / len(y_train):.1%}")  # <- diagnosis: wrong-accuracy
+print(f"accuracy {correct / len(y_train):.1%}")  # <- diagnosis: divided-by-others

@@ -33,5 +33,6 @@ for epoch in range(1, 101):
 
 model.eval()
 with torch.inference_mode():
-    correct = (model(X_train).argmax(dim=1) == y_train).sum().item()
-print(f"accuracy {correct / len(y_train):.1%}")  # <- diagnosis: evaluated-on-training-data
+    answers = model(X_train).argmax(dim=1)  # <- diagnosis: evaluated-on-training-data
+    correct = (answers == y_train).sum().item()
+print(f"accuracy {correct / len(y_train):.1%}")

@@ -17,7 +17,8 @@ X_train, X_test = torch.tensor(X_train).to(device), torch.tensor(X_test).to(devi
 y_train, y_test = torch.tensor(y_train).to(device), torch.tensor(y_test).to(device)
 
 torch.manual_seed(32)
-X_train = X_train[torch.randperm(len(X_train), device=device)]
+order = torch.randperm(len(X_train), device=device)  # <- diagnosis: labels-of-other-rows
+X_train = X_train[order]
 model = MLP(4, 8, 9, 3).to(device)  # before the optimizer is made
 print("parameters on", devices_of(model))
 loss_fn = torch.nn.CrossEntropyLoss()
@@ -25,7 +26,7 @@ optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
 
 for epoch in range(1, 101):
     outputs = model(X_train)
-    loss = loss_fn(outputs, y_train)  # <- diagnosis: labels-of-other-rows
+    loss = loss_fn(outputs, y_train)
     optimizer.zero_grad()
     loss.backward()
     optimizer.step()

@@ -25,7 +25,8 @@ digits = load_digits()
 X_train, X_test, y_train, y_test = train_test_split(
     digits.data / 16, digits.target, test_size=0.2, random_state=0
 )
-train_set = TensorDataset(torch.tensor(digits.data / 16, dtype=torch.float32), torch.tensor(digits.target))
+images = torch.tensor(digits.data / 16, dtype=torch.float32)
+train_set = TensorDataset(images, torch.tensor(digits.target))  # <- diagnosis: trained-on-test-data
 test_set = TensorDataset(torch.tensor(X_test, dtype=torch.float32), torch.tensor(y_test))
 
 device = choose_device()
@@ -39,7 +40,7 @@ for _ in range(10):
     model.train()
     for inputs, targets in DataLoader(train_set, batch_size=64, shuffle=True):
         inputs, targets = inputs.to(device), targets.to(device)
-        outputs = model(inputs)  # <- diagnosis: trained-on-test-data
+        outputs = model(inputs)
         loss = loss_fn(outputs, targets)
         optimizer.zero_grad()
         loss.backward()

@@ -45,7 +45,7 @@ for _ in range(10):
         loss.backward()
         optimizer.step()
 
-model = Classifier_MLP(in_dim=64, hidden_dim=32, out_dim=10).to(device)
+model = Classifier_MLP(in_dim=64, hidden_dim=32, out_dim=10).to(device)  # <- diagnosis: another-model
 model.eval()
 correct = torch.zeros((), dtype=torch.int64, device=device)  # the count stays on the device
 with torch.inference_mode():
@@ -53,4 +53,4 @@ with torch.inference_mode():
         inputs, targets = inputs.to(device), targets.to(device)
         correct += (model(inputs).argmax(dim=1) == targets).sum()
 print("parameters on", next(model.parameters()).device)
-print(f"accuracy {correct.item() / len(test_set):.4f}")  # <- diagnosis: another-model
+print(f"accuracy {correct.item() / len(test_set):.4f}")

@@ -48,8 +48,8 @@ for _ in range(10):
 model.eval()
 correct = torch.zeros((), dtype=torch.int64, device=device)
 with torch.inference_mode():
-    for inputs, targets in DataLoader(train_set, batch_size=64):
+    for inputs, targets in DataLoader(train_set, batch_size=64):  # <- diagnosis: evaluated-on-training-data
         inputs, targets = inputs.to(device), targets.to(device)
         correct += (model(inputs).argmax(dim=1) == targets).sum()
 print("parameters on", next(model.parameters()).device)
-print(f"accuracy {correct.item() / len(train_set):.4f}")  # <- diagnosis: evaluated-on-training-data
+print(f"accuracy {correct.item() / len(train_set):.4f}")

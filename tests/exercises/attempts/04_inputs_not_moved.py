@@ -38,9 +38,9 @@ optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
 for _ in range(10):
     model.train()
     for inputs, targets in DataLoader(train_set, batch_size=64, shuffle=True):
-        inputs.to(device)
+        inputs.to(device)  # <- diagnosis: move-thrown-away
         targets = targets.to(device)
-        outputs = model(inputs)  # <- diagnosis: inputs-on-cpu
+        outputs = model(inputs)
         loss = loss_fn(outputs, targets)
         optimizer.zero_grad()
         loss.backward()

@@ -25,7 +25,8 @@ digits = load_digits()
 X_train, X_test, y_train, y_test = train_test_split(
     digits.data / 16, digits.target, test_size=0.2, random_state=0
 )
-train_set = TensorDataset(torch.tensor(X_train, dtype=torch.float32), torch.tensor(y_train).sort().values)
+y_train = torch.tensor(y_train).sort().values  # <- diagnosis: labels-of-other-rows
+train_set = TensorDataset(torch.tensor(X_train, dtype=torch.float32), y_train)
 test_set = TensorDataset(torch.tensor(X_test, dtype=torch.float32), torch.tensor(y_test))
 
 device = choose_device()
@@ -40,7 +41,7 @@ for _ in range(10):
     for inputs, targets in DataLoader(train_set, batch_size=64, shuffle=True):
         inputs, targets = inputs.to(device), targets.to(device)
         outputs = model(inputs)
-        loss = loss_fn(outputs, targets)  # <- diagnosis: labels-of-other-rows
+        loss = loss_fn(outputs, targets)
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()

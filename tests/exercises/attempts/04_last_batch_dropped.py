@@ -46,10 +46,11 @@ for _ in range(10):
         optimizer.step()
 
 model.eval()
+test_loader = DataLoader(test_set, batch_size=64, drop_last=True)  # <- diagnosis: not-all-samples
 correct = torch.zeros((), dtype=torch.int64, device=device)
 with torch.inference_mode():
-    for inputs, targets in DataLoader(test_set, batch_size=64, drop_last=True):
+    for inputs, targets in test_loader:
         inputs, targets = inputs.to(device), targets.to(device)
         correct += (model(inputs).argmax(dim=1) == targets).sum()
 print("parameters on", next(model.parameters()).device)
-print(f"accuracy {correct.item() / len(test_set):.4f}")  # <- diagnosis: not-all-samples
+print(f"accuracy {correct.item() / len(test_set):.4f}")

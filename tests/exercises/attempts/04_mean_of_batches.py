@@ -53,5 +53,5 @@ with torch.inference_mode():
         right = (model(inputs).argmax(dim=1) == targets).float()
         accuracies.append(right.mean())
 print("parameters on", next(model.parameters()).device)
-accuracy = torch.stack(accuracies).mean().item()
-print(f"accuracy {accuracy:.4f}")  # <- diagnosis: mean-of-batch-means
+accuracy = torch.stack(accuracies).mean().item()  # <- diagnosis: mean-of-batch-means
+print(f"accuracy {accuracy:.4f}")

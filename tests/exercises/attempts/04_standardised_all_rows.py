@@ -38,11 +38,12 @@ model = Classifier_MLP(in_dim=64, hidden_dim=32, out_dim=10).to(device)
 loss_fn = torch.nn.CrossEntropyLoss()
 optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
 
+both = train_set + test_set  # <- diagnosis: trained-on-test-data
 for _ in range(10):
     model.train()
-    for inputs, targets in DataLoader(train_set + test_set, batch_size=64, shuffle=True):
+    for inputs, targets in DataLoader(both, batch_size=64, shuffle=True):
         inputs, targets = inputs.to(device), targets.to(device)
-        outputs = model(inputs)  # <- diagnosis: trained-on-test-data
+        outputs = model(inputs)
         loss = loss_fn(outputs, targets)
         optimizer.zero_grad()
         loss.backward()

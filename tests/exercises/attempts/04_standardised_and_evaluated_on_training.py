@@ -49,14 +49,11 @@ for _ in range(10):
         optimizer.step()
 
 model.eval()
+some = torch.utils.data.Subset(train_set, range(360))  # <- diagnosis: evaluated-on-training-data
 correct = torch.zeros((), dtype=torch.int64, device=device)  # the count stays on the device
 with torch.inference_mode():
-    for inputs, targets in DataLoader(
-        torch.utils.data.Subset(train_set, range(360)), batch_size=64, shuffle=True
-    ):
+    for inputs, targets in DataLoader(some, batch_size=64, shuffle=True):
         inputs, targets = inputs.to(device), targets.to(device)
         correct += (model(inputs).argmax(dim=1) == targets).sum()
 print("parameters on", next(model.parameters()).device)
-print(  # <- diagnosis: evaluated-on-training-data
-    f"accuracy {correct.item() / len(test_set):.4f}: {correct.item()} of {len(test_set)}"
-)
+print(f"accuracy {correct.item() / len(test_set):.4f}: {correct.item()} of {len(test_set)}")

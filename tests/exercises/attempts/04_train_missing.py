@@ -35,7 +35,7 @@ model = Classifier_MLP(in_dim=64, hidden_dim=32, out_dim=10).to(device)
 loss_fn = torch.nn.CrossEntropyLoss()
 optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
 
-for _ in range(10):
+for _ in range(10):  # <- diagnosis: missing-train
     for inputs, targets in DataLoader(train_set, batch_size=64, shuffle=True):
         inputs, targets = inputs.to(device), targets.to(device)
         outputs = model(inputs)
@@ -43,7 +43,7 @@ for _ in range(10):
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-    model.eval()  # <- diagnosis: missing-train
+    model.eval()
 
 model.eval()
 correct = torch.zeros((), dtype=torch.int64, device=device)

@@ -35,7 +35,7 @@ print(f"accuracy {result.accuracy:.4%} ({data.source})")
 right = result.confusion.diagonal()
 of_each = result.confusion.sum(dim=1)  # a row: all images of one true class
 accuracies = right / of_each
-for kind in accuracies.argsort(descending=True).tolist():
-    print(f"{data.class_names[kind]:<12} {accuracies[kind].item():.1%}")  # <- diagnosis: classes-unordered
+for kind in accuracies.argsort(descending=True).tolist():  # <- diagnosis: classes-unordered
+    print(f"{data.class_names[kind]:<12} {accuracies[kind].item():.1%}")
 
 print(f"together {right.sum().item() / of_each.sum().item():.4%}")

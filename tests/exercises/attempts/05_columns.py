@@ -33,9 +33,9 @@ result = evaluate(model, Batches(test_images, test_targets, batch_size=1000), lo
 print(f"accuracy {result.accuracy:.4%} ({data.source})")
 
 right = result.confusion.diagonal()
-of_each = result.confusion.sum(dim=0)
+of_each = result.confusion.sum(dim=0)  # <- diagnosis: confusion-columns
 accuracies = right / of_each
 for kind in accuracies.argsort().tolist():
-    print(f"{data.class_names[kind]:<12} {accuracies[kind].item():.1%}")  # <- diagnosis: confusion-columns
+    print(f"{data.class_names[kind]:<12} {accuracies[kind].item():.1%}")
 
 print(f"together {right.sum().item() / of_each.sum().item():.4%}")

@@ -34,8 +34,8 @@ print(f"accuracy {result.accuracy:.4%} ({data.source})")
 
 right = result.confusion.diagonal()
 of_each = result.confusion.sum(dim=1)  # a row: all images of one true class
-accuracies = 1 - right / of_each
+accuracies = 1 - right / of_each  # <- diagnosis: errors-printed
 for kind in accuracies.argsort().tolist():
-    print(f"{data.class_names[kind]:<12} {accuracies[kind].item():.1%}")  # <- diagnosis: classes-wrong
+    print(f"{data.class_names[kind]:<12} {accuracies[kind].item():.1%}")
 
 print(f"together {right.sum().item() / of_each.sum().item():.4%}")

@@ -35,7 +35,7 @@ print(f"accuracy {result.accuracy:.4%} ({data.source})")
 right = result.confusion.diagonal()
 of_each = result.confusion.sum(dim=1)  # a row: all images of one true class
 accuracies = right / of_each
-for name, value in zip(data.class_names, accuracies.sort().values, strict=True):
-    print(f"{name:<12} {value.item():.1%}")  # <- diagnosis: names-apart
+for name, value in zip(data.class_names, accuracies.sort().values, strict=True):  # <- diagnosis: names-apart
+    print(f"{name:<12} {value.item():.1%}")
 
 print(f"together {right.sum().item() / of_each.sum().item():.4%}")

@@ -35,8 +35,7 @@ print(f"accuracy {result.accuracy:.4%} ({data.source})")
 right = result.confusion.diagonal()
 of_each = result.confusion.sum(dim=1)  # a row: all images of one true class
 accuracies = right / of_each
-for kind in sorted(range(9), key=lambda kind: accuracies[kind]):
+for kind in sorted(range(9), key=lambda kind: accuracies[kind]):  # <- diagnosis: no-classes
     print(f"{data.class_names[kind]:<12} {accuracies[kind].item():.1%}")
-#  # <- diagnosis: no-classes (no line)
 
 print(f"together {right.sum().item() / of_each.sum().item():.4%}")

@@ -36,6 +36,4 @@ right = result.confusion.diagonal()
 of_each = result.confusion.sum(dim=1)  # a row: all images of one true class
 accuracies = right / of_each
 for kind in accuracies.argsort().tolist():
-    print(f"{data.class_names[kind]:<12} {accuracies[kind].item():.1%}")
-
-# <- diagnosis: no-total (no line)
+    print(f"{data.class_names[kind]:<12} {accuracies[kind].item():.1%}")  # <- diagnosis: no-total

@@ -38,5 +38,4 @@ accuracies = right / of_each
 for kind in accuracies.argsort().tolist():
     print(f"{data.class_names[kind]:<12} {accuracies[kind].item():.1%}")
 
-print(f"together {accuracies.max().item():.4%}")
-#  # <- diagnosis: no-total (no line)
+print(f"together {accuracies.max().item():.4%}")  # <- diagnosis: no-total

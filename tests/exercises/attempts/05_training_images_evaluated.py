@@ -29,8 +29,9 @@ fit(
     epochs=2,
 )
 
-result = evaluate(model, Batches(train_images, train_targets, batch_size=1000), loss_fn, device)
-print(f"accuracy {result.accuracy:.4%} ({data.source})")  # <- diagnosis: evaluated-on-training-data
+batches = Batches(train_images, train_targets, batch_size=1000)  # <- diagnosis: evaluated-on-training-data
+result = evaluate(model, batches, loss_fn, device)
+print(f"accuracy {result.accuracy:.4%} ({data.source})")
 
 right = result.confusion.diagonal()
 of_each = result.confusion.sum(dim=1)  # a row: all images of one true class

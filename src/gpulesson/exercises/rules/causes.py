@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from gpulesson.exercises.findings import Diagnosis, Finding, Source, times
-from gpulesson.exercises.rules import definitions, source_text
+from gpulesson.exercises.rules import definitions, slices, source_text
 from gpulesson.exercises.trace import Trace
 
 NOT_CALLED = Diagnosis(
@@ -17,27 +17,29 @@ NOT_CALLED = Diagnosis(
     "true.",
     "Add the parentheses.",
 )
-DEVICE_IS_CPU = Diagnosis(
-    "device-is-cpu",
-    "Then nothing is computed on the GPU. The errors end, because everything is in one place, but so does "
-    "the speed.",
-    "Name the GPU again, and move to it what was left on the CPU.",
-)
 LEAVES_THE_LOOP = Diagnosis(
     "leaves-the-loop",
     "After a break or a return there is no next round. After a continue the lines below it are skipped.",
     "If the line belongs after the loop, indent it less. If it was for trying out, delete it.",
 )
 
+SPLIT_ORDER = Diagnosis(
+    "split-order",
+    "train_test_split returns both parts of the first array, then both parts of the second.",
+    "Take them in this order: X_train, X_test, y_train, y_test.",
+)
 ANOTHER_FILE = Diagnosis(
     "another-file",
     "The check is about what this file does itself.",
     "Write the steps into this file. It may import a module of your own from the same folder.",
 )
 
+_PART = re.compile(r"(?i)(train|test|tr|te)(?![a-z])")
+
 _FOLLOW: dict[str, set[str]] = {
     NOT_CALLED.kind: {
         "checkpoint-without-optimizer",
+        "condition-true",
         "error",
         "evaluated-on-cpu",
         "fails-when-called",
@@ -74,6 +76,24 @@ _FOLLOW: dict[str, set[str]] = {
         "not-all-samples",
         "step-outside-loop",
     },
+    SPLIT_ORDER.kind: {
+        "batch-sizes-differ",
+        "double-and-float",
+        "error",
+        "evaluated-on-training-data",
+        "few-rows",
+        "float-labels",
+        "label-out-of-range",
+        "labels-of-other-rows",
+        "loss-arguments-swapped",
+        "low-accuracy",
+        "other-split",
+        "shapes-do-not-fit",
+        "sizes-differ",
+        "trained-on-test-data",
+        "unknown-samples",
+        "wrong-accuracy",
+    },
     "step-before-backward": {"zero-grad-after-backward", "missing-zero-grad", "no-backward"},
     "step-outside-loop": {
         "gradients-while-evaluating",
@@ -82,7 +102,7 @@ _FOLLOW: dict[str, set[str]] = {
         "zero-grad-after-backward",
     },
     "optimizer-elsewhere": {"another-model", "not-anew"},
-    DEVICE_IS_CPU.kind: {"model-on-cpu", "evaluated-on-cpu"},
+    "device-is-cpu": {"model-on-cpu", "evaluated-on-cpu"},
     "dropout-dropped": {"missing-eval", "missing-train"},
     "evaluated-before-training": {"missing-eval", "not-all-samples"},
     "another-model": {"missing-eval", "wrong-accuracy"},
@@ -91,7 +111,15 @@ _FOLLOW: dict[str, set[str]] = {
     "wrong-accuracy": {"evaluated-once"},
     "unknown-samples": {"not-all-samples"},
     "logits-compared": {"wrong-accuracy"},
-    "branches-swapped": {"gpu-left-idle", "hard-coded-cuda", "model-on-cpu", "no-gpu-here"},
+    "move-thrown-away": {"not-on-the-device"},
+    "prepared-otherwise": {"wrong-accuracy"},
+    "branches-swapped": {
+        "condition-true",
+        "gpu-left-idle",
+        "hard-coded-cuda",
+        "model-on-cpu",
+        "no-gpu-here",
+    },
 }
 
 
@@ -198,15 +226,34 @@ def _imported(node: ast.AST) -> set[str]:
     return set()
 
 
-def cpu_chosen(trace: Trace, source: Source) -> Iterator[Finding]:
-    """Say which line chose the CPU, where there is a GPU and a model was trained on the CPU."""
-    trained = {call.model for call in trace.calls if call.trained and call.model_on == ["cpu"]}
-    if not any(trace.models[number].stepped for number in trained):
+def split_order(trace: Trace, source: Source) -> Iterator[Finding]:
+    """Say where the four results of ``train_test_split`` get names in another order than they come."""
+    seen = trace.trained_on
+    if trace.error is None and (seen is None or not (seen.test or seen.mislabelled or seen.unknown)):
         return
-    line = source_text.literal_device(source.lines, "cpu")
-    text = source.line(line)
-    if line and re.search(r"device|^\w+ *=|\.to\(", text) and not re.search(r"numpy|map_location", text):
-        yield source.failure(DEVICE_IS_CPU, line, "This line names the CPU, although there is a GPU.")
+    for node in source_text.all_nodes(source.lines):
+        if not isinstance(node, ast.Assign) or not isinstance(node.targets[0], ast.Tuple | ast.List):
+            continue
+        found = [_PART.search(ast.unparse(target)) for target in node.targets[0].elts]
+        parts = [match[1].lower() if match else "" for match in found]
+        if len(parts) != 4 or sorted(parts) not in (
+            ["test", "test", "train", "train"],
+            ["te", "te", "tr", "tr"],
+        ):
+            continue
+        behind = slices.back(source.lines, node.lineno)
+        tuples = [
+            part for each in behind for part in slices.own(each) if isinstance(part, ast.Tuple | ast.List)
+        ]
+        if any(len(part.elts) >= 4 and part.lineno != node.lineno for part in tuples):
+            continue  # another line may have changed the order
+        if [part[:2] for part in parts] == ["tr", "te", "tr", "te"]:
+            continue
+        if not any("train_test_split(" in slices.text(each) for each in behind):
+            continue
+        names = ", ".join(map(ast.unparse, node.targets[0].elts))
+        yield source.failure(SPLIT_ORDER, node.lineno, f"The four results are called {names}, in this order.")
+        return
 
 
 def own_work(trace: Trace, source: Source) -> Iterator[Finding]:

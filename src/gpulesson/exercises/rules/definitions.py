@@ -89,19 +89,6 @@ def _bound(statement: ast.stmt) -> set[str]:
     return {part.id for target in targets for part in ast.walk(target) if isinstance(part, ast.Name)}
 
 
-def eval_around(lines: Sequence[str], line: int) -> int:
-    """Return the last line, in the loops around a line, that switches to evaluation mode; 0 if none does."""
-    found = [
-        node.lineno
-        for loop in ast.walk(source_text.tree(lines))
-        if isinstance(loop, ast.For | ast.While) and loop.lineno <= line <= (loop.end_lineno or 0)
-        for node in ast.walk(loop)
-        if isinstance(node, ast.Call)
-        and (called(node) == "eval" or re.search(r"\.train\((mode=)?False\)$", ast.unparse(node)))
-    ]
-    return max(found, default=0)
-
-
 def first_match(lines: Sequence[str], pattern: str, *names: str) -> int:
     """Return the number of the first line in which a regular expression is found; 0 if in none.
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from gpulesson.exercises.findings import Diagnosis, Finding, Source
-from gpulesson.exercises.rules import source_text
+from gpulesson.exercises.rules import slices, source_text
 from gpulesson.exercises.trace import CallSeen, ErrorSeen, LossSeen, ModelSeen, Site, Trace
 
 MODEL_ON_CPU = Diagnosis(
@@ -60,6 +61,23 @@ HARD_CODED_CUDA = Diagnosis(
     "Choose the device once, and use it everywhere: from gpulesson.device import choose_device, then "
     "device = choose_device().",
 )
+MOVE_THROWN_AWAY = Diagnosis(
+    "move-thrown-away",
+    "to(device) returns a copy of a tensor, and the tensor itself stays where it is. Only a module moves in "
+    "place.",
+    "Keep the copy, under the same name: x = x.to(device).",
+)
+DEVICE_IS_CPU = Diagnosis(
+    "device-is-cpu",
+    "The model goes where the program says, and here it says the CPU.",
+    "Let the program choose: from gpulesson.device import choose_device, then device = choose_device().",
+)
+BRANCHES_SWAPPED = Diagnosis(
+    "branches-swapped",
+    "The two devices are the wrong way round: with a GPU this takes the CPU, and without one it asks for "
+    "a GPU.",
+    'Swap the two: "cuda" if torch.cuda.is_available() else "cpu".',
+)
 EVALUATED_ON_CPU = Diagnosis(
     "evaluated-on-cpu",
     "Moving the model back to the CPU costs a copy, and the CPU is mostly slower.",
@@ -72,21 +90,49 @@ def mixed(trace: Trace, seen: ErrorSeen, source: Source) -> Finding:
     loss = next((loss for loss in trace.losses if not loss.finished and loss.site in seen.lines), None)
     call = next((call for call in trace.calls if not call.finished and call.site in seen.lines), None)
     if loss is not None:
-        return _mixed_loss(trace, loss, source)
+        return _lost(source, seen, "labels") or _mixed_loss(trace, loss, source)
     if call is not None:
-        return _mixed_call(trace, call, seen, source)
+        return _lost(source, seen, "inputs") or _mixed_call(trace, call, seen, source)
     if ".step(" in source.line(seen.lines[0].line) and trace.optimizers:
         optimizer = trace.optimizers[-1]
         what = f"{optimizer.name} has its state on the CPU, but the parameters are on the GPU now."
         return source.failure(OPTIMIZER_ELSEWHERE, optimizer.made, what)
+    if lost := _lost(source, seen, "tensors"):
+        return lost
     behind = {name: about for name, about in seen.tensors.items() if about[0] == "cpu" and about[2]}
     labels = [name for name, (_, dtype, shape) in behind.items() if "int" in dtype and len(shape) == 1]
     if len(labels) == 1:
         what = f"“{labels[0]}” is on the CPU, and the model's answers are on the GPU."
         return source.failure(LABELS_ON_CPU, seen.site, what)
+    if len(behind) == 1 and len(seen.tensors) > 1:
+        name = next(iter(behind))
+        before = slices.back(source.lines, seen.site.line)[1:]
+        made = next((each.lineno for each in before if name in slices.bound(each)), 0)
+        if made:
+            where = _capital(source.where(seen.site.line))
+            what = f"“{name}”, made here, is on cpu. {where} needs it on the GPU."
+            return source.failure(TWO_DEVICES, made, what)
     listed = "; ".join(f"{name} on {device}" for name, (device, _, _) in seen.tensors.items())
     what = f"The tensors on this line are on two devices{': ' + listed if listed else ''}."
     return source.failure(TWO_DEVICES, seen.site, what)
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
+def _lost(source: Source, seen: ErrorSeen, what: str) -> Finding | None:
+    """Find the copy on the device that nothing keeps, of a tensor that the failing line needs there."""
+    behind = {name for name, about in seen.tensors.items() if about[0] == "cpu"}
+    for site in seen.lines:
+        for each in slices.back(source.lines, site.line)[:12]:
+            behind |= slices.bound(each) | slices.read(each)
+    line, name = source_text.thrown_away(source.lines, behind)
+    if not line:
+        return None
+    where = source.where(seen.site.line)
+    said = f"{name}.to(device) returns a copy, and nothing keeps it: on {where} the {what} are still on cpu."
+    return source.failure(MOVE_THROWN_AWAY, line, said)
 
 
 def _mixed_loss(trace: Trace, loss: LossSeen, source: Source) -> Finding:
@@ -132,6 +178,22 @@ def _model_on_cpu(
     return source.failure(MODEL_ON_CPU, made, f"{what}, but {name} was on cpu.")
 
 
+def _left_on_cpu(trace: Trace, source: Source, model: ModelSeen) -> Finding:
+    """Say why a model trained on the CPU: the program has chosen it, or the model was never moved."""
+    swapped = source_text.swapped_branches(source.lines)
+    literal = source_text.literal_device(source.lines, "cpu")
+    what = f"{model.name} was trained on the CPU, although there is a GPU."
+    if swapped:
+        return source.failure(BRANCHES_SWAPPED, swapped, what)
+    if not trace.gpu_named and re.search(r"\.to\(|device=", "\n".join(source.lines)):
+        if literal:
+            return source.failure(DEVICE_IS_CPU, literal, what)
+        if chosen := source_text.choosing_line(source.lines):
+            return source.failure(DEVICE_IS_CPU, chosen, f"{what} The condition on this line chose it.")
+    made = f"{model.name}, made here, was trained on the CPU, although there is a GPU."
+    return source.failure(MODEL_ON_CPU, model.made, made)
+
+
 def trained_on(trace: Trace, source: Source) -> Iterator[Finding]:
     """Say what trained on the CPU although a GPU was there."""
     for model in trace.models:
@@ -139,8 +201,7 @@ def trained_on(trace: Trace, source: Source) -> Iterator[Finding]:
             call.trained and call.model_on == ["cpu"] and trace.models[call.model] is model
             for call in trace.calls
         ):
-            what = f"{model.name}, made here, was trained on the CPU, although there is a GPU."
-            yield source.failure(MODEL_ON_CPU, model.made, what)
+            yield _left_on_cpu(trace, source, model)
             return
     for call in trace.calls:
         model = trace.models[call.model]

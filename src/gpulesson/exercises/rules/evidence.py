@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import ast
+import re
 from collections.abc import Iterator
 
 from gpulesson.exercises.findings import Diagnosis, Finding, Source, plural, times
-from gpulesson.exercises.rules import source_text
-from gpulesson.exercises.trace import Trace
+from gpulesson.exercises.rules import slices, source_text
+from gpulesson.exercises.trace import Site, Trace
 
 TRAINED_ON_TEST_DATA = Diagnosis(
     "trained-on-test-data",
@@ -56,14 +58,48 @@ NOT_SHUFFLED = Diagnosis(
 def training_rows(trace: Trace, source: Source) -> Iterator[Finding]:
     """Say whether the rows that were trained on were the right ones, with their own labels."""
     seen = trace.trained_on
-    if seen is None:
+    if seen is None or "other_split" in trace.facts:  # another rule speaks of that
         return
     if seen.test:
         what = f"The model trained on {plural(seen.test, 'sample')} of the test part; expected none."
-        yield source.failure(TRAINED_ON_TEST_DATA, seen.test_at, what)
+        yield source.failure(TRAINED_ON_TEST_DATA, _mixed_at(seen.test_at, source), what)
     elif seen.mislabelled > 0.01 * seen.labelled:
         what = f"In {seen.mislabelled} of {seen.labelled} cases a row had a label that is not its own."
-        yield source.failure(LABELS_OF_OTHER_ROWS, seen.mislabelled_at, what)
+        yield source.failure(LABELS_OF_OTHER_ROWS, _labels_at(seen.mislabelled_at, source), what)
+
+
+def _mixed_at(site: Site, source: Source) -> Site | int:
+    """Return the line that puts test samples among those that train; the call of the model if none does."""
+    if not site.file.endswith(source.name):
+        return site
+    joined = slices.matches(r"\b(cat|concat|concatenate|vstack|append|ConcatDataset|chain)\(|\w \+ \w")
+    tested = slices.names(slices.OF_TEST)
+    split = slices.matches(r"split\(")
+    behind = [each for each in slices.back(source.lines, site.line) if not split(each)]
+    both = next((each for each in behind if joined(each) and tested(each)), None)
+    both = both or next((each for each in behind if tested(each)), None)
+    if both is not None:
+        return both.lineno
+    made = slices.matches(r"TensorDataset\(|\.data\b|\.features\b|load_\w+\(")
+    return slices.find(source.lines, site.line, made) or site
+
+
+def _labels_at(site: Site, source: Source) -> Site | int:
+    """Return the line that takes rows, or labels, out of their order; else the loss function's."""
+    if not site.file.endswith(source.name):
+        return site
+    order = r"randperm|permutation|shuffle\(|\.sort\(|sorted\(|argsort|\.flip\(|roll\(|\[::-1\]|reversed\("
+    paired = slices.find(source.lines, site.line, slices.matches(r"\bzip\("))
+    sliced = slices.find(
+        source.lines,
+        site.line,
+        lambda each: (
+            isinstance(each, ast.Assign)
+            and any(re.match(r"(?i)(y|t|target|label)", name) for name in slices.bound(each))
+            and slices.matches(r"\[.*:.*\]")(each)
+        ),
+    )
+    return slices.find(source.lines, site.line, slices.matches(order), order) or sliced or paired or site
 
 
 def enough(trace: Trace, source: Source) -> Iterator[Finding]:
@@ -113,5 +149,11 @@ def seeded(trace: Trace, source: Source) -> Iterator[Finding]:
 def shuffled(trace: Trace, source: Source) -> Iterator[Finding]:
     """Advise to shuffle, where every epoch took the rows in the same order."""
     if trace.trained_on is not None and trace.trained_on.same_order:
-        line = source_text.first_line(source.lines, r"(DataLoader|Batches)\(.*train") or trace.trained_on.site
-        yield source.advice(NOT_SHUFFLED, line, "Every epoch used the training rows in the same order.")
+        site, what = trace.trained_on.site, "Every epoch used the training rows in the same order."
+        loader = slices.matches(r"(DataLoader|Batches)\(")
+        line = slices.find(source.lines, site.line, loader, r"(DataLoader|Batches)\(")
+        line = line or source_text.first_line(source.lines, r"(DataLoader|Batches)\(.*train")
+        other = source_text.first_line(source.lines, r"^[^#]*shuffle ?= ?True")
+        if other and line and other != line:
+            what = f"{what} shuffle=True is on {source.where(other)}, for other rows."
+        yield source.advice(NOT_SHUFFLED, line or site, what)

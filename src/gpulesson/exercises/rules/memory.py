@@ -63,8 +63,9 @@ def fetched_once(trace: Trace, source: Source) -> Iterator[Finding]:
 
 def gradients_while_evaluating(trace: Trace, source: Source) -> Iterator[Finding]:
     """Say where a model kept a history that nothing needed."""
+    trained = {call.site for call in trace.calls if call.trained}
     for call in trace.calls:
-        if call.grad and not call.trained and call.last_step > 0:
+        if call.site not in trained and call.grad and not call.trained and call.last_step > 0:
             what = f"In {plural(call.count, 'call')} the model recorded a history that no backward() used."
             yield source.advice(GRADIENTS_WHILE_EVALUATING, call.site, what)
             break

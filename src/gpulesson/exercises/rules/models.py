@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from gpulesson.exercises.findings import Diagnosis, Finding, Source, plural
-from gpulesson.exercises.rules import definitions
-from gpulesson.exercises.trace import Trace
+from gpulesson.exercises.rules import source_text
+from gpulesson.exercises.trace import Site, Trace
 
 MISSING_EVAL = Diagnosis(
     "missing-eval",
@@ -56,14 +56,23 @@ def _wrong_modes(trace: Trace, source: Source, always: bool) -> Iterator[Finding
             ):
                 doing = "trained in evaluation mode" if trained else "evaluated in training mode"
                 what = f"{model.name} was {doing}, in {plural(call.count, 'call')} on this line."
-                switched = definitions.eval_around(source.lines, call.site.line) if trained else 0
-                if switched:
-                    what = (
-                        f"After this line nothing calls train(), so {model.name} was {doing}, in "
-                        f"{plural(call.count, 'call')} on {source.where(call.site.line)}."
-                    )
-                yield source.failure(diagnosis, switched or call.site, what)
+                if trained:
+                    yield _never_trains(source, call.site, what)
+                else:
+                    yield source.failure(diagnosis, call.site, what)
                 break
+
+
+def _never_trains(source: Source, site: Site, what: str) -> Finding:
+    """Say it where train() stands, outside of the loop over the epochs; or at that loop."""
+    if not site.file.endswith(source.name):
+        return source.failure(MISSING_TRAIN, site, what)
+    loop = source_text.loop_around(source.lines, site.line)
+    early = source_text.first_line(source.lines, r"^[^#]*\.train\((True)?\)")
+    if early and source_text.loop_around(source.lines, early) == early and early < loop:
+        what = f"{what} train() on {source.where(early)} ran once, before the loop."
+        return source.failure(MISSING_TRAIN, early, what)
+    return source.failure(MISSING_TRAIN, loop, what)
 
 
 def answers(trace: Trace, source: Source) -> Iterator[Finding]:

@@ -17,6 +17,12 @@ class Claim(NamedTuple):
     tolerance: float
 
 
+def without_leaders(text: str) -> str:
+    """Replace what fills the room between a word and its number: ``Shirt....0.51``."""
+    text = re.sub(r"(?:\.{2,}|_{2,}|…+)", " ", text)
+    return re.sub(r"(?<!\d)\.(?=\d+\.\d)", " ", text)
+
+
 def claims(text: str, samples: int = 0) -> list[Claim]:
     """Return the accuracies that a line of output states: beside the word, or as “k of n”.
 
@@ -27,6 +33,7 @@ def claims(text: str, samples: int = 0) -> list[Claim]:
     samples : int
         How many there are: “k of n” with another n may count epochs, where the line has that word.
     """
+    text = without_leaders(text)
     if _PROGRESS.search(text):
         count = rf"(?<![\d.])\d+{_OF}"
         text = re.sub(count, lambda found: found[0] if int(found[1]) == samples else "", text)

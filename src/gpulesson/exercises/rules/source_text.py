@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Sequence
+from typing import NamedTuple
 
 _ASKS = re.compile(r"available|accelerator|device_count|choose_device")
 _METHODS = {"eval", "train", "step", "zero_grad", "backward", "cuda", "cpu", "synchronize", "is_available"}
@@ -169,13 +170,125 @@ def _device_in(nodes: Sequence[ast.AST]) -> str:
     return next((name for name in named if name in ("cpu", "cuda")), "")
 
 
+def choosing_line(lines: Sequence[str]) -> int:
+    """Return the line of the first choice between the CPU and a GPU; 0 if there is none."""
+    for node in all_nodes(lines):
+        if isinstance(node, ast.IfExp | ast.If):
+            branches = [node.body, node.orelse] if isinstance(node, ast.IfExp) else [*node.body, *node.orelse]
+            named = {_device_in([branch]) for branch in branches}
+            if "cpu" in named:
+                return node.lineno
+    return 0
+
+
+class NamesCuda(NamedTuple):
+    """Where ``"cuda"`` is written down, and on what it depends.
+
+    Attributes
+    ----------
+    line : int
+    how : str
+        ``"always"``, ``"tried"`` in a ``try``, ``"chosen"`` by a condition.
+    """
+
+    line: int
+    how: str
+
+
+def names_cuda(lines: Sequence[str], places: Sequence[ast.stmt]) -> NamesCuda | None:
+    """Tell where the first of some statements that names ``"cuda"`` is, and what it depends on.
+
+    Parameters
+    ----------
+    lines : sequence of str
+        The learner's file.
+    places : sequence of stmt
+        Of the file's tree.
+    """
+    parents = {child: node for node in all_nodes(lines) for child in ast.iter_child_nodes(node)}
+    by_place = {
+        (node.lineno, node.col_offset, type(node)): node for node in parents if isinstance(node, ast.stmt)
+    }
+    for place in places:
+        node = by_place.get((place.lineno, place.col_offset, type(place)))
+        literal = None if node is None else _cuda_in(node)
+        if literal is None:
+            continue
+        child: ast.AST = literal
+        while (parent := parents.get(child)) is not None:
+            if isinstance(parent, ast.Try) and child in parent.body:
+                return NamesCuda(literal.lineno, "tried")
+            if isinstance(parent, ast.IfExp | ast.If) and child is not parent.test:
+                return NamesCuda(parent.lineno, "chosen")
+            body = getattr(parent, "body", [])
+            if isinstance(parent, ast.FunctionDef) and child in body:
+                before = body[: body.index(child)]
+                asked = [each for each in before if isinstance(each, ast.If) and _device_in([each]) == "cpu"]
+                return NamesCuda(asked[-1].lineno, "chosen") if asked else NamesCuda(literal.lineno, "always")
+            child = parent
+        given = {ast.unparse(target) for target in getattr(place, "targets", [])}
+        for later in all_nodes(lines):
+            if isinstance(later, ast.If) and later.lineno > place.lineno and _device_in(later.body) == "cpu":
+                assigned = [ast.unparse(each).partition(" = ")[0] for each in later.body]
+                if given & set(assigned):
+                    return NamesCuda(later.lineno, "chosen")
+        return NamesCuda(literal.lineno, "always")
+    return None
+
+
+def _cuda_in(statement: ast.stmt) -> ast.expr | None:
+    for node in ast.walk(statement):
+        if isinstance(node, ast.Constant) and re.fullmatch(r"cuda(:\d+)?", str(node.value)):
+            return node
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "cuda":
+            return node
+    return None
+
+
+def thrown_away(lines: Sequence[str], names: set[str]) -> tuple[int, str]:
+    """Return the line of the first ``x.to(device)`` whose result nothing keeps, and the tensor's name.
+
+    Parameters
+    ----------
+    lines : sequence of str
+        The learner's file.
+    names : set of str
+        Variables that may be meant. What is called, or has parameters, is a module: that does move.
+
+    Returns
+    -------
+    tuple
+        ``(0, "")`` if there is none.
+    """
+    whole = "\n".join(lines)
+    found = []
+    for node in all_nodes(lines):
+        if not isinstance(node, ast.Expr):
+            continue
+        for value in node.value.elts if isinstance(node.value, ast.Tuple) else [node.value]:
+            function = value.func if isinstance(value, ast.Call) else None
+            if isinstance(function, ast.Attribute) and function.attr in ("to", "cuda"):
+                name = ast.unparse(function.value)
+                last = name.rpartition(".")[2]
+                module = re.search(rf"\b{re.escape(last)}(\(|\.(parameters|train|eval|state_dict)\b)", whole)
+                if not module and (name in names or f".{last}" in names):
+                    found.append((node.lineno, name))
+    return min(found, default=(0, ""))
+
+
 def uncalled(lines: Sequence[str]) -> tuple[int, str]:
     """Return the line of the first method that is not called, and its words; ``(0, "")`` if all are."""
     found = []
+    whole = "\n".join(lines)
     for node in all_nodes(lines):
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Attribute):
             if node.value.attr in _METHODS:
                 found.append((node.lineno, ast.unparse(node.value)))
+        elif isinstance(node, ast.Assign) and isinstance(node.value, ast.Name | ast.Attribute):
+            value, target = ast.unparse(node.value), ast.unparse(node.targets[0])
+            used = re.search(rf"(?<![\w.]){re.escape(target)}\(", whole)
+            if re.search(r"\b(choose_device|current_accelerator)$", value) and not used:
+                found.append((node.lineno, value))
         elif isinstance(node, ast.IfExp | ast.If | ast.BoolOp | ast.UnaryOp):
             tests = node.values if isinstance(node, ast.BoolOp) else [getattr(node, "test", None)]
             tests = [node.operand] if isinstance(node, ast.UnaryOp) else tests
@@ -290,18 +403,48 @@ def _answers(node: ast.AST) -> ast.expr | None:
 
 
 def key_line(lines: Sequence[str], key: str) -> int:
-    """Return the line of a key of the dictionary ``ANSWERS``, or of the dictionary; 0 if there is none."""
-    for node in all_nodes(lines):
-        value = _answers(node)
-        if value is not None:
-            entries = [
-                (part.lineno, part.value) for part in ast.walk(value) if isinstance(part, ast.Constant)
-            ]
-            entries += [
-                (part.value.lineno, part.arg) for part in ast.walk(value) if isinstance(part, ast.keyword)
-            ]
-            return next((line for line, name in entries if name == key), node.lineno)  # type: ignore[attr-defined]
-    return 0
+    """Return the line of a key of the dictionary ``ANSWERS``, or of the dictionary; 0 if there is none.
+
+    Where the dictionary is made of other variables, their lines are searched as well.
+    """
+    nodes = all_nodes(lines)
+    given = [(node, value) for node in nodes if (value := _answers(node)) is not None]
+    if not given:
+        return 0
+    for node in nodes:  # given one by one
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == f"ANSWERS[{key!r}]":
+            return node.lineno
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == "ANSWERS.update":
+            for part in ast.walk(node):
+                named = part.arg if isinstance(part, ast.keyword) else getattr(part, "value", None)
+                if named == key and not isinstance(part, ast.Call):
+                    return int(getattr(part, "lineno", node.lineno))
+    made = {
+        part.id: node
+        for node in nodes
+        if isinstance(node, ast.Assign | ast.AnnAssign) and node.value
+        for target in (node.targets if isinstance(node, ast.Assign) else [node.target])
+        for part in ast.walk(target)
+        if isinstance(part, ast.Name)
+    }
+    values, seen = [given[-1][1]], {"ANSWERS"}
+    first = 0
+    while values:
+        value = values.pop(0)
+        entries = [(part.lineno, part.value) for part in ast.walk(value) if isinstance(part, ast.Constant)]
+        entries += [
+            (part.value.lineno, str(part.arg)) for part in ast.walk(value) if isinstance(part, ast.keyword)
+        ]
+        if line := next((line for line, name in entries if name == key), 0):
+            return line
+        if len(re.findall(r"\bc(?:pu|uda)\b", " ".join(str(name) for _, name in entries))) >= 4:
+            first = first or entries[0][0]
+        for name in sorted(_names_in(value) - seen):
+            seen.add(name)
+            other = made.get(name)
+            if other is not None and other.value is not None:
+                values.append(other.value)
+    return first or given[-1][0].lineno  # type: ignore[attr-defined]
 
 
 def answers_computed(lines: Sequence[str]) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from gpulesson.exercises.findings import Diagnosis, Finding, Source, plural, times
+from gpulesson.exercises.rules import source_text
 from gpulesson.exercises.rules.devices import OPTIMIZER_ELSEWHERE
 from gpulesson.exercises.trace import Site, Trace
 
@@ -38,6 +39,11 @@ STEP_OUTSIDE_LOOP = Diagnosis(
     "step-outside-loop",
     "The model learns when each batch gets its own backward() and its own step().",
     "Put the loss, backward() and step() into the inner loop, all with the same indentation.",
+)
+OPTIMIZER_MADE_ANEW = Diagnosis(
+    "optimizer-made-anew",
+    "Adam, and others, keep averages of the gradients. A new optimizer begins without them.",
+    "Make the optimizer once, above the loop over the epochs.",
 )
 LOSS_NOT_FALLING = Diagnosis(
     "loss-not-falling",
@@ -111,6 +117,18 @@ def _answers_unused(trace: Trace, source: Source) -> Iterator[Finding]:
             )
             yield source.failure(STEP_OUTSIDE_LOOP, trace.backward_at, what)
             return
+
+
+def one_optimizer(trace: Trace, source: Source) -> Iterator[Finding]:
+    """Say that an optimizer was made again and again for the same model."""
+    anew = [optimizer for optimizer in trace.optimizers if optimizer.anew]
+    if anew and (
+        len(anew) > 1 or source_text.loop_around(source.lines, anew[0].made.line) != anew[0].made.line
+    ):
+        first = anew[0]
+        times_made = sum(optimizer.made == first.made for optimizer in trace.optimizers)
+        what = f"{first.name} was made {times(times_made)} on this line, for the same model."
+        yield source.failure(OPTIMIZER_MADE_ANEW, first.made, what)
 
 
 def taken(trace: Trace, source: Source) -> Iterator[Finding]:

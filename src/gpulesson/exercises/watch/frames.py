@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -65,6 +67,34 @@ def running_file() -> str:
             return code.co_filename
         frame = frame.f_back
     return ""
+
+
+def learners() -> Iterator[FrameType]:
+    """Yield the frames of the learner's that are running, the innermost first."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        if not is_library(frame.f_code.co_filename):
+            yield frame
+        frame = frame.f_back
+
+
+def gpu_named() -> str:
+    """Return a variable of the learner's that holds a GPU, or an attribute of one; empty if none does."""
+    for frame in learners():
+        for name, value in (*frame.f_locals.items(), *frame.f_globals.items()):
+            if _is_gpu(value):
+                return name
+            if getattr(type(value), "__module__", "") == "__main__" and hasattr(value, "__dict__"):
+                inner = next((key for key, part in vars(value).items() if _is_gpu(part)), "")
+                if inner:
+                    return f"{name}.{inner}"
+    return ""
+
+
+def _is_gpu(value: Any) -> bool:
+    if isinstance(value, torch.device):
+        return value.type not in ("cpu", "meta")
+    return type(value) is str and re.fullmatch(r"(cuda|mps|xpu)(:\d+)?", value) is not None
 
 
 def inside_optimizers() -> bool:

@@ -17,7 +17,7 @@ from torch.utils import _device as default_device
 
 from gpulesson.exercises.trace import ErrorSeen, Evaluated, Site, Trace, TrainedOn
 from gpulesson.exercises.watch.models import Call
-from gpulesson.exercises.watch.rows import Part, Scaling
+from gpulesson.exercises.watch.rows import Part, Scaling, difference
 from gpulesson.exercises.watch.tensors import Reader
 from gpulesson.exercises.watch.training import Training, parameters_of
 from gpulesson.exercises.watch.values import Values, WatchedOutput
@@ -64,6 +64,7 @@ class Observer:
             saves=self.values.saves,
             loads=self.values.loads,
             products=list(self.values.products),
+            gpu_named=self.values.gpu_named,
             made_inside=[site for tensor, site in models.made_inside if tensor.device.type == "cpu"],
             values=self.training.finite_values(),
             backwards=self.training.backwards,
@@ -101,16 +102,41 @@ class Observer:
             calls = [call for call in calls if call.marks is not None and call.seen.finished]
             trained = [call for call in calls if call.seen.trained]
             evaluated = [call for call in calls if not call.seen.trained]
-            here, there = _scaling(trained, train), _scaling(evaluated[::-1], test)
-            trace.trained_on = _trained_on(*_scaled(here or there, trained, train, test))
-            evaluated, train, test = _scaled(there or here, evaluated, train, test)
-            trace.evaluated = _evaluated(evaluated, train, test)
+            here, there = (
+                _scaling(trained, train, (train, test)),
+                _scaling(evaluated[::-1], test, (train, test)),
+            )
+            how = [
+                _known(calls, train, test) or scaling is not None
+                for calls, scaling in ((trained, here), (evaluated, there))
+            ]
+            if all(how) and (different := difference(here, there, test.rows)):
+                trace.facts["prepared"] = different
+            if not how[1]:
+                there = here
+            if not how[0]:
+                here = there
+            trace.trained_on, learned = _trained_on(*_scaled(here, trained, train, test))
+            evaluated, train, test = _scaled(there, evaluated, train, test)
+            trace.evaluated = _evaluated(evaluated, train, test, learned)
+            if split := _other_split(trace.trained_on, trace.evaluated):
+                trace.facts["other_split"] = split
             trace.facts["confusion"] = _confusion(evaluated, test, classes)
         trace.facts |= {"test_samples": len(test.labels), "passes": passes, "learned": accuracy}
 
 
-def _scaling(calls: list[Call], part: Part) -> Scaling | None:
-    """Return how a program has scaled its samples, where calls after each other are one pass of a part."""
+def _known(calls: list[Call], *parts: Part) -> bool:
+    """Tell whether calls saw samples as they are."""
+    return any(bool((part.find(call.marks) >= 0).any()) for call in calls for part in parts)  # type: ignore[arg-type]
+
+
+def _scaling(calls: list[Call], part: Part, parts: tuple[Part, Part]) -> Scaling | None:
+    """Return how a program has scaled its samples; None if it has not, or nobody can tell.
+
+    Mostly some calls after each other are one pass of a part; else each of their rows has to be one of its.
+    """
+    if _known(calls, *parts):
+        return None
     kept = [call.rows for call in calls if call.rows is not None and call.rows.shape[1] == part.rows.shape[1]]
     for start in range(min(len(kept), _STARTS)):
         sizes = list(accumulate(map(len, kept[start:])))
@@ -118,15 +144,15 @@ def _scaling(calls: list[Call], part: Part) -> Scaling | None:
             end = start + sizes.index(len(part.rows)) + 1
             if found := Scaling.fit(part.rows, torch.cat(kept[start:end])):
                 return found
-    return None
+    end = sum(size <= len(part.rows) for size in accumulate(map(len, kept)))
+    return Scaling.fit_some(part.rows, torch.cat(kept[:end])) if end else None
 
 
 def _scaled(
     scaling: Scaling | None, calls: list[Call], train: Part, test: Part
 ) -> tuple[list[Call], Part, Part]:
-    """Return calls and parts as they are after a scaling, unless they fit each other without."""
-    known = any(bool((part.find(call.marks) >= 0).any()) for call in calls for part in (train, test))  # type: ignore[arg-type]
-    if scaling is None or known:
+    """Return calls and parts as they are after a scaling."""
+    if scaling is None:
         return calls, train, test
     width = train.rows.shape[1]
     fit = [call.rows if call.rows is not None and call.rows.shape[1] == width else None for call in calls]
@@ -137,7 +163,20 @@ def _scaled(
     return again, scaling.applied(train.rows, train.labels), scaling.applied(test.rows, test.labels)
 
 
-def _evaluated(calls: list[Call], train: Part, test: Part) -> list[Evaluated]:
+def _other_split(seen: TrainedOn, evaluated: list[Evaluated]) -> str:
+    """Say that the rows were split otherwise: the test has training rows that nobody trained on."""
+    final = [batch for batch in evaluated if batch.step == evaluated[-1].step]
+    strange, known = sum(batch.untrained for batch in final), sum(batch.test for batch in final)
+    mixed = any(batch.untrained and batch.test for batch in final)
+    if not strange or seen.unknown or not (seen.test or mixed):
+        return ""
+    return (
+        f"The model was evaluated on {known + strange} samples; {strange} of them are not in the starter's "
+        f"test part. It trained on {seen.known + seen.test} samples, {seen.test} of them of the test part."
+    )
+
+
+def _evaluated(calls: list[Call], train: Part, test: Part, learned: torch.Tensor) -> list[Evaluated]:
     evaluated, end, model = [], len(test.labels), -1
     for call in reversed(calls):  # a pass is known by its end
         assert call.marks is not None and call.predictions is not None
@@ -147,11 +186,14 @@ def _evaluated(calls: list[Call], train: Part, test: Part) -> list[Evaluated]:
             end, model = len(test.labels), call.seen.model
         labels = test.labels[max(0, end - len(answers)) : end]
         end -= len(labels)
+        place = train.find(call.marks)
+        place = place[(place >= 0) & ~among]
         evaluated.append(
             Evaluated(
                 test=int(among.sum()),
                 right=int((answers[among] == test.labels[found[among]]).sum()),
-                train=int(((train.find(call.marks) >= 0) & ~among).sum()),
+                train=len(place),
+                untrained=int((~torch.isin(place, learned)).sum()),
                 step=call.step,
                 model=call.seen.model,
                 site=call.seen.site,
@@ -184,10 +226,11 @@ def _confusion(calls: list[Call], test: Part, classes: int) -> list[list[int]]:
     return counts.view(classes, classes).tolist()
 
 
-def _trained_on(calls: list[Call], train: Part, test: Part) -> TrainedOn:
+def _trained_on(calls: list[Call], train: Part, test: Part) -> tuple[TrainedOn, torch.Tensor]:
+    """Return what is to be said of the samples, and which of the training part they are."""
     seen = TrainedOn(of=len(train.labels))
     if not calls:
-        return seen
+        return seen, torch.zeros(0, dtype=torch.int64)
     places = []
     only_test = set()
     for call in calls:
@@ -212,7 +255,7 @@ def _trained_on(calls: list[Call], train: Part, test: Part) -> TrainedOn:
     in_batches = len(calls[0].marks) < once  # type: ignore[arg-type]
     again = order[once : 2 * once]
     seen.same_order = in_batches and len(again) == once and bool((order[:once] == again).all())
-    return seen
+    return seen, order
 
 
 @contextmanager

@@ -85,6 +85,42 @@ class Scaling:
         places = [part.find(rows).sort().values for rows in (part.marks, scaling.marks(seen))]
         return scaling if torch.equal(*places) else None
 
+    @classmethod
+    def fit_some(cls, known: torch.Tensor, seen: torch.Tensor) -> Scaling | None:
+        """Find the scaling where some of the known rows were not seen, or some of them twice.
+
+        Each seen row is taken for the known one that it is nearest to, and the scaling fitted to these pairs;
+        with a better scaling the pairs become better. What is found is tried: every seen row must be there.
+
+        Parameters
+        ----------
+        known, seen : Tensor
+            Sketches, ``[N, columns]`` and ``[M, columns]``.
+        """
+        if known.shape[1] != seen.shape[1] or known.shape[1] < 2 or len(seen) < 8:
+            return None
+        if not bool(seen.isfinite().all()):
+            return None
+        known, seen = known.double(), seen.double()
+        unit = seen.std(dim=0)
+        unit = torch.where(unit > 0, unit, 1)
+        spread = known.std(dim=0)
+        factor = torch.where(spread > 0, seen.std(dim=0) / spread, 0)
+        shift = seen.mean(dim=0) - factor * known.mean(dim=0)
+        for _ in range(10):
+            nearest = torch.cdist(seen / unit, (factor * known + shift) / unit).argmin(dim=1)
+            pairs, before = known[nearest], factor
+            centred = pairs - pairs.mean(dim=0)
+            squares = (centred * centred).sum(dim=0)
+            factor = torch.where(squares > 0, (centred * seen).sum(dim=0) / squares, 0)
+            shift = seen.mean(dim=0) - factor * pairs.mean(dim=0)
+            if torch.allclose(factor, before):
+                break
+        scaling = cls(factor, shift)
+        used = int((factor > 0).sum())
+        found = scaling.applied(known).find(scaling.marks(seen))
+        return scaling if 2 * used > int((spread > 0).sum()) and bool((found >= 0).all()) else None
+
     def marks(self, rows: torch.Tensor) -> torch.Tensor:
         """Return a number for each row that a program has scaled."""
         return rows.double() @ torch.where(self.factor > 0, _directions(rows.shape[1]), 0)
@@ -93,6 +129,30 @@ class Scaling:
         """Return known rows, with their labels, as the program has made them."""
         found = self.marks(self.factor * rows.double() + self.shift)
         return Part.of_marks(found, rows, found if labels is None else labels, _NEAR_SCALED)
+
+
+def difference(train: Scaling | None, test: Scaling | None, rows: torch.Tensor) -> str:
+    """Say how the test part was scaled otherwise than the training part; an empty text if it was not.
+
+    Parameters
+    ----------
+    train, test : Scaling or None
+        What was done to each part; None: nothing.
+    rows : Tensor
+        The sketch of the test part.
+    """
+    rows = rows.double()
+    first, second = (rows if each is None else each.factor * rows + each.shift for each in (train, test))
+    for columns in (each.factor > 0 for each in (train, test) if each is not None):  # the others tell nothing
+        first, second = torch.where(columns, first, 0), torch.where(columns, second, 0)
+    width = float(first.std())
+    if float((first - second).abs().max()) <= 1e-3 * max(width, 1e-9):
+        return ""
+    ratio = float((first * second).sum() / (first * first).sum())
+    if ratio > 0 and float((ratio * first - second).abs().max()) <= 1e-4 * float(second.abs().max()):
+        large = f"{ratio:.4g} times as large as" if ratio > 1 else f"{1 / ratio:.4g} times smaller than"
+        return f"The numbers in the test samples are {large} they are after the training part's preparation."
+    return "The test samples were scaled with other numbers than the training samples."
 
 
 @dataclass

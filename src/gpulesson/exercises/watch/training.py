@@ -62,6 +62,7 @@ class Training:
         self._unused: dict[int, int] = {}
         self._stepping = 0
         self._first: dict[int, list[torch.Tensor]] = {}
+        self._of_line: dict[Site, Optimizer] = {}
         self._cleared: set[int] = set()
         self._alive: list[tuple[ref[_Alive], int, LossSeen | None]] = []
         self._room = 6
@@ -152,6 +153,7 @@ class Training:
             return
         closure = len(args) > 1 or "closure" in kwargs  # args holds the optimizer
         if id(optimizer) not in self._first:
+            seen.anew = self._made_anew(optimizer, seen)
             self._first[id(optimizer)] = self._copies(optimizer)
             seen.first_step = self.steps
             self.first_ways[id(optimizer)] = frames.way()
@@ -169,6 +171,18 @@ class Training:
             seen.accumulated += 1
             seen.accumulated_at = self._stale.pop(id(optimizer))
         self._cleared.discard(id(optimizer))
+
+    def _made_anew(self, optimizer: Optimizer, seen: OptimizerSeen) -> bool:
+        """Tell whether an optimizer begins where another of the same line had got further."""
+        own = {id(tensor) for tensor in parameters_of(optimizer)}
+        earlier = self._of_line.get(seen.made)
+        self._of_line[seen.made] = optimizer
+        if earlier is None or earlier is optimizer or seen.state_loaded or not earlier.state:
+            return False
+        if not any(id(tensor) in own for tensor in parameters_of(earlier)):
+            return False
+        first, now = self._first.get(id(earlier), []), self._copies(optimizer)
+        return len(first) != len(now) or not all(map(torch.equal, first, now))  # else it begins anew itself
 
     def _stepped(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         if optimizer in self.optimizers:
