@@ -4,9 +4,8 @@
 
 All train the 784-128-64-10 network at batch 64 with fused Adam, on one thread, without progress bars,
 loggers, validation or checkpoints: once on batches of tensors that live on the device, once fed by a
-DataLoader of tensors in host memory. Each takes turns with `fit`,
-as in overhead.py; what is timed are the steps, not the start. The peers come with the dependency group
-`bench`.
+DataLoader of tensors in host memory. Each takes turns with `fit`, as in overhead.py; what is timed are the
+steps, not the start. The peers come with the dependency group `bench`.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from torch import nn
 from gpulesson.training import fit
 from measuring import SPREAD, Result, about, fashion, network, options, same_weights, spread
 from plain_loops import by_hand, loss_fn
-from turns import STEPS, Feed, ratios, steady
+from turns import STEPS, Feed, loaded, ratios, resident, steady
 
 Loop = Callable[[Any], object]  # takes the batches
 Make = Callable[[nn.Module, torch.optim.Optimizer, torch.device], Loop]
