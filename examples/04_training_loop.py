@@ -55,8 +55,8 @@ torch.set_num_threads(1)  # one CPU core: more do not help with numbers this few
 # aside for the test.
 
 torch.manual_seed(1)
-X = torch.randn(500, 8)
-rule = torch.randn(8, 1) / 3  # so that y is about as large as a number of X
+X = torch.randn(500, 8)  # 500 rows of 8 random numbers around 0
+rule = torch.randn(8, 1) / 3  # divided by 3, so that the targets are not large
 y = X @ rule + 0.1 * torch.randn(500, 1)  # the rule, and noise
 
 X_train, y_train = X[:400], y[:400]
@@ -106,8 +106,9 @@ for epoch in range(1, 101):
 # %%
 # Each round of the inner loop is one :term:`step`. **A step takes one batch, and an epoch
 # takes all rows once.** Here 400 rows make 40 batches of ten, so 100 epochs make 4,000
-# steps. The printed :term:`loss` falls. It is ``MSELoss``, the mean of the squared
-# differences between outputs and targets, here of the last ten rows.
+# steps. The printed :term:`loss` is ``MSELoss``, the mean of the squared differences
+# between outputs and targets, here of the last ten rows. It falls to about 0.01. Even the
+# exact rule would leave about as much: the noise, 0.1 squared.
 #
 # .. question:: Which lines must change so that this loop runs on a GPU?
 #
@@ -139,9 +140,9 @@ for epoch in range(1, 101):
 # memory, the :term:`host memory`. On the right is the GPU with its own memory, the
 # :term:`device memory`, often called VRAM.
 #
-# It is like moving house: the furniture goes over once, and the shopping comes in every
-# week. The model is the furniture, and the batches are the shopping. Only the loss comes
-# back now and then; our loop fetches it with ``item()`` once an epoch.
+# It is like moving house: the furniture (the model) goes over once, and the shopping (a
+# batch) comes in every week. Only the loss comes back now and then; our loop fetches it
+# with ``item()`` once an epoch.
 #
 # As in lesson 2, we use your :term:`CUDA` GPU if there is one, or else the
 # :term:`practice GPU`:
@@ -182,6 +183,7 @@ fig, ax = plt.subplots(figsize=(7, 3.5), layout="constrained")
 ax.semilogy(range(1, 101), cpu_losses, label="on the CPU")
 ax.semilogy(range(1, 101, 5), losses[::5], "o", label=f"on {model.out.weight.device}")
 ax.set(xlabel="epoch", ylabel="loss of the last batch")
+ax.yaxis.set_major_formatter("{x:g}")
 ax.set_title("Two changes, and the same training run on another device")
 ax.legend()
 plt.show()
@@ -216,9 +218,10 @@ for name, tensor in network.named_buffers():
     print("buffer   ", name, tensor.device)
 
 # %%
-# They do: **one call of** ``to`` **moves all parameters and buffers.** (A tensor that
-# is neither stays: :doc:`lesson 7 </lessons/07_common_mistakes>` shows one. The number
-# before each name is the position of the layer.)
+# They do: **one call of** ``to`` **moves all parameters and buffers.** The buffers are
+# two averages, of the numbers and of how far they spread, and a counter. (Each name
+# begins with the position of its layer.) A tensor that is neither parameter nor buffer
+# does not move: :doc:`lesson 7 </lessons/07_common_mistakes>` shows one.
 #
 # Must the targets move as well? We move only the inputs, and see how far we get:
 
@@ -232,20 +235,19 @@ except RuntimeError as error:
     print(error)
 
 # %%
-# The forward pass needs no targets, but the loss does. We move them as well. ``backward``
-# puts the :term:`gradient` of each parameter ``p`` into ``p.grad``. Where
-# will the loss and the gradients be?
+# The forward pass needs no targets, but the loss does. We move them. ``backward`` puts
+# the :term:`gradient` of each parameter ``p`` into ``p.grad``. Where will loss and
+# gradients be?
 
 targets = targets.to(device)
 loss = loss_fn(outputs, targets)
 loss.backward()
 print("loss on", loss.device)
-print("gradients on", {str(p.grad.device) for p in network.parameters()})
+for name, p in network.named_parameters():
+    print("gradient of", name, "on", p.grad.device)
 
 # %%
 # You moved neither. **A result is computed where its tensors are, and it stays there.**
-# (A loss function that owns tensors has to move like a model: :doc:`lesson 7
-# </lessons/07_common_mistakes>` shows it.)
 #
 # Move the model before you build the optimizer
 # ---------------------------------------------
@@ -263,7 +265,8 @@ late.to(device)
 bias = late.out.bias
 print("parameter:", bias.device)
 print("gradient: ", bias.grad.device)
-print("average:  ", adam.state[bias]["exp_avg"].device)
+average = adam.state[bias]["exp_avg"]  # what Adam keeps for this parameter
+print("average:  ", average.device)
 try:
     adam.step()
 except RuntimeError as error:
@@ -273,9 +276,9 @@ except RuntimeError as error:
 # The parameter and its gradient moved with the model. The average did not, because it
 # belongs to the optimizer, so the next step fails.
 #
-# Before its first step Adam has no state, and would work. Other optimizers make theirs
-# earlier. You need not remember which: **first** ``model.to(device)``, **then the
-# optimizer,** as `PyTorch's own page
+# Before its first step Adam has no state, and would work; other optimizers make theirs
+# earlier. So **first** ``model.to(device)``, **then the optimizer,** as `PyTorch's own
+# page
 # <https://docs.pytorch.org/docs/stable/generated/torch.nn.Module.html#torch.nn.Module.cuda>`__
 # asks.
 #
@@ -295,9 +298,9 @@ except RuntimeError as error:
 #
 #    The five calls of a training step, and where each of them computes.
 #
-# We take one step slowly, and follow a single number, the bias of the last layer. First
-# one :term:`backward pass` with another batch: it leaves an older gradient, for call 3 to
-# forget.
+# We take one step slowly, and follow a single number, the bias of the last layer. Before
+# it, we make one :term:`backward pass` with another batch, so that there is an older
+# gradient for call 3 to forget.
 
 torch.manual_seed(0)
 model = Net().to(device)
@@ -328,7 +331,7 @@ loss.backward()  # call 4
 print(f"gradient {bias.grad.item():.4f} on {bias.grad.device}")
 
 # %%
-# ``None``, not zero as the name says: `this saves memory
+# It is ``None``. The name promises zero, but ``None`` `saves memory
 # <https://docs.pytorch.org/docs/stable/generated/torch.optim.Optimizer.zero_grad.html>`__.
 # Then call 4 made a new gradient. If it is positive, the loss grows with the bias. In
 # which direction will **call 5, the optimizer's step,** move it?
@@ -340,7 +343,7 @@ print(f"bias before {before:.4f}, after {bias.item():.4f}")
 # %%
 # Against its gradient, by 0.001, the :term:`learning rate`. Why not by 0.001 times the
 # gradient? Adam divides by the size of the gradients that it has seen, so in its first
-# step only the sign of a gradient counts, if it is not zero.
+# step only the sign of a gradient counts.
 #
 # **No call names a device. Four of them compute, where their tensors are;** ``zero_grad``
 # **only drops the old gradients.**
@@ -358,9 +361,9 @@ model.zero_grad()
 print("after zero_grad:    ", bias.grad)
 
 # %%
-# Twice the gradient: ``backward`` adds to what is there, and no message tells you.
-# ``model.zero_grad()`` clears the gradients of the model, ``optimizer.zero_grad()`` those
-# that the optimizer uses. Here they are the same.
+# Twice the gradient, apart from rounding: ``backward`` adds to what is there, and no
+# message tells you. ``model.zero_grad()`` clears the gradients of the model,
+# ``optimizer.zero_grad()`` those that the optimizer uses. Here they are the same.
 #
 # Add the three things that this loop lacks
 # -----------------------------------------
@@ -392,7 +395,8 @@ def loss_on(model, X, y):
 
 # %%
 # **First: shuffle.** Data often comes sorted, for example by class. We sort our rows by
-# their target, and train with and without shuffling, from three seeds each.
+# their target, and train for only five epochs, with and without shuffling, from three
+# seeds each.
 
 order = y_train.flatten().argsort()
 X_sorted, y_sorted = X_train[order], y_train[order]
@@ -468,57 +472,48 @@ for _ in range(3):
 #
 # The first way you know: cut slices on the CPU, and move each one. The second is a
 # :term:`data loader`. ``TensorDataset`` puts inputs and targets together, row by row, and
-# ``DataLoader`` shuffles the rows and makes batches. On which device are they?
-
-model = Net().to(device)
-optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
-
-
-def one_step(inputs, targets):
-    loss = loss_fn(model(inputs), targets)
-    optimizer.zero_grad()
-    loss.backward()
-    optimizer.step()
-
+# ``DataLoader`` shuffles the rows and makes batches. On which device does a batch arrive?
 
 train_set = TensorDataset(X_train, y_train)
 loader = DataLoader(train_set, batch_size=10, shuffle=True)
 for inputs, targets in loader:
-    one_step(inputs.to(device), targets.to(device))
-print("a batch comes from", inputs.device)
+    came_from = inputs.device
+    inputs, targets = inputs.to(device), targets.to(device)
+    # here follow the five calls
+print("a batch comes from", came_from)
 
 # %%
-# On the CPU, where its rows are. This is one reason why the move is inside the loop. The
-# other one is size: a large data set does not fit into the GPU's memory, and a batch
-# does.
+# On the CPU, like the rows of ``train_set``, so the move is inside the loop. There is a
+# second reason: a large data set does not fit into the GPU's memory, and a batch does.
 #
 # If all rows do fit, the third way is to move them once, and cut the batches on the
-# device. We count the bytes, also of the 60,000 pictures of lesson 5, which have 28 times
-# 28 pixels of one byte:
+# device. We count the bytes of our rows, 400 × 9 numbers of 4 bytes, and of the 60,000
+# pictures of lesson 5, 28 × 28 pixels of one byte:
 
 all_X, all_y = X_train.to(device), y_train.to(device)  # once
 for rows in torch.randperm(400, device=device).split(10):
-    one_step(all_X[rows], all_y[rows])
-print("a batch comes from", all_X[rows].device)
-print("our rows:       ", all_X.nbytes + all_y.nbytes, "bytes")
-print("60,000 pictures:", 60_000 * 28 * 28, "bytes")
+    inputs, targets = all_X[rows], all_y[rows]
+    # here follow the five calls
+print("a batch comes from", inputs.device)
+print(f"our rows:        {all_X.nbytes + all_y.nbytes:,} bytes")
+print(f"60,000 pictures: {60_000 * 28 * 28:,} bytes")
 
 # %%
-# Both fit: even a small GPU has some thousand million bytes. **Data that fits can live on
-# the device; everything else comes from a loader, and its batches move inside the loop.**
-# :class:`gpulesson.data.Batches` is this third way, kept in a class.
+# Both fit, the pictures even as ``float32``, four times as large: a small GPU, too, has
+# several billion bytes. **Data that fits can live on the device; everything else comes
+# from a loader, and its batches move inside the loop.** :class:`gpulesson.data.Batches`
+# is this third way, kept in a class.
 #
 # Choose the loader's settings by measuring
 # -----------------------------------------
 #
 # .. covers:: S1.7
 #
-# These are a loader's settings. A :term:`worker` is a further Python process, beside
-# yours.
+# These are a loader's settings. A :term:`worker` is a further Python process.
 #
 # .. list-table::
 #    :header-rows: 1
-#    :widths: 30 32 38
+#    :widths: 36 30 34
 #
 #    * - Setting
 #      - Begin with
@@ -527,8 +522,8 @@ print("60,000 pictures:", 60_000 * 28 * 28, "bytes")
 #      - 32, 64 or 128; larger if results stay as good
 #      - More work in each step, and fewer steps
 #    * - ``num_workers``
-#      - 2, 4 or 8, at most your CPU's cores
-#      - Workers prepare batches while yours computes
+#      - 0 if the rows are ready in memory; otherwise 2, 4 or 8, at most your CPU's cores
+#      - Workers prepare batches while your own process computes
 #    * - ``persistent_workers``
 #      - ``True``, if there are workers
 #      - Keeps the workers from epoch to epoch
@@ -536,26 +531,29 @@ print("60,000 pictures:", 60_000 * 28 * 28, "bytes")
 #      - ``True``, if there is a CUDA GPU
 #      - Puts batches into :term:`pinned memory`, from where a GPU copies directly
 #
+# On macOS, on Windows and, from Python 3.14, on Linux, each worker first runs your script
+# again: put the training under ``if __name__ == "__main__":``, the *main guard*.
+#
 # Pinned memory pays off with ``inputs.to(device, non_blocking=True)``: then Python does
 # not wait for the copy. `PyTorch's tuning guide
 # <https://docs.pytorch.org/tutorials/recipes/recipes/tuning_guide>`__ recommends workers
-# and pinned memory. But what helps depends on your data and machine, so we measure,
-# without the practice GPU, on the best device of this machine:
+# and pinned memory. What helps depends on your data and machine, so we measure. First
+# we stop the practice GPU that we started:
 
 practice.stop()
 device = choose_device()
 print("measured on", device)
 
 # %%
-# How long does a loader take to deliver 2,000 made-up images, in batches of 100? They lie
-# in memory, and no model is trained. Do you expect two workers to help?
+# How long does a loader take to deliver 2,000 images that are in memory, in batches of
+# 100? Do you expect two workers to help?
 
 # fold: Time one epoch of batches with different settings
 import sys
 
 images = TensorDataset(torch.rand(2000, 784), torch.randint(10, (2000,)))
 settings = {"no workers": {}}
-can_fork = sys.platform == "linux"  # elsewhere, workers need a script with a main guard
+can_fork = sys.platform == "linux"  # elsewhere, workers need a main guard
 if can_fork:
     settings["num_workers=2"] = {
         "num_workers": 2,
@@ -584,42 +582,47 @@ for name, options in settings.items():
     low, high = (1e3 * seconds for seconds in timing.quartiles)
     print(f"{name:<16} {1e3 * timing.median:13.1f}   {low:.1f} to {high:.1f}")
 if not can_fork:
-    print("num_workers: not measured here, workers would need a script of their own")
+    print("num_workers: not measured, here workers need a script with a main guard")
 if not torch.cuda.is_available():
     print("pin_memory: not measured, there is no CUDA GPU")
 
 # %%
 # The first number is the median of seven runs. If the ranges of two lines overlap, you
-# cannot tell the settings apart. (The workers are persistent, so their start is not
-# counted.)
+# cannot tell the settings apart.
 #
 # Workers help when it takes work to get a row, such as decoding a photograph. Here each
-# row is ready in memory. **Change one setting at a time, and keep it only if your own
-# measurement says so.** :doc:`Lesson 9 </lessons/09_feeding_the_gpu>` goes on from here.
+# row is ready, and a worker has to send each batch to your process, which can cost more
+# than it saves. **Change one setting at a time, and keep it only if your own measurement
+# says so.** :doc:`Lesson 9 </lessons/09_feeding_the_gpu>` goes on from here.
 #
 # And the batch size? We train for five epochs with three sizes and three seeds:
 
-
-def five_epochs():
-    return train(X_train, y_train, batch_size=batch_size)
+# fold: Time and evaluate three batch sizes
 
 
-for batch_size in (10, 100, 400):
+def five_epochs(batch_size):
+    def run():
+        return train(X_train, y_train, batch_size=batch_size)
+
     test_losses = []
     for seed in range(3):
         torch.manual_seed(seed)
-        test_losses.append(f"{loss_on(five_epochs(), X_test, y_test):.4f}")
-    seconds = measure(five_epochs, device=device, warmup=1, repeats=5).median
+        test_losses.append(f"{loss_on(run(), X_test, y_test):.4f}")
+    seconds = measure(run, device=device, warmup=1, repeats=5).median
     print(f"batch size {batch_size}: {5 * 400 // batch_size} steps", end=", ")
     print(f"{1e3 * seconds:.0f} ms, test losses", *test_losses)
 
+
+for size in (10, 100, 400):
+    five_epochs(size)
+
 # %%
 # Fewer steps take less time: each one costs a fixed amount, because Python has to start
-# its operations. With ten rows this is nearly all of the time, and a GPU does not start
-# faster. (:doc:`Lesson 8 </lessons/08_was_it_faster>` measures when it wins.) But the
-# losses rise: after 5 steps the model has hardly begun to learn. **A larger batch makes
-# each row cheaper, and it is a different training run**, which may need more epochs or a
-# larger learning rate.
+# its operations. With ten rows this is nearly all of the time, and a GPU does not make
+# Python faster. (:doc:`Lesson 8 </lessons/08_was_it_faster>` measures when a GPU wins.)
+# But the losses rise: after 5 steps the model has hardly begun to learn. **A larger batch
+# makes each row cheaper, and it is a different training run**, which may need more epochs
+# or a larger learning rate.
 #
 # Count right answers, and divide once
 # ------------------------------------
@@ -650,23 +653,23 @@ classifier.eval()
 logits = classifier(torch.rand(3, 64, device=device))
 answers = logits.argmax(dim=1)
 probabilities = logits.softmax(dim=1)
-print("parameters:   ", {str(p.device) for p in classifier.parameters()})
+print("parameters:   ", classifier.out.weight.device)
 print("answers:      ", tuple(answers.shape), answers.device)
 print("probabilities:", tuple(probabilities.shape), probabilities.device)
 
 # %%
-# All are where the model and its inputs are: without a GPU on the CPU, since the practice
-# GPU is off. Some models return answers and probabilities from ``forward``. To train,
-# return the logits, which ``CrossEntropyLoss`` expects.
+# All are where the model and its inputs are. If you have no GPU, and the practice GPU
+# is off, that is the CPU. Some models return answers and probabilities from ``forward``.
+# To train, return the logits, which ``CrossEntropyLoss`` expects.
 #
 # The :term:`accuracy` is the share of right answers. Many scripts compute it for each
 # batch, and then take the mean. Here are ten answers in two batches, eight right ones and
 # two wrong ones. What is the accuracy?
 
 right = torch.tensor([1.0, 1, 1, 1, 1, 1, 1, 1, 0, 0])
-batches = right.split(8)
-print("of each batch:  ", [batch.mean().item() for batch in batches])
-print("their mean:     ", sum(batch.mean().item() for batch in batches) / 2)
+first, second = right.split(8)  # eight answers, and two
+print("of each batch:  ", first.mean().item(), second.mean().item())
+print("their mean:     ", (first.mean().item() + second.mean().item()) / 2)
 print("right / answers:", right.sum().item() / len(right))
 
 # %%
@@ -727,14 +730,14 @@ print(correct.item(), "of", len(made_up), "right")
 #
 #    - Two changes: ``model.to(device)`` once, before the loop, and inputs and targets
 #      of each batch inside it.
-#    - Buffers, outputs, loss and gradients are where the model and the batch are. An
-#      optimizer's state is not moved, so build the optimizer after the move.
+#    - Buffers move with the model. An optimizer's state does not, so build the optimizer
+#      after the move.
 #    - Forward pass, loss, ``backward`` and ``step`` compute where their tensors are.
 #      ``zero_grad`` only drops old gradients, and without it they add up.
 #    - Shuffle in each epoch, evaluate on held-out rows, and call ``train()`` and
-#      ``eval()``. Seldom does an error remind you.
-#    - Slices and loaders give CPU batches, and each one moves; data that fits can live
-#      on the device. Measure a loader's settings on your own machine.
+#      ``eval()``. An error seldom reminds you.
+#    - Slices and loaders give CPU batches; data that fits can live on the device. Measure
+#      a loader's settings on your own machine.
 #    - The accuracy is right answers divided by rows, not the mean of the batches.
 #
 # **Next:** :doc:`/lessons/05_fashion_mnist` trains a classifier on pictures.

@@ -32,13 +32,12 @@ Make each common mistake once on purpose, read what PyTorch says, and fix it.
 #    - :doc:`/lessons/02_tensors_and_devices`, for ``to`` and ``.device``
 #    - :doc:`/lessons/04_training_loop`, for the loop and its five calls
 #
-# Everybody makes the mistakes of this page, and most people make them often. Here you
-# make each of them once, on purpose. You read what PyTorch says, and you fix it. When
-# the same message comes from your own code, you will know what to do.
+# Everybody makes the mistakes of this page. Here you make each of them once, on purpose.
+# You read what PyTorch says, and you fix it.
 #
 # For most of them we need a :term:`GPU`. If your machine has none, the :term:`practice
-# GPU` gives the message. Its messages are the words of PyTorch's own checks: the tests
-# of this course compare the two.
+# GPU` gives the message. Its messages are PyTorch's own, word for word: the tests of this
+# course check that.
 
 import torch
 from torch import nn
@@ -52,7 +51,8 @@ torch.manual_seed(0)
 model = nn.Sequential(nn.Linear(20, 32), nn.ReLU(), nn.Linear(32, 3)).to(device)
 loss_fn = nn.CrossEntropyLoss()
 # one batch, as a data loader gives it: on the CPU
-inputs, labels = torch.randn(64, 20), torch.randint(3, (64,))
+inputs = torch.randn(64, 20)
+labels = torch.randint(3, (64,))  # 64 labels: 0, 1 or 2 at random
 print(torch.cuda.get_device_name(), "· PyTorch", torch.__version__)
 
 # %%
@@ -113,10 +113,8 @@ with attempt():
 # being run, the innermost last. Go up from the end until you see a line of your own
 # file: there you can change something.
 #
-# Whose words are these? All messages of this page are PyTorch's. PyTorch checks its
-# tensors before it asks :term:`CUDA` for anything. A message of CUDA itself begins with
-# ``CUDA error:``, and PyTorch passes it on. One name misleads: ``CUDA out of memory`` is
-# PyTorch's as well. It comes from the part of PyTorch that hands out the GPU's memory.
+# A message that begins with ``CUDA error:`` comes from :term:`CUDA`, not from PyTorch,
+# and cannot be read in this way: see the :doc:`page of messages </errors>`.
 #
 # .. _left-behind:
 #
@@ -146,10 +144,11 @@ with attempt():
     loss_fn(model(x), labels)
 
 # %%
-# No. The operation is ``nll_loss_forward``, the second half of the :term:`cross-entropy`,
-# and its argument ``target`` is on the CPU. ``target`` is PyTorch's word for the labels.
-# So the forward pass went well, and the line to look at is the one that computes the
-# :term:`loss`. With all three on the GPU, nothing is in the way:
+# No. The operation is ``nll_loss_forward``: the *negative log-likelihood*, −ln p, which
+# the :term:`cross-entropy` computes after the :term:`softmax`. Its argument ``target``,
+# PyTorch's word for the labels, is on the CPU. So the forward pass went well, and the
+# line to look at computes the :term:`loss`. With all three on the GPU, nothing is in the
+# way:
 
 y = labels.to(device)
 with attempt():
@@ -217,8 +216,8 @@ with attempt():
 #
 # .. covers:: S1.8
 #
-# One exception makes this harder to understand. Both lines below multiply numbers on the
-# GPU by one half, which is on the CPU. Will both fail?
+# You know the exception from lesson 2. Both lines below multiply numbers on the GPU by
+# one half, which is on the CPU. Will both fail?
 
 with attempt():
     model(x) * torch.tensor(0.5)
@@ -265,13 +264,15 @@ with attempt():
 #      **Yes.** The operation belongs to the loss, and ``weight`` is the name of that
 #      argument of ``nn.CrossEntropyLoss``.
 #
-# ``nn.BCEWithLogitsLoss`` with a ``pos_weight`` fails for the same reason. It computes
-# number by number, so its message is the one without an argument:
+# ``nn.BCEWithLogitsLoss`` is the loss for questions with the answers yes and no. With
+# ``pos_weight`` it counts each yes more. It computes number by number, so its message
+# names no argument:
 
-positive = nn.BCEWithLogitsLoss(pos_weight=torch.tensor([3.0]))
-yes_or_no = torch.ones(64, 1, device=device)
+yes_no = nn.BCEWithLogitsLoss(pos_weight=torch.tensor([3.0]))
+scores = torch.randn(64, 1, device=device)  # one score a row; above 0 means yes
+answers = torch.ones(64, 1, device=device)  # 1 means yes, 0 means no
 with attempt():
-    positive(model(x)[:, :1], yes_or_no)
+    yes_no(scores, answers)
 
 # %%
 # A loss is a :term:`module`, as a model is, and such weights are its :term:`buffers
@@ -280,13 +281,16 @@ with attempt():
 
 for name, tensor in weighted.named_buffers():
     print(name, "is a buffer, on", tensor.device)
+weighted.to(device)
+yes_no.to(device)
 with attempt():
-    weighted.to(device)(model(x), y)
-    positive.to(device)(model(x)[:, :1], yes_or_no)
+    weighted(model(x), y)
+    yes_no(scores, answers)
 
 # %%
-# A loss that you write yourself can even learn. This one has a number for each class,
-# by which it multiplies the outputs, and the numbers are :term:`parameters <parameter>`:
+# A loss that you write yourself can even learn. This one multiplies the outputs by a
+# number for each class. ``nn.Parameter`` turns these numbers into :term:`parameters
+# <parameter>`, as a layer has them:
 
 
 class ScaledLoss(nn.Module):
@@ -295,7 +299,7 @@ class ScaledLoss(nn.Module):
         self.scale = nn.Parameter(torch.ones(classes))
 
     def forward(self, outputs, labels):
-        return nn.functional.cross_entropy(outputs * self.scale, labels)
+        return loss_fn(outputs * self.scale, labels)
 
 
 scaled = ScaledLoss(3)
@@ -307,7 +311,8 @@ with attempt():
 # for: the :term:`optimizer` must know these parameters, too.
 
 scaled.to(device)
-optimizer = torch.optim.SGD([*model.parameters(), *scaled.parameters()], lr=0.1)
+both = list(model.parameters()) + list(scaled.parameters())
+optimizer = torch.optim.Adam(both, lr=0.01)
 scaled(model(x), y).backward()
 optimizer.step()
 print("the scale after one step:", scaled.scale.detach())
@@ -331,7 +336,7 @@ class Noisy(nn.Module):
     def __init__(self):
         super().__init__()
         self.linear = nn.Linear(20, 3)
-        self.scale = torch.full((20,), 2.0)
+        self.scale = 2 * torch.ones(20)
 
     def forward(self, x):
         return self.linear(x * self.scale + torch.randn(x.shape))
@@ -368,7 +373,7 @@ class NoisyFixed(nn.Module):
         super().__init__()
         self.linear = nn.Linear(20, 3)
         # a buffer: it moves with the model, and is saved with it
-        self.register_buffer("scale", torch.full((20,), 2.0))
+        self.register_buffer("scale", 2 * torch.ones(20))
 
     def forward(self, x):
         # randn_like makes the noise where x is
@@ -397,11 +402,10 @@ with attempt():
 
 # %%
 # The devices are hidden in the types. ``torch.FloatTensor`` is an old name for a
-# ``float32`` tensor on the CPU, and ``torch.cuda.FloatTensor`` for one on the GPU. So
-# the input is on the CPU, and the weight is on the GPU. You need not understand the rest,
-# from ``or input should be`` on: it is about a tensor format of the CPU's library.
-# **One type with the word cuda and one without it: something was not moved.** Here it is
-# the images.
+# ``float32`` tensor on the CPU, and ``torch.cuda.FloatTensor`` for one on the GPU. So the
+# input is on the CPU, and the weight is on the GPU. You can ignore the rest, from ``or
+# input should be`` on. **One type with the word cuda and one without it: something was
+# not moved.** Here it is the images.
 
 with attempt():
     convolution(images.to(device))
@@ -419,8 +423,8 @@ with attempt():
     predictions.numpy()
 
 # %%
-# The message tells you the fix, ``.cpu()``. If the tensor still knows how it was
-# computed, because you might call ``backward``, there is a second condition:
+# The message tells you the fix, ``.cpu()``. A tensor that still knows how it was
+# computed, for a later ``backward``, needs one more call:
 
 with attempt():
     model(x).cpu().numpy()
@@ -443,7 +447,7 @@ with attempt():
 
 import numpy as np
 
-table = torch.from_numpy(np.linspace(0, 1, 64 * 20).reshape(64, 20)).to(device)
+table = torch.from_numpy(np.ones((64, 20))).to(device)
 print("the inputs are", table.dtype, "and the weights are", model[0].weight.dtype)
 with attempt():
     model(table)
@@ -466,26 +470,24 @@ with attempt():
 # The labels of a classification are numbers of classes, so they must be whole numbers.
 # Data from a table often arrives as ``float32``:
 
+from_table = y.float()
 with attempt():
-    loss_fn(model(x), y.float())
+    loss_fn(model(x), from_table)
 with attempt():
-    loss_fn(model(x), y.float().long())
+    loss_fn(model(x), from_table.long())
 
 # %%
-# ``target`` is the labels again, and ``.long()`` makes whole numbers of them. If you
-# swap the two arguments of the loss, you get a message that says nothing of swapping.
-# This time both are on the CPU:
+# ``target`` is the labels again, and ``.long()`` makes whole numbers of them. (``Byte``
+# means whole numbers from 0 to 255.) If you swap the two arguments of the loss, you get a
+# message that says nothing of swapping. This time both are on the CPU:
 
 with attempt():
     loss_fn(labels, model(x).cpu())
 
 # %%
-# The :term:`softmax` is a part of the cross-entropy, and it is computed from the first
-# argument. For whole numbers there is no softmax, hence "not implemented for 'Long'".
-# The long name is that of the CPU's code. On a GPU it is ``host_softmax`` (`PyTorch's
-# source
-# <https://github.com/pytorch/pytorch/blob/v2.15.0/aten/src/ATen/native/cuda/SoftMax.cu>`__).
-# **First the outputs, then the labels**, in every loss of PyTorch.
+# Cross-entropy computes the softmax of its first argument, and for whole numbers there is
+# no softmax: "not implemented for 'Long'". **First the outputs, then the labels**, in
+# every loss of PyTorch.
 #
 # .. _shapes-do-not-fit:
 #
@@ -505,10 +507,10 @@ with attempt():
 
 # %%
 # No. ``nn.Linear`` looks at the last dimension only, and that is 28. It took the images
-# for 64 · 1 · 28 = 1792 rows of 28 numbers. **In a product of two matrices the two
-# inner numbers must be equal**: in ``(1792x28 and 784x10)`` they are 28 and 784.
-# ``flatten(start_dim=1)`` leaves the first dimension, the 64 images, and makes one row
-# of 784 numbers of each.
+# for 64 · 1 · 28 = 1792 rows of 28 numbers. **In a product of two matrices the two inner
+# numbers must be equal**: in ``(1792x28 and 784x10)`` they are 28 and 784. (The layer's
+# weight is 10 × 784, and turned round for the product.) ``flatten(start_dim=1)`` leaves
+# the first dimension, the 64 images, and makes one row of 784 numbers of each.
 #
 # .. _cuda-everywhere:
 #
@@ -518,8 +520,8 @@ with attempt():
 # .. covers:: S2.4
 #
 # Older code says ``model.cuda()`` and ``x.cuda()``. These calls are not deprecated, and
-# they are not wrong. They know only the GPUs that PyTorch calls ``cuda``. We switch the
-# practice GPU off, and try both ways on this machine as it is:
+# they are not wrong. They know only the GPUs that PyTorch calls ``cuda``. We stop the
+# practice GPU that we started, and try both ways on this machine as it is:
 
 from gpulesson.device import choose_device
 
@@ -531,15 +533,17 @@ with attempt():
     nn.Linear(20, 3).to(choose_device())
 
 # %%
-# On a machine with a GPU for CUDA you see "no error" twice. On any other machine the
-# first line failed, and the second one took what is there. **Choose the device in one
-# place**, and write ``to(device)`` everywhere else.
+# Where PyTorch finds a GPU for CUDA, you see "no error" twice. Elsewhere the first line
+# failed, and the second one took what is there. **Choose the device in one place**, and
+# write ``to(device)`` everywhere else.
 #
 # A forgotten eval: the same question, two answers
 # ------------------------------------------------
 #
 # The last four mistakes give no message. The program runs, and its result is wrong or
-# its time is wasted. First we need a network with :term:`dropout`, trained a little.
+# its time is wasted. First we need a network with :term:`dropout`, trained a little. The
+# folded function ``trained`` makes one, trains it for sixty steps, and returns it and its
+# last loss:
 
 # fold: Data of three classes, and sixty training steps
 device = choose_device()
@@ -550,14 +554,15 @@ points = (centres[targets] + 3 * torch.randn(900, 20)).to(device)
 targets = targets.to(device)
 
 
-def trained(*last, dropout=0.0, steps=60):
+def trained(dropout=0.0, after=None):
     """Train a network on the first 600 points; return it, and its last loss."""
     torch.manual_seed(0)
-    network = nn.Sequential(
-        nn.Linear(20, 64), nn.ReLU(), nn.Dropout(dropout), nn.Linear(64, 3), *last
-    ).to(device)
+    layers = [nn.Linear(20, 64), nn.ReLU(), nn.Dropout(dropout), nn.Linear(64, 3)]
+    if after is not None:
+        layers.append(after)  # behind the last layer
+    network = nn.Sequential(*layers).to(device)
     optimizer = torch.optim.Adam(network.parameters(), lr=1e-2)
-    for _ in range(steps):
+    for _ in range(60):
         loss = loss_fn(network(points[:600]), targets[:600])
         optimizer.zero_grad()
         loss.backward()
@@ -570,7 +575,7 @@ def trained(*last, dropout=0.0, steps=60):
 # each call. We ask the network twice about the same 300 points, and count the answers
 # that changed. How many will it be?
 
-network, _ = trained(dropout=0.8)
+network, last_loss = trained(dropout=0.8)
 
 
 def predict():
@@ -587,31 +592,31 @@ print("changed answers with eval():   ", changed, "of 300")
 # %%
 # Without ``eval()`` some answers are chance, and so is every number that you compute from
 # them. With ``eval()`` none changed: in :term:`evaluation mode` dropout does nothing.
-# **Change the mode before you evaluate, and change it back before you train on**, with
-# ``model.eval()`` and ``model.train()``. ``torch.inference_mode``, which the cell uses
-# too, does not do that for you. It only stops PyTorch from remembering how results were
-# computed.
+# **Change the mode before you evaluate, and change it back before you go on training**,
+# with ``model.eval()`` and ``model.train()``. ``torch.inference_mode``, which the cell
+# uses too, does not do that for you. It only stops PyTorch from remembering how results
+# were computed.
 #
 # A softmax before the cross-entropy: a loss that cannot reach zero
 # -----------------------------------------------------------------
 #
 # ``nn.CrossEntropyLoss`` wants :term:`logits`, the outputs as they are, and has a
-# softmax inside. A second softmax in the model does no visible harm: the loss falls. How
-# far?
+# softmax inside. A second softmax, after the last layer, does no visible harm: the loss
+# falls. How far?
 
-_, plain = trained()
-_, twice = trained(nn.Softmax(dim=1))
-certain = torch.tensor([[1.0, 0.0, 0.0]])
-lowest = loss_fn(certain, torch.tensor([0])).item()
-
+network, plain = trained()
+network, twice = trained(after=nn.Softmax(dim=1))
 print(f"logits into the loss:        {plain:.4f}")
 print(f"probabilities into the loss: {twice:.4f}")
-print(f"the lowest it can get:       {lowest:.4f}")
+
+sure = torch.tensor([[1.0, 0.0, 0.0]])  # quite sure of class 0, and right
+print("the softmax of 1, 0, 0:     ", sure.softmax(dim=1))
+print(f"the loss of 1, 0, 0:         {loss_fn(sure, torch.tensor([0])):.4f}")
 
 # %%
-# The last number is the loss of a model that gives the right class a probability of 1:
-# no model can do better. Yet the loss takes these probabilities for logits, and its own
-# softmax brings them closer together. So the second line cannot fall below the third,
+# The best probabilities are 1 for the right class and 0 for the others. The loss takes
+# them for logits, and its own softmax leaves a little more than a half for the right
+# class, as the third line shows. So the second line cannot fall below the last one,
 # however long you train. **Give the loss logits; take the softmax afterwards, when you
 # want to show probabilities.** :doc:`Lesson 5 </lessons/05_fashion_mnist>` measures what
 # the mistake costs in :term:`accuracy`.
@@ -620,13 +625,14 @@ print(f"the lowest it can get:       {lowest:.4f}")
 # ----------------------------------------------
 #
 # A loss knows how it was computed, and holds on to the numbers that ``backward`` would
-# need. If you collect losses in a list, you collect all of that. We watch the GPU's
-# memory, where a GPU or the practice GPU counts it:
+# need. If you collect losses in a list, you collect all of that. We watch the memory of
+# your GPU, or of the practice GPU:
 
 practice.start()
 network = nn.Sequential(nn.Linear(20, 64), nn.ReLU(), nn.Linear(64, 3)).to("cuda")
 x, y = inputs.to("cuda"), labels.to("cuda")
-loss_fn(network(x), y).backward()  # what is taken once is taken now
+# a first pass, so that memory needed only once is not counted below
+loss_fn(network(x), y).backward()
 
 
 def growth(keep):
@@ -672,13 +678,16 @@ ax.grid(alpha=0.3)
 plt.show()
 
 # %%
-# A loss that was kept as it is keeps its whole forward pass. That is the usual mistake
-# in a loop that evaluates, where nobody calls ``backward``. After ``backward`` PyTorch
-# lets go of the stored numbers, and one block of 512 bytes remains for each loss, 25 KiB
-# for 50 of them; a part of the :term:`autograd graph` stays in the host memory, though.
-# A detached loss is one block, and nothing else. **Keep the detached loss, never the
-# loss itself.** ``loss.item()`` keeps even less, a number of Python, but makes the CPU
-# wait for the GPU each time.
+# A loss that was kept as it is keeps its whole forward pass: above all the output of the
+# hidden layer, 64 × 64 numbers of 4 bytes, which is 16 KiB. (A KiB is 1,024 bytes.) That
+# is the usual mistake in a loop that evaluates, where nobody calls ``backward``.
+#
+# After ``backward`` PyTorch lets go of the stored numbers. One block of 512 bytes remains
+# for each loss, 25 KiB for 50 of them, as for a detached loss: the two lines lie on each
+# other. So why detach? Because a part of the :term:`autograd graph` stays, in the host
+# memory, where this count does not look. **Keep the detached loss, never the loss
+# itself.** ``loss.item()`` keeps even less, a number of Python, but makes the CPU wait
+# for the GPU.
 
 practice.stop()
 
@@ -687,7 +696,10 @@ practice.stop()
 # -----------------------------------------------------
 #
 # A GPU works through a queue. A call returns when its work is *in the queue*, not when
-# it is done. We multiply two matrices, and look at the clock twice:
+# it is done (`PyTorch's page on it
+# <https://docs.pytorch.org/docs/stable/notes/cuda.html#asynchronous-execution>`__). We
+# multiply two matrices, and look at the clock twice. On a real GPU the first time is the
+# time that it takes to ask. A CPU and the practice GPU have no queue: the times agree.
 
 import time
 
@@ -706,12 +718,10 @@ print(f"{device}: the call returned after {returned * 1e3:.2f} ms,")
 print(f"and the product was there after {finished * 1e3:.2f} ms")
 
 # %%
-# On a CPU, and on the practice GPU, the two times agree, because the call returns with
-# the result. On a real GPU the first one is only the time that it takes to ask. A
-# speed-up that is computed from it is wrong. **Wait for the GPU before you look at the
-# clock**: with ``synchronize``, as here, or with ``torch.cuda.synchronize()``, which it
-# calls on a GPU for CUDA. :doc:`Lesson 8 </lessons/08_was_it_faster>` is about measuring
-# time.
+# **Wait for the GPU before you look at the clock**: with ``synchronize``, as here, or
+# with ``torch.cuda.synchronize()``, which it calls on a GPU for CUDA. On a GPU, a
+# speed-up computed from the first time is wrong. :doc:`Lesson 8
+# </lessons/08_was_it_faster>` is about measuring time.
 #
 # Many more messages stand on :doc:`a page of their own </errors>`, each with its cause
 # and its fix. Paste yours into the search box of this site, and it leads you there.
@@ -732,7 +742,8 @@ print(f"and the product was there after {finished * 1e3:.2f} ms")
 #       it.
 #    2. Run it. Read the message from its end: which operation, which argument, which
 #       device?
-#    3. Fix this one mistake, and run the script again, until it runs to its end.
+#    3. Fix this one mistake, and run the script again, until it runs to its end. (A
+#       message names one tensor that is wrong, not all of them.)
 #    4. Find the two mistakes that gave no message.
 #
 #    To check it: ``python -m gpulesson check exercise_07.py``.

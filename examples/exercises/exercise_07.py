@@ -32,6 +32,7 @@ with gpulesson.practice_gpu():  # a real CUDA GPU, where there is one
         losses.append(held_out)
         model.train()
 
+    # how many bytes did the kept losses hold?
     del loss, held_out
     before = torch.cuda.memory_allocated()
     count = len(losses)
@@ -40,7 +41,7 @@ with gpulesson.practice_gpu():  # a real CUDA GPU, where there is one
     print(f"{count} losses held {freed / count:.0f} bytes each")
 
     test_inputs, test_targets = points[600:].to(device), labels[600:].to(device)
-    for _ in range(2):
+    for _ in range(2):  # ask twice: the answers should agree
         predictions = model(test_inputs).argmax(dim=1)
         right = (predictions.numpy() == test_targets.cpu().numpy()).sum()
         print(f"accuracy {right / len(test_targets):.2%}")

@@ -18,7 +18,7 @@ What you can learn without one, what you cannot, and five ways to begin.
 # The practice GPU makes PyTorch believe that the computer has a :term:`GPU`. Your
 # :term:`tensors <tensor>` stay in the computer's own memory, and its CPU does the
 # computing. But each tensor has a label with the :term:`device` that it pretends to be
-# on, and PyTorch applies its rules for devices to these labels.
+# on, and PyTorch's rules for devices are applied to these labels.
 #
 # .. list-table::
 #    :header-rows: 1

@@ -50,14 +50,12 @@ for _ in range(10):
         optimizer.step()
 
 model.eval()
-correct = torch.zeros(
-    (), dtype=torch.int64, device=device
-)  # the count stays on the device
+# the count stays on the device
+correct = torch.zeros((), dtype=torch.int64, device=device)
 with torch.inference_mode():
     for inputs, targets in DataLoader(test_set, batch_size=64):
         inputs, targets = inputs.to(device), targets.to(device)
         correct += (model(inputs).argmax(dim=1) == targets).sum()
+right = correct.item()  # fetched once
 print("parameters on", next(model.parameters()).device)
-print(
-    f"accuracy {correct.item() / len(test_set):.4f}: {correct.item()} of {len(test_set)}"
-)
+print(f"accuracy {right / len(test_set):.4f}: {right} of {len(test_set)}")

@@ -1,4 +1,4 @@
-"""Exercise 7, solved: five mistakes mended."""
+"""Exercise 7, solved: five mistakes fixed."""
 
 import torch
 from torch import nn
@@ -34,6 +34,7 @@ with gpulesson.practice_gpu():  # a real CUDA GPU, where there is one
         losses.append(held_out.detach())  # 3: the number, not its history
         model.train()
 
+    # how many bytes did the kept losses hold?
     del loss, held_out
     before = torch.cuda.memory_allocated()
     count = len(losses)
@@ -42,8 +43,8 @@ with gpulesson.practice_gpu():  # a real CUDA GPU, where there is one
     print(f"{count} losses held {freed / count:.0f} bytes each")
 
     test_inputs, test_targets = points[600:].to(device), labels[600:].to(device)
-    model.eval()  # 4: no dropout while judging
-    for _ in range(2):
+    model.eval()  # 4: no dropout in the evaluation
+    for _ in range(2):  # ask twice: the answers should agree
         predictions = model(test_inputs).argmax(dim=1)
         right = (
             predictions.cpu().numpy() == test_targets.cpu().numpy()
