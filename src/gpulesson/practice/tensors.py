@@ -206,8 +206,7 @@ def _reading(label: str, gpu: PracticeGPU, original: Handler, tensor: torch.Tens
 
 
 def _tolist(gpu: PracticeGPU, original: Handler, tensor: torch.Tensor) -> Any:
-    if gpu.ledger.index(tensor) >= 0:
-        gpu.record(TO_HOST, ".tolist()", tensor.numel() * tensor.element_size())
+    gpu.record_copy(gpu.ledger.index(tensor), CPU, ".tolist()", tensor, non_blocking=False)
     return original(tensor)
 
 
