@@ -221,7 +221,7 @@ class PracticeGPU:
         non_blocking: bool,
         into: torch.Tensor | None = None,
     ) -> None:
-        """Log the copy of `tensor` from device `source` to device `target` (`into` a tensor that is there)."""
+        """Log the copy of `tensor` from device `source` to device `target`, there into a given tensor."""
         if source == target:
             return
         nbytes = tensor.numel() * tensor.element_size()
@@ -241,7 +241,7 @@ class PracticeGPU:
     def record(
         self, kind: str, call: str, nbytes: int = 0, waits: bool = True, tolerated: bool = False
     ) -> None:
-        """Log one copy or wait, unless it is part of one that is logged already, or refuse it in a capture."""
+        """Log one copy or wait, unless it is part of one that is logged; or refuse it in a capture."""
         if waits and (capture := self.capture_here()) is not None:
             capture.refuse_wait()
         if not self.thread_state.quiet:

@@ -1,5 +1,5 @@
 """
-CUDA graphs: ``torch.cuda.CUDAGraph`` and ``torch.cuda.graph``; ``make_graphed_callables`` stays PyTorch's own.
+CUDA graphs: ``torch.cuda.CUDAGraph`` and ``torch.cuda.graph``. ``make_graphed_callables`` stays PyTorch's.
 
 What a graph consists of is in :mod:`gpulesson.practice.recording`. Time is not simulated: a replay computes
 its operators one by one, and is no faster than they are.
@@ -95,7 +95,9 @@ class PracticeGraph:
             raise errors.default_stream()
         mode = gpu.thread_state.mode
         if mode is None:
-            raise errors.not_simulated("the capture of a CUDA graph in a thread that was not started by Python")
+            raise errors.not_simulated(
+                "the capture of a CUDA graph in a thread that was not started by Python"
+            )
         gpu.ledger.use()
         self._memory = self._memory_of(pool)
         self._recording = Recording(
@@ -216,11 +218,11 @@ class PracticeCapture:
     ) -> None:
         kind = type(self)
         if stream is None and kind.default_capture_stream is None:
-            kind.default_capture_stream = torch.cuda.Stream()
+            kind.default_capture_stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
         self.cuda_graph = cuda_graph
         self.pool = pool
         self.capture_stream = kind.default_capture_stream if stream is None else stream
-        self.stream_ctx = torch.cuda.stream(self.capture_stream)
+        self.stream_ctx: Any = torch.cuda.stream(self.capture_stream)
         self.capture_error_mode = capture_error_mode
 
     def __enter__(self) -> None:

@@ -20,6 +20,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from gpulesson.practice import errors, generators
 from gpulesson.practice.allocator import Pool, rounded
+from gpulesson.practice.events import BETWEEN
 from gpulesson.practice.gpu import OperatorMode, PracticeGPU
 from gpulesson.practice.ledger import CPU, CPU_BIT, address_of, tensors_in
 from gpulesson.practice.operators import Call, facts_of
@@ -88,21 +89,21 @@ class View:
 
     memory: Memory
     dtype: torch.dtype
-    offset: int
+    offset: Any
     size: torch.Size
-    stride: tuple[int, ...]
+    stride: tuple[Any, ...]
     conjugate: bool
     negative: bool
 
     def tensor(self) -> torch.Tensor:
         """Return such a tensor."""
         storage = self.memory.find()
-        made = _EMPTY(0, dtype=self.dtype).set_(storage, self.offset, self.size, self.stride)  # type: ignore[call-overload]
+        made = _EMPTY(0, dtype=self.dtype).set_(storage, self.offset, self.size, self.stride)
         if self.conjugate:
             made = torch._conj(made)
         if self.negative:
             made = torch._neg_view(made)
-        return made  # type: ignore[no-any-return]
+        return made
 
     def fill(self, result: torch.Tensor) -> None:
         """Put there what a replay has computed."""
@@ -232,9 +233,9 @@ class Recording(TorchDispatchMode):
             for storage, content in self._before.values():
                 _bytes(storage).copy_(content)
             for memory in self._own.values():
-                storage = memory()
-                if storage is not None:
-                    memory.blank(storage)
+                held: torch.UntypedStorage | None = memory()
+                if held is not None:
+                    memory.blank(held)
         for generator, state in self._states.values():
             generator.set_state(state)
         self._before.clear()
@@ -261,9 +262,9 @@ class Recording(TorchDispatchMode):
 
     def copy(self, kind: str, nbytes: int, non_blocking: bool, pinned: bool) -> None:
         """Note a copy between the host and a device, or between devices, or refuse it as CUDA does."""
-        if not pinned:
+        if kind != BETWEEN and not pinned:
             raise errors.captured_copy()
-        if not non_blocking:
+        if kind != BETWEEN and not non_blocking:
             self.refuse_wait()
         self.copies.append((kind, nbytes))
 
@@ -321,9 +322,9 @@ class Recording(TorchDispatchMode):
     def _note(self, call: Call, noted: tuple[Any, Any], tensors: list[torch.Tensor], result: Any) -> None:
         """Write down an operator that has run, if it has made something on a device or written there."""
         facts = call.facts
-        known = {address_of(tensor) for tensor in tensors}
+        known = {_address(tensor) for tensor in tensors}
         results = tuple(
-            None if address_of(tensor) in known or not self._is_on_device(tensor) else self._new(tensor)
+            None if _address(tensor) in known or not self._is_on_device(tensor) else self._new(tensor)
             for tensor in tensors_in(result)
         )
         if not any(results) and not facts.written:
@@ -365,10 +366,7 @@ class Recording(TorchDispatchMode):
         )
 
     def _memory(self, tensor: torch.Tensor) -> Memory:
-        try:
-            address = address_of(tensor)
-        except (RuntimeError, NotImplementedError):
-            raise errors.not_simulated("a CUDA graph with sparse or wrapped tensors") from None
+        address = _address(tensor)
         memory: Memory | None = self._gpu.graph_memory.get(address)
         if memory is not None:
             memory.shared = memory.shared or self._own.get(address) is not memory
@@ -381,12 +379,15 @@ class Recording(TorchDispatchMode):
 
     def _new(self, tensor: torch.Tensor) -> View:
         """Return a view of a tensor that the capture has made."""
-        storage, address, table = tensor.untyped_storage(), address_of(tensor), self._gpu.graph_memory
+        storage, address, table = tensor.untyped_storage(), _address(tensor), self._gpu.graph_memory
         memory = table.get(address)
         if memory is None:
             memory = self._own[address] = table[address] = Memory(storage, _forgetting(table, self._pool))
             memory.address, memory.pool, memory.shared, memory.kept = address, self._pool, False, None
-            memory.nbytes, memory.floating = storage.nbytes(), tensor.is_floating_point() or tensor.is_complex()
+            memory.nbytes, memory.floating = (
+                storage.nbytes(),
+                tensor.is_floating_point() or tensor.is_complex(),
+            )
             memory.size = rounded(memory.nbytes) if self._gpu.ledger.index(tensor) >= 0 else 0
             self._pool.live += memory.size
             self._pool.peak = max(self._pool.peak, self._pool.live)
@@ -395,7 +396,7 @@ class Recording(TorchDispatchMode):
     def _remember_written(self, call: Call) -> None:
         """Keep what is in memory of others before it is written to."""
         for name, tensor in call.named_tensors():
-            address = address_of(tensor) if name in call.facts.written else None
+            address = _address(tensor) if name in call.facts.written else None
             if address is None or address in self._before:
                 continue
             memory = self._own.get(address)
@@ -428,13 +429,20 @@ def _forgetting(table: dict[int, Memory], pool: Pool) -> Callable[[Memory], None
     return forget
 
 
+def _address(tensor: torch.Tensor) -> int:
+    try:
+        return address_of(tensor)
+    except (RuntimeError, NotImplementedError):
+        raise errors.not_simulated("a CUDA graph with sparse or wrapped tensors") from None
+
+
 def _bytes(storage: torch.UntypedStorage) -> torch.Tensor:
     with torch._C._DisableTorchDispatch():
-        return _EMPTY(0, dtype=torch.uint8).set_(storage)  # type: ignore[call-overload,no-any-return]
+        return _EMPTY(0, dtype=torch.uint8).set_(storage)
 
 
 def _map(kind: type, function: Callable[[Any], Any], value: Any) -> Any:
-    """Return `value` with `function` applied to everything of `kind` in its lists, tuples and dictionaries."""
+    """Return `value` with `function` applied to all that is of `kind` in its lists, tuples, dictionaries."""
     if isinstance(value, kind):
         return function(value)
     if isinstance(value, list):

@@ -92,7 +92,8 @@ class PracticeEvent:
 
     def wait(self, stream: Any = None) -> None:
         """Order a stream after this event: it is."""
-        (torch.cuda.current_stream() if stream is None else stream).wait_event(self)
+        waiting: Any = torch.cuda.current_stream() if stream is None else stream
+        waiting.wait_event(self)
 
     def query(self) -> bool:
         """Tell whether the event has happened: it has."""
