@@ -5,12 +5,15 @@ import gc
 import threading
 import warnings
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import pytest
+import test_false_alarms
 import torch
 from torch import nn
 from torch.nn import functional as F
+from torch.utils._pytree import tree_leaves, tree_map_only
 
 from gpulesson.practice import PracticeError, PracticeGPU, graphs, practice_gpu
 
@@ -617,6 +620,57 @@ def test_what_is_not_simulated(gpu):
         captured(lambda: (x.add_(1), graph.replay()))
     with pytest.raises(PracticeError, match="sparse"):
         captured(lambda: torch.sparse.mm(torch.eye(2, device="cuda").to_sparse(), x.view(2, 1)))
+
+
+@pytest.mark.slow
+def test_every_operator_of_pytorchs_database_replays_as_it_runs() -> None:
+    """One sample of each; what draws random numbers sets a seed, and what is made empty has no values."""
+    outcomes: dict[str, list[str]] = {}
+    operators = [
+        op for op in test_false_alarms.operators() if not any(p in op.name for p in test_false_alarms.RANDOM)
+    ]
+    with practice_gpu(force=True), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for op in operators:
+            outcomes.setdefault(replay_one(op), []).append(f"{op.name}.{op.variant_test_name}")
+    print({outcome: len(names) for outcome, names in outcomes.items()})
+    assert len(outcomes.pop("same")) >= 570
+    for expected in ("no sample", FORBIDDEN, UNPINNED, "original seed", "sparse"):
+        outcomes.pop(expected, None)
+    assert not outcomes, outcomes
+
+
+def replay_one(op: Any) -> str:
+    """Capture an operator and replay it twice; return what came of it."""
+    put = partial(tree_map_only, Tensor, lambda tensor: tensor.detach().clone().cuda())
+    try:
+        sample = next(iter(op.sample_inputs("cpu", torch.float32)))
+        inputs = sample.input, sample.args, sample.kwargs
+        ours, theirs = put(inputs), put(inputs)
+        expected = op(theirs[0], *theirs[1], **theirs[2])
+    except Exception:  # made for a GPU only, or the CPU cannot do it
+        return "no sample"
+    before = put(ours)
+    try:
+        graph, found = captured(lambda: op(ours[0], *ours[1], **ours[2]))
+    except (RuntimeError, NotImplementedError) as error:
+        texts = f"{error} {error.__context__}"
+        known = [text for text in (FORBIDDEN, UNPINNED, "original seed", "sparse") if text in texts]
+        return known[0] if known else texts
+    for replay in range(2):
+        for place, value in zip(tree_leaves(ours), tree_leaves(before), strict=True):
+            if replay and isinstance(place, Tensor) and place.numel():
+                place.copy_(value)  # what works in place begins with the same numbers again
+        graph.replay()
+    pairs = zip(tree_leaves((found, ours)), tree_leaves((expected, theirs)), strict=True)
+    wrong = [pair for pair in pairs if isinstance(pair[0], Tensor) and not equal(*pair)]
+    return "different" if wrong else "same"
+
+
+def equal(one: Tensor, other: Tensor) -> bool:
+    if one.dtype is torch.complex32:  # PyTorch compares none
+        one, other = torch.view_as_real(one), torch.view_as_real(other)
+    return one.dtype is other.dtype and torch.allclose(one, other, equal_nan=True, rtol=0, atol=0)
 
 
 # -- memory that is gone
