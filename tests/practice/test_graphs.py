@@ -13,6 +13,7 @@ import test_false_alarms
 import torch
 from torch import nn
 from torch.nn import functional as F
+from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 from gpulesson.practice import PracticeError, PracticeGPU, graphs, practice_gpu
@@ -183,6 +184,34 @@ def test_capture_in_inference_mode(cuda):
     x.fill_(0.5)
     graph.replay()
     same(cuda, [y], [F.softmax(copy.deepcopy(model).cpu()(torch.full((2, 4), 0.5)), 1)])
+
+
+def test_with_a_default_device(gpu):
+    torch.set_default_device("cuda")
+    try:
+        x = torch.zeros(3)
+        graph, (y, host) = captured(lambda: (x.add_(1) + torch.ones(3), torch.ones(2, device="cpu")))
+        graph.replay()
+        assert (y.tolist(), host.tolist(), y.is_cuda) == ([2.0] * 3, [1.0] * 2, True)
+        graph.replay()
+        assert y.tolist() == [3.0] * 3
+    finally:
+        torch.set_default_device(None)
+
+
+def test_nobody_sees_the_operators_of_a_replay(cuda):
+    class Counts(TorchDispatchMode):
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            counts.append(func)
+            return func(*args, **(kwargs or {}))
+
+    counts: list[Any] = []
+    x = torch.zeros(3, device="cuda")
+    graph, _ = captured(lambda: x.add_(1))
+    with Counts():
+        graph.replay()
+    assert not counts
+    assert x.tolist() == [1.0] * 3
 
 
 # -- training
@@ -458,6 +487,8 @@ def test_seeds_in_a_capture(gpu):
     with pytest.raises(RuntimeError, match="only if new seed is the same as the original seed"):
         captured(lambda: (x.add_(1), torch.cuda.manual_seed(8)))
     captured(lambda: (x.add_(1), torch.cuda.manual_seed(7)))
+    with pytest.raises(PracticeError, match="setting a generator's state"):
+        captured(lambda: (x.add_(1), torch.cuda.set_rng_state(torch.cuda.get_rng_state())))
 
 
 # -- what is refused
@@ -710,6 +741,14 @@ def test_the_memory_of_another_graph(gpu):
     first.replay()
     second.replay()
     assert z.tolist() == [3.0] * 3
+    del first  # its memory is the second one's as well
+    second.replay()
+    first, _ = captured(lambda: between.append(x * 2))
+    third, _ = captured(lambda: between[0] + 1)
+    del first
+    between.clear()
+    with pytest.raises(PracticeError, match="given back since the capture"):
+        third.replay()
 
 
 # -- copies from and to pinned memory

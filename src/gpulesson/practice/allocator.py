@@ -39,11 +39,14 @@ class Pool:
         Held by tensors now; the most so far.
     capturing : bool
         Tensors are being put there.
+    released : bool
+        There is no such graph any more.
     """
 
     live: int = 0
     peak: int = 0
     capturing: bool = False
+    released: bool = False
 
     @property
     def spare(self) -> int:

@@ -40,6 +40,7 @@ def plan(patches: Patches, gpu: PracticeGPU) -> None:
             patches.plan(torch.cuda, name, function)
             patches.plan(torch.cuda.memory, name, function)
     patches.plan(torch.cuda, "_initialized", True)
+    patches.plan(torch.accelerator, "Graph", _refuse("torch.accelerator.Graph"))
     patches.plan(torch.nn.DataParallel, "__init__", _refuse("torch.nn.DataParallel"))
     for name, function in _accelerator(gpu).items():
         patches.plan(torch.accelerator, name, function)

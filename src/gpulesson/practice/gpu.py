@@ -267,6 +267,12 @@ class DeviceGenerator(torch.Generator):
             raise errors.seeded_in_capture()
         return self
 
+    def set_state(self, new_state: torch.Tensor) -> torch.Generator:
+        """Go on from another state; not while a CUDA graph is captured, whose replays would not."""
+        if self.gpu.capture_here() is not None:
+            raise errors.not_simulated("setting a generator's state while a CUDA graph is captured")
+        return super().set_state(new_state)
+
 
 class Bypass:
     """While it is open, the operator mode of this thread lets everything pass."""

@@ -51,6 +51,7 @@ class GraphMemory:
 
 def _remove(pools: list[Pool], pool: Pool) -> None:
     pools[:] = [each for each in pools if each is not pool]
+    pool.released = True
 
 
 class PracticeGraph:
@@ -148,7 +149,8 @@ class PracticeGraph:
         for kind, nbytes in self._copies:
             self.gpu.record(kind, "CUDAGraph.replay()", nbytes, waits=False)
         as_recorded = torch._C._SetExcludeDispatchKeyGuard(torch._C.DispatchKey.AutocastCPU, True)
-        with torch._C._DisableTorchDispatch(), as_recorded, torch.no_grad():
+        unseen = torch._C._DisableTorchDispatch(), torch._C.DisableTorchFunction()
+        with unseen[0], unseen[1], as_recorded, torch.no_grad():
             try:
                 for step in self._steps:
                     step.run()

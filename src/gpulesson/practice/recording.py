@@ -66,14 +66,14 @@ class Memory(weakref.ref):  # type: ignore[type-arg]
         Raises
         ------
         PracticeError
-            If it was there before the capture, and has been given back since.
+            If it was there before the capture, or belongs to another graph, and has been given back since.
         """
         storage: torch.UntypedStorage | None = self()
         if storage is None:
+            if self.pool is None or self.pool.released:
+                raise errors.stale_memory()
             storage = self.kept
         if storage is None:
-            if self.pool is None:
-                raise errors.stale_memory()
             storage = self.kept = torch.UntypedStorage(self.nbytes)  # type: ignore[no-untyped-call]
             self.blank(storage)  # of a graph that was never replayed
         return storage
@@ -98,7 +98,7 @@ class View:
     def tensor(self) -> torch.Tensor:
         """Return such a tensor."""
         storage = self.memory.find()
-        made = _EMPTY(0, dtype=self.dtype).set_(storage, self.offset, self.size, self.stride)
+        made = _EMPTY(0, dtype=self.dtype, device=_HOST).set_(storage, self.offset, self.size, self.stride)
         if self.conjugate:
             made = torch._conj(made)
         if self.negative:
@@ -270,7 +270,7 @@ class Recording(TorchDispatchMode):
 
     def copied(self, source: torch.Tensor, result: torch.Tensor) -> None:
         """Note that `result` was made as a copy of `source`."""
-        clone: Any = torch.ops.aten.clone.default._op
+        clone: Any = torch.ops.aten.clone.default
         self.steps.append(Step(clone, (self._view(source),), {}, (self._new(result),)))
 
     # -- operators
@@ -283,7 +283,7 @@ class Recording(TorchDispatchMode):
             return call()
         tensors = list(call.tensors())
         on_device = any(self._is_on_device(tensor) for tensor in tensors)
-        if not on_device and not self._makes_on_device(call) and (tensors or self._mode.placement == CPU):
+        if not on_device and not self._makes_on_device(call, tensors):
             return call()  # the host's own business, done once
         if self.spoilt:
             raise errors.capture_spoilt()
@@ -296,12 +296,14 @@ class Recording(TorchDispatchMode):
         self._note(call, noted, tensors, result)
         return result
 
-    def _makes_on_device(self, call: Call) -> bool:
+    def _makes_on_device(self, call: Call, tensors: Sequence[torch.Tensor]) -> bool:
         """Tell whether an operator without tensors on a device may make one there."""
         device, placement = call.kwargs.get("device"), self._mode.placement
         if device is not None and device.type == "cuda":
             return True
-        return placement is not None and placement >= 0 and (device is not None or not any(call.tensors()))
+        if tensors:
+            return device is not None and placement is not None and placement >= 0
+        return placement != CPU  # None: nobody knows yet where it will be
 
     def _noted(self, call: Call, on_device: bool) -> tuple[Any, Any]:
         """Return the arguments as a replay will want them."""
@@ -438,7 +440,7 @@ def _address(tensor: torch.Tensor) -> int:
 
 def _bytes(storage: torch.UntypedStorage) -> torch.Tensor:
     with torch._C._DisableTorchDispatch():
-        return _EMPTY(0, dtype=torch.uint8).set_(storage)
+        return _EMPTY(0, dtype=torch.uint8, device=_HOST).set_(storage)
 
 
 def _map(kind: type, function: Callable[[Any], Any], value: Any) -> Any:
