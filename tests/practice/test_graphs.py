@@ -519,6 +519,9 @@ COPIES = {
     "tensor": lambda t: torch.tensor(1.0, device="cuda"),
     "copy_": lambda t: t.copy_(torch.ones(3)),
     "copy_ to the host": lambda t: torch.ones(3).copy_(t, non_blocking=True),
+    "copy_ of a part, which is spread out": lambda t: t.copy_(
+        torch.ones(3).pin_memory()[:1], non_blocking=True
+    ),
     "index on the host": lambda t: t[torch.tensor([0, 1])],
 }
 
@@ -623,7 +626,7 @@ def test_what_an_object_may_be_asked_in_which_order(cuda):
         captured(lambda: x.add_(1), graph, stream=torch.cuda.default_stream())
     with pytest.raises(RuntimeError, match="Unknown capture error mode"):
         captured(lambda: x.add_(1), torch.cuda.CUDAGraph(), capture_error_mode="strict")
-    assert torch.cuda.current_stream() == torch.cuda.default_stream()
+    torch.cuda.set_stream(torch.cuda.default_stream())  # PyTorch leaves the other one
     graph = torch.cuda.CUDAGraph()
     captured(lambda: x.add_(1), graph, capture_error_mode="relaxed")
     with pytest.raises(RuntimeError, match="already owns a captured graph"):
@@ -760,11 +763,12 @@ def test_a_pinned_copy_is_done_again_by_every_replay(cuda):
 
     def body():
         y = host.to("cuda", non_blocking=True)
-        x.copy_(host[1:2], non_blocking=True)
+        x.copy_(host, non_blocking=True)
         back.copy_(y + x, non_blocking=True)
-        return y, (y * 3).to("cpu", non_blocking=True)
+        half = host.to("cuda", torch.bfloat16, non_blocking=True)
+        return y, (y * 3).to("cpu", non_blocking=True), half
 
-    graph, (y, there) = captured(body)
+    graph, (y, there, half) = captured(body)
     assert x.tolist() == [0.0] * 3 and back.tolist() == [0.0] * 3
     for value in (1.0, 4.0):
         host.fill_(value)
@@ -772,6 +776,7 @@ def test_a_pinned_copy_is_done_again_by_every_replay(cuda):
         torch.cuda.synchronize()
         assert y.tolist() == x.tolist() == [value] * 3
         assert back.tolist() == [2 * value] * 3
+        assert half.tolist() == [value] * 3 and half.dtype is torch.bfloat16
         assert there.tolist() == [3 * value] * 3
 
 

@@ -229,6 +229,8 @@ class PracticeGPU:
         if (capture := self.capture_here()) is not None:
             on_host = tensor if source < 0 else into  # without `into` PyTorch makes it, pinned if it may
             pinned = non_blocking if on_host is None else self.ledger.is_pinned(on_host)
+            if into is not None and not (tensor.shape == into.shape and tensor.is_contiguous()):
+                pinned = False  # it goes through memory that is not
             capture.copy(kind, nbytes, non_blocking, pinned)
         elif kind is BETWEEN:
             self.record(kind, call, nbytes, waits=False)

@@ -120,7 +120,8 @@ def _to(
     flags = [value for value in rest if isinstance(value, bool)]
     non_blocking = kwargs.pop("non_blocking", flags[0] if flags else False)
     copy = kwargs.pop("copy", flags[1] if len(flags) > 1 else False) and source == target
-    if source >= 0 > target:  # types are converted on the host, after or before the copy
+    if source >= 0 > target or gpu.capture is not None:
+        # types are converted on the host, after or before the copy; in the capture of a graph, after it
         tensor = move(gpu, tensor, target, ".to()", non_blocking)
     if copy or kwargs or (dtype is not None and dtype is not tensor.dtype):
         tensor = original(tensor, dtype or tensor.dtype, copy=copy, **kwargs)
