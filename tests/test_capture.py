@@ -197,6 +197,31 @@ def device(request):
             yield "cuda"
 
 
+CHANGES = {
+    "rate": lambda model, optimizer: optimizer.param_groups[0].update(lr=0.5),
+    "another tensor as rate": lambda model, optimizer: optimizer.param_groups[0].update(
+        lr=torch.tensor(0.5, device="cuda")
+    ),
+    "mode of a layer": lambda model, optimizer: model.layers[0].eval(),
+    "frozen parameter": lambda model, optimizer: next(model.parameters()).requires_grad_(False),
+    "optimizer's state loaded": lambda model, optimizer: optimizer.load_state_dict(
+        copy.deepcopy(optimizer.state_dict())
+    ),
+    "optimizer's state cleared": lambda model, optimizer: optimizer.load_state_dict(
+        {"state": {}, "param_groups": optimizer.state_dict()["param_groups"]}
+    ),
+    "weight's data": lambda model, optimizer: setattr(
+        model.layers[0].weight, "data", torch.ones_like(model.layers[0].weight)
+    ),
+    "weights loaded": lambda model, optimizer: model.load_state_dict(
+        {name: 2 * value for name, value in model.state_dict().items()}
+    ),
+    "another group": lambda model, optimizer: optimizer.add_param_group(
+        {"params": [nn.Parameter(torch.ones(1, device="cuda"))]}
+    ),
+}
+
+
 class TestGraph:
     @pytest.mark.parametrize("amp", [None, "bf16", "fp16"])
     def test_the_weights_are_those_of_the_same_steps_by_hand(self, device, amp):
@@ -250,30 +275,6 @@ class TestGraph:
         steps.go(6, 12)
         assert (steps.step.plain, steps.step.replayed) == (3, 9)
 
-    CHANGES = {
-        "rate": lambda model, optimizer: optimizer.param_groups[0].update(lr=0.5),
-        "another tensor as rate": lambda model, optimizer: optimizer.param_groups[0].update(
-            lr=torch.tensor(0.5, device="cuda")
-        ),
-        "mode of a layer": lambda model, optimizer: model.layers[0].eval(),
-        "frozen parameter": lambda model, optimizer: next(model.parameters()).requires_grad_(False),
-        "optimizer's state loaded": lambda model, optimizer: optimizer.load_state_dict(
-            copy.deepcopy(optimizer.state_dict())
-        ),
-        "optimizer's state cleared": lambda model, optimizer: optimizer.load_state_dict(
-            {"state": {}, "param_groups": optimizer.state_dict()["param_groups"]}
-        ),
-        "weight's data": lambda model, optimizer: setattr(
-            model.layers[0].weight, "data", torch.ones_like(model.layers[0].weight)
-        ),
-        "weights loaded": lambda model, optimizer: model.load_state_dict(
-            {name: 2 * value for name, value in model.state_dict().items()}
-        ),
-        "another group": lambda model, optimizer: optimizer.add_param_group(
-            {"params": [nn.Parameter(torch.ones(1, device="cuda"))]}
-        ),
-    }
-
     @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
     def test_what_a_graph_has_built_in_is_captured_anew_when_it_changes(self, device, change):
         steps = Steps(device)
@@ -281,7 +282,7 @@ class TestGraph:
         change(steps.model, steps.optimizer)
         change(steps.twin, steps.others)
         steps.go(6, 12)
-        in_place = change is self.CHANGES["weights loaded"]  # the graph reads what is there
+        in_place = change is CHANGES["weights loaded"]  # the graph reads what is there
         assert (steps.step.plain, steps.step.replayed) == ((3, 9) if in_place else (4, 8))
 
     def test_what_cannot_be_seen_is_captured_anew_when_asked_for(self, device):

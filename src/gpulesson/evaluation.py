@@ -88,10 +88,10 @@ def evaluate(
     [2, 2, 2]
     """
     device = _checks.check_placement(model, device, loss_fn=loss_fn)
-    return evaluate_placed(model, batches, loss_fn, device, check_targets=check_targets)
+    return _evaluate_placed(model, batches, loss_fn, device, check_targets=check_targets)
 
 
-def evaluate_placed(
+def _evaluate_placed(
     model: nn.Module,
     batches: _checks.Pairs,
     loss_fn: _checks.LossFunction,

@@ -18,7 +18,7 @@ from gpulesson import _checks
 from gpulesson._precision import Amp, Precision, precision_of
 from gpulesson._progress import epoch_bar
 from gpulesson.device import to_device
-from gpulesson.evaluation import evaluate_placed
+from gpulesson.evaluation import _evaluate_placed
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -352,7 +352,7 @@ def fit(
         history.seconds.append(time.perf_counter() - start)
         history.train_loss.append(loss)
         if validation is not None:
-            result = evaluate_placed(
+            result = _evaluate_placed(
                 model, validation, loss_fn, device, check_targets=first, with_confusion=False
             )
             history.validation_loss.append(result.loss)

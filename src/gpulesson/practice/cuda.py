@@ -159,7 +159,7 @@ def _synchronisation(gpu: PracticeGPU) -> _Functions:
         gpu.number(device)
         if gpu.capture is not None:  # in any thread: it would wait for all streams of the device
             gpu.capture.refuse_wait()
-        gpu.record(WAIT, "torch.cuda.synchronize()")
+        gpu.record(WAIT, "torch.cuda.synchronize()", tolerated=True)
 
     def set_mode(debug_mode: int | str) -> None:
         if debug_mode not in (*modes, *modes.values()):
