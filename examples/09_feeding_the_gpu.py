@@ -137,10 +137,10 @@ def in_turns(works, rounds=4):
             timing = measure(work, device=device, warmup=0, repeats=1)
             turns[name].append(1e3 * timing.median)
     medians = {}
-    print(f"{'':<26}       ms   the middle half")
+    print(f"{'':<23}       ms   the middle half")
     for name, (_, *times) in turns.items():
         low, medians[name], high = statistics.quantiles(times, n=4)
-        print(f"{name:<26} {medians[name]:8.2f}   {low:.2f} to {high:.2f}")
+        print(f"{name:<23} {medians[name]:8.2f}   {low:.2f} to {high:.2f}")
     return medians
 
 
@@ -304,9 +304,9 @@ if not can_fork:
     print("workers: not measured, here they need a script with a main guard")
 
 # %%
-# *Until the first batch* is mostly the start of the processes. *The other batches* are
-# the work itself, the hand-over, and the end of the workers. Rows in memory leave next to
-# nothing for a worker to do. Files do, and two workers share them.
+# With workers, *until the first batch* is mostly the start of the processes. *The other
+# batches* are the work itself, the hand-over, and the end of the workers. Rows in memory
+# leave next to nothing for a worker to do. Files are work, and two workers share it.
 #
 # Two workers and the training are three processes. On two cores they take turns; on
 # sixteen each has its own. **Take as many workers as there are idle cores, only for
@@ -480,15 +480,14 @@ print(theirs.dtype, "on", theirs.device)
 # time?
 
 parts = torch.randperm(1280, device=device).split(64)
-times = in_turns(
-    {
-        "images[numbers]": lambda: [my_images[n] for n in parts],
-        "index_select": lambda: [my_images.index_select(0, n) for n in parts],
-    }
-)
+picks = {
+    "images[numbers]": lambda: [my_images[n] for n in parts],
+    "index_select": lambda: [my_images.index_select(0, n) for n in parts],
+}
+times = in_turns(picks)
 
 # %%
-# If the ranges are apart, you know it for your device.
+# If the two ranges are apart, you have the answer for your device.
 #
 # The other detail is ``div_``. The ``_`` says that it changes the tensor itself, here the
 # new floats. ``/ 255`` would make a second tensor of floats.
@@ -567,11 +566,11 @@ ax.legend()
 ax.grid(alpha=0.3)
 plt.show()
 
-print(f"{'images a second':>39}   of what the model takes")
-print(f"{'the model takes':<26} {takes:12,.0f}")
+print(f"{'images a second':>36}   of what the model takes")
+print(f"{'the model takes':<23} {takes:12,.0f}")
 for name, rate in rates.items():
     verdict = ", too slow" if rate < takes else ""
-    print(f"{name:<26} {rate:12,.0f}   {rate / takes:.1f} times{verdict}")
+    print(f"{name:<23} {rate:12,.0f}   {rate / takes:.1f} times{verdict}")
 
 # %%
 # This is the :term:`throughput` of each feed. One left of the line takes longer than the
