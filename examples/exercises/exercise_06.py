@@ -24,9 +24,8 @@ def make():
 
 def train(model, optimizer, epochs):
     for _ in epochs:
-        for inputs, targets in Batches(
-            X, y, batch_size=32, shuffle=True
-        ):  # draws from torch's own generator
+        # the order of the rows is drawn from torch's own generator
+        for inputs, targets in Batches(X, y, batch_size=32, shuffle=True):
             loss = torch.nn.functional.mse_loss(model(inputs), targets)
             optimizer.zero_grad()
             loss.backward()

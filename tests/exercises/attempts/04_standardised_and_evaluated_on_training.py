@@ -57,6 +57,6 @@ with torch.inference_mode():
         inputs, targets = inputs.to(device), targets.to(device)
         correct += (model(inputs).argmax(dim=1) == targets).sum()
 print("parameters on", next(model.parameters()).device)
-print(  # <- diagnosis: judged-on-training-data
+print(  # <- diagnosis: evaluated-on-training-data
     f"accuracy {correct.item() / len(test_set):.4f}: {correct.item()} of {len(test_set)}"
 )
