@@ -32,11 +32,11 @@ Find out what PyTorch can compute on here, and write code that takes the best of
 """
 
 # %%
-# Training a neural network is arithmetic: a few simple operations, repeated many
+# Training a neural network is arithmetic: a few simple calculations, repeated many
 # millions of times. A :term:`GPU` is a processor that was made for such work. In this
-# lesson you see what it is good at, you ask PyTorch whether your machine has one, and you
-# write a script that runs with it and without it. You have none? Stay: the whole course
-# can be done without.
+# lesson you see what it is good at, you ask PyTorch whether your machine has one, and
+# you write a script that runs with it and without it. You have none? Stay: the whole
+# course can be done without.
 #
 # Everything runs on the CPU unless you say otherwise
 # ---------------------------------------------------
@@ -44,9 +44,10 @@ Find out what PyTorch can compute on here, and write code that takes the best of
 # .. covers:: S2.2
 #
 # You know arrays and their matrix product ``a @ b`` from NumPy. PyTorch has both: its
-# array is called a :term:`tensor`, and the product is written in the same way. Training a
-# network consists almost entirely of such products. This is why it is slow, and
-# why a GPU pays there.
+# array is called a :term:`tensor`, and the product is written in the same way. A
+# network turns numbers into other numbers, mostly by multiplying them with tables of
+# numbers: matrix products. Training repeats this many times: it is slow, and it is
+# where a GPU pays.
 #
 # The cell multiplies two matrices with a thousand rows and columns. How many
 # multiplications will that take?
@@ -78,10 +79,10 @@ print("computed on:          ", product.device)
 # Four words for this are in every text about GPUs. The CPU with its memory is the
 # :term:`host`, and the computer's ordinary memory is :term:`host memory`. The GPU is
 # the :term:`device`, and its memory is :term:`device memory`, also called VRAM (video
-# RAM). Before the GPU can compute with a tensor, the tensor must be copied to the
-# device memory, over the connection between the two, the *bus*. (An Apple GPU shares
-# the computer's memory. PyTorch still keeps the tensors of the two apart, so the rules
-# are the same.)
+# RAM). (PyTorch's own word ``device`` is wider: it counts the CPU as one, too.) Before
+# the GPU can compute with a tensor, the tensor must be copied to the device memory,
+# over the *bus*. (An Apple GPU shares the computer's memory, but the rules are the
+# same.)
 #
 # A GPU is good at large products
 # -------------------------------
@@ -90,8 +91,8 @@ print("computed on:          ", product.device)
 #
 # Imagine that you have letters to fold. For three letters you need no help. For ten
 # thousand you call a hundred helpers, and it is worth the minute it takes to explain
-# the job to them. An operation on many cores is like that: handing out the work takes
-# some time, whether there is much work or little.
+# the job to them. A product on many cores is like that: handing out the work takes some
+# time, whether there is much work or little.
 #
 # So we measure. The folded cell multiplies matrices of growing size: on one core of the
 # CPU, on all cores that PyTorch may use, and on the GPU if there is one. Before you look:
@@ -109,7 +110,7 @@ all_cores = torch.get_num_threads()
 
 
 def product_speeds(device, threads):
-    """Billions of operations a second, for the product of two n-by-n matrices."""
+    """Billions of calculations a second, for the product of two n-by-n matrices."""
     torch.set_num_threads(threads)
     speeds = []
     for n in sizes:
@@ -133,7 +134,7 @@ fig, ax = plt.subplots(figsize=(7, 3.5), layout="constrained")
 for name, values in speeds.items():
     ax.loglog(sizes, values, "o-", label=name)
 ax.set_xlabel("rows and columns of the matrices")
-ax.set_ylabel("billion operations a second")
+ax.set_ylabel("billion calculations a second")
 ax.set_title("Speed of one matrix product, from small to large")
 ax.set_xticks(sizes, sizes)
 tens = [10**n for n in range(6) if 10**n < 10 * max(map(max, speeds.values()))]
@@ -144,36 +145,35 @@ ax.grid(alpha=0.3)
 plt.show()
 
 # %%
-# Each line is one processor, or one number of cores. A point further right is a larger
-# product; a point higher up is a faster one, and each mark on the upright axis is ten
-# times the one below. Here are the two ends of each line, in billions of operations
-# a second. (One operation is one multiplication or addition.)
+# Each line is one processor, or one number of cores. Further right is a larger product,
+# higher up a faster one, and each mark on the upright axis is ten times the one below.
+# Here are the two ends of each line, in billions of calculations (multiplications and
+# additions) a second:
 
-print(f"{'rows and columns':<36}{sizes[0]:>6}{sizes[-1]:>10}")
+print(f"{'speed for matrices of size':<36}{sizes[0]:>6}{sizes[-1]:>10}")
 for name, values in speeds.items():
     print(f"{name:<36}{values[0]:6.0f}{values[-1]:10,.0f}")
 
 # %%
-# Read one row from left to right. The processor is the same and so is the operation;
-# only the size differs, and with it the speed. The small product is slow for its size,
-# because starting it takes longer than computing it. More cores share the computing,
-# not the starting. The large product holds so much computing that the start does not
-# matter, and many cores can share it: the few of a CPU, or the thousands of a GPU. (If
-# other programs keep the cores busy, a row with more cores can show less.) **A GPU pays
-# when one product holds much work.**
+# Read one row from left to right. Only the size differs, and with it the speed. The
+# small product is slow for its size, because starting it takes longer than computing
+# it. The large product holds so much computing that the start does not matter, and many
+# cores can share it: the few of a CPU, or the thousands of a GPU. (On a busy computer a
+# line can also fall, and more cores can show less. No GPU among your rows? The next
+# table has two.) **A GPU pays when one product holds much work.**
 #
 # What does that mean for a real run? ResNet-50 is a network for photographs. To train
 # it by 90 passes over ImageNet, more than a million pictures, takes about three billion
-# billion operations: a billion billion to compute the model's answers (`You and others,
-# 2017 <https://arxiv.org/abs/1709.05011>`__), and about twice as many to learn from
-# them. How long would the processors above need for it, if they were always as fast as
-# at their best point? For comparison we add two GPUs, with the most that their maker
-# promises for such numbers: `NVIDIA T4
+# billion calculations: a billion billion to compute the model's answers (`You and
+# others, 2017 <https://arxiv.org/abs/1709.05011>`__), and about twice as many to learn
+# from them. How long would the processors above need for it, if they were always as
+# fast as at their best point? For comparison we add two GPUs, with the highest speed
+# that their maker states for numbers of 32 bits, as ours are: `NVIDIA T4
 # <https://www.nvidia.com/en-us/data-center/tesla-t4/>`__, a small one, and `NVIDIA H200
 # <https://www.nvidia.com/en-us/data-center/h200/>`__, a very large one.
 
 best = {name: max(values) for name, values in speeds.items()}
-best["NVIDIA T4, at most"] = 8_100
+best["NVIDIA T4, at most"] = 8_100  # billion calculations a second
 best["NVIDIA H200, at most"] = 67_000
 
 for name, speed in best.items():
@@ -185,10 +185,7 @@ for name, speed in best.items():
 # its best speed all the time, so all of them take longer than this table says. The
 # authors of the paper give 14 days for one NVIDIA M40, an older GPU.
 #
-# Your network has four inputs, three outputs and ten numbers between, and gets a hundred
-# rows at a time.
-#
-# .. question:: Will a large GPU help?
+# .. question:: Your largest matrices are 120 by 8 and 8 by 9. Will a large GPU help?
 #
 #    - Yes: thousands of cores are always faster than a few.
 #
@@ -198,7 +195,7 @@ for name, speed in best.items():
 #    - No: each product is so small that starting it takes longer than computing it.
 #
 #      Yes. You are at the left end of the picture, where more cores find little to do.
-#      :doc:`Lesson 3 </lessons/03_first_model>` trains such a network.
+#      The network of :doc:`lesson 3 </lessons/03_first_model>` is of this size.
 #
 #    - No: a GPU refuses matrices as small as this.
 #
@@ -214,8 +211,8 @@ for name, speed in best.items():
 # Four functions begin most tutorials. They are in ``torch.cuda``, named after
 # :term:`CUDA`, with which NVIDIA's GPUs are programmed. ``is_available`` says whether
 # PyTorch can use a CUDA GPU, ``device_count`` how many there are, ``current_device``
-# which one is selected (they are counted from 0), and ``get_device_name`` what it is
-# called.
+# which one is *selected*, that is, used if you name none (they are counted from 0), and
+# ``get_device_name`` what it is called.
 
 if torch.cuda.is_available():
     print("GPUs:    ", torch.cuda.device_count())
@@ -230,7 +227,7 @@ else:
 
 try:
     print("selected:", torch.cuda.current_device())
-except (RuntimeError, AssertionError) as error:
+except (RuntimeError, AssertionError) as error:  # it depends on what is missing
     print(f"{type(error).__name__}: {error}")
 
 # %%
@@ -238,7 +235,8 @@ except (RuntimeError, AssertionError) as error:
 # error tell you what is missing**. These four are the most common:
 #
 # - ``Found no NVIDIA driver on your system.`` PyTorch could use a GPU, but the system's
-#   own program for it is missing. This program is called the :term:`driver`.
+#   own program for it is missing. This program is called the :term:`driver`. (The
+#   command ``nvidia-smi``, which lists the GPUs, comes with it.)
 # - ``The NVIDIA driver on your system is too old``: it has to be updated.
 # - ``Torch not compiled with CUDA enabled``: you have a PyTorch that was made
 #   without support for NVIDIA's GPUs. Every PyTorch for a Mac is one.
@@ -246,16 +244,14 @@ except (RuntimeError, AssertionError) as error:
 #   program. Perhaps the environment variable ``CUDA_VISIBLE_DEVICES`` hides it. (An
 #   environment variable is a named text that the system hands to every program.)
 #
-# You have an NVIDIA GPU, and ``is_available()`` says ``False``.
-#
-# .. question:: What is the most likely reason?
+# .. question:: You have an NVIDIA GPU. Why is ``is_available()`` most likely ``False``?
 #
 #    - The GPU is broken.
 #
 #      No. That is rare. Far more often the software between PyTorch and the GPU is
 #      missing or does not fit, and that you can repair.
 #
-#    - The CUDA toolkit from NVIDIA's site is missing.
+#    - The CUDA toolkit, NVIDIA's tools for programmers, is missing.
 #
 #      No. PyTorch's packages bring all of CUDA that they need. Only the driver has to
 #      be there.
@@ -274,10 +270,12 @@ except (RuntimeError, AssertionError) as error:
 # :term:`kernel`, a function that runs on the GPU (NVIDIA's guides to `CUDA C++
 # <https://docs.nvidia.com/cuda/cuda-c-programming-guide/>`__ and `CUDA Fortran
 # <https://docs.nvidia.com/hpc-sdk/compilers/cuda-fortran-prog-guide/>`__). You will not
-# write any: PyTorch comes with its kernels compiled.
+# write any: PyTorch comes with its kernels compiled, that is, translated into the GPU's
+# own instructions.
 #
-# Other makers have other platforms: AMD has ROCm, Apple has Metal, Intel has oneAPI. A
-# :term:`PyTorch build` is made for one of them, or for the CPU only. Which one is yours?
+# Other makers have other platforms: AMD has ROCm (``hip`` in the code below), Intel has
+# oneAPI (``xpu``), Apple has Metal (``mps``). A :term:`PyTorch build` is made for one
+# of them, or for the CPU only. Which one is yours?
 
 print("PyTorch:", torch.__version__)
 print("CUDA:   ", torch.version.cuda)
@@ -298,8 +296,8 @@ print("Metal:  ", torch.backends.mps.is_built())
 #
 # .. covers:: S3.2
 #
-# So there are three things: the GPU in the machine, the driver in the system, and
-# your PyTorch build. One more trap is hidden in this. Kernels are compiled for
+# So there are three things: the GPU in the machine, the driver in the system, and your
+# PyTorch build. It is not enough that all three are there. Kernels are compiled for
 # *generations* of GPUs, and a build does not have them for all:
 
 print("kernels for:", *torch.cuda.get_arch_list())
@@ -308,19 +306,19 @@ if torch.cuda.is_available():
 
 # %%
 # NVIDIA numbers the generations by :term:`compute capability`: ``sm_75`` is 7.5, which
-# began with the GPUs of 2018. (A build without CUDA prints an empty list.) Code runs on
-# GPUs with the same number before the point, and the same or a higher one after it:
-# ``sm_86`` also serves a GPU with 8.9. If nothing in the list serves your GPU,
-# ``is_available()`` can say ``True`` all the same, because it only asks whether CUDA
-# finds a GPU (`its source
+# began with the GPUs of 2018, and ``sm_120`` is 12.0. (A build without CUDA prints an
+# empty list.) Code runs on GPUs with the same number before the point, and the same or
+# a higher one after it: ``sm_86`` also serves a GPU with 8.9. If nothing in the list
+# serves your GPU, ``is_available()`` can say ``True`` all the same, because it only
+# asks whether CUDA finds a GPU (`its source
 # <https://github.com/pytorch/pytorch/blob/v2.15.0/torch/cuda/__init__.py>`__). The
-# first computation then fails with ``CUDA error: no kernel image is available for
-# execution on the device``. It means that `there is no compiled code for your GPU
+# first computation then fails with
+# ``CUDA error: no kernel image is available for execution on the device``. It means
+# that `there is no compiled code for your GPU
 # <https://github.com/pytorch/pytorch/issues/31285>`__ in this build, and you need
 # another one.
 #
-# You do not have to check all this by hand. The course's package looks at the three
-# things and says what is missing:
+# The course's package looks at all three for you, and says what is missing:
 
 from gpulesson.device import device_report
 
@@ -328,11 +326,12 @@ print(device_report())
 
 # %%
 # The first rows are the devices that PyTorch can use on the machine that ran this cell,
-# the CPU last. For an NVIDIA GPU the row also says whether this build has kernels for
-# it. Then come the build, the driver, and the versions. The row that matters is the last
-# one, *advice*: **it says what to install, or that nothing is missing**, and gives the
-# command where there is one. The same report is printed in a terminal by ``python -m
-# gpulesson``. Send it along when you ask for help.
+# the CPU last, with their memory (a GiB is about a billion bytes). For an NVIDIA GPU
+# the row also says whether this build has kernels for it. Then come the build, the
+# driver, and the versions. The row that matters is the last one, *advice*: **it says
+# what to install, or that nothing is missing**, and gives the command where there is
+# one. The same report is printed in a terminal by ``python -m gpulesson``. Send it
+# along when you ask for help.
 #
 # The commands for each system, and for GPUs of other makers, are in :doc:`/setup`.
 #
@@ -348,8 +347,8 @@ device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 print(device)
 
 # %%
-# It is a good line, with one limit: it knows only ``cuda``. AMD's GPUs are called that in
-# PyTorch, too. On a Mac the line says ``cpu``, although Apple's GPU can compute as
+# It is a good line, with one limit: it knows only ``cuda``. (PyTorch calls AMD's GPUs
+# ``cuda``, too.) On a Mac the line says ``cpu``, although Apple's GPU can compute as
 # well. PyTorch's word for any processor beside the CPU is :term:`accelerator`, and it
 # has a function that knows them all:
 
@@ -366,8 +365,9 @@ print("chosen:   ", device)
 # and then ``or`` takes the CPU. A script of your own needs no more than this.
 #
 # The lessons use the same, kept in a function. It can be overruled without a change to
-# the code: set the environment variable ``GPULESSON_DEVICE`` to ``cpu``, for example. And
-# if you ask for a device that does not exist, it says so at once:
+# the code: set the environment variable ``GPULESSON_DEVICE`` to ``cpu``, for example.
+# If you ask for a device that does not exist, here the hundredth GPU, it says so at
+# once:
 
 from gpulesson.device import choose_device
 
@@ -406,16 +406,16 @@ except RuntimeError as error:
 # it is never fast. If there is a real CUDA GPU, the practice GPU stays out of the way,
 # and the cell runs on the real one.
 #
-# In the cell, one of the two tensors is on the GPU. What will happen?
+# One of the two tensors is on the GPU. What will happen?
 
 from gpulesson import practice_gpu
 
 with practice_gpu():
     print(torch.cuda.get_device_name())
-    images = torch.rand(64, 784, device="cuda")
-    weights = torch.rand(784, 10)
+    a = torch.rand(4, 3, device="cuda")
+    b = torch.rand(3, 2)
     try:
-        print(images @ weights)
+        print(a @ b)
     except RuntimeError as error:
         print(error)
 
@@ -435,13 +435,11 @@ with practice_gpu():
 #
 # .. instructor-note::
 #
-#    In a class, ``is_available()`` says ``True`` to some and ``False`` to others. Ask
-#    for the report of ``python -m gpulesson`` before the course begins, and read its
-#    last row. Those without a GPU lose speed, and little else.
+#    Ask each learner for the report of ``python -m gpulesson`` before the course
+#    begins, and read its last row. Those without a GPU lose speed, and little else.
 #
-#    Two traps are in this lesson. ``torch.device("cuda")`` looks like a command and is a
-#    label. And ``current_accelerator()`` without its argument names a device that need
-#    not be there.
+#    The trap of this lesson is ``torch.device("cuda")``: it looks like a command and is
+#    a label.
 #
 # Exercise
 # --------
@@ -460,8 +458,8 @@ with practice_gpu():
 #    2. Run it: ``python exercise_01.py``. If it fails, compare the last line of the
 #       error with your prediction.
 #    3. Change it so that it runs on every machine, and uses a GPU where there is one.
-#    4. Run it again with ``GPULESSON_DEVICE=cpu`` set (:doc:`/setup`, "Settings", says
-#       how). Does your version obey? Should it?
+#    4. Run it again with ``GPULESSON_DEVICE=cpu`` set, or ``cuda`` if you have no GPU
+#       (:ref:`Settings <settings>` says how). Does your version obey?
 #
 #    To check it: ``python -m gpulesson check exercise_01.py``.
 #
@@ -471,8 +469,9 @@ with practice_gpu():
 #    :file: solution_01.py
 #
 #    The device is chosen in one place and passed to everything that makes a tensor.
-#    ``choose_device`` obeys ``GPULESSON_DEVICE``. A script of your own that does not
-#    import this package can use the two commented lines instead.
+#    ``choose_device`` obeys ``GPULESSON_DEVICE``, and stops with a message if there is
+#    no such device. Without the package, take the two commented lines, which do not
+#    read it.
 #
 # .. keypoints::
 #

@@ -65,8 +65,8 @@ print(iris.targets.shape)
 # %%
 # Both are :term:`tensors <tensor>`. The :term:`shape` of the first says 150 rows of
 # four numbers: a row for each flower. The second has one number for each flower.
-# (``widely_copied=True`` picks the copy of the data that the published notebook used;
-# an aside near the end shows what is different about it.)
+# (``widely_copied=True`` picks the copy that the published notebook used; an aside near
+# the end explains it.)
 #
 # Here are five of the 150 rows:
 
@@ -137,38 +137,36 @@ print("y_test: ", tuple(y_test.shape), y_test.dtype, y_test.type())
 # labels**.
 #
 # The features have the :term:`dtype` ``float32``: numbers with a decimal point, in 32
-# bits. The labels are ``int64``: whole numbers in 64 bits. The last column shows older
-# names for the same two, ``FloatTensor`` and ``LongTensor``. You will read them in error
-# messages, and in older code that says ``torch.FloatTensor(X_train)``.
+# bits. The labels are ``int64``: whole numbers in 64 bits. The last column shows their
+# older names, as in lesson 2. Older code says ``torch.FloatTensor(X_train)``.
 #
-# The published notebook cuts its data the same way. It also makes two :term:`data
-# loaders <data loader>`, objects that hand out data in portions, here of 60 flowers.
-# They hold the features and no labels, and nothing ever reads from them. We leave them
-# out, because 120 short rows fit into one portion.
+# (The published notebook also makes two :term:`data loaders <data loader>`, which hand
+# out data in portions, here of 60 flowers. They hold no labels, and nothing ever reads
+# from them, so we leave them out.)
 #
 # Write the model as a Python class
 # ---------------------------------
 #
 # Our network has three layers. The first makes eight numbers out of the four lengths of
 # a flower. The second makes nine out of the eight, and the last makes three out of the
-# nine: a score for each class. The drawing follows the first flower of the table through
-# the network, after training. Its brackets hold the shapes for ``N`` flowers, with a row
-# for each flower.
+# nine: a score for each class. (Eight and nine are a choice; others would do.) The
+# drawing follows the first flower of the table through the network, after training. Its
+# brackets hold the shapes for ``N`` flowers.
 #
 # .. drawing:: network.svg
 #
 #    The strong lines show how one number of each row is made: all the numbers above it,
 #    each multiplied by a weight, are added up, and a bias is added.
 #
-# In PyTorch a model is a :term:`module`, which you write as a Python class built on
-# ``nn.Module``. (Python's word ``class`` has nothing to do with the classes of flowers.)
+# In PyTorch a model is a :term:`module`, which you write as a Python class that
+# inherits from ``nn.Module``. (Python's word ``class`` is not the class of a flower.)
 # It has two parts: ``__init__`` makes the layers, and ``forward`` says what happens to
 # the input. The comments give the shape after each line, as in the drawing.
 
 
 class Net(nn.Module):
     def __init__(self):
-        super().__init__()
+        super().__init__()  # first, nn.Module prepares itself
         self.first = nn.Linear(4, 8)
         self.second = nn.Linear(8, 9)
         self.last = nn.Linear(9, 3)
@@ -183,7 +181,8 @@ class Net(nn.Module):
 # ``nn.Linear(4, 8)`` computes eight numbers from four. Each of the eight is a sum: the
 # four inputs, each multiplied by a *weight*, plus one more number, the *bias*. Then
 # ``relu`` replaces negative numbers by zero. Without it, the three layers together
-# could do no more than one.
+# could do no more than one, because weighted sums of weighted sums are weighted sums
+# again.
 #
 # The weights and biases are the :term:`parameters <parameter>`. They start as random
 # numbers, and training will change them. The :term:`seed` makes the random numbers the
@@ -199,10 +198,10 @@ print(outputs)
 
 # %%
 # Five rows of three numbers: a score for each class. Such scores are called
-# :term:`logits`. The class with the largest score is the model's answer. This model is
-# not trained yet, so its answers are worth nothing. (``grad_fn`` in the output says that
-# PyTorch remembers how the scores were computed. Training will need this.) **A model
-# turns N rows of features into N rows of scores.**
+# :term:`logits`. The class with the largest score is the model's answer: here it is
+# class 0 for all five. The model is not trained yet, so its answers are worth nothing.
+# (``grad_fn`` in the output says that PyTorch remembers how the scores were computed.
+# Training will need this.) **A model turns N rows of features into N rows of scores.**
 #
 # How many numbers will training have to change? We ask each parameter for its shape:
 
@@ -217,8 +216,8 @@ print(sum(parameter.numel() for parameter in model.parameters()), "numbers in al
 # 8 × 4 + 8 numbers, and the last line has the sum over all layers.
 #
 # Networks of this form are called *multi-layer perceptrons*. The course needs them in
-# many sizes, so the same is kept in the package, as ``MLP``. You give it the sizes. We
-# compare the two, with the same seed:
+# many sizes, so the same is kept in the package, as ``MLP``. We compare the two, with
+# the same seed:
 
 from gpulesson.models import MLP
 
@@ -250,10 +249,11 @@ print(f"three equal scores: {loss_fn(no_idea, y_train).item():.4f}")
 print(f"untrained model:    {loss_fn(model(X_train), y_train).item():.4f}")
 
 # %%
-# The first line is what a model gets that has no idea. (It is the natural logarithm of
-# 3, the number of classes.) Our model is no better, as you would expect before
-# training. **A loss near the logarithm of the number of classes means: nothing learned
-# yet.** (``item`` turns a tensor that holds one number into a Python number.)
+# The first line is what a model gets that has no idea. It gives each class one third,
+# and the loss is minus the natural logarithm of the right class's share: −ln(1/3),
+# which is ln 3. Our model is no better, as you would expect before training. **A loss
+# near the logarithm of the number of classes means: nothing learned yet.** (``item``
+# turns a tensor that holds one number into a Python number.)
 #
 # Train it in one hundred steps
 # -----------------------------
@@ -269,18 +269,17 @@ for _ in range(100):
     optimizer.zero_grad()  # 3. forget the gradients of the step before
     loss.backward()  # 4. compute new gradients
     optimizer.step()  # 5. change every parameter a little
-    losses.append(loss.detach())  # keep the number, to look at it later
+    losses.append(loss.detach())  # keep the number; more on this below
 
-ours = torch.stack(losses).tolist()  # 100 Python numbers
+ours = torch.stack(losses).tolist()  # as 100 Python numbers
 
 # %%
 # A :term:`gradient` says, for each number of a parameter, how the loss would change if
 # that number grew a little. Call 4 computes the gradients, and call 5 uses them: it
 # changes each number so that the loss should get smaller. Call 3 comes before them
-# because call 4 *adds* to the gradients that are there. (An underscore is Python's
-# usual name for a value that is not needed, here the number of the step.) **Outputs,
-# loss,** ``zero_grad``, ``backward``, ``step``: **these five calls are in every
-# training loop.**
+# because call 4 *adds* to the gradients that are there. (An underscore is the usual
+# name for a value that is not needed.) **Outputs, loss,** ``zero_grad``, ``backward``,
+# ``step``: **these five calls are in every training loop.**
 #
 # Did the loss get smaller? The published notebook printed its loss in every tenth
 # epoch. We put ours beside it:
@@ -306,12 +305,11 @@ print_losses(published=published, ours=ours[::10], difference=difference)
 # %%
 # The loss falls from row to row. Now compare the two columns. In epoch 1 no parameter
 # has been changed yet, so the first loss depends only on the data, the cut, the model
-# and the seed. If it agrees, we have all four right. The later rows agree to about four
-# decimals. Do not expect all eight: another processor or version of PyTorch may add the
-# same numbers in another order, which rounds differently, and each step starts from the
-# result of the step before.
+# and the seed. If it agrees, we have all four right. In the later rows the difference
+# stays below 0.0001. Do not expect 0: another processor or version of PyTorch may add
+# the numbers in another order, and so round differently.
 #
-# The same as a picture, with all hundred of our losses:
+# The same as a picture, with all our losses:
 
 # fold: Draw the losses
 
@@ -383,9 +381,9 @@ print(f"accuracy {correct / len(y_test):.1%}: {correct} of {len(y_test)} flowers
 # - ``predicted == y_test`` is true where the two agree, ``sum`` counts, and the share of
 #   right answers is the :term:`accuracy`.
 #
-# **Evaluate a model on data that it was not trained with.** Thirty flowers are few: one
-# more mistake would lower the accuracy by more than three points. So do not read much
-# into its decimals.
+# **Evaluate a model on data that it was not trained with.** And if you see 100 %, do
+# not read it as *never wrong*: with only thirty flowers, a single mistake already costs
+# more than three points.
 #
 # .. question:: ``outputs`` is ``[30, 3]``. Which call gives one class for each flower?
 #
@@ -409,9 +407,8 @@ print(f"accuracy {correct / len(y_test):.1%}: {correct} of {len(y_test)} flowers
 #
 # .. covers:: S3.6
 #
-# We want to train the model again, on a GPU. So we keep the loop in a function. It is
-# the loop from above, with more general names for its inputs, and it makes an optimizer
-# for the model that it gets.
+# To train again, on a GPU, we keep the loop from above in a function, which makes an
+# optimizer for the model that it gets.
 
 
 def train(model, inputs, targets):
@@ -445,27 +442,26 @@ print("gpumodel is model:", gpumodel is model)
 
 # %%
 # ``False``, then ``True``: the model has moved. ``gpumodel`` is the published
-# notebook's name. It sounds as if there were two models now, but the last line shows
-# that there is one. You know this from lesson 2: a tensor is copied, a model is moved.
+# notebook's name. It sounds like a second model, but the last line shows that there is
+# one. As in lesson 2, a model is moved.
 #
 # We write ``to(device)`` instead of ``cuda()``, because it works with every
 # :term:`device`. (In a program of your own, choose the device as in lesson 1, with
-# ``device = choose_device()``.) Before you look at the cell: what has to change in the
-# training program?
+# ``device = choose_device()``.) Before you look at the cell: which things have to move?
 
 device = torch.device("cuda")
 
 torch.manual_seed(32)
-model = MLP(4, 8, 9, 3).to(device)  # change 1: the model
-gpu_X = X_train.to(device)  # change 2: the features,
+model = MLP(4, 8, 9, 3).to(device)  # the model,
+gpu_X = X_train.to(device)  # the features,
 gpu_y = y_train.to(device)  # and the labels
 
 print(X_train.type(), "became", gpu_X.type())
 gpu_losses = train(model, gpu_X, gpu_y)
 
 # %%
-# Two changes: the model moves, and the data moves, with both its halves. **The loop did
-# not change.** It computes where its tensors are. (``train`` made the optimizer after the
+# Three things move: the model, the features and the labels. **The loop did not
+# change.** It computes where its tensors are. (``train`` made the optimizer after the
 # model had moved. Keep this order; lesson 4 shows when it matters.) The printed types
 # show how the old names differ on a GPU: ``torch.cuda.`` comes first.
 #
@@ -478,13 +474,12 @@ print_losses(published=published, CPU=ours[::10], GPU=gpu_losses[::10])
 # work. A real GPU adds up long sums in another order, so expect other digits
 # at the end.
 #
-# The test on the GPU needs the same two moves: the model is there already, and the test
-# flowers must follow. This time we ask all parameters where they are, with
-# ``devices_of`` from the package:
+# For the test on the GPU, the model is there already, and the test flowers must follow.
+# ``devices_of``, from the package, tells where all parameters are:
 
 from gpulesson.device import devices_of
 
-print("parameters on", devices_of(model))
+print("parameters on", *devices_of(model))
 model.eval()
 with torch.inference_mode():
     predicted = model(X_test.to(device)).argmax(dim=1)
@@ -492,7 +487,7 @@ correct = (predicted == y_test.to(device)).sum().item()
 print(f"{correct} of {len(y_test)} right, computed on {predicted.device}")
 
 # %%
-# ``torch.inference_mode()`` does what ``no_grad`` does, and is stricter: a later training
+# ``torch.inference_mode()`` does what ``no_grad`` does, and is stricter: training
 # refuses most uses of what is computed inside. For an evaluation both are right.
 #
 # .. question:: You moved the model and not the features. What does ``model(X_train)`` do?
@@ -516,8 +511,8 @@ except RuntimeError as error:
     print(error)
 
 # %%
-# The message says which input of which operation is on which device.
-# :doc:`Lesson 7 </lessons/07_common_mistakes>` reads such messages with you.
+# The message says which input of which operation is on which device. (``addmm`` is a
+# matrix product and an addition, the work of a ``Linear``.)
 #
 # Improve three habits of the published loop
 # ------------------------------------------
@@ -535,8 +530,13 @@ except RuntimeError as error:
 # you, or a tool that you use, attach to a model to watch it. This one counts:
 
 calls = []
-hook = model.register_forward_hook(lambda *what: calls.append("called"))
 
+
+def count(module, inputs, outputs):  # called by PyTorch
+    calls.append("called")
+
+
+hook = model.register_forward_hook(count)
 model(gpu_X)
 print("after model(x):        ", len(calls))
 model.forward(gpu_X)
@@ -553,43 +553,42 @@ hook.remove()
 # The published loop says ``losses.append(loss)``. We say ``loss.detach()``. A loss is
 # more than a number: it holds on to everything from which it was computed, the
 # :term:`autograd graph`, so that ``backward`` can walk through it. How much of the GPU's
-# memory do a hundred losses hold?
+# memory does one loss hold?
 
 before = torch.cuda.memory_allocated()
-kept = [loss_fn(model(gpu_X), gpu_y) for _ in range(100)]
-print("computed only: ", torch.cuda.memory_allocated() - before, "bytes")
+kept = loss_fn(model(gpu_X), gpu_y)
+print("a new loss:    ", torch.cuda.memory_allocated() - before, "bytes")
 
-torch.stack(kept).sum().backward()  # backward for all of them
+kept.backward()
 print("after backward:", torch.cuda.memory_allocated() - before, "bytes")
 
 # %%
-# The first number is for losses that are only computed and kept, for instance on test
-# data: each holds all that the model computed on the way to it. ``backward`` frees this
-# memory. The published loop calls it, so the second number is its own: one small block
-# for each loss. But its list cannot be drawn, because a plot needs NumPy's numbers:
+# A new loss holds all that the model computed on the way to it, which ``backward``
+# needs and then frees. So in the published loop each kept loss takes one block of
+# memory. On test data, without ``no_grad``, each goes on holding everything. And in
+# both cases the losses cannot be drawn, because a plot needs NumPy's numbers:
 
 try:
-    torch.stack(kept).cpu().numpy()
+    kept.cpu().numpy()
 except RuntimeError as error:
     print(error)
 
-kept = [loss_fn(model(gpu_X), gpu_y).detach() for _ in range(100)]
-print("detached at once:", torch.cuda.memory_allocated() - before, "bytes")
-print(torch.stack(kept).cpu().numpy().shape)
+kept = loss_fn(model(gpu_X), gpu_y).detach()
+print("detached:      ", torch.cuda.memory_allocated() - before, "bytes")
+print("for a plot:    ", kept.cpu().numpy())
 
 # %%
-# The message names the method to use. With ``detach`` the memory is small from the
-# start, and the losses become numbers for a plot. **Keep** ``loss.detach()``, **not**
-# ``loss``.
+# A tensor that *requires grad* has such a history, and the message names the method
+# that cuts it off. With ``detach`` the memory is small from the start. **Keep**
+# ``loss.detach()``, **not** ``loss``.
 #
 # Warm up, wait and repeat before you believe a time
 # ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
 #
 # The published loop reads the clock before the loop and after it. Two things can go
-# wrong. First, the first call of a function may have to prepare what later calls find
-# prepared. An example: making an optimizer. Python loads library code when it is needed
-# for the first time. We count the pieces that it loads for the first optimizer of a
-# program, and for the second:
+# wrong. First, the first call of a function often does extra work that later calls need
+# not repeat. An example: Python loads library code when it is first needed. We count
+# the pieces that it loads for a program's first optimizer, and for its second:
 
 # fold: Count what is loaded for an optimizer, in a Python that has just started
 
@@ -609,17 +608,16 @@ done = subprocess.run(
 print(done.stdout, end="")
 
 # %%
-# All the loading is done before the second optimizer. So the first run of a program says
-# little about the next ones, also on a CPU. The remedy is to run the work once before
-# the clock starts, to *warm up*.
+# So a first run says little about the next ones, also on a CPU. The remedy is to run
+# the work once before the clock starts, to *warm up*.
 #
 # Second, Python does not wait for a GPU. It asks for work and goes on, so the clock may
 # be read before the work is done. The remedy is to :term:`synchronise`, which means to
 # wait.
 #
 # The package's ``measure`` does all this. Called as below, it runs the work once to
-# warm up and then five times by the clock, and waits for the device each time. It
-# returns the middle one of the five times, and the range of the middle half. The
+# warm up and then five times by the clock, and waits for the device each time. You see
+# the middle one of the five times and, in brackets, the range of the middle half. The
 # practice GPU says nothing about speed, so it is switched off now. From here on
 # ``device`` is the best that this machine has:
 
@@ -639,14 +637,15 @@ def one_run():
 print(measure(one_run, device=device, warmup=1, repeats=5))
 
 # %%
-# The published time is 0.467 seconds, on a GPU of the type GeForce GTX 1080 Ti. Put
-# yours beside it, but do not take it for a race: it is another machine, another version
-# of PyTorch, and another way to measure.
+# The published time is 0.467 seconds, on a GPU of the type GeForce GTX 1080 Ti. Do not
+# take it for a race: it is another machine, another version of PyTorch, and another way
+# to measure. (CPU threads are the cores that PyTorch may use.)
 #
-# Do not expect a GPU to be faster here. The largest product of two matrices in this
-# network is 120 × 8 by 8 × 9. That is at the left end of the picture in
-# :doc:`lesson 1 </lessons/01_is_there_a_gpu>`, where starting a product takes longer than
-# computing it. **A first model is too small to say anything about GPUs.**
+# Do not expect a GPU to be faster here. The largest product in this network, 120 rows
+# of eight numbers by a weight of 72, takes fewer than ten thousand multiplications.
+# That is less than at the left end of the picture in :doc:`lesson 1
+# </lessons/01_is_there_a_gpu>`, where starting a product takes longer than computing
+# it. **A first model is too small to say anything about GPUs.**
 #
 # Aside: two versions of one famous data set
 # ------------------------------------------
@@ -656,9 +655,9 @@ print(measure(one_run, device=device, warmup=1, repeats=5))
 # You can skip this section. It tells why we loaded the data with
 # ``widely_copied=True``. Scikit-learn has the data as Fisher published it in 1936, and
 # its `documentation
-# <https://scikit-learn.org/stable/datasets/toy_dataset.html#iris-plants-dataset>`__ says
-# that the copy in the UCI repository has two wrong rows. Many courses use that copy.
-# These are the two rows:
+# <https://scikit-learn.org/stable/datasets/toy_dataset.html#iris-plants-dataset>`__
+# says that the copy in the UCI repository, a collection of data sets, has two wrong
+# rows. Many courses use that copy. These are the two rows:
 
 # fold: Print the rows in which the two versions differ
 
@@ -671,8 +670,8 @@ for row in differ.nonzero().flatten().tolist():
         )
 
 # %%
-# Three numbers of six hundred are different. Would you notice? We train once more, with
-# the rows as scikit-learn has them, and print both beside the published losses:
+# Three numbers of six hundred are different. We train once more, with the rows as
+# scikit-learn has them, and print both beside the published losses:
 
 # fold: Train with scikit-learn's version, and print three columns of losses
 
@@ -701,17 +700,19 @@ print_losses(published=published, copied_file=ours[::10], scikit_learn=others[::
 #    The script trains the network of this lesson, on the CPU only. It never looks at the
 #    test flowers.
 #
-#    1. **Predict:** what must change to train on a GPU? In which lines?
-#    2. Choose a device at the top with ``choose_device``, and move what has to be there.
+#    1. **Predict:** what must move to train on a GPU? In which lines?
+#    2. Choose a device at the top with ``choose_device``, and move what has to be
+#       there, the model before the optimizer is made.
 #    3. Print where the model's parameters are after the move, with ``devices_of``.
 #    4. After training, compute the accuracy on ``X_test`` and ``y_test``, in evaluation
 #       mode and without gradients.
-#    5. Run it on the CPU and, if you have one, on a GPU. Is the first loss the same?
+#    5. Run it. If you have a GPU, run it once more with ``GPULESSON_DEVICE=cpu``
+#       (:ref:`Settings <settings>`). Is the first loss the same?
 #
 #    To check it: ``python -m gpulesson check exercise_03.py``.
 #
 #    You are done when the accuracy is printed, and the losses agree with this page to
-#    about four decimals.
+#    about three decimals.
 #
 # .. solution::
 #    :file: solution_03.py
@@ -723,8 +724,8 @@ print_losses(published=published, copied_file=ours[::10], scikit_learn=others[::
 #
 #    - Features go in, and the label of a class comes out. Put test data aside before you
 #      train; both parts need features and labels.
-#    - A model is a class built on ``nn.Module``: ``__init__`` makes the layers, and
-#      ``forward`` turns ``[N, 4]`` into ``[N, 3]``.
+#    - A model is a class that inherits from ``nn.Module``: ``__init__`` makes the
+#      layers, and ``forward`` turns ``[N, 4]`` into ``[N, 3]``.
 #    - Outputs, loss, ``zero_grad``, ``backward``, ``step``. With the same data, cut,
 #      model and seed, the first loss agrees with a published one.
 #    - ``eval()``, ``no_grad()``, ``argmax(dim=1)``: then count the right answers on data

@@ -34,8 +34,8 @@ nothing had happened.
 #      :doc:`lesson 4 </lessons/04_training_loop>`, on the training loop
 #    - nothing to download: this lesson makes its data
 #
-# A run can end before you want it to: the program crashes, the cluster's time limit is
-# over, the laptop's battery is empty. What was only in memory is then gone. In this
+# A run can end before you want it to: the program crashes, the battery is empty, your
+# time on a shared computer is over. What was only in memory is then gone. In this
 # lesson you save the weights of a model first, and later everything that a run needs to
 # go on.
 
@@ -50,7 +50,7 @@ from torch import nn
 
 from gpulesson.device import choose_device
 
-torch.set_num_threads(1)  # more threads do not help with numbers as few as here
+torch.set_num_threads(1)  # one CPU core: more do not help with numbers this few
 device = choose_device()
 print("computing on", device)
 
@@ -58,7 +58,8 @@ print("computing on", device)
 # Save and load weights
 # ---------------------
 #
-# Here is a small model of three layers. Its :term:`state_dict` is a Python dictionary
+# Here is a small model: ``Sequential`` calls three layers one after the other, and
+# ``ReLU`` is ``torch.relu`` as a layer. Its :term:`state_dict` is a Python dictionary
 # with everything that it has learned. Before you run the cell: how many entries will it
 # have?
 
@@ -78,7 +79,8 @@ for name, tensor in model.state_dict().items():
 # nothing. Each entry is a :term:`tensor`, printed here with its :term:`shape`.
 #
 # One line writes the dictionary to a file. For now the file goes into a temporary
-# folder, which disappears when Python ends; a better place follows below.
+# folder, which disappears when Python ends. (A ``Path`` joins its parts with ``/``, and
+# ``.pt`` is the usual ending for PyTorch's files.)
 
 scratch = tempfile.TemporaryDirectory()
 path = Path(scratch.name) / "weights.pt"
@@ -97,11 +99,11 @@ copy.load_state_dict(torch.load(path, map_location=device, weights_only=True))
 print("same outputs after: ", torch.equal(model(inputs), copy(inputs)))
 
 # %%
-# A new model begins with random weights, so the outputs differed. After loading they are
-# the same. Read the line from the inside: ``torch.load`` reads the dictionary,
+# A new model begins with random weights, so the outputs differed. After loading they
+# are the same. Read the line from the inside: ``torch.load`` reads the dictionary,
 # ``load_state_dict`` copies its numbers into the model. **Save the** ``state_dict``;
-# **to load it, make the same model first.** The two other arguments have a section each:
-# ``map_location`` the next one, ``weights_only`` one further below.
+# **to load it, make the same model first.** The two other arguments, ``map_location``
+# and ``weights_only``, have a section each below.
 #
 # .. question:: A script says ``model = torch.load(path)``. What is ``model`` then?
 #
@@ -136,11 +138,11 @@ torch.save(make_model().to("cuda").state_dict(), Path(scratch.name) / "from_gpu.
 practice.stop()
 
 # %%
-# Now we need a machine without a GPU. A new Python process from which all :term:`CUDA`
-# GPUs are hidden sees what a laptop without one would see. This helper runs a few lines
-# in one, and prints the answer:
+# Now we need a machine without a GPU. We start a second Python, as if in another
+# terminal, and hide all :term:`CUDA` GPUs from it. You may have read that you can load
+# first, and call ``.to("cpu")`` afterwards. Will it work?
 
-# fold: A helper that runs Python in a process without a GPU
+# fold: A helper that runs lines in a second Python, which sees no GPU
 import subprocess
 import sys
 
@@ -158,8 +160,6 @@ def without_gpu(code):
 
 
 # %%
-# You may have read that you can load first, and call ``.to("cpu")`` afterwards. Will it
-# work?
 
 without_gpu("""
 weights = torch.load("from_gpu.pt", weights_only=True)
@@ -167,10 +167,11 @@ print(weights["0.weight"].to("cpu").device)
 """)
 
 # %%
-# It fails, in the first of the two lines. ``torch.load`` tries to bring each tensor back
-# to the device that it came from, and there is no such device. The second line, with
-# ``.to("cpu")``, is never reached. The message names the solution: ``map_location`` says
-# where the tensors go *while* they are loaded.
+# It fails, in the first of the two lines, and ``.to("cpu")`` is never reached.
+# ``torch.load`` tries to bring each tensor back to the device that it came from, and
+# there is no such device. (To *deserialize* is to make tensors from the file's bytes,
+# and a *storage* is the memory for a tensor's numbers.) The message names the solution:
+# ``map_location`` says where the tensors go *while* they are loaded.
 
 without_gpu("""
 device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -183,10 +184,9 @@ print("loaded to:", weights["0.weight"].device)
 # device of the machine that loads. **Give** ``map_location`` **whenever you load.**
 #
 # You will also see ``map_location="cpu"``. It is right everywhere, too, because every
-# machine has a CPU. Your model is on the GPU; you load a file with
-# ``map_location="cpu"``, and call ``model.load_state_dict``.
+# machine has a CPU.
 #
-# .. question:: Where is the model now?
+# .. question:: A model on the GPU loads a dictionary from the CPU. Where is the model?
 #
 #    - On the CPU.
 #
@@ -212,20 +212,20 @@ print("the model:     ", model_on_gpu[0].weight.device)
 practice.stop()
 
 # %%
-# The dictionary is on the CPU, and the model is still on the GPU. So ``"cpu"`` has an
-# advantage for large models: the dictionary takes no memory on the GPU, where the model
-# already takes some.
+# The dictionary is on the CPU, and the model is still on the GPU. For a large model
+# this is better, because the dictionary takes no memory on the GPU. For a small one
+# take either.
 #
 # Put files in a place that is right on every machine
 # ---------------------------------------------------
 #
 # .. covers:: S0.3
 #
-# Which folder does a script write to? In many scripts you find the author's own
-# folder, such as ``/home/sam/course/weights.pt``. It exists on Sam's machine only. A
-# little better is a path with an *environment variable*, a named text that the system
-# hands to every program. ``os.path.expandvars`` puts the text in. Here is what becomes
-# of such a path on three machines:
+# Which folder does a script write to? In many scripts you find the author's own, such
+# as ``/home/sam/course/weights.pt``. It exists on Sam's machine only. A little better
+# is a path with an *environment variable*, a named text that the system hands to every
+# program. ``os.path.expandvars`` puts the text in. Here is what becomes of such a path
+# on three machines:
 
 # fold: A helper that pretends to be on a machine with these environment variables
 from unittest.mock import patch
@@ -241,13 +241,13 @@ def expanded(line, **variables):
 
 line = "$HOME/course/weights.pt"
 print("Sam's laptop: ", expanded(line, HOME="/home/sam"))
-print("on a cluster: ", expanded(line, HOME="/users/k2041"))
+print("Kim's laptop: ", expanded(line, HOME="/Users/kim"))
 print("HOME not set: ", expanded(line))
 
 # %%
-# The first two are right for their owners. The third is not: when a variable is not set,
-# ``expandvars`` leaves its name where it was, and says nothing. And all three expect a
-# folder ``course`` that only the author has. What happens without it?
+# The third is wrong, and no error says so: when a variable is not set, ``expandvars``
+# leaves its name where it was. And all three expect a folder ``course``. What happens
+# without it?
 
 try:
     torch.save(model.state_dict(), "course/not/made/weights.pt")
@@ -255,14 +255,16 @@ except RuntimeError as error:
     print(error)
 
 # %%
-# ``torch.save`` makes no folders. On a cluster there is one problem more: the home
-# folder is small. One computing centre gives each user 50 GB there, and 150 TB in a
-# second folder, whose name is in the variable ``SCRATCH`` (`its documentation
+# ``torch.save`` makes no folders, so the script has to. But where? On a *cluster*, many
+# computers that many people share, your home folder is small: one computing centre
+# gives each user 50 GB there, and 150 TB in a second folder, whose name is in the
+# variable ``SCRATCH`` (`its documentation
 # <https://github.com/eth-cscs/cscs-docs/blob/01ecb622d0cd5d8da89b6aaa789804401c87d9d4/docs/storage/filesystems.md>`__).
-# So we take ``SCRATCH`` where it is set, and elsewhere the folder ``.cache`` in the
-# home of the person who runs the script:
+# So we take ``SCRATCH`` where it is set, and elsewhere a folder in the home of the
+# person who runs the script:
 
-base = Path(os.environ.get("SCRATCH") or Path.home() / ".cache")
+cache = Path.home() / ".cache"
+base = Path(os.environ.get("SCRATCH") or cache)
 base.mkdir(parents=True, exist_ok=True)
 folder = Path(tempfile.mkdtemp(prefix="lesson-06-", dir=base))
 
@@ -270,16 +272,13 @@ torch.save(model.state_dict(), folder / "weights.pt")
 print([file.name for file in folder.iterdir()])
 
 # %%
-# :class:`pathlib.Path` joins the parts with ``/`` on every system. ``mkdir`` makes the
-# folder, and the folders above it, unless they are there. ``mkdtemp`` makes a folder
-# with a name that is still free, because this lesson deletes it in the end; in your own
-# project take ``base / "my-project"``.
+# ``mkdir`` makes the folder, and those above it, unless they are there. ``mkdtemp``
+# makes one with a name that is still free, because this lesson deletes it in the end;
+# in your own project take ``base / "my-project"``.
 #
-# **Let the machine name the folder.** What must not stand in a script is the path of one
-# person's home. ``Path.home()`` is something else: it asks for the home of the person
-# who runs the script. It is still only the second choice, because of the small quota.
-# And ``SCRATCH`` is for work, not for keeping: the same centre deletes files there that
-# were not used for 30 days. Copy your final weights to a place with a backup.
+# **Let the machine name the folder**, and never write one person's home into a script.
+# Both folders are for work, not for keeping: in ``SCRATCH`` the same centre deletes
+# what was not used for 30 days. Copy your final weights to a place with a backup.
 #
 # Why weights are not enough
 # --------------------------
@@ -287,7 +286,9 @@ print([file.name for file in folder.iterdir()])
 # You play a computer game, and save it. What must be in the file? The number of the
 # level is not enough: you also want your points, your tools and the time that is left. A
 # run is like that. Here is one, with a model, an :term:`optimizer`, and a
-# :term:`scheduler` that lowers the :term:`learning rate` after every :term:`epoch`:
+# :term:`scheduler` that lowers the :term:`learning rate` after every :term:`epoch`, along
+# a cosine curve that reaches zero after ten. The task: from eight random numbers,
+# predict the sum of their sines.
 
 
 def make_run():
@@ -301,13 +302,14 @@ def make_run():
 
 torch.manual_seed(1)
 X = torch.randn(320, 8)
-y = X.sin().sum(dim=1, keepdim=True)
+y = X.sin().sum(dim=1, keepdim=True)  # [320, 1]: a sum for each row
 X, y = X.to(device), y.to(device)
+loss_fn = nn.MSELoss()
 
 # %%
-# The loop is that of lesson 4. ``randperm`` shuffles the row numbers, and ``split`` cuts
-# them into :term:`batches <batch>` of 32. The function returns the mean :term:`loss` of
-# each epoch:
+# The loop is that of lesson 4, on a new model, which is in :term:`training mode`.
+# ``randperm`` shuffles the row numbers, and ``split`` cuts them into :term:`batches
+# <batch>` of 32. The function returns the mean :term:`loss` of each epoch:
 
 
 def train(model, optimizer, scheduler, epochs):
@@ -315,7 +317,7 @@ def train(model, optimizer, scheduler, epochs):
     for _ in epochs:
         losses = []
         for rows in torch.randperm(len(X)).split(32):
-            loss = nn.functional.mse_loss(model(X[rows]), y[rows])
+            loss = loss_fn(model(X[rows]), y[rows])
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
@@ -337,8 +339,8 @@ train(model, optimizer, scheduler, range(8))
 torch.save(model.state_dict(), folder / "weights-8.pt")
 
 # %%
-# The next day you go on. In a new process everything is made anew; then you load the
-# weights, and run the last two epochs. What will the loss do?
+# The next day you go on. You make everything anew, load the weights, and run the last
+# two epochs. What will the loss do?
 
 weights = torch.load(folder / "weights-8.pt", map_location=device, weights_only=True)
 resumed, new_optimizer, new_scheduler = make_run()
@@ -365,12 +367,12 @@ plt.show()
 # was lost. We compare what the stopped run knew besides its weights with what a new run
 # knows:
 
-_, new_optimizer, new_scheduler = make_run()
+new_model, new_optimizer, new_scheduler = make_run()
 
 print(f"learning rate:  {scheduler.get_last_lr()[0]:.4f}")
 print(f"in a new run:   {new_scheduler.get_last_lr()[0]:.4f}")
-print("Adam remembers:", list(optimizer.state_dict()["state"][0]))
-print("in a new run:  ", list(new_optimizer.state_dict()["state"]))
+print("Adam remembers:", list(optimizer.state[model[0].weight]))
+print("in a new run:  ", list(new_optimizer.state[new_model[0].weight]))
 
 # %%
 # The scheduler had made the learning rate about ten times smaller. The new run begins
@@ -379,9 +381,10 @@ print("in a new run:  ", list(new_optimizer.state_dict()["state"]))
 # :term:`gradients <gradient>` (``exp_avg``) and one of their squares (``exp_avg_sq``).
 # This is its :term:`optimizer state`; the new one has none.
 #
-# Two more things are lost, which the picture does not show. The random number generators
-# are at another place in their sequence: the next batches are different ones, and
-# :term:`dropout` drops other values. And the file does not say how many epochs are done.
+# Two more things are lost, which the picture does not show. A random number generator
+# goes through a fixed sequence of numbers, and now it is at another place in it: the
+# next batches are different ones, and :term:`dropout` drops other values. And the file
+# does not say how many epochs are done.
 #
 # **The weights are enough to predict. To go on, a run needs everything that changes
 # while it runs.** A file that holds all of this is called a :term:`checkpoint`:
@@ -395,9 +398,9 @@ print("in a new run:  ", list(new_optimizer.state_dict()["state"]))
 # ------------------
 #
 # We stop the run once more after eight epochs. This time we save a dictionary with
-# everything. ``torch`` has one generator of random numbers for the CPU, and one for each
-# GPU; its state says which number comes next. So there are two entries for them. The
-# second is a list with a state for each GPU, and empty where there is none.
+# everything. ``torch`` has one generator of random numbers for the CPU, and one for
+# each GPU; its state says which number comes next. So there are two entries. The second
+# is a list, empty where there is no CUDA GPU.
 
 model, optimizer, scheduler = make_run()
 train(model, optimizer, scheduler, range(8))
@@ -430,8 +433,8 @@ losses = train(model, optimizer, scheduler, range(checkpoint["epoch"], 10))
 # Two details matter here. A whole checkpoint is loaded with ``map_location="cpu"``,
 # because the state of a generator must be a tensor on the CPU, even for a generator of
 # the GPU. (``optimizer.load_state_dict`` brings Adam's averages to the device of the
-# weights by itself.) And the generators come last, so that nothing draws a number
-# between them and the first batch.
+# weights by itself.) And the generators come last, because ``make_run`` draws random
+# numbers, too.
 #
 # Is it the same run now? A similar loss proves nothing. We compare all weights with
 # those of the run without a break, to the last digit:
@@ -447,13 +450,11 @@ print("resumed with the checkpoint:    ", same_weights(model, undisturbed))
 
 # %%
 # The weights alone led to another run. On a CPU the checkpoint brings back the same
-# bits. On a GPU some operations add their numbers in varying order, and then even two
-# runs without a break may differ in the last digits (PyTorch's notes on
-# `reproducibility <https://docs.pytorch.org/docs/stable/notes/randomness.html>`__ say
-# which). And the dictionary above knows the generators of the CPU and of NVIDIA and AMD
-# GPUs only; an Apple GPU has its own, which ``torch.mps.get_rng_state`` reads, and so
-# has an Intel GPU. So with one of these, expect ``False`` above and *another run*
-# below. The package's functions, further on, restore them all.
+# bits. (On a GPU some operations add their numbers in varying order, so even two runs
+# without a break may differ in the last digits: PyTorch's notes on `reproducibility
+# <https://docs.pytorch.org/docs/stable/notes/randomness.html>`__. And on an Apple or
+# Intel GPU expect ``False`` above and *another run* below: ``torch.cuda`` does not know
+# their generators. The package's functions, further on, do.)
 #
 # Are optimizer, scheduler and generators all needed? We leave out one at a time. In the
 # last row nothing is left out, but the generators are restored too early, before
@@ -495,25 +496,6 @@ print("generators restored first:", resume_without(generators_first=True))
 # **Compare the weights: only that shows that a run goes on as if nothing had
 # happened.**
 #
-# You restore model, optimizer and scheduler of our run, and the loss goes on without a
-# jump.
-#
-# .. question:: Is it the same run?
-#
-#    - Yes, because the loss shows no break.
-#
-#      No. The loss shows large differences only. Compare the weights.
-#
-#    - No, because the random number generators are somewhere else.
-#
-#      Yes. The batches come in another order, and dropout drops other values. The run
-#      may be as good, but it is another one.
-#
-#    - No, because ``weights_only=True`` left something out.
-#
-#      No. Despite its name it also reads the states of optimizers and schedulers. It
-#      refuses a file, or it reads all of it.
-#
 # .. instructor-note::
 #
 #    In the exercise many restore the generators right after ``torch.load``, and make the
@@ -537,9 +519,8 @@ train(model, optimizer, scheduler, range(done, 10))
 print("same weights:", same_weights(model, undisturbed))
 
 # %%
-# ``resume`` returns the number of epochs that are done. How often should you save? Ask
-# how much work you are ready to lose: after a crash, everything since the last
-# checkpoint is done again.
+# ``resume`` returns the number of epochs that are done. How often should you save?
+# After a crash, everything since the last checkpoint is done again.
 #
 # .. _hostile-file:
 #
@@ -548,21 +529,22 @@ print("same weights:", same_weights(model, undisturbed))
 #
 # ``torch.save`` uses ``pickle``, Python's own format for objects. Such a file can hold
 # more than data. It can say: *call this function with these arguments*. We make a file
-# that says so. Its function makes an empty file called ``marker``. It could as well
-# delete all your files.
+# that says so. Its function makes an empty file called ``marker``; it could as well
+# delete all your files. We load it first with ``weights_only=True``, then without:
+
+# fold: Make a hostile file
 
 marker = folder / "marker"
 
 
 class Hostile:
     def __reduce__(self):  # asked by pickle: how are you made again?
-        return Path.touch, (marker,)
+        return Path.touch, (marker,)  # by this function, with these arguments
 
 
 torch.save({"weights": Hostile()}, folder / "hostile.pt")
 
 # %%
-# Now we load the file, first with ``weights_only=True``, then without that protection:
 
 try:
     torch.load(folder / "hostile.pt", weights_only=True)
@@ -575,55 +557,46 @@ print("the function was called:", marker.exists())
 
 # %%
 # The first load stops with an error. The second one calls the function, without a word.
-# **Load with** ``weights_only=True``\ **.** It accepts tensors, plain values and a short
-# list of harmless classes, and refuses everything else. It has been the default since
-# PyTorch 2.6 (`release notes
-# <https://github.com/pytorch/pytorch/releases/tag/v2.6.0>`__), and some code sets it to
-# ``False`` to get rid of this error. Such code runs whatever the author of the file
-# wanted.
-#
-# Two holes in the protection are known. They were closed in PyTorch `2.6
+# **Load with** ``weights_only=True``\ **.** It accepts tensors, plain values and a
+# short list of harmless classes, which is enough for whole checkpoints, and refuses
+# everything else. It has been the default since PyTorch 2.6 (`release notes
+# <https://github.com/pytorch/pytorch/releases/tag/v2.6.0>`__). Keep PyTorch up to date:
+# two known holes in this protection were closed in `2.6
 # <https://github.com/advisories/GHSA-53q9-r3pm-6pq6>`__ and `2.10
-# <https://github.com/advisories/GHSA-63cw-57p8-fm3p>`__, so keep PyTorch up to date.
+# <https://github.com/advisories/GHSA-63cw-57p8-fm3p>`__.
 #
-# You will meet the same error with a harmless file, if it holds a whole model and not
-# its ``state_dict``. The message names the class that was refused:
-
-torch.save(model, folder / "whole-model.pt")
-try:
-    torch.load(folder / "whole-model.pt", weights_only=True)
-except Exception as error:
-    print(next(word for word in str(error).split() if "torch.nn" in word))
-
-# %%
-# Ask the author for a file with the ``state_dict``.
+# A harmless file is refused, too, if it holds a whole model instead of a
+# ``state_dict``. Do not switch the protection off to get rid of the error: ask the
+# author for the ``state_dict``.
 #
 # Notice a damaged file
 # ---------------------
 #
-# Disks and networks make mistakes, rarely. We make one on purpose. A file is a row of
-# bytes, a byte has eight bits, and one bit of the first weight will be flipped. Will
-# ``torch.load`` notice?
+# Disks and networks make mistakes, rarely. A file is a row of bytes, and a byte has
+# eight bits, each 0 or 1. We flip one bit of the first weight, in the part that says
+# how large the number is. Then we flip one random bit a hundred times, in the file of
+# ``torch.save`` and in the checkpoint of the package. How often will loading notice?
 
-good = torch.load(folder / "weights.pt", map_location="cpu", weights_only=True)
-first = good["0.weight"][0, 0]
+# fold: Flip bits, and see what loading makes of it
+import random
+import warnings
 
+
+def plainly(path):
+    return torch.load(path, weights_only=True, map_location="cpu")
+
+
+def checked(path):
+    return load_checkpoint(path).model
+
+
+first = plainly(folder / "weights.pt")["0.weight"][0, 0]
 content = bytearray((folder / "weights.pt").read_bytes())
 place = content.index(first.numpy().tobytes())
 content[place + 3] ^= 64  # flips one bit, in the byte with the exponent
 (folder / "flipped.pt").write_bytes(content)
-
-bad = torch.load(folder / "flipped.pt", map_location="cpu", weights_only=True)
-print("before:", first, " after:", bad["0.weight"][0, 0])
-
-# %%
-# It does not. The weight now has 36 digits before the point (this is what ``e+35``
-# means), and there was no error. Was that bad luck? We flip one random bit a hundred
-# times, in the file of ``torch.save`` and in the checkpoint of the package:
-
-# fold: Flip a hundred random bits, and count what loading makes of it
-import random
-import warnings
+after = plainly(folder / "flipped.pt")["0.weight"][0, 0]
+print("one weight, before:", first, " after:", after)
 
 
 def flip_one_bit(source, target, rng):
@@ -649,31 +622,25 @@ def outcomes(source, load):
     return counts
 
 
-def plainly(path):
-    return torch.load(path, weights_only=True, map_location="cpu")
-
-
-def checked(path):
-    return load_checkpoint(path).model
-
-
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
     print("torch.load:     ", outcomes(folder / "weights.pt", plainly))
     print("load_checkpoint:", outcomes(folder / "safe-8.pt", checked))
 
 # %%
-# ``torch.load`` gave wrong weights many times. It gave the right ones when the bit was
-# in a part of the file that loading does not use, and an error when the bit made the
-# file unreadable. ``load_checkpoint`` refused all hundred files. ``save_checkpoint``
+# The first weight now has 36 digits before the point (this is what ``e+35`` means), and
+# there was no error. It was not bad luck: ``torch.load`` gave wrong weights many times.
+# (They were right when loading does not use the bit, and it refused a file that it
+# could not read.) ``load_checkpoint`` refused all hundred files. ``save_checkpoint``
 # writes a *digest* at the end of the file: a number computed from all bytes before it,
 # like a fingerprint. Loading computes it again and compares. (It finds accidents. An
-# attacker would compute a new digest; against an attacker there is ``weights_only``.)
+# attacker would compute a new digest.)
 #
-# A crash can also come *while* a file is being written. So ``save_checkpoint`` writes to
-# a second file, and gives it the right name when it is complete: the checkpoint from
-# before is safe until then. If half a file is there all the same, perhaps because a copy
-# was cut off, ``latest`` passes over it:
+# A crash can also come *while* a file is being written. So ``save_checkpoint`` writes
+# to a file with another name, and renames it when it is complete; until then the
+# checkpoint from before is untouched. If there is half a file all the same, perhaps
+# because a copy was cut off, ``latest``, which looks for the newest checkpoint, skips
+# it:
 
 from gpulesson.checkpoint import latest
 
@@ -681,13 +648,12 @@ content = file.read_bytes()
 (folder / "safe-9.pt").write_bytes(content[: len(content) // 2])
 
 with warnings.catch_warnings():
-    warnings.simplefilter("ignore")  # it warns of each file that it passes over
+    warnings.simplefilter("ignore")  # it warns of each file that it skips
     print("resume from", latest(folder, pattern="safe-*.pt").name)
 
 # %%
-# It found the newest checkpoint that is whole. **Keep more than one checkpoint**, so
-# that there is another one if the newest is damaged. Now we delete the folder of this
-# lesson:
+# It found the newest checkpoint that is whole. **Keep more than one checkpoint**, in
+# case the newest is damaged. Now we delete the folder of this lesson:
 
 shutil.rmtree(folder)
 
@@ -708,12 +674,14 @@ shutil.rmtree(folder)
 #       the weights?
 #    2. Run it. It says ``another run``.
 #    3. Save what you named in step 1, and restore it. Take ``torch.save`` and
-#       ``torch.load``, or ``gpulesson.checkpoint``.
+#       ``torch.load``, or ``gpulesson.checkpoint`` (without ``scheduler=``: this run
+#       has none).
 #    4. Run it again, until it says ``the same bits``.
 #
 #    To check it: ``python -m gpulesson check exercise_06.py``.
 #
-#    You are done when it says so, and the script still loads with ``weights_only=True``.
+#    You are done when it says so, and the script still loads with ``weights_only=True``
+#    (as ``load_checkpoint`` always does).
 #
 # .. solution::
 #    :file: solution_06.py

@@ -6,6 +6,6 @@ device = torch.device("cuda")
 
 weights = torch.randn(10, 784, device=device)
 images = torch.rand(64, 784, device=device)
-scores = images @ weights.T  # [64, 10]
+scores = images @ weights.T  # .T swaps rows and columns: [64, 784] @ [784, 10]
 
 print(f"done on {scores.device}: {tuple(scores.shape)} scores")

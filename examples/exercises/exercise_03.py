@@ -1,4 +1,4 @@
-"""Exercise 3: take this training to a device, and judge the model on the test flowers."""
+"""Exercise 3: run this on a device, and evaluate the model on the test flowers."""
 
 import torch
 from sklearn.model_selection import train_test_split

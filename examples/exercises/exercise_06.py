@@ -1,4 +1,4 @@
-"""Exercise 6: stopped and resumed, this training goes another way. Keep every bit."""
+"""Exercise 6: stopped and resumed, this becomes another run. Keep every bit."""
 
 import sys
 import tempfile
