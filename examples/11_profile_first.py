@@ -165,9 +165,9 @@ print(f"and {len(sums) - 12} more names: {others / everything:.0%}")
 
 # %%
 # ``aten::`` is PyTorch's library of operators. ``addmm`` is the product in a linear layer
-# on the way forward, ``mm`` a product on the way back. The self time of all other names
-# is Python and book-keeping. On a :term:`CUDA` device there are also calls to the
-# :term:`driver`, with ``cuda`` in their names, and a column with the time of the
+# on the way forward, ``mm`` a product on the way back. The self time of a name without
+# ``aten::`` is Python and book-keeping. On a :term:`CUDA` device there are also calls to
+# the :term:`driver`, with ``cuda`` in their names, and a column with the time of the
 # :term:`kernels <kernel>`. (There the backward pass runs in a thread of its own, and
 # ``# backward`` contains the wait for it. On the :term:`practice GPU` you mostly see
 # ``PythonDispatchMode``, the simulation, and some operators count twice.)
@@ -220,15 +220,20 @@ print(f"with the profiler, the loop takes {watched / plain:.1f} times as long")
 # ---------------------------
 #
 # The table is like a receipt: it says what each thing cost, and not when you bought it.
-# The profiler knows that, too. We draw one step: our labels, PyTorch's operators, and
-# what a GPU did, if there was one.
+# The profiler knows that, too. We draw the quickest of the thirty steps, which other
+# programs disturbed least: our labels, PyTorch's operators, and what a GPU did, if there
+# was one.
 
 # fold: Pick the events of one step, and draw them
 
 events = recorded.events()
 ours = [e for e in events if e.name.startswith("# ") and e.device_type == cpu]
-last_step = sorted(ours, key=lambda e: e.time_range.start)[-len(parts) :]
-begin, end = last_step[0].time_range.start, last_step[-1].time_range.end
+ours.sort(key=lambda e: e.time_range.start)
+all_steps = [ours[i : i + len(parts)] for i in range(0, len(ours), len(parts))]
+one_step = min(
+    all_steps, key=lambda step: step[-1].time_range.end - step[0].time_range.start
+)
+begin, end = one_step[0].time_range.start, one_step[-1].time_range.end
 inside = sorted(
     (e for e in events if begin <= e.time_range.start < end),
     key=lambda e: (e.time_range.start, -e.time_range.end),
@@ -245,11 +250,11 @@ colors = dict(zip(parts, ("C0", "C1", "C2", "C3", "C4"), strict=True))
 
 def part_of(event):
     """The label whose time the event began in."""
-    began = [e for e in last_step if e.time_range.start <= event.time_range.start]
+    began = [e for e in one_step if e.time_range.start <= event.time_range.start]
     return began[-1].name[2:]
 
 
-rows = {"labels": last_step, "operators": operators, "device": kernels}
+rows = {"labels": one_step, "operators": operators, "device": kernels}
 shown = [name for name, row in rows.items() if row]
 fig, ax = plt.subplots(figsize=(7, 3.5), layout="constrained")
 for height, name in enumerate(shown):
@@ -340,8 +345,8 @@ with gpulesson.practice_gpu(force=True) as gpu:
 print(gpu.report())
 
 # %%
-# The line that waits as often as there are steps is the one to change. The copies from
-# before the loop are made once, and do no harm.
+# The line with thirty waits, one a step, is the one to change. The copies from before the
+# loop are made once, and do no harm.
 #
 # To get rid of the read, keep the detached losses on the device, and read them together
 # at the end. (With ``keep=torch.Tensor.item`` the same loop would read each of them.)
@@ -378,7 +383,9 @@ print(f"mean loss of {steps} steps: {before:.6f} before, {after:.6f} now")
 
 
 def seconds(keep):
-    work = lambda: train_quietly(steps, *prepared, keep=keep)  # noqa: E731
+    def work():
+        train_quietly(steps, *prepared, keep=keep)
+
     return measure(work, device=device, warmup=0, repeats=1).median
 
 
@@ -587,10 +594,9 @@ plt.show()
 # PyTorch's profiler records one process. If its timeline has gaps that it cannot explain,
 # or if several processes train together, use `Nsight Systems
 # <https://docs.nvidia.com/nsight-systems/UserGuide/index.html>`__, which records the
-# system around them as well. There an NVTX range names a part of your program: `with
-# torch.cuda.nvtx.range("forward")
-# <https://docs.pytorch.org/docs/stable/generated/torch.cuda.nvtx.range.html>`__ in the
-# place of ``record_function``.
+# system around them as well. There an NVTX range names a part of your program: write
+# ``with torch.cuda.nvtx.range("forward"):`` in the place of ``record_function`` (`its
+# page <https://docs.pytorch.org/docs/stable/generated/torch.cuda.nvtx.range.html>`__).
 #
 # Exercise
 # --------
