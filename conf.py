@@ -53,7 +53,7 @@ sphinx_gallery_conf = {
     "image_scrapers": ("_ext.figures.scrape", "_ext.recorded.pages.mark_cell"),  # called after each cell
     "reset_modules": ("matplotlib", "_ext.figures.reset", "_ext.torch_state.reset"),
     "css": (),  # docs/_static/gpulesson.css has the few rules that are needed
-    "default_thumb_file": str(ROOT / "docs" / "_static" / "lesson.svg"),
+    "default_thumb_file": str(ROOT / "docs" / "_static" / "thumbnail.svg"),
     "remove_config_comments": True,
     "write_computation_times": False,  # that page calls third-party servers
     "show_signature": False,

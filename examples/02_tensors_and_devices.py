@@ -36,6 +36,7 @@ See where your numbers are, copy them across, and read the error that everyone g
 # ``practice.stop()``. So here, unlike in your own programs, we may write ``"cuda"`` on
 # every machine.
 
+# sphinx_gallery_thumbnail_path = 'drawings/to_copy_move.svg'
 import torch
 
 from gpulesson import practice
@@ -258,16 +259,15 @@ for thing in (batch, moved, model):
 # you get the error of two devices, print where everything is**, and you see which one
 # was forgotten.
 #
-# A tensor takes whole blocks of memory
-# -------------------------------------
+# Ask how much of the GPU's memory is taken
+# -----------------------------------------
 #
 # .. covers:: S3.4
 #
-# The memory of a GPU is limited, and a program whose tensors do not fit into it stops (on
-# Windows it may only become very slow). So
-# it is good to know how PyTorch counts it. ``memory_allocated`` says what your tensors
-# hold now. We delete what this lesson has put on the GPU, and then make two numbers of
-# four bytes each. How many bytes will they take?
+# When the memory of a GPU is full, a program usually stops. Then you will want to know
+# what fills it, and PyTorch has two counts for that. The first, ``memory_allocated``,
+# says what your tensors hold now. We delete what this lesson has put on the GPU, and
+# make two numbers of four bytes each. By how much will the count grow?
 
 del on_gpu, copied, model, returned, weights, outputs, images, moved, thing
 
@@ -280,47 +280,22 @@ print("allocated before:", before, "bytes")
 print("allocated after: ", after, "bytes")
 
 # %%
-# Eight bytes of numbers, and the count has grown by 512. PyTorch gives out memory in
-# multiples of 512 bytes. (For one large tensor a real GPU may give up to 1 MiB more.)
-# It is like a car park with marked spaces: a motorcycle takes a whole one, too. (In a
-# new program the count begins at 0. Here it can begin higher on a real GPU, where
-# memory that PyTorch keeps for its own work is counted as well.)
+# By 512, for eight bytes of numbers. **PyTorch gives out a GPU's memory in blocks, of 512
+# bytes or a multiple of that.** It is like a car park with marked spaces: a motorcycle
+# takes a whole one, too. This matters only if you have very many small tensors. (In a new
+# program the count begins at 0. Here it can begin higher on a real GPU, where memory that
+# PyTorch keeps for its own work is counted as well.)
 #
-# The folded cell asks for more and more bytes, and draws what they take:
-
-# fold: Ask for 1 to 2,048 bytes, and draw what is taken
-
-import matplotlib.pyplot as plt
-
-asked = sorted([1, 513, *range(64, 2049, 64)])
-taken = []
-for size in asked:
-    before = torch.cuda.memory_allocated()
-    block = torch.empty(size, dtype=torch.uint8, device=device)
-    taken.append(torch.cuda.memory_allocated() - before)
-    del block
-
-fig, ax = plt.subplots(figsize=(7, 3.5), layout="constrained")
-ax.plot(asked, taken, "o", label="taken")
-ax.plot(asked, asked, "--", color="gray", label="asked for")
-ax.set_xlabel("bytes asked for")
-ax.set_ylabel("bytes taken")
-ax.set_title("Memory is given out in blocks of 512 bytes")
-ax.set_xticks(range(0, 2049, 512))
-ax.set_yticks(range(0, 2049, 512))
-ax.legend()
-ax.grid(alpha=0.3)
-plt.show()
-
-# %%
-# The points form stairs. One byte takes a block, 512 bytes take one block as well, and
-# one byte more takes a second one. For a few large tensors this does not matter. For very
-# many small ones it does, because **every tensor with memory of its own takes at least
-# one block**. (A slice of a tensor shares its memory.)
+# The second count is called *reserved*. To ask the GPU's :term:`driver` for memory takes
+# time, so PyTorch asks for a large piece, a *segment*, and cuts the blocks of many
+# tensors from it. For small tensors it is a segment of `2 MiB
+# <https://github.com/pytorch/pytorch/blob/v2.15.0/c10/core/AllocatorConfig.h>`__:
 #
-# There is a second count. To ask the GPU's :term:`driver` for memory takes time, so
-# PyTorch asks for large pieces, and keeps them also when your tensors are gone. What it
-# holds, in use or not, is called *reserved*. Will it go down when we delete ``pair``?
+# .. drawing:: blocks.svg
+#
+#    A real GPU: tensors take whole blocks, and the blocks are cut from reserved segments.
+#
+# Will the two counts go down when we delete ``pair``?
 
 before = torch.cuda.memory_allocated(), torch.cuda.memory_reserved()
 del pair
@@ -330,30 +305,22 @@ print("allocated, change:", after[0] - before[0], "bytes")
 print("reserved, change: ", after[1] - before[1], "bytes")
 
 # %%
-# .. drawing:: blocks.svg
-#
-#    A real GPU: tensors take whole blocks, and the blocks are cut from reserved segments.
-#
-# The block of ``pair`` is free, and nothing was given back to the driver: **PyTorch keeps
-# reserved memory for the next tensor.** Other programs cannot use it meanwhile, and
-# ``nvidia-smi``, NVIDIA's command that lists what a GPU does, counts it as used
+# The first one does, the second does not: **PyTorch keeps reserved memory for the next
+# tensor.** You need to know this when you look at ``nvidia-smi``, NVIDIA's command that
+# lists what a GPU does: it counts reserved memory as used, also if your tensors are gone
 # (`PyTorch's notes
 # <https://docs.pytorch.org/docs/stable/notes/cuda.html#memory-management>`__). Older
 # texts call it *cached*.
 #
-# On a real GPU a segment for small tensors has `2 MiB
-# <https://github.com/pytorch/pytorch/blob/v2.15.0/c10/core/AllocatorConfig.h>`__. The
-# practice GPU has no segments, and reports fewer reserved bytes.
-#
-# The default device, and what ignores it
-# ---------------------------------------
+# What a default device changes
+# -----------------------------
 #
 # .. covers:: S0.2
 #
 # You will often read that ``device = torch.device("cuda")`` "sets the device". It does
-# not: it makes a label. There is a way to change where new tensors are made, and it is
-# called the *default device*. We try both. This function makes four tensors and prints
-# where they are:
+# not: it makes a label. What you can set is the *default device*, on which new tensors
+# are made. Some scripts do, so you need to know what ignores it. This function makes
+# four tensors and prints where they are:
 
 import numpy as np
 

@@ -37,11 +37,13 @@ Train a classifier on pictures of clothes, evaluate it, and look at what it gets
 #
 # `Fashion-MNIST <https://github.com/zalandoresearch/fashion-mnist>`__ is a collection
 # of small grey pictures of clothes, 28 by 28 pixels each: 60,000 to train on and 10,000
-# to test on. Every picture belongs to one of ten classes. It is small enough for a
-# laptop, and a model makes mistakes on it that are worth looking at.
+# to test on. Every picture belongs to one of ten classes.
+#
+# You will write the model, the loop and the evaluation in plain PyTorch. Where the
+# package has a function for the same, you can do without it: the script at the end does.
 #
 # First the imports, and the :term:`device` that we compute on. One core of the CPU is
-# enough for :term:`tensors <tensor>` as small as ours, and its times are steadier.
+# enough for :term:`tensors <tensor>` as small as ours.
 
 import matplotlib.pyplot as plt
 import torch
@@ -50,10 +52,10 @@ from torch.utils.data import DataLoader, Subset
 from torchvision.datasets import FashionMNIST
 from torchvision.transforms import ToTensor
 
-from gpulesson.data import Batches, fashion_mnist_folder, load_fashion_mnist
+from gpulesson.data import fashion_mnist_folder, load_fashion_mnist
 from gpulesson.device import choose_device
 
-torch.set_num_threads(1)  # one CPU core
+torch.set_num_threads(1)
 device = choose_device()
 print("device:", device)
 
@@ -134,21 +136,30 @@ sizes = [len(labels) for images, labels in few_loader]
 print(len(sizes), "batches, the last one with", sizes[-1], "images")
 
 # %%
-# 5,000 is not a multiple of 64, so the last batch is short. It will matter soon.
+# 5,000 is not a multiple of 64, so the last batch is short.
 #
 # Write the model, layer by layer
 # -------------------------------
 #
-# Our network has 784 inputs, one for each pixel, and ten outputs, one for each class. The
-# 128 and 64 numbers between them are a choice. It is built as in :doc:`lesson 3
-# </lessons/03_first_model>`, from linear layers and ``relu``. A linear layer wants one
-# row of numbers for each image, so the first line of ``forward`` lays the 28 rows of
-# pixels end to end. In the comments, ``N`` is the number of images in the batch.
+# The model gets the 784 pixels of an image, and gives ten scores, one for each class.
+# Such scores are called :term:`logits`. Three *layers* lead from one to the other. The
+# first makes 128 numbers out of the pixels, the second makes 64 out of these, and the
+# third the ten scores. (128 and 64 are our choice.) All three are *linear*, as in
+# :doc:`lesson 3 </lessons/03_first_model>`: each number that comes out is a sum of all
+# numbers that go in, each multiplied by a *weight*, and of one more number, the *bias*.
+# After the first two, ``relu`` sets negative numbers to zero; without it, the three could
+# do no more than one.
+#
+# The class has two parts. ``__init__`` makes the layers: ``nn.Linear(784, 128)`` says how
+# many numbers go in and come out, and the next layer takes what this one gives.
+# ``forward`` says what happens to a batch ``x``, line by line. A linear layer wants one
+# row of numbers for each image, so its first line lays the 28 rows of pixels end to end.
+# In the comments, ``N`` is the number of images in the batch.
 
 
 class Classifier(nn.Module):
     def __init__(self):
-        super().__init__()
+        super().__init__()  # lets the module find its layers
         self.hidden1 = nn.Linear(784, 128)
         self.hidden2 = nn.Linear(128, 64)
         self.out = nn.Linear(64, 10)
@@ -165,41 +176,42 @@ model = Classifier().to(device)
 
 # %%
 # ``x.size(0)`` is ``N``, and ``-1`` asks PyTorch to work out the other number. You will
-# also see this as a layer, ``nn.Flatten()``. What goes in, and what comes out? And is it
-# the network that the package's ``MLP`` makes of these sizes, from the same :term:`seed`?
+# also see this as a layer, ``nn.Flatten()``. The weights and biases begin as random
+# numbers, the same each time because of the :term:`seed`. How many has the first layer?
+# And what comes out of ``model(…)``, which calls ``forward``?
 
-from gpulesson.models import MLP
-
-flat = images.view(images.size(0), -1)
-print("flat:", tuple(flat.shape))
-print("same from Flatten:", torch.equal(flat, nn.Flatten()(images)))
+print("weights:", tuple(model.hidden1.weight.shape))
+print("biases: ", tuple(model.hidden1.bias.shape))
 
 outputs = model(images.to(device))
 print("outputs:", tuple(outputs.shape))
 
-torch.manual_seed(0)
-mlp = MLP(784, 128, 64, 10).to(device)
-print("same from MLP:", torch.equal(mlp(images.to(device)), outputs))
-
 # %%
-# The batch becomes 64 rows of 784 numbers, and the model turns them into 64 rows of ten.
-# **The first number of a shape is the number of images, from the input to the
-# output.** The exercise uses ``MLP``: as you see, it is the same network.
+# Each of the 128 numbers has 784 weights, one for each pixel, and a bias. The 64 images
+# have become 64 rows of ten scores. **The first number of a shape is the number of
+# images, from the input to the output.**
 #
 # Train, and print a loss for each epoch
 # --------------------------------------
 #
-# The :term:`cross-entropy` of one image is −ln p, where p is the probability that the
-# model gives to the right class. The loss of a batch is the mean over its images. How
-# large is it, for some values of p?
+# How wrong are the scores of an image? The loss first turns them into probabilities. This
+# is called :term:`softmax`: e to the power of each score, divided by the sum of all ten.
+# If p is the probability of the right class, the :term:`cross-entropy` of the image is
+# −ln p. The loss of a batch is the mean over its images. We compute softmax for the first
+# image, and −ln p for four values:
+
+scores = model(image.to(device))[0]  # ten scores
+powers = scores.exp()  # e to the power of each
+probabilities = powers / powers.sum()  # softmax
+print(f"ten probabilities, {probabilities.min():.2f} to {probabilities.max():.2f}")
 
 for p in (0.99, 0.5, 0.1, 0.001):
     print(f"p = {p:<5}  loss {-torch.tensor(p).log():.3f}")
 
 # %%
-# Nearly nothing if the model is sure and right, and much if it is sure and wrong. A
-# model that knows nothing gives each of ten classes a tenth, and has the loss of the
-# third line, 2.3.
+# The model is not trained yet, so each class gets about a tenth, and the loss is near
+# that of the third p, 2.3. It is nearly nothing if a model is sure and right, and large
+# if it is sure and wrong.
 #
 # The loop is that of lesson 4: five calls in each :term:`step`, with Adam as the
 # :term:`optimizer`, at a :term:`learning rate` of 0.001. After each :term:`epoch` it
@@ -224,8 +236,8 @@ for epoch in range(5):
 # %%
 # ``running_loss`` adds up the losses of the steps; divided by the number of steps it is
 # their mean. The first line is below 2.3 already, because the model learns while the
-# first epoch goes on. The last line is the lowest. **A loss that falls from epoch to
-# epoch is the first sign that a run works.**
+# first epoch goes on. **A loss that falls from epoch to epoch is the first sign that a
+# run works.**
 #
 # Weight the loss by samples, and read it once an epoch
 # -----------------------------------------------------
@@ -244,8 +256,8 @@ for epoch in range(5):
 #
 #    - As much as an image of any other batch.
 #
-#      No. The mean gives the same weight to each *batch*. The images of a batch share
-#      that weight, and here fewer images share it.
+#      No. The mean gives the same weight to each *batch*, and the images of the last one
+#      are fewer to share it.
 #
 #    - Eight times as much.
 #
@@ -254,8 +266,7 @@ for epoch in range(5):
 #
 #    - An eighth as much.
 #
-#      No. That would be so if a small batch had a small weight. But this mean does not
-#      know how many images a batch has.
+#      No. This mean does not know that a small batch should have a small weight.
 #
 # A mean over the steps is as if a town computed its average mark from the averages of
 # its schools, and a school of 8 pupils counted as much as a school of 64. To fix both
@@ -299,10 +310,9 @@ print(f"mean over samples: {by_samples:.5f}")
 #
 # .. covers:: S1.13
 #
-# Now all the training images. ``load_fashion_mnist`` has read the same files as
-# torchvision, into four tensors: images and labels, to train and to test. This data set
-# is so small that we can convert it once, and keep it on the device: then no batch has to
-# be moved.
+# Now all the training images. They are small enough to convert once and keep on the
+# device: then no batch has to be moved. ``load_fashion_mnist`` has read the same files as
+# torchvision, into four tensors: images and labels, to train and to test.
 
 train_images = data.train_images.to(device).float() / 255
 train_labels = data.train_targets.to(device)
@@ -311,20 +321,18 @@ test_labels = data.test_targets.to(device)
 
 from_torchvision, _ = train_set[0]  # (1, 28, 28); [0] takes the one colour
 print("same numbers:", torch.allclose(train_images[0].cpu(), from_torchvision[0]))
-print("bytes a pixel:", data.train_images.itemsize, "and now", train_images.itemsize)
 
 # %%
-# The numbers are those that ``ToTensor`` made, at four times the memory of the whole
-# numbers in the files. ``Batches`` cuts them into batches where they are, and
-# ``fit`` is the loop from above, kept in a function. It weights the losses by samples,
-# reads them once an epoch, and stops with a message when a loss is no longer a finite
-# number. After each epoch it evaluates the model on :term:`held-out data`. Its name for
-# this, as in many scripts, is ``validation``. We begin with a new model:
+# They are the numbers that ``ToTensor`` made. We could run the loop from above again. To
+# save typing, the package keeps it in a function, ``fit``, and ``Batches`` cuts tensors
+# into batches where they are. After each epoch ``fit`` also evaluates the model on
+# :term:`held-out data`, which it calls ``validation``, as many scripts do:
 
+from gpulesson.data import Batches
 from gpulesson.training import fit
 
 torch.manual_seed(0)
-model = Classifier().to(device)
+model = Classifier().to(device)  # a new one
 optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
 train_batches = Batches(train_images, train_labels, batch_size=64, shuffle=True)
 test_batches = Batches(test_images, test_labels, batch_size=1000)
@@ -335,9 +343,9 @@ history = fit(
 print(history)
 
 # %%
-# The line names the training loss of the first and of the last epoch, then the loss and
-# the :term:`accuracy` on the test images after the last epoch, and the seconds of an
-# epoch, the median of the five. The whole history as a picture. Does the model overfit?
+# The line names the training loss of the first and of the last epoch, the loss and the
+# :term:`accuracy` on the test images after the last, and the seconds of an epoch, the
+# median of the five. The whole history as a picture. Does the model overfit?
 
 # fold: Draw the history
 fig, ax = plt.subplots(figsize=(7, 3.5), layout="constrained")
@@ -352,13 +360,12 @@ plt.show()
 # What can you compare your accuracy with? If your data is the whole set of clothes,
 # with the `README of Fashion-MNIST
 # <https://github.com/zalandoresearch/fashion-mnist#benchmark>`__. It lists results that
-# others report, unchecked: 0.900 for a network about twice as large as ours (256, 128
-# and 64 in the hidden layers), and 0.835 for people who know nothing special about
-# fashion, on 1,000 of the test images. Other data has other results.
+# others report, unchecked: 0.900 for a network about twice as large as ours, and 0.835
+# for people who know nothing special about fashion, on 1,000 of the test images. Other
+# data has other results.
 #
-# The test images are held-out data as long as we choose nothing by them. If you try
-# several learning rates and keep the one with the best test accuracy, you need a third
-# set of images for the final number.
+# If you try several learning rates and keep the one with the best test accuracy, you need
+# a third set of images for the final number.
 #
 # Count the right answers on images it has not seen
 # -------------------------------------------------
@@ -366,9 +373,9 @@ plt.show()
 # .. covers:: S1.10
 #
 # How does ``fit`` know the accuracy? Let us compute it ourselves, first for one batch.
-# The model gives ten numbers for each image, and its answer is the class with the
-# largest. We do not train here, so PyTorch need not record how the numbers were made:
-# ``torch.no_grad()`` switches that off.
+# The model's answer for an image is the class with the largest score. We do not train
+# here, so PyTorch need not record how the scores were made: ``torch.no_grad()`` switches
+# that off.
 
 model.eval()
 images, labels = next(iter(test_loader))
@@ -376,15 +383,13 @@ with torch.no_grad():
     outputs = model(images.to(device))
 
 largest, predicted = torch.max(outputs, 1)
-print("outputs:", tuple(outputs.shape))
 print("predicted:", tuple(predicted.shape))
 print("same from argmax:", torch.equal(predicted, outputs.argmax(dim=1)))
 
 # %%
-# A thousand images, a thousand answers. ``torch.max(outputs, 1)`` looks along dimension
-# 1, the ten classes, and returns two tensors: the largest number of each row and its
-# position. Many scripts use it and throw the first one away. ``outputs.argmax(dim=1)``
-# returns the position alone.
+# A thousand images, a thousand answers. ``torch.max(outputs, 1)``, which many scripts
+# use, looks along dimension 1, the ten classes, and returns two tensors: the largest
+# score of each row and its position. ``outputs.argmax(dim=1)`` gives the position alone.
 #
 # Now all the test images. ``dim=1`` makes the result right, and in models with
 # :term:`dropout` so does ``model.eval()``, which sets the :term:`evaluation mode`. Two
@@ -402,39 +407,37 @@ print(f"{right} of {len(test_set)} right: {right / len(test_set):.2%}")
 
 # %%
 # ``predicted == labels`` is a tensor of true and false, and its sum counts the true
-# ones. The count stays on the device until the loop is over. **Count on the device, and
+# ones. The result is the accuracy in the line of ``fit``. **Count on the device, and
 # read the count once.**
 #
 # ``no_grad`` or ``inference_mode``? Neither records what a :term:`backward pass` would
-# need. ``inference_mode`` also marks its tensors: `a later training
-# refuses most uses of them
-# <https://docs.pytorch.org/docs/stable/notes/autograd.html#inference-mode>`__, and so
-# PyTorch has even less to keep account of. **Evaluate in inference_mode. Use no_grad if
-# you will train with the results**, for example as the inputs of a second model.
-#
-# In the package, ``evaluate`` does the same. It also counts, for each class, which
-# answers were given:
-
-from gpulesson.evaluation import evaluate
-
-result = evaluate(model, test_batches, loss_fn, device)
-print(result)
-
-# %%
-# The accuracy is the one that we counted.
+# need. ``inference_mode`` saves a little more, but `training refuses most uses of its
+# tensors <https://docs.pytorch.org/docs/stable/notes/autograd.html#inference-mode>`__.
+# **Evaluate in inference_mode. Use no_grad if you will train with the results**, for
+# example as the inputs of a second model.
 #
 # Find the classes that it confuses
 # ---------------------------------
 #
-# *Which* mistakes does the model make? ``result.confusion`` is the
-# :term:`confusion matrix`, ten rows by ten columns of counts. Row 3, column 6 counts
-# the images of class 3 that the model took for class 6. Where do you expect the large
-# numbers?
+# *Which* mistakes does the model make? We count them in a table of ten rows and ten
+# columns, the :term:`confusion matrix`. Row 3, column 6 counts the images of class 3 that
+# the model took for class 6:
+
+with torch.inference_mode():
+    outputs = model(test_images)
+predicted = outputs.argmax(dim=1).cpu()
+
+confusion = torch.zeros(10, 10, dtype=torch.int64)
+for truth, answer in zip(data.test_targets, predicted, strict=True):
+    confusion[truth, answer] += 1
+
+# %%
+# A hundred counts are easier to see as a picture. Where do you expect the large ones?
 
 # fold: Draw the confusion matrix
 names = data.class_names
 fig, ax = plt.subplots(figsize=(7, 6), layout="constrained")
-shares = result.confusion / result.confusion.sum(dim=1, keepdim=True)
+shares = confusion / confusion.sum(dim=1, keepdim=True)
 picture = ax.imshow(shares, cmap="Blues", vmin=0, vmax=1)
 ax.set_xticks(range(10), names, rotation=45, ha="right")
 ax.set_yticks(range(10), names)
@@ -445,12 +448,11 @@ plt.show()
 
 # %%
 # The dark squares on the diagonal are the right answers. The darker a square beside the
-# diagonal, the larger the share of that class that is mistaken. The counts say how
-# many. To find the most frequent mistake, set the diagonal to zero and look for the
-# largest count that is left. ``argmax`` without ``dim`` numbers the hundred counts row
-# by row, so dividing by ten gives the row, and the rest is the column:
+# diagonal, the larger the share of that class that is mistaken. To find the most frequent
+# mistake, set the diagonal to zero and look for the largest count that is left.
+# ``argmax`` without ``dim`` numbers the hundred counts row by row, so dividing by ten
+# gives the row, and the rest is the column:
 
-confusion = result.confusion
 print(confusion.diagonal().sum().item(), "of", confusion.sum().item(), "right")
 
 mistakes = confusion.clone()  # a copy
@@ -462,29 +464,26 @@ print(f"{mistakes[row, column]} of {confusion[row].sum()} images")
 # %%
 # The diagonal adds up to the right answers that we counted above, and a row adds up to
 # all the images of its class. **The accuracy says how good a model is, and the
-# confusion matrix says where to begin if it must get better.**
+# confusion matrix says where to begin if it must get better.** (In the package,
+# ``evaluate`` counts both, as you will see in the exercise.)
 #
 # Look at the pictures that it gets most wrong
 # --------------------------------------------
 #
 # Which pictures are behind these counts? With ``reduction="none"`` the loss function
-# returns a loss for each image, instead of their mean. We sort the images by it, the
-# largest loss first:
+# returns a loss for each image, instead of their mean. ``argsort`` gives the positions of
+# the images in the order of these losses, here the largest first:
 
 loss_per_image = nn.CrossEntropyLoss(reduction="none")
-with torch.inference_mode():
-    outputs = model(test_images)
-    losses = loss_per_image(outputs, test_labels)
-
-predicted = outputs.argmax(dim=1).cpu()
+losses = loss_per_image(outputs, test_labels)
 worst = losses.argsort(descending=True)[:10].tolist()
 print(f"middle loss:  {losses.median():.3f}")
 print(f"largest loss: {losses.max():.3f}")
 
 # %%
-# Half of the images have a loss below the middle one. It is small: the model gives the
-# right class most of the probability. The largest loss is far above the 2.3 of a model
-# that knows nothing. Here the model is sure, and wrong. The ten worst:
+# Half of the images have a loss below the middle one, which is small. The largest loss is
+# far above the 2.3 of a model that knows nothing: here the model is sure, and wrong. The
+# ten worst:
 
 # fold: Draw the ten images with the largest loss
 fig, grid = plt.subplots(2, 5, figsize=(9, 4.8), layout="constrained")
@@ -497,20 +496,18 @@ fig.suptitle(f"The ten largest losses ({data.source})")
 plt.show()
 
 # %%
-# Would you have known better? Go through them one by one. Where you hesitate too, the
-# picture or its label is the problem. Where you are sure, the model is. **Look at the
-# worst pictures before you change anything: they show whether the data or the model
-# needs work.**
+# Would you have known better? Where you hesitate too, the picture or its label is the
+# problem. Where you are sure, the model is. **Look at the worst pictures before you
+# change anything: they show whether the data or the model needs work.**
 #
 # Leave the softmax to the loss
 # -----------------------------
 #
 # .. covers:: S1.11
 #
-# The ten numbers that the model gives for an image are called :term:`logits`. They can
-# be any numbers, and a larger one means a likelier class. :term:`Softmax <softmax>`
-# turns them into probabilities: it takes e to the power of each logit, and divides each
-# result by the sum of all ten. Here are both for the first test image:
+# The ten logits of an image can be any numbers, and a larger one means a likelier class.
+# The method ``softmax`` turns them into probabilities, as ``powers / powers.sum()`` did
+# above. Here are both for the first test image:
 
 with torch.inference_mode():
     logits = model(test_images[:1])[0]
@@ -518,15 +515,14 @@ with torch.inference_mode():
 
 for name, logit, probability in zip(names, logits, probabilities, strict=True):
     print(f"{name:<12} {logit:6.1f} {probability:7.3f}")
-print("sum of the probabilities:", f"{probabilities.sum():.3f}")
 print("true class:", names[test_labels[0]])
 
 # %%
 # The probabilities lie between zero and one, and their sum is one. The largest logit
 # has the largest probability, so the answer is the same without a softmax.
 #
-# And the loss? ``CrossEntropyLoss`` takes logits, and computes the softmax itself. What
-# if you add ``nn.Softmax(dim=1)`` at the end of the model, and keep this loss?
+# And the loss? ``CrossEntropyLoss`` computes the softmax itself. But some models that you
+# will read end with one, too, ``nn.Softmax(dim=1)``.
 #
 # .. question:: A softmax in the model, and another in the loss: what happens?
 #
@@ -557,11 +553,14 @@ print(f"probabilities: loss {loss_fn(perfect.softmax(dim=1), target):.3f}")
 
 # %%
 # With logits the loss of a perfect answer is zero. With probabilities, the second softmax
-# gets a 1 and nine 0s. It gives the right class the probability e / (e + 9), which is
-# less than a quarter, and −ln of it is the second loss. No answer can get below that.
+# gets a 1 and nine 0s. The powers are e and nine times 1, so the right class gets the
+# probability e / (e + 9). This is less than a quarter, and −ln of it is the second loss.
+# No answer can get below that.
 #
 # What does it cost in accuracy? We train both models, three times each with other seeds,
 # for two epochs on the first 8,000 images:
+
+from gpulesson.evaluation import evaluate
 
 part = Batches(train_images[:8000], train_labels[:8000], batch_size=64, shuffle=True)
 
@@ -586,9 +585,8 @@ for last_layer in (nn.Identity(), nn.Softmax(dim=1)):
 #
 # .. instructor-note::
 #
-#    Two mistakes of this lesson raise no error: a softmax before the loss, and
-#    ``argmax`` over the wrong dimension when a batch has as many images as there are
-#    classes. Let the class answer the question box before anyone sees the numbers.
+#    A softmax before the loss raises no error. Let the class answer the question box
+#    before anyone sees the numbers.
 #
 # Take the whole lesson with you as one script
 # --------------------------------------------
@@ -616,7 +614,7 @@ for last_layer in (nn.Identity(), nn.Softmax(dim=1)):
 #    :starter: exercise_05.py
 #
 #    The script trains the network of this lesson for two epochs, and prints one
-#    accuracy. (Its name and its comments say *kind* for class.)
+#    accuracy. It uses the package: ``MLP(784, 128, 64, 10)`` is ``Classifier`` for short.
 #
 #    1. **Predict:** which class will be the hardest? Write it down.
 #    2. Compute the accuracy of each class from the confusion matrix: the right answers
@@ -624,7 +622,7 @@ for last_layer in (nn.Identity(), nn.Softmax(dim=1)):
 #    3. Print a line for each class, with its name and its accuracy, the hardest class
 #       first.
 #    4. Add up the diagonal, and divide by the number of all images: it must be the
-#       accuracy that the script printed. Print it with as many digits.
+#       accuracy that the script printed. Print it with as many digits (``:.4%``).
 #
 #    To check it: ``python -m gpulesson check exercise_05.py``. It runs your script on
 #    the :term:`practice GPU`, which draws other random numbers, so it can show another

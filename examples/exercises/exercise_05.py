@@ -10,31 +10,21 @@ from gpulesson.training import fit
 
 device = choose_device()
 data = load_fashion_mnist()
-train_images, test_images = (
-    part.to(device).float() / 255 for part in (data.train_images, data.test_images)
-)
-train_targets, test_targets = (
-    data.train_targets.to(device),
-    data.test_targets.to(device),
-)
+train_images = data.train_images.to(device).float() / 255
+train_labels = data.train_targets.to(device)
+test_images = data.test_images.to(device).float() / 255
+test_labels = data.test_targets.to(device)
+train_batches = Batches(train_images, train_labels, batch_size=64, shuffle=True)
+test_batches = Batches(test_images, test_labels, batch_size=1000)
 
 torch.manual_seed(0)
 model = MLP(784, 128, 64, 10).to(device)
 loss_fn = torch.nn.CrossEntropyLoss()
 optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
-fit(
-    model,
-    Batches(train_images, train_targets, batch_size=64, shuffle=True),
-    loss_fn,
-    optimizer,
-    device,
-    epochs=2,
-)
+fit(model, train_batches, loss_fn, optimizer, device, epochs=2)
 
-result = evaluate(
-    model, Batches(test_images, test_targets, batch_size=1000), loss_fn, device
-)
+result = evaluate(model, test_batches, loss_fn, device)
 print(f"accuracy {result.accuracy:.4%} ({data.source})")
 
-# your code here: result.confusion is int64 [10, 10], a row for each true class
+# your code here: result.confusion has a row of ten counts for each true class
 # (data.class_names has the names); call the ten numbers accuracies

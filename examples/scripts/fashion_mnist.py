@@ -77,4 +77,4 @@ def main(folder):
 
 
 if __name__ == "__main__":  # some systems import this file again in each worker
-    main(sys.argv[1] if len(sys.argv) > 1 else "data")
+    main(sys.argv[1] if len(sys.argv) > 1 else "data")  # the folder, if one is named

@@ -1,4 +1,4 @@
-"""Exercise 3, solved: trained on any device, and judged on the test flowers."""
+"""Exercise 3, solved: trained on any device, and evaluated on the test flowers."""
 
 import torch
 from sklearn.model_selection import train_test_split

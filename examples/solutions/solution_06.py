@@ -1,4 +1,4 @@
-"""Exercise 6, solved: a training, stopped and resumed, that ends with the same bits."""
+"""Exercise 6, solved: a run, stopped and resumed, that ends with the same bits."""
 
 import sys
 import tempfile

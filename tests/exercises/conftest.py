@@ -11,7 +11,7 @@ from gpulesson import _standin
 
 @pytest.fixture(autouse=True)
 def own_progress(tmp_path, monkeypatch):
-    """No test may touch the progress of whoever runs it."""
+    """No test may touch the progress of the one who runs it."""
     path = tmp_path / "data" / "progress.json"
     monkeypatch.setenv("GPULESSON_PROGRESS", str(path))
     return path

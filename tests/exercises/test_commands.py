@@ -85,6 +85,7 @@ def test_json(asked, capsys):
         "what": "What happened.",
         "why": "",
         "remedy": "",
+        "cell": 0,
     }
 
 
@@ -106,7 +107,7 @@ def test_hints_come_one_by_one(asked, capsys):
         assert main(["check", "04_mine.py", "--hint"]) == 0
         out = capsys.readouterr().out
         assert out.startswith(f"Hint {number} of {len(hints)}: {hints[number - 1]}")
-    assert "That was the last one." in out
+    assert "That was the last hint." in out
     assert asked[0] == []  # nothing was checked
     assert main(["lessons"]) == 0
     assert f"4 of {len(hints)} hints" in capsys.readouterr().out
@@ -236,12 +237,58 @@ def test_a_notebook_becomes_a_program():
         ("code", "%%bash\nls\n"),
     ]
     content = {"cells": [{"cell_type": kind, "source": source} for kind, source in cells]}
-    code = checker.notebook_code("a.ipynb", json.dumps(content).encode()).decode()
-    assert code.splitlines() == [
+    code, cells = checker.notebook_code("a.ipynb", json.dumps(content).encode())
+    assert cells == (1, 5)
+    assert code.decode().splitlines() == [
         "# cell 1", "pass  # %matplotlib inline", "x = 1", "pass  # !ls", "# cell 2", "# %%bash", "# ls"
     ]  # fmt: skip
     with pytest.raises(UsageError, match=r"a\.ipynb cannot be read as a notebook"):
         checker.notebook_code("a.ipynb", b"[]")
+
+
+def test_a_finding_in_a_notebook_names_the_cell_and_its_line():
+    source = Source("a.py", ["# cell 1", "x = 1", "# cell 2", "", "y = x"], cells=(1, 3))
+    finding = source.failure(ERROR, 5, "What happened.")
+    assert (finding.cell, finding.line, finding.text) == (2, 2, "y = x")
+    assert finding.place == source.where(5) == "cell 2, line 2" and source.failure(ERROR, 0, "").place == ""
+    report = Report(None, "a.ipynb", (finding,))
+    assert "\na.ipynb, cell 2, line 2  to fix: error\n" in report.text()
+    assert "(a.ipynb, cell 2, line 2)" in report._repr_html_()
+    assert (report.to_dict()["findings"][0]["cell"], report.to_dict()["findings"][0]["line"]) == (2, 2)
+    printed = (
+        'a.py:2: UserWarning: x\n  File "a.py", line 5, in f\n  File "b.py", line 5\nTabError: on line 2\n'
+    )
+    assert source.in_cells(printed) == (
+        'a.ipynb, cell 1, line 1: UserWarning: x\n  File "a.ipynb", cell 2, line 2, in f\n'
+        '  File "b.py", line 5\nTabError: on cell 1, line 1\n'
+    )
+    file = Source("a.py", ["x = 1"])
+    finding = file.failure(ERROR, 1, "")
+    assert (finding.cell, finding.line, file.in_cells(printed)) == (0, 1, printed)
+    assert "\na.py:1  to fix: error\n" in Report(None, "a.py", (finding,)).text()
+
+
+@pytest.mark.slow
+def test_a_notebook_is_checked_and_its_cells_are_named(tmp_path, warm):
+    first, *rest = (EXAMPLES / "solutions/solution_04.py").read_text().split("\n\n\n")
+    rest[-1] = rest[-1].replace("model.eval()", "")
+    sources = ["%matplotlib inline", first, "\n\n\n".join(rest), "def f():\n    return 1 / 0\n", "", "\nf()"]
+
+    def checked(name: str, number: int) -> tuple[list[tuple[str, int, int]], Report]:
+        cells = [{"cell_type": "code", "source": source} for source in sources[:number]]
+        (tmp_path / name).write_text(json.dumps({"cells": [{"cell_type": "markdown", "source": ""}, *cells]}))
+        report = checker.check(tmp_path / name, warm=warm)
+        return [(found.kind, found.cell, found.line) for found in report.findings], report
+
+    (found,), report = checked("04_mine.ipynb", 3)
+    lines = sources[2].splitlines()
+    assert found[:2] == ("missing-eval", 3) and "model(" in lines[found[2] - 1], str(report)
+    (found,), report = checked("04_mine.ipynb", 6)
+    assert found == ("error", 4, 2) and report.file == "04_mine.ipynb"
+    assert re.findall(r'File "(.+?)", (.+), in', report.output) == [
+        ("04_mine.ipynb", "cell 6, line 2"),
+        ("04_mine.ipynb", "cell 4, line 2"),
+    ]
 
 
 def test_the_data_that_a_program_names_is_found_beside_it(tmp_path):

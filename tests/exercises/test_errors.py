@@ -25,6 +25,12 @@ def twice():
     loss.backward()
 
 
+def changed():
+    answers = LAYER(ROWS).exp()
+    answers += 1
+    answers.sum().backward()
+
+
 def of_inference():
     with torch.inference_mode():
         rows = ROWS.clone()
@@ -46,6 +52,7 @@ ERRORS = {
     "loss_fn(a, b[:3])": ("batch-sizes-differ", lambda: F.cross_entropy(LOGITS, LABELS[:3])),
     "loss_fn(a, b + 7)": ("label-out-of-range", lambda: F.cross_entropy(LOGITS, LABELS + 7)),
     "twice()": ("backward-twice", twice),
+    "answers.sum().backward()": ("changed-in-place", changed),
     "model(x).numpy()": ("numpy-needs-detach", lambda: LAYER(ROWS).numpy()),
     "model.load_state_dict(x)": ("state-does-not-fit", lambda: LAYER.load_state_dict({"a": ROWS})),
     "if x:": ("truth-of-many", lambda: bool(ROWS)),

@@ -50,6 +50,48 @@ def test_a_program_that_reads_the_solution_has_not_passed(number, way, tmp_path,
     assert kind in ("not-yours", "no-function")
 
 
+COPIED = {
+    "import": "# a friend's file\nfrom friend import *\n",
+    "run_path": "from runpy import run_path\nglobals().update(run_path({file!r}))  # a friend's file\n",
+    "call": "import friend\n\n\ndef {name}(*inputs):\n    return friend.{name}(*inputs)\n",
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("number", "way", "expected"),
+    [
+        ("03", "import", ("another-file", 2)),
+        ("03", "run_path", ("another-file", 2)),
+        ("07", "import", ("another-file", 2)),
+        ("08", "import", ("not-yours", 2)),
+        ("08", "call", ("not-yours", 4)),
+        ("11", "run_path", ("not-yours", 2)),
+    ],
+)
+def test_a_solution_copied_beside_the_file_does_not_count(number, way, expected, tmp_path, warm):
+    friend = tmp_path / "friend.py"
+    friend.write_text(re.sub(r"(?m)^sys\.exit\(.*", "", solution(number).read_text()))
+    text = COPIED[way].format(file=str(friend), name=FUNCTIONS.get(number))
+    assert answer(number, text, tmp_path, warm) == [expected]
+
+
+@pytest.mark.slow
+def test_a_module_of_ones_own_may_have_the_functions_that_train(tmp_path, warm):
+    text = solution("03").read_text()
+    start, end = text.index("    outputs = model(X_train)"), text.index("    if epoch % 10")
+    names = "model, loss_fn, optimizer, X_train, y_train"
+    (tmp_path / "helper.py").write_text(f"def step({names}):\n{text[start:end]}    return loss\n")
+    text = f"{text[:start]}    loss = helper.step({names})\n{text[end:]}"
+    assert (
+        answer("03", text.replace("import torch\n", "import helper\nimport torch\n", 1), tmp_path, warm) == []
+    )
+    (tmp_path / "clock.py").write_text("def decorated(function):\n    return lambda *all: function(*all)\n")
+    text = (Path(__file__).parent / "right/08_smallest_of_many.py").read_text()
+    text = text.replace("\n\n\ndef stopwatch", "\n\n\n@clock.decorated\ndef stopwatch")
+    assert answer("08", text.replace('"""\n', '"""\n\nimport clock\n', 1), tmp_path, warm) == []
+
+
 @pytest.mark.slow
 def test_a_rate_that_is_not_in_the_file_does_not_count(tmp_path, warm):
     """A number that the program reads from the solution's text cannot be told from one of its own."""

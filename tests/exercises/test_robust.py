@@ -98,7 +98,7 @@ def test_sys_exit_is_named_with_its_line(tmp_path, call, status):
     assert (finding.kind, finding.line) == ("exited", 3) and f"status {status}" in finding.what
 
 
-def test_a_program_that_ends_with_status_0_is_judged_as_usual(tmp_path):
+def test_a_program_that_ends_with_status_0_is_checked_as_usual(tmp_path):
     solution = Path(__file__).parents[2] / "examples/solutions/solution_03.py"
     file = written(tmp_path, solution.read_text() + "\nraise SystemExit\n", "03_mine.py")
     assert check(file).passed
@@ -171,7 +171,7 @@ def test_the_command_line_itself_needs_no_torch(tmp_path):
     assert done.returncode == 0 and "04  The training loop on a device" in done.stdout, done.stderr
 
 
-def test_a_megabyte_of_output_is_cut_and_the_rest_judged(tmp_path):
+def test_a_megabyte_of_output_is_cut_and_the_rest_is_checked(tmp_path):
     text = "for i in range(20_000):\n    print(i, 'x' * 60)\nprint('the end')\n"
     text += "print('y' * 1_000_000)\nprint('really')\n"
     report = check(written(tmp_path, text))
@@ -216,7 +216,7 @@ def test_processes_that_a_program_leaves_behind_are_ended(tmp_path):
 
 
 @POSIX
-def test_a_program_that_forks_is_judged_once(tmp_path):
+def test_a_program_that_forks_is_checked_once(tmp_path):
     text = "import os, sys\npid = os.fork()\nsys.stdout.write('child\\n' if pid == 0 else 'parent\\n')\n"
     text += "if pid:\n    os.waitpid(pid, 0)\n"
     report = check(written(tmp_path, text))

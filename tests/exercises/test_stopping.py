@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -36,6 +37,25 @@ while True:
 
 def processes(runs: list[str]) -> list[int]:
     return [pid for run in runs for pid in marked(run)]
+
+
+def running() -> dict[int, int]:
+    """All processes that have not ended, and the parent of each."""
+    found = {}
+    for entry in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            state, parent = entry.read_text().rpartition(")")[2].split()[:2]
+            if state not in "ZX":
+                found[int(entry.parent.name)] = int(parent)
+    return found
+
+
+def family(pid: int) -> set[int]:
+    """A process and its descendants."""
+    parents, found = running(), {pid}
+    while more := {child for child, parent in parents.items() if parent in found} - found:
+        found |= more
+    return found
 
 
 def wait_for(happened, seconds: float) -> bool:
@@ -74,11 +94,16 @@ def test_a_command_that_ends_leaves_nothing_running(tmp_path, command, name, sta
     try:
         assert wait_for(lambda: len(runs()) == len(files), 300)
         assert wait_for(lambda: len(processes(runs())) >= 2 * len(files), 60), "the children have begun"
+        started_by_it = family(process.pid) | set(processes(runs()))
+        sent = time.monotonic()
         process.send_signal(getattr(signal, name))
+        gone = wait_for(lambda: not (processes(runs()) or started_by_it & running().keys()), 60)
+        print(
+            f"{command}, {name}: {len(started_by_it)} processes, gone after {time.monotonic() - sent:.2f} s"
+        )
         _, complaint = process.communicate(timeout=60)
-        assert process.returncode == status
+        assert gone and process.returncode == status
         assert complaint.split() == ([] if name == "SIGKILL" else ["gpulesson:", "stopped"])
-        assert wait_for(lambda: not processes(runs()), 30)
     finally:
         process.kill()
         for pid in processes(runs()):

@@ -5,6 +5,8 @@ from __future__ import annotations
 import csv
 import json
 import shutil
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
@@ -18,7 +20,8 @@ from gpulesson.exercises.process.warm import POSSIBLE, WarmProcess
 from gpulesson.exercises.rules.devices import LABELS_ON_CPU
 from gpulesson.exercises.rules.endings import ERROR
 
-ROOT = Path(__file__).parents[2]
+HERE = Path(__file__).parent
+ROOT = HERE.parents[1]
 
 
 def line_of(file: Path, mark: str = "diagnosis") -> int:
@@ -26,31 +29,75 @@ def line_of(file: Path, mark: str = "diagnosis") -> int:
 
 
 ONLY_WHERE_POSSIBLE = pytest.mark.skipif(not POSSIBLE, reason="this system cannot fork safely")
+RIGHT = [ROOT / "examples/solutions/solution_03.py", *sorted(HERE.glob("right/03_*.py"))]
+WRONG = {
+    "accuracy_typed": "wrong-accuracy",
+    "break_in_the_loop": "leaves-the-loop",
+    "eval_missing": "missing-eval",
+    "eval_of_another": "missing-eval",
+    "eval_too_early": "missing-eval",
+    "labels_not_moved": "labels-on-cpu",
+    "logits_against_labels": "logits-compared",
+    "loss_item": "loss-without-history",
+    "no_seed": "no-seed",
+    "step_after_the_loop": "step-outside-loop",
+}
+SKIPPED = {"._ada.py": "a hidden file", "essay.docx": "not a Python file", "readme.txt": "not a Python file"}
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("fork", [pytest.param(True, marks=ONLY_WHERE_POSSIBLE), False], ids=["warm", "cold"])
-def test_a_folder_of_submissions(tmp_path, own_progress, monkeypatch, capsys, fork):
-    folder = tmp_path / "submissions"
+def test_thirty_files_of_which_ten_are_wrong(tmp_path, own_progress):
+    """As the page for instructors has it: the command itself, two at a time."""
+    folder, table, reports = tmp_path / "submissions", tmp_path / "table.csv", tmp_path / "reports"
     folder.mkdir()
-    shutil.copy(ROOT / "examples/solutions/solution_03.py", folder / "ada.py")
-    shutil.copy(ROOT / "tests/exercises/attempts/03_labels_not_moved.py", folder / "blaise.py")
-    (folder / "carl.py").write_text("while True:\nprint('never')\n")
-    monkeypatch.setattr("gpulesson.exercises.process.warm.POSSIBLE", fork)
-    assert main(["submissions", "03", str(folder), "-j", "2"]) == 0
-    rows = [line.split(maxsplit=1) for line in capsys.readouterr().out.splitlines()]
-    assert rows == [
-        ["ada", "passed"],
-        ["blaise", f"labels-on-cpu (line {line_of(folder / 'blaise.py')})"],
-        ["carl", "syntax-error (line 2)"],
-        [],
-        ["1", "of 3 passed"],
-        ["1", "of 3: labels-on-cpu"],
-        ["1", "of 3: syntax-error"],
+    for number in range(20):  # several learners may hand in the same
+        shutil.copy(RIGHT[number % len(RIGHT)], folder / f"learner_{number:02}.py")
+    for number, name in enumerate(WRONG, 20):
+        shutil.copy(HERE / f"attempts/03_{name}.py", folder / f"learner_{number}.py")
+    for name in SKIPPED:
+        (folder / name).write_bytes(b"\x00\xff")
+    command = [sys.executable, "-m", "gpulesson", "submissions", "03", str(folder), "--jobs", "2"]
+    command += ["--csv", str(table), "--reports", str(reports)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=1200)
+    assert (done.returncode, done.stderr) == (0, "")
+
+    names = [f"learner_{number:02}" for number in range(30)]
+    lines = [line_of(folder / f"{name}.py") for name in names[20:]]
+    faults = dict(zip(names[20:], zip(WRONG.values(), lines, strict=True), strict=True))
+    *answers, empty, passed, first = done.stdout.splitlines()[: 3 + 30 + 3]
+    assert [line.split(maxsplit=1) for line in answers] == [
+        *([name, f"skipped: {why}"] for name, why in SKIPPED.items()),
+        *([name, "passed"] for name in names[:20]),
+        *([name, f"{kind} (line {line})"] for name, (kind, line) in faults.items()),
     ]
-    assert json.loads((folder / "ada.json").read_text())["passed"] is True
-    assert json.loads((folder / "carl.json").read_text())["findings"][0]["line"] == 2
+    assert (empty, passed, first) == ("", "20 of 30 passed", "3 of 30: missing-eval")
+    others = sorted(set(WRONG.values()) - {"missing-eval"})
+    assert done.stdout.splitlines()[36:] == [f"1 of 30: {kind}" for kind in others]
+    with table.open(newline="") as file:
+        assert list(csv.reader(file)) == [
+            ["file", "result", "found"],
+            *([f"{name}.py", "passed"] for name in names[:20]),
+            *([f"{name}.py", "not yet", f"{kind}:{line}"] for name, (kind, line) in faults.items()),
+        ]
+    assert sorted(path.name for path in reports.iterdir()) == [f"{name}.json" for name in names]
+    written = {name: json.loads((reports / f"{name}.json").read_text()) for name in names}
+    assert [written[name]["passed"] for name in names] == [True] * 20 + [False] * 10
+    for name, fault in faults.items():
+        assert [(each["kind"], each["line"]) for each in written[name]["findings"]] == [fault]
+    assert len(list(folder.iterdir())) == 33, "nothing is written beside the files"
     assert not own_progress.exists(), "the instructor's own progress is left alone"
+
+
+@pytest.mark.slow
+def test_where_nothing_can_fork_each_file_has_a_start_of_its_own(tmp_path, monkeypatch, capsys):
+    shutil.copy(RIGHT[0], tmp_path / "ada.py")
+    (tmp_path / "carl.py").write_text("while True:\nprint('never')\n")
+    monkeypatch.setattr("gpulesson.exercises.process.warm.POSSIBLE", False)
+    assert main(["submissions", "03", str(tmp_path), "-j", "2"]) == 0
+    rows = [line.split(maxsplit=1) for line in capsys.readouterr().out.splitlines()]
+    assert rows[:2] == [["ada", "passed"], ["carl", "syntax-error (line 2)"]]
+    assert json.loads((tmp_path / "ada.json").read_text())["passed"] is True
+    assert json.loads((tmp_path / "carl.json").read_text())["findings"][0]["line"] == 2
 
 
 @pytest.fixture
@@ -141,8 +188,8 @@ def test_a_report_that_cannot_be_written_stops_no_other(tmp_path, replaced, caps
     [
         ("77", ".", "1", "there is no exercise 77"),
         ("03", "nowhere", "1", "there is no folder"),
-        ("03", "empty", "1", "there is no Python file in"),
-        ("03", ".", "0", "0 programs at once: give 1 or more"),
+        ("03", "empty", "1", "there is no Python file or notebook in"),
+        ("03", ".", "0", "jobs is 0; give 1 or more"),
     ],
 )
 def test_where_there_is_nothing_to_check_it_says_so(tmp_path, capsys, number, folder, jobs, message):
@@ -153,7 +200,7 @@ def test_where_there_is_nothing_to_check_it_says_so(tmp_path, capsys, number, fo
     with pytest.raises(UsageError, match=message):
         check_folder(tmp_path / folder, number, jobs=int(jobs))
     assert main(["submissions", "03", str(tmp_path), "--time-limit", "0"]) == 2
-    assert "the limits are 0.0 seconds" in capsys.readouterr().err
+    assert "both limits must be more than 0; found 0 seconds" in capsys.readouterr().err
 
 
 def test_the_page_names_every_key_and_limit():
@@ -167,25 +214,35 @@ def test_a_table_statistics_and_reports_in_a_folder_of_ones_own(tmp_path, replac
     def check(file, *args, **options):
         source = Source(file.name, ["x = 1"])
         faults = {"ada": [], "blaise": [LABELS_ON_CPU], "carl": [LABELS_ON_CPU, LABELS_ON_CPU, ERROR]}
+        if file.suffix == ".ipynb":
+            source = Source("blaise.py", ["# cell 1", "# cell 2", "x = 1"], cells=(1, 2))
+            return Report(None, file.name, (source.failure(ERROR, 3, "So."), source.failure(ERROR, 0, "So.")))
         return Report(None, file.name, tuple(source.failure(fault, 1, "So.") for fault in faults[file.stem]))
 
     replaced(check)
     folder = tmp_path / "files"
     folder.mkdir()
     written(folder, "ada", "blaise", "carl")
-    (folder / "dora.docx").write_text("not a program")
+    for name in ("dora.docx", "._ada.py", "blaise.ipynb"):
+        (folder / name).write_text("{}")
     table, reports = tmp_path / "table.csv", tmp_path / "new" / "reports"
     command = ["submissions", "03", str(folder), "--csv", str(table), "--reports", str(reports)]
     assert main(command) == 0
     printed = capsys.readouterr().out.splitlines()
-    assert printed[0].split() == ["dora.docx", "skipped:", "not", "a", "Python", "file"]
-    assert printed[-3:] == ["1 of 3 passed", "2 of 3: labels-on-cpu", "1 of 3: error"]
+    assert [line.split(maxsplit=1) for line in printed[:2]] == [
+        ["._ada.py", "skipped: a hidden file"],
+        ["dora.docx", "skipped: not a Python file"],
+    ]
+    assert printed[3].split(maxsplit=1) == ["blaise.ipynb", "error (cell 2, line 1), error"]
+    assert printed[-3:] == ["1 of 4 passed", "2 of 4: error", "2 of 4: labels-on-cpu"]
     with table.open(newline="") as file:
         assert list(csv.reader(file)) == [
             ["file", "result", "found"],
             ["ada.py", "passed"],
+            ["blaise.ipynb", "not yet", "error:cell 2:1", "error:0"],
             ["blaise.py", "not yet", "labels-on-cpu:1"],
             ["carl.py", "not yet", "labels-on-cpu:1", "labels-on-cpu:1", "error:1"],
         ]
-    assert sorted(path.name for path in reports.iterdir()) == ["ada.json", "blaise.json", "carl.json"]
+    names = ["ada.json", "blaise.ipynb.json", "blaise.json", "carl.json"]
+    assert sorted(path.name for path in reports.iterdir()) == names
     assert not list(folder.glob("*.json"))

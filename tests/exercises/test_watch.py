@@ -14,6 +14,7 @@ from torch.optim import optimizer as optimizers
 from gpulesson import data, evaluation
 from gpulesson.exercises.trace import Trace
 from gpulesson.exercises.watch import observer as watch
+from gpulesson.exercises.watch.rows import Part, Scaling, sketch
 from gpulesson.exercises.watch.tensors import Reader
 from gpulesson.exercises.watch.training import Training
 from gpulesson.exercises.watch.values import Values
@@ -190,3 +191,36 @@ def test_kept_histories_are_counted(watched, kept):
         losses.append(loss if kept else loss.detach())
     (seen,) = watched.trace().losses
     assert (seen.kept > 10) == kept and len(losses) == 20
+
+
+def prepared(rows: torch.Tensor) -> dict[str, torch.Tensor]:
+    order = torch.randperm(len(rows))
+    return {
+        "each column": ((rows - rows.mean(0)) / (rows.std(0) + 1e-6))[order],
+        "one number": (3 * rows - 5)[order],
+        "as it was": rows[order],
+    }
+
+
+@pytest.mark.parametrize("way", prepared(torch.rand(9, 2)))
+@pytest.mark.parametrize("width", [4, 784], ids=["narrow", "wide"])
+def test_scaled_and_shuffled_rows_are_known_again(width, way):
+    torch.manual_seed(0)
+    rows, others = (torch.randint(17, (400, width)) / 16 for _ in range(2))
+    rows[7] = rows[3]  # twins
+    rows[:, 1] = 0.5  # the same in every row
+    if width > 256 and way == "each column":
+        pytest.skip("of wide rows one number each is kept, and only one scaling for all columns can be found")
+    known = Part.of(rows, torch.arange(400))
+    torch.manual_seed(1)
+    seen = sketch(prepared(rows)[way])
+    scaling = Scaling.fit(known.rows, seen)
+    torch.manual_seed(1)
+    order = torch.randperm(400)
+    found = scaling.applied(known.rows, known.labels).find(scaling.marks(seen))
+    assert torch.equal(rows[found], rows[order]) and not bool((found == 7).any()), "twins have one place"
+    assert Scaling.fit(known.rows, sketch(prepared(others)[way])) is None, "other rows"
+    assert Scaling.fit(known.rows, seen[1:]) is None and Scaling.fit(known.rows, seen * float("nan")) is None
+    changed = seen.clone()
+    changed[0] = seen[1]
+    assert Scaling.fit(known.rows, changed) is None, "one row in place of another"

@@ -1,5 +1,5 @@
 """
-Exercises that check themselves: a learner's file runs, and is judged by what it *did*.
+Exercises that check themselves: a learner's file runs, and is checked by what it *did*.
 
 =========================  =============================================================================
 ``e01_…`` to ``e12_…``     the exercises, one file each: hints, the rules it takes, its probe, its words

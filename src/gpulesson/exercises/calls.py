@@ -6,7 +6,8 @@ import contextlib
 import functools
 import inspect
 import os
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -40,8 +41,8 @@ def find(trace: Trace, space: dict[str, Any], name: str, *arguments: Any) -> Cal
     Raises
     ------
     Failed
-        There is none, it cannot be called, or not so; or it was not written in this file, nor in a module
-        beside it: the text of a solution was read.
+        There is none, it cannot be called, or not so; or it was not written in this file: the text of a
+        solution was read, or a module beside it has a function of that very name.
     """
     function: Any = space.get(name)
     if not callable(function):
@@ -58,7 +59,7 @@ def find(trace: Trace, space: dict[str, Any], name: str, *arguments: Any) -> Cal
             trace.facts["unfit"] = [name, f"{name}{signature}", str(error)]
             raise Failed(name) from None
     written = _written_in(function)
-    if written and not _own(written, space):
+    if (written and not _own(written, trace)) or (written := _beside(name)):
         trace.facts["elsewhere"] = [name, Path(written).name]
         raise Failed(name)
     trace.facts["called"] = True
@@ -76,10 +77,28 @@ def _written_in(function: Any) -> str:
     return str(getattr(getattr(function, "__code__", None), "co_filename", ""))
 
 
-def _own(file: str, space: dict[str, Any]) -> bool:
+def _own(file: str, trace: Trace) -> bool:
     from gpulesson.practice.events import is_library
 
-    return file == space.get("__file__") or is_library(file) or str(Path(file).parent) == beside
+    return file == trace.program or is_library(file) or file in map(_file, _modules_beside())
+
+
+def _file(module: Any) -> str:
+    return str(getattr(module, "__file__", None) or "")
+
+
+def _modules_beside() -> list[Any]:
+    """Return the modules beside the file that have been imported."""
+    modules = [module for module in list(sys.modules.values()) if beside and _file(module)]
+    return [module for module in modules if str(Path(_file(module)).parent) == beside]
+
+
+def _beside(name: str) -> str:
+    """Return the module beside the file that has a function of this name, and that it has imported."""
+    own = (
+        _file(module) for module in _modules_beside() if _written_in(vars(module).get(name)) == _file(module)
+    )
+    return next(own, "")
 
 
 def call(
@@ -111,7 +130,7 @@ def call(
     except (Failed, KeyboardInterrupt):
         raise
     except BaseException as error:
-        seen = error_seen(error, str(space.get("__file__", "")))
+        seen = error_seen(error, trace.program)
         if not seen.site.line:
             seen.site = _innermost(error)
         text = next(iter(seen.message.strip().splitlines()), "") or "(no message)"
@@ -119,14 +138,21 @@ def call(
         raise Failed(doing) from None
 
 
-def seen_again(trace: Trace, observer: Observer, space: dict[str, Any]) -> None:
-    """Take from the check's own calls what was seen of a training, where the file itself trains nothing."""
-    if trace.steps:
-        return
-    again, file = observer.trace(), space.get("__file__")
-    places = {optimizer.made: optimizer for optimizer in reversed(again.optimizers)}  # the first of each line
-    trace.optimizers = [optimizer for site, optimizer in places.items() if site.file == file]
-    trace.losses = [loss for loss in again.losses if loss.site.file == file]
+@contextlib.contextmanager
+def seen_again(trace: Trace, observer: Observer) -> Iterator[None]:
+    """Where the file itself trains nothing, take what is seen of a training in the calls inside.
+
+    Also where a call fails.
+    """
+    try:
+        yield
+    finally:
+        if not trace.steps:
+            again, file = observer.trace(), trace.program
+            places = {seen.made: seen for seen in reversed(again.optimizers)}  # the first of each line
+            trace.optimizers = [seen for site, seen in places.items() if site.file == file]
+            trace.losses = [loss for loss in again.losses if loss.site.file == file]
+            trace.backwards, trace.backward_at = again.backwards, again.backward_at
 
 
 def _innermost(error: BaseException) -> Site:

@@ -1,4 +1,4 @@
-"""Check an exercise: run the learner's file, judge what it did, and answer like a teacher."""
+"""Check an exercise: run the learner's file, look at what it did, and answer like a teacher."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pathlib import Path, PurePath
 
 from gpulesson.exercises.demands import Demand, checklist
 from gpulesson.exercises.exercise import COMMON, Exercise, Rule, find
-from gpulesson.exercises.findings import Diagnosis, Finding, Source
+from gpulesson.exercises.findings import Diagnosis, Finding, Source, plural, times
 from gpulesson.exercises.process import run
 from gpulesson.exercises.process.warm import START_SECONDS, WarmProcess
 from gpulesson.exercises.report import Report
@@ -40,7 +40,7 @@ _LESSON = ".. overview::"
 """A line that every lesson has."""
 _ANY_PROGRAM = (endings.raised, causes.not_called, models.answers, steps.order)
 """Rules that are asked also when an error has stopped the program."""
-_OWN_LOOP = (devices.trained_on, *COMMON, memory.gradients_while_judging, devices.written_down)
+_OWN_LOOP = (devices.trained_on, *COMMON, memory.gradients_while_evaluating, devices.written_down)
 """Rules for a training loop of the learner's own, which belongs to no exercise."""
 
 
@@ -57,10 +57,10 @@ def check(
     warm: WarmProcess | None = None,
     tell: Callable[[float], object] | None = None,
 ) -> Report:
-    """Run a program on the practice GPU, or on a real one if there is one, and judge what it did.
+    """Run a program on the practice GPU, or on a real one if there is one, and look at what it did.
 
     It runs in a process and an empty folder of its own, within bounds of time and memory. That guards
-    against mistakes, not against malice: it is this machine, and whoever wrote the program may do on it what
+    against mistakes, not against malice: it is this machine, and the program's author may do on it what
     you may.
 
     Parameters
@@ -69,7 +69,7 @@ def check(
         A file; or, from a notebook, the source text itself (any string with a line break).
     exercise : str or int, optional
         Its number. By default the one that the file's name begins with, or that its docstring names
-        (``"Exercise 4"``); if neither does, the program is judged as a training loop of your own.
+        (``"Exercise 4"``); if neither does, the program is checked as a training loop of your own.
     time_limit : float
         Seconds of processor time, of the program and its children; on macOS of the program alone. A program
         that waits as long, and computes nothing, is stopped as well. On Windows seconds on the clock.
@@ -100,16 +100,17 @@ def check(
     ['model-on-cpu', 'missing-eval', 'mean-of-batch-means']
     """
     require_positive(time_limit, memory_limit)
-    name, beside, content = _content(program)
+    name, beside, content, cells = _content(program)
     source, unreadable = _decoded(name, content)
+    shown = str(Path(name).with_suffix(".ipynb")) if cells else name
     if _LESSON in source.lines:
         raise UsageError(
             f"{name} is a lesson, not an exercise: python -m gpulesson start {name[:2]} gives you its starter"
         )
-    source = replace(source, beside=beside)
+    source = replace(source, beside=beside, cells=cells)
     task = _task(exercise, name, source)
     if unreadable is not None:
-        return Report(task, name, (unreadable,))
+        return Report(task, shown, (unreadable,))
     number = "" if task is None else task.number
     options = {
         "data": [] if task is not None and task.starts_empty else named_beside(source, Path(beside)),
@@ -123,18 +124,18 @@ def check(
     trace = outcome.trace
     if trace is None:
         findings = [_unfinished(outcome, source, time_limit, memory_limit)]
-        return Report(task, name, tuple(findings), output=outcome.output)
+        return Report(task, shown, tuple(findings), output=source.in_cells(outcome.output))
     if task is not None and task.without_gpu and trace.error is None:
         trace.without_gpu = run.run(content, name, **options, gpu=False, warm=warm).trace  # type: ignore[arg-type]
     return Report(
         task,
-        name,
-        *judge(trace, source, task),
+        shown,
+        *apply_rules(trace, source, task),
         trace.device,
         trace.simulated,
         facts(trace),
         trace.steps > 0,
-        outcome.output,
+        source.in_cells(outcome.output),
     )
 
 
@@ -150,10 +151,12 @@ def named_beside(source: Source, folder: Path) -> list[Path]:
 def require_positive(time_limit: float, memory_limit: int) -> None:
     """Raise UsageError unless both limits are more than 0."""
     if time_limit <= 0 or memory_limit <= 0:
-        raise UsageError(f"the limits are {time_limit} seconds and {memory_limit} bytes; give more than 0")
+        raise UsageError(
+            f"both limits must be more than 0; found {time_limit:g} seconds and {memory_limit} bytes"
+        )
 
 
-def judge(
+def apply_rules(
     trace: Trace, source: Source, task: Exercise | None
 ) -> tuple[tuple[Finding, ...], tuple[Demand, ...]]:
     """Apply the rules that an exercise takes; return what they found, the failures first, and the checklist.
@@ -216,33 +219,33 @@ def facts(trace: Trace) -> tuple[str, ...]:
         lines.append(f"training loss: {first:.4g} in the first tenth of the steps, {last:.4g} in the last")
     if trace.steps and any(trace.reads):
         waits = sum(read.count for read in trace.reads)
-        lines.append(f"values fetched from the GPU: {waits} times in {trace.steps} steps")
+        lines.append(f"values fetched from the GPU: {times(waits)} in {plural(trace.steps, 'step')}")
     return tuple(lines)
 
 
-def _content(program: str | os.PathLike[str]) -> tuple[str, str, bytes]:
-    """Return the file's name, its folder, and its bytes."""
+def _content(program: str | os.PathLike[str]) -> tuple[str, str, bytes, tuple[int, ...]]:
+    """Return the program's name, its folder, its bytes, and the lines before the cells of a notebook."""
     if isinstance(program, str) and "\n" in program:
-        return _CELL, str(Path.cwd()), program.encode("utf-8")
+        return _CELL, str(Path.cwd()), program.encode("utf-8"), ()
     path = Path(program)
     if path.is_dir():
-        raise UsageError(f"{path} is a folder: name the Python file in it")
+        raise UsageError(f"{path} is a folder: give the Python file in it")
     try:
         content = path.read_bytes()
         if path.suffix == ".ipynb":
-            return f"{path.stem}.py", str(path.resolve().parent), notebook_code(path.name, content)
-        return path.name, str(path.resolve().parent), content
+            return f"{path.stem}.py", str(path.resolve().parent), *notebook_code(path.name, content)
+        return path.name, str(path.resolve().parent), content, ()
     except FileNotFoundError:
         raise UsageError(f"there is no file {path} (looked for in {Path.cwd()})") from None
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {error.strerror}") from None
 
 
-def notebook_code(name: str, content: bytes) -> bytes:
-    """Return the code of a notebook, in the order of its cells, as one program.
+def notebook_code(name: str, content: bytes) -> tuple[bytes, tuple[int, ...]]:
+    """Return the code of a notebook, in the order of its cells, as one program; and where the cells begin.
 
-    A comment with the cell's number stands above each cell. Lines for the notebook alone, which begin with
-    ``%``, ``!`` or ``?``, become comments, so that a cell keeps its lines.
+    A comment with the cell's number stands above each cell: the numbers of these lines come back. Lines for
+    the notebook alone, which begin with ``%``, ``!`` or ``?``, become comments: a cell keeps its lines.
 
     Raises
     ------
@@ -254,14 +257,16 @@ def notebook_code(name: str, content: bytes) -> bytes:
         codes = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
     except (ValueError, KeyError, TypeError) as error:
         raise UsageError(f"{name} cannot be read as a notebook: {type(error).__name__}: {error}") from None
-    lines = []
+    lines: list[str] = []
+    cells = []
     for number, code in enumerate(codes, 1):
         lines.append(f"# cell {number}")
+        cells.append(len(lines))
         if code.lstrip().startswith("%%"):  # the whole cell is in another language, or timed
             lines += [f"# {line}" for line in code.splitlines()]
         else:
             lines += [re.sub(r"^(\s*)([%!?].*)$", r"\1pass  # \2", line) for line in code.splitlines()]
-    return "\n".join([*lines, ""]).encode()
+    return "\n".join([*lines, ""]).encode(), tuple(cells)
 
 
 def _decoded(name: str, content: bytes) -> tuple[Source, Finding | None]:
@@ -284,7 +289,7 @@ def named_in(file: str) -> Exercise | None:
         Its path; there need not be such a file yet.
     """
     try:
-        name, _, content = _content(file)
+        name, _, content, _ = _content(file)
     except UsageError:
         return _task(None, Path(file).name, Source(file, []))
     return _task(None, name, _decoded(name, content)[0])
@@ -307,19 +312,20 @@ def _task(exercise: str | int | None, name: str, source: Source) -> Exercise | N
 
 
 def _unfinished(outcome: run.Outcome, source: Source, seconds: float, memory: int) -> Finding:
-    """Say why there is nothing to judge."""
+    """Say why there is nothing to look at."""
     site, code = outcome.site, outcome.returncode
+    here = ", on this line" if site.line else ""
     how = f"with status {code}" if code >= 0 else f"by signal {-code}"
     ways: dict[str, tuple[Diagnosis, Site | int, str]] = {
-        "time": (endings.TIME, site, f"It was stopped after {seconds:g} seconds of work, on this line."),
-        "idle": (endings.IDLE, site, f"It waited for {seconds:g} seconds on this line, and was stopped."),
-        "memory": (endings.MEMORY, site, f"It was stopped when it had taken {memory / 2**30:.3g} GiB."),
-        "vanished": (endings.VANISHED, 0, f"The process ended {how} before the program was through."),
+        "time": (endings.TIME, site, f"It was stopped after {seconds:g} seconds of work{here}."),
+        "idle": (endings.IDLE, site, f"It waited for {seconds:g} seconds{here}, and was stopped."),
+        "memory": (endings.MEMORY, site, f"It was stopped when it used {memory / 2**30:.3g} GiB of memory."),
+        "vanished": (endings.VANISHED, 0, f"The process ended {how}, before the end of the program."),
         "no-torch": (endings.NO_TORCH, 0, f"Python cannot import torch: {outcome.message}"),
         "no-practice-gpu": (
             endings.NO_PRACTICE_GPU,
             0,
-            f"The practice GPU cannot be used: {outcome.message}",
+            f"The check found no GPU that it can use: {outcome.message}",
         ),
         "slow-start": (
             endings.SLOW_START,

@@ -18,9 +18,10 @@ from typing import Any
 from gpulesson.exercises import progress
 from gpulesson.exercises.checker import TIME_LIMIT, UsageError, check, named_in
 from gpulesson.exercises.exercise import Exercise, exercises, find
+from gpulesson.exercises.findings import Finding, times
 from gpulesson.exercises.report import Report
 from gpulesson.exercises.starters import copy_starter
-from gpulesson.exercises.submissions import check_folder
+from gpulesson.exercises.submissions import check_folder, is_program
 
 NOTHING_TO_CHECK = 2
 """Exit status."""
@@ -69,7 +70,7 @@ def add(commands: Any) -> None:
     _add_time_limit(parser)
     parser = commands.add_parser(
         "submissions",
-        help="check a folder of files, one of each learner, and write the reports beside them",
+        help="check a folder of files, one for each learner, and write the reports beside them",
         description="Check every Python file of a folder. Prints a line for each, and writes its report "
         "beside it, as JSON. Exit status: 0 all were checked, 1 a check itself went wrong, 2 nothing to "
         "check.",
@@ -100,12 +101,12 @@ def _add_time_limit(parser: argparse.ArgumentParser) -> None:
 def run_check(options: argparse.Namespace) -> int:
     """Run the command ``check``; return its exit status."""
     if len(options.what) > 2:
-        return _usage(f"expected [NN] FILE, found {' '.join(options.what)}")
+        return _usage(f"give a number and one file, or the file alone; found {' '.join(options.what)}")
     *number, file = options.what
     if options.hint:
         return _hint(number[0] if number else None, file)
     if not number and file.isdigit():
-        return _usage(f"{file} is a number: name your file as well, as in: check {file} my_loop.py")
+        return _usage(f"{file} is a number; give your file, too: python -m gpulesson check {file} my_loop.py")
     given = number[0] if number else None
     with stopped_by_signals():
         saved = _saved_at(file)  # before the check: what is saved during it is checked next
@@ -168,7 +169,8 @@ def run_start(options: argparse.Namespace) -> int:
         path = copy_starter(exercise, Path())
     except FileExistsError as error:
         return _usage(
-            f"{error.filename} is here already, perhaps with your work: give it another name", "start"
+            f"{error.filename} is here already, perhaps with your work; rename or move it, then start again",
+            "start",
         )
     except (ValueError, OSError) as error:
         return _usage(str(error), "start")
@@ -186,14 +188,14 @@ def _hint(number: str | None, file: str) -> int:
     try:
         exercise = named_in(file) if number is None else find(number)
     except ValueError as error:
-        return _usage(f"{error}; for a hint: check 04 my_loop.py --hint")
+        return _usage(f"{error}; for a hint: python -m gpulesson check 04 --hint")
     if exercise is None:
-        return _usage(f"{file} names no exercise; for a hint: check 04 my_loop.py --hint")
+        return _usage(f"{file} names no exercise; give its number: python -m gpulesson check 04 --hint")
     shown = progress.load().get(exercise.number, progress.Progress()).hints
     count = min(shown + 1, len(exercise.hints))
     print(_printable(f"Hint {count} of {len(exercise.hints)}: {exercise.hints[count - 1]}"))
     if shown >= len(exercise.hints):
-        print("That was the last one. The solution is folded at the end of the lesson's page.")
+        print("That was the last hint. The solution is at the end of the lesson's page: click to open it.")
     progress.note_hint(exercise.number, count)
     return 0
 
@@ -216,25 +218,27 @@ def run_submissions(options: argparse.Namespace) -> int:
     except (UsageError, OSError) as error:
         return _usage(str(error), "submissions")
     for path in sorted(options.folder.iterdir()):
-        if path.suffix not in (".py", ".json"):
-            print(_printable(f"{path.name:<24} skipped: not a Python file"), flush=True)
+        if not is_program(path) and path.suffix != ".json":
+            why = "a hidden file" if path.name.startswith(".") else "not a Python file"
+            print(_printable(f"{path.name:<24} skipped: {why}"), flush=True)
     with stopped_by_signals(), contextlib.closing(reports):
         for file, report in reports:
             if isinstance(report, Report):
-                report = _written((options.reports or file.parent) / f"{file.stem}.json", report)
+                name = file.name.removesuffix(".py") + ".json"
+                report = _written((options.reports or file.parent) / name, report)
             if isinstance(report, Report):
-                said = ", ".join(f"{found.kind} (line {found.line})" for found in report.failures) or "passed"
+                said = ", ".join(map(_said, report.failures)) or "passed"
                 result = "passed" if report.passed else "not yet"
-                rows.append([file.name, result, *[f"{found.kind}:{found.line}" for found in report.failures]])
+                rows.append([file.name, result, *map(_short, report.failures)])
                 faults.update({found.kind for found in report.failures})
             else:
                 broken = True
                 said = f"not checked: {type(report).__name__}: {report}"
                 rows.append([file.name, "not checked", str(report)])
-            print(_printable(f"{file.stem:<24} {said}"), flush=True)
+            print(_printable(f"{file.name.removesuffix('.py'):<24} {said}"), flush=True)
     passed = sum(row[1] == "passed" for row in rows)
     print(f"\n{passed} of {len(rows)} passed")
-    for kind, count in faults.most_common():
+    for kind, count in sorted(faults.items(), key=lambda pair: (-pair[1], pair[0])):
         print(_printable(f"{count} of {len(rows)}: {kind}"))
     if options.csv is not None:
         try:
@@ -243,6 +247,16 @@ def run_submissions(options: argparse.Namespace) -> int:
         except OSError as error:
             broken = bool(_usage(f"the table cannot be written: {error}", "submissions"))
     return int(broken)
+
+
+def _said(found: Finding) -> str:
+    return f"{found.kind} ({found.place})" if found.place else found.kind
+
+
+def _short(found: Finding) -> str:
+    """Return a finding as the table has it: "missing-eval:12", in a notebook "missing-eval:cell 4:3"."""
+    cell = f"cell {found.cell}:" if found.cell else ""
+    return f"{found.kind}:{cell}{found.line}"
 
 
 def _written(path: Path, report: Report) -> Report | OSError:
@@ -261,7 +275,9 @@ def run_lessons() -> int:
         print(_printable(f"{exercise.number}  {exercise.lesson}"))
         print(_printable(f"    {_state(exercise, states.get(exercise.number))}"))
     passed = sum(bool(entry.passed) for entry in states.values())
-    print(f"\n{passed} of {len(exercises())} exercises passed. Kept in {progress.progress_file()}")
+    print(
+        f"\n{passed} of {len(exercises())} exercises passed. Your progress is in {progress.progress_file()}"
+    )
     return 0
 
 
@@ -270,7 +286,7 @@ def _state(exercise: Exercise, entry: progress.Progress | None) -> str:
     if entry is not None and entry.passed:
         mark, note = "[x]", f", passed on {entry.passed}"
     elif entry is not None and entry.checks:
-        note = f", checked {entry.checks} time{'s' if entry.checks > 1 else ''}"
+        note = f", checked {times(entry.checks)}"
     if entry is not None and entry.hints:
         note += f", {entry.hints} of {len(exercise.hints)} hints"
     return f"{mark} {exercise.title} ({exercise.difficulty}{note})"

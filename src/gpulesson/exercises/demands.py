@@ -22,30 +22,30 @@ from gpulesson.exercises.rules import (
 DEMANDS: dict[Rule, str] = {
     endings.raised: "it runs to its end",
     endings.exited: "it runs to its end",
-    causes.not_called: "methods called, with parentheses",
-    models.answers: "the model gives an answer",
+    causes.not_called: "methods are called, with parentheses",
+    models.answers: "the model's scores are used correctly",
     called.calls: "the check can call your function",
     steps.order: "zero_grad, backward and step in order",
     devices.trained_on: "model, batches and loss on the device",
-    devices.written_down: "no device's name written into the code",
+    devices.written_down: "the device is chosen, not written down",
     models.modes: "train() and eval() where they belong",
     models.modes_always: "train() and eval() where they belong",
-    memory.losses_kept: "losses kept as numbers",
-    memory.item_every_step: "nothing fetched in every step",
-    memory.gradients_while_judging: "no gradients while evaluating",
-    accuracy.of_the_test_set: "the accuracy is the model's own",
+    memory.losses_kept: "losses kept without their history",
+    memory.item_every_step: "no value fetched from the GPU in every step",
+    memory.gradients_while_evaluating: "no gradients while evaluating",
+    accuracy.of_the_test_set: "the accuracy is the model's, on the test part",
     causes.own_work: "the file does its own work",
     causes.leaves_the_loop: "the loops run to their end",
     evidence.training_rows: "trained on the right rows, with their labels",
     evidence.enough: "enough steps, and weights that change",
     evidence.learned: "an accuracy far above guessing",
     evidence.shuffled: "rows shuffled in every epoch",
-    memory.fetched_once: "the count fetched once",
-    evidence.seeded: "the seed is set",
+    memory.fetched_once: "the number of right answers fetched once",
+    evidence.seeded: "a seed set before the model is made",
     steps.taken: "the optimizer takes steps",
     steps.loss_falls: "the loss falls",
 }
-"""A rule of one exercise alone asks for what the exercise's title says."""
+"""A rule of one exercise alone asks for what the exercise's ``demand`` says."""
 
 
 _OF_TRAINING = (steps.order, *TRAINING_LOOP)
@@ -85,7 +85,7 @@ def checklist(
     """
     lines: dict[str, bool | None] = {}
     for rule in asked:
-        text = DEMANDS.get(rule) or (task.title.rstrip("?.") if task else "")
+        text = DEMANDS.get(rule) or (task.demand if task else "")
         if not text:
             continue
         met = None

@@ -12,20 +12,21 @@ from gpulesson.exercises.trace import Trace
 
 GPU_LEFT_IDLE = Diagnosis(
     "gpu-left-idle",
-    "A program that always takes the CPU runs everywhere, and is slow where it need not be.",
-    "Let the program choose: the accelerator where there is one, else the CPU.",
+    "A program that always takes the CPU runs everywhere, but never uses a GPU.",
+    "Let the program choose: from gpulesson.device import choose_device, then device = choose_device().",
 )
 
 
 BRANCHES_SWAPPED = Diagnosis(
     "branches-swapped",
-    "The two devices are the wrong way round: with a GPU this takes the CPU, without one it asks for one.",
-    "Swap the two: “cuda” if torch.cuda.is_available() else “cpu”.",
+    "The two devices are the wrong way round: with a GPU this takes the CPU, and without one it asks for "
+    "a GPU.",
+    'Swap the two: "cuda" if torch.cuda.is_available() else "cpu".',
 )
 WORK_LEFT_OUT = Diagnosis(
     "work-left-out",
-    "The script is to do its work on every machine, slowly where there is no GPU.",
-    "Compute the scores after the device was chosen, on whatever device that is.",
+    "The script should compute and print on every machine, with or without a GPU.",
+    "First choose the device, then compute the scores on it, outside of any if: scores = images @ weights.T.",
 )
 
 _SCORES = 64 * 10
@@ -38,7 +39,7 @@ def any_machine(trace: Trace, source: Source) -> Iterator[Finding]:
     stopped = without.error if without is not None else None
     swapped = source_text.swapped_branches(source.lines)
     if swapped and (devices == {"cpu"} or stopped is not None):
-        what = f"With a GPU ({trace.device}) the scores were computed on the CPU."
+        what = "There was a GPU, but the scores were computed on the CPU."
         yield source.failure(BRANCHES_SWAPPED, swapped, what)
         return
     for _, _, site in trace.products:
@@ -46,25 +47,23 @@ def any_machine(trace: Trace, source: Source) -> Iterator[Finding]:
             yield source.failure(causes.ANOTHER_FILE, 0, "The scores were computed by another file.")
             return
     if not devices:
-        yield source.failure(
-            WORK_LEFT_OUT, 0, "The product of images and weights, 64 × 10 scores, was not computed."
-        )
+        yield source.failure(WORK_LEFT_OUT, 0, "The scores, 64 × 10 numbers, were not computed.")
     elif devices == {"cpu"}:
         line = source_text.literal_device(source.lines, "cpu")
         line = line or source_text.first_line(source.lines, r"device\w*\s*(:.*)?=[^=]")
-        what = f"There was a GPU ({trace.device}), and the scores were computed on the CPU."
+        what = "There was a GPU, but the scores were computed on the CPU."
         yield source.failure(GPU_LEFT_IDLE, line, what)
     if stopped is not None:
         line = source_text.literal_device(source.lines, "cuda") or stopped.site.line
         message = stopped.message.strip().split("\n")[0]
-        what = f"On a machine without a GPU, line {stopped.site.line} stops it: {message[:160]}"
+        what = f"Run again without a GPU, it stopped on {source.where(stopped.site.line)}: {message[:160]}"
         yield source.failure(HARD_CODED_CUDA, line, what)
     elif without is None:
-        yield source.failure(WORK_LEFT_OUT, 0, "On a machine without a GPU it did not come to its end.")
+        yield source.failure(WORK_LEFT_OUT, 0, "Run again without a GPU, it did not come to its end.")
     elif devices and not any(size == _SCORES for size, _, _ in without.products):
         last = without.prints[-1] if without.prints else None
-        said = f": it ended with “{last.text.strip()[:60]}”" if last is not None else ""
-        what = f"On a machine without a GPU the scores were not computed{said}."
+        said = f"; it ended with “{last.text.strip()[:60]}”" if last is not None else ""
+        what = f"Run again without a GPU, it computed no scores{said}."
         yield source.failure(WORK_LEFT_OUT, without.exit_at if last is None else last.site, what)
     elif not trace.prints:
         yield source.failure(WORK_LEFT_OUT, 0, "It printed nothing; expected “done on …” and the device.")
@@ -74,11 +73,12 @@ EXERCISE = Exercise(
     name="01_any_machine",
     lesson="Is there a GPU?",
     title="One script for every machine",
+    demand="the scores are computed with and without a GPU",
     difficulty="easy",
     hints=(
         "Only one line decides on the device. Which?",
-        "torch.cuda.is_available() answers True or False. An accelerator need not be CUDA, though.",
-        "gpulesson.device.choose_device() returns the accelerator if there is one, else the CPU.",
+        "torch.cuda.is_available() says whether there is a CUDA GPU. There are other GPUs: Apple's is “mps”.",
+        "choose_device() of gpulesson.device returns the GPU if there is one, else the CPU.",
     ),
     rules=(*COMMON, any_machine),
     without_gpu=True,

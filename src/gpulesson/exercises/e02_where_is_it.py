@@ -15,53 +15,53 @@ if TYPE_CHECKING:
 
 NOT_ANSWERED = Diagnosis(
     "not-answered",
-    "A prediction made before the run shows what you know; one made after it does not.",
+    "Predict before you run: a wrong guess costs nothing, and the check explains it.",
     'Replace each "?" by "cpu" or "cuda:0", then check again.',
 )
 INDEX_MISSING = Diagnosis(
     "index-missing",
-    "A machine can have several GPUs, so the device of a tensor has a number: the first one is cuda:0.",
-    'Write "cuda:0".',
+    "A machine can have several GPUs, so a tensor's device has a number. The first GPU is cuda:0.",
+    'Write "cuda:0" where you mean the first GPU.',
 )
 ANSWERS_COMPUTED = Diagnosis(
     "answers-computed",
-    "The answers are to be your prediction. Tensors that are asked always know where they are.",
+    "The exercise is to predict. The tensors themselves always know where they are.",
     'Write "cpu" or "cuda:0" for each name, before you run it.',
 )
 MADE_ON_CPU = Diagnosis(
     "made-on-cpu",
-    "Without device= and outside any “with torch.device(…)”, a tensor is made on the CPU.",
-    "Look at the line that makes it: does anything say otherwise?",
+    "Without device=, and outside of any “with torch.device(…)”, a tensor is made on the CPU.",
+    "Look at the line that makes it: does it name a device?",
 )
 MADE_ON_DEVICE = Diagnosis(
     "made-on-device",
-    "A tensor made with device=…, or while that device is the default, is made there.",
+    "With device=, or inside “with torch.device(…)”, a tensor is made on that device.",
     "Look at the line that makes it, and at the “with” above it.",
 )
 MOVED_COPY = Diagnosis(
     "moved-copy",
-    "to(device) and cpu() return a copy on the other device; the original stays where it was.",
-    "Ask which of the two the name stands for.",
+    "to(device) and cpu() return a copy on the other device. The original stays where it was.",
+    "Which of the two does the name stand for: the copy or the original?",
 )
 RESULT_THROWN_AWAY = Diagnosis(
     "result-thrown-away",
-    "d.to(device) returns a copy, and nobody keeps it. A tensor, unlike a module, is not moved in place.",
+    "d.to(device) returns a copy, and here no name keeps it. A tensor does not move in place; a module does.",
     "Which tensor does the name d stand for after that line?",
 )
 FROM_NUMPY_IGNORES_DEFAULT = Diagnosis(
     "from-numpy-ignores-default",
-    "from_numpy shares memory with the array, which is in host memory: no default device changes that.",
+    "from_numpy() shares the array's memory, which is the CPU's. A default device does not change that.",
     "Where is the memory of a NumPy array?",
 )
 NUMBER_MAY_JOIN = Diagnosis(
     "number-may-join",
-    "A tensor without dimensions is a single number, and may join an operation from the CPU. The result "
-    "is where the other operand is.",
+    "A single number (a tensor without dimensions) may come from the CPU. The result is where the other "
+    "tensor is.",
     "Where is b?",
 )
 TENSORS_CHANGED = Diagnosis(
     "tensors-changed",
-    "The exercise is about these eight lines; with others there is nothing to compare.",
+    "The exercise is about these eight tensors as the starter makes them.",
     "Put the lines under “# the tensors” back as they were.",
 )
 
@@ -83,28 +83,26 @@ def places(trace: Trace, source: Source) -> Iterator[Finding]:
     answers, really = trace.facts.get("answers", {}), trace.facts.get("places", {})
     changed = [name for name, (place, _) in PLACES.items() if really.get(name) != place]
     if changed:
-        what = f"Not where it is in the exercise, or not there at all: {', '.join(changed)}."
+        what = f"Missing, or not where the starter puts it: {', '.join(changed)}."
         yield source.failure(TENSORS_CHANGED, 0, what)
         return
     if line := source_text.answers_computed(source.lines):
-        yield source.failure(
-            ANSWERS_COMPUTED, line, "ANSWERS is filled with what the tensors say themselves."
-        )
+        yield source.failure(ANSWERS_COMPUTED, line, "ANSWERS is filled with what the tensors report.")
         return
     wrong = [name for name, (place, _) in PLACES.items() if answers.get(name) != place]
     short = [name for name in wrong if answers.get(name) == "cuda"]
     if short:
         line = source_text.key_line(source.lines, short[0])
-        what = f"You wrote “cuda” for {', '.join(short)}; expected “cuda:0” or “cpu”."
+        what = f'You wrote "cuda" for {", ".join(short)}; expected "cuda:0" or "cpu".'
         yield source.failure(INDEX_MISSING, line, what)
         wrong = [name for name in wrong if name not in short]
     unanswered = [name for name in wrong if answers.get(name) not in ("cpu", "cuda:0")]
     if unanswered:
-        what = f"{len(unanswered)} of {len(PLACES)} tensors have no answer yet: {', '.join(unanswered)}."
+        what = f'Not yet "cpu" or "cuda:0": {", ".join(unanswered)} ({len(unanswered)} of {len(PLACES)}).'
         yield source.failure(NOT_ANSWERED, source_text.key_line(source.lines, unanswered[0]), what)
     for name in wrong:
         if name not in unanswered:
-            what = f"You wrote “{answers[name]}” for {name}. That is not where it is."
+            what = f'You wrote "{answers[name]}" for {name}; it is on the other device.'
             yield source.failure(PLACES[name][1], source_text.key_line(source.lines, name), what)
 
 
@@ -125,11 +123,13 @@ EXERCISE = Exercise(
     name="02_where_is_it",
     lesson="Tensors and devices",
     title="Where does it live?",
+    demand="eight predictions, all right",
     difficulty="easy",
     hints=(
-        "Three things decide: device=…, a default device around the line, and what it is made from.",
-        "tensor.to(device) returns a copy. Which names are bound to one?",
-        "NumPy's memory is in the host, and a tensor without dimensions may join from the CPU.",
+        "Three things decide: device=…, a “with torch.device(…)” around the line, and what it is made from.",
+        "tensor.to(device) returns a copy. Which names stand for the copy, and which for the original?",
+        "A NumPy array is in the CPU's memory. A single number may come from the CPU, "
+        "whatever the rest is on.",
     ),
     rules=(*COMMON, places),
     probe=probe,

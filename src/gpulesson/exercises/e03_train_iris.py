@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def probe(trace: Trace, observer: Observer, space: dict[str, Any]) -> None:
-    """Judge by the split of the published example."""
+    """Compare with the split of the published example."""
     from sklearn.model_selection import train_test_split
 
     from gpulesson.data import load_iris
@@ -23,7 +23,7 @@ def probe(trace: Trace, observer: Observer, space: dict[str, Any]) -> None:
         features, targets = data.features.numpy(), data.targets.numpy()
     parts = train_test_split(features, targets, test_size=0.2, random_state=33)
     samples = {"train": (parts[0], parts[2]), "test": (parts[1], parts[3])}
-    observer.judge_samples(trace, samples, passes=50, accuracy=0.8)
+    observer.compare_samples(trace, samples, passes=50, accuracy=0.8)
 
 
 EXERCISE = Exercise(
@@ -32,7 +32,7 @@ EXERCISE = Exercise(
     title="Train and test on a device",
     difficulty="medium",
     hints=(
-        "Everything that meets in model(X_train) and loss_fn(outputs, y_train) must be on one device.",
+        "Everything in model(X_train) and in loss_fn(outputs, y_train) must be on one device.",
         "Five things move: the model, and inputs and targets of both parts. The loop stays as it is.",
         "After training: model.eval(), with torch.inference_mode(), argmax(dim=1), == y_test, sum(), and "
         "divide by len(y_test).",

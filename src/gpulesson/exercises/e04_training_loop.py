@@ -13,14 +13,14 @@ if TYPE_CHECKING:
 
 
 def probe(trace: Trace, observer: Observer, space: dict[str, Any]) -> None:
-    """Judge by the split of the starter."""
+    """Compare with the split of the starter."""
     from sklearn.datasets import load_digits
     from sklearn.model_selection import train_test_split
 
     data = load_digits()
     parts = train_test_split(data.data / 16, data.target, test_size=0.2, random_state=0)
     samples = {"train": (parts[0], parts[2]), "test": (parts[1], parts[3])}
-    observer.judge_samples(trace, samples, passes=40, accuracy=0.8)
+    observer.compare_samples(trace, samples, passes=40, accuracy=0.8)
 
 
 EXERCISE = Exercise(
@@ -31,8 +31,8 @@ EXERCISE = Exercise(
     hints=(
         "Two changes bring a loop to a device: one before the loop, one inside it.",
         "model.to(device) once, before the optimizer; inputs and targets .to(device), in both loops.",
-        "Before judging: model.eval(). While judging: with torch.inference_mode().",
-        "correct += (model(inputs).argmax(dim=1) == targets).sum(), and in the end correct.item() / "
+        "Before you evaluate: model.eval(). While you evaluate: with torch.inference_mode().",
+        "correct += (model(inputs).argmax(dim=1) == targets).sum(), and at the end correct.item() / "
         "len(test_set).",
     ),
     rules=(*TRAINING_LOOP, evidence.shuffled, memory.fetched_once),

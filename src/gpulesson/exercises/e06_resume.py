@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from gpulesson.exercises.exercise import COMMON, IF_NOTHING_ELSE, Exercise
-from gpulesson.exercises.findings import Diagnosis, Finding, Source
+from gpulesson.exercises.findings import Diagnosis, Finding, Source, plural
 from gpulesson.exercises.rules import causes
 from gpulesson.exercises.trace import OptimizerSeen, SaveSeen, Site, Trace
 
@@ -16,74 +16,75 @@ if TYPE_CHECKING:
 NO_CHECKPOINT = Diagnosis(
     "no-checkpoint",
     "What is not in a file is lost when the program stops.",
-    "Save a dictionary with everything that has a state: torch.save({…}, path).",
+    "Save a dictionary with everything that changes during training: torch.save({…}, path).",
 )
 CHECKPOINT_WITHOUT_OPTIMIZER = Diagnosis(
     "checkpoint-without-optimizer",
-    "Adam remembers averages of past gradients. With a fresh one the resumed training goes another way.",
+    "Adam keeps averages of past gradients. A new Adam has none, so the resumed run takes other steps.",
     "Save optimizer.state_dict() as well, and load it into the new optimizer.",
 )
 OPTIMIZER_NOT_RESTORED = Diagnosis(
     "optimizer-not-restored",
-    "The optimizer's state is in the file, but the resumed training began with a fresh optimizer.",
-    "Load it: optimizer.load_state_dict(checkpoint[…]).",
+    "The optimizer's state is in the file, but the resumed run began with a new optimizer.",
+    'Load it: optimizer.load_state_dict(checkpoint["optimizer"]).',
 )
 RANDOM_STATE_NOT_RESTORED = Diagnosis(
     "random-state-not-restored",
-    "Dropout and shuffling draw from torch's generator. A resumed training that draws other numbers goes "
-    "another way.",
-    "Save torch.get_rng_state(), and restore it last, with torch.set_rng_state(…).",
+    "Dropout and shuffling draw random numbers. If the resumed run draws other numbers, it ends with "
+    "other weights.",
+    'Save torch.get_rng_state(), and restore it last: torch.set_rng_state(checkpoint["rng"]).',
 )
 EPOCH_NOT_RESTORED = Diagnosis(
     "epoch-not-restored",
-    "The training must go on where it stopped: not from the beginning, and not one epoch further.",
-    "Save the number of finished epochs, and begin the range there.",
+    "The resumed run has to do the epochs that are left: no more and no fewer.",
+    'Save the number of finished epochs, and begin there: range(checkpoint["epoch"], 6).',
 )
 LOADS_ANYTHING = Diagnosis(
     "loads-anything",
-    "With weights_only=False a file may run any code on your machine.",
-    "Keep weights_only=True, and save nothing but tensors and plain values.",
+    "With weights_only=False a file can run any code on your machine.",
+    "Write weights_only=True, and save only tensors and plain values.",
 )
 MODEL_NOT_RESTORED = Diagnosis(
     "model-not-restored",
-    "A new model begins at random, whatever is in the file, until it is given the weights.",
-    "Load them: model.load_state_dict(checkpoint[…]).",
+    "A new model has random weights until you load the saved ones.",
+    'Load them: model.load_state_dict(checkpoint["model"]).',
 )
 RANDOM_STATE_TOO_EARLY = Diagnosis(
     "random-state-too-early",
-    "Every epoch draws random numbers. The state to go on from is the one at the moment when the run stops.",
-    "Call torch.get_rng_state() after the last epoch, when you save.",
+    "Every epoch draws random numbers. The resumed run needs the state at the moment of the stop.",
+    "Call torch.get_rng_state() when you save, after the last epoch before the stop.",
 )
 RANDOM_STATE_LOST = Diagnosis(
     "random-state-lost",
-    "Making the model sets the seed, and with it the whole state of the generator.",
-    "Restore the random state last, directly before the training goes on.",
+    "torch.manual_seed(…), which make() calls, overwrites the random state that you restored.",
+    "Restore the random state last, directly before you train on.",
 )
 NOT_RESUMED = Diagnosis(
     "not-resumed",
-    "A checkpoint is good only if a training can go on from it.",
+    "A checkpoint is useful only if a run can go on from it.",
     "Make a new model and optimizer, load the file into them, and train the epochs that are left.",
 )
 NOT_ANEW = Diagnosis(
     "not-anew",
-    "After a real stop nothing is left but the file. Objects that have trained prove nothing about it.",
-    "Call make() again, and load into the new objects what this run has saved.",
+    "After a real stop only the file is left. The resumed run has to begin with new objects, and with "
+    "that file.",
+    "Call make() again, and load what this run has saved into the new model and optimizer.",
 )
 TASK_CHANGED = Diagnosis(
     "task-changed",
     "Without dropout and shuffling nothing is random, and there is nothing to restore.",
-    "Put the dropout and shuffle=True back, and save the random state instead.",
+    "Put Dropout and shuffle=True back. Then save the random state and restore it.",
 )
 NO_SEED = Diagnosis(
     "no-seed",
-    "Two runs can be compared only if they begin alike: with the same weights, from the same seed.",
+    "Two runs can be compared only if they begin with the same weights, from the same seed.",
     "Call torch.manual_seed(0) in make(), before the model is made.",
 )
 NOT_THE_SAME_BITS = Diagnosis(
     "not-the-same-bits",
-    "Everything that has a state must be saved and restored: weights, optimizer, epoch, random numbers. "
-    "And in between nothing may draw a random number.",
-    "Restore the random state last, directly before the training goes on.",
+    "Weights, optimizer, epoch and random state must all be saved and restored, and nothing may draw a "
+    "random number in between.",
+    "Restore the random state last, directly before you train on.",
 )
 
 
@@ -98,7 +99,7 @@ def resuming(trace: Trace, source: Source) -> Iterator[Finding]:
     if unsafe is not None:
         yield source.failure(LOADS_ANYTHING, unsafe.site, "The file was loaded with weights_only=False.")
     if not trace.loads or "anew" not in trace.facts:
-        what = f"A file was saved, {len(trace.loads)} were loaded, and {len(runs)} optimizers took steps."
+        what = f"A file was saved, but no new run went on from it. Files loaded: {len(trace.loads)}."
         yield source.failure(NOT_RESUMED, saves[-1].site, what)
         return
     yield from list(_lacking(trace, source, saves, runs))[:1]
@@ -111,44 +112,45 @@ def _lacking(
     resumed, longest = runs[-1], max(run.steps for run in runs)
     save = next((save for save in reversed(saves) if save.step <= load.step), saves[-1])
     if not facts["anew"]:
-        what = f"The {resumed.name} that went on, or its model, had taken steps before the file was loaded."
+        what = "The last run used a model or an optimizer that had trained before the file was loaded."
         yield source.failure(NOT_ANEW, load.site, what)
     if not load.saved_here or not save.own_steps:
-        what = "What was loaded is not what this run had saved after its first epochs."
+        what = "The loaded file is not one that this run saved after training."
         yield source.failure(NOT_ANEW, load.site, what)
     if not any(save.has_optimizer for save in saves):
-        what = "The file has the model's weights, and nothing of the optimizer."
+        what = "The file has the model's weights, but not the optimizer's state."
         yield source.failure(CHECKPOINT_WITHOUT_OPTIMIZER, save.site, what)
     elif not resumed.state_loaded:
-        what = f"The {resumed.name} of the resumed training began without its state."
+        what = f"The {resumed.name} of the resumed run began without its state."
         yield source.failure(OPTIMIZER_NOT_RESTORED, load.site, what)
     if not facts["weights_loaded"]:
-        what = "The model that went on began with the first weights of make(), not with those in the file."
+        what = "The resumed run began with new weights, not with those in the file."
         yield source.failure(MODEL_NOT_RESTORED, load.site, what)
     if not facts["draws"]:
-        what = "The model has no dropout any more, or the batches come in the same order in every epoch."
+        what = "The model has no dropout, or every epoch uses the same order of samples."
         yield source.failure(TASK_CHANGED, Site(*facts["made"]), what)
     if not facts["same_start"]:
-        what = "The undisturbed run and the one that was stopped began with different weights."
+        what = "The undisturbed run and the stopped run began with different weights."
         yield source.failure(NO_SEED, Site(*facts["made"]), what)
     if not facts["same"]:  # the bits are the proof
         if any(save.old_random_state for save in saves):
-            what = "When the file was saved, the generator had already left the state that is in it."
+            what = "The random state was read too early: random numbers were drawn before the file was saved."
             yield source.failure(RANDOM_STATE_TOO_EARLY, Site(*facts["rng_read"]), what)
         elif not facts["rng_restored"][1]:
-            what = "Between loading and training on, the random state was not restored."
+            what = "After loading, the random state was not restored."
             yield source.failure(RANDOM_STATE_NOT_RESTORED, load.site, what)
         elif facts["rng_lost"]:
-            what = "After the random state was restored, torch.manual_seed(…) set another one."
+            what = "The random state was restored, but then torch.manual_seed(…) set another one."
             yield source.failure(RANDOM_STATE_LOST, Site(*facts["rng_restored"]), what)
     if save.own_steps + resumed.steps != longest:
         what = (
-            f"Undisturbed: {longest} steps; stopped and resumed, {save.own_steps} and {resumed.steps}, "
-            f"expected {longest - save.own_steps}."
+            f"The resumed run took {plural(resumed.steps, 'step')}; expected "
+            f"{longest - save.own_steps}, because "
+            f"{save.own_steps} of {longest} were done before the stop."
         )
         yield source.failure(EPOCH_NOT_RESTORED, load.site, what)
     if not facts["same"]:
-        yield source.failure(NOT_THE_SAME_BITS, load.site, "The two models differ in the end.")
+        yield source.failure(NOT_THE_SAME_BITS, load.site, "At the end the weights of the two models differ.")
 
 
 def probe(trace: Trace, observer: Observer, space: dict[str, Any]) -> None:
@@ -206,11 +208,12 @@ EXERCISE = Exercise(
     name="06_resume",
     lesson="Save, load, resume",
     title="Resume without a trace",
+    demand="the resumed run goes on where the other stopped",
     difficulty="medium",
     hints=(
         "Which object, besides the model, remembers past steps?",
-        "Dropout and shuffling draw random numbers. Where does the sequence stand when the run stops?",
-        "Save a dictionary: epoch, model, optimizer, torch.get_rng_state(). Restore the last one last.",
+        "Dropout and shuffling draw random numbers. How far has the generator come when the run stops?",
+        "Save a dictionary: epoch, model, optimizer, torch.get_rng_state(). Restore the random state last.",
     ),
     rules=(*COMMON, causes.own_work, resuming),
     last=IF_NOTHING_ELSE,

@@ -15,30 +15,33 @@ if TYPE_CHECKING:
 
 LOSSES_DROPPED = Diagnosis(
     "losses-dropped",
-    "The list of losses is what the script is about: it shows how they went, and what they hold in memory.",
+    "The script measures how much memory the list of losses holds, so the list must stay.",
     "Append every held-out loss, without its history: losses.append(held_out.detach()).",
 )
 EVALUATED_ONCE = Diagnosis(
     "evaluated-once",
-    "The same accuracy twice shows that nothing is random any more.",
-    "Keep the loop that evaluates twice.",
+    "Two equal accuracies show that dropout is off and nothing is random any more.",
+    "Put the loop back: for _ in range(2):",
 )
 
 
 def as_given(trace: Trace, source: Source) -> Iterator[Finding]:
     """Say which part of the script has not run: the losses that are kept, or the two evaluations."""
     samples = trace.facts["test_samples"]
-    after = sum(batch.test for batch in trace.judged if batch.step == trace.steps)
-    before = sum(batch.test for batch in trace.judged if batch.step < trace.steps)
+    after = sum(batch.test for batch in trace.evaluated if batch.step == trace.steps)
+    before = sum(batch.test for batch in trace.evaluated if batch.step < trace.steps)
     if trace.steps >= trace.facts["passes"] and before < 30 * samples:
         line = source_text.first_line(source.lines, "losses")
         what = (
-            f"In the loop the held-out points were evaluated {before // samples} times; expected 40 epochs."
+            f"The held-out points were evaluated in {before // samples} of 40 epochs; expected all of them."
         )
         yield source.failure(LOSSES_DROPPED, line, what)
     elif 0 < after < 3 * samples:  # the loop's last evaluation comes after the last step, too
         line = source_text.first_line(source.lines, r"print\(.*accuracy")
-        what = f"After the loop the model was evaluated {after // samples - 1} times; expected twice."
+        what = (
+            "After the loop the model was "
+            f"{'evaluated once' if after >= 2 * samples else 'not evaluated'}; expected twice."
+        )
         yield source.failure(EVALUATED_ONCE, line, what)
 
 
@@ -52,13 +55,14 @@ def probe(trace: Trace, observer: Observer, space: dict[str, Any]) -> None:
         labels = torch.randint(3, (900,), generator=generator)
         points = centres[labels] + 3 * torch.randn(900, 20, generator=generator)
     parts = {"train": (points[:600], labels[:600]), "test": (points[600:], labels[600:])}
-    observer.judge_samples(trace, parts, passes=100, accuracy=0.8)
+    observer.compare_samples(trace, parts, passes=100, accuracy=0.8)
 
 
 EXERCISE = Exercise(
     name="07_five_mistakes",
     lesson="The common mistakes",
     title="Five mistakes in one script",
+    demand="the losses kept, and two evaluations, as given",
     difficulty="hard",
     hints=(
         "Three stop it: look at the loss's weights, at the labels, and at NumPy.",

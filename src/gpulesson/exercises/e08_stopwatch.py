@@ -19,84 +19,83 @@ if TYPE_CHECKING:
 
 NOTHING_MEASURED = Diagnosis(
     "nothing-measured",
-    "A stopwatch has to run the work on the device that it is given, and look at that device's clock.",
-    "Use machine.run(work) and machine.now of the argument machine, inside the function.",
+    "A stopwatch has to run the work on the device that it gets, and read that device's clock.",
+    "Inside the function, use its arguments: machine.run(work) and machine.now.",
 )
 OTHER_CLOCK = Diagnosis(
     "other-clock",
-    "The made-up device has a made-up clock, machine.now. Your computer's clock knows nothing of it.",
-    "Read machine.now before and after, and subtract.",
+    "The made-up device has its own clock, machine.now. Your computer's clock knows nothing of it.",
+    "Read machine.now before and after the work, and subtract.",
 )
 NO_NUMBER = Diagnosis(
     "no-number",
-    "A function without a return gives None. The one who calls it wants one number, in microseconds.",
-    "Return the median of your measurements.",
+    "A stopwatch has to return one number, in microseconds. (A function without a return gives None.)",
+    "Return the median of your measurements: return statistics.median(times).",
 )
 NOT_WAITED_FOR = Diagnosis(
     "not-waited-for",
-    "run() returns as soon as the work is handed over. The clock must be read when it is done.",
-    "Call machine.synchronize() after run(), before you look at the clock again.",
+    "run() returns as soon as it has handed over the work. Read the clock when the work is done.",
+    "Call machine.synchronize() after run(), before you read the clock again.",
 )
 MANY_CALLS_ONE_WAIT = Diagnosis(
     "many-calls-one-wait",
-    "Without a wait in between, the CPU hands over the next call while the device works on the one before. "
-    "That measures how many calls fit into a second, not how long one takes; and a busy neighbour cannot be "
-    "told from the rest.",
-    "Move the clock and both waits inside the loop: one measurement for each call.",
+    "With one wait for many calls, the CPU asks for the next call while the device still works. So the "
+    "times overlap, and this is not the time of one call.",
+    "Move the clock and both waits into the loop: one measurement for each call.",
 )
 OLDER_WORK_MEASURED = Diagnosis(
     "older-work-measured",
-    "The device was still busy with something older, and the measurement contains it.",
-    "Call machine.synchronize() before the clock starts, too.",
+    "The device was still busy with earlier work when the clock started, so that work was measured, too.",
+    "Call machine.synchronize() before you start the clock, too.",
 )
 STARTED_ONCE = Diagnosis(
     "started-once",
-    "Each measurement begins where the first one began, and contains all those before it.",
+    "The clock started once, so each measurement contains all those before it.",
     "Move start = machine.now into the loop, in front of machine.run(work).",
 )
 RETURNED_TOO_EARLY = Diagnosis(
     "returned-too-early",
     "A return inside the loop ends it after the first measurement.",
-    "Move the return out of the loop: four spaces to the left.",
+    "Move the return out of the loop: indent it less.",
 )
 ASKING_LEFT_OUT = Diagnosis(
     "asking-left-out",
-    "To ask for the work takes time as well, 10 µs here. The clock has to start before run().",
+    "Asking for the work takes time, too (10 µs here). So the clock has to start before run().",
     "Read machine.now before you call machine.run(work).",
 )
 SUM_RETURNED = Diagnosis(
     "sum-returned",
-    "The time of one call was asked for, and this is the time of all of them together.",
-    "Keep the measurements in a list, and return their median.",
+    "This is the time of all calls together. Wanted is the time of one call.",
+    "Keep the measurements in a list, and return their median: statistics.median(times).",
 )
 BACKWARDS = Diagnosis(
     "backwards",
-    "A time is the later reading of the clock less the earlier one.",
+    "A time is the later reading of the clock minus the earlier one.",
     "Swap the two: machine.now - start.",
 )
 WRONG_TIME = Diagnosis(
     "wrong-time",
-    "The device is idle, warm and used by nobody else, so its time is known exactly: asking and computing.",
-    "Write down by hand what machine.now shows after each of your lines.",
+    "Nothing disturbs this device, so the time of a call is known exactly: asking plus computing.",
+    "Write down what machine.now is after each of your lines, and compare.",
 )
 NOT_WARMED_UP = Diagnosis(
     "not-warmed-up",
-    "The first calls pay for what is done only once.",
-    "Run it some times before you measure. How many calls does this device need?",
+    "The first calls are slow: the device also does work that is needed only once.",
+    "Call machine.run(work) several times before you measure. How many calls does this device need?",
 )
 NEIGHBOUR_MEASURED = Diagnosis(
     "neighbour-measured",
-    "Now and then somebody else uses the device. One measurement may be such a one, and a mean contains "
-    "all of them.",
-    "Measure many times, and take the median.",
+    "Some calls take longer because another program uses the device, too. One of them can spoil a mean or a "
+    "single measurement, but not a median.",
+    "Measure many times, and return the median: statistics.median(times).",
 )
 
 _ASKING, _WORK = 10, 400
-_IDLE = "an idle device that nobody else uses"
+_IDLE = "an undisturbed device"
 _DEVICES = {
     OLDER_WORK_MEASURED: "a device that was still busy",
     NOT_WARMED_UP: "a device with a slow start",
-    NEIGHBOUR_MEASURED: "a device that somebody else uses, too,",
+    NEIGHBOUR_MEASURED: "a shared device",
 }
 
 
@@ -116,7 +115,7 @@ def stopwatch(trace: Trace, source: Source) -> Iterator[Finding]:
     if called.failed(trace):
         return
     if "measured" not in facts:
-        yield source.failure(NOTHING_MEASURED, 0, "The stopwatch was not called.")
+        yield source.failure(NOTHING_MEASURED, 0, "The check could not call stopwatch.")
         return
     line = definitions.line(source.lines, "stopwatch")
     idle = facts["idle"]
@@ -124,7 +123,7 @@ def stopwatch(trace: Trace, source: Source) -> Iterator[Finding]:
         fault = _fault(value, asking, work, runs, [Look(*look) for look in looks])
         if fault is not None:
             diagnosis, place, found = fault
-            what = f"On {_IDLE}, {found}; {asking + work} µs is right."
+            what = f"On {_IDLE} {found}; expected {asking + work} µs."
             if diagnosis in (NO_NUMBER, SUM_RETURNED, WRONG_TIME) and value is not None:
                 place = _return_line(source)
             yield source.failure(diagnosis, place or line, what)
@@ -135,7 +134,7 @@ def stopwatch(trace: Trace, source: Source) -> Iterator[Finding]:
             place = {OLDER_WORK_MEASURED: start, NEIGHBOUR_MEASURED: _return_line(source)}.get(
                 diagnosis, line
             )
-            what = f"On {device} it measured {value:,.0f} µs, and {truth} µs is right."
+            what = f"On {device} it measured {value:,.0f} µs; expected {truth} µs."
             if diagnosis is NEIGHBOUR_MEASURED and (early := _return_in_a_loop(source)):
                 diagnosis, place = RETURNED_TOO_EARLY, early
             yield source.failure(diagnosis, place or line, what)
@@ -151,9 +150,9 @@ def _fault(
         return NO_NUMBER, 0, found
     found = f"it measured {value:,.6g} µs"
     if not runs:
-        return NOTHING_MEASURED, 0, f"{found} without ever calling machine.run"
+        return NOTHING_MEASURED, 0, f"{found} without calling machine.run"
     if not looks:
-        return OTHER_CLOCK, 0, f"{found} without a look at machine.now"
+        return OTHER_CLOCK, 0, f"{found} without reading machine.now"
     if _right(value, truth):
         return None
     if _right(value, work):
@@ -310,6 +309,7 @@ EXERCISE = Exercise(
     name="08_stopwatch",
     lesson="Was it faster?",
     title="Fix a stopwatch",
+    demand="the stopwatch measures the time of one call",
     difficulty="medium",
     hints=(
         "When run() returns, what has the device done?",

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from gpulesson.exercises import calls
 from gpulesson.exercises.exercise import COMMON, Exercise
-from gpulesson.exercises.findings import Diagnosis, Finding, Source
+from gpulesson.exercises.findings import Diagnosis, Finding, Source, plural
 from gpulesson.exercises.rules import called, definitions
 from gpulesson.exercises.trace import Trace
 
@@ -17,103 +17,101 @@ if TYPE_CHECKING:
 
 NOTHING_FED = Diagnosis(
     "nothing-fed",
-    "The check calls feed(pictures, device) with a dataset of its own, and takes batch after batch from what "
-    "it returns.",
+    "The check calls feed(pictures, device) with its own dataset, and takes one batch after the other.",
     "Yield every batch, as the starter does: yield inputs, targets.",
 )
 NO_PAIRS = Diagnosis(
     "no-pairs",
-    "Whoever trains with it writes: for inputs, targets in feed(pictures, device).",
-    "Yield two tensors each time: the images of a batch, and their labels.",
+    "A training loop takes pairs from it: for inputs, targets in feed(pictures, device).",
+    "Yield two tensors each time: the images of a batch, then their labels.",
 )
 RETURNED_TOO_EARLY = Diagnosis(
     "returned-too-early",
-    "A return or a break inside the loop ends it with the batch that it has just made.",
-    "Use yield in the loop: it hands over a batch, and then the loop goes on.",
+    "A return or break inside the loop ends it after one batch.",
+    "Use yield in the loop: it hands over a batch, and the loop goes on.",
 )
 SAMPLES_MISSING = Diagnosis(
     "samples-missing",
-    "An epoch shows the model every image once, the last ones of an incomplete batch as well.",
+    "An epoch uses every image once, also those of the last incomplete batch.",
     "Keep the last batch, however small: drop_last=False.",
 )
 OTHER_DATA = Diagnosis(
     "other-data",
-    "The check gives feed a dataset of its own, with images and a length of its own.",
-    "Use the argument pictures and its length, and no name from outside of the function.",
+    "The check gives feed() its own dataset, with other images and another length.",
+    "Use the argument pictures and len(pictures), and no variable from outside of the function.",
 )
 EXTRA_DIMENSION = Diagnosis(
     "extra-dimension",
-    "The sampler hands the loader whole batches, and a loader that does not know it makes a batch of each "
-    "batch.",
-    "Tell it to leave them as they are: DataLoader(…, sampler=batches, batch_size=None). With "
-    "__getitems__, give it a collate_fn that returns its argument.",
+    "The sampler gives the loader whole batches, and the loader makes a batch of each of them again.",
+    "Switch that off with batch_size=None: DataLoader(…, sampler=batches, batch_size=None). With "
+    "__getitems__, use collate_fn=lambda batch: batch.",
 )
 OTHER_BATCHES = Diagnosis(
     "other-batches",
-    "The size of a batch decides how well a model learns. Feeding it faster must not change that.",
-    "Keep batches of 64, the last one smaller if need be.",
+    "The batch size changes how well a model learns. Faster feeding must not change it.",
+    "Keep batches of 64; the last one may be smaller.",
 )
 STILL_ON_HOST = Diagnosis(
     "still-on-host",
-    "The model is on the device, and needs what it works with there.",
-    "Copy both with .to(device), and yield the copies: to() does not change the tensor itself.",
+    "The model is on the device, and needs images and labels there.",
+    "Move both with .to(device), and yield what it returns: the tensor itself stays where it is.",
 )
 BYTES_ARRIVED = Diagnosis(
     "bytes-arrived",
-    "A linear layer takes float32. Bytes are good for crossing over, and not for computing.",
-    "Make floats of them on the device: inputs.to(device).float() / 255.",
+    "A Linear layer takes float32. Bytes are good for copying, not for computing.",
+    "Convert them on the device: inputs.to(device).float() / 255.",
 )
 OTHER_FLOATS = Diagnosis(
     "other-floats",
-    "The weights of the model are float32, and its inputs have to be of the same type.",
-    "Use .float() on the device.",
+    "The model's weights are float32, so its inputs must be float32, too.",
+    "Convert with .float(), on the device.",
 )
 NOT_SCALED = Diagnosis(
     "not-scaled",
-    "A pixel is a number from 0 to 255, and the model was to get numbers from 0 to 1.",
-    "Divide by 255, on the device, after .float().",
+    "A pixel is a number from 0 to 255. The model expects numbers from 0 to 1.",
+    "Divide by 255 on the device, after .float().",
 )
 SCALED_TWICE = Diagnosis(
     "scaled-twice",
-    "Divided by 255 a second time, all images are nearly black.",
-    "Divide in one place alone: in feed, on the device.",
+    "Divided by 255 twice, all images are nearly black.",
+    "Divide in one place only: in feed(), on the device.",
 )
 ORDER_CHANGED = Diagnosis(
     "order-changed",
-    "All images arrive, but not in the order of the dataset, so nobody can compare this epoch with the "
+    "All images arrive, but not in the order of the dataset. So this epoch cannot be compared with the "
     "one before.",
-    "Take them in order here: SequentialSampler, or shuffle=False. For a training run you would shuffle.",
+    "Keep the order here: SequentialSampler, or shuffle=False. (To train you would shuffle.)",
 )
 OTHER_IMAGES = Diagnosis(
     "other-images",
-    "Fewer calls and fewer bytes count only if the same images arrive.",
-    "Compare the first batch with pixels[:64].float() / 255.",
+    "Fewer calls and fewer bytes help only if the same images arrive.",
+    "Compare your first batch with pixels[:64].float() / 255.",
 )
 OTHER_LABELS = Diagnosis(
     "other-labels",
-    "Every image needs its own label, as the dataset has it.",
-    "Choose images and labels with the same list of numbers, and leave the labels as they are.",
+    "Every image needs its own label, as it is in the dataset.",
+    "Select images and labels with the same list of numbers, and do not convert the labels.",
 )
 CALLED_FOR_EACH_SAMPLE = Diagnosis(
     "called-for-each-sample",
-    "A loader that asks for one sample at a time calls Python for each, and stacks them afterwards. In "
-    "worker processes the calls are as many.",
-    "Fetch a whole batch with one call: a sampler that yields lists, and batch_size=None.",
+    "A loader that asks for one sample at a time calls Python once for each. Worker processes do not "
+    "make the calls fewer.",
+    "Fetch a whole batch with one call: batches = BatchSampler(…) yields lists of numbers, and "
+    "DataLoader(…, sampler=batches, batch_size=None) uses them.",
 )
 FLOATS_COPIED = Diagnosis(
     "floats-copied",
-    "A float32 takes four bytes, a pixel one. What is copied as bytes crosses in a quarter of the time "
-    "that the link needs for floats.",
-    "Copy the bytes, and make floats of them on the device.",
+    "A float32 takes four bytes, a pixel only one. Copied as bytes, the images need a quarter of the time.",
+    "Copy the bytes, then convert on the device: inputs.to(device).float() / 255.",
 )
 COPIED_TWICE = Diagnosis(
     "copied-twice",
-    "Every byte has to cross once.",
-    "Look for a second .to(device) of the same data.",
+    "Every byte has to be copied only once.",
+    "Look for a second .to(device) of the same data, or for data that is larger than it need be.",
 )
 COPIED_PIECE_BY_PIECE = Diagnosis(
     "copied-piece-by-piece",
-    "Each copy has a cost of its own, however small it is.",
+    "Every copy costs time, however small it is.",
     "Copy whole batches: one copy for the images, one for the labels.",
 )
 
@@ -164,19 +162,25 @@ def _found(facts: dict[str, Any], source: Source) -> Iterator[Finding]:
         return
     batches = facts["batches"]
     if facts["calls"] > batches:
-        what = f"The dataset was called {facts['calls']} times {given} in {batches} batches."
+        what = (
+            f"The dataset was called {facts['calls']} times {given}; expected "
+            f"{plural(batches, 'call')}, one for each batch."
+        )
         line = _line(source, CALLED_FOR_EACH_SAMPLE)
         yield source.failure(CALLED_FOR_EACH_SAMPLE, line, what)
     elif facts["operators"] > 40 * batches and facts["copies"] <= 2 * batches + 2:
-        what = f"{facts['operators']} operations on tensors were needed {given} in {batches} batches."
+        what = f"There were {facts['operators']} tensor operations {given} in {batches} batches."
         yield source.failure(CALLED_FOR_EACH_SAMPLE, definitions.line(source.lines, "feed"), what)
     copied, enough = facts["bytes_copied"], facts["bytes_enough"]
     if copied > enough:
-        what = f"{copied:,} bytes were copied {given} and their labels, and {enough:,} are enough."
+        what = f"{copied:,} bytes were copied {given} and their labels; {enough:,} are enough."
         floats = copied >= enough + 2 * facts["samples"] * facts["pixels"]
         yield source.failure(FLOATS_COPIED if floats else COPIED_TWICE, facts["largest_copy"], what)
     elif facts["copies"] > 2 * batches + 2:
-        what = f"There were {facts['copies']} copies to the device {given} in {batches} batches."
+        what = (
+            f"There were {facts['copies']} copies to the device {given}; {2 * batches} are "
+            "enough, two a batch."
+        )
         yield source.failure(COPIED_PIECE_BY_PIECE, facts["most_copies"], what)
 
 
@@ -253,8 +257,8 @@ def _epoch(trace: Trace, space: dict[str, Any], gpu: Any, pixels: Any, labels: A
 
 def _not_an_epoch(value: Any) -> tuple[Diagnosis, str]:
     if value is None:
-        return NOTHING_FED, "feed returned nothing (None)."
-    return RETURNED_TOO_EARLY, "feed returned one batch, and not a batch at a time."
+        return NOTHING_FED, "feed returned nothing (None); expected one batch after the other."
+    return RETURNED_TOO_EARLY, "feed returned one batch and ended; expected one batch after the other."
 
 
 def _content(arrived: list[Any], pixels: Any, labels: Any) -> tuple[Diagnosis, str] | None:
@@ -267,15 +271,15 @@ def _content(arrived: list[Any], pixels: Any, labels: Any) -> tuple[Diagnosis, s
         two = isinstance(batch, tuple | list) and len(batch) == 2
         if not two or not all(isinstance(part, torch.Tensor) for part in batch):
             found = f"a {type(batch).__name__} of {len(batch)}" if hasattr(batch, "__len__") else batch
-            return NO_PAIRS, f"A batch of two tensors was expected, and {str(found)[:60]} came."
+            return NO_PAIRS, f"A batch was {str(found)[:60]}; expected two tensors."
     if arrived[0][0].dim() == 1 and arrived[0][1].dim() == 2:
-        return NO_PAIRS, "The labels came first, and the images after them."
+        return NO_PAIRS, "The labels came first; expected the images, then the labels."
     for part, name in ((0, "images"), (1, "labels")):
         if any(batch[part].device.type != "cuda" for batch in arrived):
-            return STILL_ON_HOST, f"The {name} that arrived are on the CPU."
+            return STILL_ON_HOST, f"The {name} that arrived are on the CPU; expected them on the device."
     width, shape = pixels.shape[1], list(arrived[0][0].shape)
     if len(shape) == 3 and shape[0] == 1:
-        return EXTRA_DIMENSION, f"A batch has the shape {shape}; {[shape[1], width]} was expected."
+        return EXTRA_DIMENSION, f"A batch has the shape {shape}; expected {[shape[1], width]}."
     inputs = [batch[0].detach().cpu() for batch in arrived]
     targets = [batch[1].detach().cpu() for batch in arrived]
     return _compared(inputs, targets, pixels, labels)
@@ -288,9 +292,12 @@ def _compared(
 
     count, given = sum(map(len, inputs)), len(pixels)
     if any(part.shape[1:] != pixels.shape[1:] for part in inputs):
-        return OTHER_IMAGES, f"Images of the shape {list(inputs[0].shape[1:])} came, not {[pixels.shape[1]]}."
+        return (
+            OTHER_IMAGES,
+            f"An image has the shape {list(inputs[0].shape[1:])}; expected {[pixels.shape[1]]}.",
+        )
     if count != given:
-        what = f"{count} images came of the {given} that the check gave."
+        what = f"{count} images arrived; expected {given}."
         if count > given or count == 0:
             return OTHER_DATA, what
         if len(inputs) == 1 < given // _BATCH:
@@ -298,27 +305,27 @@ def _compared(
         return SAMPLES_MISSING, what
     images, found = torch.cat(inputs), torch.cat(targets)
     if not images.is_floating_point():
-        return BYTES_ARRIVED, f"The images that arrived are {images.dtype}."
+        return BYTES_ARRIVED, f"The images that arrived are {images.dtype}; expected torch.float32."
     if images.dtype != torch.float32:
-        return OTHER_FLOATS, f"The images that arrived are {images.dtype}."
+        return OTHER_FLOATS, f"The images that arrived are {images.dtype}; expected torch.float32."
     right = pixels.float() / 255
     if not _close(images, right):
         top = images.max().item()
         if _close(images, pixels.float()):
-            return NOT_SCALED, f"The largest value that arrived is {top:g}; 1 was expected."
+            return NOT_SCALED, f"The largest value that arrived is {top:g}; expected 1."
         if _close(images, right / 255):
-            return SCALED_TWICE, f"The largest value that arrived is {top:.4f}; 1 was expected."
+            return SCALED_TWICE, f"The largest value that arrived is {top:.4f}; expected 1."
         if torch.allclose(_sorted(images), _sorted(right), atol=1e-6):
-            return ORDER_CHANGED, "The images came in another order."
+            return ORDER_CHANGED, "The images came in another order; expected that of the dataset."
         return OTHER_IMAGES, "The images that arrived are not those of the dataset."
     if found.shape != labels.shape or not torch.equal(found.to(labels.dtype), labels):
-        return OTHER_LABELS, "The images arrived, but not each with its own label."
+        return OTHER_LABELS, "The images are right, but some have the label of another image."
     if found.dtype != labels.dtype:
-        return OTHER_LABELS, f"The labels arrived as {found.dtype}, and were {labels.dtype}."
+        return OTHER_LABELS, f"The labels that arrived are {found.dtype}; expected {labels.dtype}."
     sizes = [len(part) for part in inputs]
     expected = [min(_BATCH, given - start) for start in range(0, given, _BATCH)]
     if sizes != expected:
-        return OTHER_BATCHES, f"The batches have the sizes {sizes[:6]}; {expected} was expected."
+        return OTHER_BATCHES, f"The batches have the sizes {sizes[:6]}; expected {expected}."
     return None
 
 
@@ -337,11 +344,12 @@ EXERCISE = Exercise(
     name="09_fewer_calls",
     lesson="Feeding the GPU",
     title="Fewer calls, fewer bytes",
+    demand="the same batches, with fewer calls and bytes",
     difficulty="medium",
     hints=(
         "pixels[index] also takes a list of numbers.",
         "A BatchSampler yields such lists. DataLoader(…, sampler=batches, batch_size=None) uses it.",
-        "Move .float() / 255 out of __getitem__, behind inputs.to(device).",
+        "Move .float() / 255 out of __getitem__, to after inputs.to(device).",
     ),
     rules=(*COMMON, called.calls, feeding),
     probe=probe,

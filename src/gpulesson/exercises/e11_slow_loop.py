@@ -19,43 +19,44 @@ if TYPE_CHECKING:
 
 NOTHING_TRAINED = Diagnosis(
     "nothing-trained",
-    "The check counts the operators that mine(pixels, labels, steps) calls. So few of them train no model.",
-    "Write the loop of slow() into mine(), and leave out what nobody needs.",
+    "The check counts the operators that mine(pixels, labels, steps) calls. So few cannot train a model.",
+    "Copy the loop of slow() into mine(), and leave out what nobody needs.",
 )
 NO_LOSSES = Diagnosis(
     "no-losses",
-    "The losses show that the lean loop still does the same work.",
+    "The losses show that your loop trains the model as slow() does.",
     "Return a list of floats, one for each step: torch.stack(losses).tolist().",
 )
 LOSSES_MISSING = Diagnosis(
     "losses-missing",
-    "Every step has a loss. The check calls mine with other data and another number of steps.",
-    "Take as many steps as the argument says, and return after the loop.",
+    "Every step has a loss. The check calls mine() with its own data and number of steps.",
+    "Take as many steps as the argument steps says, and return after the loop.",
 )
 FORGOTTEN_SEED = Diagnosis(
     "forgotten-seed",
-    "The weights of a new model are drawn at random. With another seed, or none, they are other weights.",
-    "Begin as slow() does: torch.manual_seed(1), and then the model.",
+    "The first weights are random. With another seed, or none, they differ from those in slow().",
+    "Begin as slow() does: torch.manual_seed(1), then the model.",
 )
 OTHER_LOSSES = Diagnosis(
     "other-losses",
-    "A loop that does less work, and other work, is not a faster loop.",
+    "mine() has to train exactly as slow() does. Otherwise the two cannot be compared.",
     "Compare mine() with slow() line by line: seed, model, rows, learning rate, order of the calls.",
 )
 BYTES_FOR_NOTHING = Diagnosis(
     "bytes-for-nothing",
-    "What is computed for the whole dataset in every step is mostly not used in that step.",
-    "Choose the rows first, and convert only those; or convert all of them once, before the loop.",
+    "A step uses 64 images. Converting all of them in every step is mostly wasted work.",
+    "Choose the rows first, and convert only those. Or convert all images once, before the loop.",
 )
 READS_FOR_NOTHING = Diagnosis(
     "reads-for-nothing",
-    "A value that is read in every step makes the CPU wait in every step, when the device is a GPU.",
-    "Keep loss.detach(), and read all of them together in the end: torch.stack(losses).tolist().",
+    "On a GPU, every value that you read makes the CPU wait.",
+    "Keep loss.detach(), and read all losses together after the loop: torch.stack(losses).tolist().",
 )
 OPERATORS_FOR_NOTHING = Diagnosis(
     "operators-for-nothing",
-    "Work whose result nobody uses costs as much as any other.",
-    "Profile it, and ask of each line in the table who uses it.",
+    "Work takes time, also if nobody uses its result.",
+    "Run the starter's profile: python exercise_11.py profile. Ask for each row of the table: who uses "
+    "its result?",
 )
 
 _SEED = 1
@@ -70,13 +71,13 @@ def lean(trace: Trace, source: Source) -> Iterator[Finding]:
         return
     if "result" not in facts:
         line = definitions.line(source.lines, "mine")
-        yield source.failure(NOTHING_TRAINED, line, "mine was not called.")
+        yield source.failure(NOTHING_TRAINED, line, "The check could not call mine.")
         return
     if any(found.is_failure for found in steps.order(trace, source)):
         return  # other losses come from there
     if facts["all_operators"] < facts["enough_operators"] / 2:
         needed = f"{facts['enough_operators']:.0f}"
-        what = f"mine called {facts['all_operators']} operators in all, and one step needs {needed}."
+        what = f"mine called {facts['all_operators']} operators in all; one step alone needs {needed}."
         yield source.failure(NOTHING_TRAINED, definitions.line(source.lines, "mine"), what)
         return
     wrong = _wrong_losses(facts["result"], source)
@@ -84,8 +85,7 @@ def lean(trace: Trace, source: Source) -> Iterator[Finding]:
         yield wrong
         return
     if facts["operators"] < 0.4 * facts["enough_operators"]:
-        what = f"A step called {facts['operators']:.1f} operators, and {facts['enough_operators']:.1f} are "
-        what += "needed."
+        what = f"A step called {facts['operators']:.3g} operators; it needs {facts['enough_operators']:.3g}."
         yield source.failure(NOTHING_TRAINED, definitions.line(source.lines, "mine"), what)
         return
     yield from _needless(facts, source)
@@ -100,16 +100,16 @@ def _needless(facts: dict[str, Any], source: Source) -> Iterator[Finding]:
 
     if facts["nbytes"] > 1.6 * facts["enough_nbytes"]:
         what = (
-            f"With {_IMAGES} images a step touches {facts['nbytes'] / 1e6:.1f} MB, and "
-            f"{facts['enough_nbytes'] / 1e6:.1f} MB are enough. Most of them on this line."
+            f"With {_IMAGES} images a step works on {facts['nbytes'] / 1e6:.1f} MB, most "
+            "of them on this line; "
+            f"{facts['enough_nbytes'] / 1e6:.1f} MB are enough."
         )
         yield source.failure(BYTES_FOR_NOTHING, place("nbytes"), what)
     if facts["reads"] >= 1:
-        what = f"{facts['reads']} values were read in {_MANY - _FEW} steps, one by one."
+        what = f"Values read one by one in {_MANY - _FEW} steps: {facts['reads']}; expected 0."
         yield source.failure(READS_FOR_NOTHING, place("reads"), what)
     if facts["operators"] > 0.75 * facts["slow_operators"]:
-        what = f"A step calls {facts['operators']:.1f} operators, and {facts['enough_operators']:.1f} are "
-        what += "enough."
+        what = f"A step calls {facts['operators']:.3g} operators; {facts['enough_operators']:.3g} are enough."
         yield source.failure(OPERATORS_FOR_NOTHING, place("operators"), what)
 
 
@@ -118,11 +118,11 @@ def _wrong_losses(result: dict[str, Any], source: Source) -> Finding | None:
     inside = definitions.nodes(source.lines, "mine")
     returns = [node.lineno for node in inside if isinstance(node, ast.Return)]
     if result["strange"]:
-        what = f"mine returned {result['strange']}; a list of {_MANY} floats was expected."
+        what = f"mine returned {result['strange']}; expected a list of {_MANY} floats."
         return source.failure(NO_LOSSES, returns[-1] if returns else line, what)
     found, expected = result["found"], result["expected"]
     if len(found) != len(expected):
-        what = f"mine returned {len(found)} losses for {len(expected)} steps."
+        what = f"mine returned {len(found)} losses; expected {len(expected)}, one for each step."
         early = [
             node.lineno
             for loop in inside
@@ -137,7 +137,7 @@ def _wrong_losses(result: dict[str, Any], source: Source) -> Finding | None:
     if not wrong:
         return None
     step = wrong[0]
-    what = f"The loss of step {step + 1} is {found[step]:.5f}, and was {expected[step]:.5f} in slow()."
+    what = f"The loss of step {step + 1} is {found[step]:.5f}; expected {expected[step]:.5f}, as in slow()."
     if not step and result["seed"] != _SEED:
         model = definitions.first_match(source.lines, r"manual_seed\(|\bMLP\(", "mine")
         own = model in definitions.span(source.lines, "mine")
@@ -173,7 +173,8 @@ def probe(trace: Trace, observer: Observer, space: dict[str, Any]) -> None:
         return result, more - less, more.operators.total()
 
     torch.manual_seed(_SEED + 1)
-    result, found, total = of_a_step(mine)
+    with calls.seen_again(trace, observer):  # the check trains as well, below
+        result, found, total = of_a_step(mine)
     seed = torch.initial_seed()
     expected, enough, _ = of_a_step(_lean)
     slow = of_a_step(_slow)[1]
@@ -197,7 +198,6 @@ def probe(trace: Trace, observer: Observer, space: dict[str, Any]) -> None:
         "nbytes_line": _top(found.nbytes),
         "reads_line": _top(found.reads),
     }
-    calls.seen_again(trace, observer, space)
 
 
 def _top(counts: Counter[Site]) -> int:
@@ -261,11 +261,12 @@ EXERCISE = Exercise(
     name="11_slow_loop",
     lesson="Profile before you optimise",
     title="Three things that nobody needs",
+    demand="the same losses, with less work",
     difficulty="hard",
     hints=(
         "Which line works on all 4,000 images, and how many of them does the step use?",
         "Who looks at the norms of the gradients? What stops when one of them is infinite?",
-        "How often must a loss come to the host, if nobody looks at it before the end?",
+        "How often must the CPU read a loss, if nobody looks at it before the end?",
     ),
     rules=(*COMMON, called.calls, lean),
     probe=probe,

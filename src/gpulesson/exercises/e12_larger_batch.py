@@ -17,30 +17,30 @@ if TYPE_CHECKING:
 
 NO_RATE = Diagnosis(
     "no-rate",
-    "The check trains with RATE itself, with data and a baseline of its own. What the file prints is not "
-    "looked at.",
+    "The check trains with your RATE, with its own data and its own small batch. It does not look at "
+    "what the file prints.",
     "Keep the name RATE, outside of any function, and give it a number: RATE = 2e-3.",
 )
 RATE_NO_NUMBER = Diagnosis(
     "rate-no-number",
     "A learning rate is a single positive number.",
-    "Write one number, without quotation marks or brackets, and no comma behind it: RATE = 2e-3.",
+    "Write one number, without quotation marks, brackets or a comma: RATE = 2e-3.",
 )
 TRIAL_CHANGED = Diagnosis(
     "trial-changed",
-    "The comparison is fair only if nothing but RATE differs: the same data, the same model, a batch of 32 "
-    "with a rate of 0.001 against a batch of 512.",
-    "Put this part back as it is in the starter, and change RATE alone.",
+    "The comparison is fair only if nothing but RATE changes. Data, model, batch sizes and the small "
+    "batch's rate of 0.001 stay.",
+    "Put this part back as it is in the starter, and change only RATE.",
 )
 RATE_TOO_SMALL = Diagnosis(
     "rate-too-small",
-    "A larger batch takes fewer steps through the same data, so each step has to be longer.",
-    "Double RATE, and look again.",
+    "A larger batch takes fewer steps in an epoch, so each step has to be longer.",
+    "Double RATE, and run it again.",
 )
 RATE_OVERSTEPS = Diagnosis(
     "rate-oversteps",
-    "Steps that are too long jump over what they look for, and the loss stays high.",
-    "Halve RATE, and look again.",
+    "Steps that are too long jump over the minimum, so the loss stays high.",
+    "Halve RATE, and run it again.",
 )
 
 _BEST = 0.04
@@ -56,9 +56,11 @@ def larger_batch(trace: Trace, source: Source) -> Iterator[Finding]:
     line = definitions.line(source.lines, "RATE")
     if not line or "epochs" not in facts:
         if line and "strange" in facts:
-            yield source.failure(RATE_NO_NUMBER, line, f"RATE is {facts['strange']}.")
+            yield source.failure(
+                RATE_NO_NUMBER, line, f"RATE is {facts['strange']}; expected a positive number."
+            )
         else:
-            yield source.failure(NO_RATE, 0, "Outside of its functions, the file gives no value to RATE.")
+            yield source.failure(NO_RATE, 0, "Outside of its functions the file has no RATE.")
         return
     small, large = facts["epochs"]
     if not facts["pays"]:
@@ -70,14 +72,19 @@ def larger_batch(trace: Trace, source: Source) -> Iterator[Finding]:
             what += f"check trains them. Your file counted {theirs}."
             yield source.failure(TRIAL_CHANGED, changed, what)
             return
-        what = f"{rate} the large batch needs {large} epochs, and the small one {small}."
+        what = (
+            f"{rate} the large batch needs {large} epochs; expected at most {1.5 * small:g}, "
+            f"1.5 times the small one's {small}."
+        )
         if facts.get("luck"):
             what = (
-                f"{rate} other seeds and other digits for the test need {large} epochs, and {small} with 32."
+                f"{rate}, other seeds and other test digits, the large batch needs "
+                f"{large} epochs, the small one "
+                f"{small}; expected at most twice as many."
             )
         if large >= _AT_MOST:
             what = (
-                f"{rate} the large batch does not get there in {large} epochs; the small one needs {small}."
+                f"{rate} the large batch does not reach 95 % in {large} epochs; the small one needs {small}."
             )
         yield source.failure(RATE_OVERSTEPS if facts["rate"] > _BEST else RATE_TOO_SMALL, line, what)
 
@@ -220,11 +227,12 @@ EXERCISE = Exercise(
     name="12_larger_batch",
     lesson="The speed ladder",
     title="A batch sixteen times as large",
+    demand="the large batch needs at most 1.5 times the epochs",
     difficulty="medium",
     hints=(
         "An epoch of the large batch has a sixteenth of the steps. How long must each be?",
-        "A rule of thumb for Adam: the root of the factor, so four times the rate. Go on from there.",
-        "Double RATE until it prints that it pays, and once more.",
+        "A rule of thumb for Adam: the square root of 16, so four times the rate. Go on from there.",
+        "Double RATE until it prints “it pays”. Then double it once more.",
     ),
     rules=(*COMMON, larger_batch),
     probe=probe,

@@ -30,7 +30,7 @@ TRAINING_LOOP: tuple[Rule, ...] = (
     models.modes_always,
     memory.losses_kept,
     memory.item_every_step,
-    memory.gradients_while_judging,
+    memory.gradients_while_evaluating,
     causes.own_work,
     causes.leaves_the_loop,
     evidence.training_rows,
@@ -66,6 +66,8 @@ class Exercise:
     function : str
         The learner's function that the probe calls, with inputs of the check's own. What is found out so
         counts before an error outside of it, of the file's own test for instance.
+    demand : str
+        What its own rule asks for, as a line of the checklist.
     without_gpu : bool
         The program is run a second time, on a machine without a GPU.
     starts_empty : bool
@@ -81,6 +83,7 @@ class Exercise:
     last: tuple[Rule, ...] = ()
     probe: Probe | None = None
     function: str = ""
+    demand: str = ""
     without_gpu: bool = False
     starts_empty: bool = False
 

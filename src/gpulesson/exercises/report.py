@@ -9,7 +9,7 @@ from typing import Any
 
 from gpulesson.exercises.demands import Demand
 from gpulesson.exercises.exercise import Exercise, exercises
-from gpulesson.exercises.findings import Finding
+from gpulesson.exercises.findings import Finding, plural
 
 _WIDTH = 80
 _MARKS = {True: ("\N{CHECK MARK}", "green"), False: ("\N{BALLOT X}", "red"), None: ("\N{MIDDLE DOT}", "grey")}
@@ -24,7 +24,7 @@ class Report:
     Attributes
     ----------
     exercise : Exercise or None
-        None: the program was judged as a training loop of the learner's own.
+        None: the program was checked as a training loop of the learner's own.
     file : str
         The file's name.
     findings : tuple of Finding
@@ -73,8 +73,8 @@ class Report:
         if not failures:
             if self.exercise is not None:
                 return f"{about}: passed."
-            return f"{about}: no fault was found{'' if self.trained else ', and no training step seen'}."
-        return f"{about}: not yet. {failures} thing{'s' if failures > 1 else ''} to fix."
+            return f"{about}: nothing to fix{'' if self.trained else ', but no training step was seen'}."
+        return f"{about}: not yet. {plural(failures, 'thing')} to fix."
 
     def __str__(self) -> str:
         return self.text()
@@ -87,7 +87,7 @@ class Report:
             parts.append("\n".join(f"  {paint(*_MARKS[line.met])} {line.text}" for line in self.demands))
         parts += [self._text(finding) for finding in self.findings]
         if self.facts:
-            seen = [f"What it did ({self.device}):", *(f"  - {fact}" for fact in self.facts)]
+            seen = [f"What it did on the device “{self.device}”:", *(f"  - {fact}" for fact in self.facts)]
             parts.append("\n".join(map(_filled, seen)))
         if not self.passed and (tail := self._tail()):
             parts.append("\n".join(["The end of its output:", *(f"  | {line}" for line in tail)]))
@@ -98,7 +98,7 @@ class Report:
     def _next(self, exercise: Exercise) -> str:
         """Say what to do after this."""
         if not self.passed:
-            return f"A hint: python -m gpulesson check {exercise.number} {self.file} --hint"
+            return f"For a hint: python -m gpulesson check {exercise.number} {self.file} --hint"
         later = [other for other in exercises() if other.number > exercise.number]
         if not later:
             return "That was the last exercise. Well done!"
@@ -107,8 +107,8 @@ class Report:
     __repr__ = __str__
 
     def _text(self, finding: Finding) -> str:
-        place = f"{self.file}:{finding.line}" if finding.line else self.file
-        head = f"{place}  {'advice' if finding.severity == 'advice' else 'to fix'}: {finding.kind}"
+        place = f":{finding.line}" if finding.line and not finding.cell else f", {finding.place}".rstrip(", ")
+        head = f"{self.file}{place}  {'advice' if finding.severity == 'advice' else 'to fix'}: {finding.kind}"
         lines = [head, f"    {finding.text}"] if finding.text else [head]
         for label, text in (("", finding.what), ("Why: ", finding.why), ("Next: ", finding.remedy)):
             lines.append(_filled(label + text, "  "))
@@ -151,14 +151,14 @@ class Report:
             parts.append(f"<ol>{''.join(map(self._item, self.findings))}</ol>")
         if self.facts:
             facts = "".join(f"<li>{_escape(fact)}</li>" for fact in self.facts)
-            parts.append(f"<p>What it did ({_escape(self.device)}):</p><ul>{facts}</ul>")
+            parts.append(f"<p>What it did on the device “{_escape(self.device)}”:</p><ul>{facts}</ul>")
         if self.output.strip():
             printed = _escape("\n".join(self.output.rstrip().splitlines()[-_OUTPUT_LINES:]))
             parts.append(f"<details><summary>The end of its output</summary><pre>{printed}</pre></details>")
         return f'<section aria-label="Check of {_escape(self.file)}">{"".join(parts)}</section>'
 
     def _item(self, finding: Finding) -> str:
-        place = f"{self.file}, line {finding.line}" if finding.line else self.file
+        place = f"{self.file}, {finding.place}".rstrip(", ")
         mark = "Advice" if finding.severity == "advice" else "To fix"
         code = f"<pre><code>{_escape(finding.text)}</code></pre>" if finding.text else ""
         return (

@@ -22,7 +22,7 @@ def check_folder(
     time_limit: float = TIME_LIMIT,
     memory_limit: int = MEMORY_LIMIT,
 ) -> Generator[tuple[Path, Report | Exception]]:
-    """Check every Python file of a folder, and yield each report as soon as those before it are there.
+    """Check the programs in a folder, and yield each report as soon as those before it are there.
 
     Where the system can fork safely, PyTorch is imported once, and every program begins with a fork of that
     process; else every program imports it.
@@ -30,7 +30,8 @@ def check_folder(
     Parameters
     ----------
     folder : path
-        Its files ``*.py`` are checked, in the order of their names.
+        Its files ``*.py`` and ``*.ipynb`` are checked, in the order of their names; no hidden ones, whose
+        names begin with a dot.
     exercise : str or int
         The number.
     jobs : int
@@ -54,19 +55,26 @@ def check_folder(
     ...     print(file.stem, report.passed)
     ada True
     """
-    files = sorted(Path(folder).glob("*.py"))
     if not Path(folder).is_dir():
         raise UsageError(f"there is no folder {folder} (looked for in {Path.cwd()})")
+    files = [path for path in sorted(Path(folder).iterdir()) if is_program(path)]
     if not files:
-        raise UsageError(f"there is no Python file in {folder}: put one file of each learner into it")
+        raise UsageError(
+            f"there is no Python file or notebook in {folder}; put one file for each learner into it"
+        )
     if jobs < 1:
-        raise UsageError(f"{jobs} programs at once: give 1 or more")
+        raise UsageError(f"jobs is {jobs}; give 1 or more")
     require_positive(time_limit, memory_limit)
     try:
         find(exercise)
     except ValueError as error:
         raise UsageError(str(error)) from None
     return _checked(files, exercise, jobs, time_limit, memory_limit)
+
+
+def is_program(path: Path) -> bool:
+    """Tell whether a file of a folder is one to check."""
+    return path.suffix in (".py", ".ipynb") and not path.name.startswith(".")
 
 
 def _checked(

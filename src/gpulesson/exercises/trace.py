@@ -68,8 +68,10 @@ class OptimizerSeen:
     accumulated_at: Site = NOWHERE
     step_at: Site = NOWHERE
     """Where it took its last step."""
+    ran_in: str = ""
+    """The file whose lines outside functions were running then; empty in a thread."""
     blind: bool = False
-    """Its first step came before any gradient was computed."""
+    """At its first step none of its parameters had a gradient, nor had had one."""
     moved: bool = True
     """Its parameters are not what they were before its first step."""
     params_on: list[str] = field(default_factory=list)
@@ -156,7 +158,7 @@ class Printed(NamedTuple):
 
 
 @dataclass
-class Judged:
+class Evaluated:
     """One call of a model without training: how many known samples it saw, and how many were right."""
 
     test: int
@@ -223,7 +225,7 @@ class Trace:
     saves: list[SaveSeen] = field(default_factory=list)
     loads: list[LoadSeen] = field(default_factory=list)
     """But for those with which ``save_checkpoint`` reads again what it has written."""
-    judged: list[Judged] = field(default_factory=list)
+    evaluated: list[Evaluated] = field(default_factory=list)
     trained_on: TrainedOn | None = None
     """Where the exercise's probe knows the samples."""
     made_inside: list[Site] = field(default_factory=list)
@@ -284,7 +286,7 @@ _KINDS: dict[str, type] = {
     "argmaxes": ArgmaxSeen,
     "saves": SaveSeen,
     "loads": LoadSeen,
-    "judged": Judged,
+    "evaluated": Evaluated,
 }
 
 

@@ -1,4 +1,4 @@
-"""Exercise 3, an attempt: judged before it was trained."""
+"""Exercise 3, an attempt: evaluated before it was trained."""
 
 import torch
 from sklearn.model_selection import train_test_split

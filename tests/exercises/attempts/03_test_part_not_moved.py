@@ -1,4 +1,4 @@
-"""Exercise 3, an attempt: trained on the device, judged with features from the CPU."""
+"""Exercise 3, an attempt: trained on the device, evaluated with features from the CPU."""
 
 import torch
 from sklearn.model_selection import train_test_split

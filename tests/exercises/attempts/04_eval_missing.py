@@ -1,4 +1,4 @@
-"""Exercise 4, an attempt: judged with dropout."""
+"""Exercise 4, an attempt: evaluated with dropout."""
 
 import torch
 from sklearn.datasets import load_digits

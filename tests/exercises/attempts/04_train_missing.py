@@ -1,4 +1,4 @@
-"""Exercise 4, an attempt: judged once in every epoch, and never put back."""
+"""Exercise 4, an attempt: evaluated once in every epoch, and never put back."""
 
 import torch
 from sklearn.datasets import load_digits

@@ -1,4 +1,4 @@
-"""Exercise 5, an attempt: the easiest kind first."""
+"""Exercise 5, an attempt: the easiest class first."""
 
 import torch
 

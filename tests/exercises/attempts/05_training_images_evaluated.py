@@ -30,7 +30,7 @@ fit(
 )
 
 result = evaluate(model, Batches(train_images, train_targets, batch_size=1000), loss_fn, device)
-print(f"accuracy {result.accuracy:.4%} ({data.source})")  # <- diagnosis: judged-on-training-data
+print(f"accuracy {result.accuracy:.4%} ({data.source})")  # <- diagnosis: evaluated-on-training-data
 
 right = result.confusion.diagonal()
 of_each = result.confusion.sum(dim=1)  # a row: all images of one true class

@@ -1,4 +1,4 @@
-"""Exercise 7, an attempt: judged with dropout."""
+"""Exercise 7, an attempt: evaluated with dropout."""
 
 import torch
 from torch import nn

@@ -40,7 +40,7 @@ with gpulesson.practice_gpu():  # a real CUDA GPU, where there is one
     print(f"{count} losses held {freed / count:.0f} bytes each")
 
     test_inputs, test_targets = points[600:].to(device), labels[600:].to(device)
-    model.eval()  # 4: no dropout while judging
+    model.eval()  # 4: no dropout while evaluating
     for _ in range(2):
         predictions = model(test_inputs).argmax(dim=1)
         right = (

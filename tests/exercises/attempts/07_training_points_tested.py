@@ -40,10 +40,10 @@ with gpulesson.practice_gpu():  # a real CUDA GPU, where there is one
     print(f"{count} losses held {freed / count:.0f} bytes each")
 
     test_inputs, test_targets = points[:300].to(device), labels[:300].to(device)
-    model.eval()  # 4: no dropout while judging
+    model.eval()  # 4: no dropout while evaluating
     for _ in range(2):
         predictions = model(test_inputs).argmax(dim=1)
         right = (
             predictions.cpu().numpy() == test_targets.cpu().numpy()
         ).sum()  # 5: NumPy needs it on the CPU
-        print(f"accuracy {right / len(test_targets):.2%}")  # <- diagnosis: judged-on-training-data
+        print(f"accuracy {right / len(test_targets):.2%}")  # <- diagnosis: evaluated-on-training-data

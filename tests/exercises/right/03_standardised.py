@@ -1,4 +1,4 @@
-"""Exercise 3, right: the features are scaled with the training part's mean and deviation."""
+"""Exercise 3, right: the features are scaled with the training part's mean and deviation, and shuffled."""
 
 import torch
 from sklearn.model_selection import train_test_split
@@ -19,6 +19,8 @@ y_train, y_test = torch.tensor(y_train).to(device), torch.tensor(y_test).to(devi
 mean, deviation = X_train.mean(dim=0), X_train.std(dim=0)
 X_train, X_test = (X_train - mean) / deviation, (X_test - mean) / deviation
 
+order = torch.randperm(len(X_test), device=device)
+X_test, y_test = X_test[order], y_test[order]
 torch.manual_seed(32)
 model = MLP(4, 8, 9, 3).to(device)  # before the optimizer is made
 print("parameters on", devices_of(model))

@@ -1,4 +1,4 @@
-"""Exercise 5, right: the images are normalised, and the lines are written in one piece."""
+"""Exercise 5, right: the images are normalised and all shuffled; the lines are written in one piece."""
 
 import torch
 
@@ -31,7 +31,7 @@ fit(
     epochs=2,
 )
 
-result = evaluate(model, Batches(test_images, test_targets, batch_size=1000), loss_fn, device)
+result = evaluate(model, Batches(test_images, test_targets, batch_size=1000, shuffle=True), loss_fn, device)
 print(f"accuracy {result.accuracy:.4%} ({data.source})")
 
 accuracies = (result.confusion.diag() / result.confusion.sum(1)).numpy()

@@ -17,6 +17,7 @@ import hashlib
 import hmac
 import json
 import os
+import re
 import runpy
 import signal
 import sys
@@ -29,8 +30,6 @@ from types import TracebackType
 from typing import Any
 
 from gpulesson.exercises.process.leftovers import MARK, end_when_closed
-
-_OURS = str(Path(__file__).parents[1]) + os.sep
 
 
 def main(job_file: str, watched: int = -1) -> None:
@@ -118,8 +117,6 @@ def _run(program: str, beside: str, describe: Callable[..., Any]) -> dict[str, A
     sys.path.insert(0, str(Path(program).parent))
     sys.path.append(beside)  # modules of the learner's own, next to the file
     os.chdir(Path(program).parent)
-    from gpulesson.practice.tracebacks import trim
-
     space: dict[str, Any] = {}
     try:
         space = runpy.run_path(program, run_name="__main__")
@@ -136,13 +133,30 @@ def _run(program: str, beside: str, describe: Callable[..., Any]) -> dict[str, A
             "globals": _globals(request, program),
         }
     except BaseException as error:
-        trim(error)
-        shown = traceback.TracebackException(type(error), error, _first_entry(error, program))
-        watchers = [frame for frame in shown.stack if frame.filename.startswith(_OURS)]
-        shown.stack = traceback.StackSummary.from_list([f for f in shown.stack if f not in watchers])
-        print("".join(shown.format()), end="", file=sys.stderr)
+        shown = traceback.format_exception(type(error), error, _first_entry(error, program))
+        print(own_lines("".join(shown)), end="", file=sys.stderr)
         return {"status": "error", "error": describe(error, program), "globals": _globals(error, program)}
     return {"status": "finished", "globals": space}
+
+
+def own_lines(text: str) -> str:
+    """Leave the libraries' lines out of a printed traceback, so that it ends in a line of the learner's.
+
+    Also out of the tracebacks of the errors that it came from, and of one that a loader's worker sent.
+    """
+    from gpulesson.practice.events import is_library
+
+    kept, inside, library = [], False, False
+    for line in text.splitlines(keepends=True):
+        if line.endswith("Traceback (most recent call last):\n"):
+            inside, library = True, False
+        elif inside and not line.startswith("  "):  # the error itself
+            inside = library = False
+        elif inside and (entry := re.match(r'  File "(.+)", line \d+', line)):
+            library = is_library(entry[1])
+        if not library:
+            kept.append(line)
+    return "".join(kept)
 
 
 def _globals(error: BaseException, program: str) -> dict[str, Any]:

@@ -252,7 +252,7 @@ def serve(control_number: int) -> None:
     null = os.open(os.devnull, os.O_RDWR)
     os.dup2(null, 0)
     control.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2 * _MESSAGE)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for whoever asks
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that asks
     # a fork cannot use a GPU whose driver its parent has started: have PyTorch ask NVML what there is
     os.environ["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"
     for name in json.loads(control.recv(_MESSAGE)):

@@ -2,28 +2,30 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from gpulesson.exercises.findings import Diagnosis, Finding, Source
-from gpulesson.exercises.rules import source_text
+from gpulesson.exercises.findings import Diagnosis, Finding, Source, times
+from gpulesson.exercises.rules import definitions, source_text
 from gpulesson.exercises.trace import Trace
 
 NOT_CALLED = Diagnosis(
     "not-called",
-    "Without parentheses a method is only named: nothing happens, and as a condition it is always true.",
+    "Without parentheses a method is only named, and nothing happens. As a condition it always counts as "
+    "true.",
     "Add the parentheses.",
 )
 LEAVES_THE_LOOP = Diagnosis(
     "leaves-the-loop",
-    "The first round of the loop reaches this line, so there is no complete second one.",
-    "If it is to come after the loop, indent it less; if it was for trying out, delete it.",
+    "After a break or a return there is no next round. After a continue the lines below it are skipped.",
+    "If the line belongs after the loop, indent it less. If it was for trying out, delete it.",
 )
 
 ANOTHER_FILE = Diagnosis(
     "another-file",
-    "The check is of what this file does itself. Code that it runs from elsewhere is somebody else's.",
-    "Write the steps into this file; a module of yours may lie beside it.",
+    "The check is about what this file does itself.",
+    "Write the steps into this file. It may import a module of your own from the same folder.",
 )
 
 _FOLLOW: dict[str, set[str]] = {
@@ -46,7 +48,7 @@ _FOLLOW: dict[str, set[str]] = {
         "evaluated-before-training",
         "few-rows",
         "few-steps",
-        "judged-on-training-data",
+        "evaluated-on-training-data",
         "low-accuracy",
         "missing-eval",
         "no-accuracy",
@@ -58,7 +60,7 @@ _FOLLOW: dict[str, set[str]] = {
     "optimizer-elsewhere": {"another-model"},
     "evaluated-before-training": {"missing-eval", "not-all-samples"},
     "another-model": {"missing-eval", "wrong-accuracy"},
-    "judged-on-training-data": {"evaluated-once", "not-all-samples"},
+    "evaluated-on-training-data": {"evaluated-once", "not-all-samples"},
     "no-accuracy": {"evaluated-once", "not-all-samples"},
     "wrong-accuracy": {"evaluated-once"},
     "unknown-samples": {"not-all-samples"},
@@ -71,11 +73,23 @@ def not_called(trace: Trace, source: Source) -> Iterator[Finding]:
     """Say where a method is named and not called."""
     line, name = source_text.uncalled(source.lines)
     if line:
-        yield source.failure(NOT_CALLED, line, f"“{name}” has no parentheses: write {name}().")
+        yield source.failure(NOT_CALLED, line, f"“{name}” has no parentheses; expected {name}().")
 
 
 def own_work(trace: Trace, source: Source) -> Iterator[Finding]:
-    """Say that another file did the work, such as the solution."""
+    """Say that another file did the work, such as the solution.
+
+    A module of the learner's own beside the file may have the functions that train, and the file calls them.
+    If it trains while it is imported, or run as a program, the work is its own. Nobody can tell whose text it
+    is: functions copied from the solution into a module pass.
+    """
+    for file in dict.fromkeys(optimizer.ran_in for optimizer in trace.optimizers if optimizer.ran_in):
+        if file != trace.program:
+            name = Path(file).name
+            line = definitions.first_match(source.lines, rf"\b{re.escape(Path(file).stem)}\b")
+            what = f"The training ran while this file imported or ran {name}, and not in its own lines."
+            yield source.failure(ANOTHER_FILE, line, what)
+            return
     sites = [trace.backward_at, *(optimizer.step_at for optimizer in trace.optimizers)]
     for file in dict.fromkeys(site.file for site in sites if site.file):
         own = file == trace.program or Path(file).is_relative_to(Path(trace.program).parent)
@@ -92,15 +106,21 @@ def leaves_the_loop(trace: Trace, source: Source) -> Iterator[Finding]:
     seen, passes = trace.trained_on, trace.facts.get("passes", 0)
     few = trace.backwards < passes or (seen is not None and not seen.unknown and 2 * seen.known < seen.of)
     samples = trace.facts.get("test_samples", 0)
-    judged = sum(batch.test for batch in trace.judged if batch.step == trace.steps)
-    if few or (trace.judged and judged < samples):
+    evaluated = sum(batch.test for batch in trace.evaluated if batch.step == trace.steps)
+    if few or (trace.evaluated and evaluated < samples):
         done = (
-            f"{trace.backwards} backward passes" if few else f"{judged} of {samples} test samples evaluated"
+            f"backward() called {times(trace.backwards)}"
+            if few
+            else f"{evaluated} of {samples} test samples evaluated"
         )
-        yield source.failure(LEAVES_THE_LOOP, line, f"The loop ends here in its first round: {done}.")
+        yield source.failure(
+            LEAVES_THE_LOOP, line, f"Every round of the loop ends on this line. Seen: {done}."
+        )
 
 
 def first(findings: Sequence[Finding]) -> list[Finding]:
-    """Leave out what only follows from another finding."""
+    """Leave out what only follows from another finding, and what two rules have found."""
     follow = {kind for finding in findings for kind in _FOLLOW.get(finding.kind, ())}
-    return [finding for finding in findings if finding.kind not in follow]
+    places = {(finding.kind, finding.place): finding for finding in reversed(findings)}
+    once = [finding for finding in findings if places[finding.kind, finding.place] is finding]
+    return [finding for finding in once if finding.kind not in follow]

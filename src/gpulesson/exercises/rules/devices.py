@@ -10,59 +10,60 @@ from gpulesson.exercises.trace import CallSeen, ErrorSeen, LossSeen, ModelSeen, 
 
 MODEL_ON_CPU = Diagnosis(
     "model-on-cpu",
-    "A GPU computes only with what is in its memory. A model is made on the CPU and stays there "
-    "until you move it.",
-    "Move it once, before the optimizer is made: model.to(device).",
+    "A GPU computes only with what is in its memory. A model is made on the CPU and stays there until "
+    "you move it.",
+    "Move it once, before you make the optimizer: model.to(device).",
 )
 INPUTS_ON_CPU = Diagnosis(
     "inputs-on-cpu",
-    "The model's weights are on the GPU, and one operation needs both of its operands on one device.",
-    "Move the inputs before the model sees them: inputs = inputs.to(device), with the assignment.",
+    "The model's weights are on the GPU, and a layer needs its inputs on the same device.",
+    "Move the inputs before you call the model: inputs = inputs.to(device). Without the assignment "
+    "nothing moves.",
 )
 LABELS_ON_CPU = Diagnosis(
     "labels-on-cpu",
-    "The model's answers are on the GPU, and they are compared with the labels: both must be there.",
-    "Move both halves of a batch: inputs, targets = inputs.to(device), targets.to(device).",
+    "The model's answers are on the GPU, and they are compared with the labels. Both must be on one device.",
+    "Move both parts of a batch: inputs, targets = inputs.to(device), targets.to(device).",
 )
 LOSS_WEIGHTS_ON_CPU = Diagnosis(
     "loss-weights-on-cpu",
-    "Class weights are tensors of the loss function. They take part in the computation, so they must be "
-    "where the logits are.",
+    "The loss function computes with its class weights, so they must be where the model's answers are.",
     "Move the loss function as you move a model: loss_fn.to(device).",
 )
 OPTIMIZER_ELSEWHERE = Diagnosis(
     "optimizer-elsewhere",
-    "An optimizer changes the tensors that it was given when it was made, and no others. Those that the "
-    "gradients belong to must be the same ones, on the same device.",
-    "Make the optimizer last: build the model, move it, then pass model.parameters() of that very model.",
+    "An optimizer changes only the parameters that it was given, and keeps its state where they were. "
+    "Both must belong to the trained model, on its device.",
+    "Keep the order: make the model, move it, then make the optimizer from that same model's parameters().",
 )
 OPTIMIZER_BEFORE_MOVE = Diagnosis(
     "optimizer-before-move",
-    "For most optimizers this goes well, because a module is moved in place. Those that make their state "
-    "at once, such as Adagrad, leave it behind on the CPU.",
+    "Most optimizers work in this order, too. Some, such as Adagrad, have already made their state on "
+    "the CPU, and then step() fails.",
     "Swap the two: first model.to(device), then the optimizer.",
 )
 CPU_TENSOR_IN_FORWARD = Diagnosis(
     "cpu-tensor-in-forward",
-    "A tensor that forward makes is on the CPU, whatever the model was moved to.",
-    "Make it where the input is: device=x.device, or torch.zeros_like(x); a constant belongs into "
-    "register_buffer, which moves with the model.",
+    "A tensor that forward makes is on the CPU, wherever the model is.",
+    "Make it on the input's device, such as torch.zeros(3, device=x.device). A constant that you "
+    "register with register_buffer() moves with the model.",
 )
 TWO_DEVICES = Diagnosis(
     "two-devices",
-    "One operation needs all its tensors on one device. Single numbers without dimensions may differ.",
-    "Look at the devices above, and move the one that stayed behind.",
+    "An operation needs all its tensors on one device. (Only a single number without dimensions may come "
+    "from the CPU.)",
+    "Print the device of each tensor on this line, then move the one on the CPU: x = x.to(device).",
 )
 HARD_CODED_CUDA = Diagnosis(
     "hard-coded-cuda",
-    "A device that is written down as “cuda” exists only on machines with such a GPU.",
-    "Choose it in one place from what is there, for example with gpulesson.device.choose_device(), and "
-    "use that everywhere.",
+    "“cuda” works only where PyTorch finds an NVIDIA or AMD GPU. On other machines the program stops.",
+    "Choose the device once, and use it everywhere: from gpulesson.device import choose_device, then "
+    "device = choose_device().",
 )
 EVALUATED_ON_CPU = Diagnosis(
     "evaluated-on-cpu",
-    "The model was trained on the GPU and carried back to be judged: a copy, and the slower place.",
-    "Leave the model where it is, and move the test batches to it.",
+    "Moving the model back to the CPU costs a copy, and the CPU is mostly slower.",
+    "Leave the model on the GPU, and move the test batches there: inputs.to(device).",
 )
 
 
@@ -76,26 +77,28 @@ def mixed(trace: Trace, seen: ErrorSeen, source: Source) -> Finding:
         return _mixed_call(trace, call, seen, source)
     if ".step(" in source.line(seen.lines[0].line) and trace.optimizers:
         optimizer = trace.optimizers[-1]
-        what = f"{optimizer.name} keeps its state on the CPU, and the parameters are on the GPU by now."
+        what = f"{optimizer.name} has its state on the CPU, but the parameters are on the GPU now."
         return source.failure(OPTIMIZER_ELSEWHERE, optimizer.made, what)
     behind = {name: about for name, about in seen.tensors.items() if about[0] == "cpu" and about[2]}
     labels = [name for name, (_, dtype, shape) in behind.items() if "int" in dtype and len(shape) == 1]
     if len(labels) == 1:
-        what = f"“{labels[0]}” is on the CPU, and it meets the model's answers, which are on the GPU."
+        what = f"“{labels[0]}” is on the CPU, and the model's answers are on the GPU."
         return source.failure(LABELS_ON_CPU, seen.site, what)
     listed = "; ".join(f"{name} on {device}" for name, (device, _, _) in seen.tensors.items())
-    what = f"Tensors of two devices met on this line{': ' + listed if listed else ''}."
+    what = f"The tensors on this line are on two devices{': ' + listed if listed else ''}."
     return source.failure(TWO_DEVICES, seen.site, what)
 
 
 def _mixed_loss(trace: Trace, loss: LossSeen, source: Source) -> Finding:
     if loss.input_on == "cpu":
-        return _model_on_cpu(trace, loss.site, source, "The model answered on the CPU")
+        return _model_on_cpu(trace, loss.site, source, "The loss got a tensor on the GPU")
     if loss.target_on == "cpu":
-        what = f"The model's answers were on {loss.input_on}, the labels on cpu."
+        what = f"The model's answers were on {loss.input_on}, but the labels on cpu."
         return source.failure(LABELS_ON_CPU, loss.site, what)
     if loss.weight_on == "cpu":
-        what = f"Answers and labels were on {loss.input_on}, the weights of the loss function on cpu."
+        what = (
+            f"Answers and labels were on {loss.input_on}, but the class weights of the loss function on cpu."
+        )
         return source.failure(LOSS_WEIGHTS_ON_CPU, loss.made if loss.made.line else loss.site, what)
     return source.failure(TWO_DEVICES, loss.site, "The tensors of this loss were on two devices.")
 
@@ -103,19 +106,20 @@ def _mixed_loss(trace: Trace, loss: LossSeen, source: Source) -> Finding:
 def _mixed_call(trace: Trace, call: CallSeen, seen: ErrorSeen, source: Source) -> Finding:
     model = trace.models[call.model]
     if call.input_on == "cpu" and "cpu" not in call.model_on:
-        what = f"The inputs were on cpu, the parameters of {model.name} on {call.model_on[0]}."
+        what = f"The inputs were on cpu, but the parameters of {model.name} on {call.model_on[0]}."
         return source.failure(INPUTS_ON_CPU, call.site, what)
     if call.model_on == ["cpu"]:
         return _model_on_cpu(trace, call.site, source, f"The inputs were on {call.input_on}", model)
     if trace.made_inside:
         what = (
-            f"Inside the model a tensor was made on the CPU, and line {seen.site.line} needed it on the GPU."
+            "Inside the model a tensor was made on the CPU, and it was needed on the GPU on "
+            f"{source.where(seen.site.line)}."
         )
         return source.failure(CPU_TENSOR_IN_FORWARD, trace.made_inside[-1], what)
     if len(call.model_on) > 1:
         what = f"Parts of {model.name} were on {' and '.join(call.model_on)}."
         return source.failure(MODEL_ON_CPU, model.made, what)
-    what = f"Input and parameters of {model.name} were on {call.input_on}, and something inside was not."
+    what = f"The inputs and parameters of {model.name} were on {call.input_on}, but another tensor was not."
     return source.failure(TWO_DEVICES, seen.site, what)
 
 
@@ -125,7 +129,7 @@ def _model_on_cpu(
     model = model or (trace.models[-1] if trace.models else None)
     name = "the model" if model is None else f"{model.name}, made here,"
     made = site if model is None or not model.made.line else model.made
-    return source.failure(MODEL_ON_CPU, made, f"{what}, and {name} was on cpu.")
+    return source.failure(MODEL_ON_CPU, made, f"{what}, but {name} was on cpu.")
 
 
 def trained_on(trace: Trace, source: Source) -> Iterator[Finding]:
@@ -135,22 +139,22 @@ def trained_on(trace: Trace, source: Source) -> Iterator[Finding]:
             call.trained and call.model_on == ["cpu"] and trace.models[call.model] is model
             for call in trace.calls
         ):
-            what = f"All of the training ran on the CPU: {model.name}, made here, was never moved to the GPU."
+            what = f"{model.name}, made here, was trained on the CPU, although there is a GPU."
             yield source.failure(MODEL_ON_CPU, model.made, what)
             return
     for call in trace.calls:
         model = trace.models[call.model]
         if not call.trained and call.finished and call.model_on == ["cpu"] and model.stepped:
-            yield source.advice(EVALUATED_ON_CPU, call.site, f"{model.name} was judged on the CPU.")
+            yield source.advice(EVALUATED_ON_CPU, call.site, f"{model.name} was evaluated on the CPU.")
             return
     for optimizer in trace.optimizers:
         if optimizer.steps and optimizer.made_on == ["cpu"] and optimizer.params_on != ["cpu"]:
-            what = f"{optimizer.name} was made while its parameters were on cpu; they were moved later."
+            what = f"{optimizer.name} was made while the model was still on cpu; the model was moved later."
             yield source.advice(OPTIMIZER_BEFORE_MOVE, optimizer.made, what)
 
 
 def written_down(trace: Trace, source: Source) -> Iterator[Finding]:
     """Say where a device is written down that not every machine has."""
     if line := source_text.literal_device(source.lines, "cuda"):
-        what = "Here the device is written down; on a machine without such a GPU this line stops the program."
+        what = "This line names “cuda” as the device; expected a device that the program chooses."
         yield source.advice(HARD_CODED_CUDA, line, what)

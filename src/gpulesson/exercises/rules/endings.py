@@ -11,69 +11,73 @@ from gpulesson.exercises.trace import Trace
 
 ERROR = Diagnosis(
     "error",
-    "The program stopped before it was done.",
-    "Read the last line of the message above first: it says what was wrong, the line says where.",
+    "The program stopped here, before its end.",
+    "Read the message: it says what went wrong, and the line number says where. Printing the values used "
+    "on that line often shows why.",
 )
 SYNTAX_ERROR = Diagnosis(
     "syntax-error",
     "Python cannot read the file, so nothing of it ran.",
-    "Look at this line, and at the one above it: a bracket, a colon or a quotation mark.",
+    "Look at this line and the one above it for a missing bracket, colon or quotation mark.",
 )
 NUMPY_ON_DEVICE = Diagnosis(
     "numpy-on-device",
-    "NumPy knows host memory only.",
-    "Copy first, and leave autograd: tensor.detach().cpu().numpy().",
+    "NumPy works only with the CPU's memory.",
+    "Copy the tensor to the CPU first: tensor.detach().cpu().numpy().",
 )
 EXITED = Diagnosis(
     "exited",
-    "A program that ends itself with a status other than 0 says that something went wrong.",
-    "Look at what the line tests, and at what was printed before it: that is what is not yet right.",
+    "A status other than 0 means that the program itself found something wrong.",
+    "Look at what this line tests, and at the lines printed before it: they show what is not right yet.",
 )
 VANISHED = Diagnosis(
     "vanished",
-    "Nothing could be seen of what it did: os._exit, or a crash in a library, ends a process at once.",
-    "Let the program run to its last line.",
+    "os._exit(), or a crash in a library, ends a process at once. The check could not see what the program "
+    "did.",
+    "Remove os._exit() if it is there. Otherwise run the file with python, and see how far it gets.",
 )
 TIME = Diagnosis(
     "time",
-    "Either a loop never ends, or the work is too much for the time.",
-    "Look at the loop around this line: what makes it stop? If the work is meant, allow more: "
-    "--time-limit 300.",
+    "Either a loop never ends, or the work needs more time than the limit.",
+    "Look at the loop around this line: what ends it? If it only needs more time, allow it: --time-limit "
+    "300.",
 )
 IDLE = Diagnosis(
     "idle",
-    "The program waits for something that does not come: an answer, a lock, another process.",
-    "Look at what this line waits for. If the waiting is meant, allow more: --time-limit 300.",
+    "The program waited for something that did not come: an answer, a lock or another process.",
+    "Look at what this line waits for. If the wait is intended, allow more: --time-limit 300.",
 )
 MEMORY = Diagnosis(
     "memory",
     "Something grows without end, or is far larger than it looks.",
-    "Look for a list that is only ever added to, and at the shapes of what is made here.",
+    "Look for a list that only grows, and print the shapes of the tensors made here.",
 )
 ASKS_FOR_INPUT = Diagnosis(
     "asks-for-input",
-    "Nobody is there to answer while a program is checked.",
-    "Replace input() by a value in the program.",
+    "While a program is checked, nobody can type an answer. (Loading an empty file gives the same error.)",
+    'Replace input() by a value in the program, such as name = "Ada".',
 )
 NOT_TEXT = Diagnosis(
     "not-text",
-    "Python source is text in UTF-8.",
-    "Save the file as UTF-8: every editor offers that under “save as” or in its status bar.",
+    "Python reads a program as text in UTF-8.",
+    "Save the file as UTF-8: most editors offer that under “save as” or in the status bar.",
 )
 NO_TORCH = Diagnosis(
     "no-torch",
     "Without PyTorch there is nothing to check.",
-    "Install it for your machine, as the page “Set up” shows; then: python -m gpulesson.",
+    "Install it as the page “Set up” shows. Then python -m gpulesson tells whether it works.",
 )
 NO_PRACTICE_GPU = Diagnosis(
     "no-practice-gpu",
-    "The practice GPU stands on parts of PyTorch that this version does not have.",
-    "Install a version that the course supports: pip install torch.",
+    "This version of PyTorch may lack what the practice GPU needs. Or there is a real GPU, and it is "
+    "full or in use.",
+    "If the message is about PyTorch: pip install --upgrade torch. If it is about the GPU, try again when "
+    "it is free.",
 )
 SLOW_START = Diagnosis(
     "slow-start",
-    "Nothing of your program had run yet.",
-    "Try again; if it stays so, see how long python -c “import torch” takes.",
+    "None of your program has run yet. The machine may be busy.",
+    'Try again. If it happens again, see how long this takes: python -c "import torch".',
 )
 
 _DEVICES = re.compile(
@@ -87,13 +91,15 @@ def raised(trace: Trace, source: Source) -> Iterator[Finding]:
     if seen is None:
         return
     if seen.type in ("SyntaxError", "IndentationError", "TabError") and len(seen.lines) == 1:
-        yield source.failure(SYNTAX_ERROR, seen.site, f"Python says: {seen.message}.")
+        yield source.failure(SYNTAX_ERROR, seen.site, f"Python says: {source.renumbered(seen.message)}.")
     elif "can't convert cuda" in seen.message and "numpy" in seen.message:
-        yield source.failure(NUMPY_ON_DEVICE, seen.site, "A tensor on the GPU was asked for a NumPy array.")
+        yield source.failure(
+            NUMPY_ON_DEVICE, seen.site, "This line makes a NumPy array from a tensor on the GPU."
+        )
     elif seen.type == "EOFError":
-        yield source.failure(ASKS_FOR_INPUT, seen.site, "The program asked for input.")
+        yield source.failure(ASKS_FOR_INPUT, seen.site, "The program asked for input, and got none.")
     elif seen.type == "MemoryError" or "can't allocate memory" in seen.message:
-        yield source.failure(MEMORY, seen.site, "The program asked for more memory than it is allowed.")
+        yield source.failure(MEMORY, seen.site, "The program asked for more memory than the check allows.")
     elif trace.argmaxes:
         return  # the shapes that do not fit come from there
     elif seen.type == "RuntimeError" and _DEVICES.search(seen.message):
@@ -108,5 +114,5 @@ def raised(trace: Trace, source: Source) -> Iterator[Finding]:
 def exited(trace: Trace, source: Source) -> Iterator[Finding]:
     """Say that the program ended itself with a status other than 0."""
     if trace.status == "exit" and trace.exit_code:
-        what = f"The program ended itself with status {trace.exit_code}."
+        what = f"The program ended itself with status {trace.exit_code}; expected 0."
         yield source.failure(EXITED, trace.exit_at, what)

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import re
+import textwrap
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from gpulesson.exercises.findings import Diagnosis, Finding, Source
 from gpulesson.exercises.rules import source_text
+from gpulesson.exercises.rules.steps import STEP_BEFORE_BACKWARD
 from gpulesson.exercises.trace import ErrorSeen
 
-PAGE = "The course's page “Error messages” lists this one."
+PAGE = "More: the page “Error messages”."
 
 Line = Callable[[Sequence[str], int], int]
 """Returns the line to change, from the learner's lines and the line of the error; 0 if it is the same."""
@@ -42,31 +44,33 @@ def _diagnosis(kind: str, why: str, remedy: str) -> Diagnosis:
 
 LOGITS_COMPARED = _diagnosis(
     "logits-compared",
-    "The model answers with one score per class. The label is the number of one class, so the scores must "
-    "become a class first.",
-    "Take the class with the largest score: model(inputs).argmax(dim=1) == targets.",
+    "The model gives one score for each class, but a label is the number of one class. So turn the "
+    "scores into a class first.",
+    "Compare the class with the largest score: model(inputs).argmax(dim=1) == targets.",
 )
 GRADIENTS_OFF = _diagnosis(
     "gradients-off",
-    "Inside no_grad() or inference_mode() nothing is remembered, so backward() has nothing to follow. They "
-    "are for the evaluation.",
-    "Train with gradients on; put only the evaluation inside torch.inference_mode().",
+    "backward() follows the history of the loss. Nothing is recorded inside no_grad() or "
+    "inference_mode(), nor through detach() or argmax().",
+    "Compute the training loss outside of no_grad() and inference_mode(), from the model's own answers. "
+    "Keep both for the evaluation.",
 )
 LOSS_WITHOUT_HISTORY = _diagnosis(
     "loss-without-history",
-    "backward() follows how the loss was computed. item(), float() and detach() give the number alone.",
-    "Call backward() on the loss itself, and take loss.item() only to print it.",
+    "backward() follows how the loss was computed. item(), float() and detach() give only the number.",
+    "Call backward() on the loss itself, and use loss.item() only to print it.",
 )
 FLOAT_LABELS = _diagnosis(
     "float-labels",
-    "CrossEntropyLoss takes the number of each sample's class, and class numbers are integers.",
-    "Make the labels integers: torch.tensor(y), or targets.long().",
+    "CrossEntropyLoss takes class numbers as labels: integers of the type int64, which PyTorch also "
+    "calls Long.",
+    "Convert the labels: targets = targets.long().",
 )
 DOUBLE_AND_FLOAT = _diagnosis(
     "double-and-float",
     "NumPy computes in float64 (“Double”), a PyTorch model in float32 (“Float”). One operation needs one "
     "type.",
-    "Make both float32: torch.tensor(…, dtype=torch.float32), or .float() where the tensor is there already.",
+    "Make both float32: torch.tensor(X, dtype=torch.float32), or X.float() for a tensor.",
 )
 LOSS_ARGUMENTS_SWAPPED = _diagnosis(
     "loss-arguments-swapped",
@@ -76,132 +80,137 @@ LOSS_ARGUMENTS_SWAPPED = _diagnosis(
 NOTHING_RETURNED = _diagnosis(
     "nothing-returned",
     "A Python function without a return gives None, so the model's answer is None.",
-    "Begin the last line of forward with return.",
+    "Put return in front of the last line of forward.",
 )
 UNKNOWN_DEVICE = _diagnosis(
     "unknown-device",
-    "PyTorch calls the GPU “cuda” (NVIDIA, and AMD), “mps” (Apple) or “xpu” (Intel). There is no “gpu”.",
-    "Let the program choose: gpulesson.device.choose_device(), or “cuda” if torch.cuda.is_available().",
+    "PyTorch calls the GPU “cuda” (NVIDIA and AMD), “mps” (Apple) or “xpu” (Intel). There is no “gpu”.",
+    "Let the program choose: from gpulesson.device import choose_device, then device = choose_device().",
 )
 DEVICE_NOT_THERE = _diagnosis(
     "device-not-there",
     "GPUs are counted from 0: with one GPU there is only cuda:0.",
-    "Write “cuda” or “cuda:0”, or let gpulesson.device.choose_device() choose.",
+    'Write "cuda:0", or let the program choose: from gpulesson.device import choose_device, then device '
+    "= choose_device().",
 )
 SHAPES_DO_NOT_FIT = _diagnosis(
     "shapes-do-not-fit",
-    "A linear layer takes rows that are as long as its in_features. The second number of the first shape and "
-    "the first number of the second shape must be equal.",
-    "Compare the layer's sizes with the length of a row of its input; print(x.shape) shows it.",
+    "In a product, the second number of the first shape must equal the first number of the second. For a "
+    "Linear layer: the length of an input row must equal in_features.",
+    "Look at the input with print(x.shape), then change in_features, or flatten images first: x.flatten(1).",
 )
 SIZES_DIFFER = _diagnosis(
     "sizes-differ",
-    "Two tensors that are added, multiplied or compared have the same length along every dimension, or one "
-    "of them has length 1 there.",
-    "Print both shapes just before this line.",
+    "Tensors that are added, multiplied or compared need the same length along each dimension. Only a "
+    "length of 1 fits all others.",
+    "Print both shapes just before this line: print(a.shape, b.shape).",
 )
 BATCH_SIZES_DIFFER = _diagnosis(
     "batch-sizes-differ",
-    "A loss compares one answer with one label: there must be as many of both.",
-    "Take inputs and targets from the same batch, and print both shapes before the loss.",
+    "The loss compares each answer with its own label, so it needs as many labels as answers.",
+    "Take inputs and targets from the same batch. Before the loss, print(outputs.shape, targets.shape).",
 )
 LABEL_OUT_OF_RANGE = _diagnosis(
     "label-out-of-range",
-    "With C scores a sample, the labels go from 0 to C − 1.",
-    "Give the last layer one output per class, and count the labels from 0; print(targets.max()) shows the "
-    "largest.",
+    "A model with ten outputs knows the classes 0 to 9: one output for each class, counted from 0.",
+    "Look at print(targets.min(), targets.max()). Then give the last layer more outputs, or count the "
+    "labels from 0.",
 )
 BACKWARD_TWICE = _diagnosis(
     "backward-twice",
-    "The history of a loss is freed by the first backward(). A second one through the same history fails.",
-    "Compute the loss anew in every step, and keep sums with loss.detach().",
+    "The first backward() frees the history of the loss, so a second one through the same history fails.",
+    "Compute a new loss in every step. For a sum of losses, add loss.detach().",
 )
 NUMPY_NEEDS_DETACH = _diagnosis(
     "numpy-needs-detach",
-    "The tensor still remembers how it was computed, and NumPy cannot keep that.",
-    "Leave autograd first: tensor.detach().cpu().numpy(); or evaluate inside torch.inference_mode().",
+    "The tensor keeps the history of how it was computed, and a NumPy array cannot.",
+    "Drop the history first: tensor.detach().cpu().numpy(). Or evaluate inside torch.inference_mode().",
 )
 NO_GPU_HERE = _diagnosis(
     "no-gpu-here",
-    "This machine has no GPU that this PyTorch can use, and the program asks for one.",
-    "Let the program choose: gpulesson.device.choose_device() takes the GPU if there is one.",
+    "The program asks for a GPU, and PyTorch finds none that it can use on this machine.",
+    "Let the program choose: from gpulesson.device import choose_device, then device = choose_device().",
 )
 OUT_OF_DEVICE_MEMORY = _diagnosis(
     "out-of-device-memory",
-    "Everything that is alive on the GPU must fit into its memory together.",
-    "Take smaller batches, keep loss.detach() instead of loss, and evaluate inside torch.inference_mode().",
+    "All tensors on the GPU must fit into its memory together.",
+    "Use smaller batches, keep loss.detach() instead of loss, and evaluate inside torch.inference_mode().",
 )
 STATE_DOES_NOT_FIT = _diagnosis(
     "state-does-not-fit",
-    "load_state_dict fits names and shapes. It needs a model that was built in the same way, and the model's "
-    "own part of the checkpoint.",
-    "Build the same model; if the file holds a dictionary, load its part: checkpoint[“model”].",
+    "load_state_dict() needs a model with the same layers, with the same names and shapes, as the saved one.",
+    'Build the same model. If the file holds several states, load the one of the model: checkpoint["model"].',
 )
 TRUTH_OF_MANY = _diagnosis(
     "truth-of-many",
     "A tensor of many values is neither true nor false, and it is not one number.",
-    "Reduce it first: .all(), .any(), .sum() or .mean(). If it is a loss class, make the object first: "
-    "loss_fn = torch.nn.CrossEntropyLoss(), then loss_fn(outputs, targets).",
+    "Make it one number first: .all(), .any(), .sum() or .mean(). A loss class must be made before it is "
+    "called: loss_fn = torch.nn.CrossEntropyLoss().",
 )
 ONLY_TENSORS_MOVE = _diagnosis(
     "only-tensors-move",
-    "Tensors and modules have .to(device). Lists, tuples, NumPy arrays and loaders do not.",
-    "Move what is inside: each tensor of a list, or each batch inside the loop.",
+    "Only tensors and modules have .to(device). Lists, tuples, NumPy arrays and loaders do not.",
+    "Move what is inside: each tensor of a list, or each batch in the loop.",
 )
 INFERENCE_TENSOR = _diagnosis(
     "gradients-off",
-    "A tensor that was made inside inference_mode() takes no part in a training.",
+    "A tensor that was made inside inference_mode() cannot be used for training.",
     "Make the data and the model outside of inference_mode(), and put only the evaluation inside.",
+)
+CHANGED_IN_PLACE = _diagnosis(
+    "changed-in-place",
+    "backward() needs the numbers of the way forward as they were. Something has overwritten one of them.",
+    "Write x = x + 1 instead of x += 1, and take no method whose name ends in “_” on the way to the loss.",
 )
 
 
 CATALOGUE = (
     Known(
         r"size of tensor a \((\d+)\) must match the size of tensor b \((\d+)\)",
-        "Scores were compared with labels: {0} against {1} along a dimension.",
+        "This line compares tensors of lengths {0} and {1}; expected predicted classes and labels.",
         LOGITS_COMPARED,
     ),
     Known(
         r"element 0 of tensors does not require grad",
-        "backward() found no history: the loss was computed while gradients were off.",
+        "The loss has no history, so backward() cannot compute gradients.",
         GRADIENTS_OFF,
         source_text.gradients_off,
     ),
     Known(
         r"Inference tensors cannot be saved",
-        "The training met a tensor that was made inside inference_mode().",
+        "The training used a tensor that was made inside inference_mode().",
         INFERENCE_TENSOR,
         source_text.gradients_off,
     ),
     Known(
         r"AttributeError: '(float|int|list|numpy\.float\d+)' object has no attribute 'backward'",
-        "backward() was called on a Python {0}, not on the loss.",
+        "backward() was called on a value of type {0}, not on the loss tensor.",
         LOSS_WITHOUT_HISTORY,
         source_text.history_cut,
     ),
     Known(
         r"expected target dtype to be Long or Byte, but got (Float|Double|Half)"
         r"|expected scalar type Long but found",
-        "The loss got labels that are no integers.",
+        "The loss got labels of the wrong type; expected int64 (Long).",
         FLOAT_LABELS,
     ),
     Known(
         r"softmax\w*\" not implemented for '(?:Long|Int)'"
         r"|Expected floating point type for target with class probabilities",
-        "The loss got class numbers where it expects the model's answers.",
+        "The loss got integers, such as labels, where it expects the model's answers.",
         LOSS_ARGUMENTS_SWAPPED,
     ),
     Known(
         r"must have the same dtype, but got (Double|Float) and (Double|Float)"
         r"|expected scalar type (Float|Double) but found (?:Double|Float)"
         r"|Found dtype (Double|Float) but expected (?:Double|Float)",
-        "Numbers of type Double (float64) met numbers of type Float (float32).",
+        "This operation got both float64 (“Double”) and float32 (“Float”).",
         DOUBLE_AND_FLOAT,
         lambda lines, line: source_text.doubles_made(lines),
     ),
     Known(
         r"must be Tensor, not NoneType|'NoneType' object has no attribute",
-        "Something is None where a tensor was expected.",
+        "forward returns nothing; expected the model's answer.",
         NOTHING_RETURNED,
         lambda lines, line: source_text.forward_without_return(lines),
     ),
@@ -212,26 +221,26 @@ CATALOGUE = (
         lambda lines, line: source_text.literal_device(lines, r"(gpu|GPU|nvidia|Cuda|CUDA)"),
     ),
     Known(
-        r"invalid device ordinal|is not there", "The program named a GPU that is not there.", DEVICE_NOT_THERE
+        r"invalid device ordinal|is not there", "The program names a GPU that is not there.", DEVICE_NOT_THERE
     ),
     Known(
         r"shapes cannot be multiplied \((\d+x\d+) and (\d+x\d+)\)",
-        "The input of a layer has the shape {0}, and its weights are made for {1}.",
+        "The shapes {0} and {1} cannot be multiplied.",
         SHAPES_DO_NOT_FIT,
     ),
     Known(
         r"size of tensor a \((\d+)\) must match the size of tensor b \((\d+)\)",
-        "Two tensors of different lengths, {0} and {1}, met in one operation.",
+        "This operation got tensors of different lengths: {0} and {1}.",
         SIZES_DIFFER,
     ),
     Known(
         r"Expected input batch_size \((\d+)\) to match target batch_size \((\d+)\)",
-        "The loss got {0} answers and {1} labels.",
+        "The loss got {0} answers, but {1} labels.",
         BATCH_SIZES_DIFFER,
     ),
     Known(
         r"Target (-?\d+) is out of bounds|device-side assert",
-        "A label is larger than the number of the last class, or negative.",
+        "A label is larger than the last class, or negative.",
         LABEL_OUT_OF_RANGE,
     ),
     Known(
@@ -240,13 +249,19 @@ CATALOGUE = (
         BACKWARD_TWICE,
     ),
     Known(
+        r"modified by an inplace operation",
+        "A value that backward() needs was changed after the loss had been computed.",
+        CHANGED_IN_PLACE,
+        source_text.step_before,
+    ),
+    Known(
         r"Can't call numpy\(\) on Tensor that requires grad",
-        "A tensor that needs gradients was asked for a NumPy array.",
+        "This line makes a NumPy array from a tensor that still has its history.",
         NUMPY_NEEDS_DETACH,
     ),
     Known(
         r"no NVIDIA driver|not compiled with CUDA|No CUDA GPUs are available",
-        "The program asked for a GPU, and there is none.",
+        "The program asked for a GPU; PyTorch found none.",
         NO_GPU_HERE,
     ),
     Known(r"CUDA out of memory", "The GPU's memory is full.", OUT_OF_DEVICE_MEMORY),
@@ -254,12 +269,12 @@ CATALOGUE = (
     Known(
         r"Boolean value of Tensor with more than one value|only one element tensors"
         r"|cannot be converted to Scalar",
-        "A tensor of many values stands where one value is needed.",
+        "A tensor of many values was used where one value is needed.",
         TRUTH_OF_MANY,
     ),
     Known(
         r"'(list|tuple|dict|numpy\.ndarray|DataLoader|TensorDataset)' object has no attribute '(?:to|cuda)'",
-        "A {0} was asked to move to a device.",
+        "This line tries to move a {0} to a device.",
         ONLY_TENSORS_MOVE,
     ),
 )
@@ -273,7 +288,7 @@ def known(seen: ErrorSeen, source: Source) -> Finding | None:
         match = re.search(entry.pattern, said)
         if match is None:
             continue
-        message = said.strip().split("\n")[0][:200]
+        message = textwrap.shorten(said.strip().split("\n")[0], 200, placeholder=" …")
         around = " ".join(source.lines[max(0, seen.site.line - 2) : seen.site.line + 1])
         if entry.diagnosis is LOGITS_COMPARED and not re.search(r"[=!]=|\.(eq|ne|equal)\(|accuracy", around):
             continue
@@ -283,6 +298,8 @@ def known(seen: ErrorSeen, source: Source) -> Finding | None:
             diagnosis, line = LOSS_WITHOUT_HISTORY, cut
         if diagnosis is NOTHING_RETURNED and not line:
             continue
+        if diagnosis is CHANGED_IN_PLACE and line:
+            diagnosis = STEP_BEFORE_BACKWARD
         groups = [group for group in match.groups() if group]
         return source.failure(
             diagnosis, line or seen.site, f"{entry.what.format(*groups)} PyTorch says: {message}"

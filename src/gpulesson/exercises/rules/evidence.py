@@ -4,51 +4,52 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gpulesson.exercises.findings import Diagnosis, Finding, Source
+from gpulesson.exercises.findings import Diagnosis, Finding, Source, plural, times
 from gpulesson.exercises.rules import source_text
 from gpulesson.exercises.trace import Trace
 
 TRAINED_ON_TEST_DATA = Diagnosis(
     "trained-on-test-data",
-    "The test part stands for data that the model has never seen. Once it has trained on them, its accuracy "
-    "there says nothing about new ones.",
+    "The test part plays the role of new data. Once the model has trained on it, it is not new any more.",
     "Train on the training part alone, and keep the test part for the evaluation.",
 )
 LABELS_OF_OTHER_ROWS = Diagnosis(
     "labels-of-other-rows",
-    "Each row has its own label. If rows and labels are put into different orders, the model learns noise.",
-    "Shuffle, split and select both in the same way: one TensorDataset(X, y), or the same index for both.",
+    "Each row has its own label. With other labels the model learns noise.",
+    "Shuffle, split and select rows and labels together: one TensorDataset(X, y), or the same index for "
+    "both.",
 )
 FEW_ROWS = Diagnosis(
     "few-rows",
-    "What is not in any batch teaches the model nothing.",
+    "The model learns only from rows that are in a batch.",
     "Let the inner loop go over all batches of the training part.",
 )
 FEW_STEPS = Diagnosis(
     "few-steps",
-    "Every step changes the weights only a little: a training takes many.",
-    "Train for as many epochs as the exercise does.",
+    "Each step changes the weights only a little, so the model needs many steps.",
+    "Train for as many epochs as the starter.",
 )
 WEIGHTS_DID_NOT_MOVE = Diagnosis(
     "weights-did-not-move",
-    "A training changes the weights. These are, bit for bit, what they were before the first step.",
-    "Look at the learning rate: it must be larger than 0. Nothing may set the weights back.",
+    "Training has to change the weights. These are, bit for bit, what they were before the first step.",
+    "Check the learning rate: it must be larger than 0. And look for a line that sets the weights back.",
 )
 LOW_ACCURACY = Diagnosis(
     "low-accuracy",
-    "This training, done right, gets much further. Something is wrong that gives no error.",
-    "Print the loss of every epoch: does it fall? Then look at the learning rate, and at rows and labels.",
+    "A correct version of this script gets much further, so something is wrong that raises no error.",
+    "Print the loss of every epoch. If it does not fall, change the learning rate; if it falls, check "
+    "that rows and labels belong together.",
 )
 NO_SEED = Diagnosis(
     "no-seed",
-    "The weights begin at random. Only with a seed, set before the model is made, does every run begin with "
-    "the same ones, and give the losses of the lesson's page.",
-    "Call torch.manual_seed(…) before the line that makes the model.",
+    "The first weights are random. With a seed set before the model is made, every run begins with the "
+    "same weights.",
+    "Put torch.manual_seed(32) above the line that makes the model.",
 )
 NOT_SHUFFLED = Diagnosis(
     "not-shuffled",
-    "In a fixed order the same rows always meet in a batch, and the last ones have the last word.",
-    "Give the training loader shuffle=True.",
+    "In a fixed order the same rows always share a batch. A model mostly learns better if that changes.",
+    "Shuffle the training part: DataLoader(train_set, batch_size=64, shuffle=True).",
 )
 
 
@@ -58,10 +59,10 @@ def training_rows(trace: Trace, source: Source) -> Iterator[Finding]:
     if seen is None:
         return
     if seen.test:
-        what = f"{seen.test} samples of the test part were among those that the model trained on."
+        what = f"The model trained on {plural(seen.test, 'sample')} of the test part; expected none."
         yield source.failure(TRAINED_ON_TEST_DATA, seen.test_at, what)
     elif seen.mislabelled > 0.01 * seen.labelled:
-        what = f"{seen.mislabelled} of {seen.labelled} times a row met a label that is not its own."
+        what = f"In {seen.mislabelled} of {seen.labelled} cases a row had a label that is not its own."
         yield source.failure(LABELS_OF_OTHER_ROWS, seen.mislabelled_at, what)
 
 
@@ -72,13 +73,13 @@ def enough(trace: Trace, source: Source) -> Iterator[Finding]:
     moved = [optimizer for optimizer in trace.optimizers if optimizer.steps and optimizer.moved]
     if trace.steps and not moved:
         optimizer = next(optimizer for optimizer in trace.optimizers if optimizer.steps)
-        what = f"{optimizer.name} took {optimizer.steps} steps, and no weight changed."
+        what = f"{optimizer.name} took {plural(optimizer.steps, 'step')}, but no weight changed."
         yield source.failure(WEIGHTS_DID_NOT_MOVE, optimizer.made, what)
     elif trace.steps and trace.backwards < passes:
-        what = f"There were {trace.backwards} backward passes; this training takes more than {passes}."
+        what = f"backward() was called {times(trace.backwards)}; expected at least {passes}."
         yield source.failure(FEW_STEPS, loop, what)
     elif seen is not None and not seen.unknown and 2 * seen.known < seen.of:
-        what = f"The model trained on {seen.known} different rows of the {seen.of} of the training part."
+        what = f"The model trained on {seen.known} of the {seen.of} rows of the training part."
         yield source.failure(FEW_ROWS, loop, what)
 
 
@@ -87,7 +88,7 @@ def learned(trace: Trace, source: Source) -> Iterator[Finding]:
     floor = trace.facts.get("learned")
     if floor is None:
         return
-    final = [batch for batch in trace.judged if batch.step == trace.judged[-1].step]
+    final = [batch for batch in trace.evaluated if batch.step == trace.evaluated[-1].step]
     known = sum(batch.test for batch in final)
     right, of = sum(batch.right for batch in final), known
     if not known:
@@ -104,7 +105,7 @@ def seeded(trace: Trace, source: Source) -> Iterator[Finding]:
     """Say that the model was made without a seed, where the losses are to agree with the lesson's."""
     for model in trace.models:
         if model.stepped and not model.seeded:
-            what = f"{model.name} was made without a seed: its first weights differ in every run."
+            what = f"No seed was set when {model.name} was made: its first weights differ in every run."
             yield source.failure(NO_SEED, model.made, what)
             return
 
@@ -113,4 +114,4 @@ def shuffled(trace: Trace, source: Source) -> Iterator[Finding]:
     """Advise to shuffle, where every epoch took the rows in the same order."""
     if trace.trained_on is not None and trace.trained_on.same_order:
         line = source_text.first_line(source.lines, r"(DataLoader|Batches)\(.*train") or trace.trained_on.site
-        yield source.advice(NOT_SHUFFLED, line, "Every epoch took the training rows in the same order.")
+        yield source.advice(NOT_SHUFFLED, line, "Every epoch used the training rows in the same order.")

@@ -4,30 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gpulesson.exercises.findings import Diagnosis, Finding, Source
+from gpulesson.exercises.findings import Diagnosis, Finding, Source, plural
 from gpulesson.exercises.rules import source_text
 from gpulesson.exercises.trace import Trace
 
 LOSSES_KEPT = Diagnosis(
     "losses-kept",
-    "A loss drags along the history of how it was computed. As long as you keep it, or a sum of such "
-    "losses, that memory is not given back.",
-    "Keep the number alone: loss.detach() stays on the device, loss.item() comes to the host.",
+    "Each loss keeps the history that backward() needs, and that takes memory. It is freed only when you "
+    "drop the loss, or the sum of losses.",
+    "Keep only the number: loss.detach() stays on the device, loss.item() comes to the CPU.",
 )
 ITEM_EVERY_STEP = Diagnosis(
     "item-every-step",
-    "To hand over a number the GPU must have finished: the CPU waits, and prepares nothing meanwhile.",
-    "Add up loss.detach() on the device, and fetch the sum once an epoch.",
+    "To read a number, the CPU must wait until the GPU has computed it. Meanwhile it prepares no new work.",
+    "Add up loss.detach() on the device, and read the sum once an epoch.",
 )
 FETCHED_EVERY_BATCH = Diagnosis(
     "fetched-every-batch",
-    "Every number that is fetched makes the CPU wait for the GPU.",
-    "Add up the right answers on the device, and fetch the sum once, after the last batch.",
+    "Every number that you read makes the CPU wait for the GPU.",
+    "Add up the right answers on the device, and read the sum once, after the last batch.",
 )
-GRADIENTS_WHILE_JUDGING = Diagnosis(
-    "gradients-while-judging",
-    "Without no_grad() or inference_mode() the model's answers keep their history, and memory with it.",
-    "Judge inside: with torch.inference_mode():",
+GRADIENTS_WHILE_EVALUATING = Diagnosis(
+    "gradients-while-evaluating",
+    "Outside of no_grad() and inference_mode() the model's answers keep their history, and that takes "
+    "memory.",
+    "Evaluate inside: with torch.inference_mode():",
 )
 
 
@@ -35,7 +36,7 @@ def losses_kept(trace: Trace, source: Source) -> Iterator[Finding]:
     """Say that losses of earlier steps were kept, each with its history."""
     for loss in trace.losses:
         if loss.kept >= 4:
-            what = f"At one time {loss.kept} losses of earlier steps were alive, each with its history."
+            what = f"{loss.kept} losses of earlier steps were kept at the same time, each with its history."
             yield source.failure(LOSSES_KEPT, source_text.keeping_line(source.lines, loss.site.line), what)
             break
 
@@ -53,16 +54,17 @@ def fetched_once(trace: Trace, source: Source) -> Iterator[Finding]:
     for read in trace.reads:
         if read.in_last_step > 2 and read.site.line:
             what = (
-                f"After the training, {read.call} fetched a number {read.in_last_step} times from this line."
+                f"After the last step, {read.call} on this line fetched a number "
+                f"{read.in_last_step} times; once is enough."
             )
             yield source.advice(FETCHED_EVERY_BATCH, read.site, what)
             return
 
 
-def gradients_while_judging(trace: Trace, source: Source) -> Iterator[Finding]:
+def gradients_while_evaluating(trace: Trace, source: Source) -> Iterator[Finding]:
     """Say where a model kept a history that nothing needed."""
     for call in trace.calls:
         if call.grad and not call.trained and call.last_step > 0:
-            what = f"{call.count} calls of the model kept a history that no backward() ever used."
-            yield source.advice(GRADIENTS_WHILE_JUDGING, call.site, what)
+            what = f"In {plural(call.count, 'call')} the model recorded a history that no backward() used."
+            yield source.advice(GRADIENTS_WHILE_EVALUATING, call.site, what)
             break

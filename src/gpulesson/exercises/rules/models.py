@@ -4,31 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gpulesson.exercises.findings import Diagnosis, Finding, Source
+from gpulesson.exercises.findings import Diagnosis, Finding, Source, plural
 from gpulesson.exercises.trace import Trace
 
 MISSING_EVAL = Diagnosis(
     "missing-eval",
-    "Dropout and batch normalization work differently while training. A model that has such layers, and "
-    "is judged in training mode, gives other answers than it would in use.",
-    "Call model.eval() before you judge it, and model.train() before the next training epoch.",
+    "Dropout and batch normalization work differently in training mode. A model that has them then gives "
+    "other answers.",
+    "Call model.eval() before you evaluate, and model.train() before the next epoch of training.",
 )
 MISSING_TRAIN = Diagnosis(
     "missing-train",
-    "eval() stays in force until train() is called. Dropout and batch normalization, where a model has "
-    "them, do not do their work meanwhile.",
+    "eval() holds until you call train(). Until then dropout is off, and batch normalization does not learn.",
     "Call model.train() at the beginning of every epoch.",
 )
 SOFTMAX_BEFORE_CROSS_ENTROPY = Diagnosis(
     "softmax-before-cross-entropy",
-    "CrossEntropyLoss takes logits and does the softmax itself. A second one flattens the differences: "
-    "training becomes slow and stops early, without an error.",
-    "Return the logits as they are. For probabilities, apply softmax afterwards, outside the loss.",
+    "CrossEntropyLoss takes the scores (logits) and does the softmax itself. With a second softmax the "
+    "model learns slowly, without an error.",
+    "Return the scores as they are. If you need probabilities, apply softmax after the loss.",
 )
 ARGMAX_DIMENSION = Diagnosis(
     "argmax-dimension",
-    "The output is [samples, classes]. Along dimension 0 one compares the samples of a batch with each "
-    "other; the predicted class is the largest along dimension 1.",
+    "The output has a row for each sample and a column for each class. The predicted class is the "
+    "largest of each row: dimension 1.",
     "Use argmax(dim=1).",
 )
 
@@ -47,10 +46,15 @@ def _wrong_modes(trace: Trace, source: Source, always: bool) -> Iterator[Finding
     for diagnosis, trained in ((MISSING_EVAL, False), (MISSING_TRAIN, True)):
         for call in trace.calls:
             model = trace.models[call.model]
-            judged_or_trained = call.trained == trained and call.finished and call.last_step > 0
-            if judged_or_trained and model.stepped and call.training != trained and (always or model.moody):
-                doing = "trained in evaluation mode" if trained else "judged in training mode"
-                what = f"{model.name} was {doing}, in {call.count} calls on this line."
+            evaluated_or_trained = call.trained == trained and call.finished and call.last_step > 0
+            if (
+                evaluated_or_trained
+                and model.stepped
+                and call.training != trained
+                and (always or model.moody)
+            ):
+                doing = "trained in evaluation mode" if trained else "evaluated in training mode"
+                what = f"{model.name} was {doing}, in {plural(call.count, 'call')} on this line."
                 yield source.failure(diagnosis, call.site, what)
                 break
 
@@ -61,13 +65,16 @@ def answers(trace: Trace, source: Source) -> Iterator[Finding]:
         if loss.softmaxed:
             site = loss.softmax_at if loss.softmax_at.line else loss.site
             what = (
-                f"The rows that cross_entropy got on line {loss.site.line} were probabilities already: none "
+                f"cross_entropy on {source.where(loss.site.line)} got probabilities, not scores: none is "
                 "negative, and each row adds up to 1."
             )
             yield source.failure(SOFTMAX_BEFORE_CROSS_ENTROPY, site, what)
             break
     for wrong in trace.argmaxes:
         along = "over all dimensions" if wrong.dim is None else f"along dimension {wrong.dim}"
-        what = f"The largest value of an output of shape {wrong.shape} was looked for {along}."
+        what = (
+            f"This line takes the largest value of an output of shape {wrong.shape} {along}; "
+            "expected dimension 1."
+        )
         yield source.failure(ARGMAX_DIMENSION, wrong.site, what)
         break

@@ -25,7 +25,7 @@ def claims(text: str, samples: int = 0) -> list[Claim]:
     text : str
         The line.
     samples : int
-        How many there are to judge: “k of n” with another n may count epochs, where the line has that word.
+        How many there are: “k of n” with another n may count epochs, where the line has that word.
     """
     if _PROGRESS.search(text):
         count = rf"(?<![\d.])\d+{_OF}"

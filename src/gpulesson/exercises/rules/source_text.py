@@ -234,6 +234,19 @@ def history_cut(lines: Sequence[str], before: int) -> int:
     return max(found, default=0)
 
 
+def step_before(lines: Sequence[str], line: int) -> int:
+    """Return the last line before `line`, in the same loop, that takes a step; 0 if there is none."""
+    loops = [node for node in all_nodes(lines) if isinstance(node, ast.For | ast.While)]
+    around = [node for node in loops if node.lineno <= line <= (node.end_lineno or node.lineno)]
+    found = [
+        node.lineno
+        for loop in around[-1:]
+        for node in ast.walk(loop)
+        if isinstance(node, ast.Expr) and node.lineno < line and re.search(r"\.step\(", ast.unparse(node))
+    ]
+    return max(found, default=0)
+
+
 def forward_without_return(lines: Sequence[str]) -> int:
     """Return the last line of a ``forward`` that returns nothing; 0 if there is none."""
     for node in all_nodes(lines):

@@ -4,25 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from gpulesson.exercises.findings import Diagnosis, Finding, Source
+from gpulesson.exercises.findings import Diagnosis, Finding, Source, plural, times
 from gpulesson.exercises.rules.devices import OPTIMIZER_ELSEWHERE
 from gpulesson.exercises.trace import Site, Trace
 
 MISSING_ZERO_GRAD = Diagnosis(
     "missing-zero-grad",
-    "backward() adds to the gradients that are there. Without zero_grad() every step goes along the sum "
-    "of all gradients so far.",
+    "backward() adds to the gradients that are there. Without zero_grad() every step follows the sum of "
+    "all earlier gradients.",
     "Call optimizer.zero_grad() once in every step, before backward().",
 )
 ZERO_GRAD_AFTER_BACKWARD = Diagnosis(
     "zero-grad-after-backward",
-    "zero_grad() between backward() and step() throws away the very gradients that step() needs.",
+    "zero_grad() between backward() and step() deletes the gradients that step() needs.",
     "Keep the order: zero_grad(), backward(), step().",
 )
 NO_BACKWARD = Diagnosis(
     "no-backward",
-    "Gradients are computed by backward(), and the optimizer needs them.",
-    "In every step: loss = loss_fn(model(inputs), targets), zero_grad(), loss.backward(), step().",
+    "backward() computes the gradients that the optimizer needs.",
+    "In every step, after the loss: optimizer.zero_grad(), loss.backward(), optimizer.step().",
 )
 NO_STEP = Diagnosis(
     "no-step",
@@ -31,24 +31,25 @@ NO_STEP = Diagnosis(
 )
 STEP_BEFORE_BACKWARD = Diagnosis(
     "step-before-backward",
-    "step() goes along the gradients, and backward() computes them: before it there are none, or old ones.",
+    "step() uses the gradients that backward() computes. Before backward() there are none, or old ones.",
     "Keep the order: zero_grad(), backward(), step().",
 )
 STEP_OUTSIDE_LOOP = Diagnosis(
     "step-outside-loop",
-    "Every batch gives a gradient, and every gradient is worth a step. Those that no step has used are lost.",
-    "Put loss, backward() and step() into the inner loop, all indented alike.",
+    "The model learns when each batch gets its own backward() and its own step().",
+    "Put the loss, backward() and step() into the inner loop, all with the same indentation.",
 )
 LOSS_NOT_FALLING = Diagnosis(
     "loss-not-falling",
-    "When steps, order and devices are right, a training loss that stays where it is mostly means a "
-    "learning rate that is far too high or too low, or data whose labels do not fit.",
-    "Print the loss of some epochs, and change the learning rate by a factor of ten.",
+    "Steps, order and devices are right. So the learning rate is probably far too high or too low, or "
+    "labels do not belong to their rows.",
+    "Print the loss of every epoch. Try a learning rate ten times smaller, then one ten times larger.",
 )
 LOSS_NOT_FINITE = Diagnosis(
     "loss-not-finite",
-    "Once the loss is infinite or not a number, so are the weights, and nothing mends them.",
-    "Lower the learning rate, and look for inputs that are not finite.",
+    "Once the loss is infinite or not a number (nan), the weights become so, too, and training cannot "
+    "recover.",
+    "Use a smaller learning rate, and check the inputs: torch.isfinite(inputs).all().",
 )
 
 
@@ -64,25 +65,29 @@ def order(trace: Trace, source: Source) -> Iterator[Finding]:
     if last is not None and last.steps and trace.error is None:
         unused = trace.wasted > outside / 2 and outside >= 2 * trace.steps
         if unused or outside >= _TOO_RARE * trace.steps:
-            what = f"backward() was called {outside} times, step() only {trace.steps}."
+            what = f"backward() was called {outside} times, but step() only {times(trace.steps)}."
             yield source.failure(STEP_OUTSIDE_LOOP, last.step_at, what)
     for optimizer in trace.optimizers:
         earlier = optimizer.step_at.file == trace.backward_at.file and optimizer.step_at < trace.backward_at
         early = optimizer.blind or (optimizer.zeroed_late > optimizer.steps / 2 and earlier)
         if early and trace.backwards and not optimizer.strange:
             what = (
-                f"{optimizer.name} took its step before backward() had computed the gradient of this batch."
+                f"{optimizer.name} took its step before backward() had computed the gradients of this batch."
             )
             yield source.failure(STEP_BEFORE_BACKWARD, optimizer.step_at, what)
             continue
         if optimizer.strange and trace.backwards and (optimizer.steps or len(trace.optimizers) == 1):
             what = (
-                f"{optimizer.name} took {optimizer.steps} steps, and none of its parameters belongs to the "
-                "model that was trained."
+                f"{optimizer.name} took {plural(optimizer.steps, 'step')}, but none of "
+                "its parameters belongs "
+                "to the trained model."
             )
             yield source.failure(OPTIMIZER_ELSEWHERE, optimizer.made, what)
         elif optimizer.zeroed_late > optimizer.steps / 2:
-            what = f"In {optimizer.zeroed_late} of {optimizer.steps} steps the gradients were gone by then."
+            what = (
+                f"In {optimizer.zeroed_late} of {optimizer.steps} steps the gradients were "
+                "cleared before step()."
+            )
             yield source.failure(ZERO_GRAD_AFTER_BACKWARD, optimizer.zeroed_at, what)
         if optimizer.accumulated > max(1, optimizer.steps / 2):
             what = (
@@ -98,7 +103,10 @@ def _answers_unused(trace: Trace, source: Source) -> Iterator[Finding]:
         twins = [each for each in trace.calls if (each.site, each.model) == (call.site, call.model)]
         unused = sum(each.count for each in twins if each.training and each.grad and not each.trained)
         if call.trained and unused >= 4 * call.count and trace.error is None:
-            what = f"Of {unused + call.count} answers of the model, {call.count} were followed by backward()."
+            what = (
+                f"The model was called {unused + call.count} times for training, but "
+                f"backward() used only {call.count}."
+            )
             yield source.failure(STEP_OUTSIDE_LOOP, trace.backward_at, what)
             return
 
@@ -107,9 +115,9 @@ def taken(trace: Trace, source: Source) -> Iterator[Finding]:
     """Say whether there was a training at all."""
     made = trace.optimizers[-1].made if trace.optimizers else Site()
     if not trace.backwards:
-        yield source.failure(NO_BACKWARD, made, "No gradient was computed: backward() was never called.")
+        yield source.failure(NO_BACKWARD, made, "backward() was never called, so there are no gradients.")
     elif not trace.steps:
-        what = f"backward() was called {trace.backwards} times, and no optimizer took a step."
+        what = f"backward() was called {times(trace.backwards)}, but no optimizer took a step."
         yield source.failure(NO_STEP, made, what)
 
 
@@ -120,13 +128,15 @@ def loss_falls(trace: Trace, source: Source) -> Iterator[Finding]:
     where = trace.losses[0].site if trace.losses else Site()
     if trace.backwards > len(trace.values) < 100_000:
         count = trace.backwards - len(trace.values)
-        yield source.failure(LOSS_NOT_FINITE, where, f"In {count} steps the loss was not a finite number.")
+        yield source.failure(
+            LOSS_NOT_FINITE, where, f"In {plural(count, 'step')} the loss was infinite or not a number."
+        )
     elif len(trace.values) >= 4:
         first, last = ends(trace.values)
         if not last < first or last > 2 * trace.values[0]:
             what = (
                 f"The loss was {trace.values[0]:.4g} in the first step, {first:.4g} in the first tenth of "
-                f"the steps, and {last:.4g} in the last."
+                f"the steps, and {last:.4g} in the last tenth; expected less."
             )
             yield source.failure(LOSS_NOT_FALLING, where, what)
 

@@ -32,6 +32,17 @@ def made_here(made: Any) -> Site:
     return Site()
 
 
+def running_file() -> str:
+    """Return the file whose lines outside functions are running: during an import the imported one."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        code = frame.f_code
+        if code.co_name == "<module>" and not is_library(code.co_filename):
+            return code.co_filename
+        frame = frame.f_back
+    return ""
+
+
 def inside_optimizers() -> bool:
     """Tell whether an optimizer or a gradient scaler is at work, below the learner's line."""
     frame: FrameType | None = sys._getframe(1)

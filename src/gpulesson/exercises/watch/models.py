@@ -22,6 +22,7 @@ from gpulesson.practice.patches import Patches
 
 _FACTORIES = "arange empty eye full linspace ones rand randint randn randperm tensor zeros"
 _KEPT_SAMPLES = 2_000_000
+_KEPT_NUMBERS = 2**24
 
 
 @dataclass
@@ -32,6 +33,8 @@ class Call:
     step: int
     marks: torch.Tensor | None = None
     """One number for each of the samples."""
+    rows: torch.Tensor | None = None
+    """A sketch of the samples, where they are not too many."""
     predictions: torch.Tensor | None = None
     targets: torch.Tensor | None = None
     """The labels that a loss function compared the answers with."""
@@ -64,9 +67,9 @@ class Models:
         """Of the last output of a model."""
         self.made_inside: list[tuple[torch.Tensor, Site]] = []
         self._kept = 0
-        self._answer: ref[torch.Tensor] | None = None
-        self._answer_marks: torch.Tensor | None = None
-        """Of the last answer: a model that takes it for its input has seen the same samples."""
+        self._kept_numbers = {True: 0, False: 0}
+        self._answer: tuple[ref[torch.Tensor], Call] | None = None
+        """The last one: a model that takes it for its input has seen the same samples."""
         self._handles: list[Any] = []
 
     def plan(self, patches: Patches) -> None:
@@ -156,18 +159,26 @@ class Models:
                 answer.register_hook(_Trained(self, call))  # type: ignore[no-untyped-call]
 
     def _keep(self, call: Call, samples: torch.Tensor | None, answer: torch.Tensor) -> None:
-        """Keep what a judgement needs, unless it is too much."""
+        """Keep what the rules need, unless it is too much."""
         if samples is None or answer.dim() != 2 or not samples.dim() or len(samples) != len(answer):
             return
         if self._kept + len(answer) <= _KEPT_SAMPLES:
             self._kept += len(answer)
             with self.reader.unnoticed():
                 call.width = answer.shape[1]
-                before = self._answer() if self._answer is not None else None
-                own = before is not samples or self._answer_marks is None
-                call.marks = rows.marks(self.reader.on_host(samples)) if own else self._answer_marks
-                self._answer, self._answer_marks = ref(answer), call.marks
+                if self._answer is not None and self._answer[0]() is samples:
+                    call.marks, call.rows = self._answer[1].marks, self._answer[1].rows
+                else:
+                    on_host = self.reader.on_host(samples)
+                    call.marks, call.rows = rows.marks(on_host), self._sketch(on_host, answer.requires_grad)
+                self._answer = ref(answer), call
                 call.predictions = self.reader.on_host(answer).argmax(dim=1)
+
+    def _sketch(self, samples: torch.Tensor, trains: bool) -> torch.Tensor | None:
+        """Return what is kept of the samples; None where those that train, or the others, are too many."""
+        kept = rows.sketch(samples)
+        self._kept_numbers[trains] += 0 if kept is None else kept.numel()
+        return kept if self._kept_numbers[trains] <= _KEPT_NUMBERS else None
 
     def compared(self, targets: Any, site: Site) -> None:
         """Note the labels that a loss function compares the last answers with."""
@@ -215,9 +226,9 @@ class Models:
 
 
 def _left_uncompiled(model: Any = None, **options: Any) -> Any:
-    """Stand in for ``torch.compile``: hooks on all modules, as here, cannot be compiled with ``fullgraph``.
+    """Replace ``torch.compile``: hooks on all modules, as here, cannot be compiled with ``fullgraph``.
 
-    The check judges what is computed, not how fast. Without a model it is a decorator.
+    The check looks at what is computed, not how fast. Without a model it is a decorator.
     """
     return _left_uncompiled if model is None else model
 

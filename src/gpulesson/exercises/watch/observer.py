@@ -2,24 +2,33 @@
 
 from __future__ import annotations
 
+import copy
 import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import accumulate
 from types import TracebackType
 from typing import Any
 
 import torch
 from torch.utils import _device as default_device
 
-from gpulesson.exercises.trace import ErrorSeen, Judged, Site, Trace, TrainedOn
+from gpulesson.exercises.trace import ErrorSeen, Evaluated, Site, Trace, TrainedOn
 from gpulesson.exercises.watch.models import Call
-from gpulesson.exercises.watch.rows import Part
+from gpulesson.exercises.watch.rows import Part, Scaling
 from gpulesson.exercises.watch.tensors import Reader
 from gpulesson.exercises.watch.training import Training, parameters_of
 from gpulesson.exercises.watch.values import Values, WatchedOutput
 from gpulesson.practice.patches import Patches
+
+_FROM_A_WORKER = re.compile(
+    r"Caught (?P<type>\w+) in .+\nOriginal Traceback.+\n(?P<way>(?: .*\n)+)[\w.]+: (?P<message>(?s:.*))"
+)
+"""What a loader says of an error in one of its workers."""
+_STARTS = 64
+"""How many calls are tried as the first of a pass."""
 
 
 @dataclass
@@ -31,7 +40,7 @@ class Observer:
     values: Values
 
     def trace(self) -> Trace:
-        """Sum up the run so far."""
+        """Sum up the run so far; what comes later does not change it."""
         self.training.count_kept()
         self.training.note_moves()
         if isinstance(sys.stdout, WatchedOutput):
@@ -45,7 +54,7 @@ class Observer:
         called = {id(parameter) for module, _ in models.models for parameter in module.parameters()}
         for optimizer, seen in self.training.groups:
             seen.strange = not any(id(parameter) in called for parameter in parameters_of(optimizer))
-        return Trace(
+        trace = Trace(
             models=[model for _, model in models.models],
             calls=models.summary(),
             optimizers=[seen for _, seen in self.training.groups],
@@ -63,16 +72,21 @@ class Observer:
             backward_at=self.training.backward_at,
             prints=list(self.values.prints),
         )
+        return copy.deepcopy(trace)
 
-    def judge_samples(
+    def compare_samples(
         self, trace: Trace, parts: dict[str, tuple[Any, Any]], *, passes: int, accuracy: float
     ) -> None:
         """Compare what the models were trained on, and what they answered, with the checker's own data.
 
+        Samples are known by their numbers; where none is, by their numbers after a scaling of each column, as
+        a StandardScaler's. A program that changes them in another way trains on rows that are not known: if
+        test rows are among them, nobody sees it.
+
         Parameters
         ----------
         trace : Trace
-            Its ``judged`` and ``trained_on``, and three facts, are set.
+            Its ``evaluated`` and ``trained_on``, and three facts, are set.
         parts : dict
             For ``"train"`` and ``"test"``: the inputs, an array of shape [samples, features], and the labels.
         passes : int
@@ -86,15 +100,45 @@ class Observer:
             calls = [call for call in self.training.models.calls if call.width == classes]
             calls = [call for call in calls if call.marks is not None and call.seen.finished]
             trained = [call for call in calls if call.seen.trained]
-            trace.trained_on = _trained_on(trained, train, test)
-            judged = [call for call in calls if not call.seen.trained]
-            trace.judged = _judged(judged, train, test)
-            trace.facts["confusion"] = _confusion(judged, test, classes)
+            evaluated = [call for call in calls if not call.seen.trained]
+            here, there = _scaling(trained, train), _scaling(evaluated[::-1], test)
+            trace.trained_on = _trained_on(*_scaled(here or there, trained, train, test))
+            evaluated, train, test = _scaled(there or here, evaluated, train, test)
+            trace.evaluated = _evaluated(evaluated, train, test)
+            trace.facts["confusion"] = _confusion(evaluated, test, classes)
         trace.facts |= {"test_samples": len(test.labels), "passes": passes, "learned": accuracy}
 
 
-def _judged(calls: list[Call], train: Part, test: Part) -> list[Judged]:
-    judged, end, model = [], len(test.labels), -1
+def _scaling(calls: list[Call], part: Part) -> Scaling | None:
+    """Return how a program has scaled its samples, where calls after each other are one pass of a part."""
+    kept = [call.rows for call in calls if call.rows is not None and call.rows.shape[1] == part.rows.shape[1]]
+    for start in range(min(len(kept), _STARTS)):
+        sizes = list(accumulate(map(len, kept[start:])))
+        if len(part.rows) in sizes:
+            end = start + sizes.index(len(part.rows)) + 1
+            if found := Scaling.fit(part.rows, torch.cat(kept[start:end])):
+                return found
+    return None
+
+
+def _scaled(
+    scaling: Scaling | None, calls: list[Call], train: Part, test: Part
+) -> tuple[list[Call], Part, Part]:
+    """Return calls and parts as they are after a scaling, unless they fit each other without."""
+    known = any(bool((part.find(call.marks) >= 0).any()) for call in calls for part in (train, test))  # type: ignore[arg-type]
+    if scaling is None or known:
+        return calls, train, test
+    width = train.rows.shape[1]
+    fit = [call.rows if call.rows is not None and call.rows.shape[1] == width else None for call in calls]
+    again = [
+        call if rows is None else replace(call, marks=scaling.marks(rows))
+        for call, rows in zip(calls, fit, strict=True)
+    ]
+    return again, scaling.applied(train.rows, train.labels), scaling.applied(test.rows, test.labels)
+
+
+def _evaluated(calls: list[Call], train: Part, test: Part) -> list[Evaluated]:
+    evaluated, end, model = [], len(test.labels), -1
     for call in reversed(calls):  # a pass is known by its end
         assert call.marks is not None and call.predictions is not None
         answers, found = call.predictions, test.find(call.marks)
@@ -103,8 +147,8 @@ def _judged(calls: list[Call], train: Part, test: Part) -> list[Judged]:
             end, model = len(test.labels), call.seen.model
         labels = test.labels[max(0, end - len(answers)) : end]
         end -= len(labels)
-        judged.append(
-            Judged(
+        evaluated.append(
+            Evaluated(
                 test=int(among.sum()),
                 right=int((answers[among] == test.labels[found[among]]).sum()),
                 train=int(((train.find(call.marks) >= 0) & ~among).sum()),
@@ -115,7 +159,7 @@ def _judged(calls: list[Call], train: Part, test: Part) -> list[Judged]:
                 samples=len(answers),
             )
         )
-    return judged[::-1]
+    return evaluated[::-1]
 
 
 def _confusion(calls: list[Call], test: Part, classes: int) -> list[list[int]]:
@@ -226,6 +270,10 @@ def error_seen(error: BaseException, file: str) -> ErrorSeen:
             entries.append(entry)
         entry = entry.tb_next
     lines = [Site(file, entry.tb_lineno) for entry in entries]
+    if sent := _FROM_A_WORKER.search(str(error)):
+        there = re.findall(rf'File "{re.escape(file)}", line (\d+)', sent["way"])
+        lines += [Site(file, int(line)) for line in there]
+        return ErrorSeen(sent["type"], sent["message"][:2000], lines[-1] if lines else Site(), lines, {})
     tensors = _tensors_on_line(entries[-1]) if entries else {}
     return ErrorSeen(type(error).__name__, str(error)[:2000], lines[-1] if lines else Site(), lines, tensors)
 

@@ -140,11 +140,11 @@ class Training:
         if id(optimizer) not in self._first:
             self._first[id(optimizer)] = self._copies(optimizer)
             seen.first_step = self.steps
-            seen.blind = not self.backwards and not closure
+            seen.blind = not (closure or seen.zeroed_at.line or _graded(optimizer))
         seen.steps += 1
         self.steps += 1
         self._stepping += 1
-        seen.step_at = frames.here()
+        seen.step_at, seen.ran_in = frames.here(), frames.running_file()
         self.last_stepped = seen
         seen.params_on = _devices(optimizer)
         self._unused.pop(id(optimizer), None)

@@ -34,4 +34,4 @@ for epoch in range(1, 101):
 model.eval()
 with torch.inference_mode():
     correct = (model(X_train).argmax(dim=1) == y_train).sum().item()
-print(f"accuracy {correct / len(y_train):.1%}")  # <- diagnosis: judged-on-training-data
+print(f"accuracy {correct / len(y_train):.1%}")  # <- diagnosis: evaluated-on-training-data

@@ -19,40 +19,40 @@ if TYPE_CHECKING:
 NO_CLASSES = Diagnosis(
     "no-classes",
     "The exercise asks for one accuracy for each class.",
-    "Print a line for every class, with its name and its accuracy in percent, the hardest first.",
+    "Print a line for every class, with its name and its accuracy in percent. The hardest class comes first.",
 )
 CONFUSION_COLUMNS = Diagnosis(
     "confusion-columns",
-    "A row of the matrix holds all images of one true class. A column holds all that were *called* so; the "
-    "right ones divided by a column's sum are the precision.",
-    "Divide the diagonal by the sum along dimension 1.",
+    "A row of the matrix holds all images of one true class, a column all images that the model gave "
+    "this class. Dividing by the column gives the precision.",
+    "Divide by the sum of the row: result.confusion.diagonal() / result.confusion.sum(dim=1).",
 )
 NAMES_APART = Diagnosis(
     "names-apart",
-    "The ten numbers are right, but they stand beside other names: one of the two was sorted, the other was "
-    "not.",
-    "Sort pairs of name and number, or go through argsort() and take name and number by the same index.",
+    "The ten numbers are right, but they are beside the wrong names. Names or numbers were sorted alone.",
+    "Go through accuracies.argsort(), and take the name and the number with the same index.",
 )
 CLASSES_WRONG = Diagnosis(
     "classes-wrong",
-    "The accuracy of a class is its entry on the diagonal divided by the sum of its row.",
-    "Check one class by hand.",
+    "The accuracy of a class is its number on the diagonal, divided by the sum of its row.",
+    "Check one class by hand: result.confusion[0, 0] / result.confusion[0].sum().",
 )
 CLASSES_UNORDERED = Diagnosis(
     "classes-unordered",
     "The exercise asks for the hardest class first: it is the one to look at next.",
-    "Sort by accuracy, ascending: argsort() gives the order.",
+    "Go through the classes in the order of accuracies.argsort(): it begins with the smallest.",
 )
 NO_TOTAL = Diagnosis(
     "no-total",
-    "Adding up the diagonal and dividing by all images must give the accuracy that the script printed. If it "
-    "does, the ten numbers belong to it.",
-    "Print that quotient with the same number of digits, after the ten lines.",
+    "The diagonal's sum divided by all images must give the accuracy that the starter prints. Then you "
+    "know that the ten numbers belong to it.",
+    "After the ten lines, print result.confusion.diagonal().sum() / result.confusion.sum() with the same "
+    "digits (:.4%).",
 )
 NO_FASHION_MNIST = Diagnosis(
     "no-fashion-mnist",
-    "The check compares with the images that the script loads, trains on and evaluates.",
-    "Keep the starter's lines, and add yours below them.",
+    "The check follows the images that the starter loads, trains on and evaluates.",
+    "Put the starter's lines back, and add yours below them.",
 )
 
 
@@ -69,7 +69,7 @@ def classes(trace: Trace, source: Source) -> Iterator[Finding]:
     """Compare the accuracies that were printed with the answers that the model gave."""
     confusion, names = trace.facts.get("confusion"), trace.facts.get("class_names")
     if not names:
-        yield source.failure(NO_FASHION_MNIST, 0, "load_fashion_mnist() of gpulesson did not run.")
+        yield source.failure(NO_FASHION_MNIST, 0, "load_fashion_mnist() was not called.")
         return
     if not confusion or sum(map(sum, confusion)) != trace.facts["test_samples"]:
         known = sum(map(sum, confusion or []))
@@ -106,8 +106,8 @@ def _wrong(
     precision = [row[i] / max(1, columns[i]) for i, row in enumerate(confusion)]
     i = next(i for i, line in enumerate(lines) if _nearest(line, recall[i]) is None)
     what = (
-        f"It printed “{lines[i].text}”; expected {recall[i]:.1%} for {names[i]}: of {sum(confusion[i])} such "
-        f"images {confusion[i][i]} were recognized."
+        f"It printed “{lines[i].text}”; expected {recall[i]:.1%} for {names[i]}: {confusion[i][i]} of its "
+        f"{sum(confusion[i])} images were recognized."
     )
     values = sorted(line.claims[0] for line in lines)
     shuffled = all(_near(claim, value) for claim, value in zip(values, sorted(recall), strict=True))
@@ -189,7 +189,7 @@ def _total(trace: Trace, source: Source, confusion: list[list[int]], first: int)
         if claim.tolerance < 1e-3 and _near(claim, truth)
     ]
     if len(printed) < 2 and not any(number > first for number, _ in printed):
-        what = f"No line after the classes says {truth:.4%}, the accuracy that the starter's own line prints."
+        what = f"After the classes no line says {truth:.4%}, the accuracy that the starter prints."
         yield source.failure(NO_TOTAL, 0, what)
 
 
@@ -202,7 +202,7 @@ def probe(trace: Trace, observer: Observer, space: dict[str, Any]) -> None:
     with observer.reader.unnoticed():
         images = [part.float() / 255 for part in (data.train_images, data.test_images)]
     parts = {"train": (images[0], data.train_targets), "test": (images[1], data.test_targets)}
-    observer.judge_samples(trace, parts, passes=len(images[0]) // 64, accuracy=0.6)
+    observer.compare_samples(trace, parts, passes=len(images[0]) // 64, accuracy=0.6)
     trace.facts["class_names"] = list(data.class_names)
     values: Any = space.get("accuracies")
     if isinstance(values, dict):
@@ -213,9 +213,10 @@ def probe(trace: Trace, observer: Observer, space: dict[str, Any]) -> None:
 
 
 EXERCISE = Exercise(
-    name="05_each_kind",
+    name="05_each_class",
     lesson="Fashion-MNIST end to end",
     title="How good is it at each class?",
+    demand="each class with its accuracy, the hardest first",
     difficulty="medium",
     hints=(
         "Row i of the matrix holds the images that truly are of class i.",

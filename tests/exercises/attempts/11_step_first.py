@@ -1,0 +1,21 @@
+"""Exercise 11."""
+
+import torch
+
+from gpulesson.models import MLP
+
+
+def mine(pixels, labels, steps):
+    torch.manual_seed(1)
+    model = MLP(784, 64, 10)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    losses = []
+    for step in range(steps):
+        rows = torch.arange(64 * step, 64 * (step + 1)) % len(pixels)
+        images = pixels[rows].float() / 255
+        loss = torch.nn.functional.cross_entropy(model(images), labels[rows])
+        optimizer.step()  # <- diagnosis: step-before-backward
+        optimizer.zero_grad()
+        loss.backward()
+        losses.append(loss.detach())
+    return torch.stack(losses).tolist()
