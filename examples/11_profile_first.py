@@ -392,7 +392,7 @@ def seconds(keep):
 read, quiet = torch.Tensor.item, torch.Tensor.detach
 for name, other in (("control", read), ("no reads", quiet)):
     ratios = []
-    for _ in range(8):
+    for _ in range(6):
         a, b, b_again, a_again = (seconds(keep) for keep in (read, other, other, read))
         ratios.append((b + b_again) / (a + a_again))
     low, middle, high = statistics.quantiles(ratios, n=4)
@@ -517,7 +517,7 @@ for size in (2**20, 2**22, 2**24, 2**26 if device.type == "cpu" else 2**28):
     target = torch.empty_like(block)
     copying = fastest(lambda t=target, b=block: t.copy_(b))
     byte_rate = max(byte_rate, 2 * size / copying)  # read and written
-n = 1024 if device.type == "cpu" else 4096  # large, for this device
+n = 512 if device.type == "cpu" else 4096  # large, for this device
 a = torch.randn(n, n, device=device)
 flop_rate = 2 * n**3 / fastest(lambda: a @ a)
 
@@ -538,7 +538,7 @@ times = {name: [] for name in names}  # milliseconds a step
 print("batch " + " ".join(f"{name:>10}" for name in names) + "  limit (ms a step)")
 for batch_size, (nbytes, flop) in counted.items():
     step = make_step((784, 128, 64, 10), batch_size)
-    measured = measure(step, device=device, repeats=15).median
+    measured = measure(step, device=device, repeats=9).median
     needs = [starts, nbytes / byte_rate, flop / flop_rate, measured]
     for name, need in zip(names, needs, strict=True):
         times[name].append(need * 1e3)
