@@ -529,7 +529,7 @@ print(f"arithmetic                    {flop_rate / 1e9:8.0f} GFLOP/s")
 # %%
 # Divide the bytes by the bandwidth, and the FLOP by the rate of arithmetic. With the
 # time to start the operators, you have three times for each batch size. **The largest
-# of the three names the limit.** Beside them we put the measured step:
+# of the three names the limit.** Beside them we put the step, measured in the same way:
 
 # fold: Compute the three times, measure the step, and draw all four
 
@@ -538,7 +538,7 @@ times = {name: [] for name in names}  # milliseconds a step
 print("batch " + " ".join(f"{name:>10}" for name in names) + "  limit (ms a step)")
 for batch_size, (nbytes, flop) in counted.items():
     step = make_step((784, 128, 64, 10), batch_size)
-    measured = measure(step, device=device, repeats=9).median
+    measured = fastest(step)
     needs = [starts, nbytes / byte_rate, flop / flop_rate, measured]
     for name, need in zip(names, needs, strict=True):
         times[name].append(need * 1e3)
