@@ -65,8 +65,8 @@ print("computed on:          ", product.device)
 # %%
 # The result holds a million numbers, and each of them takes a thousand multiplications:
 # a row of ``a`` against a column of ``b``. No number has to wait for another. So the
-# work can be shared. A CPU has a few fast cores to share it among; a GPU has thousands
-# of slower ones.
+# work can be shared. A CPU has a few fast cores to share it among; a GPU has hundreds
+# or thousands of slower ones.
 #
 # The last line says where PyTorch computed: on the CPU, even if your machine has a GPU.
 # **Everything runs on the CPU unless you send it elsewhere.** The reason is that a GPU
@@ -79,9 +79,9 @@ print("computed on:          ", product.device)
 # Four words for this are in every text about GPUs. The CPU with its memory is the
 # :term:`host`, and the computer's ordinary memory is :term:`host memory`. The GPU is
 # the :term:`device`, and its memory is :term:`device memory`, also called VRAM (video
-# RAM). (PyTorch's own word ``device`` is wider: it counts the CPU as one, too.) Before
-# the GPU can compute with a tensor, the tensor must be copied to the device memory,
-# over the *bus*. (An Apple GPU shares the computer's memory, but the rules are the
+# RAM). (PyTorch's own word ``device`` is wider: it counts the CPU as one, too.) A
+# tensor of the host must be copied to the device memory, over the *bus*, before the GPU
+# can compute with it. (An Apple GPU shares the computer's memory, but the rules are the
 # same.)
 #
 # A GPU is good at large products
@@ -150,17 +150,17 @@ plt.show()
 # Here are the two ends of each line, in billions of calculations (multiplications and
 # additions) a second:
 
-print(f"{'speed for matrices of size':<36}{sizes[0]:>6}{sizes[-1]:>10}")
+print(f"{sizes[0]:>6}{sizes[-1]:>10}  rows and columns")
 for name, values in speeds.items():
-    print(f"{name:<36}{values[0]:6.0f}{values[-1]:10,.0f}")
+    print(f"{values[0]:6.0f}{values[-1]:10,.0f}  {name}")
 
 # %%
 # Read one row from left to right. Only the size differs, and with it the speed. The
 # small product is slow for its size, because starting it takes longer than computing
 # it. The large product holds so much computing that the start does not matter, and many
-# cores can share it: the few of a CPU, or the thousands of a GPU. (On a busy computer a
-# line can also fall, and more cores can show less. No GPU among your rows? The next
-# table has two.) **A GPU pays when one product holds much work.**
+# cores can share it: the few of a CPU, or the many of a GPU. (On a busy computer a line
+# can also fall, and more cores can show less. No GPU among your rows? The next table
+# has two.) **A GPU pays when one product holds much work.**
 #
 # What does that mean for a real run? ResNet-50 is a network for photographs. To train
 # it by 90 passes over ImageNet, more than a million pictures, takes about three billion
@@ -178,7 +178,7 @@ best["NVIDIA H200, at most"] = 67_000
 
 for name, speed in best.items():
     hours = 3 * 10**18 / (speed * 1e9) / 3600
-    print(f"{name:<36}{hours:9,.1f} hours = {hours / 24:7,.1f} days")
+    print(f"{hours:9,.1f} hours = {hours / 24:7,.1f} days  {name}")
 
 # %%
 # What takes weeks or months on most CPUs takes hours on a large GPU. No real run keeps
@@ -210,7 +210,7 @@ for name, speed in best.items():
 #
 # Four functions begin most tutorials. They are in ``torch.cuda``, named after
 # :term:`CUDA`, with which NVIDIA's GPUs are programmed. ``is_available`` says whether
-# PyTorch can use a CUDA GPU, ``device_count`` how many there are, ``current_device``
+# PyTorch finds a CUDA GPU, ``device_count`` how many there are, ``current_device``
 # which one is *selected*, that is, used if you name none (they are counted from 0), and
 # ``get_device_name`` what it is called.
 
@@ -256,7 +256,7 @@ except (RuntimeError, AssertionError) as error:  # it depends on what is missing
 #      No. PyTorch's packages bring all of CUDA that they need. Only the driver has to
 #      be there.
 #
-#    - The driver or PyTorch does not fit, or the GPU is hidden from this program.
+#    - The driver is missing or old, PyTorch is without CUDA, or the GPU is hidden.
 #
 #      Yes. These are the usual reasons, and the error's words tell which one it is.
 #
@@ -284,10 +284,10 @@ print("oneAPI: ", torch.version.xpu)
 print("Metal:  ", torch.backends.mps.is_built())
 
 # %%
-# A version number means that this build is made for the platform; ``None`` or ``False``
-# means that it is not. The first line often says the same in short: ``+cu132`` stands
-# for CUDA 13.2, ``+cpu`` for the CPU only. **What PyTorch can use is decided when you
-# install it**, and no setting changes it later.
+# A version number or ``True`` means that this build is made for the platform; ``None``
+# or ``False`` means that it is not. The first line often says the same in short:
+# ``+cu132`` stands for CUDA 13.2, ``+cpu`` for the CPU only. **What PyTorch can use is
+# decided when you install it**, and no setting changes it later.
 #
 # .. _no-kernel-image:
 #
@@ -306,11 +306,11 @@ if torch.cuda.is_available():
 
 # %%
 # NVIDIA numbers the generations by :term:`compute capability`: ``sm_75`` is 7.5, which
-# began with the GPUs of 2018, and ``sm_120`` is 12.0. (A build without CUDA prints an
-# empty list.) Code runs on GPUs with the same number before the point, and the same or
-# a higher one after it: ``sm_86`` also serves a GPU with 8.9. If nothing in the list
-# serves your GPU, ``is_available()`` can say ``True`` all the same, because it only
-# asks whether CUDA finds a GPU (`its source
+# began with the GPUs of 2018, and ``sm_120`` is 12.0. (Without CUDA the list is empty,
+# or holds AMD's names.) Code runs on GPUs with the same number before the point, and
+# the same or a higher one after it: ``sm_86`` also serves a GPU with 8.9. If nothing in
+# the list serves your GPU, ``is_available()`` can say ``True`` all the same, because it
+# only asks whether CUDA finds a GPU (`its source
 # <https://github.com/pytorch/pytorch/blob/v2.15.0/torch/cuda/__init__.py>`__). The
 # first computation then fails with
 # ``CUDA error: no kernel image is available for execution on the device``. It means
@@ -325,7 +325,7 @@ from gpulesson.device import device_report
 print(device_report())
 
 # %%
-# The first rows are the devices that PyTorch can use on the machine that ran this cell,
+# The first rows are the devices that PyTorch finds on the machine that ran this cell,
 # the CPU last, with their memory (a GiB is about a billion bytes). For an NVIDIA GPU
 # the row also says whether this build has kernels for it. Then come the build, the
 # driver, and the versions. The row that matters is the last one, *advice*: **it says
@@ -350,7 +350,7 @@ print(device)
 # It is a good line, with one limit: it knows only ``cuda``. (PyTorch calls AMD's GPUs
 # ``cuda``, too.) On a Mac the line says ``cpu``, although Apple's GPU can compute as
 # well. PyTorch's word for any processor beside the CPU is :term:`accelerator`, and it
-# has a function that knows them all:
+# has a function that looks for one:
 
 print("built for:", torch.accelerator.current_accelerator())
 found = torch.accelerator.current_accelerator(check_available=True)
@@ -400,11 +400,11 @@ except RuntimeError as error:
 # No GPU? Practise, or borrow one
 # -------------------------------
 #
-# For everything that is *about* a GPU, this course brings the :term:`practice GPU`: a
-# simulated one. Code for CUDA runs on it, gives the right results up to rounding and
-# random numbers, and fails with the messages of a real one. It computes on your CPU, so
-# it is never fast. If there is a real CUDA GPU, the practice GPU stays out of the way,
-# and the cell runs on the real one.
+# For what is *about* a GPU, this course brings the :term:`practice GPU`: a simulated
+# one. Code for CUDA runs on it, gives the right results up to rounding and random
+# numbers, and fails with the messages of a real one. It computes on your CPU, so it is
+# never fast. If there is a real CUDA GPU, the practice GPU stays out of the way, and
+# the cell runs on the real one.
 #
 # One of the two tensors is on the GPU. What will happen?
 
@@ -455,8 +455,8 @@ with practice_gpu():
 #
 #    1. **Predict:** what will it print on your machine? If you have no GPU, which line
 #       will stop it?
-#    2. Run it: ``python exercise_01.py``. If it fails, compare the last line of the
-#       error with your prediction.
+#    2. Run it: ``python exercise_01.py``. If it fails, find the script's line in
+#       the error. Did you predict it?
 #    3. Change it so that it runs on every machine, and uses a GPU where there is one.
 #    4. Run it again with ``GPULESSON_DEVICE=cpu`` set, or ``cuda`` if you have no GPU
 #       (:ref:`Settings <settings>` says how). Does your version obey?

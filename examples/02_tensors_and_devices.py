@@ -227,7 +227,7 @@ except RuntimeError as error:
 # %%
 # The first two lines worked, the third did not. ``[3.0]`` is a list with one entry, so
 # the tensor has one dimension; only a tensor *without dimensions* counts as a single
-# number. The message is the one that most operations give. It is the same error, but it
+# number. The message is the one that ``+`` and ``*`` give. It is the same error, but it
 # does not say which of the tensors is where.
 #
 # Copy a whole batch, and find what was forgotten
@@ -409,7 +409,7 @@ practice.stop()
 # .. solution::
 #    :file: solution_02.py
 #
-#    ``d`` surprises most: ``to`` was called, and its result thrown away. ``f`` comes from
+#    ``d`` is the trap: ``to`` was called, and its result thrown away. ``f`` comes from
 #    NumPy and ignores the default device. ``h`` is the exception for a single number.
 #
 # .. keypoints::
@@ -417,7 +417,7 @@ practice.stop()
 #    - ``device=…`` makes a tensor where you want it, and ``.device`` says where it is.
 #    - ``x = x.to(device)`` copies a tensor; ``model.to(device)`` moves the model itself.
 #    - All tensors of an operation must be on the same device, except single numbers and
-#      indices. The error says which one is where; copy the one that was forgotten.
+#      indices. Print where each of them is, and copy the one that was forgotten.
 #    - GPU memory is given out in multiples of 512 bytes. ``memory_allocated`` counts what
 #      tensors hold, and ``memory_reserved`` what PyTorch keeps.
 #    - A default device decides where *new* tensors are made. ``from_numpy`` ignores it,

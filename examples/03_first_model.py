@@ -141,7 +141,7 @@ print("y_test: ", tuple(y_test.shape), y_test.dtype, y_test.type())
 # older names, as in lesson 2. Older code says ``torch.FloatTensor(X_train)``.
 #
 # (The published notebook also makes two :term:`data loaders <data loader>`, which hand
-# out data in portions, here of 60 flowers. They hold no labels, and nothing ever reads
+# out data in portions, here of up to 60. They hold no labels, and nothing ever reads
 # from them, so we leave them out.)
 #
 # Write the model as a Python class
@@ -150,7 +150,7 @@ print("y_test: ", tuple(y_test.shape), y_test.dtype, y_test.type())
 # Our network has three layers. The first makes eight numbers out of the four lengths of
 # a flower. The second makes nine out of the eight, and the last makes three out of the
 # nine: a score for each class. (Eight and nine are a choice; others would do.) The
-# drawing follows the first flower of the table through the network, after training. Its
+# drawing sketches the way of the first flower of the table through the network. Its
 # brackets hold the shapes for ``N`` flowers.
 #
 # .. drawing:: network.svg
@@ -294,9 +294,9 @@ published = [
 
 def print_losses(**columns):
     """Print columns of ten losses each, those of the epochs 1, 11, 21, …, 91."""
-    print("epoch" + "".join(f"{name:>16}" for name in columns))
+    print("epoch" + "".join(f"{name:>13}" for name in columns))
     for row, values in enumerate(zip(*columns.values(), strict=True)):
-        print(f"{10 * row + 1:>5}" + "".join(f"{value:>16.8f}" for value in values))
+        print(f"{10 * row + 1:>5}" + "".join(f"{value:>13.8f}" for value in values))
 
 
 difference = [abs(a - b) for a, b in zip(published, ours[::10], strict=True)]
@@ -306,8 +306,8 @@ print_losses(published=published, ours=ours[::10], difference=difference)
 # The loss falls from row to row. Now compare the two columns. In epoch 1 no parameter
 # has been changed yet, so the first loss depends only on the data, the cut, the model
 # and the seed. If it agrees, we have all four right. In the later rows the difference
-# stays below 0.0001. Do not expect 0: another processor or version of PyTorch may add
-# the numbers in another order, and so round differently.
+# stays below 0.0001. Most of it comes from Adam, whose formula PyTorch has `changed a
+# little since <https://github.com/pytorch/pytorch/pull/22628>`__.
 #
 # The same as a picture, with all our losses:
 
@@ -494,7 +494,7 @@ print(f"{correct} of {len(y_test)} right, computed on {predicted.device}")
 #
 #    - PyTorch copies the features to the GPU by itself.
 #
-#      No. Such a copy costs time, and PyTorch makes none that you did not ask for.
+#      No. Such a copy costs time, and PyTorch does not make it unasked.
 #
 #    - It computes on the CPU, which is slower.
 #
@@ -551,9 +551,9 @@ hook.remove()
 # ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
 #
 # The published loop says ``losses.append(loss)``. We say ``loss.detach()``. A loss is
-# more than a number: it holds on to everything from which it was computed, the
-# :term:`autograd graph`, so that ``backward`` can walk through it. How much of the GPU's
-# memory does one loss hold?
+# more than a number: it holds on to what it was computed from, the :term:`autograd
+# graph`, so that ``backward`` can walk through it. How much of the GPU's memory does
+# one loss hold?
 
 before = torch.cuda.memory_allocated()
 kept = loss_fn(model(gpu_X), gpu_y)
@@ -563,10 +563,10 @@ kept.backward()
 print("after backward:", torch.cuda.memory_allocated() - before, "bytes")
 
 # %%
-# A new loss holds all that the model computed on the way to it, which ``backward``
-# needs and then frees. So in the published loop each kept loss takes one block of
-# memory. On test data, without ``no_grad``, each goes on holding everything. And in
-# both cases the losses cannot be drawn, because a plot needs NumPy's numbers:
+# A new loss holds the results on the way to it that ``backward`` needs and then frees.
+# So in the published loop each kept loss takes one block of memory. On test data,
+# without ``no_grad``, each goes on holding all of it. And in both cases the losses
+# cannot be drawn, because a plot needs NumPy's numbers:
 
 try:
     kept.cpu().numpy()
@@ -578,9 +578,9 @@ print("detached:      ", torch.cuda.memory_allocated() - before, "bytes")
 print("for a plot:    ", kept.cpu().numpy())
 
 # %%
-# A tensor that *requires grad* has such a history, and the message names the method
-# that cuts it off. With ``detach`` the memory is small from the start. **Keep**
-# ``loss.detach()``, **not** ``loss``.
+# Here *requires grad* means that the tensor has such a history, and the message names
+# the method that cuts it off. With ``detach`` the memory is small from the start.
+# **Keep** ``loss.detach()``, **not** ``loss``.
 #
 # Warm up, wait and repeat before you believe a time
 # ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
@@ -731,9 +731,9 @@ print_losses(published=published, copied_file=ours[::10], scikit_learn=others[::
 #    - ``eval()``, ``no_grad()``, ``argmax(dim=1)``: then count the right answers on data
 #      that was kept back.
 #    - ``model.to(device)`` and ``.to(device)`` for features and labels make it a GPU
-#      program. ``is_cuda`` shows that they arrived; the loop does not change.
+#      program. ``devices_of`` shows that they arrived; the loop does not change.
 #    - Write ``model(x)``, because ``model.forward(x)`` skips the hooks, and keep
-#      ``loss.detach()``, because ``loss`` holds on to all that it was computed from.
+#      ``loss.detach()``, because ``loss`` holds on to what it was computed from.
 #    - Warm up, synchronise and repeat before you believe a time.
 #
 # **Next:** :doc:`/lessons/04_training_loop` feeds a model batch by batch, and takes the

@@ -142,7 +142,7 @@ for epoch in range(1, 101):
 #
 # It is like moving house: the furniture (the model) goes over once, and the shopping (a
 # batch) comes in every week. Only the loss comes back now and then; our loop fetches it
-# with ``item()`` once an epoch.
+# with ``item()`` after each epoch.
 #
 # As in lesson 2, we use your :term:`CUDA` GPU if there is one, or else the
 # :term:`practice GPU`:
@@ -176,7 +176,7 @@ for epoch in range(1, 101):
         print(f"epoch {epoch:>3}: loss {loss.item():.4f}")
 
 # %%
-# These are the losses from above, apart from rounding. A picture shows all hundred:
+# These are the losses from above, apart from rounding. The dots show every fifth:
 
 # fold: Draw both runs
 fig, ax = plt.subplots(figsize=(7, 3.5), layout="constrained")
@@ -220,8 +220,8 @@ for name, tensor in network.named_buffers():
 # %%
 # They do: **one call of** ``to`` **moves all parameters and buffers.** The buffers are
 # two averages, of the numbers and of how far they spread, and a counter. (Each name
-# begins with the position of its layer.) A tensor that is neither parameter nor buffer
-# does not move: :doc:`lesson 7 </lessons/07_common_mistakes>` shows one.
+# begins with the position of its layer.) A tensor kept as a plain attribute does not
+# move: :doc:`lesson 7 </lessons/07_common_mistakes>` shows one.
 #
 # Must the targets move as well? We move only the inputs, and see how far we get:
 
@@ -276,16 +276,15 @@ except RuntimeError as error:
 # The parameter and its gradient moved with the model. The average did not, because it
 # belongs to the optimizer, so the next step fails.
 #
-# Before its first step Adam has no state, and would work; other optimizers make theirs
-# earlier. So **first** ``model.to(device)``, **then the optimizer,** as `PyTorch's own
-# page
+# Before its first step Adam has no state, and would work; ``Adagrad`` begins with one.
+# So **first** ``model.to(device)``, **then the optimizer,** as `PyTorch's own page
 # <https://docs.pytorch.org/docs/stable/generated/torch.nn.Module.html#torch.nn.Module.cuda>`__
 # asks.
 #
 # .. instructor-note::
 #
-#    Many learners have read that a late ``to`` always breaks the optimizer. It does so
-#    only if there is a state already. Let the class name the three devices first.
+#    Some say that a late ``to`` always breaks the optimizer. It does so only if there
+#    is a state already. Let the class name the three devices first.
 #
 # Follow one step, call by call
 # -----------------------------
@@ -439,8 +438,8 @@ print(f"100 rows that it has not seen: {loss_on(trained, X_test, y_test):.4f}")
 #
 #    - It turns off gradients.
 #
-#      No. That is the work of ``torch.no_grad()`` or ``torch.inference_mode()``. In
-#      evaluation mode a backward pass still works.
+#      No. That is the work of ``torch.no_grad()`` or ``torch.inference_mode()``. Most
+#      layers allow a backward pass in evaluation mode, too.
 #
 #    - It tells layers such as dropout to behave as after the training.
 #
@@ -500,7 +499,7 @@ print(f"60,000 pictures: {60_000 * 28 * 28:,} bytes")
 
 # %%
 # Both fit, the pictures even as ``float32``, four times as large: a small GPU, too, has
-# several billion bytes. **Data that fits can live on the device; everything else comes
+# over a billion bytes. **Data that fits can live on the device; everything else comes
 # from a loader, and its batches move inside the loop.** :class:`gpulesson.data.Batches`
 # is this third way, kept in a class.
 #
@@ -509,7 +508,7 @@ print(f"60,000 pictures: {60_000 * 28 * 28:,} bytes")
 #
 # .. covers:: S1.7
 #
-# These are a loader's settings. A :term:`worker` is a further Python process.
+# These are some of a loader's settings. A :term:`worker` is a further Python process.
 #
 # .. list-table::
 #    :header-rows: 1
@@ -529,13 +528,13 @@ print(f"60,000 pictures: {60_000 * 28 * 28:,} bytes")
 #      - Keeps the workers from epoch to epoch
 #    * - ``pin_memory``
 #      - ``True``, if there is a CUDA GPU
-#      - Puts batches into :term:`pinned memory`, from where a GPU copies directly
+#      - Puts batches where a GPU can copy directly, into :term:`pinned memory`
 #
-# On macOS, on Windows and, from Python 3.14, on Linux, each worker first runs your script
-# again: put the training under ``if __name__ == "__main__":``, the *main guard*.
+# On macOS, on Windows and, from Python 3.14, on Linux, your script runs again for the
+# workers: put the training under ``if __name__ == "__main__":``, the *main guard*.
 #
-# Pinned memory pays off with ``inputs.to(device, non_blocking=True)``: then Python does
-# not wait for the copy. `PyTorch's tuning guide
+# Pinned memory pays off most with ``inputs.to(device, non_blocking=True)``: then Python
+# does not wait for the copy. `PyTorch's tuning guide
 # <https://docs.pytorch.org/tutorials/recipes/recipes/tuning_guide>`__ recommends workers
 # and pinned memory. What helps depends on your data and machine, so we measure. First
 # we stop the practice GPU that we started:
@@ -714,8 +713,8 @@ print(correct.item(), "of", len(made_up), "right")
 #       start of each epoch and ``eval()`` before the evaluation, and evaluate without
 #       gradients.
 #
-#    To check it: ``python -m gpulesson check exercise_04.py``. It runs your script
-#    on the practice GPU, so it reports ``cuda``.
+#    To check it: ``python -m gpulesson check exercise_04.py``. It may use the
+#    practice GPU, and then reports ``cuda``.
 #
 #    You are done when the parameters are on the chosen device, and the accuracy is
 #    right answers divided by rows.
@@ -736,8 +735,8 @@ print(correct.item(), "of", len(made_up), "right")
 #      ``zero_grad`` only drops old gradients, and without it they add up.
 #    - Shuffle in each epoch, evaluate on held-out rows, and call ``train()`` and
 #      ``eval()``. An error seldom reminds you.
-#    - Slices and loaders give CPU batches; data that fits can live on the device. Measure
-#      a loader's settings on your own machine.
+#    - Slices and loaders of CPU data give CPU batches; data that fits can live on the
+#      device. Measure a loader's settings on your machine.
 #    - The accuracy is right answers divided by rows, not the mean of the batches.
 #
 # **Next:** :doc:`/lessons/05_fashion_mnist` trains a classifier on pictures.

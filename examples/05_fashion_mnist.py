@@ -75,7 +75,7 @@ print("data:", data.source)
 # could be downloaded: then we use the :term:`stand-in data`, and you will see digits
 # instead of clothes. :doc:`/setup` says how to get the real set.
 #
-# The next two lines are in nearly every tutorial. ``train=True`` asks for the training
+# The next two lines are in many tutorials. ``train=True`` asks for the training
 # images, ``train=False`` for the test images. ``download=True`` fetches the files if the
 # folder does not have them; ours has them. They hold whole numbers from 0 to 255, and a
 # network works best with small floating-point numbers: ``ToTensor`` divides by 255.
@@ -153,7 +153,7 @@ print(len(sizes), "batches, the last one with", sizes[-1], "images")
 # The class has two parts. ``__init__`` makes the layers: ``nn.Linear(784, 128)`` says how
 # many numbers go in and come out, and the next layer takes what this one gives.
 # ``forward`` says what happens to a batch ``x``, line by line. A linear layer wants one
-# row of numbers for each image, so its first line lays the 28 rows of pixels end to end.
+# row of numbers for each image, so the first line lays the 28 rows of pixels end to end.
 # In the comments, ``N`` is the number of images in the batch.
 
 
@@ -188,8 +188,8 @@ print("outputs:", tuple(outputs.shape))
 
 # %%
 # Each of the 128 numbers has 784 weights, one for each pixel, and a bias. The 64 images
-# have become 64 rows of ten scores. **The first number of a shape is the number of
-# images, from the input to the output.**
+# have become 64 rows of ten scores. **The first number of a batch's shape is the
+# number of images, from the input to the output.**
 #
 # Train, and print a loss for each epoch
 # --------------------------------------
@@ -244,7 +244,7 @@ for epoch in range(5):
 #
 # .. covers:: S1.9
 #
-# The line ``running_loss += loss.item()`` is in most scripts, and it has two faults. The
+# The line ``running_loss += loss.item()`` is in many scripts, and it has two faults. The
 # first one costs time: in every step ``item`` brings a number to the CPU, so the CPU has
 # to wait until the :term:`GPU` has finished (:doc:`lesson 8
 # </lessons/08_was_it_faster>`). The second fault makes the number wrong.
@@ -288,7 +288,7 @@ for images, labels in few_loader:
 # end of the epoch ``stack`` makes one tensor of the list, and one transfer brings it to
 # the CPU:
 
-losses = torch.stack(losses).cpu()  # the only wait
+losses = torch.stack(losses).cpu()  # read once
 sizes = torch.tensor(sizes)
 by_steps = losses.mean()
 by_samples = (losses * sizes).sum() / sizes.sum()
@@ -402,7 +402,7 @@ with torch.inference_mode():
         predicted = model(images.to(device)).argmax(dim=1)
         correct += (predicted == labels.to(device)).sum()
 
-right = correct.item()  # the only wait
+right = correct.item()  # read once
 print(f"{right} of {len(test_set)} right: {right / len(test_set):.2%}")
 
 # %%
@@ -447,8 +447,8 @@ fig.colorbar(picture, shrink=0.8, label="share of the images of the class")
 plt.show()
 
 # %%
-# The dark squares on the diagonal are the right answers. The darker a square beside the
-# diagonal, the larger the share of that class that is mistaken. To find the most frequent
+# The dark squares on the diagonal are the right answers. The darker any other square,
+# the larger the share of a class that is taken for another. To find the most frequent
 # mistake, set the diagonal to zero and look for the largest count that is left.
 # ``argmax`` without ``dim`` numbers the hundred counts row by row, so dividing by ten
 # gives the row, and the rest is the column:
@@ -496,7 +496,7 @@ fig.suptitle(f"The ten largest losses ({data.source})")
 plt.show()
 
 # %%
-# Would you have known better? Where you hesitate too, the picture or its label is the
+# Would you have known better? Where you hesitate, the picture or its label is the
 # problem. Where you are sure, the model is. **Look at the worst pictures before you
 # change anything: they show whether the data or the model needs work.**
 #
@@ -528,8 +528,7 @@ print("true class:", names[test_labels[0]])
 #
 #    - An error, because the softmax is computed twice.
 #
-#      No. Probabilities are numbers like any others, and ``CrossEntropyLoss`` takes any
-#      numbers.
+#      No. To ``CrossEntropyLoss``, probabilities are numbers like any others.
 #
 #    - Nothing changes, because a softmax keeps the order of the classes.
 #
@@ -554,7 +553,7 @@ print(f"probabilities: loss {loss_fn(perfect.softmax(dim=1), target):.3f}")
 # %%
 # With logits the loss of a perfect answer is zero. With probabilities, the second softmax
 # gets a 1 and nine 0s. The powers are e and nine times 1, so the right class gets the
-# probability e / (e + 9). This is less than a quarter, and −ln of it is the second loss.
+# probability e/(e+9). This is less than a quarter, and −ln of it is the second loss.
 # No answer can get below that.
 #
 # What does it cost in accuracy? We train both models, three times each with other seeds,
@@ -624,8 +623,8 @@ for last_layer in (nn.Identity(), nn.Softmax(dim=1)):
 #    4. Add up the diagonal, and divide by the number of all images: it must be the
 #       accuracy that the script printed. Print it with as many digits (``:.4%``).
 #
-#    To check it: ``python -m gpulesson check exercise_05.py``. It runs your script on
-#    the :term:`practice GPU`, which draws other random numbers, so it can show another
+#    To check it: ``python -m gpulesson check exercise_05.py``. It may use the
+#    :term:`practice GPU`, which draws other random numbers, so it can show another
 #    accuracy.
 #
 #    You are done when ten lines are printed, and the result of step 4 agrees with the

@@ -498,7 +498,7 @@ print("generators restored first:", resume_without(generators_first=True))
 #
 # .. instructor-note::
 #
-#    In the exercise many restore the generators right after ``torch.load``, and make the
+#    The trap is to restore the generators right after ``torch.load``, and make the
 #    model afterwards. Ask: which line draws the next random number? The last row of the
 #    table above is that mistake.
 #
@@ -596,7 +596,8 @@ place = content.index(first.numpy().tobytes())
 content[place + 3] ^= 64  # flips one bit, in the byte with the exponent
 (folder / "flipped.pt").write_bytes(content)
 after = plainly(folder / "flipped.pt")["0.weight"][0, 0]
-print("one weight, before:", first, " after:", after)
+print("weight before:", first)
+print("weight after: ", after)
 
 
 def flip_one_bit(source, target, rng):

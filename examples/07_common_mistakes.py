@@ -36,8 +36,8 @@ Make each common mistake once on purpose, read what PyTorch says, and fix it.
 # You read what PyTorch says, and you fix it.
 #
 # For most of them we need a :term:`GPU`. If your machine has none, the :term:`practice
-# GPU` gives the message. Its messages are PyTorch's own, word for word: the tests of this
-# course check that.
+# GPU` gives the message. Here its messages are PyTorch's own, word for word: the tests
+# of this course check that.
 
 import torch
 from torch import nn
@@ -165,16 +165,16 @@ with attempt():
 #
 #    - The weights of the embedding.
 #
-#      **No.** They are the "other tensors", and those are on ``cuda:0``.
+#      No. They are the "other tensors", and those are on ``cuda:0``.
 #
 #    - The word numbers.
 #
-#      **Yes.** ``index`` is the argument, and ``index_select`` is the operation: it
+#      Yes. ``index`` is the argument, and ``index_select`` is the operation: it
 #      selects rows by their numbers. So the inputs of the model were not moved.
 #
 #    - The labels.
 #
-#      **No.** The operation would be one of the loss, and the argument would be called
+#      No. The operation would be one of the loss, and the argument would be called
 #      ``target``.
 #
 # .. instructor-note::
@@ -239,9 +239,9 @@ with attempt():
 #
 # .. covers:: S4.5
 #
-# ``nn.CrossEntropyLoss()`` holds no numbers. There is nothing in it to move. That
-# changes when you give it :term:`class weights`, so that mistakes in a
-# rare class count more:
+# ``nn.CrossEntropyLoss()`` holds no tensors. There is nothing in it to move. That
+# changes when you give it :term:`class weights`, so that mistakes in a rare class count
+# more:
 
 weighted = nn.CrossEntropyLoss(weight=torch.tensor([1.0, 2.0, 5.0]))
 with attempt():
@@ -252,21 +252,21 @@ with attempt():
 #
 #    - The weights of the model's last layer.
 #
-#      **No.** The operation is ``nll_loss_forward``. When the loss is computed, the
+#      No. The operation is ``nll_loss_forward``. When the loss is computed, the
 #      model is finished, and it did not complain.
 #
 #    - The labels.
 #
-#      **No.** The loss calls them ``target``.
+#      No. The loss calls them ``target``.
 #
 #    - The class weights of the loss.
 #
-#      **Yes.** The operation belongs to the loss, and ``weight`` is the name of that
+#      Yes. The operation belongs to the loss, and ``weight`` is the name of that
 #      argument of ``nn.CrossEntropyLoss``.
 #
-# ``nn.BCEWithLogitsLoss`` is the loss for questions with the answers yes and no. With
-# ``pos_weight`` it counts each yes more. It computes number by number, so its message
-# names no argument:
+# ``nn.BCEWithLogitsLoss`` is the loss for questions with the answers yes and no. With a
+# ``pos_weight`` above 1 it counts each yes more. It computes number by number, so its
+# message names no argument:
 
 yes_no = nn.BCEWithLogitsLoss(pos_weight=torch.tensor([3.0]))
 scores = torch.randn(64, 1, device=device)  # one score a row; above 0 means yes
@@ -352,17 +352,17 @@ with attempt():
 #
 #    - ``torch.randn(x.shape)``.
 #
-#      **No.** It would be made on the CPU, and that is a mistake as well. But the
+#      No. It would be made on the CPU, and that is a mistake as well. But the
 #      product is computed before the sum, and the program stopped at the product.
 #
 #    - ``self.scale``.
 #
-#      **Yes.** It is a plain attribute, neither a parameter nor a buffer. ``to`` does
+#      Yes. It is a plain attribute, neither a parameter nor a buffer. ``to`` does
 #      not know of it, and left it where it was.
 #
 #    - ``x``.
 #
-#      **No.** It was moved at the beginning of the lesson.
+#      No. It was moved at the beginning of the lesson.
 #
 # There are two mistakes in this class, and the message shows the first one only. Fix it,
 # and you get the same message for the other one. Both are fixed here:
@@ -392,7 +392,7 @@ with attempt():
 # Input type and weight type: a convolution says it in other words
 # ----------------------------------------------------------------
 #
-# Networks for images use convolutions, and a convolution has a check of its own. Its
+# Many networks for images use convolutions, and a convolution has a check of its own. Its
 # weights are on the GPU, and the images are not:
 
 convolution = nn.Conv2d(1, 8, kernel_size=3).to(device)
@@ -455,7 +455,7 @@ with attempt():
     model(table.float())
 
 # %%
-# A :term:`dtype` says what sort of numbers a tensor holds. NumPy computes in
+# A :term:`dtype` says what sort of numbers a tensor holds. NumPy mostly computes in
 # ``float64``, ``from_numpy`` keeps that, and the model's parameters are ``float32``.
 # Messages use older names: ``Double`` is ``float64``, ``Float`` is ``float32``, and
 # ``Long`` is ``int64``. **Convert the data where it comes in**, with ``.float()``. You
@@ -468,7 +468,7 @@ with attempt():
 # --------------------------------------------------------
 #
 # The labels of a classification are numbers of classes, so they must be whole numbers.
-# Data from a table often arrives as ``float32``:
+# Data from a table can arrive as ``float32``:
 
 from_table = y.float()
 with attempt():
@@ -487,7 +487,7 @@ with attempt():
 # %%
 # Cross-entropy computes the softmax of its first argument, and for whole numbers there is
 # no softmax: "not implemented for 'Long'". **First the outputs, then the labels**, in
-# every loss of PyTorch.
+# PyTorch's losses.
 #
 # .. _shapes-do-not-fit:
 #
@@ -507,9 +507,9 @@ with attempt():
 
 # %%
 # No. ``nn.Linear`` looks at the last dimension only, and that is 28. It took the images
-# for 64 · 1 · 28 = 1792 rows of 28 numbers. **In a product of two matrices the two inner
+# for 64·1·28 = 1792 rows of 28 numbers. **In a product of two matrices the two inner
 # numbers must be equal**: in ``(1792x28 and 784x10)`` they are 28 and 784. (The layer's
-# weight is 10 × 784, and turned round for the product.) ``flatten(start_dim=1)`` leaves
+# weight is ``10x784``, and turned round for the product.) ``flatten(start_dim=1)`` leaves
 # the first dimension, the 64 images, and makes one row of 784 numbers of each.
 #
 # .. _cuda-everywhere:
@@ -519,9 +519,9 @@ with attempt():
 #
 # .. covers:: S2.4
 #
-# Older code says ``model.cuda()`` and ``x.cuda()``. These calls are not deprecated, and
-# they are not wrong. They know only the GPUs that PyTorch calls ``cuda``. We stop the
-# practice GPU that we started, and try both ways on this machine as it is:
+# Older code says ``model.cuda()`` and ``x.cuda()``. These calls are neither deprecated
+# nor wrong. They know only the GPUs that PyTorch calls ``cuda``. We stop the practice
+# GPU that we started, and try both ways on this machine as it is:
 
 from gpulesson.device import choose_device
 
@@ -533,7 +533,7 @@ with attempt():
     nn.Linear(20, 3).to(choose_device())
 
 # %%
-# Where PyTorch finds a GPU for CUDA, you see "no error" twice. Elsewhere the first line
+# Where PyTorch finds such a GPU, you see "no error" twice. Elsewhere the first line
 # failed, and the second one took what is there. **Choose the device in one place**, and
 # write ``to(device)`` everywhere else.
 #
@@ -541,9 +541,9 @@ with attempt():
 # ------------------------------------------------
 #
 # The last four mistakes give no message. The program runs, and its result is wrong or
-# its time is wasted. First we need a network with :term:`dropout`, trained a little. The
-# folded function ``trained`` makes one, trains it for sixty steps, and returns it and its
-# last loss:
+# its memory is wasted. First we need a network with :term:`dropout`, trained a little.
+# The folded function ``trained`` makes one, trains it for sixty steps, and returns it and
+# its last loss:
 
 # fold: Data of three classes, and sixty training steps
 device = choose_device()
@@ -678,9 +678,9 @@ ax.grid(alpha=0.3)
 plt.show()
 
 # %%
-# A loss that was kept as it is keeps its whole forward pass: above all the output of the
-# hidden layer, 64 × 64 numbers of 4 bytes, which is 16 KiB. (A KiB is 1,024 bytes.) That
-# is the usual mistake in a loop that evaluates, where nobody calls ``backward``.
+# A loss that was kept as it is keeps what ``backward`` would need: above all the output
+# of the hidden layer, 64 × 64 numbers of 4 bytes, or 16 KiB. (A KiB is 1,024 bytes.)
+# That is the usual mistake in an evaluation: nobody calls ``backward``.
 #
 # After ``backward`` PyTorch lets go of the stored numbers. One block of 512 bytes remains
 # for each loss, 25 KiB for 50 of them, as for a detached loss: the two lines lie on each
@@ -766,8 +766,8 @@ print(f"and the product was there after {finished * 1e3:.2f} ms")
 #      weights. A loss with tensors moves as a model does, and new tensors are made
 #      with ``…_like`` or ``device=x.device``.
 #    - NumPy takes ``.detach().cpu()``, and each such call waits for the GPU.
-#    - Inputs are ``float32``, labels of classes are ``int64``, and the inner numbers of
-#      a product must be equal.
+#    - Inputs of linear layers are ``float32``, class labels are ``int64``, and the
+#      inner numbers of a product must be equal.
 #    - ``.cuda()`` knows only NVIDIA's and AMD's GPUs, ``.to(device)`` knows all of them.
 #    - A forgotten ``eval()``, a second softmax, kept losses and a clock that does not
 #      wait give no message: look for them yourself.
