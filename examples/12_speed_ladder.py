@@ -55,9 +55,10 @@ from gpulesson.timing import synchronize
 from gpulesson.training import fit
 
 # %%
-# A :term:`GPU` gets more images, so that its :term:`epochs <epoch>` are long enough to be measured. Of
-# the training images we keep 2,000 back, as :term:`held-out data` to choose settings
-# with. The test images are for the final numbers only.
+# A :term:`GPU` gets more images, so that its :term:`epochs <epoch>` are long enough to be
+# measured. Of the training images we keep 2,000 back, as :term:`held-out data` to choose
+# settings with. The test images are for the final numbers only. (The :term:`practice GPU`
+# runs this lesson's code, too. It simulates no time, so there a verdict means nothing.)
 
 # fold: Choose the device, and load the images
 import logging
@@ -66,7 +67,7 @@ import warnings
 
 # for the last section: it has to be set before the first product on a GPU
 os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-warnings.filterwarnings("ignore", "there are no CUDA graphs")  # the page says it
+warnings.filterwarnings("ignore", ".*no CUDA graphs")  # the page says it
 # without a CUDA toolkit, torch.compile would say so; that is no news here
 logging.getLogger("torch.utils.cpp_extension").setLevel(logging.ERROR)
 torch.set_num_threads(1)
@@ -185,6 +186,8 @@ def build(
     batches = feeds[feed](pixels[:, :1, :1] if tiny else pixels, batch)
     forward = model
     if compiled:
+        if simulated:
+            raise NotImplementedError("the practice GPU does not compile")
         forward = torch.compile(model, mode=compiled, fullgraph=True)
     step = make_step(forward, optimizer, bf16)
     if graph:
@@ -394,9 +397,9 @@ rung("compiled, in a graph", compiled="default", graph=True)
 # Know when it compiles again
 # ---------------------------
 #
-# A compiled function is made for the :term:`shapes <shape>` that it has seen. We give ``torch.compile``
-# a compiler of our own, which only counts how often it is called. The last batch of an
-# epoch is often short: how many compilations will the four calls need?
+# A compiled function is made for the :term:`shapes <shape>` that it has seen. We give
+# ``torch.compile`` a compiler of our own, which only counts how often it is called. The
+# last batch of an epoch is often short: how many compilations will the four calls need?
 
 compilations = []
 
@@ -413,7 +416,7 @@ for size in (64, 64, 40, 33):
 
 # %%
 # One for the first shape, and one more when another size came: from then on the
-# function is made for *any* size. If you set the environment variable
+# function is made for *any* size. (A practice GPU never compiles.) If you set the environment variable
 # ``TORCH_LOGS=recompiles``, or call ``torch._logging.set_logs(recompiles=True)``, PyTorch
 # `logs each of them
 # <https://docs.pytorch.org/docs/stable/generated/torch._logging.set_logs.html>`__ with
