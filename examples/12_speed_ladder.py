@@ -228,7 +228,7 @@ def build(
 # On a GPU we look at the clock. On a CPU one thread computes, and we count the time that
 # the processor worked for it, so that another program's time does not count:
 
-# windows counts a thread's time too coarsely
+# Windows counts a thread's time too coarsely
 own_time = device.type == "cpu" and sys.platform != "win32"
 clock = time.thread_time if own_time else time.perf_counter
 
@@ -308,6 +308,7 @@ def rung(name, **change):
 # turns with itself:
 
 script, itself = build(0)[1], build(0)[1]
+script(0), itself(0)  # warm up
 pairs = in_turns(lambda: script(0), lambda: itself(0))
 naive_epoch = statistics.median(seconds for seconds, _ in pairs)
 print(f"an epoch of the naive script: {naive_epoch * 1e3:.0f} ms")
@@ -415,10 +416,10 @@ for size in (64, 64, 40, 33):
     print(f"batch of {size}: compilations so far: {len(compilations)}")
 
 # %%
-# One for the first shape, and one more when another size came: from then on the
-# function is made for *any* size. (A practice GPU never compiles.) If you set the environment variable
-# ``TORCH_LOGS=recompiles``, or call ``torch._logging.set_logs(recompiles=True)``, PyTorch
-# `logs each of them
+# One for the first shape, and one more when another size came: from then on the function
+# is made for *any* size. (A practice GPU never compiles.) If you set the environment
+# variable ``TORCH_LOGS=recompiles``, or call
+# ``torch._logging.set_logs(recompiles=True)``, PyTorch `logs each of them
 # <https://docs.pytorch.org/docs/stable/generated/torch._logging.set_logs.html>`__ with
 # its reason. Our ``fit`` runs a short last batch without the compiler.
 #
@@ -429,7 +430,7 @@ for size in (64, 64, 40, 33):
 # takes longer to compile.
 
 if device.type == "cuda" and not simulated:
-    rung("mode reduce-overhead", compiled="reduce-overhead")
+    rung("mode reduce-overhead", compiled="reduce-overhead", graph=False)
 else:
     print(f"the modes are for a GPU; here is {device_name(device)}")
 
@@ -482,8 +483,8 @@ def best_rate(rates, seed_numbers, switches):
 
 
 # %%
-# We try three rates with the ladder so far, for five epochs. It computes the naive
-# script's losses up to here, so it has the naive script's accuracy, too:
+# We try three rates with the ladder so far, for five epochs. Its losses are the naive
+# script's, but for rounding, so this is the naive script's accuracy, too:
 
 ladder["epochs"] = 5
 tuning = range(100, 100 + seeds)  # seeds that decide on rates only
@@ -509,6 +510,7 @@ print(f"({min(reached):.2%} to {max(reached):.2%} from {seeds} seeds)")
 # finds the best of three rates, and takes the shortest length that reaches the goal. Then
 # it trains the old ladder and the new one in turns, once from each of five other seeds.
 # The rung stays if its mean accuracy is at least the goal, and every run took less time.
+# (Where the ladder has a CUDA graph, each run records its own, and that time counts.)
 
 # fold: Find rate and length, measure whole runs in turns, and decide
 
@@ -558,8 +560,8 @@ rates = (4e-3, 8e-3, 1.6e-2)
 other_work("batch 256", (5, 8), rates, batch=256)
 
 # %%
-# Compare its epochs with the five of the goal. More epochs are no loss if each takes less
-# time by a larger factor.
+# Compare its epochs with the five of the goal. **More epochs are no loss if each takes
+# less time by a larger factor.**
 #
 # .. question:: A quarter of the time an epoch, three times the epochs: does it pay?
 #
@@ -618,8 +620,10 @@ other_work("images centred", (2, 3), rates, centred=True)
 #
 # A float32 number has 8 bits for its size and 23 for its digits. :term:`TF32` keeps 10 of
 # these 23 in a product, :term:`bfloat16` (bf16) keeps 7. That is less exact, and faster
-# where the hardware multiplies such numbers. Does your GPU? Ask without the argument, and
-# the answer is also true for a GPU that only imitates bf16, slowly:
+# where the hardware multiplies such numbers. Does your GPU? Without the argument,
+# `is_bf16_supported
+# <https://docs.pytorch.org/docs/stable/generated/torch.cuda.is_bf16_supported.html>`__
+# also says yes for a GPU that only imitates bf16, slowly:
 
 if device.type == "cuda":
     print("bf16 in hardware:", torch.cuda.is_bf16_supported(including_emulation=False))
@@ -642,7 +646,7 @@ other_work("bf16 autocast", same_length, same_rate, bf16=True)
 matmul.fp32_precision = "none"  # as it was
 
 # %%
-# Converting numbers takes time as well, and only a large product earns it back. Where
+# **Converting numbers takes time as well, and only a large product earns it back.** Where
 # neither line was kept, the products were too small, or the hardware has no such
 # instructions.
 #
@@ -807,12 +811,15 @@ matmul.fp32_precision = "none"
 # other; a GPU computes while Python starts what comes next. And small products do not
 # reach the rate of a large one.
 #
-# Here is the whole ladder: the time of a run to the goal, rung by rung, with the limit of
-# the last one.
+# See the whole ladder, and stop in time
+# --------------------------------------
+#
+# Here is every rung, with the time of a run to the goal: five epochs at first. The lines
+# are what a run with the last rung needs at least.
 
 # fold: Draw the ladder
 fig, ax = plt.subplots(figsize=(7, 5.6), layout="constrained")
-now = 5 * naive_epoch
+now, last = 5 * naive_epoch, 0
 ax.plot(now, 0, "o", color="C0", ms=9)
 names = ["naive script"]
 for name, ratio, verdict in record:
@@ -825,8 +832,9 @@ for name, ratio, verdict in record:
     stays = verdict == "kept"
     fill = "C0" if stays else "none"
     ax.plot(now * ratio, row, "o", color="C0", mfc=fill, ms=9)
-    ax.plot([now, now * ratio], [row - 0.9, row - 0.1], color="gray", lw=1, alpha=0.4)
-    now = now * ratio if stays else now
+    if stays:
+        ax.plot([now, now * ratio], [last, row], color="gray", lw=1, zorder=0)
+        now, last = now * ratio, row
 styles = zip(
     needs["last rung"].items(), ("-.", ":", "--"), ("C1", "C2", "C3"), strict=True
 )
@@ -847,9 +855,8 @@ ax.grid(alpha=0.3)
 plt.show()
 
 gain = 5 * naive_epoch / now
-print(
-    f"a run: {5 * naive_epoch:.3f} s at first, {now:.3f} s now: {gain:.1f} times as fast"
-)
+print(f"a run to the goal: {5 * naive_epoch:.3f} s at first, {now:.3f} s now")
+print(f"{gain:.1f} times as fast, by the ratios of the rungs that were kept")
 print(f"{device}: {device_name(device)}, 1 thread, PyTorch {torch.__version__}")
 
 # %%
@@ -863,12 +870,12 @@ for name, switches in (("same work", same_work), ("last rung", ladder)):
 print(f"trained with {count} images of {data.source}")
 
 # %%
-# The times follow from the ratios above, each taken within one run of this page. The page
-# :doc:`how fast, measured </results>` has a ladder of its own, with other batches,
-# another number of threads, and the processor that is named there. **Compare ratios from
-# one machine and one batch size only.**
+# All of this was measured within one run, on one machine, with one thread. The page
+# :doc:`how fast, measured </results>` has a ladder of its own. Its batches, its threads
+# and its processor are others, so its ratios are others, too, and so is its distance from
+# the limit. Compare ratios within one table only.
 #
-# And **stop when the next rung costs you more time than it will ever save.**
+# **Stop when the next rung costs you more time than it will ever save.**
 #
 # Train the same with the package, or with the same bits
 # ------------------------------------------------------
@@ -877,7 +884,7 @@ print(f"trained with {count} images of {data.source}")
 # in every step with ``scheduler_interval="step"``, and takes ``amp="bf16"`` and
 # ``compile=True``. (:func:`gpulesson.capture.captured_step` is the graph.)
 
-torch.manual_seed(0)
+torch.manual_seed(0), order.manual_seed(0)
 model = MLP(784, 128, 64, 10).to(device)
 optimizer = torch.optim.Adam(model.parameters(), lr=1e-2, fused=True)
 batches = indexed(centre(floats).to(device), labels.to(device), 256)
@@ -951,5 +958,4 @@ matmul.fp32_precision = "none"
 #    - The limit is the largest of arithmetic, reading and latency. In small steps it is
 #      often latency, which a faster GPU does not change.
 #
-# **Next:** :doc:`/results` has the same ladder for all images, and the figures of other
-# libraries.
+# **Next:** :doc:`/results` shows what the project's own benchmarks found, rung by rung.
