@@ -91,9 +91,8 @@ print(f"{device}: {device_name(device)}, PyTorch {torch.__version__}, 1 thread")
 # Write one loop with switches
 # ----------------------------
 #
-# Everything that we change is a switch of one function. First the ways to feed the
-# loop. The slowest is a dataset that makes a :term:`tensor` of each picture when it is
-# asked for it:
+# Everything that we change is a switch of one function. First the ways to feed the loop.
+# The slowest makes a :term:`tensor` of each picture when it is asked for it:
 
 
 class Pictures(Dataset):
@@ -119,24 +118,18 @@ def loader(dataset, size):
     return DataLoader(dataset, batch_size=size, sampler=sampler)
 
 
-def indexed(inputs, targets, size, transform=None):
+def indexed(inputs, targets, size):
     options = {"batch_size": size, "shuffle": True, "generator": order}
-    return Batches(inputs, targets, transform=transform, **options)
+    return Batches(inputs, targets, **options)
 
 
 # %%
-# The four feeds, from single pictures to bytes that live on the :term:`device`:
-
-
-def from_bytes(batch):
-    return batch.float() / 255
-
+# The three feeds, from single pictures to rows that live on the :term:`device`:
 
 feeds = {
     "pictures": lambda x, n: loader(Pictures(), n),
     "tensors": lambda x, n: loader(TensorDataset(x, labels), n),
     "indices": lambda x, n: indexed(x.to(device), labels.to(device), n),
-    "bytes": lambda x, n: indexed(images.to(device), labels.to(device), n, from_bytes),
 }
 
 # %%
@@ -202,7 +195,8 @@ def build(
 
     def epoch(number):
         order.manual_seed(1000 * seed + number)
-        matmul.fp32_precision = fp32
+        if matmul.fp32_precision != fp32:
+            matmul.fp32_precision = fp32
         losses = []
         for inputs, targets in batches:
             loss = step(inputs.to(device), targets.to(device))
@@ -243,8 +237,8 @@ def timed(fn, *arguments):
 
 
 # %%
-# The function ``rung`` does it all: it builds both, compares the losses of a first
-# epoch from the same :term:`seed`, measures in turns, decides, and prints one line.
+# The function ``rung`` does it all: it compares the losses of a first epoch from the same
+# :term:`seed`, measures in turns, decides, and prints why.
 
 # fold: Measure a change in turns, and keep it if it helps
 ladder = {}  # the switches that stay
@@ -315,23 +309,20 @@ print(f"an epoch of the naive script: {naive_epoch * 1e3:.0f} ms")
 print("control:", spread(pairs)[1])
 
 # %%
-# The control has to be near 1. The numbers in brackets are the least and the largest of
-# all rounds. They show how far you can trust the number before them.
+# The control has to be near 1. In brackets stand the least and the largest of all rounds:
+# so far can you trust the number before them.
 #
 # Feed it without a call for every picture
 # ----------------------------------------
 #
-# Three changes to the feed. Which one will bring most?
+# Two changes to the feed. Which one will bring more?
 
 rung("tensors made once", feed="tensors")
 rung("index batching", feed="indices")
-rung("bytes, not floats", feed="bytes")
 
 # %%
-# The first line makes all tensors before the loop, the second asks for a whole batch at
-# once, from tensors that are on the device already. Both take away calls of Python: the
-# exercise of lesson 9 counts them. Bytes take a quarter of the memory, and each batch has
-# to be made floats again. The line says which of the two counts more here.
+# The first makes all tensors before the loop. The second asks for a whole batch at once,
+# from rows that are on the device already. Both take away calls of Python.
 #
 # .. question:: A rung's losses are 2e-07 off the naive ones. Is it the same work?
 #
@@ -362,8 +353,8 @@ rung("no read in the loop", read=False)
 rung("fused Adam", fused=True)
 
 # %%
-# On a CPU, a read is one short call, so expect a ratio near 1, whatever the verdict. On a
-# GPU, it costs what the queue would have hidden.
+# On a CPU, a read is one short call: expect a ratio near 1. On a GPU, it costs what the
+# queue would have hidden.
 #
 # Two more ways to start less. :term:`torch.compile` makes one function of what is between
 # the products. A :term:`CUDA graph` records a whole step, and starts it with one call. It
@@ -375,9 +366,9 @@ rung("one CUDA graph a step", graph=True)
 rung("compiled, in a graph", compiled="default", graph=True)
 
 # %%
-# Where there are no CUDA graphs, the line gives the reason. A network of three layers has
-# little between its products, and a run of a second does not earn back a compiler's time.
-# **What costs time once must be divided by the length of your run.**
+# A network of three layers has little between its products, and a run of a second does
+# not earn back a compiler's time. **Divide what costs time once by the length of your
+# run.**
 #
 # .. question:: ``torch.compile`` did not pay in a run of one second. Is it useless?
 #
@@ -438,13 +429,11 @@ else:
 # Set a goal that the slow script deserves
 # ----------------------------------------
 #
-# All rungs so far do the same work. The next ones do other work, so their losses cannot
-# be compared. **Now a rung must reach the same accuracy, in less time.** Which
-# :term:`accuracy`? The naive script's, with the best :term:`learning rate` that it can
-# have. If we tuned only the new rungs, part of their gain would be the tuning.
-#
-# A run has a fixed length, and we take the mean of several seeds. (If you stopped each
-# run when it is good enough, you would stop at a lucky moment.)
+# The next rungs do other work, so their losses cannot be compared. **Now a rung must
+# reach the same accuracy, in less time.** Which one? The naive script's, with the best
+# :term:`learning rate` that it can have. If we tuned only the new rungs, part of their
+# gain would be the tuning. All runs have a fixed length, and we take the mean of several
+# seeds: if you stopped each run when it is good enough, you would stop at a lucky moment.
 
 # fold: Runs of a fixed length, their accuracy, and a search for the best rate
 
@@ -467,17 +456,14 @@ def accuracy(model, images, targets, centred=False, **_):
     return (answers == targets).float().mean().item()
 
 
-def held_out_accuracies(seed_numbers, switches):
-    models = (run(seed, **switches)[1] for seed in seed_numbers)
-    return [accuracy(model, *held_out, **switches) for model in models]
-
-
 def best_rate(rates, seed_numbers, switches):
     """The rate with the highest mean accuracy on the held-out images, and that mean."""
     found = {}
     for rate in rates:
         trial = {**switches, "lr": rate}
-        found[rate] = statistics.mean(held_out_accuracies(seed_numbers, trial))
+        models = [run(seed, **trial)[1] for seed in seed_numbers]
+        reached = [accuracy(model, *held_out, **trial) for model in models]
+        found[rate] = statistics.mean(reached)
     rate = max(found, key=found.get)
     return rate, found[rate]
 
@@ -487,11 +473,12 @@ def best_rate(rates, seed_numbers, switches):
 # script's, but for rounding, so this is the naive script's accuracy, too:
 
 ladder["epochs"] = 5
-tuning = range(100, 100 + seeds)  # seeds that decide on rates only
+tuning = range(100, 103)  # seeds that decide on rates only
 ladder["lr"], _ = best_rate((1e-3, 2e-3, 4e-3), tuning, ladder)
 same_work = dict(ladder)  # for later
 
-reached = held_out_accuracies(range(seeds), ladder)
+first_models = [run(seed, **ladder)[1] for seed in range(seeds)]
+reached = [accuracy(model, *held_out) for model in first_models]
 goal = statistics.mean(reached)
 print(f"learning rate {ladder['lr']:g}, 5 epochs of batches of 64: {goal:.2%}")
 print(f"({min(reached):.2%} to {max(reached):.2%} from {seeds} seeds)")
@@ -516,25 +503,30 @@ print(f"({min(reached):.2%} to {max(reached):.2%} from {seeds} seeds)")
 
 
 def whole_runs(trial):
-    """Pairs of seconds, old ladder and trial in turns; and the trial's accuracies."""
-    pairs, reached = [], []
+    """Pairs of seconds, old ladder and trial in turns; and the trial's models."""
+    pairs, models = [], []
     run(99, **trial)  # warm up
     for seed in range(seeds):
         seconds, model = run(seed, **trial)
         pairs.append((run(seed, **ladder)[0], seconds))
-        reached.append(accuracy(model, *held_out, **trial))
-    return pairs, reached
+        models.append(model)
+    return pairs, models
+
+
+last_models = first_models
 
 
 def other_work(name, lengths, rates, **change):
+    global last_models
     try:
         for epochs in lengths:
             trial = {**ladder, **change, "epochs": epochs, "lr": rates[0]}
             if len(rates) > 1:
-                trial["lr"], mean_reached = best_rate(rates, tuning[:3], trial)
+                trial["lr"], mean_reached = best_rate(rates, tuning[:2], trial)
                 if mean_reached < goal and epochs != lengths[-1]:
                     continue
-            pairs, reached = whole_runs(trial)
+            pairs, models = whole_runs(trial)
+            reached = [accuracy(model, *held_out, **trial) for model in models]
             if statistics.mean(reached) >= goal:
                 break
     except Exception as error:
@@ -547,6 +539,7 @@ def other_work(name, lengths, rates, **change):
         verdict = "left out: not faster in every run"
     if verdict == "kept":
         ladder.update(trial)
+        last_models = models
     record.append((name, ratio, verdict))
     shown = f"{statistics.mean(reached):.2%} ({min(reached):.2%} to {max(reached):.2%})"
     print(f"{name:<24} {text}, rate {trial['lr']:g}, {trial['epochs']} epochs")
@@ -646,9 +639,7 @@ other_work("bf16 autocast", same_length, same_rate, bf16=True)
 matmul.fp32_precision = "none"  # as it was
 
 # %%
-# **Converting numbers takes time as well, and only a large product earns it back.** Where
-# neither line was kept, the products were too small, or the hardware has no such
-# instructions.
+# **Converting numbers takes time as well, and only a large product earns it back.**
 #
 # Give a network with convolutions the format it likes
 # ----------------------------------------------------
@@ -769,11 +760,10 @@ def epoch_seconds(**switches):
 
 def limits(**switches):
     """What an epoch needs at least, in seconds."""
-    pixels = images if switches["feed"] == "bytes" else floats
     steps = len(images) // switches["batch"]
     return {
         "arithmetic": flop * len(images) / product_rate(**switches),
-        "bytes": (pixels.nbytes + steps * 7 * 4 * sum(weights)) / copy_rate,
+        "bytes": (floats.nbytes + steps * 7 * 4 * sum(weights)) / copy_rate,
         "latency": epoch_seconds(**switches, tiny=True),
     }
 
@@ -786,7 +776,7 @@ def limits(**switches):
 # fold: Print both
 needs = {}
 for name, switches in (("same work", same_work), ("last rung", ladder)):
-    switches = {"feed": "pictures", "batch": 64, **switches}
+    switches = {"batch": 64, **switches}
     needs[name] = limits(**switches)
     seconds = epoch_seconds(**switches)
     binds = max(needs[name], key=needs[name].get)
@@ -807,9 +797,8 @@ matmul.fp32_precision = "none"
 # latency binds, start less: larger steps, fewer operators, a graph. Where arithmetic
 # binds, compute with fewer digits, or take better hardware.
 #
-# An epoch takes longer than its limit. On a CPU one core does all three, one after the
-# other; a GPU computes while Python starts what comes next. And small products do not
-# reach the rate of a large one.
+# An epoch takes longer than its limit: small products do not reach the rate of a large
+# one, and on a CPU one core does all three, one after the other.
 #
 # See the whole ladder, and stop in time
 # --------------------------------------
@@ -862,18 +851,17 @@ print(f"{device}: {device_name(device)}, 1 thread, PyTorch {torch.__version__}")
 # %%
 # The test images decided nothing so far. Do they agree that the last rung is as good?
 
-for name, switches in (("same work", same_work), ("last rung", ladder)):
-    models = [run(seed, **switches)[1] for seed in range(seeds)]
-    found = [accuracy(model, *test, **switches) for model in models]
+for name, models in (("same work", first_models), ("last rung", last_models)):
+    centred = models is last_models and "centred" in ladder
+    found = [accuracy(model, *test, centred=centred) for model in models]
     shown = f"{statistics.mean(found):.2%} ({min(found):.2%} to {max(found):.2%})"
     print(f"{name}: {shown} of {len(test[1])} test images, {seeds} seeds")
 print(f"trained with {count} images of {data.source}")
 
 # %%
 # All of this was measured within one run, on one machine, with one thread. The page
-# :doc:`how fast, measured </results>` has a ladder of its own. Its batches, its threads
-# and its processor are others, so its ratios are others, too, and so is its distance from
-# the limit. Compare ratios within one table only.
+# :doc:`how fast, measured </results>` has a ladder with other batches, other threads and
+# another processor, so its ratios and its distance from the limit are others, too.
 #
 # **Stop when the next rung costs you more time than it will ever save.**
 #
