@@ -1,61 +1,132 @@
-"""What `fit` costs in time over a loop written by hand.
+"""What `fit` costs in time over a loop written by hand, for each way of feeding it.
 
     python benchmarks/overhead.py [--pairs 150]
 
-Both train the 784-128-64-10 network at batch 64 with fused Adam, on the same batches in the same order, on
-one thread. They take turns of twenty steps, A B B A; each four give one ratio. A loop by hand against itself,
-in every other round, is the control: where its median leaves 0.99 to 1.01, the result is inconclusive. At the
-end of a round the weights must be the same bit for bit.
+Both train the same network with the same batches in the same order, on one thread. They take turns of
+twenty steps, A B B A; each four give one ratio. A loop by hand against itself, in every other round, is the
+control: where its median leaves 0.99 to 1.01, the result is inconclusive. At the end of a round the weights
+must be the same bit for bit.
+
+Batches, a list and a DataLoader feed the 784-128-64-10 network at batch 64, with fused Adam. The rows with
+one batch an epoch are lesson 3's: 120 flowers, a 4-8-9-3 network, Adam; with validation, 30 flowers are
+evaluated after each epoch. There a step takes so little time that the work of an epoch shows.
 """
 
 from __future__ import annotations
 
 import statistics
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
 
 import torch
+from torch import Tensor, nn
 
+from gpulesson.data import load_iris
+from gpulesson.models import MLP
 from gpulesson.training import fit
 from measuring import SPREAD, Result, about, fashion, network, options, same_weights, spread
-from plain_loops import by_hand, loss_fn
-from turns import STEPS, ratios, steady
+from plain_loops import by_hand, evaluated, loss_fn
+from turns import STEPS, Feed, listed, loaded, ratios, resident, steady
 
 ROUNDS = 5  # of pairs, and of the control's
+
+
+@dataclass(frozen=True)
+class Case:
+    """One way of feeding: the network, its optimizer, the batches, and the ratio to stay under."""
+
+    feed: Callable[[], Feed]
+    make: Callable[[], tuple[nn.Module, torch.optim.Optimizer]]
+    most: float
+    per_pass: int = 0
+    validation: tuple[tuple[Tensor, Tensor], ...] | None = None
+
+
+def cases(device: torch.device) -> dict[str, Case]:
+    """Return the ways of feeding, by name."""
+    data, iris = fashion(), load_iris()
+    images = (data.train_images.float().to(device) / 255, data.train_targets.to(device))
+    order = torch.randperm(len(iris.targets), generator=torch.Generator().manual_seed(0))
+    features, species = iris.features[order].to(device), iris.targets[order].to(device)
+    flowers, held_out = (features[:120], species[:120]), ((features[120:], species[120:]),)
+
+    def large() -> tuple[nn.Module, torch.optim.Optimizer]:
+        model = network(device)
+        return model, torch.optim.Adam(model.parameters(), lr=1e-3, fused=True)
+
+    def small() -> tuple[nn.Module, torch.optim.Optimizer]:
+        torch.manual_seed(0)
+        model = MLP(4, 8, 9, 3).to(device)
+        return model, torch.optim.Adam(model.parameters(), lr=0.01)
+
+    one_batch = listed(*flowers, batch_size=120)
+    return {
+        "Batches": Case(resident(*images), large, 1.01),
+        "a list": Case(listed(*images), large, 1.02),
+        "a DataLoader": Case(loaded(*images), large, 1.01),
+        "one batch an epoch": Case(one_batch, small, 1.10, per_pass=1),
+        "one batch an epoch, with validation": Case(one_batch, small, 1.30, per_pass=1, validation=held_out),
+    }
+
+
+def measure(case: Case, device: torch.device, pairs: int) -> tuple[list[float], list[float]]:
+    """Return the ratios of `fit` to a loop by hand, and those of the loop to itself."""
+    trained: list[nn.Module] = []
+
+    def make(with_fit: bool) -> Callable[[Any], object]:
+        model, optimizer = case.make()
+        trained.append(model)
+
+        def ours(batches: Any) -> None:
+            epochs, options = batches.number_of_passes, {"validation": case.validation, "progress": False}
+            fit(model, batches, loss_fn, optimizer, device, epochs, **options)
+
+        def theirs(batches: Any) -> None:
+            for _ in range(batches.number_of_passes):
+                by_hand(model, batches, optimizer, device)
+                if case.validation is not None:
+                    evaluated(model, case.validation, device)
+
+        return ours if with_fit else theirs
+
+    found: tuple[list[float], list[float]] = [], []
+    for _ in range(ROUNDS):
+        for with_fit, values in zip((True, False), found, strict=True):
+            values += ratios(
+                make(False), make(with_fit), case.feed, pairs=pairs // ROUNDS, per_pass=case.per_pass
+            )
+    assert all(same_weights(trained[0], model) for model in trained[1:]), "not the same work"
+    return found
 
 
 def main() -> None:
     """Measure, print, write."""
     chosen = options(__doc__, "overhead", pairs=150)
     torch.set_num_threads(1)
-    device, data = chosen.device, fashion()
-    resident = (data.train_images.float().to(device) / 255, data.train_targets.to(device))
-    trained = []
-
-    def make(with_fit: bool):
-        model = network(device)
-        optimizer = torch.optim.Adam(model.parameters(), lr=1e-3, fused=True)
-        trained.append(model)
-        if with_fit:
-            return lambda batches: fit(model, batches, loss_fn, optimizer, device, 1, progress=False)
-        return lambda batches: by_hand(model, batches, optimizer, device)
-
-    found: dict[str, list[float]] = {"fit / by hand": [], "control: by hand / by hand": []}
-    for _ in range(ROUNDS):
-        for with_fit, values in zip((True, False), found.values(), strict=True):
-            values += ratios(make(False), make(with_fit), resident, pairs=chosen.pairs // ROUNDS)
-    assert all(same_weights(trained[0], model) for model in trained[1:]), "not the same work"
-    ours, control = found.values()
+    device = chosen.device
+    found = {name: (case, *measure(case, device, chosen.pairs)) for name, case in cases(device).items()}
+    rows = []
+    for name, (_, ours, control) in found.items():
+        rows += [{"what": name, **spread(ours)}, {"what": "control: by hand / by hand", **spread(control)}]
     result = Result(
         "overhead",
         "Time of a training step: `fit` against a loop written by hand",
-        about(device, data=data.source, pairs=chosen.pairs, steps_a_turn=STEPS),
-        [("what", "ratio of times", ""), *SPREAD],
-        [{"what": what, **spread(values)} for what, values in found.items()],
-        notes=["Both ended with the same weights, bit for bit."],
+        about(device, data=fashion().source, pairs=chosen.pairs, steps_a_turn=STEPS),
+        [("what", "ratio of times, fed by", ""), *SPREAD],
+        rows,
+        notes=["In each row both ended with the same weights, bit for bit."],
     )
-    result.claim("time of a step, `fit` / by hand", statistics.median(ours), ".3f", "<=", 1.01)
-    result.claim("the control beside it, by hand / by hand", statistics.median(control), ".3f")
-    if not steady(control):
-        result.notes.append("Inconclusive: the control is outside 0.99 to 1.01, so the machine was too busy.")
+    for name, (case, ours, control) in found.items():
+        result.claim(
+            f"time of a step, `fit` / by hand: {name}", statistics.median(ours), ".3f", "<=", case.most
+        )
+        if not steady(control):
+            middle = f"{statistics.median(control):.3f}"
+            result.notes.append(f"Inconclusive: the control of {name!r} is {middle}, outside 0.99 to 1.01.")
+    controls = [statistics.median(control) for _, _, control in found.values()]
+    furthest = max(controls, key=lambda ratio: abs(ratio - 1))
+    result.claim("the control furthest from 1, by hand / by hand", furthest, ".3f")
     result.finish(chosen.json)
 
 

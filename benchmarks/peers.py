@@ -2,10 +2,10 @@
 
     python benchmarks/peers.py [--pairs 100]
 
-All train the 784-128-64-10 network at batch 64 with fused Adam, on batches of tensors that live on the
-device, on one thread, without progress bars, loggers, validation or checkpoints. Each takes turns with `fit`,
-as in overhead.py; what is timed are the steps, not the start. The peers come with the dependency group
-`bench`.
+All train the 784-128-64-10 network at batch 64 with fused Adam, on one thread, without progress bars,
+loggers, validation or checkpoints: once on batches of tensors that live on the device, once fed by a
+DataLoader of tensors in host memory. Each takes turns with `fit`, as in overhead.py; what is timed are the
+steps, not the start. The peers come with the dependency group `bench`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from torch import nn
 from gpulesson.training import fit
 from measuring import SPREAD, Result, about, fashion, network, options, same_weights, spread
 from plain_loops import by_hand, loss_fn
-from turns import STEPS, ratios, steady
+from turns import STEPS, Feed, loaded, ratios, resident, steady
 
 Loop = Callable[[Any], object]  # takes the batches
 Make = Callable[[nn.Module, torch.optim.Optimizer, torch.device], Loop]
@@ -107,7 +107,7 @@ def skorch(model: nn.Module, optimizer: torch.optim.Optimizer, device: torch.dev
             device=device,
             verbose=0,
         )
-        net.fit(*batches.tensors)
+        net.fit(*batches.data)  # which it gives to its iterator, ours
 
     return loop
 
@@ -169,13 +169,13 @@ PEERS: dict[str, tuple[Make, str]] = {  # and the package that it comes in
 }
 
 
-def compare(make: Make, data: Any, device: torch.device, pairs: int) -> list[float]:
+def compare(make: Make, feed: Callable[[], Feed], device: torch.device, pairs: int) -> list[float]:
     """Return the ratios of a peer's time to that of `fit`; refuse one that did other work."""
     models = [network(device) for _ in range(2)]
     optimizers = [torch.optim.Adam(model.parameters(), lr=1e-3, fused=True) for model in models]
     first = ours(models[0], optimizers[0], device)
     second = make(models[1], optimizers[1], device)
-    found = ratios(first, second, data, pairs=pairs)
+    found = ratios(first, second, feed, pairs=pairs)
     if not same_weights(*models):
         raise SystemExit(f"{make.__name__} ended with other weights: not the same work")
     return found
@@ -188,9 +188,14 @@ def main() -> None:
     chosen = options(__doc__, "peers", pairs=100)
     torch.set_num_threads(1)
     device, data = chosen.device, fashion()
-    resident = (data.train_images.float().to(device) / 255, data.train_targets.to(device))
-    found = {name: compare(make, resident, device, chosen.pairs) for name, (make, _) in PEERS.items()}
-    control = compare(ours, resident, device, chosen.pairs)
+    images, targets = data.train_images.float() / 255, data.train_targets
+    feeds = {"": resident(images.to(device), targets.to(device)), ", DataLoader": loaded(images, targets)}
+    found = {
+        name + how: compare(make, feed, device, chosen.pairs)
+        for name, (make, _) in PEERS.items()
+        for how, feed in feeds.items()
+    }
+    control = compare(ours, feeds[""], device, chosen.pairs)
     libraries = sorted({package for _, package in PEERS.values() if package})
     result = Result(
         "peers",
@@ -200,7 +205,7 @@ def main() -> None:
         [{"what": what, **spread(v)} for what, v in {**found, "control: fit": control}.items()],
         notes=["All ended with the same weights as `fit`, bit for bit."],
     )
-    peers = {name: statistics.median(values) for name, values in found.items() if name != "a loop by hand"}
+    peers = {name: statistics.median(v) for name, v in found.items() if not name.startswith("a loop by hand")}
     for name, value in peers.items():
         result.claim(f"time of a step, {name} / `fit`", value, ".2f", ">", 1)
     result.claim("the control beside it, `fit` / `fit`", statistics.median(control), ".3f")

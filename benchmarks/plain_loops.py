@@ -69,3 +69,19 @@ def by_hand(
         optimizer.step()
         losses.append(loss.detach())
     return torch.stack(losses).tolist()  # the CPU waits, once
+
+
+def evaluated(model: nn.Module, batches: Pairs, device: str | torch.device) -> tuple[float, float]:
+    """Return mean loss and accuracy, reading once."""
+    losses, right, count = [], [], 0
+    model.eval()
+    with torch.inference_mode():
+        for inputs, targets in batches:
+            inputs = inputs.to(device)
+            targets = targets.to(device)
+            outputs = model(inputs)
+            losses.append(loss_fn(outputs, targets) * len(targets))
+            right.append((outputs.argmax(1) == targets).sum())
+            count += len(targets)
+    loss, correct = torch.stack([torch.stack(losses).sum(), torch.stack(right).sum()]).tolist()
+    return loss / count, correct / count

@@ -10,35 +10,58 @@ from __future__ import annotations
 import statistics
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils.data import DataLoader, TensorDataset
 
 from gpulesson.data import Batches
 from gpulesson.timing import synchronize
+
+Batch = tuple[Tensor, ...]
+Feed = Iterable[Batch]
 
 STEPS = 20  # in a turn
 WARM = 3  # fours at the beginning that do not count; nor does the last, which may hold a loop's end
 
 
 class Turns:
-    """The batches of one loop; it waits for its turn before each `STEPS` of them."""
+    """The batches of one loop; it waits for its turn before each `STEPS` of them.
 
-    def __init__(self, batches: Batches, number: int, order: Order) -> None:
-        self.batches, self.number, self.order = batches, number, order
-        self.tensors = batches.tensors  # `fit` looks at all labels at once where it finds these
-        self.batch_size = batches.batch_size
+    All come in one pass, unless `per_pass` says how many do.
+    """
+
+    def __init__(
+        self, batches: Feed, number: int, order: Order, device: torch.device, per_pass: int = 0
+    ) -> None:
+        self.batches, self.number, self.order, self.device = batches, number, order, device
+        self.data = getattr(batches, "dataset", batches).tensors if not isinstance(batches, list) else ()
+        if isinstance(batches, Batches):  # `fit` looks at all labels at once where it finds these
+            self.tensors = batches.tensors
+        self.batch_size = getattr(batches, "batch_size", None)
+        self.per_pass = per_pass or number * STEPS
         self.seconds: list[float] = []
         self.start: float | None = None
         # On the CPU nothing waits for a device: the thread's own time leaves out what other programs take.
-        self.clock = time.thread_time if self.tensors[0].device.type == "cpu" else time.perf_counter
+        self.clock = time.thread_time if device.type == "cpu" else time.perf_counter
+        self.all = self.in_turns()
 
     def __len__(self) -> int:
-        return self.number * STEPS
+        return self.per_pass
 
-    def __iter__(self) -> Iterator[tuple[Tensor, ...]]:
+    @property
+    def number_of_passes(self) -> int:
+        """How many passes a loop has to make."""
+        return self.number * STEPS // self.per_pass
+
+    def __iter__(self) -> Iterator[Batch]:
+        return islice(self.all, self.per_pass) if self.number_of_passes > 1 else self.all
+
+    def in_turns(self) -> Iterator[Batch]:
+        """Yield batches when it is their turn."""
         endless = passes(self.batches)
         for _ in range(self.number):
             self.order.wait(self)
@@ -50,13 +73,13 @@ class Turns:
     def end(self) -> None:
         """End a turn; also called after a loop that counts its steps, and does not ask for one too many."""
         if self.start is not None:
-            synchronize(self.tensors[0].device)  # the last step is done, not only queued
+            synchronize(self.device)  # the last step is done, not only queued
             self.seconds.append(self.clock() - self.start)
             self.start = None
             self.order.next()
 
 
-def passes(batches: Batches) -> Iterator[tuple[Tensor, ...]]:
+def passes(batches: Feed) -> Iterator[Batch]:
     """Yield batches for ever, all full, so that every turn is the same work."""
     while True:
         yield from batches
@@ -91,10 +114,10 @@ class Order:
 def ratios(
     first: Callable[[Any], object],
     second: Callable[[Any], object],
-    data: Sequence[Tensor],
+    feed: Callable[[], Feed],
     *,
     pairs: int,
-    batch_size: int = 64,
+    per_pass: int = 0,
 ) -> list[float]:
     """Run two loops in turns A B B A and return, for each such four, the time of `second` over `first`.
 
@@ -102,27 +125,17 @@ def ratios(
     ----------
     first, second : callable
         Trains on the batches that it is given, in one pass.
-    data : sequence of Tensor
-        Inputs and targets, where the batches are cut from, in the same order for both.
+    feed : callable
+        Makes the batches of one side: all full, and in the same order for both.
     pairs : int
         How many ratios.
+    per_pass : int
+        How many batches come in one pass; 0: all. A loop finds `number_of_passes` on what it is given.
     """
     order = Order()
     number = 2 * (pairs + WARM + 1)
-    sides = [
-        Turns(
-            Batches(
-                *data,
-                batch_size=batch_size,
-                shuffle=True,
-                generator=torch.Generator().manual_seed(0),
-                drop_last=True,
-            ),
-            number,
-            order,
-        )
-        for _ in range(2)
-    ]
+    device = next(iter(feed()))[0].device
+    sides = [Turns(feed(), number, order, device, per_pass) for _ in range(2)]
     order.turns = [sides[number] for _ in range(pairs + WARM + 1) for number in (0, 1, 1, 0)]
 
     def run(loop: Callable[[Any], object], batches: Turns) -> None:
@@ -147,6 +160,27 @@ def ratios(
         raise order.failed
     one, other = ([sum(pair) for pair in twos(side.seconds)][WARM:-1] for side in sides)
     return [b / a for a, b in zip(one, other, strict=True)]
+
+
+def resident(*data: Tensor, batch_size: int = 64) -> Callable[[], Feed]:
+    """Return what makes `Batches` of these tensors, all full."""
+    seed = torch.Generator
+    return lambda: Batches(
+        *data, batch_size=batch_size, shuffle=True, generator=seed().manual_seed(0), drop_last=True
+    )
+
+
+def loaded(*data: Tensor, batch_size: int = 64) -> Callable[[], Feed]:
+    """Return what makes a ``DataLoader`` of these tensors, as most scripts have it, all batches full."""
+    seed = torch.Generator
+    return lambda: DataLoader(
+        TensorDataset(*data), batch_size, shuffle=True, generator=seed().manual_seed(0), drop_last=True
+    )
+
+
+def listed(*data: Tensor, batch_size: int = 64) -> Callable[[], Feed]:
+    """Return what makes a list of batches, cut from these tensors."""
+    return lambda: list(resident(*data, batch_size=batch_size)())
 
 
 def twos(values: list[float]) -> Iterator[tuple[float, float]]:

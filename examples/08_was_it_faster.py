@@ -19,47 +19,44 @@ hardware pays.
    .. objectives::
 
       - Leave out the first calls, and report a median and a spread.
-      - Wait for the device in the right places, with ``synchronize`` or with events.
+      - Wait for the device before each look at the clock, or let events keep the time.
+      - Find the lines that make Python wait for the GPU.
       - Decide with paired runs whether two variants differ.
       - Draw the picture of your own machine that shows where arithmetic begins to cost.
       - Compute what a faster device can bring to a whole script.
-
-.. prereq::
-
-   - :doc:`Lesson 4 </lessons/04_training_loop>`: the five calls of a training loop.
-   - :doc:`Lesson 7 </lessons/07_common_mistakes>`: the mistakes that give no message.
 """
 
 # %%
-# "It is twice as fast now." Who measured it, how, and on which machine? In this lesson
-# you measure the numbers for such a sentence. What a measurement prints is true for the
-# machine that ran it, and for no other. So the lesson prints the machine first.
+# .. prereq::
+#
+#    - :doc:`/lessons/04_training_loop`, for the five calls of a training loop
+#    - :doc:`/lessons/07_common_mistakes`, for a clock that does not wait
+#
+# "It is twice as fast now." Who measured it, how, and on which machine? Here you learn to
+# measure the numbers for such a sentence.
 
-import itertools
 import statistics
 import time
+from itertools import pairwise
 
 import matplotlib.pyplot as plt
 import torch
 
 from gpulesson import practice
-from gpulesson.data import Batches, load_fashion_mnist
 from gpulesson.device import choose_device, device_name
-from gpulesson.evaluation import evaluate
 from gpulesson.models import MLP
 from gpulesson.timing import measure, synchronize
-from gpulesson.training import fit
 
 # %%
-# We compute on one thread of the CPU. That is slower than on all of them, and steadier:
-# one thread is disturbed less by whatever else runs on this machine.
+# Such numbers are true for the machine that printed them, so we print the machine first.
+# We compute on one thread of the CPU: it is disturbed less by other programs than all
+# threads are.
 
 all_threads = torch.get_num_threads()
 torch.set_num_threads(1)
 device = choose_device()
-threads = f"{torch.get_num_threads()} of {all_threads} threads"
 print(f"{device}: {device_name(device)}")
-print(f"PyTorch {torch.__version__}, {threads}")
+print(f"PyTorch {torch.__version__}, 1 of {all_threads} threads")
 
 # %%
 # Leave out the first steps
@@ -67,12 +64,11 @@ print(f"PyTorch {torch.__version__}, {threads}")
 #
 # We time one training :term:`step`: the :term:`forward pass`, the :term:`loss`, the
 # :term:`backward pass`, and the update by the :term:`optimizer`, which is Adam. The
-# function makes a fresh network and a :term:`batch` of random numbers, and returns the
-# step as a function that we can call again and again:
+# function makes a new network and a :term:`batch` of random numbers. It returns the step
+# as a function that we can call again and again:
 
 
 def make_step(width=128, batch_size=64, device=device, **adam_options):
-    """A function that trains one step of an MLP on random numbers."""
     model = MLP(width, width, width, 10).to(device)
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-3, **adam_options)
     inputs = torch.randn(batch_size, width, device=device)
@@ -83,6 +79,7 @@ def make_step(width=128, batch_size=64, device=device, **adam_options):
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
+        return loss.detach()
 
     return step
 
@@ -102,45 +99,52 @@ for _ in range(60):
     seconds.append(time.perf_counter() - start)
 
 # %%
-# In numbers:
+# Each dot of the picture is one step. The scale of the times is logarithmic:
 
-# fold: Print the first steps, and a summary of the later ones
+# fold: Draw the sixty times, and print a summary
+from matplotlib.ticker import LogLocator, NullLocator
 
-late = seconds[20:]
-low, middle, high = (x * 1e3 for x in statistics.quantiles(late, n=4))
-print(f"first step: {seconds[0] * 1e3:.2f} ms, second: {seconds[1] * 1e3:.2f} ms")
-print(
-    f"steps 21 to 60: median {middle:.3f} ms, half of them {low:.3f} to {high:.3f} ms"
-)
-print(f"slowest of those: {max(late) * 1e3:.3f} ms; mean {1e3 * sum(late) / 40:.3f} ms")
-
-# %%
-# And as a picture. Each dot is one step; the scale of the times is logarithmic:
-
-# fold: Draw the sixty times
-
-figure, axes = plt.subplots(figsize=(7, 3.5), layout="constrained")
-axes.semilogy(range(1, 61), [x * 1e3 for x in seconds], "o", ms=4, label="one step")
-axes.axhline(middle, color="C1", label="median of steps 21 to 60")
-axes.axhspan(low, high, color="C1", alpha=0.25, label="half of them")
-axes.set(
-    xlabel="step", ylabel="milliseconds", title=f"The same step, sixty times ({device})"
-)
-axes.yaxis.set_major_formatter("{x:g}")
-axes.yaxis.set_minor_formatter("{x:g}")
-axes.legend()
-axes.grid(alpha=0.3)
+times = [1e3 * x for x in seconds]
+late = times[20:]
+low, middle, high = statistics.quantiles(late, n=4)
+fig, ax = plt.subplots(figsize=(7, 3.5), layout="constrained")
+ax.semilogy(range(1, 61), times, "o", ms=4, label="one step")
+ax.axhline(middle, color="C1", label="median of steps 21 to 60")
+ax.axhspan(low, high, color="C1", alpha=0.25, label="half of them")
+ax.set(xlabel="step", ylabel="milliseconds")
+ax.set_title(f"The same step, sixty times ({device})")
+ax.yaxis.set_major_formatter("{x:g}")
+ax.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+ax.yaxis.set_minor_locator(NullLocator())
+ax.legend()
+ax.grid(alpha=0.3)
 plt.show()
+
+print(f"the first step:  {times[0]:.2f} ms")
+print(
+    f"steps 21 to 60:  median {middle:.2f} ms, half of them {low:.2f} to {high:.2f} ms"
+)
+print(
+    f"                 mean {statistics.mean(late):.2f} ms, slowest {max(late):.2f} ms"
+)
 
 # %%
 # The first step also does what is needed only once: the optimizer makes its memory, and
 # libraries choose and load the code for each operation, on a :term:`GPU` the
 # :term:`kernels <kernel>`. Leave such steps out. They are called *warm-up*.
 #
-# The later steps differ, too, and the outliers lie on one side. Another program can
-# make a step much slower, and nothing can make it much faster. An outlier pulls the
-# mean up, and leaves the median where it is. So **warm up, then report the median, and
-# beside it how far the runs are apart.**
+# The later steps differ, too. Other programs can make a step much slower, and nothing can
+# make it much faster. Such slow steps pull the mean up, and leave the median where it is.
+# **Warm up, then report the median, and beside it how far
+# the runs are apart.**
+#
+# Scripts for images often set ``torch.backends.cudnn.benchmark = True``. Then cuDNN,
+# NVIDIA's library for convolutions, tries several algorithms in the first call with each
+# :term:`shape`, and keeps the fastest. That call takes longer still, so warm up with
+# every shape that you will measure. Another run may keep another algorithm, and round
+# differently (`PyTorch's page on reproducibility
+# <https://docs.pytorch.org/docs/stable/notes/randomness.html#cuda-convolution-benchmarking>`__,
+# :doc:`lesson 12 </lessons/12_speed_ladder>`).
 #
 # .. question:: One call takes 9 ms, the next five about 1 ms. What do you report?
 #
@@ -173,48 +177,41 @@ plt.show()
 # A clock that does not wait is like timing a letter by your walk to the letterbox: you
 # are back soon, and the letter has not arrived.
 #
-# We hand over twenty steps, and look at the clock without waiting. We look again when
-# the device has finished. On which device will the two times differ?
+# We hand over some steps, and look at the clock at once. We look again when the device
+# has finished. On which devices will the two times differ?
 
-for _ in range(5):
-    step()  # warm up
-synchronize(device)
-
-start = time.perf_counter()
-for _ in range(20):
-    step()
-handed_over = time.perf_counter() - start
-synchronize(device)
-done = time.perf_counter() - start
-
-# %%
-# The last line is the same step, measured by a function of this course:
-
-print(f"20 steps on {device}: handed over after {handed_over * 1e3:.2f} ms,")
-print(f"computed after {done * 1e3:.2f} ms")
-print(f"a clock that does not wait sees {handed_over / done:.0%} of the time")
-print("with warm-up, waiting and repeats:", measure(step, device=device))
+for steps in (2, 200):
+    synchronize(device)
+    start = time.perf_counter()
+    for _ in range(steps):
+        step()
+    handed_over = 1e3 * (time.perf_counter() - start)
+    synchronize(device)
+    done = 1e3 * (time.perf_counter() - start)
+    print(f"{steps} steps: {handed_over:.2f} ms until handed over,", end=" ")
+    print(f"{done:.2f} ms until done: {handed_over / done:.0%} seen")
 
 # %%
-# On a CPU there is no queue. (The :term:`practice GPU` has none either: it computes on
-# the CPU.) Both times are the same, apart from the moment that it takes to ask. So the
-# clock sees all of the work.
+# On a CPU there is no queue, and the :term:`practice GPU` has none either: it computes
+# on the CPU. Both times are the same, apart from the moment that it takes to ask.
 #
-# On a real GPU the share can be anything. A few percent mean that the GPU is busy and
-# Python is far ahead. Nearly everything can mean two things:
+# On a real GPU the share that the clock sees can be anything:
 #
-# - *The GPU waits for Python.* It finishes each operation before the next one arrives.
-# - *The queue is full.* It holds about a thousand operations (`measured in NVIDIA's
-#   forum
-#   <https://forums.developer.nvidia.com/t/cuda-stream-are-blocked-when-luanch-lots-of-kernels-1000/68937>`__).
-#   After that Python waits for a free place at each call, although no line of yours
-#   asks it to wait. Twenty steps can be more than a thousand operations.
+# - *Little of the time.* The GPU is busy, and Python is far ahead.
+# - *Nearly all of it, in both lines.* The GPU waits for Python: it has finished each
+#   operation before the next one arrives.
+# - *Little of two steps, and nearly all of 200.* The queue was full. It holds about a
+#   thousand operations (`measured in NVIDIA's forum
+#   <https://forums.developer.nvidia.com/t/cuda-stream-are-blocked-when-luanch-lots-of-kernels-1000/68937>`__),
+#   and then each call waits for a free place, although no line of yours asks for it.
 #
-# To tell the two apart, hand over two steps instead of twenty. If the share is much
-# smaller then, the queue was full.
-#
-# From here on we use :func:`gpulesson.timing.measure`. It does what the cells above
-# did: warm-up, a wait before *and* after each run, repeats, median and quartiles.
+# **Wait for the device before the first look at the clock and before the last.**
+# :func:`gpulesson.timing.measure` does it for you, with warm-up and repeats:
+
+print(measure(step, device=device))
+
+# %%
+# You see the median, the range of the middle half of the runs, and the machine.
 #
 # .. question:: On a GPU your clock shows 0.2 ms around ``model(x)``. What took them?
 #
@@ -233,50 +230,86 @@ print("with warm-up, waiting and repeats:", measure(step, device=device))
 #      No. What the clock missed is what was still in the queue. That is more for a
 #      larger model or batch, so there is no fixed amount.
 #
+# See which lines wait for the GPU
+# --------------------------------
+#
+# To measure, you want Python to wait. In a training loop you do not: while Python waits,
+# it hands nothing over, and soon the GPU has nothing to do. PyTorch can stop at lines
+# that wait. We try it on your GPU with :term:`CUDA` if there is one, or else on the
+# practice GPU:
+
+practice.start()
+gpu = torch.device("cuda")
+print(torch.cuda.get_device_name())
+
+cuda_step = make_step(device=gpu)
+loss = cuda_step()  # warm up
+
+# %%
+# Three of these six lines wait. Which ones?
+
+lines = {
+    "cuda_step()": cuda_step,
+    "loss.detach()": lambda: loss.detach(),
+    "loss.item()": lambda: loss.item(),
+    "if loss > 1": lambda: bool(loss > 1),
+    "torch.ones(3).to(gpu)": lambda: torch.ones(3).to(gpu),
+    "torch.ones(3, device=gpu)": lambda: torch.ones(3, device=gpu),
+}
+
+# %%
+# ``set_sync_debug_mode("error")`` makes each such line an error, until we switch it off:
+
+torch.cuda.set_sync_debug_mode("error")
+for name, line in lines.items():
+    try:
+        line()
+        print(f"{name:<26} does not wait")
+    except RuntimeError as error:
+        print(f"{name:<26} RuntimeError: {error}")
+torch.cuda.set_sync_debug_mode("default")
+
+# %%
+# The whole step only hands over work. ``item`` and ``if`` need a number from the GPU, and
+# ``to`` waits until its copy is made. ``torch.ones(3, device=gpu)`` copies nothing: the
+# numbers are written where they are needed. **A line waits when it moves numbers between
+# the CPU and the GPU.** (:doc:`Lesson 9 </lessons/09_feeding_the_gpu>` shows copies that
+# do not wait.)
+#
+# In your own script, switch it on after the warm-up. ``"warn"`` prints a warning and goes
+# on. Neither mode notices every wait (`PyTorch's page on it
+# <https://docs.pytorch.org/docs/stable/generated/torch.cuda.set_sync_debug_mode.html>`__);
+# :doc:`lesson 11 </lessons/11_profile_first>` shows other ways to find them.
+#
 # Let the GPU keep the time
 # -------------------------
 #
-# :term:`CUDA` has a second way, without a wait for each run. An *event* is a mark in
-# the queue. When the GPU passes the mark, it notes the time. The function puts a mark
-# between each two runs, and waits once, at the end:
+# CUDA has a second clock, without a wait for each run. An *event* is a mark in the queue.
+# When the GPU passes the mark, it notes the time. We put a mark between each two steps,
+# and wait once, at the end:
 
+marks = [torch.cuda.Event(enable_timing=True) for _ in range(21)]
+marks[0].record()
+for mark in marks[1:]:
+    cuda_step()
+    mark.record()
+torch.cuda.synchronize()  # the only wait
 
-def event_milliseconds(fn, repeats=20):
-    """Time from mark to mark, by the GPU's clock; one wait, at the end."""
-    marks = [torch.cuda.Event(enable_timing=True) for _ in range(repeats + 1)]
-    marks[0].record()
-    for mark in marks[1:]:
-        fn()
-        mark.record()
-    torch.cuda.synchronize()  # the only wait
-    return [a.elapsed_time(b) for a, b in itertools.pairwise(marks)]
-
+times = [a.elapsed_time(b) for a, b in pairwise(marks)]
+print(f"between two marks: {statistics.median(times):.3f} ms (median of 20)")
+print("whose time is it?", torch.cuda.get_device_name())
 
 # %%
-# If this machine has no CUDA GPU, the practice GPU takes its place:
+# The time between two marks contains all that the GPU did *and* the pauses in which its
+# queue was empty. If the GPU waits for Python, as the shares above may say, events
+# measure Python as well.
+#
+# If you see the word *simulated* above, the number says nothing about any GPU. **The
+# practice GPU simulates what is where and what waits, and no time.** We are done with it:
 
-practice.start()
-cuda_step = make_step(device=torch.device("cuda"))
-for _ in range(3):
-    cuda_step()
-times = event_milliseconds(cuda_step)
-simulated = "simulated" in torch.cuda.get_device_name()
-print(torch.cuda.get_device_name())
-print(f"between two marks: {statistics.median(times):.3f} ms (median of {len(times)})")
-whose = "the CPU's, simulating" if simulated else "the GPU's, pauses included"
-print("whose time is this?", whose)
 practice.stop()
 
 # %%
-# The time between two marks contains all that the GPU did, *and* the pauses in which
-# its queue was empty. If the GPU waits for Python, as the share above may say, the
-# events measure Python as well.
-#
-# The code is right on a GPU and on the practice GPU. The number is right on a GPU only.
-# The practice GPU simulates what is where and what waits, and **no time**. If the name
-# above says *simulated*, you have seen how events are used, and the number says nothing
-# about any GPU.
-#
 # Compare two variants in turns
 # -----------------------------
 #
@@ -289,20 +322,22 @@ practice.stop()
 # round:
 
 
-def paired_ratios(first, second, rounds=20, steps=5):
-    """Time of `second` divided by time of `first`, once per round of A B B A."""
+def clock(fn):
+    """Seconds of five calls."""
+    synchronize(device)
+    start = time.perf_counter()
+    for _ in range(5):
+        fn()
+    synchronize(device)
+    return time.perf_counter() - start
 
-    def block(fn):
-        return measure(
-            lambda: [fn() for _ in range(steps)], device=device, warmup=0, repeats=1
-        )
 
+def paired_ratios(a, b, rounds=20):
+    """Time of b divided by time of a, once per round of A B B A."""
     ratios = []
     for _ in range(rounds):
-        a, b, b_again, a_again = (
-            block(f).median for f in (first, second, second, first)
-        )
-        ratios.append((b + b_again) / (a + a_again))
+        a1, b1, b2, a2 = clock(a), clock(b), clock(b), clock(a)
+        ratios.append((b1 + b2) / (a1 + a2))
     return ratios
 
 
@@ -312,54 +347,43 @@ def paired_ratios(first, second, rounds=20, steps=5):
 
 default, itself = make_step(), make_step()
 fused = make_step(fused=True)
-paired_ratios(default, fused, rounds=3)  # warm up
-results = {
-    "control: default / default": paired_ratios(default, itself),
-    "fused / default": paired_ratios(default, fused),
-}
+for fn in (default, itself, fused):
+    clock(fn)  # warm up
+
+control = paired_ratios(default, itself)
+variant = paired_ratios(default, fused)
 
 # %%
-# The variants are told apart if the middle halves of their rounds do not overlap:
+# A dot is the ratio of one round, and a bar holds the middle half of the rounds:
 
-# fold: Print the medians, the middle halves, and the verdict
-
-for name, ratios in results.items():
+# fold: Draw the ratios, and print the verdict
+results = {"control: default / default": control, "fused / default": variant}
+fig, ax = plt.subplots(figsize=(7, 3), layout="constrained")
+for row, (name, ratios) in enumerate(results.items()):
     low, middle, high = statistics.quantiles(ratios, n=4)
-    print(f"{name:<27} median {middle:.3f}, half of the rounds {low:.3f} to {high:.3f}")
-control, other = (statistics.quantiles(ratios, n=4) for ratios in results.values())
-apart = other[2] < control[0] or other[0] > control[2]
-print(
-    f"verdict on {device}:",
-    f"fused takes {other[1]:.2f} times the default's time" if apart
-    else "not told apart from the control by this measurement",
-)  # fmt: skip
-
-# %%
-# The same as a picture, with a dot for each round:
-
-# fold: Draw the ratios
-
-figure, axes = plt.subplots(figsize=(7, 3), layout="constrained")
-for row, ratios in enumerate(results.values()):
-    low, middle, high = statistics.quantiles(ratios, n=4)
-    axes.plot(ratios, [row] * len(ratios), "o", color=f"C{row}", alpha=0.5)
-    axes.plot([low, high], [row + 0.25] * 2, color=f"C{row}", lw=3)
-    axes.plot(middle, row + 0.25, "|", color="gray", ms=14, mew=2)
-axes.axvline(1, color="gray", lw=1)
-axes.set_yticks([0, 1], results)
-axes.set(xlabel="ratio of times (less than 1: less time)", ylim=(-0.4, 1.6))
-axes.set_title("One dot a round; the bar holds half of them")
-axes.grid(alpha=0.3, axis="x")
+    ax.plot(ratios, [row] * len(ratios), "o", color=f"C{row}", alpha=0.5)
+    ax.plot([low, high], [row + 0.25] * 2, color=f"C{row}", lw=3)
+    ax.plot(middle, row + 0.25, "|", color="gray", ms=14, mew=2)
+    print(f"{name:<27} median {middle:.2f}, middle half {low:.2f} to {high:.2f}")
+ax.axvline(1, color="gray", lw=1)
+ax.set_yticks([0, 1], results)
+ax.set(xlabel="ratio of times (less than 1: less time)", ylim=(-0.4, 1.6))
+ax.set_title("One dot a round; the bar holds half of them")
+ax.grid(alpha=0.3, axis="x")
 plt.show()
 
+quiet, other = (statistics.quantiles(ratios, n=4) for ratios in results.values())
+apart = other[2] < quiet[0] or other[0] > quiet[2]
+found = f"fused takes {other[1]:.2f} times the default's time"
+print(f"verdict on {device}:", found if apart else "the bars overlap: not told apart")
+
 # %%
-# If the two bars are clear of each other, the variants differ: here, today, at this
-# size. If the bars overlap, this measurement cannot tell. More rounds or a quieter
-# machine might.
+# If the two bars are clear of each other, the variants differ: here, today, at this size.
+# If they overlap, this measurement cannot tell.
 #
-# Look at the control, too. Both of its sides are the same function, and still its ratio
-# is not always near 1. If it strays far from 1, do not believe the other line of that
-# run either. **What does not stand out from the control has not been shown.**
+# Look at the control, too. Both of its sides are the same function, so a ratio other than
+# 1 is noise. If its bar strays far from 1, do not believe the other bar either. **What
+# does not stand out from the control has not been shown.**
 #
 # .. question:: Control: 0.95 to 1.06. Variant: 0.93 to 1.02. What do you say?
 #
@@ -381,172 +405,153 @@ plt.show()
 #
 #    Let the class guess the control's ratio before the cell runs. It looks like a
 #    formality, since both sides are the same function. On a shared machine it strays
-#    far from 1, and then the comparison below it is worth nothing, however good it
-#    looks.
+#    far from 1, and then the comparison is worth nothing, however good it looks.
 #
 # Find the size at which a GPU pays
 # ---------------------------------
 #
 # Now the question of :doc:`lesson 1 </lessons/01_is_there_a_gpu>`, for training instead
 # of one product. Two numbers decide how much work is in a step: the *width* of the
-# model's layers, and the size of the batch. We time a step for each combination, on the
-# CPU with one thread and with all, and on the :term:`accelerator` if there is one.
-#
-# How much arithmetic is in a step? About six operations for each weight and sample: a
-# multiplication and an addition in the forward pass, and twice that in the backward
-# pass, once for the weights' :term:`gradients <gradient>` and once for
-# the inputs'. (The first layer leaves out the last part: the gradients of the data are
-# not needed.)
+# model's layers, and the size of the batch. We time a step for each combination. Will the
+# time grow as the arithmetic does?
 
 # fold: Time a step for each width and batch size, and print the table
-
 widths, batch_sizes = [16, 64, 256, 1024], [8, 64, 512, 2048]
 
 
 def step_seconds(device, threads):
     """Median seconds of a step, one row per width, one column per batch size."""
     torch.set_num_threads(threads)
-    return torch.tensor(
-        [
-            [
-                measure(
-                    make_step(w, n, device), device=device, warmup=2, repeats=3
-                ).median
-                for n in batch_sizes
-            ]
-            for w in widths
-        ]
-    )
+    rows = []
+    for width in widths:
+        steps = [make_step(width, size, device) for size in batch_sizes]
+        timings = [measure(fn, device=device, warmup=2, repeats=3) for fn in steps]
+        rows.append([timing.median for timing in timings])
+    torch.set_num_threads(1)
+    return torch.tensor(rows)
 
 
-cpu = torch.device("cpu")
-seconds = step_seconds(cpu, 1).minimum(step_seconds(cpu, all_threads))  # [4, 4]
+# Forward: a multiplication and an addition for each weight and sample. Backward: the
+# same for the gradients of the weights, and of the inputs of all layers but the first.
 operations = torch.tensor(
     [[n * (6 * (2 * w**2 + 10 * w) - 2 * w**2) for n in batch_sizes] for w in widths]
 )
-rates = operations / seconds / 1e9  # billion operations a second
-panels = {"Billion operations a second (CPU)": rates}
-if device.type != "cpu":
-    gains = seconds / step_seconds(device, all_threads)
-    panels[f"CPU time / {device} time"] = gains
+cpu = torch.device("cpu")
+on_cpu = step_seconds(cpu, 1)
+if all_threads > 1:  # a small step is quicker on one thread, a large one on all
+    on_cpu = on_cpu.minimum(step_seconds(cpu, all_threads))
 
-print(f"milliseconds a step on the CPU, 1 or {all_threads} threads, whichever is less")
-print("      batch " + "".join(f"{n:>9}" for n in batch_sizes))
-for w, row in zip(widths, seconds.tolist(), strict=True):
-    print(f"width {w:>5} " + "".join(f"{x * 1e3:>9.3f}" for x in row))
+print("milliseconds a step on the CPU")
+print("      batch " + "".join(f"{size:>9}" for size in batch_sizes))
+for width, row in zip(widths, on_cpu.tolist(), strict=True):
+    print(f"width {width:>5} " + "".join(f"{1e3 * x:>9.2f}" for x in row))
+arithmetic = operations[-1, -1] / operations[0, 0]
+longer = on_cpu[-1, -1] / on_cpu[0, 0]
+print(f"from the first to the last step: {arithmetic:,.0f} times the arithmetic,")
+print(f"{longer:,.0f} times the time")
 
 # %%
-# A time alone does not say whether the machine was used well. So the picture shows
-# operations a second: the brighter a field, the better the step uses the machine. Where
-# there is an accelerator, a second picture compares the two: above 1, the accelerator
-# takes less time.
+# By far not: a large step uses the machine better. The picture shows how well, in
+# operations a second: the brighter a field, the better. If there is an
+# :term:`accelerator`, a second picture compares the two: above 1, the accelerator takes
+# less time.
 
-# fold: Draw the rates, and print how far each width has come
+# fold: Draw the operations a second
+panels = {"Billion operations a second (CPU)": operations / on_cpu / 1e9}
+if device.type != "cpu":
+    gains = on_cpu / step_seconds(device, all_threads)
+    panels[f"CPU time / time on\n{device_name(device)}"] = gains
 
-figure, grid = plt.subplots(
+fig, axes = plt.subplots(
     1, len(panels), figsize=(5 * len(panels), 4), layout="constrained", squeeze=False
 )
-for axes, (title, values) in zip(grid[0], panels.items(), strict=True):
-    picture = axes.imshow(values, cmap="cividis", norm="log", aspect="auto")
-    for i, j in itertools.product(range(4), range(4)):
-        bright = picture.norm(values[i, j].item()) > 0.5
-        color = "0.05" if bright else "0.95"
-        number = f"{values[i, j]:.3g}"
-        axes.text(j, i, number, ha="center", va="center", color=color, fontsize=13)
-    axes.set(xlabel="batch size", ylabel="width", title=title)
-    axes.set_xticks(range(4), batch_sizes)
-    axes.set_yticks(range(4), widths)
+for ax, (title, values) in zip(axes[0], panels.items(), strict=True):
+    picture = ax.imshow(values, cmap="cividis", norm="log", aspect="auto")
+    for i, row in enumerate(values.tolist()):
+        for j, value in enumerate(row):
+            color = "0.05" if picture.norm(value) > 0.5 else "0.95"
+            style = {"ha": "center", "va": "center", "color": color, "fontsize": 13}
+            ax.text(j, i, f"{value:.3g}", **style)
+    ax.set(xlabel="batch size", ylabel="width", title=title)
+    ax.set_xticks(range(4), batch_sizes)
+    ax.set_yticks(range(4), widths)
 plt.show()
-
-for w, times, row in zip(widths, seconds.tolist(), rates.tolist(), strict=True):
-    more, best = times[3] / times[2], max(row) / rates.max().item()
-    print(
-        f"width {w:>4}: batch {batch_sizes[3]} takes {more:.1f} times as long",
-        f"as {batch_sizes[2]}; its best rate is {best:4.0%} of the best",
-    )
-if device.type != "cpu":
-    print(f"{device} at least 20 % ahead in {(gains > 1.2).sum()} of 16 cells")
-else:
-    print("no accelerator here: the notebook of this page draws its picture on one")
 
 # %%
 # Read a row of the picture from left to right:
 #
 # - *The rate still grows.* The step consists of what does not grow with the batch:
 #   *starting* each operation and, in a wide model, the optimizer's pass through all
-#   weights. A larger batch hardly takes longer. A GPU has little to win here, since
-#   each of its operations has to be started as well.
+#   weights. A larger batch hardly takes longer. A GPU has little to win here, since each
+#   of its operations has to be started as well.
 # - *The rate has stopped growing.* Now time grows with the batch. The step consists of
-#   arithmetic, or of moving numbers to and from memory. Hardware with more of either
-#   has something to win.
+#   arithmetic, or of moving numbers to and from memory. Hardware with more of either has
+#   something to win.
 #
-# The printed factors say how far a width has come at the right end of its row, where
-# the batch grows by a factor of 4. A factor of 1 would mean that all of the cost is
-# fixed, a factor of 4 that all of it is work. **If your model lies in the dark corner
-# of the picture, try a larger batch before you buy a GPU.**
+# **If your model lies in the dark corner of the picture, try a larger batch before you
+# buy a GPU.**
 #
 # Know when a GPU is the wrong tool
 # ---------------------------------
 #
 # A GPU speeds up the part of a script that computes on it. The rest takes as long as
-# before, and that limits the gain: if a share *p* of the time becomes *s* times as
-# fast, the whole becomes 1 / (1 − *p* + *p* / *s*) times as fast. This is Amdahl's law.
-# Let us apply it to a whole small script, and time each part of it with this function:
+# before. We time a small script, part by part:
 
-torch.set_num_threads(1)  # as in the other lessons
-parts = {}
+from gpulesson.data import Batches, load_fashion_mnist
+from gpulesson.evaluation import evaluate
+from gpulesson.training import fit
+
+laps = []
 
 
-def timed(name, fn):
-    start = time.perf_counter()
-    result = fn()
+def lap(name):
+    """Note that a part is done, and when."""
     synchronize(device)
-    parts[name] = time.perf_counter() - start
-    return result
+    laps.append((name, time.perf_counter()))
 
 
 # %%
 # The script loads images, moves them, trains for one :term:`epoch`, evaluates, and
 # answers 200 single questions. Which part do you expect to take longest?
 
-data = timed("load the images", load_fashion_mnist)
-images, labels = timed(
-    "convert and move",
-    lambda: (data.train_images.to(device).float() / 255, data.train_targets.to(device)),
-)
+lap("start")
+data = load_fashion_mnist()
+lap("load the images")
+images = data.train_images.to(device).float() / 255
+labels = data.train_targets.to(device)
+lap("convert and move")
 model = MLP(784, 128, 64, 10).to(device)
 optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
 loss_fn = torch.nn.CrossEntropyLoss()
 batches = Batches(images, labels, batch_size=64, shuffle=True)
-timed("train one epoch", lambda: fit(model, batches, loss_fn, optimizer, device, 1))
-timed("evaluate", lambda: evaluate(model, batches, loss_fn, device))
-rows = [(images[i : i + 1].cpu(),) for i in range(200)]
-answers = timed(
-    "200 single answers",
-    lambda: [model(row.to(device)).argmax().item() for (row,) in rows],
-)
+fit(model, batches, loss_fn, optimizer, device, epochs=1)
+lap("train one epoch")
+evaluate(model, batches, loss_fn, device)
+lap("evaluate")
+for image in data.train_images[:200] / 255:
+    answer = model(image[None].to(device)).argmax().item()
+lap("200 single answers")
 
 # %%
-# The lines below the table apply the law: what would the whole script gain if only the
+# If a share *p* of the time becomes *s* times as fast, the whole becomes 1 / (1 − *p* +
+# *p* / *s*) times as fast. This is Amdahl's law. What would the script gain if only the
 # training were 2, 10 or 1,000 times as fast?
 
 # fold: Print the parts, and what faster training would bring
-
+parts = {b[0]: b[1] - a[1] for a, b in pairwise(laps)}
 whole = sum(parts.values())
-print(f"{data.source}, on {device}, one run each:")
+print(f"{data.source}, on {device}, one run:")
 for name, part in parts.items():
     print(f"{name:<19} {part:7.3f} s  {part / whole:5.1%}")
-share = parts["train one epoch"] / whole
-for times in (2, 10, 1000):
-    gain = 1 / (1 - share + share / times)
-    print(f"training {times:>4} times as fast: the whole script {gain:.2f} times")
+p = parts["train one epoch"] / whole
+for s in (2, 10, 1000):
+    print(f"training {s:>4} times as fast: the script {1 / (1 - p + p / s):.2f} times")
 
 # %%
-# The last line is close to the limit, 1 / (1 − *p*). No faster training, at any price,
-# gets beyond it. Only work on the other parts does. (Some of those compute on the
-# device as well, such as the evaluation. Loading does not. And starting Python and
-# importing PyTorch take time that is not even in the table.) More epochs raise the
-# share of the training, and with it what a GPU can bring.
+# The last line is close to the limit, 1 / (1 − *p*): **the part that does not get faster
+# limits the gain of the whole.** No faster training gets beyond it, only work on the
+# other parts does. More epochs raise the share of the training, and with it what a GPU
+# can bring.
 #
 # So a GPU is the wrong tool when
 #
@@ -590,7 +595,9 @@ for times in (2, 10, 1000):
 #      spread, with the machine that they belong to.
 #    - A GPU works through a queue: wait before each look at the clock, or let events in
 #      the queue keep the time. A simulated GPU has no speed to measure.
-#    - Compare in turn, A B B A, with a control of A against itself; what does not stand
+#    - ``torch.cuda.set_sync_debug_mode("error")`` stops at a line that waits: a read of a
+#      number, or a copy between CPU and GPU.
+#    - Compare in turns, A B B A, with a control of A against itself; what does not stand
 #      out from the control has not been shown.
 #    - Width times batch size decides: a small step is all overhead, and there a GPU has
 #      nothing to win.

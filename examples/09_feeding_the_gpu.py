@@ -2,8 +2,8 @@
 9 · Feeding the GPU
 ===================
 
-Find out whether the model waits for its data, measure the loader's settings, and leave
-the loader out where you do not need it.
+Find out whether the model waits for its data, choose the loader's settings by
+measuring, and leave the loader out where you do not need it.
 
 .. overview::
    :teaching: 25
@@ -12,29 +12,28 @@ the loader out where you do not need it.
    .. questions::
 
       - Is my training slow because of the model, or because of what feeds it?
-      - Which of the loader's many settings help, and why did more workers make it
-        slower?
+      - Which settings of the loader help, and why did more workers make it slower?
       - When do I need no loader at all?
 
    .. objectives::
 
       - Split the time of an epoch into feeding and computing.
-      - Measure batch size, workers, and pinned memory on your own machine.
+      - Measure batch size, workers and pinned memory on your own machine.
       - Explain what workers cost, and when they pay.
       - Fetch a batch with one call instead of one call per sample.
-      - Keep data on the device, and count what is still copied.
-
-.. prereq::
-
-   - :doc:`Lesson 5 </lessons/05_fashion_mnist>`: the network and the images.
-   - :doc:`Lesson 8 </lessons/08_was_it_faster>`: how to measure, and compare in turns.
+      - Keep data on the device as bytes, and count what is still copied.
 """
 
 # %%
-# While a :term:`GPU` waits for its next :term:`batch`, it computes nothing. So when
-# training is slow, first find out which half is slow: the model, or what feeds it. In
-# this lesson you feed the network of :doc:`lesson 5 </lessons/05_fashion_mnist>` in
-# every way that there is, and measure each.
+# .. prereq::
+#
+#    - :doc:`/lessons/05_fashion_mnist`, for the network and the images
+#    - :doc:`/lessons/08_was_it_faster`, for measuring in turns
+#
+# A :term:`GPU` that waits for its next :term:`batch` is like a cook who waits for peeled
+# potatoes: a hotter stove does not help. So when a training :term:`step` is slow, first
+# find out who waits. Here you feed the network of lesson 5 in several ways, and measure
+# each.
 
 import io
 import os
@@ -48,24 +47,25 @@ from PIL import Image
 from torch.utils.data import BatchSampler, DataLoader, Dataset, RandomSampler
 from torchvision.transforms.functional import to_tensor
 
-import gpulesson
+from gpulesson import practice
 from gpulesson.data import Batches, load_fashion_mnist
 from gpulesson.device import choose_device, device_name
 from gpulesson.models import MLP
 from gpulesson.timing import measure
 
 # %%
-# A few images are enough to measure with, and one thread: for
-# :term:`tensors <tensor>` this small, more threads only wait for each other.
+# A few images are enough to measure with. On one thread of the CPU times are steadier.
 
 torch.set_num_threads(1)
 device = choose_device()
 data = load_fashion_mnist()
 images, labels = data.train_images[:1280], data.train_targets[:1280]
 print(f"{len(images)} images of {data.source}")
-print(f"{device}: {device_name(device)}, PyTorch {torch.__version__}, 1 thread")
+print(f"{device}: {device_name(device)}")
 
 # %%
+# If you see the word *simulated*, the times below say nothing about any GPU.
+#
 # Find out who waits: the model or its feed
 # -----------------------------------------
 #
@@ -80,13 +80,11 @@ def png(image):
 
 
 # %%
-# The :class:`torch.utils.data.Dataset` below holds the files. It decodes one picture
-# when it is asked for it:
+# A :class:`torch.utils.data.Dataset` holds the files. It decodes a picture when it is
+# asked for it:
 
 
 class Files(Dataset):
-    """Images decoded from PNG, one at a time."""
-
     def __init__(self, images, labels):
         self.files = [png(image) for image in images]
         self.labels = labels
@@ -96,81 +94,87 @@ class Files(Dataset):
 
     def __getitem__(self, index):
         picture = Image.open(io.BytesIO(self.files[index]))
-        return to_tensor(picture), self.labels[index]  # float32 [1, 28, 28]
+        return to_tensor(picture), self.labels[index]  # floats, [1, 28, 28]
 
-
-files = Files(images, labels)
-print(f"one image: {len(files.files[0])} bytes as PNG, {images[0].nbytes} as bytes")
 
 # %%
-# Here are the model, its :term:`optimizer`, and a loop that trains on any batches. It
-# copies each batch to the :term:`device`. (``non_blocking`` is explained below, with
-# :term:`pinned memory`.)
+# The brackets call ``__getitem__``:
+
+files = Files(images, labels)
+picture, label = files[5]
+print(tuple(picture.shape), "label", label.item())
+
+# %%
+# Here are the model, its :term:`optimizer`, and a loop that trains on any batches, and
+# moves each to the :term:`device`. (``non_blocking`` comes with :term:`pinned memory`.)
 
 model = MLP(784, 128, 64, 10).to(device)
-optimizer = torch.optim.Adam(model.parameters(), lr=1e-3, fused=True)
+optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
 loss_fn = torch.nn.CrossEntropyLoss()
+no_wait = device.type == "cuda"
 
 
 def train(batches):
     for inputs, targets in batches:
-        pinned = inputs.is_pinned()  # only then may the copy go on by itself
-        inputs = inputs.to(device, non_blocking=pinned)
-        targets = targets.to(device, non_blocking=pinned)
+        inputs = inputs.to(device, non_blocking=no_wait)
+        targets = targets.to(device, non_blocking=no_wait)
         optimizer.zero_grad()
         loss_fn(model(inputs), targets).backward()
         optimizer.step()
 
 
 # %%
-# Now time an :term:`epoch` in three ways: the :term:`data loader` without a model, the
-# model without a loader (the same batch again and again), and both together. The three
-# take turns, as in :doc:`lesson 8 </lessons/08_was_it_faster>`. Which do you expect to
-# take longer, feeding or computing?
+# We measure in turns, as in lesson 8, with a function in this fold:
+
+# fold: The helper in_turns, which measures and prints
+
+
+def in_turns(works, rounds=4):
+    """Median milliseconds of each function; the first turn is warm-up."""
+    turns = {name: [] for name in works}
+    for _ in range(1 + rounds):
+        for name, work in works.items():
+            timing = measure(work, device=device, warmup=0, repeats=1)
+            turns[name].append(1e3 * timing.median)
+    medians = {}
+    print(f"{'':<23}       ms   the middle half")
+    for name, (_, *times) in turns.items():
+        low, medians[name], high = statistics.quantiles(times, n=4)
+        print(f"{name:<23} {medians[name]:8.2f}   {low:.2f} to {high:.2f}")
+    return medians
+
+
+# %%
+# We time an :term:`epoch` in three ways: the :term:`data loader` without a model, the
+# model without a loader (the same batch again and again), and both together.
 
 loader = DataLoader(files, batch_size=64, shuffle=True)
 one_batch = [tensor.to(device) for tensor in next(iter(loader))]
-epochs = {
-    "feed only": lambda: [None for _ in loader],
+ways = {
+    "feed only": lambda: list(loader),
     "compute only": lambda: train([one_batch] * len(loader)),
     "both": lambda: train(loader),
 }
-turns = {name: [] for name in epochs}
-for _ in range(6):
-    for name, epoch in epochs.items():
-        timing = measure(epoch, device=device, warmup=0, repeats=1)
-        turns[name].append(timing.median)
 
 # %%
-# The first turn is warm-up. Of the other five the table shows the median, and between
-# which times half of them lie:
+# Which will take longer, feeding or computing?
 
-# fold: Print the three times
-
-times = {}
-for name, (_, *seconds) in turns.items():
-    low, times[name], high = statistics.quantiles(seconds, n=4)
-    print(
-        f"{name:<13} {times[name] * 1e3:7.1f} ms an epoch",
-        f"(half of the turns {low * 1e3:.1f} to {high * 1e3:.1f})",
-    )
-feeding = times["feed only"] / (times["feed only"] + times["compute only"])
-print(f"of feeding and computing on {device}, feeding is {feeding:.0%}")
+epoch = in_turns(ways)
+share = epoch["feed only"] / (epoch["feed only"] + epoch["compute only"])
+print(f"of feeding and computing on {device}, feeding is {share:.0%}")
 
 # %%
-# **Begin with this measurement, whatever you train.** If feeding is most of the time, a
-# faster GPU or a smaller model can save only the rest.
-#
-# The three numbers also say whether feeding and computing overlap. A loader that works
-# in the same process cannot feed while the model computes on a CPU: "both" takes at
-# least the sum of the two, as far as the spreads can tell.
+# Each line has the median of the turns, and the range of their middle half. **Begin with
+# this measurement, whatever you train.** If feeding is most of the time, a faster GPU or
+# a smaller model can save only the rest. This loader works in the same process as the
+# loop, so on a CPU the two times add up.
 #
 # .. question:: Feeding takes 90 % of the time. What does a GPU ten times as fast save?
 #
 #    - About nine tenths of the time.
 #
-#      No. That would be so if the model's part were all of the time. The new GPU does
-#      nothing for the decoding of pictures, which happens on the CPU.
+#      No. That would be so if the model took all of the time. The CPU still has to
+#      decode the pictures.
 #
 #    - About a tenth of the time.
 #
@@ -182,146 +186,69 @@ print(f"of feeding and computing on {device}, feeding is {feeding:.0%}")
 #      No. In one process the times of the two add up, so most of the computing's tenth
 #      is saved. It is little, and not nothing.
 #
-# Measure the loader's settings
-# -----------------------------
+# Keep the workers from epoch to epoch
+# ------------------------------------
 #
-# The usual advice is: larger batches, more :term:`workers <worker>`, pinned memory.
-# What does each of them do?
-#
-# - ``batch_size`` says how many samples one :term:`step` gets.
-# - ``num_workers=2`` starts two processes, the workers, which decode
-#   batches ahead. They are ended after each epoch and started again for the next one,
-#   unless ``persistent_workers=True`` keeps them.
-# - ``pin_memory=True`` puts batches where a :term:`CUDA` GPU can fetch them by itself,
-#   and ``non_blocking=True`` lets Python go on meanwhile.
-#
-# On Linux, workers can be *forked*: they begin as copies of this process, and so know
-# the class ``Files``. Other systems start them afresh. There this page measures no
-# workers:
+# :doc:`Lesson 4 </lessons/04_training_loop>` has a table of the loader's settings. Now
+# that there is something to decode, we measure them again. :term:`Workers <worker>` are
+# processes that prepare batches ahead. Without ``persistent_workers=True`` they end after
+# each epoch, and start again for the next one.
 
 can_fork = sys.platform == "linux"
 fork = {"multiprocessing_context": "fork"}
-settings = [{"batch_size": n} for n in (16, 64, 256)]
+two = {"batch_size": 64, "num_workers": 2, **fork}
+
+settings = {f"batch size {n}": {"batch_size": n} for n in (16, 64, 256)}
 if can_fork:
-    settings += [{"batch_size": 64, "num_workers": n, **fork} for n in (1, 2)]
-    settings += [{**settings[-1], "persistent_workers": True}]
+    settings["64, two workers"] = two
+    settings["64, two workers, kept"] = {**two, "persistent_workers": True}
 if device.type == "cuda":
-    settings += [{"batch_size": 64, "pin_memory": True}]
+    settings["64, pinned"] = {"batch_size": 64, "pin_memory": True}
 
 # %%
-# Each setting trains the same epoch four times; the first is warm-up. Which one do you
-# expect to take least time?
-
-# fold: Time an epoch with each setting
-
-measured = {}
+# On Linux this page *forks* its workers: each begins as a copy of this process. Elsewhere
+# it measures none. Which setting do you expect to take least time?
 
 
-def describe(options):
-    shown = {name: value for name, value in options.items() if name not in fork}
-    return ", ".join(f"{name}={value}" for name, value in shown.items())
-
-
-for options in settings:
+def train_with(options):
     loader = DataLoader(files, shuffle=True, **options)
-    timing = measure(
-        lambda feed=loader: train(feed), device=device, warmup=1, repeats=3
-    )
-    measured[describe(options)] = timing.median
-    low, high = (x * 1e3 for x in timing.quartiles)
-    print(f"{describe(options)}:")
-    print(f"    {timing.median * 1e3:6.1f} ms an epoch ({low:.1f} to {high:.1f})")
+    return lambda: train(loader)
 
-least = min(measured, key=measured.get)
-print(f"least on {device}: {least}")
-if not can_fork:
-    print("workers: not measured, since this page starts them on Linux only")
 
-# %%
-# A larger batch saves what each *batch* costs, and nothing of what each *sample* costs.
-# It also changes how the model learns: :doc:`lesson 12 </lessons/12_speed_ladder>`
-# measures by how much.
-#
-# Look at the two rows with two workers. The processes are the same, and so is their
-# work. But without ``persistent_workers`` the processes are started and ended in every
-# epoch, and with it they stay: their start was in the warm-up. **The difference of the
-# two rows is the price of starting and ending processes.** It is paid once an epoch,
-# however long the epoch is. Here an epoch is only 1,280 images, so this price can be
-# larger than all that two workers save. In an epoch of minutes you would not notice it.
-# So before you say that workers make your training slower, set
-# ``persistent_workers=True`` and measure again.
-#
-# In a script of your own, workers that are started afresh, as on Windows and macOS, and
-# with Python 3.14 on Linux, need two things: the Dataset at the top level of a file,
-# not in a notebook, and the training under ``if __name__ == "__main__":``.
-#
-# Pin memory for copies to a GPU
-# ------------------------------
-#
-# A GPU cannot copy directly from ordinary :term:`host memory`, because the operating
-# system may move what is there: it is :term:`pageable memory`. CUDA first copies such a
-# batch to a place of its own that cannot move, and Python has to wait for that. In
-# pinned memory the batch itself cannot move, so the GPU fetches it directly:
-#
-# .. drawing:: pinned_memory.svg
-#
-#    A batch in pageable memory is copied twice; a batch in pinned memory is copied
-#    once, and the GPU can compute meanwhile.
-#
-# Where there is a CUDA GPU, this cell copies one batch from both kinds of memory:
-
-if torch.cuda.is_available():
-    batch = torch.rand(4096, 784)
-    for name, source, no_wait in [
-        ("ordinary memory", batch, False),
-        ("pinned", batch.pin_memory(), False),
-        ("pinned, non_blocking", batch.pin_memory(), True),
-    ]:
-        timing = measure(
-            lambda s=source, n=no_wait: s.to("cuda", non_blocking=n), device="cuda"
-        )
-        rate = batch.nbytes / timing.median / 1e9
-        print(f"{name:<21} {timing.median * 1e6:7.1f} µs, {rate:.1f} GB/s")
+works = {name: train_with(options) for name, options in settings.items()}
+times = in_turns(works)
+print("least on this machine:", min(times, key=times.get))
+if can_fork:
+    price = times["64, two workers"] - times["64, two workers, kept"]
+    print(f"to start and end two workers: {price:.0f} ms an epoch")
 else:
-    print("pin_memory, non_blocking: not measured, there is no CUDA GPU to pin for")
+    print("workers: not measured, here they need a script with a main guard")
 
 # %%
-# Each of these times ends when the *copy* is done. ``non_blocking`` does not shorten
-# the copy. It lets Python go on while the copy runs. That helps only if there is
-# something else to do, such as preparing the next batch. From ordinary memory Python
-# waits although you asked it not to (`PyTorch's page on both
-# <https://docs.pytorch.org/tutorials/intermediate/pinmem_nonblock.html>`__). With other
-# devices than CUDA's leave ``non_blocking`` off: :func:`gpulesson.device.to_device`
-# says why.
+# If the ranges of two lines overlap, you cannot tell these settings apart.
 #
-# .. question:: With ``pin_memory=True`` alone, does Python go on during a copy?
+# A larger batch saves what each *batch* costs, and nothing of what each *sample* costs.
+# It also changes how the model learns (:doc:`lesson 12 </lessons/12_speed_ladder>`).
 #
-#    - Yes: that is what pinned memory is for.
+# In both lines with workers two processes do the same work. In the first they start and
+# end in every epoch; in the second they started in the warm-up. **The difference is the
+# price of starting and ending processes, and** ``persistent_workers=True`` **saves it.**
+# Our epoch is short, so the price can be more than what the workers save; in an epoch of
+# minutes you would not notice it. If workers make your own training slower, keep them,
+# and measure again.
 #
-#      No. Pinned memory makes it possible. A plain ``to(device)`` still waits for its
-#      copy.
-#
-#    - No: the copy has to be asked for with ``non_blocking=True``, too.
-#
-#      Yes. The two belong together: pinned memory, so that the GPU can copy by itself,
-#      and ``non_blocking=True``, so that Python does not wait for it.
-#
-#    - No: a GPU cannot copy and compute at the same time.
-#
-#      No. It can, if the copy is in a :term:`stream` of its own: see the lower half of
-#      the drawing.
+# On macOS, on Windows and, from Python 3.14, on Linux, each worker first runs your script
+# again. So a script needs the *main guard* of lesson 4, ``if __name__ == "__main__":``,
+# and its Dataset in a file, not in a notebook.
 #
 # Know what a worker costs
 # ------------------------
 #
-# A worker is a process. It has to be started, it has to hand each of its batches to the
-# training process, and it wants a core of its own. A class that has nothing to decode
-# shows these costs alone. Its rows lie in memory as floats:
+# Besides its start, a worker has to hand over each batch to the training process, and it
+# needs a core. To see these costs alone, we make a Dataset that has nothing to decode:
 
 
 class Rows(Dataset):
-    """Images that are float tensors already."""
-
     def __init__(self, images, labels):
         self.images, self.labels = images.float() / 255, labels
 
@@ -335,241 +262,386 @@ class Rows(Dataset):
 rows = Rows(images, labels)
 
 # %%
-# We feed without training, with no worker, one and two. The time until the first batch
-# is taken apart from the time of the rest. For which of the two datasets do you expect
-# workers to pay?
+# We feed without training, with no workers and with two that are not kept. For which of
+# the two Datasets do you expect workers to pay?
 
-# fold: Time the first batch and the rest of an epoch
-
-affinity = getattr(os, "sched_getaffinity", lambda _: range(os.cpu_count() or 1))
-print(f"cores that this process may use: {len(affinity(0))}")
+# fold: Time the first batch and the others, and draw both
 
 
-def first_and_rest(loader):
-    """Seconds until the first batch is there, and from there to the end."""
+def first_and_others(loader):
+    """Milliseconds until the first batch is there, and from there to the end."""
     start = time.perf_counter()
     batches = iter(loader)
     next(batches)
-    first = time.perf_counter() - start
+    first = time.perf_counter()
     for _ in batches:
         pass
-    return first, time.perf_counter() - start - first
+    return 1e3 * (first - start), 1e3 * (time.perf_counter() - first)
 
 
-counts = (0, 1, 2) if can_fork else (0,)
 parts = {}
 for name, dataset in (("rows in memory", rows), ("files to decode", files)):
-    for workers in counts:
-        options = {"num_workers": workers, **fork} if workers else {}
-        loader = DataLoader(dataset, batch_size=64, **options)
-        runs = torch.tensor([first_and_rest(loader) for _ in range(5)])
-        parts[name, workers] = (runs.median(dim=0).values * 1e3).tolist()
-        first, rest = parts[name, workers]
-        print(
-            f"{name:<16} {workers} workers: first {first:6.1f} ms, rest {rest:6.1f} ms"
-        )
+    for label, options in (("no workers", {"batch_size": 64}), ("two workers", two)):
+        if options is two and not can_fork:
+            continue
+        runs = [first_and_others(DataLoader(dataset, **options)) for _ in range(3)]
+        middle = [statistics.median(column) for column in zip(*runs, strict=True)]
+        parts[f"{name}\n{label}"] = middle
 
-# %%
-# The same as a picture, and the sums compared with feeding without workers:
-
-# fold: Draw the two parts, and print the sums
-
-figure, axes = plt.subplots(figsize=(7, 3.5), layout="constrained")
-names = [f"{name}\n{workers} workers" for name, workers in parts]
-first, rest = (list(column) for column in zip(*parts.values(), strict=True))
-axes.barh(names, first, color="C1", label="until the first batch")
-axes.barh(names, rest, left=first, color="C0", label="the other batches")
-axes.invert_yaxis()
-axes.set(xlabel="milliseconds an epoch", title="Feeding only, medians of five")
-axes.legend()
-axes.grid(alpha=0.3, axis="x")
+fig, ax = plt.subplots(figsize=(7, 3.5), layout="constrained")
+first, others = zip(*parts.values(), strict=True)
+ax.barh(list(parts), first, color="C1", label="until the first batch")
+ax.barh(list(parts), others, left=first, color="C0", label="the other batches")
+ax.invert_yaxis()
+ax.set(xlabel="milliseconds an epoch", title="Feeding only, medians of three epochs")
+ax.legend()
+ax.grid(alpha=0.3, axis="x")
 plt.show()
 
-for name in ("rows in memory", "files to decode"):
-    alone, *helped = (sum(parts[name, workers]) for workers in counts)
-    for workers, total in enumerate(helped, start=1):
-        print(f"{name}, {workers} workers: {total / alone:.2f} times the time of none")
+affinity = getattr(os, "sched_getaffinity", lambda _: range(os.cpu_count() or 1))
+print(f"cores that this process may use: {len(affinity(0))}")
 if not can_fork:
-    print("workers: not measured, since this page starts them on Linux only")
+    print("workers: not measured, here they need a script with a main guard")
 
 # %%
-# Compare the bars without workers and with them:
+# With workers, *until the first batch* is mostly the start of the processes. *The other
+# batches* are the work itself, the hand-over, and the end of the workers. Rows in memory
+# leave next to nothing for a worker to do. Files are work, and two workers share it.
 #
-# - *Until the first batch* is mostly the cost of starting processes. A loader without
-#   ``persistent_workers``, as here, pays it in each epoch. It matters in short epochs.
-# - *The other batches* are the work itself, the hand-over of each batch and, at the
-#   end, stopping the workers.
-#
-# A single worker can only lose here. It does the same work in another process, and the
-# training process does nothing meanwhile. What it can win is time in which the model
-# computes, and only the table of the settings contains that. Rows in memory leave next
-# to nothing for a worker to do. Files do, and two workers share them.
-#
-# The cores are the second cost, beside the start. Two workers and the process that
-# trains are three processes. On a machine with two cores they take turns; on one with
-# sixteen each has a core of its own. So the same setting can help on one machine and
-# cost time on another. **Take as many workers as there are idle cores, only for samples
-# that take longer than their hand-over, and only if the clock agrees.**
+# Two workers and the training are three processes. On two cores they take turns; on
+# sixteen each has its own. **Take as many workers as there are idle cores, only for
+# samples that take longer than their hand-over, and only if the clock agrees.**
 #
 # .. instructor-note::
 #
 #    Many learners believe that more workers are always faster. In a class with
-#    different laptops, collect everyone's line ``least on …``: the answers differ, and
-#    the workers are missing; pair those learners with others.
+#    different laptops, collect everyone's line ``least on this machine``. Not all
+#    systems measure workers; pair those learners with others.
+#
+# How far do workers run ahead? ``prefetch_factor`` says it, in batches for each worker.
+# Your own process tells the workers which samples to fetch, so it can count. How many of
+# the 20 batches will have been asked for before we take the first one?
+
+
+def order():
+    for start in range(0, 1280, 64):
+        asked.append(start)
+        yield range(start, start + 64)
+
+
+for ahead in (2, 4) if can_fork else ():
+    asked = []
+    options = {"num_workers": 2, "prefetch_factor": ahead, **fork}
+    batches = iter(DataLoader(files, batch_sampler=order(), **options))
+    print(f"prefetch_factor={ahead}: {len(asked)} batches asked for")
+    del batches  # ends the workers
+
+# %%
+# As many as ``prefetch_factor`` times the two workers. It is 2 `if you do not set it
+# <https://docs.pytorch.org/docs/stable/data.html#torch.utils.data.DataLoader>`__. A
+# larger one helps if some batches take much longer than others. It makes no worker
+# faster, and batches that wait take memory.
+#
+# Pin memory, so that Python need not wait for a copy
+# ---------------------------------------------------
+#
+# The operating system may move what is in ordinary :term:`host memory`: it is
+# :term:`pageable memory`. So :term:`CUDA` first copies a batch from there to a place that
+# cannot move, and Python has to wait. In pinned memory the batch itself cannot move, and
+# the GPU fetches it:
+#
+# .. drawing:: pinned_memory.svg
+#
+#    A batch in pageable memory is copied twice; a batch in pinned memory is copied
+#    once, and the GPU can compute meanwhile.
+#
+# With ``pin_memory=True`` a loader returns pinned batches. Here we pin one ourselves, and
+# copy it to your CUDA GPU, or else to the :term:`practice GPU`:
+
+gpu = practice.start()
+print(torch.cuda.get_device_name())
+
+batch = torch.rand(4096, 784)
+pinned = batch.pin_memory()
+copies = {
+    "ordinary memory": lambda: batch.to("cuda"),
+    "pinned": lambda: pinned.to("cuda"),
+    "pinned, non_blocking": lambda: pinned.to("cuda", non_blocking=True),
+}
+
+# %%
+# ``set_sync_debug_mode("error")``, from lesson 8, stops where Python waits. At how many
+# of the three copies?
+
+torch.cuda.set_sync_debug_mode("error")
+for name, copy in copies.items():
+    try:
+        copy()
+        print(f"{name:<21} does not wait")
+    except RuntimeError:
+        print(f"{name:<21} waits")
+torch.cuda.set_sync_debug_mode("default")
+
+# %%
+# At two. **Pinned memory and** ``non_blocking=True`` **belong together:** the first lets
+# the GPU copy by itself, the second lets Python go on. From ordinary memory Python waits
+# whatever you write (`PyTorch's page on both
+# <https://docs.pytorch.org/tutorials/intermediate/pinmem_nonblock.html>`__). With devices
+# other than CUDA's leave ``non_blocking`` off: :func:`gpulesson.device.to_device` says
+# why.
+#
+# How long does each copy take? Only a real GPU can tell:
+
+# fold: Time the three copies on a real GPU
+if gpu.simulated:
+    print("not timed: there is no real CUDA GPU")
+else:
+    for name, copy in copies.items():
+        timing = measure(copy, device="cuda")
+        rate = batch.nbytes / timing.median / 1e9
+        print(f"{name:<21} {timing.median * 1e6:7.1f} µs, {rate:.1f} GB/s")
+practice.stop()
+
+# %%
+# Each time ends when the *copy* is done, so ``non_blocking`` does not shorten it. It pays
+# if Python has something else to do meanwhile, such as the next batch. If the GPU, too,
+# is to compute meanwhile, the copy needs a :term:`stream` of its own.
 #
 # Fetch a whole batch with one call
 # ---------------------------------
 #
-# A loader asks its dataset for one sample after the other, and stacks them. That is one
-# Python call for each image, and for rows in memory these calls are the cost. PyTorch
-# has two ways to ask once per batch. The first: a dataset may have a method
-# ``__getitems__``, which gets all indices of a batch:
+# A loader asks its Dataset for one sample after the other, and stacks them. For rows in
+# memory these calls are the cost. There are two ways to ask once per batch. The first is
+# a method ``__getitems__``, which gets the numbers of a whole batch:
 
 
 class BatchedRows(Rows):
-    def __getitems__(self, indices):
-        return self[indices]  # stacked already
+    def __getitems__(self, numbers):
+        return self[numbers]  # stacked already
 
 
-def as_it_is(batch):
+def as_it_is(batch):  # instead of stacking
     return batch
 
 
+batched = BatchedRows(images, labels)
+getitems = DataLoader(batched, batch_size=64, shuffle=True, collate_fn=as_it_is)
+
 # %%
-# The second: the *sampler* yields whole lists of indices, and ``batch_size=None`` tells
-# the loader to leave them as they are. Both are among these five feeds. The last one
-# has no loader at all: ``Batches`` cuts a shuffled list of indices into slices, and
-# takes the rows from tensors that lie on the device:
+# The second is a *sampler* that yields lists of numbers. ``batch_size=None`` tells the
+# loader to ask with each list as it is:
 
 sampler = BatchSampler(RandomSampler(rows), batch_size=64, drop_last=False)
-resident = Rows(images.to(device), labels.to(device))
-feeds = {
-    "files, decoded one by one": DataLoader(files, batch_size=64, shuffle=True),
-    "rows, one by one": DataLoader(rows, batch_size=64, shuffle=True),
-    "rows, __getitems__": DataLoader(
-        BatchedRows(images, labels), batch_size=64, shuffle=True, collate_fn=as_it_is
-    ),
-    "rows, BatchSampler": DataLoader(rows, sampler=sampler, batch_size=None),
-    f"Batches on {device}": Batches(
-        resident.images, resident.labels, batch_size=64, shuffle=True
-    ),
-}
+with_lists = DataLoader(rows, sampler=sampler, batch_size=None)
+for feed in (getitems, with_lists):
+    inputs, targets = next(iter(feed))
+    print(len(feed), "batches, the first one is", tuple(inputs.shape))
 
 # %%
-# Each feed brings one epoch to the device, without training:
+# **If your Dataset can answer for many samples at once, let the loader ask once per
+# batch.**
+#
+# Cut batches by index, where the data lives
+# ------------------------------------------
+#
+# Rows of a :term:`tensor` need no loader at all. Shuffle their numbers, and take 64 of
+# them at a time: ``index_select(0, numbers)`` returns these rows. The images stay bytes,
+# and each batch becomes floats when it is needed:
 
-# fold: Time each feed
+
+def scale(batch):
+    return batch.float().div_(255)
 
 
-def move_all(batches):
-    for inputs, targets in batches:
+def by_index(images, labels):
+    order = torch.randperm(len(images), device=images.device)
+    for numbers in order.split(64):
+        inputs = images.index_select(0, numbers)
+        yield scale(inputs), labels.index_select(0, numbers)
+
+
+my_images, my_labels = images.to(device), labels.to(device)  # once
+
+# %%
+# :class:`gpulesson.data.Batches` is the same, kept in a class. From one :term:`seed`, do
+# both give the same first batch?
+
+batches = Batches(my_images, my_labels, batch_size=64, shuffle=True, transform=scale)
+torch.manual_seed(0)
+ours, _ = next(by_index(my_images, my_labels))
+torch.manual_seed(0)
+theirs, _ = next(iter(batches))
+print("same batch:", torch.equal(ours, theirs))
+print(theirs.dtype, "on", theirs.device)
+
+# %%
+# They do. Look at two details. ``images[numbers]`` would pick the same rows as
+# ``index_select``, but brackets accept much more than numbers of rows. Does that cost
+# time?
+
+parts = torch.randperm(1280, device=device).split(64)
+picks = {
+    "images[numbers]": lambda: [my_images[n] for n in parts],
+    "index_select": lambda: [my_images.index_select(0, n) for n in parts],
+}
+times = in_turns(picks)
+
+# %%
+# If the two ranges are apart, you have the answer for your device.
+#
+# The other detail is ``div_``. The ``_`` says that it changes the tensor itself, here the
+# new floats. ``/ 255`` would make a second tensor of floats.
+#
+# .. question:: ``scale`` gets images that are floats already. What happens to them?
+#
+#    - Nothing. ``float`` makes a new tensor, and ``div_`` changes that one.
+#
+#      No. That is so for bytes. Of a tensor that is ``float32`` already, ``float`` makes
+#      no copy: it returns the tensor that it got.
+#
+#    - They are divided by 255.
+#
+#      Yes. ``float`` returns the same tensor, and ``div_`` writes into it.
+#
+#    - An error says that they are no bytes.
+#
+#      No. Floats can be divided, so PyTorch has no reason to complain.
+#
+# We try both:
+
+pixels = torch.tensor([0, 51, 255], dtype=torch.uint8)
+scale(pixels)
+print("bytes after scale: ", pixels)
+
+numbers = pixels.float()
+scale(numbers)
+print("floats after scale:", numbers)
+
+# %%
+# The bytes are as they were. The floats have changed, and the next epoch would divide
+# them again, without a message. (In ``by_index`` they would survive, since
+# ``index_select`` copies. A slice does not, and ``Batches`` without ``shuffle`` cuts
+# slices.) ``.float().div_(255)`` **is safe for bytes, and would change data that are
+# floats already.**
+#
+# Compare each feed with what the model takes
+# -------------------------------------------
+#
+# Here are all five ways to feed, and a loop that only brings the batches to the device:
+
+feeds = {
+    "files, one by one": DataLoader(files, batch_size=64, shuffle=True),
+    "rows, one by one": DataLoader(rows, batch_size=64, shuffle=True),
+    "rows, __getitems__": getitems,
+    "rows, BatchSampler": with_lists,
+    f"bytes on {device}, by index": batches,
+}
+
+
+def only_move(feed):
+    for inputs, targets in feed:
         inputs.to(device), targets.to(device)
 
 
-rates = {}
-for name, feed in feeds.items():
-    timing = measure(lambda feed=feed: move_all(feed), device=device, repeats=7)
-    rates[name] = len(images) / timing.median
-    low, high = timing.quartiles
-    print(
-        f"{name:<26} {timing.median * 1e3:7.2f} ms ({low * 1e3:.2f} to {high * 1e3:.2f})"
-    )
+# %%
+# Which one will be the quickest?
+
+times = in_turns({name: lambda f=f: only_move(f) for name, f in feeds.items()})
 
 # %%
-# Now compare with the other half of the first section. How many images a second does
-# the model take? This is its appetite, and each feed's :term:`throughput` has to match
-# it:
+# How many images a second are that? And how many does the model take, when it gets the
+# same batch again and again, as in the first section?
 
-# fold: Draw and print the feeds beside the model's appetite
+# fold: Draw and print images a second
+takes = 1e3 * len(images) / epoch["compute only"]
+rates = {name: 1e3 * len(images) / ms for name, ms in times.items()}
 
-appetite = len(images) / times["compute only"]
-
-figure, axes = plt.subplots(figsize=(7, 3.5), layout="constrained")
-axes.plot(list(rates.values()), list(rates), "o", ms=10)
-axes.axvline(appetite, color="C1", lw=3, label="what the model takes")
-axes.invert_yaxis()
-axes.set(
-    xlabel="images a second",
-    xscale="log",
-    title=f"Feeds and the model's appetite ({device})",
-)
-axes.legend()
-axes.grid(alpha=0.3)
+fig, ax = plt.subplots(figsize=(7, 3.5), layout="constrained")
+ax.plot(list(rates.values()), list(rates), "o", ms=10)
+ax.axvline(takes, color="C1", lw=3, label="what the model takes")
+ax.invert_yaxis()
+ax.set(xlabel="images a second", xscale="log")
+ax.set_title(f"What each feed brings, and what the model takes ({device})")
+ax.legend()
+ax.grid(alpha=0.3)
 plt.show()
 
-print(f"the model takes {appetite:,.0f} images a second, on {device}")
+print(f"{'images a second':>36}   of what the model takes")
+print(f"{'the model takes':<23} {takes:12,.0f}")
 for name, rate in rates.items():
-    verdict = f"{rate / appetite:.1f} times that"
-    verdict += ": starves it" if rate < appetite else ""
-    print(f"{name:<26} {rate:10,.0f}  {verdict}")
+    verdict = ", too slow" if rate < takes else ""
+    print(f"{name:<23} {rate:12,.0f}   {rate / takes:.1f} times{verdict}")
 
 # %%
-# A feed left of the line takes longer than the model does. If workers feed ahead, such
-# a feed sets the speed of the whole training. In the same process both times add up, so
-# a feed right of the line costs time as well, and less the further right it is.
-#
-# The line itself moves. A larger model takes fewer images a second, and a slower feed
-# is enough for it.
+# This is the :term:`throughput` of each feed. One left of the line takes longer than the
+# model does. Without workers the two times add up, so a feed right of the line costs time
+# as well, and less the further right it is. **A feed is fast enough if it is far to the
+# right of the model's line.** The line of a larger model is further left.
 #
 # Count what is copied to the GPU
 # -------------------------------
 #
-# On a real GPU there is one more cost, the copy of each batch. How many copies there
-# are, and of how many bytes, can be counted without a GPU: the :term:`practice GPU`
-# keeps a log of every copy. (``force=True`` has it simulate also where a real GPU is
-# present. It counts; it does not time.)
+# With a real GPU, copies are one more cost. The practice GPU keeps a log of them, so we
+# can count them on any machine. (``force=True`` simulates beside a real GPU, too.)
 
 
-def copies_and_bytes(epoch):
-    with gpulesson.practice_gpu(force=True) as gpu:
-        gpu.clear_events()  # count from here, also if it was running before
+def count_copies(epoch):
+    with practice.practice_gpu(force=True) as gpu:
+        gpu.clear_events()  # if it was running before
         epoch()
         events = [e for e in gpu.events if e.kind == "host to device"]
-    return sum(e.count for e in events), sum(e.nbytes for e in events)
+    megabytes = sum(e.nbytes for e in events) / 1e6
+    print(f"{epoch.__name__:<15} {sum(e.count for e in events):>2} copies", end=", ")
+    print(f"{megabytes:.2f} MB to the GPU")
 
 
 # %%
-# Three ways to feed one epoch: floats batch by batch, bytes batch by batch, and all
-# bytes at once, before the loop. How many copies does each way need, and which one
-# moves the most bytes?
+# One epoch in three ways: floats batch by batch, bytes batch by batch, and all bytes at
+# once, before the loop.
 
 
 def floats_by_batch():
-    for inputs, targets in Batches(images.float() / 255, labels, batch_size=64):
+    for inputs, targets in Batches(scale(images), labels, batch_size=64):
         inputs.to("cuda"), targets.to("cuda")
 
 
 def bytes_by_batch():
     for inputs, targets in Batches(images, labels, batch_size=64):
-        inputs.to("cuda").float() / 255, targets.to("cuda")
+        scale(inputs.to("cuda")), targets.to("cuda")
 
 
-def resident_bytes():
+def bytes_at_once():
     for inputs, _ in Batches(images.to("cuda"), labels.to("cuda"), batch_size=64):
-        inputs.float() / 255
+        scale(inputs)
 
 
 # %%
-# The last line says how large all the training images and labels are together:
+# How many copies does each way need, and which one moves the most bytes?
 
-for epoch in (floats_by_batch, bytes_by_batch, resident_bytes):
-    count, nbytes = copies_and_bytes(epoch)
-    print(f"{epoch.__name__:<16} {count:3} copies, {nbytes / 1e6:5.2f} MB to the GPU")
-whole = data.train_images.nbytes + data.train_targets.nbytes
-print(f"all {len(data.train_images)} training images and labels: {whole / 1e6:.0f} MB")
+for way in (floats_by_batch, bytes_by_batch, bytes_at_once):
+    count_copies(way)
 
 # %%
-# A batch needs two copies, one of the images and one of the labels. Pixels are bytes.
-# If you send bytes and make floats of them on the GPU, the images need a quarter of the
-# traffic. The last way copies twice in all, *once* for the whole run: in the second
-# epoch, and in all that follow, it copies nothing.
+# A batch needs two copies, of the images and of the labels. Images as bytes need a
+# quarter of the traffic of floats. The last way makes two copies *for the whole run*: the
+# epochs after the first copy nothing. **Send bytes, and make floats of them on the GPU;
+# if all of them fit, send them once.**
 #
 # So which feed should you take?
 #
-# - Your data fit into the :term:`device memory` beside the model: keep them there as
-#   bytes, and cut batches by index. The table of the feeds says what that brought here.
-# - They do not fit: send bytes, a batch at a time, from pinned memory, decoded by as
-#   many workers as there are idle cores.
+# .. list-table::
+#    :header-rows: 1
+#    :widths: 40 60
+#
+#    * - Your data
+#      - Your feed
+#    * - fit into the :term:`device memory`, beside the model
+#      - bytes on the device, cut by index
+#    * - fit into host memory only
+#      - a loader with one call per batch, ``pin_memory`` and ``non_blocking``
+#    * - are files that must be decoded
+#      - decode once, and keep the bytes; or a loader with workers that are kept,
+#        ``pin_memory`` and ``non_blocking``
 #
 # Exercise
 # --------
@@ -580,7 +652,7 @@ print(f"all {len(data.train_images)} training images and labels: {whole / 1e6:.0
 #    :starter: exercise_09.py
 #
 #    The script feeds one epoch to the practice GPU, and counts two things: how often
-#    the dataset is called, and how many bytes are copied to the device.
+#    the Dataset is called, and how many bytes are copied to the device.
 #
 #    1. **Predict:** what are the two numbers, for 2,000 images of 784 pixels in batches
 #       of 64?
@@ -597,7 +669,7 @@ print(f"all {len(data.train_images)} training images and labels: {whole / 1e6:.0
 #    :file: solution_09.py
 #
 #    A sampler that yields lists, ``batch_size=None``, and the division by 255 moved
-#    from the dataset to ``feed``. 32 calls instead of 2,000, and about a quarter of the
+#    from the Dataset to ``feed``. 32 calls instead of 2,000, and about a quarter of the
 #    bytes: the labels keep their size.
 #
 # .. keypoints::
@@ -605,10 +677,10 @@ print(f"all {len(data.train_images)} training images and labels: {whole / 1e6:.0
 #    - Time an epoch three ways, feeding only, computing only, both: then you know who
 #      waits for whom.
 #    - Measure a setting before you keep it: what helps depends on the machine.
-#    - A worker costs its start, the hand-over of each batch, and a core. It pays when
-#      samples are work and cores are idle.
+#    - A worker costs its start, the hand-over of each batch, and a core. Keep workers
+#      from epoch to epoch; they pay when samples are work and cores are idle.
 #    - Ask for a whole batch at once, with ``__getitems__``, with a ``BatchSampler``, or
-#      by indexing.
+#      by index.
 #    - Data that fits lives on the device, as bytes; then the loop copies nothing.
 #
 # **Next:** :doc:`/lessons/11_profile_first` looks inside the step itself.

@@ -26,21 +26,18 @@ that holds your program back.
 .. prereq::
 
    - :doc:`Lesson 5 </lessons/05_fashion_mnist>`: the network and its training loop.
-   - :doc:`Lesson 8 </lessons/08_was_it_faster>`: a clock that waits, and comparing
-     in turns.
+   - :doc:`Lesson 8 </lessons/08_was_it_faster>`: lines that wait, comparing in turns.
 """
 
 # %%
-# Without a profile you fix what is easy to see in the code, and that is seldom what
-# costs the time. In this lesson we profile the loop of :doc:`lesson 5
-# </lessons/05_fashion_mnist>`, as most scripts have it: with a ``loss.item()`` in every
-# :term:`step`. Before you read on: which part of it takes longest? Fetching the
-# :term:`batch`, the :term:`forward pass`, the :term:`backward pass`, the
-# :term:`optimizer`, or reading the :term:`loss`?
+# Your training is slow. Which line do you change first? If you guess, you change what
+# looks slow in the code, and that is seldom what costs the time. A *profile* measures
+# it. Here you profile the loop of :doc:`lesson 5 </lessons/05_fashion_mnist>`.
 
 import os
 import statistics
 import tempfile
+import traceback
 from pathlib import Path
 
 os.environ.setdefault("KINETO_LOG_LEVEL", "6")  # the profiler's own messages
@@ -74,14 +71,13 @@ print(f"{device}: {device_name(device)}, PyTorch {torch.__version__}, 1 thread")
 # Record a profile and read its table
 # -----------------------------------
 #
-# The first function prepares what a training run needs: a fresh model, its optimizer,
-# and batches, all on the :term:`device`:
+# This function makes what a run needs on its :term:`device`: a model, an
+# :term:`optimizer`, and :term:`batches <batch>`.
 
 loss_fn = torch.nn.CrossEntropyLoss()
 
 
 def prepare(device):
-    """A fresh model, its optimizer, and batches, all on the device."""
     torch.manual_seed(0)
     model = MLP(784, 128, 64, 10).to(device)
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
@@ -90,12 +86,12 @@ def prepare(device):
 
 
 # %%
-# The second function trains. ``record_function`` gives a part of the program a name of
-# its own in the profile:
+# This is the loop, as most scripts have it, with a ``loss.item()`` in every
+# :term:`step`. ``record_function`` gives a part of it a name in the profile. Ours begin
+# with ``#``, to tell them from PyTorch's:
 
 
 def train(steps, model, optimizer, batches):
-    """Some steps of the loop, each part labelled. Returns the mean loss."""
     feed, total = iter(batches), 0.0
     for _ in range(steps):
         with record_function("# fetch"):
@@ -113,7 +109,9 @@ def train(steps, model, optimizer, batches):
 
 
 # %%
-# We record thirty steps, after a warm-up:
+# We record thirty steps, after a warm-up. Which of the five parts will take longest:
+# fetching the batch, the :term:`forward pass`, the :term:`backward pass`, the optimizer,
+# or reading the :term:`loss`?
 
 activities = [ProfilerActivity.CPU]
 if torch.cuda.is_available():
@@ -125,54 +123,13 @@ with profile(activities=activities) as recorded:
     train(steps, *prepared)
 
 # %%
-# The profiler notes every operator: when it began, when it ended, and what called it.
-# ``key_averages`` adds up the calls of one name. *Self* time is an operator's own time,
-# without that of the operators that it calls. Sorted by self time, the table shows
-# where the CPU really is:
+# The profiler noted when each operator began and ended, and what called it.
+# ``recorded.key_averages()`` adds up the calls of each name. First our five names, each
+# with everything that it called:
+
+# fold: Print the five parts
 
 sums = recorded.key_averages()
-everything = sum(entry.self_cpu_time_total for entry in sums)
-by_self_time = sorted(sums, key=lambda entry: -entry.self_cpu_time_total)
-
-# %%
-# Here are the twelve names with most self time. (The call
-# ``recorded.key_averages().table(sort_by="self_cpu_time_total")`` prints the same with
-# more columns.)
-
-# fold: Print the table
-
-print(f"{'name':<30} calls/step  self CPU  share   kernels")
-for entry in by_self_time[:12]:
-    print(
-        f"{entry.key[:30]:<30} {entry.count / steps:10.1f}"
-        f" {entry.self_cpu_time_total / steps:6.0f} µs"
-        f" {entry.self_cpu_time_total / everything:6.1%}"
-        f" {entry.self_device_time_total / steps:6.0f} µs"
-    )
-others = sum(entry.self_cpu_time_total for entry in by_self_time[12:])
-print(f"and {len(sums) - 12} more names: {others / everything:.0%}")
-
-# %%
-# The names first. ``aten::`` is PyTorch's library of operators: ``addmm`` is the
-# product in a linear layer on the way forward, ``mm`` the products on the way back.
-# Names that begin with ``#`` are our labels, and their self time is Python and
-# book-keeping; so is that of the optimizer's name. Names with ``autograd`` or
-# ``Backward`` are PyTorch's engine for the way back, and names with ``cuda`` are calls
-# to the :term:`driver`. The last column is the time that :term:`kernels <kernel>` ran
-# on a :term:`CUDA` device. It stays zero elsewhere.
-#
-# Then ask three questions:
-#
-# 1. Is the time in a *few* names, or spread over many? If it is spread, no single
-#    better operator can help.
-# 2. How much of it is Python and book-keeping, and not ``aten::``?
-# 3. How often is an operator called in one step? Is it more often than you expected?
-#
-# (On CUDA the backward pass runs in a thread of its own, where its operators are
-# counted. ``# backward`` waits for it, and its self time counts the same time again.)
-#
-# Now our own five parts, each with everything that it calls:
-
 cpu = torch.autograd.DeviceType.CPU
 parts = {
     entry.key[2:]: entry.cpu_time_total / steps
@@ -184,12 +141,47 @@ for name, microseconds in parts.items():
     print(f"{name:<14} {microseconds:7.0f} µs a step  {microseconds / whole:5.1%}")
 
 # %%
-# Was your guess right? One more measurement before we trust the numbers: how much time
-# does the profiler itself take?
+# Was your guess right? Now the names inside. *Self* time is an operator's own time,
+# without that of the operators that it calls. Here are the twelve names with most of it.
+# (``recorded.key_averages().table(sort_by="self_cpu_time_total")`` prints more columns.)
 
-plain = measure(
-    lambda: train(steps, *prepared), device=device, warmup=1, repeats=5
-).median
+# fold: Print the table
+
+everything = sum(entry.self_cpu_time_total for entry in sums)
+by_self_time = sorted(sums, key=lambda entry: -entry.self_cpu_time_total)
+on_gpu = any(entry.self_device_time_total for entry in sums)
+
+print(f"{'name':<30} calls/step  self CPU  share" + "   kernels" * on_gpu)
+for entry in by_self_time[:12]:
+    print(
+        f"{entry.key[:30]:<30} {entry.count / steps:10.1f}"
+        f" {entry.self_cpu_time_total / steps:6.0f} µs"
+        f" {entry.self_cpu_time_total / everything:6.1%}"
+        + f" {entry.self_device_time_total / steps:6.0f} µs"
+        * on_gpu
+    )
+others = sum(entry.self_cpu_time_total for entry in by_self_time[12:])
+print(f"and {len(sums) - 12} more names: {others / everything:.0%}")
+
+# %%
+# ``aten::`` is PyTorch's library of operators. ``addmm`` is the product in a linear layer
+# on the way forward, ``mm`` a product on the way back. The self time of a name without
+# ``aten::`` is Python and book-keeping. On a :term:`CUDA` device there are also calls to
+# the :term:`driver`, with ``cuda`` in their names, and a column with the time of the
+# :term:`kernels <kernel>`. (There the backward pass runs in a thread of its own, and
+# ``# backward`` contains the wait for it. On the :term:`practice GPU` you mostly see
+# ``PythonDispatchMode``, the simulation, and some operators count twice.)
+#
+# Ask three questions of such a table:
+#
+# 1. Is the time in a *few* names, or spread over many? If it is spread, no single
+#    better operator can help.
+# 2. How much of it is Python and book-keeping, and not ``aten::``?
+# 3. Is an operator called more often in a step than you expected?
+#
+# And how much time does the profiler itself take?
+
+# fold: Time the loop with and without the profiler
 
 
 def profiled():
@@ -197,15 +189,16 @@ def profiled():
         train(steps, *prepared)
 
 
-watched = measure(profiled, device=device, warmup=1, repeats=3).median
-print(f"profiling takes {watched / plain:.1f} times the time: read shares, not seconds")
+options = {"device": device, "warmup": 1}
+plain = measure(lambda: train(steps, *prepared), repeats=5, **options).median
+watched = measure(profiled, repeats=3, **options).median
+print(f"with the profiler, the loop takes {watched / plain:.1f} times as long")
 
 # %%
 # So **read the shares of a profile, not its seconds.**
 #
-# With a :term:`GPU` the CPU's times mean something else. They are the time to *hand
-# over* the work, except in the part that waits. There the CPU waits for the work of all
-# the other parts.
+# With a :term:`GPU` the CPU's times mean something else: the time to *hand over* the
+# work. Only the part that reads waits, and it waits for the work of all the others.
 #
 # .. question:: On a GPU, "read the loss" takes 80 % of the CPU's time. What is slow?
 #
@@ -226,74 +219,68 @@ print(f"profiling takes {watched / plain:.1f} times the time: read shares, not s
 # Draw one step as a timeline
 # ---------------------------
 #
-# The table is like a receipt: it says what each thing cost, and not in which order you
-# bought them. The order is in the events behind the table. We draw the events of one
-# step: our labels, the operators below them, and what a GPU did, if there was one.
+# The table is like a receipt: it says what each thing cost, and not when you bought it.
+# The profiler knows that, too. We draw the quickest of the thirty steps, which other
+# programs disturbed least: our labels, PyTorch's operators, and what a GPU did, if there
+# was one.
 
 # fold: Pick the events of one step, and draw them
 
 events = recorded.events()
 ours = [e for e in events if e.name.startswith("# ") and e.device_type == cpu]
-last_step = sorted(ours, key=lambda e: e.time_range.start)[-len(parts) :]
-begin, end = last_step[0].time_range.start, last_step[-1].time_range.end
-
-
-def top_operator(event):
-    """An operator that was not called by another one."""
-    parent = event.cpu_parent
-    is_operator = event.name.startswith("aten::")
-    return is_operator and not (parent and parent.name.startswith("aten::"))
-
-
-rows = {
-    "labels": last_step,
-    "operators": [e for e in events if e.device_type == cpu and top_operator(e)],
-    "device": [e for e in events if e.device_type != cpu and not e.is_user_annotation],
-}
-rows = {
-    name: [e for e in row if begin <= e.time_range.start < end]
-    for name, row in rows.items()
-}
+ours.sort(key=lambda e: e.time_range.start)
+all_steps = [ours[i : i + len(parts)] for i in range(0, len(ours), len(parts))]
+one_step = min(
+    all_steps, key=lambda step: step[-1].time_range.end - step[0].time_range.start
+)
+begin, end = one_step[0].time_range.start, one_step[-1].time_range.end
+inside = sorted(
+    (e for e in events if begin <= e.time_range.start < end),
+    key=lambda e: (e.time_range.start, -e.time_range.end),
+)
+operators = []  # not those that another operator called
+for e in inside:
+    is_operator = e.name.startswith("aten::") and e.device_type == cpu
+    last = operators[-1].time_range.end if operators else begin
+    if is_operator and e.time_range.start >= last:
+        operators.append(e)
+kernels = [e for e in inside if e.device_type != cpu and not e.is_user_annotation]
 colors = dict(zip(parts, ("C0", "C1", "C2", "C3", "C4"), strict=True))
 
 
 def part_of(event):
     """The label whose time the event began in."""
-    inside = [
-        e.name[2:] for e in last_step if e.time_range.start <= event.time_range.start
-    ]
-    return inside[-1]
+    began = [e for e in one_step if e.time_range.start <= event.time_range.start]
+    return began[-1].name[2:]
 
 
-figure, axes = plt.subplots(figsize=(7, 3.5), layout="constrained")
+rows = {"labels": one_step, "operators": operators, "device": kernels}
 shown = [name for name, row in rows.items() if row]
+fig, ax = plt.subplots(figsize=(7, 3.5), layout="constrained")
 for height, name in enumerate(shown):
     for event in rows[name]:
-        start = event.time_range.start - begin
-        bar = [(start, event.time_range.elapsed_us())]
+        bar = [(event.time_range.start - begin, event.time_range.elapsed_us())]
         color = "gray" if name == "device" else colors[part_of(event)]
-        axes.broken_barh(bar, (height - 0.4, 0.8), color=color, lw=0)
-axes.set_yticks(range(len(shown)), shown)
-axes.invert_yaxis()
-axes.set(xlabel="microseconds (with profiler)", title=f"One training step on {device}")
+        ax.broken_barh(bar, (height - 0.4, 0.8), color=color, lw=0)
+ax.set_yticks(range(len(shown)), shown)
+ax.invert_yaxis()
+ax.set(xlabel="microseconds (with profiler)", title=f"One training step on {device}")
 handles = [plt.Rectangle((0, 0), 1, 1, color=color) for color in colors.values()]
-figure.legend(handles, colors, loc="outside lower center", ncols=3)
+fig.legend(handles, colors, loc="outside lower center", ncols=3)
 plt.show()
 
-busy = sum(e.time_range.elapsed_us() for e in rows["operators"])
-print(f"{len(rows['operators'])} operators begun, in {end - begin:.0f} µs")
-print(f"inside operators: {busy / (end - begin):.0%} of the time; the rest is between")
+busy = sum(e.time_range.elapsed_us() for e in operators) / (end - begin)
+print(f"{len(operators)} operators; {busy:.0%} of the step's time is inside them")
 
 # %%
-# In the row of the operators each bar is an operator. The gaps between the bars are
-# Python, PyTorch's own book-keeping, and the profiler. Many slim bars with gaps say
-# that the step is made of *starting* things. A few broad bars say that it is made of
-# computing. If there is a row for the device, look at its gaps: there the GPU waits for
-# Python.
+# Look at the lowest row, where the computing is done. In the gaps between its bars
+# nothing is computed: Python and PyTorch prepare the next operator there, and the
+# profiler takes notes. **Slim bars with gaps: the step is made of starting things.
+# Broad bars: it is made of computing.**
 #
-# For larger programs a viewer is better. The profiler writes Chrome's trace format,
-# which `Perfetto <https://ui.perfetto.dev>`__ opens in any browser. (The file stays on
-# your computer.)
+# For larger programs use a viewer. The profiler writes Chrome's trace format, which
+# `Perfetto <https://ui.perfetto.dev>`__ opens in any browser. (The file stays on your
+# computer.)
 
 scratch = tempfile.TemporaryDirectory()
 trace = Path(scratch.name) / "trace.json"
@@ -304,23 +291,53 @@ print(f"{trace.name}: {trace.stat().st_size / 1e6:.1f} MB for {len(events)} even
 # Find the lines that make Python wait
 # ------------------------------------
 #
-# On CUDA, each read of a value makes Python wait until the queue is empty: the drawing
-# in :doc:`lesson 8 </lessons/08_was_it_faster>` shows it. A read is ``item()``, and so
-# is every ``if`` and ``float()`` of a tensor. In a profile all of these appear as
-# ``aten::_local_scalar_dense``. (``.cpu()`` and ``.tolist()`` are copies, and appear as
-# such.) How many reads do you expect in a step?
+# On CUDA, Python runs ahead of the GPU until it reads a value. There it waits until the
+# queue is empty, as :doc:`lesson 8 </lessons/08_was_it_faster>` shows. In a profile
+# every read, by ``item()``, ``float()`` or ``if``, is ``aten::_local_scalar_dense``. How
+# many do you expect in a step of our loop?
 
 
-def reads_a_step(profiled):
-    found = [e.count for e in profiled.key_averages() if "_local_scalar_dense" in e.key]
+def reads(recorded):
+    sums = recorded.key_averages()
+    found = [entry.count for entry in sums if "_local_scalar_dense" in entry.key]
     return sum(found) / steps
 
 
-print(f"{reads_a_step(recorded):.1f} reads a step")
+print(f"{reads(recorded):.1f} reads a step")
 
 # %%
-# The profile says how many. Which *line* each of them is in, the :term:`practice GPU`
-# can say, on any machine. It logs every copy and every wait:
+# One is ``loss.item()``. The others are Adam's: it counts its steps in a tensor for each
+# :term:`parameter`, keeps these tensors on the CPU, and reads them in every step. On the
+# CPU there is no queue to wait for.
+#
+# So you need the lines that *wait*. With ``torch.cuda.set_sync_debug_mode("error")``, as
+# in lesson 8, the first of them stops the program. The practice GPU does the same, so the
+# next cell runs on any machine:
+
+
+def first_wait(loop):
+    """The first line of a loop that waits for the (practice) GPU."""
+    with gpulesson.practice_gpu(force=True):
+        ready = prepare(torch.device("cuda"))
+        torch.cuda.set_sync_debug_mode("error")
+        try:
+            loop(steps, *ready)
+        except RuntimeError as error:
+            last = traceback.extract_tb(error.__traceback__)[-1]
+            return f"{error}\nin line {last.lineno}: {last.line}"
+        finally:
+            torch.cuda.set_sync_debug_mode("default")
+    return "no line waits"
+
+
+print(first_wait(train))
+
+# %%
+# There it is. (In your own script you leave ``try`` away, and read the traceback. The
+# mode `does not notice every wait
+# <https://docs.pytorch.org/docs/stable/generated/torch.cuda.set_sync_debug_mode.html>`__.)
+#
+# How often does a line wait? The practice GPU keeps a log of every copy and every wait:
 
 with gpulesson.practice_gpu(force=True) as gpu:
     gpu.clear_events()  # count from here, also if it was running before
@@ -328,24 +345,14 @@ with gpulesson.practice_gpu(force=True) as gpu:
 print(gpu.report())
 
 # %%
-# Look for the line that stands there as often as there are steps. It is the one to
-# change. The copies from before the loop are made once.
+# The line with thirty waits, one a step, is the one to change. The copies from before the
+# loop are made once, and do no harm.
 #
-# The log has fewer reads than the profile, because it leaves out those that wait for
-# nothing. Adam counts its steps in one small tensor for each :term:`parameter`, and
-# keeps these on the CPU. The profile contains these reads, too.
-#
-# On a CUDA GPU PyTorch itself can name the lines. After
-# ``torch.cuda.set_sync_debug_mode("warn")`` each line that waits gives a warning, and
-# after ``set_sync_debug_mode("error")`` the first one stops the program. It is
-# experimental, and does not notice every wait (`PyTorch's page on it
-# <https://docs.pytorch.org/docs/stable/generated/torch.cuda.set_sync_debug_mode.html>`__).
-#
-# To get rid of the read, keep the losses on the device, and read them together:
+# To get rid of the read, keep the detached losses on the device, and read them together
+# at the end. (With ``keep=torch.Tensor.item`` the same loop would read each of them.)
 
 
-def train_quietly(steps, model, optimizer, batches, read=False):
-    """The same steps without labels; the losses are read at the end, or each step."""
+def train_quietly(steps, model, optimizer, batches, keep=torch.Tensor.detach):
     feed, losses = iter(batches), []
     for _ in range(steps):
         inputs, targets = next(feed)
@@ -353,43 +360,40 @@ def train_quietly(steps, model, optimizer, batches, read=False):
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-        losses.append(loss.item() if read else loss.detach())
-    return sum(losses) / steps if read else torch.stack(losses).mean().item()
+        losses.append(keep(loss))
+    return losses
 
 
 # %%
-# Are the losses still the same, and are there fewer reads?
+# Does a line still wait, and are the losses still the same?
 
-same = train(steps, *prepare(device)), train_quietly(steps, *prepare(device))
-print(f"mean loss of {steps} steps: {same[0]:.6f} and {same[1]:.6f}")
+print(first_wait(train_quietly))
 
-with profile(activities=activities) as quiet:
-    train_quietly(steps, *prepared)
-print(
-    f"reads a step: {reads_a_step(recorded):.1f} before, {reads_a_step(quiet):.1f} now"
-)
+before = train(steps, *prepare(device))
+losses = train_quietly(steps, *prepare(device))
+after = torch.stack(losses).mean().item()  # one read for all steps
+print(f"mean loss of {steps} steps: {before:.6f} before, {after:.6f} now")
 
 # %%
-# Did it also save time? Labels cost time themselves. For a fair answer we compare the
-# second loop with itself, once with ``read=True``, in turns, A B B A, beside a control,
-# as in :doc:`lesson 8 </lessons/08_was_it_faster>`:
+# The loop now waits for nothing, and computes what it computed before. Did it also save
+# time? We run it with reads and without, in turns, A B B A, beside a control, as in
+# lesson 8:
 
 # fold: Compare in turns, with and without reads
 
 
-def seconds(read):
-    return measure(
-        lambda: train_quietly(steps, *prepared, read=read),
-        device=device,
-        warmup=0,
-        repeats=1,
-    ).median
+def seconds(keep):
+    def work():
+        train_quietly(steps, *prepared, keep=keep)
+
+    return measure(work, device=device, warmup=0, repeats=1).median
 
 
-for name, read in (("control", True), ("no reads", False)):
+read, quiet = torch.Tensor.item, torch.Tensor.detach
+for name, other in (("control", read), ("no reads", quiet)):
     ratios = []
-    for _ in range(8):
-        a, b, b_again, a_again = (seconds(r) for r in (True, read, read, True))
+    for _ in range(6):
+        a, b, b_again, a_again = (seconds(keep) for keep in (read, other, other, read))
         ratios.append((b + b_again) / (a + a_again))
     low, middle, high = statistics.quantiles(ratios, n=4)
     print(
@@ -398,9 +402,9 @@ for name, read in (("control", True), ("no reads", False)):
     )
 
 # %%
-# On a CPU there is no queue to wait for, and a read costs one short call. Expect a
-# ratio that the control hardly tells from 1. On a GPU a read costs what the queue would
-# have hidden. **Count the reads, even on a machine where they cost nothing.**
+# On a CPU there is no queue to wait for, and a read costs one short call. Expect a ratio
+# that the control hardly tells from 1. On a GPU a read costs what the queue would have
+# hidden. **Count the waits, even on a machine where they cost nothing.**
 #
 # .. question:: Without ``loss.item()`` your laptop is no faster. What have you learned?
 #
@@ -414,21 +418,22 @@ for name, read in (("control", True), ("no reads", False)):
 #
 #    - The measurement is wrong: one call less must take less time.
 #
-#      No. It does take less time, and so little that the noise hides it.
+#      No. It does, and the difference is so small that the noise hides it.
 #
 # .. instructor-note::
 #
-#    Let everyone write down a guess before the table of the five parts appears. Many
-#    guess the backward pass; on steps this small the optimizer can have the largest
-#    share. Those who look for ``item`` in the first table on a CPU do not find it: it
-#    is short there. Come back to it at the question about the GPU.
+#    Let everyone write down a guess before the five parts appear. Many guess the
+#    backward pass; on steps this small the optimizer can have the largest share.
+#    ``item`` is short in the table of a CPU: come back to it at the question about the
+#    GPU.
 #
 # Count the work, and name the limit
 # ----------------------------------
 #
-# A profile does not say how fast this step *could* be. Three things can hold it back:
+# A profile says where the time goes. It does not say how fast the step *could* be. Three
+# things can hold it back:
 #
-# - :term:`latency`: each operator has to be started;
+# - :term:`latency`: each operator has to be started, or *launched*;
 # - :term:`bandwidth`: what the operators take and give has to travel to and from
 #   memory;
 # - arithmetic: the numbers have to be multiplied and added.
@@ -437,15 +442,12 @@ for name, read in (("control", True), ("no reads", False)):
 #
 #    What takes longest in a step is its limit.
 #
-# So we count what the step does: its operators, the bytes of what they take and give,
-# and the floating-point operations of its products, each a :term:`FLOP`. (Beside the
-# products the other operations are few.) PyTorch can call a class of ours for each
-# operator that runs. Ours adds up operators and bytes:
+# So we count what a step does: its operators, the bytes that they take and give, and its
+# floating-point operations, each a :term:`FLOP`. PyTorch calls this class for each
+# operator that runs. It leaves out views, which move nothing:
 
 
 class Count(TorchDispatchMode):
-    """Counts operators and the bytes of their arguments and results, views left out."""
-
     operators = nbytes = 0
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
@@ -458,7 +460,8 @@ class Count(TorchDispatchMode):
 
 
 # %%
-# The step that we count, for layers and a batch of any size:
+
+# fold: Make a step to count, for layers and a batch of any size
 
 
 def make_step(sizes, batch_size):
@@ -477,103 +480,91 @@ def make_step(sizes, batch_size):
 
 
 # %%
-# PyTorch counts the FLOP itself. Which of the three numbers will grow with the batch
-# size?
+# PyTorch has a counter for the FLOP of products; the others are few beside them. Which of
+# the three numbers will grow with the batch size?
 
-sizes = (784, 128, 64, 10)
 counted = {}
+print("batch  operators      MB    MFLOP")
 for batch_size in (64, 512, 4096):
-    step = make_step(sizes, batch_size)
-    with Count() as count:
+    step = make_step((784, 128, 64, 10), batch_size)
+    with Count() as count, FlopCounterMode(display=False) as flops:
         step()
-    with FlopCounterMode(display=False) as flops:
-        step()
-    counted[batch_size] = (count.operators, count.nbytes, flops.get_total_flops())
-    print(
-        f"batch {batch_size:>4}: {count.operators} operators,"
-        f" {count.nbytes / 1e6:6.2f} MB, {flops.get_total_flops() / 1e6:7.1f} MFLOP"
-    )
+    n, nbytes, flop = count.operators, count.nbytes, flops.get_total_flops()
+    counted[batch_size] = nbytes, flop
+    print(f"{batch_size:5} {n:10} {nbytes / 1e6:7.1f} {flop / 1e6:8.1f}")
 
 # %%
-# The number of operators stays, the bytes grow, and the FLOP grow in proportion. (The
-# bytes are an estimate. A cache may spare some, and an operator that picks rows is
-# charged with the whole table. Where PyTorch takes other operators, as for Adam on
-# CUDA, the counts are others, too.)
+# The number of operators stays, the bytes grow, and the FLOP grow in proportion to the
+# batch. (The bytes are an estimate: a cache may spare some. On CUDA Adam uses other
+# operators, and fewer.)
 #
-# Then measure what this machine can do of each:
-#
-# - the cost of starting things, by the same step of a network with one unit a layer,
-#   which has the same operators and nothing to compute;
-# - the rate of arithmetic, by one large matrix product;
-# - the bandwidth, by copying, at the best of four sizes, so that a cache may help.
+# Then we measure what this machine can do: the time to start a step's operators, by the
+# step of a network with one unit a layer; the bandwidth, by copying; and the rate of
+# arithmetic, by one large matrix product. Other programs only make a run slower, so we
+# take the fastest one.
 
 # fold: Measure what this machine can do
 
-nothing = measure(make_step((1, 1, 1, 10), 1), device=device).median
-n = 1024 if device.type == "cpu" else 4096  # large, for this device
-a = torch.randn(n, n, device=device)
-product = measure(lambda: a @ a, device=device, repeats=7).median
-flop_rate = 2 * n**3 / product
+
+def fastest(work):
+    return min(measure(work, device=device).times)
+
+
+starts = fastest(make_step((1, 1, 1, 10), 1))
 byte_rate = 0.0
 for size in (2**20, 2**22, 2**24, 2**26 if device.type == "cpu" else 2**28):
     block = torch.zeros(size, dtype=torch.uint8, device=device)
     target = torch.empty_like(block)
-    copying = measure(lambda t=target, b=block: t.copy_(b), device=device, repeats=9)
-    byte_rate = max(byte_rate, 2 * size / copying.median)  # read and written
+    copying = fastest(lambda t=target, b=block: t.copy_(b))
+    byte_rate = max(byte_rate, 2 * size / copying)  # read and written
+n = 512 if device.type == "cpu" else 4096  # large, for this device
+a = torch.randn(n, n, device=device)
+flop_rate = 2 * n**3 / fastest(lambda: a @ a)
 
-print(f"on {device}, {torch.get_num_threads()} CPU thread, torch {torch.__version__}:")
-print(f"the step with nothing to compute: {nothing * 1e6:8.0f} µs")
-print(f"arithmetic:                       {flop_rate / 1e9:8.0f} GFLOP/s")
-print(f"memory:                           {byte_rate / 1e9:8.1f} GB/s")
+print(f"on {device}: {device_name(device)}, 1 CPU thread")
+print(f"start the operators of a step {starts * 1e6:8.0f} µs")
+print(f"bandwidth of the memory       {byte_rate / 1e9:8.1f} GB/s")
+print(f"arithmetic                    {flop_rate / 1e9:8.0f} GFLOP/s")
 
 # %%
-# Divide each count by its rate: that gives three times for each batch size. **The
-# largest of the three times names the limit.** Beside them stands the measured step:
+# Divide the bytes by the bandwidth, and the FLOP by the rate of arithmetic. With the
+# time to start the operators, you have three times for each batch size. **The largest
+# of the three names the limit.** Beside them we put the step, measured in the same way:
 
 # fold: Compute the three times, measure the step, and draw all four
 
-limits = {"latency": [], "bandwidth": [], "arithmetic": []}
-measured = []
-for batch_size, (_, nbytes, flops) in counted.items():
-    needs = (nothing, nbytes / byte_rate, flops / flop_rate)
-    for name, seconds in zip(limits, needs, strict=True):
-        limits[name].append(seconds)
-    timing = measure(make_step(sizes, batch_size), device=device, repeats=15)
-    measured.append(timing.median)
-    named = dict(zip(limits, needs, strict=True))
-    largest = max(named, key=named.get)
-    print(f"batch {batch_size:>4}: measured {timing.median * 1e3:.3f} ms", end="; ")
-    print(", ".join(f"{name} {x * 1e3:.3f}" for name, x in named.items()))
-    factor = timing.median / named[largest]
-    print(f"            limit: {largest}; measured {factor:.1f} times that")
+names = ("latency", "bandwidth", "arithmetic", "measured")
+times = {name: [] for name in names}  # milliseconds a step
+print("batch " + " ".join(f"{name:>10}" for name in names) + "  limit (ms a step)")
+for batch_size, (nbytes, flop) in counted.items():
+    step = make_step((784, 128, 64, 10), batch_size)
+    measured = fastest(step)
+    needs = [starts, nbytes / byte_rate, flop / flop_rate, measured]
+    for name, need in zip(names, needs, strict=True):
+        times[name].append(need * 1e3)
+    limit = names[needs.index(max(needs[:3]))]
+    row = " ".join(f"{need * 1e3:10.3f}" for need in needs)
+    print(f"{batch_size:5} {row}  {limit}")
 
-figure, axes = plt.subplots(figsize=(7, 3.8), layout="constrained")
-styles = {"latency": "--", "bandwidth": ":", "arithmetic": "-."}
-axes.loglog(
-    list(counted), [x * 1e3 for x in measured], "o-", color="gray", label="measured"
-)
-for name, seconds in limits.items():
-    axes.loglog(
-        list(counted), [x * 1e3 for x in seconds], styles[name], lw=2.5, label=name
-    )
-axes.set(
-    xlabel="batch size",
-    ylabel="milliseconds a step",
-    title=f"A step and its limits ({device})",
-)
-axes.set_xticks(list(counted), list(counted))
-axes.yaxis.set_major_formatter("{x:g}")
-axes.minorticks_off()
-axes.legend()
-axes.grid(alpha=0.3)
+fig, ax = plt.subplots(figsize=(7, 3.8), layout="constrained")
+for (name, row), line in zip(times.items(), ("--", ":", "-.", "o-"), strict=True):
+    color = {"color": "gray"} if name == "measured" else {}
+    ax.loglog(list(counted), row, line, lw=2.5, label=name, **color)
+ax.set(xlabel="batch size", ylabel="milliseconds a step")
+ax.set_title(f"A step and its limits ({device})")
+ax.set_xticks(list(counted), list(counted))
+ax.yaxis.set_major_formatter("{x:g}")
+ax.minorticks_off()
+ax.legend()
+ax.grid(alpha=0.3)
 plt.show()
 
 # %%
 # The limit says what is worth changing:
 #
-# - *Latency.* The step consists of being started. Fewer operators help, or more work
-#   for each: a :term:`fused` optimizer, a larger batch, :term:`torch.compile`, a
-#   :term:`CUDA graph`. A stronger GPU does not help.
+# - *Latency.* Use fewer operators, or give each more work: a :term:`fused` optimizer, a
+#   larger batch, :term:`torch.compile`, a :term:`CUDA graph`. A stronger GPU does not
+#   help.
 # - *Bandwidth.* The numbers travel too often. Fuse operators, or use smaller types.
 # - *Arithmetic.* The machine does what it is there for. A lower precision, a smaller
 #   model or better hardware help.
@@ -589,14 +580,23 @@ plt.show()
 #
 #    - Numbers of two bytes instead of four.
 #
-#      No. That halves the bytes, and the second time of the three. Starting the
-#      operators takes as long as before, and the conversions are more operators.
+#      No. That halves the second time. Starting the operators takes as long as before,
+#      and the conversions are more operators.
 #
 #    - A larger batch.
 #
-#      Yes. A step with a larger batch starts as many operators, and fewer steps go
-#      through the data once. How the model then learns is a question for the next
-#      lesson.
+#      Yes. It starts as many operators, and fewer steps go through the data once. How
+#      the model then learns is a question for the next lesson.
+#
+# Know when to use NVIDIA's own profiler
+# --------------------------------------
+#
+# PyTorch's profiler records one process. If its timeline has gaps that it cannot explain,
+# or if several processes train together, use `Nsight Systems
+# <https://docs.nvidia.com/nsight-systems/UserGuide/index.html>`__, which records the
+# system around them as well. There an NVTX range names a part of your program: write
+# ``with torch.cuda.nvtx.range("forward"):`` in the place of ``record_function`` (`its
+# page <https://docs.pytorch.org/docs/stable/generated/torch.cuda.nvtx.range.html>`__).
 #
 # Exercise
 # --------
@@ -606,8 +606,8 @@ plt.show()
 #    :difficulty: hard
 #    :starter: exercise_11.py
 #
-#    The script contains a training loop that works and is slow. It counts operators,
-#    bytes and reads for a step of it, so that no clock is needed.
+#    The script contains a training loop that works and is slow. It counts a step's
+#    operators, bytes and reads, so that no clock is needed.
 #
 #    1. **Predict:** read ``slow``. What would you change first?
 #    2. Profile it: ``python exercise_11.py profile`` prints the table. What is called
@@ -622,17 +622,17 @@ plt.show()
 # .. solution::
 #    :file: solution_11.py
 #
-#    The images were scaled again in every step, all of them; a norm was computed whose
-#    value was not used; and the loss was read in every step.
+#    In every step, all images were scaled again, a norm was computed whose value was not
+#    needed, and the loss was read.
 #
 # .. keypoints::
 #
-#    - Profile a few steps after a warm-up; sort by self time, and look at the number of
-#      calls.
-#    - A timeline shows the gaps, where the GPU or the CPU waits; viewers open the
+#    - Profile a few steps after a warm-up. Sort by self time, look at the number of
+#      calls, and read shares, not seconds.
+#    - A timeline shows the gaps, in which the GPU or the CPU waits. Viewers open the
 #      exported trace.
-#    - ``_local_scalar_dense`` counts ``item()`` and its kin; the practice GPU's log and
-#      ``set_sync_debug_mode`` name the lines that wait.
+#    - ``_local_scalar_dense`` counts the reads; ``set_sync_debug_mode`` and the practice
+#      GPU's log name the lines that wait.
 #    - Operators, their bytes, and the FLOP of products can be counted on any machine,
 #      without a clock.
 #    - Divide each count by what the machine can do. The largest time names the limit,

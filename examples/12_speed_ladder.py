@@ -6,23 +6,22 @@ Take one training run from a script that many people write to near what this mac
 do, one measured change at a time.
 
 .. overview::
-   :teaching: 30
+   :teaching: 35
    :exercises: 15
 
    .. questions::
 
       - Which of the many tips for speed make *my* training faster, and by how much?
       - Does it still learn the same, or only faster?
-      - When should I stop?
+      - How fast could it be, and when should I stop?
 
    .. objectives::
 
-      - Make one change at a time, measure it, and check that the work is the same.
+      - Make one change at a time, measure it in turns, and keep it only if it helps.
       - Tell changes that keep every loss from those for which only the accuracy counts.
-      - Retune the learning rate for a larger batch.
-      - Try lower precision, compilation, graphs and memory formats, and say why one of
-        them brings nothing here.
-      - Compare the result with the machine's limit.
+      - Retune the learning rate for a larger batch, and change it in every step.
+      - Try compilation, graphs, lower precision and memory formats on your machine.
+      - Compute the limit, with its latency, and say which part of it binds.
 
 .. prereq::
 
@@ -31,19 +30,20 @@ do, one measured change at a time.
 """
 
 # %%
-# The network is that of :doc:`lesson 5 </lessons/05_fashion_mnist>`. We make its
-# training faster, as on a ladder: each rung makes **one** change to a rung below. The
-# rungs were chosen before they were measured. So a rung stays in the table even if it
-# brings nothing on your machine, or cannot run there. Then the table says why.
+# The network is that of :doc:`lesson 5 </lessons/05_fashion_mnist>`, and the start is a
+# script as many people write it. From there we go up as on a ladder: each rung is **one**
+# change. The rungs were chosen before they were measured, and a rung stays only if it
+# helps on *this* machine. The code decides, and prints why. So your ladder may have
+# other rungs than this page.
 
-import logging
 import statistics
+import sys
 import time
 
 import matplotlib.pyplot as plt
 import torch
-from matplotlib.ticker import LogLocator
 from PIL import Image
+from torch.optim.lr_scheduler import OneCycleLR
 from torch.utils.data import DataLoader, Dataset, RandomSampler, TensorDataset
 from torchvision.transforms.functional import to_tensor
 
@@ -51,39 +51,52 @@ from gpulesson.capture import captured_step
 from gpulesson.data import Batches, load_fashion_mnist
 from gpulesson.device import choose_device, device_name
 from gpulesson.models import MLP
-from gpulesson.timing import measure, synchronize
+from gpulesson.timing import synchronize
+from gpulesson.training import fit
 
 # %%
-# As in the other lessons, we compute on one thread of the CPU, since it is disturbed
-# less by whatever else runs here. The test images are :term:`held-out data`: no rung
-# trains on them.
+# A :term:`GPU` gets more images, so that its :term:`epochs <epoch>` are long enough to be
+# measured. Of the training images we keep 2,000 back, as :term:`held-out data` to choose
+# settings with. The test images are for the final numbers only. (The :term:`practice GPU`
+# runs this lesson's code, too. It simulates no time, so there a verdict means nothing.)
 
+# fold: Choose the device, and load the images
+import logging
+import os
+import warnings
+
+# for the last section: it has to be set before the first product on a GPU
+os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+warnings.filterwarnings("ignore", ".*no CUDA graphs")  # the page says it
 # without a CUDA toolkit, torch.compile would say so; that is no news here
 logging.getLogger("torch.utils.cpp_extension").setLevel(logging.ERROR)
 torch.set_num_threads(1)
 device = choose_device()
+simulated = "simulated" in device_name(device)  # the practice GPU
 data = load_fashion_mnist()
-images, labels = data.train_images[:5120], data.train_targets[:5120]  # 80 × 64
-test_images = data.test_images[:4000].to(device).float() / 255
-test_labels = data.test_targets[:4000].to(device)
-print(
-    f"{len(images)} training images of {data.source}; {len(test_labels)} to test with"
-)
+
+rounds, seeds = (6, 5) if not simulated else (1, 1)
+count = 5120 if device.type == "cpu" else 1280 if simulated else 20480
+count = min(count, len(data.train_images) - 2000) // 256 * 256
+images, labels = data.train_images[:count], data.train_targets[:count]
+floats = images.float() / 255
+some = slice(count, count + 2000)
+held_out = data.train_images[some].to(device), data.train_targets[some].to(device)
+test = data.test_images[:4000].to(device), data.test_targets[:4000].to(device)
+
+print(f"{count} training images of {data.source}")
 print(f"{device}: {device_name(device)}, PyTorch {torch.__version__}, 1 thread")
 
 # %%
-# Write one training loop with switches
-# -------------------------------------
+# Write one loop with switches
+# ----------------------------
 #
-# First the ways to feed the loop. The slowest is a dataset that makes a
-# :term:`tensor` of each picture when it is asked for it:
-
-order = torch.Generator()
-floats = images.float() / 255
+# Everything that we change is a switch of one function. First the ways to feed the loop.
+# The slowest makes a :term:`tensor` of each picture when it is asked for it:
 
 
 class Pictures(Dataset):
-    """What torchvision's datasets do: a PIL image, made a tensor when it is asked for."""
+    """What torchvision's datasets do: a picture, made a tensor when it is asked for."""
 
     def __len__(self):
         return len(images)
@@ -93,44 +106,40 @@ class Pictures(Dataset):
 
 
 # %%
-# A feed comes either from a :term:`data loader` or from ``Batches``, which picks rows
-# by index. All of them draw their order from one generator, so that every rung sees the
-# same :term:`batches <batch>`:
+# A feed comes from a :term:`data loader`, or from ``Batches``, which picks rows by
+# index. All draw their order from one generator, so every rung sees the same
+# :term:`batches <batch>`.
+
+order = torch.Generator()
 
 
-def loader(dataset, batch_size):
+def loader(dataset, size):
     sampler = RandomSampler(dataset, generator=order)
-    return DataLoader(dataset, batch_size=batch_size, sampler=sampler)
+    return DataLoader(dataset, batch_size=size, sampler=sampler)
 
 
-def indexed(inputs, targets, batch_size, transform=None):
-    options = {"batch_size": batch_size, "shuffle": True, "generator": order}
-    return Batches(inputs, targets, transform=transform, **options)
+def indexed(inputs, targets, size):
+    options = {"batch_size": size, "shuffle": True, "generator": order}
+    return Batches(inputs, targets, **options)
 
 
 # %%
-# There are four of them, from pictures to bytes that live on the :term:`device`:
+# The three feeds, from single pictures to rows that live on the :term:`device`:
 
 feeds = {
-    "pictures": lambda n: loader(Pictures(), n),
-    "tensors": lambda n: loader(TensorDataset(floats, labels), n),
-    "indices": lambda n: indexed(floats, labels, n),
-    "resident": lambda n: indexed(
-        images.to(device), labels.to(device), n, lambda batch: batch.float() / 255
-    ),
+    "pictures": lambda x, n: loader(Pictures(), n),
+    "tensors": lambda x, n: loader(TensorDataset(x, labels), n),
+    "indices": lambda x, n: indexed(x.to(device), labels.to(device), n),
 }
-loss_fn = torch.nn.CrossEntropyLoss()
 
 # %%
-# One training :term:`step` is the same five calls as ever, and returns its
-# :term:`loss`. Two switches are in it: lower precision (``bf16``) and a compiler
-# (``compiled``). The naive script has both off:
+# One training :term:`step` is the same five calls as ever. It returns its :term:`loss`
+# without reading it:
+
+loss_fn = torch.nn.CrossEntropyLoss()
 
 
-def make_step(model, optimizer, bf16=False, compiled=False):
-    """A function that trains one step and returns its loss."""
-    forward = torch.compile(model, fullgraph=True) if compiled else model
-
+def make_step(forward, optimizer, bf16):
     def step(inputs, targets):
         optimizer.zero_grad()
         with torch.autocast(device.type, torch.bfloat16, enabled=bf16):
@@ -143,38 +152,56 @@ def make_step(model, optimizer, bf16=False, compiled=False):
 
 
 # %%
-# The function ``build`` has all switches, and its defaults *are* the naive script: a
-# loader, batches of 64, Adam, ``loss.item()`` in every step. It returns a fresh model
-# and a function that trains it for one :term:`epoch`:
+# The function ``build`` in the next cell puts it together: it returns a fresh model,
+# and a function that trains it for one epoch. Its defaults *are* the naive
+# script: single pictures, batches of 64, Adam, ``loss.item()`` in every step. You meet
+# the other switches one by one.
 
 # fold: Build a model and an epoch from the switches
+matmul = (torch.backends.mkldnn if device.type == "cpu" else torch.backends.cuda).matmul
 
 
 def build(
-    seed, *, feed="pictures", read=True, fused=None, batch_size=64, lr=1e-3,
-    matmul="highest", bf16=False, compiled=False, graph=False,
+    seed, *, feed="pictures", read=True, fused=None, compiled=None, graph=False,
+    batch=64, lr=1e-3, centred=False, triangle=False, epochs=5, fp32="none",
+    bf16=False, tiny=False,
 ):  # fmt: skip
     """A fresh model, and a function that trains it for one epoch."""
     torch.manual_seed(seed)
-    torch.set_float32_matmul_precision(matmul)
-    model = MLP(784, 128, 64, 10).to(device)
+    model = (MLP(1, 1, 1, 10) if tiny else MLP(784, 128, 64, 10)).to(device)
     optimizer = torch.optim.Adam(
-        model.parameters(), lr=lr, fused=fused, capturable=graph
+        model.parameters(),
+        lr=torch.tensor(lr, device=device) if graph else lr,  # a graph reads a tensor
+        fused=fused,
+        capturable=graph,
     )
-    batches = feeds[feed](batch_size)
-    step = make_step(model, optimizer, bf16, compiled)
-
+    pixels = centre(floats) if centred else floats
+    batches = feeds[feed](pixels[:, :1, :1] if tiny else pixels, batch)
+    forward = model
+    if compiled:
+        if simulated:
+            raise NotImplementedError("the practice GPU does not compile")
+        forward = torch.compile(model, mode=compiled, fullgraph=True)
+    step = make_step(forward, optimizer, bf16)
     if graph:
-        if device.type != "cuda":
-            raise NotImplementedError(f"there are no CUDA graphs on {device.type}")
+        example = [part.to(device) for part in next(iter(batches))]
         amp = "bf16" if bf16 else None
-        step = captured_step(model, loss_fn, optimizer, *next(iter(batches)), amp=amp)
+        step = captured_step(forward, loss_fn, optimizer, *example, amp=amp)
+        if step.why_plain:
+            raise NotImplementedError(step.why_plain)
+    schedule = None
+    if triangle:
+        schedule = triangular(optimizer, lr, epochs * len(batches))
 
     def epoch(number):
         order.manual_seed(1000 * seed + number)
+        if matmul.fp32_precision != fp32:
+            matmul.fp32_precision = fp32
         losses = []
         for inputs, targets in batches:
             loss = step(inputs.to(device), targets.to(device))
+            if schedule:
+                schedule.step()
             losses.append(loss.item() if read else loss)
         return losses if read else torch.stack(losses).tolist()
 
@@ -182,232 +209,127 @@ def build(
 
 
 # %%
-# Measure the two numbers to beat
-# -------------------------------
+# Decide in turns
+# ---------------
 #
-# Each rung trains three times, from three :term:`seeds <seed>`, after one epoch of
-# warm-up with a fourth. After each epoch the clock stops, and we count how many of the
-# test images the model gets right:
+# When does a rung stay? We train the ladder so far and the ladder with the change in
+# turns, one epoch each, six times, as in :doc:`lesson 8 </lessons/08_was_it_faster>`:
+# what else runs on the machine slows both. **A rung stays if it takes less time in every
+# round, and computes the same losses.** If it costs something once, as a compiler does,
+# it must also earn that back within a run, which has five epochs here. (Further down come
+# rungs that cannot have the same losses. There the :term:`accuracy` decides.)
+#
+# On a GPU we look at the clock. On a CPU one thread computes, and we count the time that
+# the processor worked for it, so that another program's time does not count:
+
+# Windows counts a thread's time too coarsely
+own_time = device.type == "cpu" and sys.platform != "win32"
+clock = time.thread_time if own_time else time.perf_counter
 
 
-def accuracy(model):
-    with torch.inference_mode():
-        return (model(test_images).argmax(dim=1) == test_labels).float().mean().item()
-
-
-# %%
-# The next function does this for a choice of switches. It stops when an
-# :term:`accuracy` is reached, the *target*, or after some epochs:
-
-# fold: Train from three seeds; note time, accuracy and losses of each epoch
-
-
-def train(options, target=1.0, epochs=5):
-    """Epochs of (seconds, accuracy, losses) for three seeds, until the target."""
-    start = time.perf_counter()
-    build(99, **options)[1](0)
+def timed(fn, *arguments):
+    """Seconds that a call takes, and its result."""
     synchronize(device)
-    first = time.perf_counter() - start
-    runs = []
-    for seed in range(3):
-        model, epoch = build(seed, **options)
-        runs.append([])
-        while len(runs[-1]) < epochs and (not runs[-1] or runs[-1][-1][1] < target):
-            synchronize(device)
-            start = time.perf_counter()
-            losses = epoch(len(runs[-1]))
-            synchronize(device)
-            seconds = time.perf_counter() - start
-            runs[-1].append((seconds, accuracy(model), losses))
-    return first, runs
+    start = clock()
+    result = fn(*arguments)
+    synchronize(device)
+    return clock() - start, result
 
 
 # %%
-# With no switch set, it trains the naive script, for five epochs:
+# The function ``rung`` does it all: it compares the losses of a first epoch from the same
+# :term:`seed`, measures in turns, decides, and prints why.
 
-first, naive = train({})
-reached = [run[-1][1] for run in naive]
-target = min(reached)
-epoch_times = [seconds for run in naive for seconds, _, _ in run]
-low, middle, high = (x * 1e3 for x in statistics.quantiles(epoch_times, n=4))
-print(f"an epoch: {middle:.1f} ms (half of them: {low:.1f} to {high:.1f})")
-print("accuracy after 5 epochs:", ", ".join(f"{x:.2%}" for x in reached))
-print(f"target for all rungs: {target:.2%}, the least of these")
+# fold: Measure a change in turns, and keep it if it helps
+ladder = {}  # the switches that stay
+record = []  # what was found: name, ratio of times (or None), verdict
+
+
+def in_turns(old, new):
+    """Seconds of `old` and of `new` in each round; the first of a round changes."""
+    found = []
+    for number in range(rounds):
+        pair = {fn: timed(fn)[0] for fn in ((old, new), (new, old))[number % 2]}
+        found.append((pair[old], pair[new]))
+    return found
+
+
+def spread(pairs):
+    """The median ratio of new to old, and a text that shows all rounds."""
+    ratios = [new / old for old, new in pairs]
+    middle = statistics.median(ratios)
+    return middle, f"{middle:5.2f} × the time ({min(ratios):.2f} to {max(ratios):.2f})"
+
+
+def not_here(name, error):
+    reason = (str(error).strip().split("\n")[0] or type(error).__name__)[:60]
+    print(f"{name:<24} not here: {reason}")
+    record.append((name, None, "not here"))
+
+
+def rung(name, **change):
+    trial = {**ladder, **change}
+    try:
+        old, new = build(0, **ladder)[1], build(0, **trial)[1]
+        once, losses = timed(new, 0)
+        usual, expected = timed(old, 0)
+    except Exception as error:  # no compiler, no graphs: whatever it is
+        return not_here(name, error)
+    apart = max(abs(a - b) for a, b in zip(losses, expected, strict=True))
+    pairs = in_turns(lambda: old(1), lambda: new(1))
+    ratio, text = spread(pairs)
+    gain = statistics.median(old - new for old, new in pairs)
+    price = once - usual if {"compiled", "graph"} & set(change) else 0
+    verdict = "kept"
+    if apart > 1e-4:
+        verdict = "left out: other losses"
+    elif any(new >= old for old, new in pairs):
+        verdict = "left out: not faster in every round"
+    elif price > 5 * gain:
+        verdict = f"left out: earned back after {price / gain:.0f} epochs"
+    if verdict == "kept":
+        ladder.update(change)
+    record.append((name, ratio, verdict))
+    same = f"losses {apart:.0e} apart" if apart else "losses equal"
+    if price:
+        same += f", {price:.1f} s once"
+    print(f"{name:<24} {text}, {same}")
+    print(f"{'':<24} {verdict}")
+
 
 # %%
-# The two numbers to beat are the time of an epoch, and the time until the target is
-# reached. **What you want is a short time to the target.** A shorter epoch alone can be
-# had by doing less.
-#
-# Find the learning rate for a larger batch
-# -----------------------------------------
-#
-# The ladder will go from batches of 64 to 512. An epoch then has an eighth of the
-# steps, with more work in each. That has a price: a step moves the weights only so far,
-# so fewer steps may learn less. A higher :term:`learning rate` makes each step longer.
-# How many epochs does it take to the target, with which rate?
+# First the number to beat, an epoch of the naive script. As a control, the script runs in
+# turns with itself:
 
-quiet = {"feed": "resident", "read": False, "fused": True}
-needed = {}
-for lr in (1e-3, 4e-3, 8e-3):
-    _, runs = train({**quiet, "batch_size": 512, "lr": lr}, target, epochs=20)
-    counts = sorted(len(run) if run[-1][1] >= target else 99 for run in runs)
-    needed[lr] = sum(counts)
-    shown = ", ".join("more than 20" if n == 99 else str(n) for n in counts)
-    print(f"batch 512, learning rate {lr:g}: {shown} epochs to the target (3 seeds)")
-best_lr = min(needed, key=needed.get)
-print(f"the ladder goes on with {best_lr:g}")
+script, itself = build(0)[1], build(0)[1]
+script(0), itself(0)  # warm up
+pairs = in_turns(lambda: script(0), lambda: itself(0))
+naive_epoch = statistics.median(seconds for seconds, _ in pairs)
+print(f"an epoch of the naive script: {naive_epoch * 1e3:.0f} ms")
+print("control:", spread(pairs)[1])
 
 # %%
-# The first line keeps the rate of batch 64. Compare it with the other two, and with the
-# five epochs of the naive script. (We choose the rate with the images that also measure
-# the accuracy. For three rates that is a mild choice. If you try many, use a third set
-# of images for it.)
+# The control has to be near 1. In brackets stand the least and the largest of all rounds:
+# so far can you trust the number before them.
 #
-# .. question:: A quarter of the time an epoch, three times the epochs: does it pay?
+# Feed it without a call for every picture
+# ----------------------------------------
 #
-#    - No: three times as many epochs are too many.
-#
-#      No. The number of epochs alone does not say how long you wait. Multiply it with
-#      the time of an epoch.
-#
-#    - Yes: training is four times as fast.
-#
-#      No. An epoch is. Compare the times until the same accuracy is reached.
-#
-#    - Yes: training takes three quarters of the time.
-#
-#      Yes. Three times a quarter. And perhaps another learning rate needs fewer epochs.
-#
-# Add one change at a time
-# ------------------------
-#
-# Here are the rungs. Each line adds its switches to all lines above it, where those
-# could run. The larger batch comes with its learning rate. The last line takes the
-# compiler off again, so that the graph is seen alone. The words in it are explained
-# below the table:
+# Two changes to the feed. Which one will bring more?
 
-precision = "medium" if device.type == "cpu" else "high"
-changes = {
-    "naive script": {},
-    "tensors made once": {"feed": "tensors"},
-    "index batching": {"feed": "indices"},
-    "bytes on the device": {"feed": "resident"},
-    "no read in the loop": {"read": False},
-    "fused Adam": {"fused": True},
-    f"batch 512, rate {best_lr:g}": {"batch_size": 512, "lr": best_lr},
-    f"matmul precision {precision}": {"matmul": precision},
-    "bf16 autocast": {"bf16": True},
-    "torch.compile": {"compiled": True},
-    "one CUDA graph a step": {"compiled": False, "graph": True},
-}
+rung("tensors made once", feed="tensors")
+rung("index batching", feed="indices")
 
 # %%
-# Now run them all. A rung that cannot run here is left out, and its reason is kept:
-
-options, results, reasons = {}, {"naive script": (first, naive)}, {}
-for name, change in changes.items():
-    trial = {**options, **change}
-    if name not in results:
-        try:
-            results[name] = train(trial, target, epochs=20)
-            options = trial
-        except Exception as error:  # no compiler, no graphs, no bf16: whatever it is
-            first_line = str(error).strip().split("\n")[0]
-            reasons[name] = first_line[:60] or type(error).__name__
-torch.set_float32_matmul_precision("highest")
-print(f"{len(results)} rungs ran, {len(reasons)} could not")
-
-# %%
-# Every rung that runs stays on, even one that brings nothing or costs time, and the
-# rungs after it carry its cost along. So the table has the same rows on every machine.
-# **In a script of your own, keep a change only if it helps.**
-#
-# What did they bring? The column *losses* compares the losses of the
-# first epoch, step by step, with the naive script's. Up to :term:`fused` Adam every
-# rung claims to do the same work, so the losses must be equal, or a rounding error
-# apart. From the larger batch on there are other steps. Then only the accuracy can say
-# whether the model still learns as well:
-
-# fold: Print the table
-
-
-def until_target(run):
-    """Seconds and epochs until the accuracy is reached, or None."""
-    passed = [n for n, (_, reached, _) in enumerate(run, start=1) if reached >= target]
-    return (sum(run[i][0] for i in range(passed[0])), passed[0]) if passed else None
-
-
-epoch_time, target_time = {}, {}
-print(f"{'':<23}     epoch  times  to the target              losses")
-for name in changes:
-    if name in reasons:
-        print(f"{name:<23} not here: {reasons[name]}")
-        continue
-    first, runs = results[name]
-    epoch_time[name] = statistics.median(s for run in runs for s, _, _ in run)
-    gain = epoch_time["naive script"] / epoch_time[name]
-    times = [until_target(run) for run in runs]
-    if None in times:
-        reached = "not reached              "
-    else:
-        target_time[name] = sorted(seconds for seconds, _ in times)
-        epochs = ", ".join(f"{n:>2}" for _, n in times)
-        reached = f"{target_time[name][1]:6.3f} s, epochs {epochs}"
-    pairs = zip(naive[0][0][2], runs[0][0][2], strict=False)
-    apart = max(abs(a - b) for a, b in pairs)
-    same = f"{apart:.0e} apart" if apart else "equal"
-    if len(runs[0][0][2]) != len(naive[0][0][2]):
-        same = "other steps"
-    print(
-        f"{name:<23} {epoch_time[name] * 1e3:6.1f} ms {gain:5.1f} × {reached}  {same}"
-    )
-print("the first epoch of all, with what is done once:")
-for name in ("naive script", "torch.compile", "one CUDA graph a step"):
-    if name in results:
-        print(f"{name}: {results[name][0]:.1f} s")
-
-# %%
-# Three of the names are about *precision*. A float32 number has 8 bits for its size and
-# 23 for its digits, the *mantissa*. :term:`TF32` keeps 10 of those 23 in a product,
-# :term:`bfloat16` (bf16) 7. That is less exact, and faster where the hardware
-# multiplies such numbers. :term:`Autocast <autocast>` chooses the type operator by
-# operator.
-#
-# Read the table from rung to rung, and for each ask *why*:
-#
-# - *From pictures to tensors to indices*, Python calls disappear. The exercise of
-#   :doc:`lesson 9 </lessons/09_feeding_the_gpu>` counts them.
-# - *Bytes on the device* save copies to a :term:`GPU`. Where the device is the CPU
-#   there are none to save. Making floats of each batch costs a little there, and
-#   reading a quarter of the bytes saves a little: expect no clear difference.
-# - *A read* makes Python wait for a queue (:doc:`lesson 11
-#   </lessons/11_profile_first>`). A CPU has none.
-# - *Fused Adam* is one operator in the place of many.
-# - *The larger batch* spreads what a step costs over eight times the samples. It pays
-#   if the time of an epoch shrinks by a larger factor than the number of epochs grows.
-# - *Matmul precision:* ``set_float32_matmul_precision("high")`` lets :term:`CUDA`
-#   multiply in TF32. On a CPU ``"medium"`` permits bf16, where the processor has
-#   instructions for it. On hardware without either nothing happens.
-# - *bf16 autocast* chooses bf16 for products, and float32 where precision matters.
-#   Converting costs as well, and the products must be large enough to earn it back.
-# - :term:`torch.compile` fuses what is between the products, and takes its time once:
-#   see the last lines. A network of three layers has little between its products, and a
-#   run of a second does not earn back a compilation.
-# - A :term:`CUDA graph` starts a whole step with one call. It is like ordering "the
-#   usual": one word instead of the whole list. It is the answer to :term:`latency`, and
-#   exists on CUDA only. (It is recorded anew for each seed, within the first epoch, so
-#   its times to the target contain that.)
-#
-# A rung that brought nothing here can bring much elsewhere. It takes away a cost that
-# this machine did not have.
+# The first makes all tensors before the loop. The second asks for a whole batch at once,
+# from rows that are on the device already. Both take away calls of Python.
 #
 # .. question:: A rung's losses are 2e-07 off the naive ones. Is it the same work?
 #
 #    - No: the same work has the same losses, to the last digit.
 #
 #      No. Adding the same numbers in another order rounds differently, in the seventh
-#      digit of a float32 number. A fused operator does that.
+#      digit of a float32 number. An operator that does several things at once does that.
 #
 #    - Yes: the difference is a rounding error.
 #
@@ -420,171 +342,33 @@ for name in ("naive script", "torch.compile", "one CUDA graph a step"):
 #      step, which is a much sharper test than an accuracy. You need the accuracy where
 #      the steps are others.
 #
-# .. instructor-note::
+# Start fewer operators
+# ---------------------
 #
-#    The table differs from laptop to laptop, and that is the point: let the class
-#    compare tables, and find for each rung a machine on which it helps. The trap is the
-#    column *times*. It is about the epoch; learners quote it as the gain of the whole.
-#
-# Try a memory format for convolutions
-# ------------------------------------
-#
-# One tip has no place on this ladder, since it is about convolutions. In the
-# :term:`memory format` ``channels_last`` the channels of a pixel lie side by side. The
-# convolutions of some libraries and of tensor cores like that better. Here is a small
-# network that can use either format:
+# A read of the loss makes Python wait for a queue (:doc:`lesson 11
+# </lessons/11_profile_first>`). A :term:`fused` Adam is one operator in the place of
+# many. Which of the two can help a CPU, which has no queue?
 
-
-def convolutional_step(memory_format):
-    torch.manual_seed(0)
-    model = torch.nn.Sequential(
-        torch.nn.Conv2d(1, 32, 3), torch.nn.ReLU(),
-        torch.nn.Conv2d(32, 64, 3), torch.nn.ReLU(),
-        torch.nn.MaxPool2d(2), torch.nn.Flatten(), torch.nn.Linear(9216, 10),
-    ).to(device, memory_format=memory_format)  # fmt: skip
-    optimizer = torch.optim.Adam(model.parameters(), lr=1e-3, fused=True)
-    inputs = floats[:64].unsqueeze(1).to(device, memory_format=memory_format)
-    targets = labels[:64].to(device)
-
-    def step():
-        optimizer.zero_grad()
-        loss = loss_fn(model(inputs), targets)
-        loss.backward()
-        optimizer.step()
-        return loss.detach()
-
-    return step
-
+rung("no read in the loop", read=False)
+rung("fused Adam", fused=True)
 
 # %%
-# Does the format change the loss? Does it change the time?
+# On a CPU, a read is one short call: expect a ratio near 1. On a GPU, it costs what the
+# queue would have hidden.
+#
+# Two more ways to start less. :term:`torch.compile` makes one function of what is between
+# the products. A :term:`CUDA graph` records a whole step, and starts it with one call. It
+# is like ordering "the usual": one word instead of the whole list. The last line does
+# both: the compiled model, inside a captured step.
 
-for memory_format in (torch.contiguous_format, torch.channels_last):
-    step = convolutional_step(memory_format)
-    loss = step().item()
-    timing = measure(step, device=device, warmup=2, repeats=5)
-    low, high = timing.quartiles
-    print(f"{memory_format}: first loss {loss:.6f},", end=" ")
-    print(f"{timing.median * 1e3:.2f} ms a step ({low * 1e3:.2f} to {high * 1e3:.2f})")
+rung("torch.compile", compiled="default")
+rung("one CUDA graph a step", graph=True)
+rung("compiled, in a graph", compiled="default", graph=True)
 
 # %%
-# The first losses agree, apart from rounding: the format changes where numbers lie, not
-# what they are. (On CUDA, convolutions round to TF32 unless told otherwise.) Which of
-# the two takes less time depends on the library that computes the convolution. So
-# measure this tip, too.
-#
-# Compare with the machine's limit
-# --------------------------------
-#
-# How far is it still to go? Training must at least do its arithmetic, and read its
-# images once. Both can be counted. A weight costs two operations in the :term:`forward
-# pass`, two for its own :term:`gradient`, and two for the gradient of its layer's
-# inputs, which the first layer does not need:
-
-weights = [784 * 128, 128 * 64, 64 * 10]
-operations = 6 * sum(weights) - 2 * weights[0]  # per sample
-
-# %%
-# How fast can this machine multiply and read? We measure it with one large product and
-# one large copy:
-
-# fold: Measure the rates of this machine
-
-n = 1024 if device.type == "cpu" else 8192  # large, for this device
-rates = {}
-dtypes = [torch.float32]
-if "bf16 autocast" in results:
-    dtypes.append(torch.bfloat16)
-for dtype in dtypes:
-    a = torch.randn(n, n, device=device).to(dtype)
-    seconds = measure(lambda a=a: a @ a, device=device, repeats=5).median
-    rates[dtype] = 2 * n**3 / seconds
-    print(f"{dtype}: {rates[dtype] / 1e9:.0f} GFLOP/s in a product of {n} × {n}")
-block = torch.zeros(2**26, dtype=torch.uint8, device=device)
-copy = torch.empty_like(block)
-copying = measure(lambda: copy.copy_(block), device=device, repeats=5).median
-
-# %%
-# The larger of the two times is the limit of an epoch:
-
-arithmetic = operations * len(images) / max(rates.values())
-reading = images.nbytes / (2 * block.nbytes / copying)
-limit = max(arithmetic, reading)
-print(f"{operations:,} operations a sample, {images.nbytes / 1e6:.1f} MB of images")
-print("an epoch, at least:", end=" ")
-print(f"{arithmetic * 1e3:.3f} ms arithmetic, {reading * 1e3:.3f} ms reading")
-fastest = min(epoch_time, key=epoch_time.get)
-least = epoch_time[fastest]
-print(f"{fastest}: {least * 1e3:.1f} ms, {least / limit:.1f} times that")
-
-# %%
-# Here is the picture. Each dot is a rung's time to the accuracy of the naive script,
-# the bar its three seeds. The line is the limit, for as few epochs as any rung needed:
-
-# fold: Draw the ladder, and print the rung with the least time
-
-fewest = min(
-    passed[1]
-    for _, runs in results.values()
-    for passed in map(until_target, runs)
-    if passed
-)
-
-figure, axes = plt.subplots(figsize=(7, 4.4), layout="constrained")
-for row, name in enumerate(changes):
-    if name in target_time:
-        low, middle, high = target_time[name]
-        axes.plot([low, high], [row, row], color="C0", lw=4, alpha=0.4)
-        axes.plot(middle, row, "o", color="C0", ms=8)
-    else:
-        why = "not here" if name in reasons else "not reached"
-        place = {"transform": axes.get_yaxis_transform(), "ha": "right", "va": "center"}
-        axes.text(0.98, row, why, **place)
-label = f"limit, {fewest} epochs"
-axes.axvline(fewest * limit, color="C1", lw=3, label=label)
-axes.set_yticks(range(len(changes)), changes)
-axes.set_ylim(len(changes) - 0.5, -0.5)
-axes.set(xlabel="seconds", xscale="log", title=f"Time to {target:.1%} ({device})")
-axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-axes.xaxis.set_major_formatter("{x:g}")
-axes.xaxis.set_minor_formatter("")
-figure.legend(loc="outside lower center")
-axes.grid(alpha=0.3)
-plt.show()
-
-first_time = statistics.median(target_time["naive script"])
-best = min(target_time, key=lambda name: target_time[name][1])
-gain = first_time / target_time[best][1]
-print(f"least time to the target: {best}, {gain:.1f} times as fast, without what is")
-print(f"done once: its first epoch took {results[best][0]:.2f} s")
-alike = [
-    name
-    for name, (low, _, _) in target_time.items()
-    if name != best and low <= target_time[best][2]
-]
-print("not told apart from it by three seeds:", ", ".join(alike) or "none")
-print(f"on {data.source}, {device}, torch {torch.__version__}, 3 seeds")
-
-# %%
-# The line is not the whole truth, because it leaves out the third limit of
-# :doc:`lesson 11 </lessons/11_profile_first>`: latency. Each step has operators to
-# start. With batches of 64 an epoch here has 80 steps, with batches of 512 it has ten,
-# and none of that is in the line. So no rung can reach it, and a rung with more steps
-# stays further away.
-#
-# The distance that is left has a name. If the fastest rung is far from the line, and
-# the larger batch brought most, it is mostly latency: the steps are too small for the
-# machine. If precision brought most, it is mostly arithmetic.
-#
-# You find the same ratio on another page, :doc:`how fast, measured </results>`, and it
-# can be much smaller there. Two things differ. The fastest rung of that page has
-# batches of 1,024, so there are fewer steps to start. And it ran on the machine that is
-# named there. A machine that multiplies faster has a lower limit. If it does not also
-# start operators faster, it stays *further* from its limit, although it takes less
-# time.
-#
-# **Stop when the next rung costs you more time than it will ever save.** A run of one
-# second needs no eleventh rung.
+# A network of three layers has little between its products, and a run of a second does
+# not earn back a compiler's time. **Divide what costs time once by the length of your
+# run.**
 #
 # .. question:: ``torch.compile`` did not pay in a run of one second. Is it useless?
 #
@@ -602,9 +386,524 @@ print(f"on {data.source}, {device}, torch {torch.__version__}, 3 seeds")
 #      No. The gain of a step stays the same. Only the price of the compilation is
 #      spread over more steps.
 #
-# The package has these rungs ready: :class:`gpulesson.data.Batches` with ``transform``,
-# :func:`gpulesson.training.fit`, which does not read in its loop, with ``amp="bf16"``
-# and ``compile=True``, and :func:`gpulesson.capture.captured_step`.
+# Know when it compiles again
+# ---------------------------
+#
+# A compiled function is made for the :term:`shapes <shape>` that it has seen. We give
+# ``torch.compile`` a compiler of our own, which only counts how often it is called. The
+# last batch of an epoch is often short: how many compilations will the four calls need?
+
+compilations = []
+
+
+def counting(graph, example_inputs):
+    compilations.append(graph)
+    return graph.forward  # run as it is
+
+
+counted = torch.compile(MLP(784, 128, 64, 10), backend=counting)
+for size in (64, 64, 40, 33):
+    counted(floats[:size])
+    print(f"batch of {size}: compilations so far: {len(compilations)}")
+
+# %%
+# One for the first shape, and one more when another size came: from then on the function
+# is made for *any* size. (A practice GPU never compiles.) If you set the environment
+# variable ``TORCH_LOGS=recompiles``, or call
+# ``torch._logging.set_logs(recompiles=True)``, PyTorch `logs each of them
+# <https://docs.pytorch.org/docs/stable/generated/torch._logging.set_logs.html>`__ with
+# its reason. Our ``fit`` runs a short last batch without the compiler.
+#
+# On a GPU, try the `modes
+# <https://docs.pytorch.org/docs/stable/generated/torch.compile.html>`__, too:
+# ``mode="reduce-overhead"`` puts the compiled part into CUDA graphs, and
+# ``mode="max-autotune"`` tries several :term:`kernels <kernel>` for each product, which
+# takes longer to compile.
+
+if device.type == "cuda" and not simulated:
+    rung("mode reduce-overhead", compiled="reduce-overhead", graph=False)
+else:
+    print(f"the modes are for a GPU; here is {device_name(device)}")
+
+# %%
+# Set a goal that the slow script deserves
+# ----------------------------------------
+#
+# The next rungs do other work, so their losses cannot be compared. **Now a rung must
+# reach the same accuracy, in less time.** Which one? The naive script's, with the best
+# :term:`learning rate` that it can have. If we tuned only the new rungs, part of their
+# gain would be the tuning. All runs have a fixed length, and we take the mean of several
+# seeds: if you stopped each run when it is good enough, you would stop at a lucky moment.
+
+# fold: Runs of a fixed length, their accuracy, and a search for the best rate
+
+
+def centre(pixels):
+    """Images with the training images' mean subtracted, and divided by one number."""
+    return (pixels - mean.to(pixels.device)) / scale.to(pixels.device)
+
+
+def run(seed, epochs, **switches):
+    """Seconds of a whole run, and the trained model."""
+    model, epoch = build(seed, epochs=epochs, **switches)
+    return sum(timed(epoch, number)[0] for number in range(epochs)), model
+
+
+def accuracy(model, images, targets, centred=False, **_):
+    pixels = images.float() / 255
+    with torch.inference_mode():
+        answers = model(centre(pixels) if centred else pixels).argmax(dim=1)
+    return (answers == targets).float().mean().item()
+
+
+def best_rate(rates, seed_numbers, switches):
+    """The rate with the highest mean accuracy on the held-out images, and that mean."""
+    found = {}
+    for rate in rates:
+        trial = {**switches, "lr": rate}
+        models = [run(seed, **trial)[1] for seed in seed_numbers]
+        reached = [accuracy(model, *held_out, **trial) for model in models]
+        found[rate] = statistics.mean(reached)
+    rate = max(found, key=found.get)
+    return rate, found[rate]
+
+
+# %%
+# We try three rates with the ladder so far, for five epochs. Its losses are the naive
+# script's, but for rounding, so this is the naive script's accuracy, too:
+
+ladder["epochs"] = 5
+tuning = range(100, 103)  # seeds that decide on rates only
+ladder["lr"], _ = best_rate((1e-3, 2e-3, 4e-3), tuning, ladder)
+same_work = dict(ladder)  # for later
+
+first_models = [run(seed, **ladder)[1] for seed in range(seeds)]
+reached = [accuracy(model, *held_out) for model in first_models]
+goal = statistics.mean(reached)
+print(f"learning rate {ladder['lr']:g}, 5 epochs of batches of 64: {goal:.2%}")
+print(f"({min(reached):.2%} to {max(reached):.2%} from {seeds} seeds)")
+
+# %%
+# The mean is the goal. The brackets show how much luck a single run has.
+#
+# Take larger steps, and fewer
+# ----------------------------
+#
+# With batches of 256 an epoch has a quarter of the steps, and more work in each. A step
+# moves the weights only so far, so fewer steps may learn less. A higher rate makes each
+# step longer, and more epochs make more steps.
+#
+# The function ``other_work`` looks for both, on the held-out images: for each length it
+# finds the best of three rates, and takes the shortest length that reaches the goal. Then
+# it trains the old ladder and the new one in turns, once from each of five other seeds.
+# The rung stays if its mean accuracy is at least the goal, and every run took less time.
+# (Where the ladder has a CUDA graph, each run records its own, and that time counts.)
+
+# fold: Find rate and length, measure whole runs in turns, and decide
+
+
+def whole_runs(trial):
+    """Pairs of seconds, old ladder and trial in turns; and the trial's models."""
+    pairs, models = [], []
+    run(99, **trial)  # warm up
+    for seed in range(seeds):
+        seconds, model = run(seed, **trial)
+        pairs.append((run(seed, **ladder)[0], seconds))
+        models.append(model)
+    return pairs, models
+
+
+last_models = first_models
+
+
+def other_work(name, lengths, rates, **change):
+    global last_models
+    try:
+        for epochs in lengths:
+            trial = {**ladder, **change, "epochs": epochs, "lr": rates[0]}
+            if len(rates) > 1:
+                trial["lr"], mean_reached = best_rate(rates, tuning[:2], trial)
+                if mean_reached < goal and epochs != lengths[-1]:
+                    continue
+            pairs, models = whole_runs(trial)
+            reached = [accuracy(model, *held_out, **trial) for model in models]
+            if statistics.mean(reached) >= goal:
+                break
+    except Exception as error:
+        return not_here(name, error)
+    ratio, text = spread(pairs)
+    verdict = "kept"
+    if statistics.mean(reached) < goal:
+        verdict = "left out: less than the goal"
+    elif any(new >= old for old, new in pairs):
+        verdict = "left out: not faster in every run"
+    if verdict == "kept":
+        ladder.update(trial)
+        last_models = models
+    record.append((name, ratio, verdict))
+    shown = f"{statistics.mean(reached):.2%} ({min(reached):.2%} to {max(reached):.2%})"
+    print(f"{name:<24} {text}, rate {trial['lr']:g}, {trial['epochs']} epochs")
+    print(f"{'':<24} {shown}; {verdict}")
+
+
+# %%
+# Let us see:
+
+rates = (4e-3, 8e-3, 1.6e-2)
+other_work("batch 256", (5, 8), rates, batch=256)
+
+# %%
+# Compare its epochs with the five of the goal. **More epochs are no loss if each takes
+# less time by a larger factor.**
+#
+# .. question:: A quarter of the time an epoch, three times the epochs: does it pay?
+#
+#    - No: three times as many epochs are too many.
+#
+#      No. The number of epochs alone does not say how long you wait. Multiply it with
+#      the time of an epoch.
+#
+#    - Yes: training is four times as fast.
+#
+#      No. An epoch is. Compare the times until the same accuracy is reached.
+#
+#    - Yes: training takes three quarters of the time.
+#
+#      Yes. Three times a quarter. And perhaps another learning rate needs fewer epochs.
+#
+# .. instructor-note::
+#
+#    The lines differ from laptop to laptop, and that is the point: let the class compare
+#    them, and find for each rung a machine on which it helps. The trap is the ratio of an
+#    epoch; learners quote it as the gain of the whole.
+#
+# Learn more from each step
+# -------------------------
+#
+# So far we made steps faster. You can also need fewer of them. The first idea is about
+# the rate. A high one moves fast, and a low one ends calmly. The :term:`scheduler`
+# ``OneCycleLR`` gives each *step* a rate of its own: here it rises for a third of the
+# run, and then falls to nearly zero, like a triangle.
+
+
+def triangular(optimizer, top, steps):
+    shape = {"pct_start": 0.3, "anneal_strategy": "linear", "cycle_momentum": False}
+    # one more, since it is stepped after the last step, too
+    return OneCycleLR(optimizer, top, total_steps=steps + 1, **shape)
+
+
+other_work("a triangular rate", (3, 5), rates, triangle=True)
+
+# %%
+# The second idea is about the images. Pixels from 0 to 1 are all on one side of zero, and
+# most are dark. *Centred* images have the mean of the training images subtracted, and are
+# divided by one number, so that they spread around zero. The test images get the same
+# treatment, with the same numbers.
+
+mean = floats.mean(dim=0)
+scale = (floats - mean).square().mean().sqrt()
+other_work("images centred", (2, 3), rates, centred=True)
+
+# %%
+# Both cost next to nothing. **A run that reaches the goal in fewer epochs saves time on
+# every machine.**
+#
+# Compute with fewer digits
+# -------------------------
+#
+# A float32 number has 8 bits for its size and 23 for its digits. :term:`TF32` keeps 10 of
+# these 23 in a product, :term:`bfloat16` (bf16) keeps 7. That is less exact, and faster
+# where the hardware multiplies such numbers. Does your GPU? Without the argument,
+# `is_bf16_supported
+# <https://docs.pytorch.org/docs/stable/generated/torch.cuda.is_bf16_supported.html>`__
+# also says yes for a GPU that only imitates bf16, slowly:
+
+if device.type == "cuda":
+    print("bf16 in hardware:", torch.cuda.is_bf16_supported(including_emulation=False))
+print("products of float32 numbers:", matmul.fp32_precision)
+
+# %%
+# The switch for float32 products is ``torch.backends.cuda.matmul.fp32_precision``, with
+# the values ``"ieee"`` and ``"tf32"``. For a CPU it is in
+# ``torch.backends.mkldnn.matmul``, where ``"bf16"`` is possible. It replaces
+# ``allow_tf32`` and ``set_float32_matmul_precision`` of older scripts, and `should not be
+# mixed
+# <https://docs.pytorch.org/docs/stable/notes/cuda.html#tensorfloat-32-tf32-on-ampere-and-later-devices>`__
+# with them. :term:`Autocast <autocast>` goes further, and chooses bf16 operator by
+# operator.
+
+same_rate, same_length = [ladder["lr"]], [ladder["epochs"]]
+fewer = "bf16" if device.type == "cpu" else "tf32"
+other_work(f"products in {fewer}", same_length, same_rate, fp32=fewer)
+other_work("bf16 autocast", same_length, same_rate, bf16=True)
+matmul.fp32_precision = "none"  # as it was
+
+# %%
+# **Converting numbers takes time as well, and only a large product earns it back.**
+#
+# Give a network with convolutions the format it likes
+# ----------------------------------------------------
+#
+# The network so far has no convolutions. In the :term:`memory format` ``channels_last``
+# the channels of a pixel lie side by side. Many libraries, and the matrix units of a GPU,
+# like that better. Here is a small network that can use either format:
+
+
+size = 512 if device.type == "cuda" and not simulated else 64
+some_images, some_labels = floats[:size], labels[:size].to(device)
+
+
+def convolutional_step(bf16=False, memory_format=torch.contiguous_format):
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(
+        torch.nn.Conv2d(1, 32, 3), torch.nn.ReLU(),
+        torch.nn.Conv2d(32, 64, 3), torch.nn.ReLU(),
+        torch.nn.MaxPool2d(2), torch.nn.Flatten(), torch.nn.Linear(9216, 10),
+    ).to(device, memory_format=memory_format)  # fmt: skip
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-3, fused=True)
+    inputs = some_images.unsqueeze(1).to(device, memory_format=memory_format)
+    step = make_step(model, optimizer, bf16)
+    return lambda: step(inputs, some_labels)
+
+
+# %%
+# We add bf16, then the format:
+
+# fold: Measure the two changes in turns
+steps = 20 if size == 512 else 1
+
+
+def several(step):
+    return lambda: [step() for _ in range(steps)]
+
+
+kept = {}
+for name, change in {
+    "bf16 autocast": {"bf16": True},
+    "channels_last": {"memory_format": torch.channels_last},
+}.items():
+    old, new = convolutional_step(**kept), convolutional_step(**kept, **change)
+    before, after = old().item(), new().item()
+    pairs = in_turns(several(old), several(new))
+    helps = all(seconds < usual for usual, seconds in pairs)
+    if helps:
+        kept.update(change)
+    verdict = "kept" if helps else "left out: not faster in every round"
+    print(f"{name:<24} {spread(pairs)[1]}")
+    print(f"{'':<24} first loss {before:.3f}, then {after:.3f}; {verdict}")
+
+# %%
+# The first losses agree but for rounding: the format changes where numbers lie, not what
+# they are. On :term:`CUDA` there is one switch more. After
+# ``torch.backends.cudnn.benchmark = True`` the library `tries its convolutions
+# <https://docs.pytorch.org/docs/stable/backends.html#torch.backends.cudnn.torch.backends.cudnn.benchmark>`__
+# for each new shape, and takes the fastest. It pays where shapes stay the same.
+#
+# Compute the limit, with its latency
+# -----------------------------------
+#
+# How far is it still to go? An epoch has to do three things, as in :doc:`lesson 11
+# </lessons/11_profile_first>`:
+#
+# - its arithmetic, the :term:`FLOP` of the products;
+# - its bytes: the images are read once, and in each step Adam reads four numbers for
+#   every weight, and writes three;
+# - the starting of its operators, in every step: the :term:`latency`.
+#
+# A weight costs two FLOP in the :term:`forward pass`, two for its own :term:`gradient`,
+# and two for the gradient of its layer's inputs, which the first layer does not need:
+
+weights = [784 * 128, 128 * 64, 64 * 10]
+flop = 6 * sum(weights) - 2 * weights[0]  # per sample
+print(f"{flop:,} FLOP a sample, {flop * len(images) / 1e9:.2f} GFLOP an epoch")
+
+# %%
+# Two rates come from a large product, in the precision of the rung, and from copies, at
+# the best of three sizes, so that a cache may help.
+# For the latency we train a network with one unit a layer, on images of one pixel: the
+# same number of steps, the same operators, and almost nothing to compute.
+
+# fold: Measure the rates, and the time of an epoch
+side = 1024 if device.type == "cpu" or simulated else 8192  # large, for this device
+
+
+def seconds_of(fn):
+    fn()
+    return statistics.median(timed(fn)[0] for _ in range(5))
+
+
+def product_rate(bf16=False, fp32="none", **_):
+    """FLOP a second in a large product."""
+    matmul.fp32_precision = fp32
+    a = torch.randn(side, side, device=device)
+    a = a.to(torch.bfloat16) if bf16 else a
+    return 2 * side**3 / seconds_of(lambda: a @ a)
+
+
+copy_rate = 0.0
+for nbytes in (2**20, 2**23, 2**26):
+    block = torch.zeros(nbytes, dtype=torch.uint8, device=device)
+    target = torch.empty_like(block)
+    seconds = seconds_of(lambda t=target, b=block: t.copy_(b))
+    copy_rate = max(copy_rate, 2 * nbytes / seconds)  # read and written
+
+
+def epoch_seconds(**switches):
+    """Seconds of an epoch, the median of five."""
+    _, epoch = build(0, **{**switches, "epochs": 8})
+    return seconds_of(lambda: epoch(1))
+
+
+# %%
+# The largest of the three times is the limit, and it names what binds:
+
+
+def limits(**switches):
+    """What an epoch needs at least, in seconds."""
+    steps = len(images) // switches["batch"]
+    return {
+        "arithmetic": flop * len(images) / product_rate(**switches),
+        "bytes": (floats.nbytes + steps * 7 * 4 * sum(weights)) / copy_rate,
+        "latency": epoch_seconds(**switches, tiny=True),
+    }
+
+
+# %%
+# We ask for the ladder before it did other work, and for the last rung. Beside the limit
+# stand the FLOP that were done in a second, and the :term:`MFU`: these FLOP as a share of
+# what the large product did in a second, in the same precision.
+
+# fold: Print both
+needs = {}
+for name, switches in (("same work", same_work), ("last rung", ladder)):
+    switches = {"batch": 64, **switches}
+    needs[name] = limits(**switches)
+    seconds = epoch_seconds(**switches)
+    binds = max(needs[name], key=needs[name].get)
+    done = flop * len(images) / seconds
+    share = done / product_rate(**switches)
+    print(f"{name}, batches of {switches['batch']}: {seconds * 1e3:.2f} ms an epoch")
+    for what, least in needs[name].items():
+        print(f"   {what:<10} {least * 1e3:8.3f} ms")
+    print(
+        f"   {binds} binds: measured {seconds / needs[name][binds]:.1f} times the limit"
+    )
+    print(f"   {done / 1e9:,.1f} GFLOP/s, MFU {share:.1%}")
+matmul.fp32_precision = "none"
+
+# %%
+# **A limit without latency promises what no small step can reach.** With batches of 64
+# there are four times as many steps to start as with 256, and the same FLOP. Where
+# latency binds, start less: larger steps, fewer operators, a graph. Where arithmetic
+# binds, compute with fewer digits, or take better hardware.
+#
+# An epoch takes longer than its limit: small products do not reach the rate of a large
+# one, and on a CPU one core does all three, one after the other.
+#
+# See the whole ladder, and stop in time
+# --------------------------------------
+#
+# Here is every rung, with the time of a run to the goal: five epochs at first. The lines
+# are what a run with the last rung needs at least.
+
+# fold: Draw the ladder
+fig, ax = plt.subplots(figsize=(7, 5.6), layout="constrained")
+now, last = 5 * naive_epoch, 0
+ax.plot(now, 0, "o", color="C0", ms=9)
+names = ["naive script"]
+for name, ratio, verdict in record:
+    row = len(names)
+    names.append(name)
+    if ratio is None:
+        place = {"transform": ax.get_yaxis_transform(), "ha": "right", "va": "center"}
+        ax.text(0.98, row, verdict, **place)
+        continue
+    stays = verdict == "kept"
+    fill = "C0" if stays else "none"
+    ax.plot(now * ratio, row, "o", color="C0", mfc=fill, ms=9)
+    if stays:
+        ax.plot([now, now * ratio], [last, row], color="gray", lw=1, zorder=0)
+        now, last = now * ratio, row
+styles = zip(
+    needs["last rung"].items(), ("-.", ":", "--"), ("C1", "C2", "C3"), strict=True
+)
+for (what, least), line, color in styles:
+    label = f"{what}, last rung"
+    ax.axvline(ladder["epochs"] * least, ls=line, lw=2.5, color=color, label=label)
+ax.plot([], [], "o", color="C0", label="kept")
+ax.plot([], [], "o", color="C0", mfc="none", label="left out")
+ax.set_yticks(range(len(names)), names)
+ax.set_ylim(len(names) - 0.5, -0.5)
+ax.set(xlabel="seconds a run", xscale="log")
+ax.set_title(
+    f"Each rung's time to {goal:.1%}, and what a run needs at least ({device})"
+)
+ax.xaxis.set_major_formatter("{x:g}")
+fig.legend(loc="outside lower center", ncols=3)
+ax.grid(alpha=0.3)
+plt.show()
+
+gain = 5 * naive_epoch / now
+print(f"a run to the goal: {5 * naive_epoch:.3f} s at first, {now:.3f} s now")
+print(f"{gain:.1f} times as fast, by the ratios of the rungs that were kept")
+print(f"{device}: {device_name(device)}, 1 thread, PyTorch {torch.__version__}")
+
+# %%
+# The test images decided nothing so far. Do they agree that the last rung is as good?
+
+for name, models in (("same work", first_models), ("last rung", last_models)):
+    centred = models is last_models and "centred" in ladder
+    found = [accuracy(model, *test, centred=centred) for model in models]
+    shown = f"{statistics.mean(found):.2%} ({min(found):.2%} to {max(found):.2%})"
+    print(f"{name}: {shown} of {len(test[1])} test images, {seeds} seeds")
+print(f"trained with {count} images of {data.source}")
+
+# %%
+# All of this was measured within one run, on one machine, with one thread. The page
+# :doc:`how fast, measured </results>` has a ladder with other batches, other threads and
+# another processor, so its ratios and its distance from the limit are others, too.
+#
+# **Stop when the next rung costs you more time than it will ever save.**
+#
+# Train the same with the package, or with the same bits
+# ------------------------------------------------------
+#
+# The package has these rungs ready. ``fit`` does not read in its loop, steps a scheduler
+# in every step with ``scheduler_interval="step"``, and takes ``amp="bf16"`` and
+# ``compile=True``. (:func:`gpulesson.capture.captured_step` is the graph.)
+
+torch.manual_seed(0), order.manual_seed(0)
+model = MLP(784, 128, 64, 10).to(device)
+optimizer = torch.optim.Adam(model.parameters(), lr=1e-2, fused=True)
+batches = indexed(centre(floats).to(device), labels.to(device), 256)
+schedule = triangular(optimizer, 1e-2, 3 * len(batches))
+each = {"scheduler": schedule, "scheduler_interval": "step"}
+history = fit(model, batches, loss_fn, optimizer, device, epochs=3, **each)
+print(f"3 epochs of batch 256: {accuracy(model, *test, centred=True):.2%}")
+
+# %%
+# One switch takes speed away, for a good reason. Some GPU kernels add up in an order that
+# changes from run to run. After ``torch.use_deterministic_algorithms(True)`` PyTorch
+# takes others, or stops where it has none (`its page on reproducibility
+# <https://docs.pytorch.org/docs/stable/notes/randomness.html>`__). On CUDA, products of
+# matrices also want the environment variable ``CUBLAS_WORKSPACE_CONFIG``, which we set at
+# the top. Do two runs from one seed end with the same bits?
+
+
+def weights_of(seed):
+    model, epoch = build(seed, **{**ladder, "graph": False})
+    epoch(0)
+    return torch.cat([p.detach().flatten() for p in model.parameters()])
+
+
+torch.use_deterministic_algorithms(True)
+print("the same bits twice:", torch.equal(weights_of(7), weights_of(7)))
+torch.use_deterministic_algorithms(False)
+matmul.fp32_precision = "none"
+
+# %%
+# Use it to find a mistake, or where a result must repeat to the last bit; the seed alone
+# does not promise that on a GPU.
 #
 # Exercise
 # --------
@@ -636,11 +935,15 @@ print(f"on {data.source}, {device}, torch {torch.__version__}, 3 seeds")
 #
 # .. keypoints::
 #
-#    - One change at a time, each measured, each kept in the table with its reason.
-#    - The same losses prove the same work. Where losses must differ, time to a fixed
-#      accuracy decides, over several seeds.
-#    - A larger batch learns differently, and wants another learning rate.
-#    - Precision, compilers, graphs and memory formats take away costs. Measure whether
+#    - One change at a time, in turns with the ladder before it. It stays if it helps on
+#      this machine, and what it costs once counts, too.
+#    - The same losses prove the same work. Where losses must differ, a fixed accuracy,
+#      runs of a fixed length and several seeds decide.
+#    - A larger batch wants another learning rate. Centred images, and a rate that rises
+#      and falls, need fewer epochs.
+#    - Compilers, graphs, precision and memory formats take away costs. Measure whether
 #      your machine has those costs.
-#    - Compute the limit before you start, and stop when you are near it, or near
-#      enough.
+#    - The limit is the largest of arithmetic, reading and latency. In small steps it is
+#      often latency, which a faster GPU does not change.
+#
+# **Next:** :doc:`/results` shows what the project's own benchmarks found, rung by rung.

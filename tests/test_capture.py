@@ -74,24 +74,41 @@ class TestWithoutGraphs:
         step_of(model, F.cross_entropy, torch.optim.SGD(model.parameters()), inputs, targets)
         assert all(torch.equal(before[name], value) for name, value in model.state_dict().items())
 
-    def test_on_the_practice_gpu(self):
-        with practice_gpu(force=True):
-            model, inputs, targets = task("cuda")
-            optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-            with pytest.warns(UserWarning, match="the practice GPU has no CUDA graphs"):
-                step = captured_step(model, F.cross_entropy, optimizer, inputs, targets)
-            losses = [step(inputs, targets).item() for _ in range(6)]
-        assert losses == sorted(losses, reverse=True) and losses[0] > losses[-1]
-        assert (step.plain, step.replayed) == (6, 0)
-
 
 class TestRefused:
-    def test_float16(self):
+    @pytest.mark.parametrize(
+        ("make", "remedy"),
+        [
+            (torch.optim.SGD, r"build SGD\(model.parameters\(\), …, fused=True\), or give amp='bf16'"),
+            (
+                lambda parameters: torch.optim.Adam(parameters, capturable=True),
+                r"build Adam\(model.parameters\(\), …, fused=True, capturable=True\)",
+            ),
+            (
+                lambda parameters: torch.optim.RMSprop(parameters, capturable=True),
+                r"build Adam\(model.parameters\(\), …, fused=True, capturable=True\)",
+            ),
+        ],
+        ids=["SGD", "Adam", "RMSprop"],
+    )
+    def test_float16_with_an_optimizer_that_is_not_fused(self, monkeypatch, make, remedy):
+        monkeypatch.setattr("gpulesson.capture._why_plain", lambda device: "")
         model, inputs, targets = task()
-        with pytest.raises(ValueError, match=r"amp='fp16'.*needs a scaler.*give 'bf16'"):
-            captured_step(
-                model, F.cross_entropy, torch.optim.SGD(model.parameters()), inputs, targets, amp="fp16"
-            )
+        with pytest.raises(ValueError, match=rf"float16 leaves out .* only a fused optimizer can: {remedy}"):
+            captured_step(model, F.cross_entropy, make(model.parameters()), inputs, targets, amp="fp16")
+
+    @pytest.mark.parametrize("fused", [False, True])
+    def test_sgd_reads_a_rate_that_is_a_tensor_unless_it_is_fused(self, monkeypatch, fused):
+        monkeypatch.setattr("gpulesson.capture._why_plain", lambda device: "")
+        model, inputs, targets = task()
+        optimizer = torch.optim.SGD(model.parameters(), lr=torch.tensor(0.1), fused=fused)
+        if fused:
+            assert captured_step(model, F.cross_entropy, optimizer, inputs, targets).plain == 0
+        else:
+            with pytest.raises(
+                ValueError, match=r"for each parameter.*fused=True\), or give the rate as a n"
+            ):
+                captured_step(model, F.cross_entropy, optimizer, inputs, targets)
 
     def test_targets_elsewhere(self):
         model, inputs, targets = task()
@@ -122,99 +139,192 @@ class TestRefused:
             captured_step(model, F.cross_entropy, optimizer, inputs, targets)
 
 
-class Graph:
-    """Stands in for a CUDA graph: notes what is asked of it."""
-
-    def __init__(self, calls):
-        self.calls = calls
-
-    def replay(self):
-        self.calls.append("replay")
+ADAM = {"lr": 0.01, "capturable": True, "fused": True}
 
 
-class TestOrder:
-    """When the step warms up, captures and replays; the graph itself is the GPU's."""
+class Noisy(nn.Module):
+    """Draws from a generator of its own, and computes with a number of Python's."""
 
-    @pytest.fixture
-    def calls(self, monkeypatch):
-        calls = []
+    def __init__(self, generator: torch.Generator) -> None:
+        super().__init__()
+        self.layer, self.generator, self.factor = nn.Linear(6, 4), generator, 0.1
 
-        def capture(step):
-            calls.append("capture")
-            step._graph, step._settings = Graph(calls), step._current_settings()
-
-        def warm_up(step):
-            calls.append("warm up")
-            return torch.zeros(())
-
-        monkeypatch.setattr("gpulesson.capture._why_plain", lambda device: "")
-        monkeypatch.setattr("gpulesson.capture.CapturedStep._warm_up", warm_up)
-        monkeypatch.setattr("gpulesson.capture.CapturedStep._capture", capture)
-        return calls
-
-    def test_short_batches_do_not_use_up_the_warm_up(self, calls):
-        model, inputs, targets = task()
-        step = captured_step(
-            model, F.cross_entropy, torch.optim.SGD(model.parameters()), inputs[:8], targets[:8]
-        )
-        for size in (5, 3, 2, 8, 8, 8, 8, 8):
-            step(inputs[:size], targets[:size])
-        assert calls == ["warm up"] * 3 + ["capture", "replay", "replay"]
-        assert (step.plain, step.replayed) == (6, 2)
-
-    @pytest.mark.parametrize(
-        "change",
-        [
-            lambda model, optimizer: optimizer.param_groups[0].update(lr=0.5),
-            lambda model, optimizer: model.layers[0].eval(),
-            lambda model, optimizer: next(model.parameters()).requires_grad_(False),
-        ],
-        ids=["rate", "mode of a layer", "frozen parameter"],
-    )
-    def test_what_a_graph_has_built_in_is_captured_anew_when_it_changes(self, calls, change):
-        model, inputs, targets = task()
-        optimizer = torch.optim.SGD(model.parameters())
-        step = captured_step(model, F.cross_entropy, optimizer, inputs, targets)
-        for _ in range(5):
-            step(inputs, targets)
-        change(model, optimizer)
-        step(inputs, targets)
-        step(inputs, targets)
-        assert calls[3:] == ["capture", "replay", "replay", "capture", "replay", "replay"]
+    def forward(self, inputs):
+        noise = torch.randn(inputs.shape, generator=self.generator, device=inputs.device)
+        return self.layer(inputs + self.factor * noise)
 
 
-@pytest.mark.gpu
+class Steps:
+    """A captured step and the same steps by hand, of two equal models, over the same batches."""
+
+    def __init__(self, device: str, make=lambda p: torch.optim.Adam(p, **ADAM), amp=None, model=None) -> None:
+        made, inputs, targets = task(device)
+        self.model = made if model is None else model
+        self.twin = copy.deepcopy(self.model)
+        self.batches = list(Batches(inputs, targets, batch_size=8))
+        self.optimizer, self.others = (make(each.parameters()) for each in (self.model, self.twin))
+        self.amp, self.scaler = amp, torch.amp.GradScaler(device) if amp == "fp16" else None
+        self.step = captured_step(self.model, F.cross_entropy, self.optimizer, *self.batches[0], amp=amp)
+
+    def by_hand(self, inputs, targets):
+        dtype = torch.float16 if self.amp == "fp16" else torch.bfloat16
+        self.others.zero_grad()
+        with torch.autocast(inputs.device.type, dtype, enabled=self.amp is not None):
+            loss = F.cross_entropy(self.twin(inputs), targets)
+        if self.scaler is None:
+            loss.backward()
+            self.others.step()
+        else:
+            self.scaler.scale(loss).backward()
+            self.scaler.step(self.others)
+            self.scaler.update()
+        return loss.detach()
+
+    def go(self, start: int, stop: int) -> None:
+        """Take these steps, and compare losses and weights."""
+        for batch in self.batches[start:stop]:
+            torch.testing.assert_close(self.step(*batch), self.by_hand(*batch))
+        torch.testing.assert_close(self.model.state_dict(), self.twin.state_dict())
+
+
+@pytest.fixture(params=["practice", pytest.param("gpu", marks=pytest.mark.gpu)])
+def device(request):
+    """A CUDA device: the practice GPU, whose graphs record and replay operators, and a real one."""
+    if request.param == "gpu":
+        yield "cuda"
+    else:
+        with practice_gpu(force=True):
+            yield "cuda"
+
+
+CHANGES = {
+    "rate": lambda model, optimizer: optimizer.param_groups[0].update(lr=0.5),
+    "another tensor as rate": lambda model, optimizer: optimizer.param_groups[0].update(
+        lr=torch.tensor(0.5, device="cuda")
+    ),
+    "mode of a layer": lambda model, optimizer: model.layers[0].eval(),
+    "frozen parameter": lambda model, optimizer: next(model.parameters()).requires_grad_(False),
+    "optimizer's state loaded": lambda model, optimizer: optimizer.load_state_dict(
+        copy.deepcopy(optimizer.state_dict())
+    ),
+    "optimizer's state cleared": lambda model, optimizer: optimizer.load_state_dict(
+        {"state": {}, "param_groups": optimizer.state_dict()["param_groups"]}
+    ),
+    "weight's data": lambda model, optimizer: setattr(
+        model.layers[0].weight, "data", torch.ones_like(model.layers[0].weight)
+    ),
+    "weights loaded": lambda model, optimizer: model.load_state_dict(
+        {name: 2 * value for name, value in model.state_dict().items()}
+    ),
+    "another group": lambda model, optimizer: optimizer.add_param_group(
+        {"params": [nn.Parameter(torch.ones(1, device="cuda"))]}
+    ),
+}
+
+
 class TestGraph:
-    def step(self, rates=(), **options):
-        model, inputs, targets = task("cuda")
-        twin = copy.deepcopy(model)
-        batches = list(Batches(inputs, targets, batch_size=8))
-        optimizers = [
-            torch.optim.Adam(m.parameters(), lr=0.01, capturable=True, fused=True) for m in (model, twin)
+    @pytest.mark.parametrize("amp", [None, "bf16", "fp16"])
+    def test_the_weights_are_those_of_the_same_steps_by_hand(self, device, amp):
+        steps = Steps(device, amp=amp)
+        steps.go(0, 13)
+        assert not steps.step.why_plain
+        assert (steps.step.plain, steps.step.replayed) == (4, 9)  # three to warm up, and the short batch
+
+    @pytest.mark.parametrize("momentum", [0.0, 0.9])
+    def test_sgd(self, device, momentum):
+        steps = Steps(device, lambda p: torch.optim.SGD(p, lr=0.1, momentum=momentum))
+        steps.go(0, 13)
+        assert steps.step.replayed == 9
+
+    def test_float16_leaves_out_steps_that_overflow_and_learns_a_scale(self, device):
+        steps = Steps(device, amp="fp16", model=nn.Linear(6, 4).to(device))
+        with torch.no_grad():
+            steps.batches[6][0].mul_(1e4)  # a replayed step whose gradient overflows
+        steps.go(0, 12)
+        scaler = steps.step._scaler
+        assert scaler.get_scale() == steps.scaler.get_scale() < 65536
+
+    def test_short_batches_do_not_use_up_the_warm_up(self, device):
+        steps = Steps(device)
+        inputs, targets = steps.batches[0]
+        for size in (5, 3, 2, 8, 8, 8, 8, 8):
+            steps.step(inputs[:size], targets[:size])
+        assert (steps.step.plain, steps.step.replayed) == (6, 2)
+
+    def test_a_rate_that_is_a_tensor_is_read_in_each_step(self, device):
+        def make(parameters):
+            return torch.optim.Adam(parameters, **{**ADAM, "lr": torch.tensor(0.01, device=device)})
+
+        steps = Steps(device, make)
+        schedules = [
+            torch.optim.lr_scheduler.ExponentialLR(each, 0.5) for each in (steps.optimizer, steps.others)
         ]
-        step = captured_step(model, F.cross_entropy, optimizers[0], inputs[:8], targets[:8], **options)
-        losses = []
-        for number, batch in enumerate(batches):
-            if number < len(rates):
-                optimizers[0].param_groups[0]["lr"] = rates[number]
-            losses.append(step(*batch))
-        expected = by_hand(twin, batches, optimizers[1], half=bool(options), rates=rates)
-        torch.testing.assert_close(losses, expected)
-        torch.testing.assert_close(model.state_dict(), twin.state_dict())
-        return step
+        for number in range(12):
+            steps.go(number, number + 1)
+            for schedule in schedules:
+                schedule.step()
+        assert (steps.step.plain, steps.step.replayed) == (3, 9)  # captured once
 
-    def test_the_weights_are_those_of_the_same_steps_by_hand(self):
-        step = self.step()
-        assert not step.why_plain
-        assert (step.plain, step.replayed) == (4, 9)  # three to warm up, and the short batch
+    @pytest.mark.parametrize("fused", [True])
+    def test_sgd_with_such_a_rate(self, device, fused):
+        rate = lambda: torch.tensor(0.1, device=device)  # noqa: E731
+        steps = Steps(device, lambda p: torch.optim.SGD(p, lr=rate(), fused=fused))
+        steps.go(0, 6)
+        for each in (steps.optimizer, steps.others):
+            each.param_groups[0]["lr"].fill_(0.0)
+        steps.go(6, 12)
+        assert (steps.step.plain, steps.step.replayed) == (3, 9)
 
-    def test_bfloat16(self):
-        self.step(amp="bf16")
+    @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+    def test_what_a_graph_has_built_in_is_captured_anew_when_it_changes(self, device, change):
+        steps = Steps(device)
+        steps.go(0, 6)
+        change(steps.model, steps.optimizer)
+        change(steps.twin, steps.others)
+        steps.go(6, 12)
+        in_place = change is CHANGES["weights loaded"]  # the graph reads what is there
+        assert (steps.step.plain, steps.step.replayed) == ((3, 9) if in_place else (4, 8))
 
-    def test_a_schedule_takes_effect(self):
-        self.step(rates=[0.01] * 6 + [0.1, 0.0] + [0.02] * 5)
+    def test_what_cannot_be_seen_is_captured_anew_when_asked_for(self, device):
+        generators = [torch.Generator(device).manual_seed(1) for _ in range(2)]
+        models = [Noisy(generator).to(device) for generator in generators]
+        models[1].load_state_dict(models[0].state_dict())
+        _, inputs, targets = task(device, 8)
+        optimizers = [torch.optim.SGD(model.parameters(), lr=0.1) for model in models]
+        step = captured_step(
+            models[0], F.cross_entropy, optimizers[0], inputs, targets, generators=generators[:1]
+        )
+        for number in range(10):
+            if number == 5:
+                models[0].factor = models[1].factor = 0.5
+                step.recapture()
+            by_hand(models[1], [(inputs, targets)], optimizers[1])
+            step(inputs, targets)
+            torch.testing.assert_close(models[0].state_dict(), models[1].state_dict())
+        assert (step.plain, step.replayed) == (4, 6)
 
-    def test_no_replay_waits(self):
+    def test_dropout_draws_anew_in_each_step(self, device):
+        _, inputs, targets = task(device, 8)
+        model = nn.Sequential(nn.Linear(6, 64), nn.Dropout(0.5), nn.Linear(64, 4)).to(device)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
+        step = captured_step(model, F.cross_entropy, optimizer, inputs, targets)
+        losses = [step(inputs, targets).item() for _ in range(8)]
+        assert step.replayed == 5 and len(set(losses)) == 8
+
+    def test_pinned_batches_do_not_wait(self, device):
+        steps = Steps("cuda")
+        batches = [tuple(part.cpu().pin_memory() for part in batch) for batch in steps.batches]
+        for batch in batches[:5]:
+            steps.step(*batch)
+        torch.cuda.set_sync_debug_mode("error")
+        try:
+            steps.step(*batches[5])
+        finally:
+            torch.cuda.set_sync_debug_mode("default")
+        torch.cuda.synchronize()
+        assert steps.step.replayed == 3
+
+    def test_no_replay_waits(self, device):
         model, inputs, targets = task("cuda", 8)
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
         step = captured_step(model, F.cross_entropy, optimizer, inputs, targets)
@@ -226,3 +336,22 @@ class TestGraph:
         finally:
             torch.cuda.set_sync_debug_mode("default")
         assert step.replayed == 2
+
+    def test_a_failed_capture_leaves_no_graph(self, device):
+        """A model that reads a value back cannot be captured: CUDA's error, and again at the next call."""
+
+        class Reading(nn.Linear):
+            def forward(self, inputs):
+                return super().forward(inputs) * (1 if inputs.sum().item() > 1e9 else 2)
+
+        _, inputs, targets = task("cuda", 8)
+        model = Reading(6, 4).to("cuda")
+        step = captured_step(
+            model, F.cross_entropy, torch.optim.SGD(model.parameters(), lr=0.1), inputs, targets
+        )
+        for _ in range(3):
+            step(inputs, targets)
+        for _ in range(2):
+            with pytest.raises(RuntimeError, match="captur"):
+                step(inputs, targets)
+        assert step.replayed == 0

@@ -18,7 +18,6 @@ GLOSSARY = ROOT / "docs" / "glossary.rst"
 
 LINES = 20  # of a cell that is not folded
 MEDIAN = 10  # of a lesson's cells
-LONGER = ("08", "09", "11", "12")  # their cells are mostly measurements
 
 # what a page does not say -> what it says instead
 WORDS = {
@@ -122,7 +121,7 @@ def test_cells_are_short(path):
     lengths = [len(cell.split("\n")) for cell in cells(path) if not cell.startswith("# fold:")]
     assert len(lengths) > 5
     assert max(lengths) <= LINES, [cell for cell in cells(path) if len(cell.split("\n")) > LINES]
-    assert path.name[:2] in LONGER or statistics.median(lengths) <= MEDIAN
+    assert statistics.median(lengths) <= MEDIAN
 
 
 def test_no_heading_stands_twice():

@@ -15,6 +15,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import gpulesson
 from gpulesson import _progress
+from gpulesson.checkpoint import load_checkpoint, resume, save_checkpoint
 from gpulesson.data import Batches, load_iris
 from gpulesson.device import DeviceError
 from gpulesson.evaluation import evaluate
@@ -100,12 +101,14 @@ class TestSameAsByHand:
             model, inputs, targets = task(steps * 8)
             optimizer = torch.optim.Adam(model.parameters())
             batches = loader(inputs, targets, batch_size=8)
-            run(model, batches, F.cross_entropy, optimizer, "cpu")  # the optimizer's state exists from now on
-            return count_operators(lambda: run(model, batches, F.cross_entropy, optimizer, "cpu", **options))
+            run(
+                model, batches, nn.CrossEntropyLoss(), optimizer, "cpu"
+            )  # the optimizer's state exists from now on
+            return count_operators(
+                lambda: run(model, batches, nn.CrossEntropyLoss(), optimizer, "cpu", **options)
+            )
 
-        ours = operators(train_epoch, 20, check_targets=False) - operators(
-            train_epoch, 10, check_targets=False
-        )
+        ours = operators(train_epoch, 20) - operators(train_epoch, 10)
         by_hand = operators(hand_written, 20) - operators(hand_written, 10)
         assert ours == by_hand
         assert ours.total() > 100
@@ -114,25 +117,11 @@ class TestSameAsByHand:
         model, inputs, targets = task()
         batches = Batches(inputs, targets, batch_size=10)
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-        arguments = (model, batches, F.cross_entropy, optimizer, "cpu")
-        ours = count_operators(lambda: train_epoch(*arguments, check_targets=False))
+        arguments = (model, batches, nn.CrossEntropyLoss(), optimizer, "cpu")
+        ours = count_operators(lambda: train_epoch(*arguments))
         by_hand = count_operators(lambda: hand_written(*arguments))
         assert ours - by_hand == {"aten.stack": 1, "aten.empty": 1}
-        assert ours["aten._local_scalar_dense"] == ours["aten._to_copy"] == 0
-
-    def test_looking_at_labels_on_the_cpu_costs_no_operator(self, count_operators):
-        model, inputs, targets = task(40)
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-        arguments = (
-            model,
-            data_loader(inputs, targets, batch_size=10),
-            nn.CrossEntropyLoss(),
-            optimizer,
-            "cpu",
-        )
-        looking = count_operators(lambda: train_epoch(*arguments))
-        by_hand = count_operators(lambda: hand_written(*arguments))
-        assert (looking - by_hand).keys() == {"aten.stack", "aten.empty"}  # once an epoch, as above
+        assert ours["aten._to_copy"] == 0
 
 
 class TestMeanLoss:
@@ -202,6 +191,23 @@ class TestRefusedBeforeComputing:
         loss_fn.calls = calls
         return loss_fn
 
+    @pytest.mark.parametrize("label", [-1, 4])
+    @pytest.mark.parametrize(
+        "cross_entropy", [nn.CrossEntropyLoss(), nn.CrossEntropyLoss(label_smoothing=0.1)]
+    )
+    def test_the_cross_entropy_of_the_cpu_looks_itself(self, cross_entropy, label, count_operators):
+        """So nothing else does, and the message is the same: before the weights changed, with the step."""
+        model, inputs, targets = task(40)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        batches = data_loader(inputs, targets, batch_size=10)
+        looks = count_operators(lambda: train_epoch(model, batches, cross_entropy, optimizer, "cpu"))
+        assert looks["aten.aminmax"] == 0
+        targets[25] = label
+        with pytest.raises(ValueError, match=rf"step 3: the targets hold {label}, but must lie in 0 to 3"):
+            train_epoch(model, batches, cross_entropy, optimizer, "cpu")
+        with pytest.raises(ValueError, match=rf"step 3: the targets hold {label}, but must lie in 0 to 3"):
+            evaluate(model, batches, cross_entropy, "cpu")
+
     @pytest.mark.parametrize("label", [-1, 4, 255])
     def test_labels_out_of_range_in_one_tensor(self, loss_fn, label):
         model, inputs, targets = task(40)
@@ -247,11 +253,16 @@ class TestRefusedBeforeComputing:
             fit(model, Loader(), loss_fn, optimizer, "cpu", 2)
         assert len(loss_fn.calls) == 1
 
-    @pytest.mark.parametrize("numpy", [True, False])
+    def test_bytes_are_not_compared_with_an_ignored_label_that_no_byte_can_hold(self):
+        """-100 as a byte is 156: a label 156 is still out of range."""
+        model, inputs, targets = task(40)
+        targets[7] = 156
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        with pytest.raises(ValueError, match="the targets hold 156"):
+            train_epoch(model, [(inputs, targets.byte())], nn.CrossEntropyLoss(), optimizer, "cpu")
+
     @pytest.mark.parametrize("ignored", [-100, 255, 2])
-    def test_the_label_that_the_loss_ignores_is_legal(self, monkeypatch, numpy, ignored):
-        if not numpy:
-            monkeypatch.setitem(sys.modules, "numpy", None)
+    def test_the_label_that_the_loss_ignores_is_legal(self, ignored):
         model, inputs, targets = task(40)
         targets[::3] = ignored
         loss_fn = nn.CrossEntropyLoss(ignore_index=ignored)
@@ -440,6 +451,138 @@ class TestFit:
             model, batches, F.cross_entropy, optimizer, "cpu", 3, validation=validation, scheduler=scheduler
         )
         assert given == (history.validation_loss if validated else history.train_loss)
+
+    def test_a_scheduler_may_be_stepped_after_each_step(self):
+        model, inputs, targets = task()
+        optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+        rates = []
+        schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: rates.append(step) or 0.5**step)
+        batches = Batches(inputs, targets, batch_size=32)  # four a pass, the last one short
+        arguments = {"scheduler": schedule, "scheduler_interval": "step"}
+        fit(model, batches, F.cross_entropy, optimizer, "cpu", 2, **arguments)
+        assert rates == list(range(9))
+        fit(model, batches, F.cross_entropy, optimizer, "cpu", 1, accumulate=3, **arguments)
+        assert rates == list(range(11))  # a step after three batches, and one at the end
+
+    @pytest.mark.parametrize(("reduction", "amp"), [("mean", None), ("sum", None), ("mean", "fp16")])
+    def test_accumulated_batches_are_as_one_batch_of_their_samples(self, reduction, amp):
+        """100 samples by 32 are 32, 32, 32, 4: with three a step, 96 and 4, also where the sizes differ."""
+        (model, inputs, targets), (twin, _, _) = task(), task()
+        loss_fn = nn.CrossEntropyLoss(reduction=reduction)
+        optimizers = [torch.optim.SGD(each.parameters(), lr=0.01) for each in (model, twin)]
+        batches = Batches(inputs, targets, batch_size=32)
+        loss = fit(model, batches, loss_fn, optimizers[0], "cpu", 1, accumulate=3, amp=amp).train_loss[0]
+        means = []
+        for part in (slice(96), slice(96, 100)):
+            optimizers[1].zero_grad()
+            with torch.autocast("cpu", torch.float16, enabled=amp is not None):
+                value = loss_fn(twin(inputs[part]), targets[part])
+            value.backward()
+            optimizers[1].step()
+            means.append(value.item() * (1 if reduction == "sum" else len(inputs[part])))
+        close = {"rtol": 1e-5, "atol": 1e-7} if amp is None else {"rtol": 1e-2, "atol": 1e-3}
+        for mine, other in zip(model.parameters(), twin.parameters(), strict=True):
+            torch.testing.assert_close(mine, other, **close)
+        assert loss == pytest.approx(sum(means) / 100, rel=1e-5 if amp is None else 1e-2)
+
+    def test_batches_of_unequal_sizes_weigh_by_their_samples(self):
+        (model, inputs, targets), (twin, _, _) = task(), task()
+        parts = [slice(10), slice(10, 70), slice(70, 100)]
+        optimizers = [torch.optim.SGD(each.parameters(), lr=0.01) for each in (model, twin)]
+        unequal = [(inputs[part], targets[part]) for part in parts]
+        fit(model, unequal, F.cross_entropy, optimizers[0], "cpu", 1, accumulate=3)
+        fit(twin, [(inputs, targets)], F.cross_entropy, optimizers[1], "cpu", 1)
+        for mine, other in zip(model.parameters(), twin.parameters(), strict=True):
+            torch.testing.assert_close(mine, other, rtol=1e-5, atol=1e-7)
+
+    @pytest.mark.parametrize("amp", [None, "fp16"])
+    def test_gradients_are_clipped_to_a_norm(self, amp):
+        """With SGD and a rate of 1 the weights move by the clipped gradient: by exactly that norm."""
+        model, inputs, targets = task()
+        before = [parameter.detach().clone() for parameter in model.parameters()]
+        optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+        fit(model, [(inputs, targets)], F.cross_entropy, optimizer, "cpu", 1, clip_norm=0.01, amp=amp)
+        moved = [new - old for new, old in zip(model.parameters(), before, strict=True)]
+        norm = sum(part.square().sum().item() for part in moved) ** 0.5
+        assert norm == pytest.approx(0.01, rel=1e-3)
+
+    def test_a_run_that_saves_itself_goes_on_bit_for_bit(self, tmp_path):
+        """Stopped by an error after the second epoch, and resumed, it ends as a run that was not stopped."""
+
+        def run(epochs, **options):
+            model, inputs, targets = task()
+            parts = {"model": model, "optimizer": torch.optim.Adam(model.parameters())}
+            start = {}
+            if (tmp_path / "last.pt").exists():
+                start["start_epoch"] = resume(load_checkpoint(tmp_path / "last.pt"), **parts)
+            batches = Batches(inputs, targets, batch_size=30, shuffle=True)
+            arguments = (batches, F.cross_entropy, parts["optimizer"], "cpu", epochs)
+            return parts, lambda save: fit(model, *arguments, on_epoch=save, **start)
+
+        def save(epoch, history):
+            assert len(history.train_loss) == epoch
+            save_checkpoint(tmp_path / "last.pt", epoch=epoch, **parts)
+            if epoch == 2:
+                raise KeyboardInterrupt
+
+        expected, undisturbed = run(4)
+        whole = undisturbed(None).train_loss
+        parts, interrupted = run(4)
+        with pytest.raises(KeyboardInterrupt):
+            interrupted(save)
+        parts, resumed = run(4)
+        seen = []
+        assert resumed(lambda epoch, history: seen.append(epoch)).train_loss == whole[2:]
+        assert seen == [3, 4]
+        for mine, other in zip(parts["model"].parameters(), expected["model"].parameters(), strict=True):
+            assert torch.equal(mine, other)
+
+    def test_a_model_that_moves_between_epochs_is_refused(self):
+        model, inputs, targets = task()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        with pytest.raises(DeviceError, match="on meta, but the batches go to cpu"):
+            fit(
+                model,
+                [(inputs, targets)],
+                F.cross_entropy,
+                optimizer,
+                "cpu",
+                2,
+                on_epoch=lambda epoch, history: model.to("meta"),
+            )
+
+    @pytest.mark.parametrize(
+        ("option", "message"),
+        [
+            ({"accumulate": 0}, "accumulate=0: give the number of batches"),
+            ({"clip_norm": 0.0}, "clip_norm=0.0: give the largest norm"),
+            ({"clip_norm": float("nan")}, "clip_norm=nan"),
+            ({"start_epoch": 3}, "start_epoch=3: give how many of the 2 epochs"),
+            ({"start_epoch": -1}, "start_epoch=-1"),
+            ({"scheduler_interval": "batch"}, "scheduler_interval='batch': give 'epoch' or 'step'"),
+        ],
+    )
+    def test_options_that_make_no_sense(self, option, message):
+        model, inputs, targets = task()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        with pytest.raises(ValueError, match=message):
+            fit(model, [(inputs, targets)], F.cross_entropy, optimizer, "cpu", 2, **option)
+
+    def test_a_plateau_is_not_seen_in_a_step(self):
+        model, inputs, targets = task()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        scheduler = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer)
+        with pytest.raises(ValueError, match="ReduceLROnPlateau, which needs the loss of a whole epoch"):
+            fit(
+                model,
+                [(inputs, targets)],
+                F.cross_entropy,
+                optimizer,
+                "cpu",
+                2,
+                scheduler=scheduler,
+                scheduler_interval="step",
+            )
 
     def test_no_epochs(self):
         model, inputs, targets = task()
@@ -768,6 +911,20 @@ class TestCompiled:
         assert histories[0].train_loss == pytest.approx(histories[1].train_loss, rel=1e-5)
         assert list(model.state_dict()) == names and type(model) is MLP
         torch.testing.assert_close(model.state_dict(), twin.state_dict())
+
+    def test_a_short_last_batch_is_not_compiled_for_once_more(self, monkeypatch):
+        seen = []
+
+        def compiler(model, **options):
+            return lambda inputs: seen.append(len(inputs)) or model(inputs)
+
+        monkeypatch.setattr(torch, "compile", compiler)
+        model, inputs, targets = task()  # 100 samples
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        batches = Batches(inputs, targets, batch_size=32)
+        history = fit(model, batches, F.cross_entropy, optimizer, "cpu", 2, compile=True)
+        assert seen == [32, 32, 32] * 2
+        assert history.train_loss[1] < history.train_loss[0]
 
     def test_the_compiler_gets_the_whole_model(self, monkeypatch):
         """Every training step goes through what the compiler made, validation does not."""

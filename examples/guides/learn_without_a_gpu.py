@@ -286,6 +286,11 @@ with gpulesson.practice_gpu(force=True):
 #   ``CUDA error: device-side assert triggered`` here, too. Here it comes in the line
 #   that caused it, and the program can go on. On a real GPU it may come some lines
 #   later, and the process cannot use the GPU any more.
+# - **What makes** :term:`CUDA graphs <CUDA graph>` **fast.** They are recorded and
+#   replayed, and what a GPU refuses meanwhile is refused. But a replay computes its
+#   operations one by one here, and takes as long as they do. Where a graph uses memory
+#   that was given back since, there is an error here. A real GPU says nothing, and
+#   computes with whatever is there.
 # - **Hardware.** There is no model of GPU behind it. It says so in its name, and claims
 #   the :term:`compute capability` below, so that code which asks for one gets an answer.
 

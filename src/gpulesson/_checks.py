@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import suppress
+from collections.abc import Callable, Iterable
 from operator import mul
 from typing import Any
 
@@ -89,28 +88,37 @@ def ignored_label(loss_fn: Any) -> int | None:
     return label if isinstance(label, int) else None
 
 
-def guarded(batches: Pairs, loss_fn: LossFunction, *, on_device: bool) -> tuple[Pairs, LossFunction]:
-    """Return the same batches and loss, but labels out of range are refused before the loss sees them.
+def checked_loss(
+    batches: Pairs, loss_fn: LossFunction, device: torch.device, *, on_device: bool
+) -> Callable[[Any, Any, Any], Tensor]:
+    """Return the loss as a function of outputs, targets, and the targets as they were before they moved.
 
-    On CUDA such a label ends the process's use of the GPU, so it has to be found before. Labels on the CPU
-    are looked at there, in every step before they move: shuffling may bring new ones in any epoch. Labels on
-    a device, where each look is a host read, are looked at only if `on_device` says so. If the batches hold
-    all their tensors (as ``Batches`` does), all labels are looked at in one go.
+    Labels out of range are refused before the loss sees them: on CUDA such a label ends the process's use of
+    the GPU. Labels that came on the CPU are looked at there, in every step: shuffling may bring new ones in
+    any epoch. Labels on a device, where each look is a host read, are looked at only if `on_device` says so.
+    If the batches hold all their tensors (as ``Batches`` does), all labels are looked at in the first step.
+    Where ``nn.CrossEntropyLoss`` computes on the CPU, it looks at each label itself, and nothing else has to.
     """
     tensors = getattr(batches, "tensors", None)
     whole: Tensor | None = tensors[1] if isinstance(tensors, tuple) and len(tensors) == 2 else None
-    step, unseen, ignored, cpu = 0, None, ignored_label(loss_fn), torch.device("cpu")
+    step, ignored = 0, ignored_label(loss_fn)
+    looks_itself = device.type == "cpu" and type(loss_fn) in (nn.CrossEntropyLoss, nn.NLLLoss)
 
-    def watched() -> Iterator[tuple[Any, ...]]:
-        nonlocal step, unseen
-        for step, (inputs, targets) in enumerate(batches, start=1):
-            unseen = targets if whole is None else whole if step == 1 else None
-            yield inputs, targets
-
-    def checked(logits: Any, targets: Any) -> Tensor:
-        if unseen is not None and class_indices(logits, targets) and (on_device or unseen.device == cpu):
-            _check_range(unseen, logits.shape[1], step, ignored)
-        loss = loss_fn(logits, targets)
+    def checked(outputs: Any, targets: Any, given: Any) -> Tensor:
+        nonlocal step
+        step += 1
+        if looks_itself:
+            try:
+                loss = loss_fn(outputs, targets)
+            except IndexError:
+                _check_range(targets, outputs.shape[1], step, ignored)
+                raise
+        else:
+            if (whole is None or step == 1) and class_indices(outputs, given):
+                labels = given if whole is None else whole
+                if on_device or labels.device.type == "cpu":
+                    _check_range(labels, outputs.shape[1], step, ignored)
+            loss = loss_fn(outputs, targets)
         if loss.ndim:
             raise ValueError(
                 f"step {step}: the loss function returned a tensor of shape {list(loss.shape)}, expected one "
@@ -118,11 +126,13 @@ def guarded(batches: Pairs, loss_fn: LossFunction, *, on_device: bool) -> tuple[
             )
         return loss
 
-    return watched(), checked
+    return checked
 
 
 def _check_range(targets: Tensor, classes: int, step: int, ignored: int | None) -> None:
-    low, high = _extremes(targets, ignored)
+    low, high = _extremes(targets)
+    if (low < 0 or high >= classes) and ignored is not None:
+        low, high = _extremes(targets[targets.long() != ignored])  # bytes could not hold -100
     if low < 0 or high >= classes:
         raise ValueError(
             f"step {step}: the targets hold {low if low < 0 else high}, but must lie in 0 to {classes - 1}, "
@@ -131,16 +141,12 @@ def _check_range(targets: Tensor, classes: int, step: int, ignored: int | None) 
         )
 
 
-def _extremes(targets: Tensor, ignored: int | None) -> tuple[int, int]:
-    """Return the lowest and the highest label that is not `ignored`, or zeros if there is none."""
-    if targets.device.type == "cpu":
-        with suppress(ImportError):  # without numpy, torch's own operators do it
-            from numpy import from_dlpack
-
-            values = from_dlpack(targets)  # shares the memory, and costs no operator of torch
-            values = values if ignored is None else values[values != ignored]
-            return (int(values.min()), int(values.max())) if values.size else (0, 0)
-    labels = targets.long().flatten()  # wide enough to hold `ignored`
-    labels = labels if ignored is None else labels.where(labels != ignored, 0)
-    low, high = torch.stack(labels.aminmax()).tolist() if len(labels) else (0, 0)  # waits for a GPU
+def _extremes(targets: Tensor) -> tuple[int, int]:
+    """Return the lowest and the highest label, or zeros if there is none; waits for a GPU."""
+    if not targets.numel():
+        return 0, 0
+    if targets.device.type == "cpu":  # two reads are quicker here than an operator that joins them
+        low, high = targets.aminmax()
+        return int(low), int(high)
+    low, high = torch.stack(targets.aminmax()).tolist()
     return low, high

@@ -26,12 +26,7 @@ class Precision:
 
     def autocast(self, fn: Callable[..., Any], *, cache: bool = True) -> Callable[..., Any]:
         """Return `fn` computing under autocast; `cache` casts a weight once, and not at each use."""
-
-        def inside(*args: Any) -> Any:
-            with torch.autocast(self.device_type, self.dtype, cache_enabled=cache):
-                return fn(*args)
-
-        return inside
+        return torch.autocast(self.device_type, self.dtype, cache_enabled=cache)(fn)  # type: ignore[no-any-return]
 
 
 Amp = torch.dtype | str | None

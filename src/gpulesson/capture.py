@@ -7,7 +7,7 @@ computes. A graph launches all of them at once.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -49,21 +49,22 @@ class CapturedStep:
         targets: Tensor,
         *,
         amp: Amp = None,
+        generators: Sequence[torch.Generator] = (),
     ) -> None:
         precision = precision_of(amp, inputs.device)
-        if precision is not None and precision.scaler is not None:
-            raise ValueError(
-                f"amp={amp!r}: float16 needs a scaler, which no graph can hold; give 'bf16' or None"
-            )
         self.model, self.loss_fn, self.optimizer = model, loss_fn, optimizer
+        self._scaler = None if precision is None else precision.scaler
         self._compute: Callable[[Tensor, Tensor], Tensor] = self._forward
         if precision is not None:  # a graph must cast the weights anew in each step
             self._compute = precision.autocast(self._forward, cache=False)
         self.inputs, self.targets = inputs.clone(), targets.clone()
         self.why_plain = _why_plain(inputs.device)
-        self.plain = self.replayed = self._warm = 0
+        self.plain = self.replayed = 0
+        self._warm_ups_left = WARMUP
+        self._generators = generators
+        self._side: Any = None  # the stream for warm-up and capture
         self._graph: Any = None
-        self._settings: Any = None  # what a captured step has built in
+        self._built_in: _BuiltIn | None = None  # what the graph has built in
         self._loss = torch.zeros(())
 
     def __call__(self, inputs: Tensor, targets: Tensor) -> Tensor:
@@ -73,7 +74,8 @@ class CapturedStep:
         ----------
         inputs, targets : Tensor
             A batch. One of another shape or dtype than the buffers' is trained on without the graph: the
-            short last batch of an epoch.
+            short last batch of an epoch. From pinned memory the copy does not wait: leave the tensors alone
+            until the device is done, or make new ones for each batch, as a ``DataLoader`` does.
 
         Returns
         -------
@@ -84,23 +86,45 @@ class CapturedStep:
             self.plain += 1
             device = self.inputs.device
             return self._step(inputs.to(device), targets.to(device)).detach()
-        self.inputs.copy_(inputs)
-        self.targets.copy_(targets)
-        if self._warm < WARMUP:
-            self._warm += 1
-            self.plain += 1
-            return self._warm_up()
-        if self._graph is None or self._settings != self._current_settings():
+        self.inputs.copy_(inputs, non_blocking=True)
+        self.targets.copy_(targets, non_blocking=True)
+        if self._built_in is not None and self._built_in.changed():
+            self.recapture()
+        if self._graph is None:
+            if self._warm_ups_left:
+                self._warm_ups_left -= 1
+                self.plain += 1
+                return self._warm_up()
             self._capture()
         self.replayed += 1
         self._graph.replay()
         return self._loss.clone()
 
+    @property
+    def scaled(self) -> bool:
+        """Whether the loss is scaled, as float16 needs."""
+        return self._scaler is not None
+
+    def recapture(self) -> None:
+        """Forget the graph: the next step runs as usual, and the one after it is captured.
+
+        It happens by itself if the optimizer's state is loaded, or if a hyperparameter, a mode,
+        ``requires_grad`` or the place of a weight or buffer in memory changes. Call it after any other change
+        that a step shall see: of a number that ``forward`` computes with, for instance.
+        """
+        self._graph = self._built_in = None
+        self._warm_ups_left = max(self._warm_ups_left, 1)  # makes what is missing, such as optimizer state
+
     def _step(self, inputs: Tensor, targets: Tensor) -> Tensor:
         self.optimizer.zero_grad(set_to_none=True)
         loss = self._compute(inputs, targets)
-        loss.backward()  # type: ignore[no-untyped-call]
-        self.optimizer.step()
+        if self._scaler is None:
+            loss.backward()  # type: ignore[no-untyped-call]
+            self.optimizer.step()
+        else:
+            self._scaler.scale(loss).backward()  # type: ignore[no-untyped-call]
+            self._scaler.step(self.optimizer)
+            self._scaler.update()
         return loss
 
     def _forward(self, inputs: Tensor, targets: Tensor) -> Tensor:
@@ -109,37 +133,73 @@ class CapturedStep:
     def _warm_up(self) -> Tensor:
         """Train one step on a side stream, as captures have to be prepared: libraries initialise there."""
         current = torch.cuda.current_stream(self.inputs.device)
-        side = torch.cuda.Stream(self.inputs.device)  # type: ignore[no-untyped-call]
-        side.wait_stream(current)
-        with torch.cuda.stream(side):  # also makes its device the current one
+        if self._side is None:
+            self._side = torch.cuda.Stream(self.inputs.device)  # type: ignore[no-untyped-call]
+        self._side.wait_stream(current)
+        with torch.cuda.stream(self._side):  # also makes its device the current one
             loss = self._step(self.inputs, self.targets).detach()
-        current.wait_stream(side)
+        current.wait_stream(self._side)
         return loss.clone()  # on the current stream, so that its memory belongs there
 
     def _capture(self) -> None:
         """Record a step without running it."""
-        device = self.inputs.device
-        self._graph = None  # what was recorded before is worth nothing, should this fail
-        self.optimizer.zero_grad(
-            set_to_none=True
-        )  # backward() shall make the gradients in the graph's memory
+        # backward() shall make the gradients in the graph's memory
+        self.optimizer.zero_grad(set_to_none=True)
         graph = torch.cuda.CUDAGraph()
-        stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+        for generator in self._generators:
+            graph.register_generator_state(generator)
         # by default all captures of a process share one stream, on the device of the first; and calls of
         # other threads, such as a loader's that pins memory, would break the capture
-        recording = torch.cuda.graph(graph, stream=stream, capture_error_mode="thread_local")
-        with torch.cuda.device(device), recording:
+        recording = torch.cuda.graph(graph, stream=self._side, capture_error_mode="thread_local")
+        with torch.cuda.device(self.inputs.device), recording:
             self._loss = self._step(self.inputs, self.targets).detach()
-        self._graph, self._settings = graph, self._current_settings()
+        self._graph, self._built_in = graph, _BuiltIn(self.model, self.loss_fn, self.optimizer)
 
-    def _current_settings(self) -> list[Any]:
-        groups = [
-            {key: value for key, value in group.items() if key != "params"}
-            for group in self.optimizer.param_groups
+
+class _BuiltIn:
+    """What a graph has built in: numbers that Python knew at capture, and the places of tensors in memory.
+
+    Weights are looked up in their modules, where ``load_state_dict(…, assign=True)`` puts others. An
+    optimizer's ``load_state_dict`` makes a new dictionary of state. What the graph uses is kept until it is
+    captured anew, so that nothing else can come to the same place meanwhile.
+    """
+
+    def __init__(
+        self, model: nn.Module, loss_fn: _checks.LossFunction, optimizer: torch.optim.Optimizer
+    ) -> None:
+        self._modules = [*model.modules(), *(loss_fn.modules() if isinstance(loss_fn, nn.Module) else ())]
+        tables = [table for part in self._modules for table in (part._parameters, part._buffers)]
+        self._tables = [table for table in tables if table]
+        self._optimizer, self._state = optimizer, optimizer.state
+        self._kept = [
+            *self._tensors(),
+            *(value for group in optimizer.param_groups for value in group.values()),
         ]
-        modes = [module.training for module in self.model.modules()]
-        frozen = [parameter.requires_grad for parameter in self.model.parameters()]
-        return [modes, frozen, *groups]  # a schedule changes "lr", for instance
+        self._found = self._look()
+
+    def changed(self) -> bool:
+        """Tell whether a step by hand would compute something else now, or somewhere else."""
+        return self._optimizer.state is not self._state or self._look() != self._found
+
+    def _tensors(self) -> list[Tensor]:
+        return [tensor for table in self._tables for tensor in table.values() if tensor is not None]
+
+    def _look(self) -> list[Any]:
+        tensors = self._tensors()
+        return [
+            [part.training for part in self._modules],
+            [tensor.requires_grad for tensor in tensors],
+            [tensor.data_ptr() for tensor in tensors],
+            *(
+                [_place(value) for key, value in group.items() if key != "params"]
+                for group in self._optimizer.param_groups
+            ),
+        ]
+
+
+def _place(value: Any) -> Any:
+    """Return where a tensor is, which the graph reads there; any other value, which it has built in."""
+    return ("tensor at", value.data_ptr()) if isinstance(value, Tensor) else value
 
 
 def captured_step(
@@ -150,15 +210,17 @@ def captured_step(
     targets: Tensor,
     *,
     amp: Amp = None,
+    generators: Sequence[torch.Generator] = (),
 ) -> CapturedStep:
     """Return a training step that runs as one CUDA graph; call it with a batch, and it returns the loss.
 
     The first three steps with full batches run as usual, on a side stream; then the step is captured, and
     replayed from there on. All of them train on the batches that they were given: the weights are those of
     the same steps by hand. If a hyperparameter, a mode or ``requires_grad`` changes, for example by
-    a schedule, the step is captured anew, which costs more than many steps: a schedule that changes the rate
-    in *every* step wants ``lr=torch.tensor(0.01, device=…)``, which the graph reads, and changes in place.
-    Where there are no CUDA graphs, every call is a plain step; a warning and `why_plain` say so.
+    a schedule, or if a state is loaded, the step is captured anew, which costs more than many steps: a
+    schedule that changes the rate in *every* step wants ``lr=torch.tensor(0.01, device=…)``, which the graph
+    reads, and changes in place. `CapturedStep.recapture` says what is found out by itself. Where there are no
+    CUDA graphs, every call is a plain step; a warning and `why_plain` say so.
 
     Parameters
     ----------
@@ -168,11 +230,16 @@ def captured_step(
         Takes outputs and targets, returns one number. Labels are *not* checked here: on CUDA a label out of
         range ends the process's use of the GPU.
     optimizer : torch.optim.Optimizer
-        For CUDA: SGD, or one built with ``capturable=True``. Others count or decide on the CPU.
+        For CUDA: SGD, or one built with ``capturable=True``. Others count or decide on the CPU. SGD whose
+        rate is a tensor, and every optimizer in float16, has to be built with ``fused=True`` as well.
     inputs, targets : Tensor
         A batch as later ones will be, ``[N, …]`` each, on the device. It is not trained on.
     amp : torch.dtype or str, optional
-        ``torch.bfloat16`` or ``"bf16"``: compute under autocast.
+        ``torch.bfloat16`` or ``"bf16"``: compute under autocast. With ``torch.float16`` or ``"fp16"`` the
+        graph scales the loss, too, and leaves out a step in which a gradient overflowed, on the device.
+    generators : sequence of torch.Generator
+        Those on the device, other than the default one, that the model draws random numbers from. A graph
+        has to know them beforehand; the default one, which dropout draws from, is known.
 
     Returns
     -------
@@ -183,7 +250,7 @@ def captured_step(
     DeviceError
         Model, loss function or optimizer are not on the device of `inputs`.
     ValueError
-        The optimizer is not capturable, `targets` are elsewhere, or `amp` is float16 or no precision.
+        The optimizer cannot be captured, `targets` are elsewhere, or `amp` is no precision.
 
     References
     ----------
@@ -206,28 +273,41 @@ def captured_step(
         raise ValueError(
             f"the targets are on {targets.device}, the inputs on {device}: move them there first"
         )
-    step = CapturedStep(model, loss_fn, optimizer, inputs, targets, amp=amp)
+    step = CapturedStep(model, loss_fn, optimizer, inputs, targets, amp=amp, generators=generators)
     if step.why_plain:
         warnings.warn(f"{step.why_plain}: every call is a plain step, and no faster", stacklevel=2)
     else:
-        _check_capturable(optimizer)
+        _check_capturable(optimizer, scaled=step.scaled)
     return step
 
 
-def _check_capturable(optimizer: torch.optim.Optimizer) -> None:
+def _check_capturable(optimizer: torch.optim.Optimizer, *, scaled: bool) -> None:
     """Refuse an optimizer that counts on the CPU or reads values back: its step would be frozen as it is."""
-    name, options = type(optimizer).__name__, optimizer.param_groups
-    if isinstance(optimizer, torch.optim.SGD) or all(group.get("capturable") for group in options):
-        return
-    if all("capturable" in group for group in options):
+    name, groups = type(optimizer).__name__, optimizer.param_groups
+    sgd = isinstance(optimizer, torch.optim.SGD)
+    options = "fused=True" if sgd else "fused=True, capturable=True"
+    fused = all(group.get("fused") for group in groups)
+    if not sgd and not all("capturable" in group for group in groups):
+        raise ValueError(
+            f"{name} has no option 'capturable', and a CUDA graph cannot hold its step: take SGD, or "
+            "Adam(model.parameters(), …, capturable=True)"
+        )
+    if not sgd and not all(group["capturable"] for group in groups):
         raise ValueError(
             f"{name} was built with capturable=False, and a CUDA graph cannot hold its step: build it as "
             f"{name}(model.parameters(), …, capturable=True)"
         )
-    raise ValueError(
-        f"{name} has no option 'capturable', and a CUDA graph cannot hold its step: take SGD, or "
-        "Adam(model.parameters(), …, capturable=True)"
-    )
+    if scaled and not (fused and getattr(optimizer, "_step_supports_amp_scaling", False)):
+        usable = name if "fused" in groups[0] else "Adam"
+        raise ValueError(
+            f"float16 leaves out a step in which a gradient overflowed, and on the device only a fused "
+            f"optimizer can: build {usable}(model.parameters(), …, {options}), or give amp='bf16'"
+        )
+    if sgd and not fused and any(isinstance(group["lr"], Tensor) for group in groups):
+        raise ValueError(
+            "SGD reads a rate that is a tensor back to the CPU, for each parameter, and a CUDA graph cannot "
+            "hold that: build it as SGD(model.parameters(), lr=…, fused=True), or give the rate as a number"
+        )
 
 
 def _why_plain(device: torch.device) -> str:

@@ -350,8 +350,11 @@ class Batches:
         order = self._permutation() if self.shuffle else None
         for start in range(0, len(self) * self.batch_size, self.batch_size):
             part = slice(start, start + self.batch_size)
-            chosen = part if order is None else order[part]
-            batch = tuple(tensor[chosen] for tensor in self.tensors)
+            if order is None:
+                batch = tuple(tensor[part] for tensor in self.tensors)
+            else:  # the same as tensor[order[part]], in less time
+                rows = order[part]
+                batch = tuple(tensor.index_select(0, rows) for tensor in self.tensors)
             yield batch if self.transform is None else (self.transform(batch[0]), *batch[1:])
 
     def _permutation(self) -> Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -87,38 +88,68 @@ def evaluate(
     [2, 2, 2]
     """
     device = _checks.check_placement(model, device, loss_fn=loss_fn)
+    return _evaluate_placed(model, batches, loss_fn, device, check_targets=check_targets)
+
+
+def _evaluate_placed(
+    model: nn.Module,
+    batches: _checks.Pairs,
+    loss_fn: _checks.LossFunction,
+    device: torch.device,
+    *,
+    check_targets: bool,
+    with_confusion: bool = True,
+) -> Evaluation:
+    """Evaluate a model that is known to be on `device`; without the confusion matrix it takes less time."""
     reduction = _checks.loss_reduction(loss_fn)
     ignored = _checks.ignored_label(loss_fn)
-    batches, loss_fn = _checks.guarded(batches, loss_fn, on_device=check_targets)
+    checked = _checks.checked_loss(batches, loss_fn, device, on_device=check_targets)
     losses: list[Tensor] = []
     sizes: list[int] = []
+    hits: list[Tensor] = []
     confusion: Tensor | None = None
     modes = [(module, module.training) for module in model.modules()]
     model.eval()
     try:
         with torch.inference_mode():
-            for inputs, targets in batches:
-                inputs, targets = to_device((inputs, targets), device, non_blocking=device.type == "cuda")
+            for inputs, given in batches:
+                inputs, targets = to_device((inputs, given), device, non_blocking=device.type == "cuda")
                 logits = model(inputs)
-                losses.append(loss_fn(logits, targets))
+                losses.append(checked(logits, targets, given))
                 sizes.append(len(targets))
                 if _checks.class_indices(logits, targets):
-                    confusion = _count(logits, targets, confusion, ignored)
+                    if with_confusion:
+                        confusion = _count(logits, targets, confusion, ignored)
+                    else:
+                        hits += _hits(logits, targets, ignored)
     finally:
         for module, training in modes:
             module.training = training
     if not losses:
         raise ValueError("nothing to evaluate: the batches are empty; give at least one batch")
-    return _summary(losses, sizes, confusion, reduction)
+    counts = (
+        confusion if confusion is not None else torch.stack(hits).to(_counts_in(device)) if hits else None
+    )
+    return _summary(losses, sizes, counts, reduction)
+
+
+def _counts_in(device: torch.device) -> torch.dtype:
+    """Return a type of floats, to travel with the losses: float64 counts exactly up to 2**53."""
+    return torch.float32 if device.type == "mps" else torch.float64  # MPS has no float64
+
+
+def _hits(logits: Tensor, targets: Tensor, ignored: int | None) -> tuple[Tensor, Tensor]:
+    """Return how many predictions are right, and how many labels count, without making the CPU wait."""
+    right = logits.argmax(1) == targets
+    counted = targets.long() != ignored if ignored is not None else torch.ones_like(right)
+    return (right & counted).count_nonzero(), counted.count_nonzero()
 
 
 def _count(logits: Tensor, targets: Tensor, confusion: Tensor | None, ignored: int | None = None) -> Tensor:
     """Add one batch to the confusion matrix, by operators that do not make the CPU wait."""
     classes = logits.shape[1]
     if confusion is None:
-        # Floats, to travel with the losses: float64 counts exactly up to 2**53. (MPS has no float64.)
-        exact = torch.float32 if logits.device.type == "mps" else torch.float64
-        confusion = torch.zeros(classes, classes, dtype=exact, device=logits.device)
+        confusion = torch.zeros(classes, classes, dtype=_counts_in(logits.device), device=logits.device)
     cells = torch.add(logits.argmax(1), targets, alpha=classes).flatten()  # [N], each the index of one cell
     ones = torch.ones_like(cells, dtype=confusion.dtype)
     if ignored is not None:
@@ -128,11 +159,16 @@ def _count(logits: Tensor, targets: Tensor, confusion: Tensor | None, ignored: i
     return confusion
 
 
-def _summary(losses: list[Tensor], sizes: list[int], confusion: Tensor | None, reduction: str) -> Evaluation:
-    parts = [torch.stack(losses)] + ([] if confusion is None else [confusion.flatten()])
+def _summary(losses: list[Tensor], sizes: list[int], counts: Tensor | None, reduction: str) -> Evaluation:
+    """Fetch losses and counts: a confusion matrix ``[C, C]``, or how many are right, and of how many."""
+    parts = [torch.stack(losses)] + ([] if counts is None else [counts.flatten()])
     values = torch.cat(parts).tolist()  # the CPU waits here, once
     loss = _checks.mean_over_samples(values[: len(losses)], sizes, reduction)
-    if confusion is None:
+    if counts is None:
         return Evaluation(loss, None, None, sum(sizes))
-    counts = torch.tensor(values[len(losses) :], dtype=torch.int64).view(confusion.shape)  # [C, C]
-    return Evaluation(loss, float(counts.trace() / counts.sum()), counts, sum(sizes))
+    found, confusion = values[len(losses) :], None
+    if counts.ndim == 2:
+        confusion = torch.tensor(found, dtype=torch.int64).view(counts.shape)
+        found = [int(confusion.trace()), int(confusion.sum())]
+    right, counted = sum(found[::2]), sum(found[1::2])
+    return Evaluation(loss, right / counted if counted else math.nan, confusion, sum(sizes))

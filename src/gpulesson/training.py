@@ -7,6 +7,7 @@ import statistics
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -16,8 +17,8 @@ from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 from gpulesson import _checks
 from gpulesson._precision import Amp, Precision, precision_of
 from gpulesson._progress import epoch_bar
-from gpulesson.device import choose_device, to_device
-from gpulesson.evaluation import evaluate
+from gpulesson.device import to_device
+from gpulesson.evaluation import _evaluate_placed
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -182,27 +183,13 @@ def train_epoch(
     True
     """
     device = _checks.check_placement(model, device, loss_fn=loss_fn, optimizer=optimizer)
-    reduction = _checks.loss_reduction(loss_fn)
-    batches, loss_fn = _checks.guarded(batches, loss_fn, on_device=check_targets)
-    forward, loss_fn, scaler = _mixed(
-        model if forward is None else forward, loss_fn, precision_of(amp, device)
+    precision = precision_of(amp, device)
+    update = None
+    if precision is not None and precision.scaler is not None:
+        update = _Update(optimizer, precision.scaler)
+    return _one_pass(
+        model, forward or model, batches, loss_fn, optimizer, device, epoch, check_targets, precision, update
     )
-    no_wait = device.type == "cuda"  # elsewhere a batch could be gone before it is read
-    losses, sizes = [], []
-    model.train()
-    for inputs, targets in batches:
-        inputs = to_device(inputs, device, non_blocking=no_wait)
-        targets = targets.to(device, non_blocking=no_wait)
-        optimizer.zero_grad()
-        loss = loss_fn(forward(inputs), targets)
-        if scaler is None:
-            loss.backward()  # type: ignore[no-untyped-call]
-            optimizer.step()
-        else:
-            _scaled_step(loss, optimizer, scaler)
-        losses.append(loss.detach())  # not .item(): the CPU would wait
-        sizes.append(targets.shape[0])
-    return _mean_loss(losses, sizes, reduction, epoch)
 
 
 def fit(
@@ -215,6 +202,11 @@ def fit(
     *,
     validation: _checks.Pairs | None = None,
     scheduler: LRScheduler | None = None,
+    scheduler_interval: str = "epoch",
+    accumulate: int = 1,
+    clip_norm: float | None = None,
+    start_epoch: int = 0,
+    on_epoch: Callable[[int, History], object] | None = None,
     progress: bool | None = None,
     amp: Amp = None,
     compile: bool = False,
@@ -232,6 +224,18 @@ def fit(
         Evaluated after each epoch.
     scheduler : torch.optim.lr_scheduler.LRScheduler, optional
         Stepped once an epoch; ``ReduceLROnPlateau`` is given the validation loss, or else the training loss.
+    scheduler_interval : str
+        ``"step"``: step the scheduler after every step of the optimizer; by default ``"epoch"``.
+    accumulate : int
+        How many batches each step of the optimizer learns from: with 4, a step is as with one batch of four
+        times the size (but for batch normalisation), in the memory of one. An epoch ends with a step.
+    clip_norm : float, optional
+        Scale the gradients of a step down where their norm, over all parameters, is larger.
+    start_epoch : int
+        How many of `epochs` are finished already, as `resume` returns it.
+    on_epoch : callable, optional
+        Called after each epoch, with the number of finished epochs and the history: to save a checkpoint,
+        for instance.
     progress : bool, optional
         Show a progress bar. By default only when a person watches: in a terminal or an open notebook.
     amp : torch.dtype or str, optional
@@ -242,7 +246,9 @@ def fit(
         ``fused=True``.
     compile : bool
         Train with ``torch.compile(model, fullgraph=True)``. The model handed in is the one that is trained,
-        and its ``state_dict`` keeps its names. The first steps take the time of the compilation.
+        and its ``state_dict`` keeps its names. The first steps take the time of the compilation. A batch with
+        fewer samples than the first, as the last of an epoch often is, runs without it: it would be compiled
+        for anew.
 
     Returns
     -------
@@ -277,34 +283,68 @@ def fit(
     >>> history = fit(model, batches, nn.CrossEntropyLoss(), optimizer, "cpu", epochs=3)
     >>> len(history.train_loss)
     3
+
+    A run that saves itself after each epoch, and goes on after an interruption:
+
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> from gpulesson.checkpoint import load_checkpoint, resume, save_checkpoint
+    >>> path = Path(tempfile.mkdtemp()) / "last.pt"
+    >>> run = {"model": model, "optimizer": optimizer}
+    >>> def save(epoch, history):
+    ...     save_checkpoint(path, epoch=epoch, **run)
+    >>> _ = fit(model, batches, nn.CrossEntropyLoss(), optimizer, "cpu", epochs=2, on_epoch=save)
+    >>> done = resume(load_checkpoint(path), **run)
+    >>> rest = fit(model, batches, nn.CrossEntropyLoss(), optimizer, "cpu", epochs=5, start_epoch=done)
+    >>> done, len(rest.train_loss)
+    (2, 3)
     """
     if epochs < 0:
         raise ValueError(f"epochs={epochs}: give the number of passes over the data, 0 or more")
+    if not 0 <= start_epoch <= epochs:
+        raise ValueError(f"start_epoch={start_epoch}: give how many of the {epochs} epochs are finished")
+    if accumulate < 1:
+        raise ValueError(f"accumulate={accumulate}: give the number of batches for each step, 1 or more")
+    if clip_norm is not None and not clip_norm > 0:
+        raise ValueError(f"clip_norm={clip_norm}: give the largest norm of the gradients, more than 0")
+    if scheduler_interval not in ("epoch", "step"):
+        raise ValueError(f"scheduler_interval={scheduler_interval!r}: give 'epoch' or 'step'")
+    if scheduler_interval == "step" and isinstance(scheduler, ReduceLROnPlateau):
+        raise ValueError(
+            "scheduler_interval='step' with ReduceLROnPlateau, which needs the loss of a whole epoch: "
+            "give 'epoch'"
+        )
     if not isinstance(compile, bool):
         raise ValueError(
             f"compile={compile!r}: give True or False. For another way of compiling, hand in the compiled "
             "model: fit(torch.compile(model, mode=…), …)"
         )
-    # one for all epochs: a scaler learns its scale
-    precision: Any = precision_of(amp, choose_device(device))
-    forward = torch.compile(model, fullgraph=True) if compile else None
+    device = _checks.check_placement(model, device, loss_fn=loss_fn, optimizer=optimizer)
+    precision = precision_of(amp, device)  # one for all epochs: a scaler learns its scale
+    scaler = None if precision is None else precision.scaler
+    each_step = scheduler if scheduler_interval == "step" else None
+    update = None
+    if scaler is not None or accumulate > 1 or clip_norm is not None or each_step is not None:
+        update = _Update(
+            optimizer,
+            scaler,
+            accumulate=accumulate,
+            clip_norm=clip_norm,
+            scheduler=each_step,
+            mean=_checks.loss_reduction(loss_fn) == "mean",
+        )
+    forward = _compiled(model) if compile else model
     history = History()
-    bar = epoch_bar(range(1, epochs + 1), progress)
+    bar = epoch_bar(range(start_epoch + 1, epochs + 1), progress)
     show: Any = getattr(bar, "set_postfix_str", lambda text: None)
     for epoch in bar:
-        first = epoch == 1  # labels on a device come again in every epoch: wait for one look at them
+        if any(parameter.device != device for parameter in islice(model.parameters(), 1)):  # moved since
+            _checks.check_placement(model, device)
+        first = not history.train_loss  # labels on a device come again in every epoch: wait for one look
         start = time.perf_counter()
         try:
-            loss = train_epoch(  # reads the losses, so the device is done when it returns
-                model,
-                batches,
-                loss_fn,
-                optimizer,
-                device,
-                epoch=epoch,
-                check_targets=first,
-                amp=precision,
-                forward=forward,
+            loss = _one_pass(  # reads the losses, so the device is done when it returns
+                model, forward, batches, loss_fn, optimizer, device, epoch, first, precision, update
             )
         except NonFiniteLossError as error:
             error.history = history
@@ -312,30 +352,137 @@ def fit(
         history.seconds.append(time.perf_counter() - start)
         history.train_loss.append(loss)
         if validation is not None:
-            result = evaluate(model, validation, loss_fn, device, check_targets=first)
+            result = _evaluate_placed(
+                model, validation, loss_fn, device, check_targets=first, with_confusion=False
+            )
             history.validation_loss.append(result.loss)
             if result.accuracy is not None:
                 history.validation_accuracy.append(result.accuracy)
         if isinstance(scheduler, ReduceLROnPlateau):
             scheduler.step((history.validation_loss or history.train_loss)[-1])
-        elif scheduler is not None:
+        elif scheduler is not None and each_step is None:
             scheduler.step()
+        if on_epoch is not None:
+            on_epoch(epoch, history)
         show(f"loss {loss:.4f}")
     return history
 
 
-def _mixed(
-    forward: Callable[[Any], Any], loss_fn: _checks.LossFunction, precision: Precision | None
-) -> tuple[Callable[[Any], Any], _checks.LossFunction, torch.amp.GradScaler | None]:
-    if precision is None:
-        return forward, loss_fn, None
-    return precision.autocast(forward), precision.autocast(loss_fn), precision.scaler
+def _one_pass(
+    model: nn.Module,
+    forward: Callable[[Any], Any],
+    batches: _checks.Pairs,
+    loss_fn: _checks.LossFunction,
+    optimizer: torch.optim.Optimizer,
+    device: torch.device,
+    epoch: int,
+    check_targets: bool,
+    precision: Precision | None,
+    update: _Update | None,
+) -> float:
+    """Train for one pass over the batches; everything is known to be on `device`."""
+    reduction = _checks.loss_reduction(loss_fn)
+    checked = _checks.checked_loss(batches, loss_fn, device, on_device=check_targets)
+
+    def loss_of(inputs: Any, targets: Tensor, given: Tensor) -> Tensor:
+        return checked(forward(inputs), targets, given)
+
+    if precision is not None:
+        loss_of = precision.autocast(loss_of)
+    no_wait = device.type == "cuda"  # elsewhere a batch could be gone before it is read
+    losses, sizes, stepped = [], [], True
+    model.train()
+    for inputs, given in batches:
+        inputs = to_device(inputs, device, non_blocking=no_wait)
+        targets = given.to(device, non_blocking=no_wait)
+        if stepped:
+            optimizer.zero_grad()
+        loss = loss_of(inputs, targets, given)
+        losses.append(loss.detach())  # not .item(): the CPU would wait
+        sizes.append(targets.shape[0])
+        if update is None:
+            loss.backward()  # type: ignore[no-untyped-call]
+            optimizer.step()
+        else:
+            stepped = update(loss, targets.shape[0])
+    if not stepped and update is not None:
+        update.step()
+    return _mean_loss(losses, sizes, reduction, epoch)
 
 
-def _scaled_step(loss: Tensor, optimizer: torch.optim.Optimizer, scaler: torch.amp.GradScaler) -> None:
-    scaler.scale(loss).backward()  # type: ignore[no-untyped-call]
-    scaler.step(optimizer)  # unscales the gradients, and leaves out a step in which one overflowed
-    scaler.update()
+class _Update:
+    """A backward pass, and a step after every `accumulate` of them, with what `fit` was asked for besides.
+
+    A step uses the gradient of the mean loss over all samples since the step before, also where the batches
+    differ in size.
+    """
+
+    def __init__(
+        self,
+        optimizer: torch.optim.Optimizer,
+        scaler: torch.amp.GradScaler | None,
+        *,
+        accumulate: int = 1,
+        clip_norm: float | None = None,
+        scheduler: LRScheduler | None = None,
+        mean: bool = True,
+    ) -> None:
+        self.optimizer, self.scaler, self.scheduler = optimizer, scaler, scheduler
+        self.accumulate, self.clip_norm, self.mean = accumulate, clip_norm, mean
+        self.sizes: list[int] = []  # of the batches since the last step
+
+    def __call__(self, loss: Tensor, size: int) -> bool:
+        """Learn from one batch; tell whether this was the last one before a step."""
+        self.sizes.append(size)
+        if self.accumulate > 1 and self.mean:
+            loss = loss * (size / self._expected())
+        if self.scaler is not None:
+            loss = self.scaler.scale(loss)
+        loss.backward()  # type: ignore[no-untyped-call]
+        if len(self.sizes) < self.accumulate:
+            return False
+        self.step()
+        return True
+
+    def step(self) -> None:
+        """Change the weights by what was accumulated."""
+        parameters = [parameter for group in self.optimizer.param_groups for parameter in group["params"]]
+        found, expected = sum(self.sizes), self._expected()
+        if self.mean and found != expected:
+            for parameter in parameters:
+                if parameter.grad is not None:
+                    parameter.grad.mul_(expected / found)
+        if self.clip_norm is not None:
+            if self.scaler is not None:
+                self.scaler.unscale_(self.optimizer)
+            nn.utils.clip_grad_norm_(parameters, self.clip_norm)
+        if self.scaler is None:
+            self.optimizer.step()
+        else:
+            self.scaler.step(self.optimizer)  # unscales the gradients; leaves out a step where one overflowed
+            self.scaler.update()
+        if self.scheduler is not None:
+            self.scheduler.step()
+        self.sizes.clear()
+
+    def _expected(self) -> int:
+        return self.sizes[0] * self.accumulate
+
+
+def _compiled(model: nn.Module) -> Callable[[Any], Any]:
+    """Compile a model; a batch with fewer samples than the first runs as it is, not compiled once more."""
+    compiled: Callable[[Any], Any] = torch.compile(model, fullgraph=True)
+    first: torch.Size | None = None
+
+    def forward(inputs: Any) -> Any:
+        nonlocal first
+        if isinstance(inputs, Tensor):
+            first = first or inputs.shape
+            if inputs.shape[1:] == first[1:] and len(inputs) < first[0]:
+                return model(inputs)
+        return compiled(inputs)
+
+    return forward
 
 
 def _mean_loss(losses: list[Tensor], sizes: list[int], reduction: str, epoch: int) -> float:

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from peers import PEERS, compare, hand
+from turns import loaded, resident
 
 CPU = torch.device("cpu")
 
@@ -13,7 +14,7 @@ CPU = torch.device("cpu")
 @pytest.fixture(scope="module")
 def data():
     torch.manual_seed(0)
-    return torch.rand(200, 28, 28), torch.randint(10, (200,))
+    return resident(torch.rand(200, 28, 28), torch.randint(10, (200,)))
 
 
 def test_a_loop_by_hand_does_the_same(data):
@@ -30,10 +31,13 @@ def test_other_work_is_refused(data):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("feed", [resident, loaded])
 @pytest.mark.parametrize("name", [name for name, (_, package) in PEERS.items() if package])
-def test_a_peer_ends_with_the_same_weights(name, data):
+def test_a_peer_ends_with_the_same_weights(name, feed):
     make, package = PEERS[name]
     pytest.importorskip(
         {"pytorch-ignite": "ignite"}.get(package, package), reason="comes with the group bench"
     )
+    torch.manual_seed(0)
+    data = feed(torch.rand(200, 28, 28), torch.randint(10, (200,)))
     assert len(compare(make, data, CPU, pairs=1)) == 1

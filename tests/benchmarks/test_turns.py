@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from gpulesson.data import Batches
-from turns import STEPS, WARM, Order, Turns, ratios, steady
+from turns import STEPS, WARM, Order, Turns, listed, loaded, ratios, resident, steady
 
 
 def data(samples: int = 100):
@@ -21,7 +21,7 @@ def test_both_loops_get_the_same_batches_in_turns():
     def loop(name):
         return lambda batches: [seen.append((name, targets.tolist())) for _, targets in batches]
 
-    found = ratios(loop("A"), loop("B"), data(), pairs=2, batch_size=30)
+    found = ratios(loop("A"), loop("B"), resident(*data(), batch_size=30), pairs=2)
     assert len(found) == 2 and all(ratio > 0 for ratio in found)
     names = [name for name, _ in seen]
     fours = 2 + WARM + 1
@@ -31,6 +31,31 @@ def test_both_loops_get_the_same_batches_in_turns():
     assert {len(targets) for targets in ours} == {30}  # no short one
     first_pass = [target for batch in ours[:3] for target in batch]
     assert len(set(first_pass)) == 90  # no image twice
+
+
+@pytest.mark.parametrize("feed", [resident, listed, loaded])
+def test_one_batch_an_epoch(feed):
+    """A loop makes a pass for each batch, and a turn is still twenty steps of one loop."""
+    seen: list[str] = []
+
+    def loop(name):
+        def train(batches):
+            assert len(batches) == 1
+            for _ in range(batches.number_of_passes):
+                seen.extend(name for _ in batches)
+
+        return train
+
+    assert len(ratios(loop("A"), loop("B"), feed(*data()), pairs=1, per_pass=1)) == 1
+    assert seen == (["A"] * STEPS + ["B"] * 2 * STEPS + ["A"] * STEPS) * (1 + WARM + 1)
+
+
+@pytest.mark.parametrize("feed", [resident, listed, loaded])
+def test_each_feed_gives_the_same_full_batches_again(feed):
+    make = feed(*data(), batch_size=30)
+    one, other = ([targets.tolist() for _, targets in make()] for _ in range(2))
+    assert one == other and [len(targets) for targets in one] == [30, 30, 30]
+    assert one[0] != list(range(30)), "not shuffled"
 
 
 def test_three_times_the_work_is_seen(monkeypatch):
@@ -45,12 +70,12 @@ def test_three_times_the_work_is_seen(monkeypatch):
 
         return train
 
-    assert ratios(loop(20), loop(60), data(), pairs=15) == [3] * 15
+    assert ratios(loop(20), loop(60), resident(*data()), pairs=15) == [3] * 15
 
 
 def test_the_clock_of_the_cpu_is_the_threads_own():
     """It stands still while the thread waits, as it does while other programs run."""
-    batches = Turns(Batches(*data(), batch_size=10), 1, Order())
+    batches = Turns(Batches(*data(), batch_size=10), 1, Order(), torch.device("cpu"))
     before = batches.clock()
     threading.Event().wait(0.5)
     assert batches.clock() - before < 0.5
@@ -62,7 +87,7 @@ def test_a_loop_that_counts_its_steps_need_not_ask_for_one_too_many():
         for _ in range(len(batches)):
             next(iterator)
 
-    assert len(ratios(counting, counting, data(), pairs=3)) == 3
+    assert len(ratios(counting, counting, resident(*data()), pairs=3)) == 3
 
 
 def test_a_loop_that_ends_early_or_fails_ends_all():
@@ -71,14 +96,14 @@ def test_a_loop_that_ends_early_or_fails_ends_all():
             pass
 
     with pytest.raises(RuntimeError, match=r"a loop ended after 0 of 12 turns"):
-        ratios(endless, lambda batches: None, data(), pairs=2)
+        ratios(endless, lambda batches: None, resident(*data()), pairs=2)
 
     def fails(batches):
         next(iter(batches))
         raise KeyError("mine")
 
     with pytest.raises(KeyError, match="mine"):
-        ratios(endless, fails, data(), pairs=2)
+        ratios(endless, fails, resident(*data()), pairs=2)
 
 
 def test_what_a_control_must_be():

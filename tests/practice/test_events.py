@@ -217,9 +217,16 @@ def test_sync_debug_mode(gpu):
             attempt()
     pinned.to("cuda", non_blocking=True)
     torch.ones(3).to("cuda", non_blocking=True)
+    with pytest.raises(RuntimeError, match="called a synchronizing CUDA operation"):
+        torch.cuda.current_stream().synchronize()
+    event = torch.cuda.Event()
+    event.record()
+    event.synchronize()  # who asks to wait for an event or the device is not told that it waits
+    torch.cuda.synchronize()
     torch.cuda.set_sync_debug_mode(1)
-    with pytest.warns(UserWarning, match="called a synchronizing CUDA operation"):
+    with pytest.warns(UserWarning, match="called a synchronizing CUDA operation") as caught:
         x.sum().item()
+    assert caught[0].filename == __file__
     torch.cuda.set_sync_debug_mode("default")
     with warnings.catch_warnings():
         warnings.simplefilter("error")

@@ -17,6 +17,7 @@ Python surface and ``torch.cuda`` answer accordingly. The modules:
 ``storages``, ``functions``      saving and loading, functions that compare devices themselves
 ``cuda``, ``streams``,           ``torch.cuda`` and ``torch.accelerator``, and what hangs on them
 ``generators``, ``amp``
+``graphs``, ``recording``        CUDA graphs: PyTorch's objects for them, and what they consist of
 ``errors``, ``tracebacks``       CUDA's texts, and where a traceback ends
 ``events``                       the log of copies and waits
 ``patches``, ``imports``,        how all this is put in place and taken away; what it needs of PyTorch

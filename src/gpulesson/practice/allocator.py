@@ -28,6 +28,32 @@ class Memory:
     requests: int
 
 
+@dataclass
+class Pool:
+    """
+    Memory of one device that CUDA graphs keep for themselves, in bytes.
+
+    Attributes
+    ----------
+    live, peak : int
+        Held by tensors now; the most so far.
+    capturing : bool
+        Tensors are being put there.
+    released : bool
+        There is no such graph any more.
+    """
+
+    live: int = 0
+    peak: int = 0
+    capturing: bool = False
+    released: bool = False
+
+    @property
+    def spare(self) -> int:
+        """What no tensor holds, and nothing but those graphs may use."""
+        return 0 if self.capturing else self.peak - self.live
+
+
 class Allocator:
     """
     Counts; nothing is really allocated.
@@ -43,6 +69,8 @@ class Allocator:
     ----------
     allowed : int
         Bytes that may be used; ``torch.cuda.set_per_process_memory_fraction`` lowers it.
+    pools : list of Pool
+        Of the CUDA graphs that there are.
     """
 
     def __init__(self, index: int, capacity: int) -> None:
@@ -51,6 +79,7 @@ class Allocator:
         self._allocated = self._peak = self._reserved = self._requests = 0
         self._freed: deque[int] = deque()
         self._lock = threading.Lock()
+        self.pools: list[Pool] = []
 
     def take(self, size: int) -> None:
         """
@@ -64,15 +93,17 @@ class Allocator:
         with self._lock:
             if self._freed:
                 self._settle()
-            allocated = self._allocated + size
-            if allocated > self.allowed:
+            used = allocated = self._allocated + size
+            if self.pools:
+                used += self._spare()
+            if used > self.allowed:
                 raise self._full(size)
             self._allocated = allocated
             self._requests += 1
             if allocated > self._peak:
                 self._peak = allocated
-            if allocated > self._reserved:
-                self._reserved = allocated
+            if used > self._reserved:
+                self._reserved = used
 
     def give_back(self, size: int) -> None:
         """Count `size` bytes less, soon: a storage may die at any moment, also while the lock is held."""
@@ -83,7 +114,7 @@ class Allocator:
         size = rounded(nbytes)
         with self._lock:
             self._settle()
-            if self._allocated + size > self.allowed:
+            if self._allocated + self._spare() + size > self.allowed:
                 raise self._full(size)
 
     def host_is_full(self, error: Exception) -> RuntimeError | None:
@@ -107,15 +138,25 @@ class Allocator:
         """Give back what is reserved but not allocated."""
         with self._lock:
             self._settle()
-            self._reserved = self._allocated
+            self._reserved = self._allocated + self._spare()
+
+    def _spare(self) -> int:
+        return sum(pool.spare for pool in self.pools)
+
+    def free(self) -> int:
+        """Return the bytes that nothing holds."""
+        with self._lock:
+            self._settle()
+            return self.capacity - self._allocated - self._spare()
 
     def _settle(self) -> None:
         while self._freed:
             self._allocated -= self._freed.popleft()
 
     def _full(self, size: int) -> RuntimeError:
-        self._reserved = self._allocated  # the cache is given back before the allocator gives up
-        return errors.out_of_memory(size, self.index, self.capacity, self.allowed, self._allocated)
+        spare = self._spare()
+        self._reserved = self._allocated + spare  # the cache is given back before the allocator gives up
+        return errors.out_of_memory(size, self.index, self.capacity, self.allowed, self._allocated, spare)
 
 
 def rounded(nbytes: int) -> int:

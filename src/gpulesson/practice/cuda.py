@@ -40,6 +40,7 @@ def plan(patches: Patches, gpu: PracticeGPU) -> None:
             patches.plan(torch.cuda, name, function)
             patches.plan(torch.cuda.memory, name, function)
     patches.plan(torch.cuda, "_initialized", True)
+    patches.plan(torch.accelerator, "Graph", _refuse("torch.accelerator.Graph"))
     patches.plan(torch.nn.DataParallel, "__init__", _refuse("torch.nn.DataParallel"))
     for name, function in _accelerator(gpu).items():
         patches.plan(torch.accelerator, name, function)
@@ -83,7 +84,6 @@ def _devices(gpu: PracticeGPU) -> _Functions:
         "_lazy_init": gpu.ledger.use,
         "_lazy_call": lambda function, **_: None,
         "_is_in_bad_fork": gpu.ledger.is_forked,
-        "is_current_stream_capturing": lambda: False,
     }
 
 
@@ -128,8 +128,7 @@ def _memory(gpu: PracticeGPU) -> _Functions:
             allocator.empty_cache()
 
     def information(device: Any = None) -> tuple[int, int]:
-        memory = gpu.memory(device)
-        return memory.capacity - memory.allocated, memory.capacity
+        return gpu.ledger.allocators[gpu.number(device)].free(), gpu.capacity
 
     return {
         "memory_allocated": lambda device=None: gpu.memory(device).allocated,
@@ -158,7 +157,9 @@ def _synchronisation(gpu: PracticeGPU) -> _Functions:
 
     def synchronize(device: Any = None) -> None:
         gpu.number(device)
-        gpu.record(WAIT, "torch.cuda.synchronize()")
+        if gpu.capture is not None:  # in any thread: it would wait for all streams of the device
+            gpu.capture.refuse_wait()
+        gpu.record(WAIT, "torch.cuda.synchronize()", tolerated=True)
 
     def set_mode(debug_mode: int | str) -> None:
         if debug_mode not in (*modes, *modes.values()):
@@ -196,10 +197,9 @@ def _hosts_side_only(original: Callable[..., None]) -> Callable[..., None]:
 
 
 def _absent() -> _Functions:
-    graphs = ("CUDAGraph", "graph", "make_graphed_callables")
     meters = ("utilization", "temperature", "power_draw", "clock_rate", "memory_usage")
     memory = ("MemPool", "use_mem_pool", "_record_memory_history", "_dump_snapshot")
-    return {name: _refuse(f"torch.cuda.{name}") for name in (*graphs, *meters, *memory)}
+    return {name: _refuse(f"torch.cuda.{name}") for name in (*meters, *memory)}
 
 
 def _accelerator(gpu: PracticeGPU) -> _Functions:

@@ -16,6 +16,8 @@ _AFTERWARDS = (
     "Compile with `TORCH_USE_CUDA_DSA` to enable device-side assertions.\n"
 )
 
+_ERROR_TYPES = "https://docs.nvidia.com/cuda/cuda-runtime-api/group__CUDART__TYPES.html"
+
 _UNSAFE = """torch.nn.functional.binary_cross_entropy and torch.nn.BCELoss are unsafe to autocast.
 Many models use a sigmoid layer right before the binary cross entropy layer.
 In this case, combine the two layers using torch.nn.functional.binary_cross_entropy_with_logits
@@ -73,16 +75,18 @@ def wrong_argument(argument: str, index: int, common: int, method: str) -> Runti
     )
 
 
-def out_of_memory(size: int, device: int, capacity: int, allowed: int, allocated: int) -> RuntimeError:
-    """What the caching allocator says when ``size`` bytes no longer fit."""
+def out_of_memory(
+    size: int, device: int, capacity: int, allowed: int, allocated: int, spare: int = 0
+) -> RuntimeError:
+    """What the caching allocator says when ``size`` bytes no longer fit; graphs keep ``spare`` bytes."""
     limit = f"{format_size(allowed)} allowed; " if allowed < capacity else ""
     error: RuntimeError = torch.OutOfMemoryError(
         f"CUDA out of memory. Tried to allocate {format_size(size)}. "
         f"GPU {device} has a total capacity of {format_size(capacity)} "
-        f"of which {format_size(capacity - allocated)} is free. "
-        f"Including non-PyTorch memory, this process has {format_size(allocated)} memory in use. {limit}"
+        f"of which {format_size(capacity - allocated - spare)} is free. Including non-PyTorch memory, "
+        f"this process has {format_size(allocated + spare)} memory in use. {limit}"
         f"Of the allocated memory {format_size(allocated)} is allocated by PyTorch, "
-        "and 0 bytes is reserved by PyTorch but unallocated. "
+        f"and {format_size(spare)} is reserved by PyTorch but unallocated. "
         "If reserved but unallocated memory is large try setting "
         "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True to avoid fragmentation.  "
         "See documentation for Memory Management  (https://docs.pytorch.org/docs/stable/notes/cuda.html"
@@ -102,13 +106,95 @@ def device_assert() -> RuntimeError:
     """What CUDA says when a kernel meets an index that is out of bounds."""
     return _cuda_error(
         "CUDA error: device-side assert triggered\nSearch for `cudaErrorAssert' in "
-        "https://docs.nvidia.com/cuda/cuda-runtime-api/group__CUDART__TYPES.html for more information.\n"
+        f"{_ERROR_TYPES} for more information.\n"
     )
 
 
 def _cuda_error(text: str) -> RuntimeError:
     error: RuntimeError = torch.AcceleratorError(text + _AFTERWARDS)
     return error
+
+
+def capturing() -> RuntimeError:
+    """What CUDA says when the host would wait for a device whose work is being captured."""
+    return _cuda_error(
+        "CUDA error: operation not permitted when stream is capturing\nSearch for "
+        f"`cudaErrorStreamCaptureUnsupported' in {_ERROR_TYPES} for more information.\n"
+    )
+
+
+def capture_spoilt() -> RuntimeError:
+    """What CUDA says to everything after that, and at the end of the capture."""
+    return _cuda_error(
+        "CUDA error: operation failed due to a previous error during capture\nSearch for "
+        f"`cudaErrorStreamCaptureInvalidated' in {_ERROR_TYPES} for more information.\n"
+    )
+
+
+def captured_event() -> RuntimeError:
+    """What CUDA says when the host asks for the moment of an event that a capture has recorded."""
+    return _cuda_error(
+        "CUDA error: operation not permitted on an event last recorded in a capturing stream\nSearch for "
+        f"`cudaErrorCapturedEvent' in {_ERROR_TYPES} for more information.\n"
+    )
+
+
+def captured_copy() -> RuntimeError:
+    """A capture and a copy from or to host memory that can be moved."""
+    return RuntimeError(
+        "Cannot copy between CPU and CUDA tensors during CUDA graph capture unless the CPU tensor is pinned. "
+        "Please use tensor.pin_memory() or allocate the tensor with pin_memory=True."
+    )
+
+
+def default_stream() -> RuntimeError:
+    """A capture on the default stream."""
+    return RuntimeError(
+        "CUDA graphs must be captured on a non-default stream. "
+        "(However, after capture, it's ok to replay them on the default stream.)"
+    )
+
+
+def second_capture() -> RuntimeError:
+    """A capture into an object that holds a graph already."""
+    return RuntimeError(
+        "This CUDAGraph instance already owns a captured graph. "
+        "To capture a new graph, create a new instance."
+    )
+
+
+def nothing_captured(method: str) -> RuntimeError:
+    """``replay()`` or ``pool()`` of an empty ``CUDAGraph``."""
+    return RuntimeError(f"Called CUDAGraph::{method} without a preceding successful capture.")
+
+
+def wrong_capture_mode(mode: object) -> RuntimeError:
+    """``capture_error_mode`` is not one of three words."""
+    return RuntimeError(
+        f"Unknown capture error mode. Expected `global`, `thread_local`, or `relaxed`, got {mode}"
+    )
+
+
+def unregistered_generator() -> RuntimeError:
+    """Random numbers in a capture from a generator that the graph does not know, before PyTorch 2.12."""
+    return RuntimeError("Attempt to increase offset for a CUDA generator not in capture mode.")
+
+
+def seeded_in_capture() -> RuntimeError:
+    """``torch.cuda.manual_seed`` in a capture."""
+    return RuntimeError(
+        "CUDAGeneratorImpl::set_current_seed can be called during stream capture only if new seed is the "
+        "same as the original seed."
+    )
+
+
+def stale_memory() -> PracticeError:
+    """A graph is replayed, and a tensor that it was captured with is gone."""
+    return PracticeError(
+        "this graph uses the memory of a tensor that was given back since the capture. The practice GPU "
+        "stops here; a real GPU says nothing, and reads and overwrites whatever is in that memory now. Keep "
+        "the tensors that a graph was captured with, and capture anew after optimizer.load_state_dict()"
+    )
 
 
 def forked() -> RuntimeError:

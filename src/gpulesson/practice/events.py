@@ -78,6 +78,7 @@ class EventLog:
     def __init__(self) -> None:
         self._sums: dict[tuple[str, str, str, int], list[int]] = {}
         self.debug_mode = 0
+        self._warned: dict[str | tuple[str, type[Warning], int], int] = {}
         """``torch.cuda.set_sync_debug_mode``: 0 nothing, 1 warn, 2 raise."""
         self.listener: Callable[[str, str], None] | None = None
         """
@@ -98,15 +99,18 @@ class EventLog:
         waits : bool
             The host waits for the device.
         tolerated : bool
-            ``torch.cuda.set_sync_debug_mode`` does not mind, because the code asked for ``non_blocking``.
+            ``torch.cuda.set_sync_debug_mode`` does not mind: the code asked for ``non_blocking``, or for the
+            wait itself. (PyTorch looks in ``c10::cuda::stream_synchronize`` and ``memcpy_and_sync``, which
+            waiting for a device or an event does not go through.)
         """
         if self.listener is not None:
             self.listener(kind, call)
-        if self.debug_mode and waits and not tolerated:
-            if self.debug_mode == 2:
-                raise errors.synchronising()
-            warnings.warn("called a synchronizing CUDA operation", stacklevel=3)
+        if self.debug_mode == 2 and waits and not tolerated:
+            raise errors.synchronising()
         filename, line = where()
+        if self.debug_mode and waits and not tolerated:
+            message = "called a synchronizing CUDA operation"
+            warnings.warn_explicit(message, UserWarning, filename, line, registry=self._warned)
         sums = self._sums.setdefault((kind, call, filename, line), [0, 0, 0])
         sums[0] += 1
         sums[1] += nbytes

@@ -7,7 +7,6 @@ from torch.overrides import _get_current_function_mode_stack
 from torch.utils._device import DeviceContext
 
 from gpulesson.practice import errors
-from gpulesson.practice.events import TO_DEVICE
 from gpulesson.practice.gpu import PracticeGPU, as_device
 from gpulesson.practice.ledger import CPU
 from gpulesson.practice.patches import Handler, Patches
@@ -124,4 +123,4 @@ def make(
 
 def _log_copy(gpu: PracticeGPU, result: torch.Tensor, call: str) -> None:
     if isinstance(result, torch.Tensor) and gpu.ledger.index(result) >= 0:
-        gpu.record(TO_DEVICE, call, result.numel() * result.element_size())
+        gpu.record_copy(CPU, gpu.ledger.index(result), call, result, non_blocking=False)

@@ -59,6 +59,8 @@ class Facts:
         The host waits for its result.
     moves : bool
         It copies between devices: both ``copy_`` operators.
+    written : frozenset of str
+        Names of the arguments that it writes to.
     """
 
     __slots__ = (
@@ -82,6 +84,7 @@ class Facts:
         "tensors",
         "unary",
         "waits",
+        "written",
     )
 
     def __init__(self, func: Any) -> None:
@@ -109,6 +112,9 @@ class Facts:
         self.composite = torch._C._dispatch_has_kernel_for_dispatch_key(
             func.name(), "CompositeImplicitAutograd"
         )
+        self.written = frozenset(
+            a.name for a in schema.arguments if a.alias_info is not None and a.alias_info.is_write
+        ) | (names & _WRITTEN_UNSAID)
         self.plain = not any(
             (
                 self.composite,
@@ -123,6 +129,8 @@ class Facts:
         )
 
 
+_WRITTEN_UNSAID = {"running_mean", "running_var"}
+"""Written to by batch normalisation, whose schema does not say so."""
 _TENSOR = frozenset({"Tensor", "Optional[Tensor]"})
 _LIST = frozenset({"List[Tensor]", "List[Optional[Tensor]]", "Optional[List[Tensor]]"})
 

@@ -21,7 +21,7 @@ def in_place_of_the_hosts(generator: torch.Generator) -> Iterator[None]:
     try:
         yield
     finally:
-        generator.set_state(host.get_state())
+        _Generator.set_state(generator, host.get_state())
         host.set_state(before)
 
 

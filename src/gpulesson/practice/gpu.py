@@ -32,6 +32,31 @@ class OperatorMode(Protocol):
     placement: int | None
 
 
+class Capture(Protocol):
+    """
+    What is asked of the capture of a CUDA graph, :class:`gpulesson.practice.recording.Recording`.
+
+    Attributes
+    ----------
+    thread : int
+        The thread that captures.
+    streams : list of stream
+        The stream that is captured, and those that have waited for it since.
+    """
+
+    thread: int
+    streams: list[Any]
+
+    def refuse_wait(self) -> None:
+        """Spoil the capture and raise CUDA's error: the host may not wait meanwhile."""
+
+    def copy(self, kind: str, nbytes: int, non_blocking: bool, pinned: bool) -> None:
+        """Note a copy between the host and a device, or between devices, or refuse it as CUDA does."""
+
+    def copied(self, source: torch.Tensor, result: torch.Tensor) -> None:
+        """Note that `result` was made as a copy of `source`."""
+
+
 class ThreadState(threading.local):
     """What differs from thread to thread."""
 
@@ -78,6 +103,10 @@ class PracticeGPU:
         """The default one of each device."""
         self.streams: list[Any] = [None] * count
         """The current one of each device; None: the default one."""
+        self.graph_memory: dict[int, Any] = {}
+        """By the address of its storage: what captures have made and tensors hold."""
+        self.capture: Capture | None = None
+        """The capture of a CUDA graph in progress: one at a time."""
         self.thread_state = ThreadState()
 
     # -- for learners and checkers
@@ -150,7 +179,7 @@ class PracticeGPU:
     def new_generator(self, index: int) -> "DeviceGenerator":
         """Return a new random-number generator for device `index`."""
         generator = DeviceGenerator()
-        generator.index = index
+        generator.gpu, generator.index = self, index
         self.device_generators[generator._cdata] = generator  # type: ignore[attr-defined]
         return generator
 
@@ -163,6 +192,11 @@ class PracticeGPU:
             if found != expected:
                 raise errors.wrong_generator(expected, found)
 
+    def capture_here(self) -> Capture | None:
+        """Return the capture of a CUDA graph that is in progress in this thread."""
+        capture = self.capture
+        return capture if capture is not None and capture.thread == threading.get_ident() else None
+
     def copy(self, tensor: torch.Tensor, target: int, call: str, non_blocking: bool = False) -> torch.Tensor:
         """Return a copy of `tensor` on device `target`, outside autograd, and log it as `call`."""
         if is_lazy(tensor):
@@ -174,25 +208,44 @@ class PracticeGPU:
         with torch._C.DisableTorchFunction(), Bypass(self.thread_state.mode):
             result = tensor.clone()
         self.ledger.place(result, target)
+        if (capture := self.capture_here()) is not None:
+            capture.copied(tensor, result)
         return result
 
     def record_copy(
-        self, source: int, target: int, call: str, tensor: torch.Tensor, non_blocking: bool
+        self,
+        source: int,
+        target: int,
+        call: str,
+        tensor: torch.Tensor,
+        non_blocking: bool,
+        into: torch.Tensor | None = None,
     ) -> None:
-        """Log the copy of `tensor` from device `source` to device `target`."""
+        """Log the copy of `tensor` from device `source` to device `target`, there into a given tensor."""
+        if source == target:
+            return
         nbytes = tensor.numel() * tensor.element_size()
-        if source >= 0 and target >= 0 and source != target:
-            self.record(BETWEEN, call, nbytes, waits=False)
-        elif target > source:
+        kind = BETWEEN if source >= 0 and target >= 0 else TO_DEVICE if target >= 0 else TO_HOST
+        if (capture := self.capture_here()) is not None:
+            on_host = tensor if source < 0 else into  # without `into` PyTorch makes it, pinned if it may
+            pinned = non_blocking if on_host is None else self.ledger.is_pinned(on_host)
+            if into is not None and not (tensor.shape == into.shape and tensor.is_contiguous()):
+                pinned = False  # it goes through memory that is not
+            capture.copy(kind, nbytes, non_blocking, pinned)
+        elif kind is BETWEEN:
+            self.record(kind, call, nbytes, waits=False)
+        elif kind is TO_DEVICE:
             waits = not (non_blocking and self.ledger.is_pinned(tensor))
-            self.record(TO_DEVICE, call, nbytes, waits, tolerated=non_blocking)
-        elif target < source:
-            self.record(TO_HOST, call, nbytes, waits=not non_blocking)
+            self.record(kind, call, nbytes, waits, tolerated=non_blocking)
+        else:
+            self.record(kind, call, nbytes, waits=not non_blocking)
 
     def record(
         self, kind: str, call: str, nbytes: int = 0, waits: bool = True, tolerated: bool = False
     ) -> None:
-        """Log one copy or wait, unless it is part of one that is logged already."""
+        """Log one copy or wait, unless it is part of one that is logged; or refuse it in a capture."""
+        if waits and (capture := self.capture_here()) is not None:
+            capture.refuse_wait()
         if not self.thread_state.quiet:
             self.log.record(kind, call, nbytes, waits, tolerated)
 
@@ -200,12 +253,27 @@ class PracticeGPU:
 class DeviceGenerator(torch.Generator):
     """A CPU generator that says it belongs to a CUDA device."""
 
+    gpu: PracticeGPU
     index = 0
 
     @property
     def device(self) -> torch.device:  # type: ignore[override]
         """The simulated device."""
         return torch.device("cuda", self.index)
+
+    def manual_seed(self, seed: int) -> torch.Generator:
+        """Seed it; while a CUDA graph is captured, CUDA refuses any seed but the one that it has."""
+        if self.gpu.capture_here() is None:
+            return super().manual_seed(seed)
+        if seed != self.initial_seed():
+            raise errors.seeded_in_capture()
+        return self
+
+    def set_state(self, new_state: torch.Tensor) -> torch.Generator:
+        """Go on from another state; not while a CUDA graph is captured, whose replays would not."""
+        if self.gpu.capture_here() is not None:
+            raise errors.not_simulated("setting a generator's state while a CUDA graph is captured")
+        return super().set_state(new_state)
 
 
 class Bypass:

@@ -97,7 +97,9 @@ class practice_gpu(ContextDecorator):
 
     Notes
     -----
-    Not simulated: time, asynchrony, CUDA's random numbers, memory beyond blocks of 512 bytes.
+    Not simulated: time, asynchrony, CUDA's random numbers, memory beyond blocks of 512 bytes. A CUDA graph
+    is recorded and replayed, but no faster than its operators run; not simulated of it are what other
+    threads do during a capture, streams that are not joined again, and a replay inside a capture.
     Inside another practice GPU the outer one stays in charge, and the arguments count for nothing.
 
     Examples

@@ -62,7 +62,7 @@ class Operators(TorchDispatchMode):
     ) -> Any:
         if self.asleep:
             return func(*args, **(kwargs or {}))
-        facts = _FACTS.get(id(func)) or _facts_of(func)
+        facts = _FACTS.get(id(func)) or facts_of(func)
         blocks = self._blocks
         try:
             if facts.unary:
@@ -71,19 +71,19 @@ class Operators(TorchDispatchMode):
             else:
                 seen = self._places(facts, args)
         except (RuntimeError, NotImplementedError, TypeError):  # a tensor without a storage of its own
-            return _slow_path(self, _Call(func, facts, args, kwargs or {}))
+            return _slow_path(self, Call(func, facts, args, kwargs or {}))
         kwargs = kwargs or _NONE
         if kwargs and not facts.indifferent and not (seen == CPU_BIT and _only_shapes(facts, kwargs)):
-            return _slow_path(self, _Call(func, facts, args, kwargs))
+            return _slow_path(self, Call(func, facts, args, kwargs))
         if seen == CPU_BIT or not (seen or facts.fresh):
             return facts.call(*args, **kwargs)
         home = self._one_device.get(seen)
         if home is None or not facts.plain:
-            return _slow_path(self, _Call(func, facts, args, kwargs))
+            return _slow_path(self, Call(func, facts, args, kwargs))
         try:
             result = facts.call(*args, **kwargs)
         except (RuntimeError, IndexError) as error:
-            if (on_device := _as_on_device(self.gpu, error, home)) is None:
+            if (on_device := as_on_device(self.gpu, error, home)) is None:
                 raise
             raise on_device from None
         if facts.fresh:
@@ -121,8 +121,11 @@ def _only_shapes(facts: Facts, kwargs: dict[str, Any]) -> bool:
     return not (facts.keywords or facts.generator) and (device is None or device.type == "cpu")
 
 
-def _facts_of(func: Any) -> Facts:
-    facts = _FACTS[id(func)] = Facts(func)
+def facts_of(func: Any) -> Facts:
+    """Return the facts of an operator, worked out the first time."""
+    facts = _FACTS.get(id(func))
+    if facts is None:
+        facts = _FACTS[id(func)] = Facts(func)
     return facts
 
 
@@ -130,7 +133,7 @@ def _facts_of(func: Any) -> Facts:
 
 
 @dataclass(slots=True)
-class _Call:
+class Call:
     """An operator with its arguments."""
 
     func: Any
@@ -164,7 +167,7 @@ class _Call:
         return sorted(known, key=lambda operand: operand.argument != "out")
 
 
-def _slow_path(mode: Operators, call: _Call) -> Any:
+def _slow_path(mode: Operators, call: Call) -> Any:
     """Do with one operator what CUDA would: refuse it, or compute and enter the results in the ledger."""
     gpu, facts = mode.gpu, call.facts
     seen = 0
@@ -194,7 +197,7 @@ def _slow_path(mode: Operators, call: _Call) -> Any:
     return result
 
 
-def _home(mode: Operators, call: _Call, seen: int) -> int:
+def _home(mode: Operators, call: Call, seen: int) -> int:
     """Return the device on which the operator runs and its results are, or raise as CUDA does."""
     device = call.kwargs.get("device")
     if device is not None and device.type != "cpu":
@@ -209,7 +212,7 @@ def _home(mode: Operators, call: _Call, seen: int) -> int:
     return (known // GPU_BIT).bit_length() - 1
 
 
-def _in_parts(mode: Operators, call: _Call, key: Any) -> Any:
+def _in_parts(mode: Operators, call: Call, key: Any) -> Any:
     """Run an operator as the others that it is made of, each of which comes back to the mode."""
     unresolved = torch._C.DispatchKey.Conjugate, torch._C.DispatchKey.Negative
     excluded = [torch._C._SetExcludeDispatchKeyGuard(unresolved_key, False) for unresolved_key in unresolved]
@@ -220,41 +223,42 @@ def _in_parts(mode: Operators, call: _Call, key: Any) -> Any:
     return result
 
 
-def _compute(gpu: PracticeGPU, call: _Call, home: int) -> Any:
+def _compute(gpu: PracticeGPU, call: Call, home: int) -> Any:
     try:
         if home >= 0 and call.facts.seeded:
             with generators.in_place_of_the_hosts(gpu.generators[home]):
                 return call()
         return call()
     except (RuntimeError, IndexError) as error:
-        on_device = _as_on_device(gpu, error, home) if home >= 0 else None
+        on_device = as_on_device(gpu, error, home) if home >= 0 else None
         if on_device is None:
             raise
         raise on_device from None
 
 
-def _as_on_device(gpu: PracticeGPU, error: Exception, home: int) -> RuntimeError | None:
+def as_on_device(gpu: PracticeGPU, error: Exception, home: int) -> RuntimeError | None:
     """Return what CUDA says where the CPU says `error`, or None if that is the same."""
     if _OUT_OF_BOUNDS.match(str(error)):
         return errors.device_assert()
     return gpu.ledger.allocators[home].host_is_full(error)
 
 
-def _place_unplaced(gpu: PracticeGPU, call: _Call, home: int) -> None:
+def _place_unplaced(gpu: PracticeGPU, call: Call, home: int) -> None:
     """Put the tensors that could be anywhere where the others are."""
     for tensor in call.tensors():
         if gpu.ledger.is_unplaced(tensor):
             gpu.ledger.place(tensor, home)
 
 
-def _log(gpu: PracticeGPU, call: _Call, home: int) -> None:
+def _log(gpu: PracticeGPU, call: Call, home: int) -> None:
     """Note copies between devices, and what makes the host wait."""
     facts, args = call.facts, call.args
     if facts.moves:
         targets, sources = (value if isinstance(value, list | tuple) else [value] for value in args[:2])
         for target, source in zip(targets, sources, strict=False):
             places = gpu.ledger.index(source), gpu.ledger.index(target)
-            gpu.record_copy(*places, ".copy_()", source, non_blocking=len(args) > 2 and args[2] is True)
+            non_blocking = len(args) > 2 and args[2] is True
+            gpu.record_copy(*places, ".copy_()", source, non_blocking, into=target)
     elif facts.reads and home >= 0:
         gpu.record(TO_HOST, gpu.thread_state.call or ".item()", args[0].element_size())
     elif facts.waits and home >= 0 and (facts.name != "index" or _has_mask(args[1])):
@@ -265,7 +269,7 @@ def _has_mask(indices: Sequence[Any]) -> bool:
     return any(index is not None and index.dtype in _MASKS for index in indices)
 
 
-def _on_host(gpu: PracticeGPU, call: _Call, home: int) -> _Call:
+def _on_host(gpu: PracticeGPU, call: Call, home: int) -> Call:
     """Return the call as the CPU can compute it: with the CPU's device, and a generator."""
     kwargs = call.kwargs
     device = kwargs.get("device")
@@ -278,7 +282,7 @@ def _on_host(gpu: PracticeGPU, call: _Call, home: int) -> _Call:
     return call if kwargs is call.kwargs else replace(call, kwargs=kwargs)
 
 
-def _require_memory(gpu: PracticeGPU, call: _Call, home: int) -> None:
+def _require_memory(gpu: PracticeGPU, call: Call, home: int) -> None:
     """Raise CUDA's out-of-memory error before the host's memory is filled with what does not fit."""
     kwargs = {**call.kwargs, "device": _META}
     if "generator" in kwargs:

@@ -18,6 +18,8 @@ NAMES = {
     "torch._C.DisableTorchFunction": "to copy a tensor unobserved",
     "torch._C.DispatchKey": "to run an operator that is made of others",
     "torch._C._SetExcludeDispatchKeyGuard": "to run an operator that is made of others",
+    "torch._conj": "to replay an operator on a lazy conjugate",
+    "torch._neg_view": "to replay an operator on a lazy negative",
     "torch._C._len_torch_dispatch_stack": "to tell whether somebody else watches the operators",
     "torch.ops.aten.add.Tensor._op": "to run an operator without PyTorch's Python layer",
     "torch.ops.aten.add.Tensor._op_dk": "to run an operator that is made of others",

@@ -16,6 +16,7 @@ from gpulesson.practice import (
     factories,
     functions,
     generators,
+    graphs,
     storages,
     streams,
     tensors,
@@ -37,7 +38,7 @@ class Session:
         self.gpu = PracticeGPU(capacity, count)
         self._modes: WeakSet[Operators] = WeakSet()
         self._patches = Patches(self.gpu)
-        modules = (amp, cuda, factories, functions, generators, storages, streams, tensors)
+        modules = (amp, cuda, factories, functions, generators, graphs, storages, streams, tensors)
         for module in modules:
             module.plan(self._patches, self.gpu)
         self._patches.follow()

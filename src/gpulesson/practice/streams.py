@@ -5,6 +5,7 @@ from typing import Any
 
 import torch
 
+from gpulesson.practice import errors
 from gpulesson.practice.events import WAIT
 from gpulesson.practice.gpu import PracticeGPU
 from gpulesson.practice.patches import Patches
@@ -27,17 +28,25 @@ class PracticeStream:
 
     def query(self) -> bool:
         """Tell whether all work is done: it is."""
+        if self.is_capturing() and self.gpu.capture is not None:
+            self.gpu.capture.refuse_wait()
         return True
 
     def is_capturing(self) -> bool:
-        """Tell whether a CUDA graph is being captured: never."""
-        return False
+        """Tell whether a CUDA graph is being captured on this stream."""
+        return self.gpu.capture is not None and self in self.gpu.capture.streams
 
     def wait_event(self, event: Any) -> None:
-        """Order this stream after an event: it is."""
+        """Order this stream after an event: it is. After an event of a capture, it is captured as well."""
+        self._join(event.captured)
 
     def wait_stream(self, stream: Any) -> None:
-        """Order this stream after another: it is."""
+        """Order this stream after another: it is. After one that is captured, it is captured as well."""
+        self._join(stream.is_capturing())
+
+    def _join(self, captured: bool) -> None:
+        if captured and self.gpu.capture is not None and not self.is_capturing():
+            self.gpu.capture.streams.append(self)
 
     def record_event(self, event: Any = None) -> Any:
         """Record an event on this stream."""
@@ -63,26 +72,46 @@ class PracticeEvent:
     gpu: PracticeGPU
 
     def __init__(
-        self, enable_timing: bool = False, blocking: bool = False, interprocess: bool = False, **_: Any
+        self,
+        enable_timing: bool = False,
+        blocking: bool = False,
+        interprocess: bool = False,
+        external: bool = False,
     ) -> None:
         self.enable_timing = enable_timing
+        self.external = external
+        self.captured = False
         self.device = self.gpu.devices[self.gpu.current]
         self.moment: float | None = None
 
     def record(self, stream: Any = None) -> None:
         """Note the present moment."""
+        stream = torch.cuda.current_stream() if stream is None else stream
+        self.captured = stream.is_capturing() and not self.external
         self.moment = time.perf_counter()
 
     def wait(self, stream: Any = None) -> None:
         """Order a stream after this event: it is."""
+        waiting: Any = torch.cuda.current_stream() if stream is None else stream
+        waiting.wait_event(self)
 
     def query(self) -> bool:
         """Tell whether the event has happened: it has."""
+        self._require_moment()
         return True
 
     def synchronize(self) -> None:
         """Wait: there is nothing to wait for, but the log notes it."""
-        self.gpu.record(WAIT, "Event.synchronize()")
+        self._require_moment()
+        self.gpu.record(WAIT, "Event.synchronize()", tolerated=True)
+
+    def _require_moment(self) -> None:
+        """Raise CUDA's error if the host may not ask when this event happens."""
+        capture = self.gpu.capture_here()
+        if capture is not None:
+            capture.refuse_wait()
+        if self.captured:
+            raise errors.captured_event()
 
     def elapsed_time(self, end_event: "PracticeEvent") -> float:
         """Return milliseconds of the CPU's time from this event to another."""
@@ -90,6 +119,8 @@ class PracticeEvent:
             raise ValueError("Both events must be created with argument 'enable_timing=True'.")
         if self.moment is None or end_event.moment is None:
             raise ValueError("Both events must be recorded before calculating elapsed time.")
+        self._require_moment()
+        end_event._require_moment()
         return (end_event.moment - self.moment) * 1e3
 
     def __repr__(self) -> str:

@@ -120,7 +120,8 @@ def _to(
     flags = [value for value in rest if isinstance(value, bool)]
     non_blocking = kwargs.pop("non_blocking", flags[0] if flags else False)
     copy = kwargs.pop("copy", flags[1] if len(flags) > 1 else False) and source == target
-    if source >= 0 > target:  # types are converted on the host, after or before the copy
+    if source >= 0 > target or gpu.capture is not None:
+        # types are converted on the host, after or before the copy; in the capture of a graph, after it
         tensor = move(gpu, tensor, target, ".to()", non_blocking)
     if copy or kwargs or (dtype is not None and dtype is not tensor.dtype):
         tensor = original(tensor, dtype or tensor.dtype, copy=copy, **kwargs)
@@ -206,8 +207,7 @@ def _reading(label: str, gpu: PracticeGPU, original: Handler, tensor: torch.Tens
 
 
 def _tolist(gpu: PracticeGPU, original: Handler, tensor: torch.Tensor) -> Any:
-    if gpu.ledger.index(tensor) >= 0:
-        gpu.record(TO_HOST, ".tolist()", tensor.numel() * tensor.element_size())
+    gpu.record_copy(gpu.ledger.index(tensor), CPU, ".tolist()", tensor, non_blocking=False)
     return original(tensor)
 
 
