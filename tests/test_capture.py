@@ -265,10 +265,24 @@ class TestGraph:
                 schedule.step()
         assert (steps.step.plain, steps.step.replayed) == (3, 9)  # captured once
 
-    @pytest.mark.parametrize("fused", [True])
-    def test_sgd_with_such_a_rate(self, device, fused):
+    @pytest.mark.parametrize("fused", [True, False])
+    def test_a_rate_that_is_a_tensor_on_the_cpu_is_built_in(self, device, fused):
+        """Also where it changes in place, as a schedule changes it."""
+
+        def make(parameters):
+            options = {"lr": torch.tensor(0.05), "fused": fused, "capturable": True}
+            return torch.optim.Adam(parameters, **options)
+
+        steps = Steps(device, make)
+        steps.go(0, 6)
+        for each in (steps.optimizer, steps.others):
+            each.param_groups[0]["lr"].fill_(0.001)
+        steps.go(6, 12)
+        assert (steps.step.plain, steps.step.replayed) == (4, 8)
+
+    def test_sgd_with_such_a_rate(self, device):
         rate = lambda: torch.tensor(0.1, device=device)  # noqa: E731
-        steps = Steps(device, lambda p: torch.optim.SGD(p, lr=rate(), fused=fused))
+        steps = Steps(device, lambda p: torch.optim.SGD(p, lr=rate(), fused=True))
         steps.go(0, 6)
         for each in (steps.optimizer, steps.others):
             each.param_groups[0]["lr"].fill_(0.0)
