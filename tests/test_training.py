@@ -409,6 +409,19 @@ class TestFit:
             assert history.validation_accuracy[epoch] == pytest.approx(correct)
         assert len(history.seconds) == 4 and min(history.seconds) > 0
 
+    @pytest.mark.parametrize("ignored", [-100, 2])
+    def test_validation_leaves_out_ignored_labels_as_evaluate_does(self, ignored):
+        model, inputs, targets = task()
+        targets[::3] = ignored
+        loss_fn = nn.CrossEntropyLoss(ignore_index=ignored)
+        batches = Batches(inputs, targets, batch_size=30)  # several, of unequal size
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        history = fit(model, batches, loss_fn, optimizer, "cpu", 1, validation=batches)
+        kept = targets != ignored
+        correct = (model(inputs[kept]).argmax(1) == targets[kept]).float().mean().item()
+        assert history.validation_accuracy == [pytest.approx(correct)]
+        assert history.validation_loss == [evaluate(model, batches, loss_fn, "cpu").loss]
+
     def test_the_model_trains_in_training_mode_and_is_left_in_it(self):
         seen = []
 
