@@ -939,6 +939,18 @@ class TestCompiled:
         assert seen == [32, 32, 32] * 2
         assert history.train_loss[1] < history.train_loss[0]
 
+    def test_images_of_another_size_are_compiled_for(self, monkeypatch):
+        seen = []
+        monkeypatch.setattr(
+            torch, "compile", lambda model, **_: lambda inputs: seen.append(inputs.shape) or model(inputs)
+        )
+        model = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(1, 4))
+        shapes = [(8, 1, 6, 6), (4, 1, 9, 9), (4, 1, 6, 6)]  # the last one is a short batch of the first size
+        batches = [(torch.randn(shape), torch.zeros(shape[0], dtype=torch.long)) for shape in shapes]
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        fit(model, batches, F.cross_entropy, optimizer, "cpu", 1, compile=True)
+        assert seen == [(8, 1, 6, 6), (4, 1, 9, 9)]
+
     def test_the_compiler_gets_the_whole_model(self, monkeypatch):
         """Every training step goes through what the compiler made, validation does not."""
         model, inputs, targets = task()
