@@ -193,7 +193,7 @@ class TestRefusedBeforeComputing:
 
     @pytest.mark.parametrize("label", [-1, 4])
     @pytest.mark.parametrize(
-        "cross_entropy", [nn.CrossEntropyLoss(), nn.CrossEntropyLoss(label_smoothing=0.1)]
+        "cross_entropy", [nn.CrossEntropyLoss(), nn.CrossEntropyLoss(label_smoothing=0.1), nn.NLLLoss()]
     )
     def test_the_cross_entropy_of_the_cpu_looks_itself(self, cross_entropy, label, count_operators):
         """So nothing else does, and the message is the same: before the weights changed, with the step."""
@@ -778,6 +778,18 @@ class TestOnThePracticeGpu:
         assert self.traffic(self.from_the_host, check=False) == expected
         assert self.traffic(self.from_the_host, check=True) == expected
 
+    @pytest.mark.parametrize("batches", [resident, from_the_host])
+    def test_the_loss_of_a_gpu_never_sees_a_bad_label(self, batches):
+        """Not even ``nn.CrossEntropyLoss``, which looks itself on a CPU: a GPU's would end its use."""
+        with gpulesson.practice_gpu(force=True):
+            model, inputs, targets = task(40)
+            targets[33] = 4
+            model.to("cuda")
+            optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+            loader = batches(inputs, targets)
+            with pytest.raises(ValueError, match="the targets hold 4, but must lie in 0 to 3"):
+                train_epoch(model, loader, nn.CrossEntropyLoss(), optimizer, "cuda")
+
     def test_a_model_left_on_the_cpu(self):
         with gpulesson.practice_gpu(force=True):
             model, inputs, targets = task()
@@ -809,8 +821,9 @@ class TestOnAGpu:
         if resident:
             inputs, targets = inputs.cuda(), targets.cuda()
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        batches = Batches(inputs, targets, batch_size=10)
         with pytest.raises(ValueError, match="the targets hold 4"):
-            train_epoch(model, Batches(inputs, targets, batch_size=10), F.cross_entropy, optimizer, "cuda")
+            train_epoch(model, batches, nn.CrossEntropyLoss(), optimizer, "cuda")
         assert torch.ones(3, device="cuda").sum().item() == 3  # CUDA still answers
 
 
