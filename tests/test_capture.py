@@ -299,6 +299,24 @@ class TestGraph:
         in_place = change is CHANGES["weights loaded"]  # the graph reads what is there
         assert (steps.step.plain, steps.step.replayed) == ((3, 9) if in_place else (4, 8))
 
+    def test_later_steps_leave_the_losses_alone(self, device):
+        steps = Steps(device)
+        losses = [steps.step(*batch) for batch in steps.batches]
+        assert steps.step.replayed == 9
+        torch.testing.assert_close(losses, [steps.by_hand(*batch) for batch in steps.batches])
+
+    def test_other_weights_of_the_loss_are_captured_anew(self, device):
+        model, inputs, targets = task(device, 8)
+        loss_fn = nn.CrossEntropyLoss(weight=torch.ones(4, device=device))
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
+        step = captured_step(model, loss_fn, optimizer, inputs, targets)
+        for _ in range(5):
+            step(inputs, targets)
+        loss_fn.weight = torch.tensor([1.0, 2.0, 3.0, 4.0], device=device)
+        losses = [step(inputs, targets) for _ in range(2)]
+        torch.testing.assert_close(losses, [loss_fn(model(inputs), targets).detach()] * 2)
+        assert (step.plain, step.replayed) == (4, 3)
+
     def test_what_cannot_be_seen_is_captured_anew_when_asked_for(self, device):
         generators = [torch.Generator(device).manual_seed(1) for _ in range(2)]
         models = [Noisy(generator).to(device) for generator in generators]
