@@ -305,6 +305,12 @@ class TestGraph:
         assert steps.step.replayed == 9
         torch.testing.assert_close(losses, [steps.by_hand(*batch) for batch in steps.batches])
 
+    def test_the_example_batch_is_not_written_to(self, device):
+        steps = Steps(device)
+        before = [part.clone() for part in steps.batches[0]]
+        steps.go(1, 6)
+        assert all(torch.equal(*pair) for pair in zip(before, steps.batches[0], strict=True))
+
     def test_other_weights_of_the_loss_are_captured_anew(self, device):
         model, inputs, targets = task(device, 8)
         loss_fn = nn.CrossEntropyLoss(weight=torch.ones(4, device=device))
