@@ -6,10 +6,10 @@ A run has a fixed number of steps, and a way counts if its mean test accuracy ov
 naive script's: nobody stops at a lucky moment. (Keller Jordan's airbench measures like this,
 https://arxiv.org/abs/2404.00498.) The learning rate of every way, the naive script's too, is the one with the
 highest mean accuracy on 2,000 training images that are held out for this; the test images are looked at once,
-at the end. A time is that of a whole run, from the images as bytes to a trained 784-128-64-10 network that
-takes pixels from 0 to 1: with floats made, mean subtracted, and folded back into the first layer. Ways take
-turns in random order, from a fresh seed in each round; ratios are taken within a round. On a CPU one thread
-computes, and its own time counts.
+at the end. A time is that of a whole run, from the images as bytes (in memory; the naive script opens their
+files, once a run) to a trained 784-128-64-10 network that takes pixels from 0 to 1: with floats made, mean
+subtracted, and folded back into the first layer. Ways take turns in random order, from a fresh seed in each
+round; ratios are taken within a round. On a CPU one thread computes, and its own time counts.
 """
 
 from __future__ import annotations
@@ -51,7 +51,6 @@ class Way:
     schedule: bool = False  # the rate rises for a tenth of the steps, and falls to zero
     matmul: str = "highest"
     reads_files: bool = False  # the naive script itself
-    same_model: bool = True
 
 
 WAYS = [
@@ -76,7 +75,6 @@ WAYS = [
         prepare="components",
         schedule=True,
         matmul="medium",
-        same_model=False,
     ),
 ]
 

@@ -265,10 +265,24 @@ class TestGraph:
                 schedule.step()
         assert (steps.step.plain, steps.step.replayed) == (3, 9)  # captured once
 
-    @pytest.mark.parametrize("fused", [True])
-    def test_sgd_with_such_a_rate(self, device, fused):
+    @pytest.mark.parametrize("fused", [True, False])
+    def test_a_rate_that_is_a_tensor_on_the_cpu_is_built_in(self, device, fused):
+        """Also where it changes in place, as a schedule changes it."""
+
+        def make(parameters):
+            options = {"lr": torch.tensor(0.05), "fused": fused, "capturable": True}
+            return torch.optim.Adam(parameters, **options)
+
+        steps = Steps(device, make)
+        steps.go(0, 6)
+        for each in (steps.optimizer, steps.others):
+            each.param_groups[0]["lr"].fill_(0.001)
+        steps.go(6, 12)
+        assert (steps.step.plain, steps.step.replayed) == (4, 8)
+
+    def test_sgd_with_such_a_rate(self, device):
         rate = lambda: torch.tensor(0.1, device=device)  # noqa: E731
-        steps = Steps(device, lambda p: torch.optim.SGD(p, lr=rate(), fused=fused))
+        steps = Steps(device, lambda p: torch.optim.SGD(p, lr=rate(), fused=True))
         steps.go(0, 6)
         for each in (steps.optimizer, steps.others):
             each.param_groups[0]["lr"].fill_(0.0)
@@ -284,6 +298,30 @@ class TestGraph:
         steps.go(6, 12)
         in_place = change is CHANGES["weights loaded"]  # the graph reads what is there
         assert (steps.step.plain, steps.step.replayed) == ((3, 9) if in_place else (4, 8))
+
+    def test_later_steps_leave_the_losses_alone(self, device):
+        steps = Steps(device)
+        losses = [steps.step(*batch) for batch in steps.batches]
+        assert steps.step.replayed == 9
+        torch.testing.assert_close(losses, [steps.by_hand(*batch) for batch in steps.batches])
+
+    def test_the_example_batch_is_not_written_to(self, device):
+        steps = Steps(device)
+        before = [part.clone() for part in steps.batches[0]]
+        steps.go(1, 6)
+        assert all(torch.equal(*pair) for pair in zip(before, steps.batches[0], strict=True))
+
+    def test_other_weights_of_the_loss_are_captured_anew(self, device):
+        model, inputs, targets = task(device, 8)
+        loss_fn = nn.CrossEntropyLoss(weight=torch.ones(4, device=device))
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
+        step = captured_step(model, loss_fn, optimizer, inputs, targets)
+        for _ in range(5):
+            step(inputs, targets)
+        loss_fn.weight = torch.tensor([1.0, 2.0, 3.0, 4.0], device=device)
+        losses = [step(inputs, targets) for _ in range(2)]
+        torch.testing.assert_close(losses, [loss_fn(model(inputs), targets).detach()] * 2)
+        assert (step.plain, step.replayed) == (4, 3)
 
     def test_what_cannot_be_seen_is_captured_anew_when_asked_for(self, device):
         generators = [torch.Generator(device).manual_seed(1) for _ in range(2)]

@@ -744,6 +744,15 @@ class TestBatches:
         assert len({tuple(order.tolist()) for order in passes}) == 3  # a fresh permutation a pass
         assert all(torch.equal(inputs * inputs, targets) for inputs, targets in batches)
 
+    def test_shuffled_images_keep_their_memory_format(self):
+        images = torch.randn(8, 3, 4, 4).to(memory_format=torch.channels_last)
+        generator = torch.Generator()
+        batches = Batches(images, batch_size=4, shuffle=True, generator=generator.manual_seed(0))
+        found = [part for (part,) in batches]
+        order = torch.randperm(8, generator=generator.manual_seed(0))
+        assert torch.equal(torch.cat(found), images[order])
+        assert all(part.is_contiguous(memory_format=torch.channels_last) for part in found)
+
     def test_a_generator_makes_it_repeatable(self):
         def two_passes(seed: int) -> list[list[int]]:
             generator = torch.Generator().manual_seed(seed)

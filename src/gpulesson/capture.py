@@ -198,8 +198,13 @@ class _BuiltIn:
 
 
 def _place(value: Any) -> Any:
-    """Return where a tensor is, which the graph reads there; any other value, which it has built in."""
-    return ("tensor at", value.data_ptr()) if isinstance(value, Tensor) else value
+    """Return where a tensor is, which the graph reads there; any other value, which it has built in.
+
+    The value of a tensor on the CPU, such as ``lr=torch.tensor(0.01)``, is built in, too.
+    """
+    if not isinstance(value, Tensor):
+        return value
+    return value.tolist() if value.device.type == "cpu" else ("tensor at", value.data_ptr())
 
 
 def captured_step(
@@ -311,12 +316,7 @@ def _check_capturable(optimizer: torch.optim.Optimizer, *, scaled: bool) -> None
 
 
 def _why_plain(device: torch.device) -> str:
-    if device.type != "cuda":
-        return f"there are no CUDA graphs on {device.type}"
-    graph: Any = torch.cuda.CUDAGraph
-    if not isinstance(graph, type):  # a practice GPU replaces it by a function that refuses
-        return "the practice GPU has no CUDA graphs"
-    return ""
+    return "" if device.type == "cuda" else f"there are no CUDA graphs on {device.type}"
 
 
 def _alike(batch: Tensor, buffer: Tensor) -> bool:

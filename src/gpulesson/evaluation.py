@@ -21,7 +21,8 @@ class Evaluation:
     loss : float
         Mean over samples; ignored labels count in the sizes that weigh the batches.
     accuracy : float or None
-        Fraction of right predictions, 0 to 1; None if the targets are no class indices (regression).
+        Fraction of right predictions, 0 to 1; None if the targets are no class indices (regression), NaN if
+        every label is ignored.
     confusion : Tensor or None
         int64 ``[C, C]`` on the CPU: row = true class, column = predicted class.
     samples : int

@@ -225,14 +225,16 @@ def fit(
     scheduler : torch.optim.lr_scheduler.LRScheduler, optional
         Stepped once an epoch; ``ReduceLROnPlateau`` is given the validation loss, or else the training loss.
     scheduler_interval : str
-        ``"step"``: step the scheduler after every step of the optimizer; by default ``"epoch"``.
+        ``"step"``: step the scheduler after every step of the optimizer, also one that float16 leaves out; by
+        default ``"epoch"``.
     accumulate : int
         How many batches each step of the optimizer learns from: with 4, a step is as with one batch of four
-        times the size (but for batch normalisation), in the memory of one. An epoch ends with a step.
+        times the size, in the memory of one. Batch normalisation still sees single batches, and so does a
+        loss that weighs samples unequally (class weights, ignored labels). An epoch ends with a step.
     clip_norm : float, optional
         Scale the gradients of a step down where their norm, over all parameters, is larger.
     start_epoch : int
-        How many of `epochs` are finished already, as `resume` returns it.
+        How many of `epochs` are finished already, as `resume` returns it. float16 begins with a new scale.
     on_epoch : callable, optional
         Called after each epoch, with the number of finished epochs and the history: to save a checkpoint,
         for instance.
@@ -246,9 +248,9 @@ def fit(
         ``fused=True``.
     compile : bool
         Train with ``torch.compile(model, fullgraph=True)``. The model handed in is the one that is trained,
-        and its ``state_dict`` keeps its names. The first steps take the time of the compilation. A batch with
-        fewer samples than the first, as the last of an epoch often is, runs without it: it would be compiled
-        for anew.
+        and its ``state_dict`` keeps its names. The first steps take the time of the compilation. Where inputs
+        are one tensor, a batch with fewer samples than the first, as the last of an epoch often is, runs
+        without it: it would be compiled for anew.
 
     Returns
     -------
@@ -257,7 +259,8 @@ def fit(
     Raises
     ------
     NonFiniteLossError, ValueError, DeviceError
-        As `train_epoch`. A ``NonFiniteLossError`` carries the epochs before it as ``history``.
+        As `train_epoch`. A ``NonFiniteLossError`` carries the epochs before it as ``history``. A
+        ``ValueError`` also tells of options that make no sense, such as ``accumulate=0``.
     torch._dynamo.exc.Unsupported
         The compiler would have to split the model where it calls something that cannot be compiled, which
         the message names: change that place, or leave out `compile`.

@@ -314,6 +314,24 @@ def test_training_goes_as_by_hand(cuda, name, amp):
     same(cuda, graphed.everything(), hand.everything())
 
 
+@pytest.mark.parametrize("grad", [True, False], ids=["gradients on", "gradients off"])
+def test_a_recurrent_network_has_its_gradients(cuda, grad):
+    """The CPU's LSTM leaves its backward pass what it needs only where gradients are enabled."""
+    torch.manual_seed(0)
+    layer, inputs = nn.LSTM(6, 5), torch.randn(3, 8, 6)
+    twin = copy.deepcopy(layer)
+    layer, inputs = layer.cuda(), inputs.cuda()
+    step = lambda: torch.autograd.grad(layer(inputs)[0].square().sum(), layer.parameters())  # noqa: E731
+    side = torch.cuda.Stream()
+    with torch.cuda.stream(side):
+        step()  # libraries initialise
+    graph, gradients = captured(step, stream=side)
+    with torch.set_grad_enabled(grad):
+        graph.replay()
+    expected = torch.autograd.grad(twin(inputs.cpu())[0].square().sum(), twin.parameters())
+    same(cuda, gradients, expected)
+
+
 def test_a_grad_scaler_with_a_fused_optimizer(gpu):
     batches = list(zip(*data(), strict=True))
     model = network()

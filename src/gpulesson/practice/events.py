@@ -77,8 +77,8 @@ class EventLog:
 
     def __init__(self) -> None:
         self._sums: dict[tuple[str, str, str, int], list[int]] = {}
-        self.debug_mode = 0
         self._warned: dict[str | tuple[str, type[Warning], int], int] = {}
+        self.debug_mode = 0
         """``torch.cuda.set_sync_debug_mode``: 0 nothing, 1 warn, 2 raise."""
         self.listener: Callable[[str, str], None] | None = None
         """

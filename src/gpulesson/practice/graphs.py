@@ -150,7 +150,8 @@ class PracticeGraph:
             self.gpu.record(kind, "CUDAGraph.replay()", nbytes, waits=False)
         as_recorded = torch._C._SetExcludeDispatchKeyGuard(torch._C.DispatchKey.AutocastCPU, True)
         unseen = torch._C._DisableTorchDispatch(), torch._C.DisableTorchFunction()
-        with unseen[0], unseen[1], as_recorded, torch.no_grad():
+        # oneDNN's LSTM leaves its backward pass what it needs only where gradients are enabled
+        with unseen[0], unseen[1], as_recorded, torch.enable_grad():
             try:
                 for step in self._steps:
                     step.run()
