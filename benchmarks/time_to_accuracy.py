@@ -6,10 +6,11 @@ A run has a fixed number of steps, and a way counts if its mean test accuracy ov
 naive script's: nobody stops at a lucky moment. (Keller Jordan's airbench measures like this,
 https://arxiv.org/abs/2404.00498.) The learning rate of every way, the naive script's too, is the one with the
 highest mean accuracy on 2,000 training images that are held out for this; the test images are looked at once,
-at the end. A time is that of a whole run, from the images as bytes (in memory; the naive script opens their
-files, once a run) to a trained 784-128-64-10 network that takes pixels from 0 to 1: with floats made, mean
-subtracted, and folded back into the first layer. Ways take turns in random order, from a fresh seed in each
-round; ratios are taken within a round. On a CPU one thread computes, and its own time counts.
+at the end. (Epochs, batch sizes, betas and the components come from earlier trials, on held-out training
+images as well.) A time is that of a whole run, from the images as bytes (in memory; the naive script opens
+their files, once a run) to a trained 784-128-64-10 network that takes pixels from 0 to 1: with floats made,
+mean subtracted, and folded back into the first layer. Ways take turns in random order, from a fresh seed in
+each round; ratios are taken within a round. On a CPU one thread computes, and its own time counts.
 """
 
 from __future__ import annotations
@@ -274,10 +275,12 @@ def main() -> None:
             "written as the same network on pixels; a fifth of the arithmetic, which must be said beside it.",
         ],
     )
-    for row, way, least in zip(rows[1:], ways[1:], (None, 16, 40), strict=True):
-        if row["counts"] == "yes":
-            what = f"time to the naive script's mean accuracy, {way.name}: speed-up"
-            result.claim(what, row["median"], ".1f", ">=" if least else "", least or 0)
+    for row, way, least in zip(rows[2:], ways[2:], (16, 40), strict=True):
+        what = f"time to the naive script's mean accuracy, {way.name}: speed-up"
+        good = row["counts"] == "yes"  # 0: never as good, whatever the time
+        result.claim(
+            what if good else f"{what} (not as good)", row["median"] if good else 0.0, ".1f", ">=", least
+        )
     result.finish(chosen.json)
 
 
