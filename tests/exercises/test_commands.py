@@ -367,7 +367,7 @@ def test_a_notebook_is_checked_and_its_cells_are_named(tmp_path, warm):
     lines = sources[2].splitlines()
     assert found[:2] == ("missing-eval", 3) and "model(" in lines[found[2] - 1], str(report)
     (found,), report = checked("04_mine.ipynb", 6)
-    assert found == ("error", 4, 2) and report.file == "04_mine.ipynb"
+    assert found == ("divided-by-zero", 4, 2) and report.file == "04_mine.ipynb"
     assert re.findall(r'File "(.+?)", (.+), in', report.output) == [
         ("04_mine.ipynb", "cell 6, line 2"),
         ("04_mine.ipynb", "cell 4, line 2"),

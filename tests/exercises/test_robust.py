@@ -127,7 +127,7 @@ def test_an_error_of_the_program_s_own_is_named_with_its_line(tmp_path):
     file = written(tmp_path, "def inner():\n    return {}['loss']\n\n\ninner()\n")
     report = check(file)
     finding = only(report)
-    assert (finding.kind, finding.line, finding.what) == ("error", 2, "KeyError: 'loss'")
+    assert (finding.kind, finding.line) == ("no-such-key", 2) and "loss" in finding.what
     assert "KeyError: 'loss'" in report.output and "runpy" not in report.output
     assert "gpulesson" not in report.output
 

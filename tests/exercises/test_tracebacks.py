@@ -36,10 +36,10 @@ for batch in torch.utils.data.DataLoader(Rows(), batch_size=2, num_workers=1):
     print(batch.shape)
 """,
     "two-devices, in a lambda": """
-x, y = torch.ones(4, 3).cuda(), torch.ones(3, 2)
+x = torch.ones(4, 3).cuda()
 parts = sorted(
     [x, x],
-    key=lambda part: (part @ y).sum().item(),  # here
+    key=lambda part: (part @ torch.ones(3, 2)).sum().item(),  # here
 )
 """,
     "two-devices, in a backward": """

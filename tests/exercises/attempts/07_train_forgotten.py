@@ -19,7 +19,7 @@ with gpulesson.practice_gpu():  # a real CUDA GPU, where there is one
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
 
     losses = []
-    for _ in range(40):
+    for _ in range(40):  # <- diagnosis: missing-train
         for i in range(0, 600, 100):
             inputs = points[i : i + 100].to(device)
             targets = labels[i : i + 100].to(device)  # 2: both halves of a batch
@@ -27,7 +27,7 @@ with gpulesson.practice_gpu():  # a real CUDA GPU, where there is one
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
-        model.train(mode=False)  # <- diagnosis: missing-train
+        model.train(mode=False)
         held_out = loss_fn(model(points[600:].to(device)), labels[600:].to(device))
         losses.append(held_out.detach())  # 3: the number, not its history
 

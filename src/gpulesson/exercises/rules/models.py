@@ -55,7 +55,8 @@ def _wrong_modes(trace: Trace, source: Source, always: bool) -> Iterator[Finding
                 and (always or model.moody)
             ):
                 doing = "trained in evaluation mode" if trained else "evaluated in training mode"
-                what = f"{model.name} was {doing}, in {plural(call.count, 'call')} on this line."
+                place = source.where(call.site.line) if trained else "this line"
+                what = f"{model.name} was {doing}, in {plural(call.count, 'call')} on {place}."
                 if trained:
                     yield _never_trains(source, call.site, what)
                 else:
