@@ -24,6 +24,7 @@ DEMANDS: dict[Rule, str] = {
     endings.exited: "it runs to its end",
     causes.not_called: "methods are called, with parentheses",
     causes.value_not_called: "methods are called, with parentheses",
+    causes.missing_return: "functions return what they compute",
     causes.split_order: "it runs to its end",
     models.answers: "the model's scores are used correctly",
     called.calls: "the check can call your function",
