@@ -196,11 +196,13 @@ def apply_rules(
         seen = {**found, **{rule: list(rule(trace, source)) for rule in rules}}
         found = seen if _failed(seen) else {endings.raised: raised, **found}  # more than an assertion says
     if _failed(found):
-        apply(causes.value_not_called)
+        apply(causes.value_not_called, causes.missing_return)
     else:
         apply(endings.exited)
     findings = causes.first([finding for some in found.values() for finding in some])
     asked = [*_ANY_PROGRAM, causes.value_not_called, *rules, *last]
+    if found.get(causes.missing_return):
+        asked.insert(1, causes.missing_return)
     demands = checklist(asked, found, task, trained=trace.steps > 0, shown=findings)
     return tuple(sorted(findings, key=lambda finding: finding.severity == "advice")), demands
 

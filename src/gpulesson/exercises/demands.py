@@ -24,6 +24,7 @@ DEMANDS: dict[Rule, str] = {
     endings.exited: "it runs to its end",
     causes.not_called: "methods are called, with parentheses",
     causes.value_not_called: "methods are called, with parentheses",
+    causes.missing_return: "functions return what they compute",
     causes.split_order: "it runs to its end",
     models.answers: "the model's scores are used correctly",
     called.calls: "the check can call your function",
@@ -108,6 +109,7 @@ def checklist(
     failed = {rule for rule, some in found.items() if any(finding.is_failure for finding in some)}
     calls_failed = bool(task and task.function and failed & set(_CALLED_FIRST))
     lines: dict[str, bool | None] = {}
+    hidden: set[str] = set()
     for rule in asked:
         text = DEMANDS.get(rule) or (task.demand if task else "")
         if not text:
@@ -117,6 +119,7 @@ def checklist(
             met = None
         if met is False and shown is not None and not any(finding in shown for finding in found[rule]):
             met = None
+            hidden.add(text)
         before = lines.get(text, met)
         lines[text] = False if False in (before, met) else met if before is None else before
-    return tuple(Demand(text, met) for text, met in lines.items())
+    return tuple(Demand(text, None if met and text in hidden else met) for text, met in lines.items())

@@ -163,7 +163,7 @@ def _wrong_losses(result: dict[str, Any], source: Source) -> Finding | None:
         model = definitions.first_match(source.lines, r"manual_seed\(|\bMLP\(", "mine")
         own = model in definitions.span(source.lines, "mine")
         return source.failure(FORGOTTEN_SEED, model if own else line, what)
-    if step and not any(definitions.called(node) in ("step", "slow") for node in inside):
+    if step and not any(definitions.called(node) in ("step", "slow") for node in _with_own(source)):
         backward = [node.lineno for node in inside if definitions.called(node) == "backward"]  # type: ignore[attr-defined]
         return source.failure(steps.NO_STEP, next(iter(backward), line), what)
     if not step:
@@ -185,12 +185,24 @@ _OF_INPUTS = {
 }
 
 
+def _own(source: Source) -> list[str]:
+    """Return the names of mine() and of all that it calls in this file, directly or not; without slow()."""
+    names = ["mine"]
+    for name in names:  # which grows
+        called_there = map(definitions.called, definitions.nodes(source.lines, name))
+        for each in dict.fromkeys(called_there):
+            if each and each not in (*names, "slow") and definitions.find(source.lines, each):
+                names.append(each)
+    return names
+
+
+def _with_own(source: Source) -> list[ast.AST]:
+    return [node for name in _own(source) for node in definitions.nodes(source.lines, name)]
+
+
 def _within(source: Source, pattern: str) -> int:
     """Return the first line of mine(), or of what it calls in this file, that fits; 0 if none does."""
-    inside = definitions.nodes(source.lines, "mine")
-    names = dict.fromkeys(definitions.called(node) for node in inside)
-    own = [name for name in names if name and name != "slow" and definitions.find(source.lines, name)]
-    for name in ("mine", *own):
+    for name in _own(source):
         line = definitions.first_match(source.lines, pattern, name)
         if line in definitions.span(source.lines, name):
             return line
@@ -204,6 +216,12 @@ def _inputs(seen: list[tuple[Any, Any]], pixels: Any, labels: Any) -> list[str]:
     for step, (images, targets) in enumerate(seen):
         rows = torch.arange(64 * step, 64 * (step + 1)) % len(pixels)
         right = pixels[rows].float() / 255
+        if len(images) < 64 and 64 * (step + 1) > len(pixels):
+            what = (
+                f"With {len(pixels)} images, step {step + 1} used {len(images)}: there the rows run out. "
+                "slow() takes 64, and goes on from the beginning (%)."
+            )
+            return [OTHER_ROWS.kind, what]
         if len(images) != 64:
             what = f"The batch of step {step + 1} has {len(images)} images; expected 64."
             return [OTHER_ROWS.kind, what]
@@ -252,8 +270,8 @@ def probe(trace: Trace, observer: Observer, space: dict[str, Any]) -> None:
         result, found, total = of_a_step(mine)
     seed = torch.initial_seed()
     with counters.batches() as seen, contextlib.suppress(calls.Failed):
-        calls.call(trace, space, doing, mine, pixels.clone(), labels.clone(), 2)
-    inputs = _inputs(seen[:2], pixels, labels)
+        calls.call(trace, space, doing, mine, pixels.clone(), labels.clone(), _MANY)
+    inputs = _inputs(seen[:_MANY], pixels, labels)
     expected, enough, _ = of_a_step(_lean)
     slow = of_a_step(_slow)[1]
     trace.facts["result"] = {"expected": expected, "seed": seed, "inputs": inputs, **_losses(result)}

@@ -34,6 +34,12 @@ ANOTHER_FILE = Diagnosis(
     "Write the steps into this file. It may import a module of your own from the same folder.",
 )
 
+MISSING_RETURN = Diagnosis(
+    "missing-return",
+    "A Python function gives back only what stands behind its return. Without one it gives None.",
+    "End the function with a return of what it computed.",
+)
+
 _PART = re.compile(r"(?i)(train|test|tr|te)(?![a-z])")
 
 _FOLLOW: dict[str, set[str]] = {
@@ -65,6 +71,19 @@ _FOLLOW: dict[str, set[str]] = {
         "truth-of-many",
         "wrong-accuracy",
     },
+    MISSING_RETURN.kind: {
+        "condition-false",
+        "device-is-cpu",
+        "error",
+        "evaluated-on-cpu",
+        "fails-when-called",
+        "gpu-left-idle",
+        "model-on-cpu",
+        "not-on-the-device",
+        "truth-of-many",
+    },
+    "no-losses": {MISSING_RETURN.kind},
+    "no-number": {MISSING_RETURN.kind},
     LEAVES_THE_LOOP.kind: {
         "evaluated-before-training",
         "few-rows",
@@ -142,6 +161,23 @@ def value_not_called(trace: Trace, source: Source) -> Iterator[Finding]:
         name = ast.unparse(node)
         yield source.failure(NOT_CALLED, node.lineno, f"“{name}” has no parentheses; expected {name}().")
         return
+
+
+def missing_return(trace: Trace, source: Source) -> Iterator[Finding]:
+    """Say which function returns nothing although its result is used.
+
+    Asked only of a program that has failed; and if it stopped, only where the message speaks of None.
+    """
+    said = trace.facts["fell"][1] if "fell" in trace.facts else ""
+    said = trace.error.message if trace.error is not None else said
+    if said and "None" not in said:
+        return
+    seen = source_text.nothing_returned(source.lines)
+    if seen is not None:
+        computed = f"computes “{seen.computed}”, but returns nothing" if seen.computed else "returns nothing"
+        none = f"“{seen.name}” is None" if seen.name else "its result is None"
+        what = f"{seen.function} {computed}, so {none} on {source.where(seen.used_on)}."
+        yield source.failure(MISSING_RETURN, seen.line, what)
 
 
 _GIVES_A_VALUE = {

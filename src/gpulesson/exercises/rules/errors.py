@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from gpulesson.exercises.findings import Diagnosis, Finding, Source
-from gpulesson.exercises.rules import source_text
+from gpulesson.exercises.rules import slices, source_text, way_back
 from gpulesson.exercises.rules.steps import STEP_BEFORE_BACKWARD
 from gpulesson.exercises.trace import ErrorSeen
 
@@ -59,6 +59,13 @@ LOSS_WITHOUT_HISTORY = _diagnosis(
     "loss-without-history",
     "backward() follows how the loss was computed. item(), float() and detach() give only the number.",
     "Call backward() on the loss itself, and use loss.item() only to print it.",
+)
+ANSWERS_WITHOUT_HISTORY = _diagnosis(
+    "answers-without-history",
+    "argmax(), round(), a conversion to integers, detach() and .data give numbers without a history. So "
+    "backward() finds no way from the loss to the weights.",
+    "Give the loss the model's own answers: loss_fn(model(inputs), targets). Keep argmax() for the "
+    "evaluation.",
 )
 FLOAT_LABELS = _diagnosis(
     "float-labels",
@@ -120,6 +127,13 @@ BACKWARD_TWICE = _diagnosis(
     "backward-twice",
     "The first backward() frees the history of the loss, so a second one through the same history fails.",
     "Compute a new loss in every step. For a sum of losses, add loss.detach().",
+)
+FORWARD_OUTSIDE_LOOP = _diagnosis(
+    "backward-twice",
+    "The first backward() frees the history of the model's answers. Every step needs new ones, from the "
+    "changed weights.",
+    "Call the model inside the loop, in every step, and compute the loss from that: "
+    "loss = loss_fn(model(inputs), targets).",
 )
 NUMPY_NEEDS_DETACH = _diagnosis(
     "numpy-needs-detach",
@@ -217,7 +231,6 @@ CATALOGUE = (
         r"element 0 of tensors does not require grad",
         "The loss has no history, so backward() cannot compute gradients.",
         GRADIENTS_OFF,
-        source_text.gradients_off,
     ),
     Known(
         r"Inference tensors cannot be saved",
@@ -345,9 +358,16 @@ def known(seen: ErrorSeen, source: Source) -> Finding | None:
         if entry.diagnosis is LOGITS_COMPARED and not re.search(r"[=!]=|\.(eq|ne|equal)\(|accuracy", around):
             continue
         diagnosis, line = entry.diagnosis, entry.line and entry.line(source.lines, seen.site.line)
-        cut = source_text.history_cut(source.lines, seen.site.line)
-        if diagnosis is GRADIENTS_OFF and cut and not line:
-            diagnosis, line = LOSS_WITHOUT_HISTORY, cut
+        what = entry.what
+        if diagnosis is GRADIENTS_OFF:
+            diagnosis, line, what = _without_gradients(seen, source, what)
+        if diagnosis is BACKWARD_TWICE and (line := way_back.before_the_loop(source.lines, seen.site.line)):
+            diagnosis = FORWARD_OUTSIDE_LOOP
+            loop = source.where(slices.innermost_loop(source.lines, seen.site.line))
+            what = (
+                f"This line calls the model once, before the loop on {loop}. In the loop, backward() went "
+                "through the same history twice."
+            )
         if diagnosis is NOTHING_RETURNED and not line:
             continue
         if diagnosis is CHANGED_IN_PLACE and line:
@@ -355,7 +375,20 @@ def known(seen: ErrorSeen, source: Source) -> Finding | None:
         if diagnosis is UNEQUAL_SIZES and line:
             diagnosis = COLLATE_MISSING
         groups = [group for group in match.groups() if group]
-        return source.failure(
-            diagnosis, line or seen.site, f"{entry.what.format(*groups)} PyTorch says: {message}"
-        )
+        return source.failure(diagnosis, line or seen.site, f"{what.format(*groups)} PyTorch says: {message}")
     return None
+
+
+def _without_gradients(seen: ErrorSeen, source: Source, what: str) -> tuple[Diagnosis, int, str]:
+    """Say why a loss has no history: no gradients there, the answers lost theirs, or the loss did."""
+    lines, site = source.lines, seen.site.line
+    behind = {each.lineno for each in slices.back(lines, site)} | {each.line for each in seen.lines}
+    if off := source_text.gradients_off(lines, site, behind):
+        return GRADIENTS_OFF, off, what
+    line, how = way_back.cut(lines, site)
+    if line:
+        what = f"The loss was computed from the result of {how}, which has no history."
+        return ANSWERS_WITHOUT_HISTORY, line, what
+    if cut := source_text.history_cut(lines, site):
+        return LOSS_WITHOUT_HISTORY, cut, what
+    return GRADIENTS_OFF, 0, what

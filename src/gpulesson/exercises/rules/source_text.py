@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 _ASKS = re.compile(r"available|accelerator|device_count|choose_device")
@@ -319,10 +319,24 @@ def loop_around(lines: Sequence[str], line: int) -> int:
     return min(around, default=line)
 
 
-def gradients_off(lines: Sequence[str], before: int) -> int:
-    """Return the last line up to `before` that switches gradients off; 0 if none does."""
+def gradients_off(lines: Sequence[str], before: int, behind: Collection[int] | None = None) -> int:
+    """Return the last line up to `before` that switches gradients off; 0 if none does.
+
+    Parameters
+    ----------
+    lines : sequence of str
+        The learner's file.
+    before : int
+        Where the error was.
+    behind : collection of int, optional
+        The lines that made what failed: a block or a function that holds none of them does not count.
+    """
     found = []
     for node in all_nodes(lines):
+        if isinstance(node, ast.With | ast.FunctionDef):
+            span = range(node.lineno, (node.end_lineno or node.lineno) + 1)
+            if behind is not None and not any(line in span for line in behind):
+                continue
         if isinstance(node, ast.With):
             found += [node.lineno for item in node.items if _OFF.search(ast.unparse(item.context_expr))]
         elif isinstance(node, ast.FunctionDef):
@@ -341,7 +355,7 @@ def history_cut(lines: Sequence[str], before: int) -> int:
         and node.lineno <= before
         and any("loss" in ast.unparse(target).lower() for target in node.targets)
         and re.search(
-            r"\.(item|detach|tolist)\(\)|\.data\b|\bfloat\(|torch\.tensor\(", ast.unparse(node.value)
+            r"\.(item|detach|tolist)\(\)|\.data\b|(?<![.\w])float\(|torch\.tensor\(", ast.unparse(node.value)
         )
     ]
     return max(found, default=0)
@@ -368,6 +382,114 @@ def forward_without_return(lines: Sequence[str]) -> int:
             if not returns:
                 return node.body[-1].lineno
     return 0
+
+
+class NothingReturned(NamedTuple):
+    """A function without a value to return, and where its result is used.
+
+    Attributes
+    ----------
+    function : str
+    line : int
+        Of its last statement.
+    computed : str
+        What that statement computes; empty if that cannot be said in a word.
+    name : str
+        The variable that got the result; empty if another line uses it at once.
+    used_on : int
+    """
+
+    function: str
+    line: int
+    computed: str
+    name: str
+    used_on: int
+
+
+_USES_NOTHING = {"exit", "SystemExit", "print"}
+"""Functions that may well get None."""
+
+
+_USES = (
+    *(ast.Attribute, ast.BinOp, ast.BoolOp, ast.Compare, ast.For, ast.If, ast.IfExp, ast.keyword),
+    *(ast.Subscript, ast.UnaryOp, ast.While),
+)
+
+
+def nothing_returned(lines: Sequence[str]) -> NothingReturned | None:
+    """Return the first use of the result of a function of this file that returns nothing; None if none is."""
+    nodes = all_nodes(lines)
+    functions = [node for node in nodes if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
+    silent = {each.name: each for each in functions if _is_silent(each)}
+    for each in functions:
+        if not _is_silent(each):
+            silent.pop(each.name, None)  # it is not clear which one is called
+    silent.pop("forward", None)
+    parents = {child: node for node in nodes for child in ast.iter_child_nodes(node)}
+    calls = [node for node in nodes if isinstance(node, ast.Call) and _own_name(node) in silent]
+    for call in sorted(calls, key=lambda node: (node.lineno, node.col_offset)):
+        name, parent = "", parents.get(call)
+        if isinstance(parent, ast.Expr | ast.Return | ast.Lambda | ast.Await):
+            continue
+        if isinstance(parent, ast.Call):
+            if _last_name(parent.func) in _USES_NOTHING:
+                continue
+        elif isinstance(parent, ast.Assign | ast.AnnAssign):
+            target = parent.targets[0] if isinstance(parent, ast.Assign) else parent.target
+            name = ast.unparse(target)
+            if isinstance(target, ast.Name) and not _is_read(name, nodes):
+                continue
+        elif not isinstance(parent, _USES):
+            continue
+        function = silent[_own_name(call)]
+        last = _last_statement(function)
+        return NothingReturned(function.name, last.lineno, _computed(last), name, call.lineno)
+    return None
+
+
+def _own_name(call: ast.Call) -> str:
+    """Return the name of a function, or of a method of ``self``, that is called; else an empty text."""
+    function = call.func
+    if isinstance(function, ast.Attribute):
+        return function.attr if ast.unparse(function.value) == "self" else ""
+    return function.id if isinstance(function, ast.Name) else ""
+
+
+def _last_name(function: ast.expr) -> str:
+    return str(getattr(function, "attr", getattr(function, "id", "")))
+
+
+def _is_read(name: str, nodes: Sequence[ast.AST]) -> bool:
+    return any(
+        isinstance(node, ast.Name) and node.id == name and isinstance(node.ctx, ast.Load) for node in nodes
+    )
+
+
+def _is_silent(function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+    """Tell whether a function has no ``return`` with a value, and none is to be expected."""
+    inner = [node for node in ast.walk(function) if isinstance(node, ast.Yield | ast.YieldFrom | ast.Return)]
+    gives = any(not isinstance(node, ast.Return) or node.value is not None for node in inner)
+    last = function.body[-1]
+    empty = isinstance(last, ast.Raise | ast.Pass) or (
+        isinstance(last, ast.Expr) and isinstance(last.value, ast.Constant)
+    )
+    return not (gives or empty or function.decorator_list)
+
+
+def _last_statement(function: ast.FunctionDef | ast.AsyncFunctionDef) -> ast.stmt:
+    last: ast.stmt = function.body[-1]
+    while isinstance(last, ast.If | ast.With):
+        inner = last.orelse if isinstance(last, ast.If) and last.orelse else last.body
+        last = inner[-1]
+    return last
+
+
+def _computed(statement: ast.stmt) -> str:
+    if isinstance(statement, ast.Assign | ast.AugAssign | ast.AnnAssign):
+        target = statement.targets[0] if isinstance(statement, ast.Assign) else statement.target
+        return ast.unparse(target)
+    text = ast.unparse(statement.value) if isinstance(statement, ast.Expr) else ""
+    return text if len(text) <= 40 and not text.startswith("print(") else ""
 
 
 def doubles_made(lines: Sequence[str]) -> int:
