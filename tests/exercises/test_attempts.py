@@ -160,3 +160,17 @@ def test_there_are_attempts_for_every_exercise_and_ten_right_solutions_of_the_ce
     for exercise in EXERCISES:
         assert len([path for path in ATTEMPTS if path.name.startswith(exercise.number)]) >= 2
     assert len([path for path in RIGHT if path.name.startswith("04_")]) >= 10
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("attempt", "words"),
+    {
+        "07_class_weights_copy_lost": "the class weights are still on cpu",
+        "03_copy_thrown_away": "the labels are still on cpu",
+        "08_median_divided": "That is 45 times too small",
+    }.items(),
+)
+def test_the_words_name_what_was_seen(attempt, words, warm):
+    report = check(HERE / "attempts" / f"{attempt}.py", warm=warm)
+    assert words in report.findings[0].what

@@ -151,7 +151,7 @@ def _lacking(
         what = "The undisturbed run and the stopped run began with different weights."
         yield source.failure(NO_SEED, Site(*facts["made"]), what)
     if not facts["same"]:  # the bits are the proof
-        if any(save.old_random_state for save in saves):
+        if any(save.old_random_state for save in trace.saves):  # in a file of its own, too
             what = "The random state was read too early: random numbers were drawn before the file was saved."
             read = definitions.first_match(source.lines, r"get_(rng_)?state\(")
             yield source.failure(RANDOM_STATE_TOO_EARLY, _given(facts["rng_read"]) or read, what)

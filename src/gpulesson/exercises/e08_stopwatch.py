@@ -78,6 +78,16 @@ WRONG_TIME = Diagnosis(
     "Nothing disturbs this device, so the time of a call is known exactly: asking plus computing.",
     "Write down what machine.now is after each of your lines, and compare.",
 )
+DIVIDED_AGAIN = Diagnosis(
+    "divided-again",
+    "Each measurement is the time of one call, and so is their median. There is nothing left to divide.",
+    "Take this division away: return statistics.median(times).",
+)
+OTHER_UNIT = Diagnosis(
+    "other-unit",
+    "machine.now counts microseconds. The time is wanted in microseconds, too.",
+    "Take this conversion away: return statistics.median(times).",
+)
 NOT_WARMED_UP = Diagnosis(
     "not-warmed-up",
     "The first calls are slow: the device also does work that is needed only once.",
@@ -131,6 +141,10 @@ def stopwatch(trace: Trace, source: Source) -> Iterator[Finding]:
             what = f"On {_IDLE} {found}; expected {asking + work} µs."
             if diagnosis in (NO_NUMBER, SUM_RETURNED, WRONG_TIME) and value is not None:
                 place = _return_line(source)
+            if diagnosis is WRONG_TIME and (divided := _divided(source, value, asking + work)):
+                place, by = divided
+                diagnosis = OTHER_UNIT if by in _UNITS else DIVIDED_AGAIN
+                what = f"{what} That is {by:,} times too small."
             yield source.failure(diagnosis, place or line, what)
             return  # the others cannot be told while this is wrong
     for diagnosis, device in _DEVICES.items():
@@ -206,6 +220,32 @@ def _return_line(source: Source) -> int:
         if is_value and any(definitions.called(part) for part in ast.walk(node)):
             return int(node.lineno)  # type: ignore[attr-defined]
     return returns[-1].lineno
+
+
+def _divided(source: Source, value: float, truth: float) -> tuple[int, int] | None:
+    """Return the line that divides the right time once more, and by what; None if none does."""
+    by = round(truth / value) if value > 0 else 0
+    if by < 2 or not _right(value * by, truth):
+        return None
+    inside = [node for node in definitions.nodes(source.lines, "stopwatch") if isinstance(node, _WITH_OP)]
+    scaled = [node for node in inside if isinstance(node.op, ast.Div | ast.Mult)]
+    numbers = [ast.unparse(node.value if isinstance(node, ast.AugAssign) else node.right) for node in scaled]
+    exact = [node for node, text in zip(scaled, numbers, strict=True) if _is_number(text, by)]
+    divided = exact or [node for node in scaled if isinstance(node.op, ast.Div)]
+    return (divided[-1].lineno, by) if divided else None
+
+
+_WITH_OP = ast.BinOp | ast.AugAssign
+_UNITS = (10**3, 10**6)
+"""From microseconds to milliseconds, and to seconds."""
+
+
+def _is_number(text: str, by: int) -> bool:
+    """Tell whether a text is the number by which something was divided, or its inverse."""
+    try:
+        return _right(float(text), by) or _right(float(text) * by, 1)
+    except ValueError:
+        return False
 
 
 def _warm_up(source: Source) -> ast.For | ast.While | ast.Expr | None:
@@ -381,6 +421,8 @@ EXERCISE = Exercise(
         "neighbour-measured": 3,
         "many-calls-one-wait": 3,
         "sum-returned": 3,
+        "divided-again": 3,
+        "other-unit": 3,
     },
     hints=(
         "When run() returns, what has the device done?",

@@ -131,7 +131,10 @@ def _changed(facts: dict[str, Any], source: Source) -> int:
             right = {"32": "0.001", "512": "RATE"}.get(values[0], "")
             wrong = given[1] if right else given[0]
             name = ast.unparse(wrong)
-            return (definitions.line(source.lines, name) if name.isidentifier() else 0) or wrong.lineno
+            constant = (
+                name.isidentifier() and name != "RATE"
+            )  # RATE may change: here it is in the wrong place
+            return (definitions.line(source.lines, name) if constant else 0) or wrong.lineno
     return definitions.line(source.lines, "epochs_needed") or definitions.line(source.lines, "needed")
 
 

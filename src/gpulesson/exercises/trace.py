@@ -103,6 +103,8 @@ class LossSeen:
     """How many losses of earlier steps were alive at once, with their history."""
     weighs: bool = False
     """It has weights that are not all alike."""
+    unlogged: int = 0
+    """Calls of a negative log-likelihood whose input was not the logarithms of probabilities."""
 
 
 @dataclass

@@ -90,7 +90,7 @@ def mixed(trace: Trace, seen: ErrorSeen, source: Source) -> Finding:
     loss = next((loss for loss in trace.losses if not loss.finished and loss.site in seen.lines), None)
     call = next((call for call in trace.calls if not call.finished and call.site in seen.lines), None)
     if loss is not None:
-        return _lost(source, seen, "labels") or _mixed_loss(trace, loss, source)
+        return _lost(source, seen, _behind(loss)) or _mixed_loss(trace, loss, source)
     if call is not None:
         return _lost(source, seen, "inputs") or _mixed_call(trace, call, seen, source)
     if ".step(" in source.line(seen.lines[0].line) and trace.optimizers:
@@ -115,6 +115,12 @@ def mixed(trace: Trace, seen: ErrorSeen, source: Source) -> Finding:
     listed = "; ".join(f"{name} on {device}" for name, (device, _, _) in seen.tensors.items())
     what = f"The tensors on this line are on two devices{': ' + listed if listed else ''}."
     return source.failure(TWO_DEVICES, seen.site, what)
+
+
+def _behind(loss: LossSeen) -> str:
+    """Say what of a loss was on the CPU."""
+    places = {"model's answers": loss.input_on, "labels": loss.target_on, "class weights": loss.weight_on}
+    return " and ".join(what for what, place in places.items() if place == "cpu") or "tensors"
 
 
 def _capital(text: str) -> str:

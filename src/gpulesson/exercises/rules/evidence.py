@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 
 from gpulesson.exercises.findings import Diagnosis, Finding, Source, plural, times
-from gpulesson.exercises.rules import slices, source_text
+from gpulesson.exercises.rules import models, slices, source_text
 from gpulesson.exercises.trace import Site, Trace
 
 TRAINED_ON_TEST_DATA = Diagnosis(
@@ -134,7 +134,7 @@ def learned(trace: Trace, source: Source) -> Iterator[Finding]:
         what = (
             f"The trained model was right for {right} of {of} test samples; expected more than {floor:.0%}."
         )
-        yield source.failure(LOW_ACCURACY, site, what)
+        yield models.without_log_softmax(trace, source) or source.failure(LOW_ACCURACY, site, what)
 
 
 def seeded(trace: Trace, source: Source) -> Iterator[Finding]:

@@ -25,6 +25,13 @@ SOFTMAX_BEFORE_CROSS_ENTROPY = Diagnosis(
     "model learns slowly, without an error.",
     "Return the scores as they are. If you need probabilities, apply softmax after the loss.",
 )
+NO_LOG_SOFTMAX = Diagnosis(
+    "no-log-softmax",
+    "nll_loss takes the logarithms of probabilities, from log_softmax. With the scores (logits) themselves "
+    "the loss becomes negative, and falls without an end.",
+    "Use cross_entropy, or nn.CrossEntropyLoss(): it takes the scores. Or call log_softmax(dim=1) before "
+    "nll_loss.",
+)
 ARGMAX_DIMENSION = Diagnosis(
     "argmax-dimension",
     "The output has a row for each sample and a column for each class. The predicted class is the "
@@ -74,6 +81,15 @@ def _never_trains(source: Source, site: Site, what: str) -> Finding:
         what = f"{what} train() on {source.where(early)} ran once, before the loop."
         return source.failure(MISSING_TRAIN, early, what)
     return source.failure(MISSING_TRAIN, loop, what)
+
+
+def without_log_softmax(trace: Trace, source: Source) -> Finding | None:
+    """Say that nll_loss got the scores; asked only where a training has failed."""
+    loss = next((loss for loss in trace.losses if loss.unlogged), None)
+    if loss is None:
+        return None
+    what = "The loss of this line got scores, not log-probabilities: exp() of a row does not add up to 1."
+    return source.failure(NO_LOG_SOFTMAX, loss.made if loss.made.line else loss.site, what)
 
 
 def answers(trace: Trace, source: Source) -> Iterator[Finding]:

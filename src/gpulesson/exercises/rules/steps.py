@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from gpulesson.exercises.findings import Diagnosis, Finding, Source, plural, times
-from gpulesson.exercises.rules import source_text
+from gpulesson.exercises.rules import models, source_text
 from gpulesson.exercises.rules.devices import OPTIMIZER_ELSEWHERE
 from gpulesson.exercises.trace import Site, Trace
 
@@ -148,9 +148,9 @@ def loss_falls(trace: Trace, source: Source) -> Iterator[Finding]:
     where = trace.losses[0].site if trace.losses else Site()
     if trace.backwards > len(trace.values) < 100_000:
         count = trace.backwards - len(trace.values)
-        yield source.failure(
-            LOSS_NOT_FINITE, where, f"In {plural(count, 'step')} the loss was infinite or not a number."
-        )
+        what = f"In {plural(count, 'step')} the loss was infinite or not a number."
+        scores = models.without_log_softmax(trace, source)
+        yield scores or source.failure(LOSS_NOT_FINITE, where, what)
     elif len(trace.values) >= 4:
         first, last = ends(trace.values)
         if not last < first or last > 2 * trace.values[0]:

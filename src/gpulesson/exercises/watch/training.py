@@ -222,6 +222,8 @@ class Training:
             if original.__name__ == "cross_entropy" and seen.count <= 3 and self._probabilities(input):
                 seen.softmaxed += 1
                 seen.softmax_at = self.softmax_at
+            if original.__name__ == "nll_loss" and seen.count <= 3 and not self._logarithms(input):
+                seen.unlogged += 1
             self.models.compared(target, seen.site)
             self._depth += 1
             try:
@@ -255,6 +257,14 @@ class Training:
         with self.reader.unnoticed():
             rows = self.reader.on_host(input).float()
             return bool((rows >= 0).all()) and bool(((rows.sum(dim=1) - 1).abs() < 2e-3).all())
+
+    def _logarithms(self, input: torch.Tensor) -> bool:
+        """Tell whether the exponentials of each row add up to 1, as those of log_softmax do."""
+        if not input.dim() or not input.is_floating_point():
+            return True
+        with self.reader.unnoticed():
+            sums = self.reader.on_host(input).float().exp().sum(dim=min(1, input.dim() - 1))
+            return bool(((sums - 1).abs() < 2e-2).all())
 
     def _softmax(self, original: Any) -> Any:
         @functools.wraps(original)
