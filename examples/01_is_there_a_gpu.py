@@ -182,7 +182,7 @@ for name, speed in best.items():
 
 # %%
 # What takes weeks or months on most CPUs takes hours on a large GPU. No real run keeps
-# its best speed all the time, so all of them take longer than this table says. The
+# its best speed all the time: in 32 bits all take longer than this table says. The
 # authors of the paper give 14 days for one NVIDIA M40, an older GPU.
 #
 # .. question:: Your largest matrices are 120 by 8 and 8 by 9. Will a large GPU help?
@@ -326,12 +326,12 @@ print(device_report())
 
 # %%
 # The first rows are the devices that PyTorch finds on the machine that ran this cell,
-# the CPU last, with their memory (a GiB is about a billion bytes). For an NVIDIA GPU
-# the row also says whether this build has kernels for it. Then come the build, the
-# driver, and the versions. The row that matters is the last one, *advice*: **it says
-# what to install, or that nothing is missing**, and gives the command where there is
-# one. The same report is printed in a terminal by ``python -m gpulesson``. Send it
-# along when you ask for help.
+# the CPU last, with their memory (a GiB is about a billion bytes), but not a CPU's on
+# Windows. For an NVIDIA GPU the row also says whether this build has kernels for it.
+# Then come the build, the driver, and the versions. The row that matters is the last
+# one, *advice*: **it says what to install or change, if anything**, and gives the
+# command where there is one. ``python -m gpulesson`` prints the same report in a
+# terminal. Send it when you ask for help.
 #
 # The commands for each system, and for GPUs of other makers, are in :doc:`/setup`.
 #
