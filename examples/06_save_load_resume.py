@@ -129,7 +129,7 @@ print("same outputs after: ", torch.equal(model(inputs), copy(inputs)))
 # .. covers:: S0.4
 #
 # A tensor is saved together with the name of its :term:`device`. We save a model that is
-# on a :term:`GPU`. If this machine has none, we take the :term:`practice GPU`:
+# on a :term:`CUDA` :term:`GPU`, or else on the :term:`practice GPU`:
 
 from gpulesson import practice
 
@@ -139,16 +139,16 @@ practice.stop()
 
 # %%
 # Now we need a machine without a GPU. We start a second Python, as if in another
-# terminal, and hide all :term:`CUDA` GPUs from it. You may have read that you can load
+# terminal, and hide all CUDA GPUs from it. You may have read that you can load
 # first, and call ``.to("cpu")`` afterwards. Will it work?
 
-# fold: A helper that runs lines in a second Python, which sees no GPU
+# fold: A helper that runs lines in a second Python, without CUDA
 import subprocess
 import sys
 
 
 def without_gpu(code):
-    """Run code where no GPU is seen, and print the last line that it prints."""
+    """Run code that sees no CUDA GPU, and print the last line that it prints."""
     done = subprocess.run(
         [sys.executable, "-c", "import torch\n" + code],
         cwd=scratch.name,
@@ -200,8 +200,8 @@ print("loaded to:", weights["0.weight"].device)
 #
 #    - Nowhere: there is an error, because two devices are mixed.
 #
-#      No. A calculation with tensors of two devices is an error. A copy from one device
-#      to another is not.
+#      No. Most calculations with tensors of two devices fail. A copy from one device to
+#      another does not.
 
 practice.start()
 model_on_gpu = make_model().to("cuda")
