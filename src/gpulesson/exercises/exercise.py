@@ -69,7 +69,7 @@ class Exercise:
         counts before an error outside of it, of the file's own test for instance.
     demand : str
         What its own rule asks for, as a line of the checklist.
-    hint_for : mapping
+    hint_for : dict
         The first hint that helps with a kind of fault, from 1; the first of all where none is named.
     without_gpu : bool
         The program is run a second time, on a machine without a GPU.
