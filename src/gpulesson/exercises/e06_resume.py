@@ -190,7 +190,7 @@ def _collected(source: Source, site: Site) -> int:
     names = {argument.id for node in saves for argument in node.args if isinstance(argument, ast.Name)}
     for node in nodes:
         if isinstance(node, ast.Assign) and names & set(map(ast.unparse, node.targets)):
-            is_call = isinstance(node.value, ast.Call) and definitions.called(node.value) == "dict"
+            is_call = isinstance(node.value, ast.Call) and source_text.called(node.value) == "dict"
             if is_call or isinstance(node.value, ast.Dict | ast.List | ast.Tuple):
                 return node.lineno
     return site.line

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from gpulesson.exercises import calls
 from gpulesson.exercises.exercise import COMMON, Exercise
 from gpulesson.exercises.findings import Diagnosis, Finding, Source
-from gpulesson.exercises.rules import called, definitions
+from gpulesson.exercises.rules import called, definitions, source_text
 from gpulesson.exercises.trace import Trace
 
 if TYPE_CHECKING:
@@ -217,7 +217,7 @@ def _return_line(source: Source) -> int:
     value = returns[-1].value
     for node in reversed(inside):  # the value may have a name
         is_value = isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == ast.unparse(value)  # type: ignore[arg-type]
-        if is_value and any(definitions.called(part) for part in ast.walk(node)):
+        if is_value and any(source_text.called(part) for part in ast.walk(node)):
             return int(node.lineno)  # type: ignore[attr-defined]
     return returns[-1].lineno
 
@@ -257,7 +257,7 @@ def _warm_up(source: Source) -> ast.For | ast.While | ast.Expr | None:
             kept = []
         else:
             continue
-        names = {definitions.called(part) for part in ast.walk(node)}
+        names = {source_text.called(part) for part in ast.walk(node)}
         if not kept and names - {"", "synchronize", "print", "range"}:
             return node
     return None
@@ -266,7 +266,7 @@ def _warm_up(source: Source) -> ast.For | ast.While | ast.Expr | None:
 def _in_stopwatch(source: Source) -> list[ast.AST]:
     """Return the nodes of the stopwatch, then those of the functions and classes that it calls."""
     inside = definitions.nodes(source.lines, "stopwatch")
-    names = dict.fromkeys(definitions.called(node) for node in inside)
+    names = dict.fromkeys(source_text.called(node) for node in inside)
     others = [definitions.find(source.lines, name) for name in names if name and name != "Machine"]
     return inside + [node for other in others if other is not None for node in ast.walk(other)]
 
@@ -279,7 +279,7 @@ def _keeps(node: ast.AST) -> bool:
         return True
     if isinstance(node, ast.Assign) and any(isinstance(target, ast.Subscript) for target in node.targets):
         return True
-    return definitions.called(node) in ("append", "insert", "add", "extend")
+    return source_text.called(node) in ("append", "insert", "add", "extend")
 
 
 def _another_device(source: Source, loop: ast.AST) -> str:
@@ -287,12 +287,12 @@ def _another_device(source: Source, loop: ast.AST) -> str:
     made = {
         ast.unparse(node.targets[0])
         for node in _in_stopwatch(source)
-        if isinstance(node, ast.Assign) and definitions.called(node.value) == "Machine"
+        if isinstance(node, ast.Assign) and source_text.called(node.value) == "Machine"
     }
     runs = [
         node.func
         for node in ast.walk(loop)
-        if isinstance(node, ast.Call) and definitions.called(node) == "run"
+        if isinstance(node, ast.Call) and source_text.called(node) == "run"
     ]
     names = [ast.unparse(part.value) for part in runs if isinstance(part, ast.Attribute)]
     return next((name for name in names if name in made or name.startswith("Machine(")), "")
@@ -303,7 +303,7 @@ def _return_in_a_loop(source: Source) -> int:
     for loop in definitions.nodes(source.lines, "stopwatch"):
         if isinstance(loop, ast.For | ast.While):
             inside = list(ast.walk(loop))
-            if any(definitions.called(node) == "append" for node in inside):
+            if any(source_text.called(node) == "append" for node in inside):
                 return next((node.lineno for node in inside if isinstance(node, ast.Return)), 0)
     return 0
 

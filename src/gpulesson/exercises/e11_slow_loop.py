@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from gpulesson.exercises import calls
 from gpulesson.exercises.exercise import COMMON, Exercise
 from gpulesson.exercises.findings import Diagnosis, Finding, Source
-from gpulesson.exercises.rules import called, definitions, steps
+from gpulesson.exercises.rules import called, definitions, source_text, steps
 from gpulesson.exercises.trace import Site, Trace
 
 if TYPE_CHECKING:
@@ -111,7 +111,7 @@ def _needless(facts: dict[str, Any], source: Source) -> Iterator[Finding]:
     def place(kind: str) -> int:
         line, own = int(facts[f"{kind}_line"]), definitions.nodes(source.lines, "mine")
         if line in definitions.span(source.lines, "slow"):  # which is to stay as it is
-            line = next((node.lineno for node in own if definitions.called(node) == "slow"), 0)  # type: ignore[attr-defined]
+            line = next((node.lineno for node in own if source_text.called(node) == "slow"), 0)  # type: ignore[attr-defined]
         return line or definitions.line(source.lines, "mine")
 
     if facts["nbytes"] > 1.6 * facts["enough_nbytes"]:
@@ -163,8 +163,8 @@ def _wrong_losses(result: dict[str, Any], source: Source) -> Finding | None:
         model = definitions.first_match(source.lines, r"manual_seed\(|\bMLP\(", "mine")
         own = model in definitions.span(source.lines, "mine")
         return source.failure(FORGOTTEN_SEED, model if own else line, what)
-    if step and not any(definitions.called(node) in ("step", "slow") for node in _with_own(source)):
-        backward = [node.lineno for node in inside if definitions.called(node) == "backward"]  # type: ignore[attr-defined]
+    if step and not any(source_text.called(node) in ("step", "slow") for node in _with_own(source)):
+        backward = [node.lineno for node in inside if source_text.called(node) == "backward"]  # type: ignore[attr-defined]
         return source.failure(steps.NO_STEP, next(iter(backward), line), what)
     if not step:
         line = _within(source, r"\b(MLP|Sequential|Linear)\(") or line
@@ -189,7 +189,7 @@ def _own(source: Source) -> list[str]:
     """Return the names of mine() and of all that it calls in this file, directly or not; without slow()."""
     names = ["mine"]
     for name in names:  # which grows
-        called_there = map(definitions.called, definitions.nodes(source.lines, name))
+        called_there = map(source_text.called, definitions.nodes(source.lines, name))
         for each in dict.fromkeys(called_there):
             if each and each not in (*names, "slow") and definitions.find(source.lines, each):
                 names.append(each)

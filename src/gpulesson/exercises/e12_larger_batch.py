@@ -154,7 +154,7 @@ def _seeds_left_out(source: Source, seed: int) -> int:
     """Return the line of a loop over fewer seeds than the starter's, which leaves out this one; 0 if none."""
     for node in source_text.all_nodes(source.lines):
         if isinstance(node, ast.For | ast.ListComp | ast.GeneratorExp):
-            names = {definitions.called(part) for part in ast.walk(node)}
+            names = {source_text.called(part) for part in ast.walk(node)}
             over = node.iter if isinstance(node, ast.For) else node.generators[0].iter
             with contextlib.suppress(ValueError, TypeError):
                 if "epochs_needed" in names and seed not in _numbers(over):
@@ -164,7 +164,7 @@ def _seeds_left_out(source: Source, seed: int) -> int:
 
 def _numbers(node: ast.expr) -> Sequence[int]:
     """Return the numbers of a written-down range or list; ValueError where they are not."""
-    if definitions.called(node) == "range" and isinstance(node, ast.Call):
+    if source_text.called(node) == "range" and isinstance(node, ast.Call):
         return range(*(ast.literal_eval(argument) for argument in node.args))
     found = ast.literal_eval(node)
     return list(found)
@@ -173,7 +173,7 @@ def _numbers(node: ast.expr) -> Sequence[int]:
 def _calls(source: Source) -> list[ast.Call]:
     """Return the calls of epochs_needed."""
     nodes = source_text.all_nodes(source.lines)
-    return [n for n in nodes if isinstance(n, ast.Call) and definitions.called(n) == "epochs_needed"]
+    return [n for n in nodes if isinstance(n, ast.Call) and source_text.called(n) == "epochs_needed"]
 
 
 def probe(trace: Trace, observer: Observer, space: dict[str, Any]) -> None:

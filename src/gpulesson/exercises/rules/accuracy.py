@@ -151,7 +151,7 @@ def _leaving_out(source: Source, site: Site) -> Site | int:
         return site
     dropped = slices.find(source.lines, site.line, slices.matches("drop_last=True"), "drop_last")
     cut = slices.find(source.lines, site.line, slices.matches(r"//|\[:|\brange\("))
-    return dropped or cut or slices.innermost_loop(source.lines, site.line)
+    return dropped or cut or source_text.innermost_loop(source.lines, site.line)
 
 
 def _another(trace: Trace, source: Source, batch: Evaluated) -> Finding:

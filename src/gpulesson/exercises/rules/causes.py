@@ -244,7 +244,7 @@ _TAKES_VALUES = {
 
 def _passed_on(call: ast.Call) -> list[ast.expr]:
     """Return what a call hands to a function that may call it."""
-    if definitions.called(call) in _TAKES_VALUES:
+    if source_text.called(call) in _TAKES_VALUES:
         return [keyword.value for keyword in call.keywords if keyword.arg == "key"]
     return [*call.args, *(keyword.value for keyword in call.keywords)]
 

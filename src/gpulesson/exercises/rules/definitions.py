@@ -53,16 +53,6 @@ def nodes(lines: Sequence[str], name: str) -> list[ast.AST]:
     return sorted(placed, key=lambda part: (part.lineno, part.col_offset))  # type: ignore[attr-defined]
 
 
-def called(node: ast.AST) -> str:
-    """Return the name of what a call calls, without what stands before its dot; else an empty text."""
-    if not isinstance(node, ast.Call):
-        return ""
-    function = node.func
-    if isinstance(function, ast.Attribute):
-        return function.attr
-    return function.id if isinstance(function, ast.Name) else ""
-
-
 def _outside(body: Sequence[ast.stmt]) -> Iterator[ast.stmt]:
     """Yield the statements that run when the file does, those in ``if``, ``with``, ``for`` included."""
     for statement in body:

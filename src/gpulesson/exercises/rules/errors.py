@@ -363,7 +363,7 @@ def known(seen: ErrorSeen, source: Source) -> Finding | None:
             diagnosis, line, what = _without_gradients(seen, source, what)
         if diagnosis is BACKWARD_TWICE and (line := way_back.before_the_loop(source.lines, seen.site.line)):
             diagnosis = FORWARD_OUTSIDE_LOOP
-            loop = source.where(slices.innermost_loop(source.lines, seen.site.line))
+            loop = source.where(source_text.innermost_loop(source.lines, seen.site.line))
             what = (
                 f"This line calls the model once, before the loop on {loop}. In the loop, backward() went "
                 "through the same history twice."

@@ -44,7 +44,7 @@ class _Program:
 
     def at(self, line: int) -> ast.stmt | None:
         """Return the innermost statement of a line."""
-        around = [each for each in self.statements if each.lineno <= line <= (each.end_lineno or each.lineno)]
+        around = [each for each in self.statements if source_text.holds(each, line)]
         return around[-1] if around else None
 
     def sources(self, statement: ast.stmt) -> Iterator[ast.stmt]:
@@ -85,16 +85,16 @@ class _Program:
             return False
         around = [each for each in self.statements if isinstance(each, _MAY_BE_SKIPPED)]
         return all(
-            each.lineno <= statement.lineno <= (each.end_lineno or each.lineno)
+            source_text.holds(each, statement.lineno)
             for each in around
-            if each.lineno <= giving.lineno <= (each.end_lineno or each.lineno)
+            if source_text.holds(each, giving.lineno)
         )
 
     def _given(self, function: ast.FunctionDef | ast.AsyncFunctionDef, name: str) -> Iterator[ast.stmt]:
         """Yield the statements that call a function, those that give it this argument."""
         for statement in self.statements:
             for node in own(statement):
-                if isinstance(node, ast.Call) and _called(node) == function.name:
+                if isinstance(node, ast.Call) and source_text.called(node) == function.name:
                     yield statement
                     break
 
@@ -181,10 +181,6 @@ def _parameters(function: ast.FunctionDef | ast.AsyncFunctionDef) -> set[str]:
     return {each.arg for each in (*given.posonlyargs, *given.args, *given.kwonlyargs)}
 
 
-def _called(node: ast.Call) -> str:
-    return getattr(node.func, "attr", getattr(node.func, "id", ""))
-
-
 @lru_cache(maxsize=4)
 def _program(lines: tuple[str, ...]) -> _Program:
     return _Program(lines)
@@ -243,13 +239,6 @@ def head_end(statement: ast.stmt) -> int:
     return max((end for end in ends if end), default=statement.lineno)
 
 
-def innermost_loop(lines: Sequence[str], line: int) -> int:
-    """Return the first line of the innermost loop that a line is in; the line itself if it is in none."""
-    loops = [node for node in source_text.all_nodes(lines) if isinstance(node, ast.For | ast.While)]
-    around = [node.lineno for node in loops if node.lineno <= line <= (node.end_lineno or node.lineno)]
-    return max(around, default=line)
-
-
 def divides(statement: ast.stmt) -> bool:
     """Tell whether a statement divides, or takes a mean; to divide images by 255 or 16 does not count."""
     return any(map(_divides, own(statement)))
@@ -260,14 +249,14 @@ def _divides(node: ast.AST) -> bool:
         written = isinstance(node.right, ast.Constant) and node.right.value in _PREPARING
         return isinstance(node.op, ast.Div | ast.FloorDiv) and not written
     if isinstance(node, ast.Call):
-        return _called(node) in _MEANS
+        return source_text.called(node) in _MEANS
     return isinstance(node, ast.AugAssign) and isinstance(node.op, ast.Div)
 
 
 def computes(statement: ast.stmt) -> bool:
     """Tell whether a statement calls anything but to print a number, or divides."""
     calls = (node for node in own(statement) if isinstance(node, ast.Call))
-    return divides(statement) or any(_called(call) not in _SHOWING for call in calls)
+    return divides(statement) or any(source_text.called(call) not in _SHOWING for call in calls)
 
 
 def matches(pattern: str) -> Test:

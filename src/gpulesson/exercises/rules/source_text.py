@@ -28,7 +28,7 @@ def keeping_line(lines: Sequence[str], loss_line: int) -> int:
     names = {
         target.id
         for node in nodes
-        if isinstance(node, ast.Assign) and node.lineno <= loss_line <= (node.end_lineno or node.lineno)
+        if isinstance(node, ast.Assign) and holds(node, loss_line)
         for target in node.targets
         if isinstance(target, ast.Name)
     }
@@ -312,11 +312,35 @@ def leaving(lines: Sequence[str]) -> int:
     return min(found, default=0)
 
 
+def called(node: ast.AST) -> str:
+    """Return the name of what a call calls, without what stands before its dot; else an empty text."""
+    if not isinstance(node, ast.Call):
+        return ""
+    function = node.func
+    if isinstance(function, ast.Attribute):
+        return function.attr
+    return function.id if isinstance(function, ast.Name) else ""
+
+
+def holds(node: ast.AST, line: int) -> bool:
+    """Tell whether a line is one of a node's."""
+    first = getattr(node, "lineno", 0)
+    return first <= line <= (getattr(node, "end_lineno", None) or first)
+
+
+def loops_around(lines: Sequence[str], line: int) -> list[ast.For | ast.While]:
+    """Return the loops that a line is in, the outermost first."""
+    return [node for node in all_nodes(lines) if isinstance(node, ast.For | ast.While) and holds(node, line)]
+
+
 def loop_around(lines: Sequence[str], line: int) -> int:
     """Return the first line of the outermost loop that a line is in; the line itself if it is in none."""
-    loops = [node for node in all_nodes(lines) if isinstance(node, ast.For | ast.While)]
-    around = [node.lineno for node in loops if node.lineno <= line <= (node.end_lineno or node.lineno)]
-    return min(around, default=line)
+    return min((loop.lineno for loop in loops_around(lines, line)), default=line)
+
+
+def innermost_loop(lines: Sequence[str], line: int) -> int:
+    """Return the first line of the innermost loop that a line is in; the line itself if it is in none."""
+    return max((loop.lineno for loop in loops_around(lines, line)), default=line)
 
 
 def gradients_off(lines: Sequence[str], before: int, behind: Collection[int] | None = None) -> int:
@@ -333,10 +357,9 @@ def gradients_off(lines: Sequence[str], before: int, behind: Collection[int] | N
     """
     found = []
     for node in all_nodes(lines):
-        if isinstance(node, ast.With | ast.FunctionDef):
-            span = range(node.lineno, (node.end_lineno or node.lineno) + 1)
-            if behind is not None and not any(line in span for line in behind):
-                continue
+        spans = isinstance(node, ast.With | ast.FunctionDef)
+        if spans and behind is not None and not any(holds(node, line) for line in behind):
+            continue
         if isinstance(node, ast.With):
             found += [node.lineno for item in node.items if _OFF.search(ast.unparse(item.context_expr))]
         elif isinstance(node, ast.FunctionDef):
@@ -363,11 +386,9 @@ def history_cut(lines: Sequence[str], before: int) -> int:
 
 def step_before(lines: Sequence[str], line: int) -> int:
     """Return the last line before `line`, in the same loop, that takes a step; 0 if there is none."""
-    loops = [node for node in all_nodes(lines) if isinstance(node, ast.For | ast.While)]
-    around = [node for node in loops if node.lineno <= line <= (node.end_lineno or node.lineno)]
     found = [
         node.lineno
-        for loop in around[-1:]
+        for loop in loops_around(lines, line)[-1:]
         for node in ast.walk(loop)
         if isinstance(node, ast.Expr) and node.lineno < line and re.search(r"\.step\(", ast.unparse(node))
     ]
@@ -432,7 +453,7 @@ def nothing_returned(lines: Sequence[str]) -> NothingReturned | None:
         if isinstance(parent, ast.Expr | ast.Return | ast.Lambda | ast.Await):
             continue
         if isinstance(parent, ast.Call):
-            if _last_name(parent.func) in _USES_NOTHING:
+            if called(parent) in _USES_NOTHING:
                 continue
         elif isinstance(parent, ast.Assign | ast.AnnAssign):
             target = parent.targets[0] if isinstance(parent, ast.Assign) else parent.target
@@ -453,10 +474,6 @@ def _own_name(call: ast.Call) -> str:
     if isinstance(function, ast.Attribute):
         return function.attr if ast.unparse(function.value) == "self" else ""
     return function.id if isinstance(function, ast.Name) else ""
-
-
-def _last_name(function: ast.expr) -> str:
-    return str(getattr(function, "attr", getattr(function, "id", "")))
 
 
 def _is_read(name: str, nodes: Sequence[ast.AST]) -> bool:

@@ -59,7 +59,7 @@ class _Way:
     def parts(self, line: int) -> Iterator[Part]:
         """Yield the parts of the loss whose ``backward()`` is called on a line, the nearest first."""
         for statement, loss, scope in self.calls:
-            if statement.lineno <= line <= (statement.end_lineno or statement.lineno):
+            if source_text.holds(statement, line):
                 yield from self._behind(loss, statement, scope, False, _MOST)
                 return
 
@@ -73,7 +73,7 @@ class _Way:
             here = [each for each in self.given if each[0] == node.id and each[4] is scope]
             before = [each for each in here if each[2].lineno < statement.lineno]
             for _, place, giving, value, _ in before[-1:]:
-                if place and _name(value) == "max":  # the second result: where the largest is
+                if place and source_text.called(value) == "max":  # the second result: where the largest is
                     yield Part(ast.Attribute(value, "indices"), giving, in_loss)
                 yield from self._behind(value, giving, scope, in_loss, most - 1)
             return
@@ -88,8 +88,11 @@ def _inner(node: ast.expr) -> Iterator[tuple[ast.expr, bool]]:
         of_module = isinstance(function, ast.Attribute) and _root(function) in _MODULES
         if isinstance(function, ast.Attribute) and not of_module and not is_model(node):
             yield function.value, False
-        elif node.args and (of_module or len(node.args) > 1 or _name(node) in _CUTS | {"float"}):
-            yield node.args[0], len(node.args) > 1 and _name(node) not in _CUTS | {"softmax", "log_softmax"}
+        elif node.args and (of_module or len(node.args) > 1 or source_text.called(node) in _CUTS | {"float"}):
+            yield (
+                node.args[0],
+                len(node.args) > 1 and source_text.called(node) not in _CUTS | {"softmax", "log_softmax"},
+            )
     elif isinstance(node, ast.BinOp):
         yield node.left, False
         yield node.right, False
@@ -105,14 +108,9 @@ def _root(node: ast.expr) -> str:
     return node.id if isinstance(node, ast.Name) else ""
 
 
-def _name(node: ast.expr) -> str:
-    function = node.func if isinstance(node, ast.Call) else node
-    return str(getattr(function, "attr", getattr(function, "id", "")))
-
-
 def is_model(node: ast.expr) -> bool:
     """Tell whether a call looks like that of a model: one argument, and a name that is no function's."""
-    if not isinstance(node, ast.Call) or len(node.args) != 1 or _name(node) in _CUTS:
+    if not isinstance(node, ast.Call) or len(node.args) != 1 or source_text.called(node) in _CUTS:
         return False
     function = node.func
     if isinstance(function, ast.Attribute):
@@ -143,8 +141,8 @@ def cut(lines: Sequence[str], line: int) -> tuple[int, str]:
         ``(0, "")`` if there is none. What is done to the loss itself, or to labels, does not count.
     """
     for node, statement, in_loss in _Way(lines).parts(line):
-        if in_loss and isinstance(node, ast.Call) and _name(node) in _CUTS:
-            return statement.lineno, f"{_name(node)}()"
+        if in_loss and isinstance(node, ast.Call) and source_text.called(node) in _CUTS:
+            return statement.lineno, f"{source_text.called(node)}()"
         if in_loss and isinstance(node, ast.Attribute) and node.attr in _CUTTING_ATTRIBUTES:
             return statement.lineno, "max()" if node.attr == "indices" else ".data"
     return 0, ""
@@ -152,8 +150,7 @@ def cut(lines: Sequence[str], line: int) -> tuple[int, str]:
 
 def before_the_loop(lines: Sequence[str], line: int) -> int:
     """Return the line that calls the model before the loop that calls ``backward()``; 0 if none does."""
-    loops = [node for node in source_text.all_nodes(lines) if isinstance(node, ast.For | ast.While)]
-    start = max((each.lineno for each in loops if each.lineno <= line <= (each.end_lineno or 0)), default=0)
+    start = max((loop.lineno for loop in source_text.loops_around(lines, line)), default=0)
     for node, statement, _ in _Way(lines).parts(line):
         if is_model(node) and statement.lineno < start:
             return statement.lineno
