@@ -58,7 +58,7 @@ sphinx_gallery_conf = {
     "write_computation_times": False,  # that page calls third-party servers
     "show_signature": False,
     "show_memory": False,
-    "inspect_global_variables": True,
+    "inspect_global_variables": False,  # else "data" in "torch.utils.data" leads to a class of ours
 }
 # what the notebooks' first cell gives to pip; a URL ("gpulesson[lessons] @ https://…") works too. Not the
 # bare name: the package is on no index, and whoever registered that name there would be installed

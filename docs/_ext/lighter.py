@@ -1,7 +1,8 @@
 """Leaves out of the finished site what no reader sees: a page with its styles and scripts stays below 40 kB.
 
-That is: comments in style sheets, the theme's rules and icons for what this site does not have, and marks in
-code that give it no colour of its own.
+That is: comments and spaces in styles and scripts, the theme's rules and icons for what this site does not
+have, marks in code that give it no colour of its own or the one of their neighbour, and the grey of
+operators, which are half of all marks.
 """
 
 from __future__ import annotations
@@ -11,14 +12,38 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
+import rcssmin
+import rjsmin
 from docutils import nodes
 from sphinx.application import Sphinx
 from sphinx.util.typing import ExtensionMetadata
 
 EXTENSIONS = "furo-extensions.css"  # the theme's rules for Sphinx extensions that are not used here
 STYLES = ("gpulesson.css", "pygments.css", "styles/furo.css")
+SCRIPTS = ("doctools.js", "documentation_options.js", "gpulesson.js")  # furo.js is small already
 KEPT_ICONS = ("search",)
-PLAIN = re.compile(r'<span class="[npw]">([^<]*)</span>')  # names, brackets, spaces: coloured as all code
+# no page has elements of these classes, which the theme knows, or marks in code of other classes than MARKS:
+# tests/site/test_site.py
+ABSENT = (
+    *("announcement", "announcement-content", "sidebar", "sidebar-logo", "sidebar-logo-container", "icons"),
+    *("attention", "caution", "danger", "hint", "important", "seealso", "warning", "admonition-todo"),
+    *("topic", "topic-title", "line-block", "pull-quote", "epigraph", "highlights", "attribution"),
+    *("footnote", "footnote-reference", "citation", "option-list", "classifier", "guilabel", "eqno"),
+    *("versionadded", "versionchanged", "versionremoved", "deprecated", "sig-inline"),
+    *("highlighttable", "linenos", "hll", "toc-backref"),
+    *("align-left", "align-right", "align-center", "loweralpha", "lowerroman", "upperroman"),
+)
+MARKS = (
+    "bp|c1|fm|go|gp|k|kc|kn|m|mf|mh|mi|nb|nc|nd|ne|nf|nn|nt|nv|ow|s|s1|s2|sa|sd|se|si|vm"  # those that it has
+)
+RULE = re.compile(r"([^{}@]+)\{([^{}]*)\}")
+OF_ABSENT = re.compile(rf"(?<!:not\()\.({'|'.join(ABSENT)})(?![\w-])|\.highlight \.(?!(?:{MARKS})\b)\w+\s*$")
+VARIABLE = re.compile(rf"--[\w-]+--({'|'.join(ABSENT)}):[^;{{}}]*;?")
+
+# names, operators, brackets, spaces: coloured as all code
+PLAIN = re.compile(r'<span class="[npow]">([^<]*)</span>')
+# neighbours that are coloured alike
+MARK = re.compile(r'<span class="(\w+)">[^<]*</span>(?:\s*<span class="\1">[^<]*</span>)+')
 
 WORD = re.compile(
     r'<span class="pre">([^<]*)</span>'
@@ -44,6 +69,7 @@ def lighten(app: Sphinx, exception: Exception | None) -> None:
     if exception is None and app.builder.format == "html":
         out = Path(app.outdir)
         rewrite((out / "_static" / name for name in STYLES), lighter_style)
+        rewrite((out / "_static" / name for name in SCRIPTS), rjsmin.jsmin)
         rewrite(out.glob("*.html"), lighter_page)
         rewrite((out / "lessons").rglob("*.html"), lighter_page)
 
@@ -57,16 +83,24 @@ def rewrite(paths: Iterable[Path], change: Callable[[str], str]) -> None:
 
 
 def lighter_style(text: str) -> str:
-    r"""Remove comments, indentation and unused icons.
+    r"""Remove comments, spaces, unused icons, and the rules of absent classes.
 
     Examples
     --------
     >>> lighter_style("/* so */\na {\n  top: 0;\n}\nb{--icon-pen:url('data:x');left:0}")
-    'a {\ntop: 0;\n}\nb{left:0}'
+    'a{top:0}b{left:0}'
+    >>> lighter_style("p,.topic p{top:0}.caution{left:0}.hints{--color--hint:red;left:0}")
+    'p{top:0}.hints{left:0}'
     """
-    text = re.sub(r"/\*.*?\*/\s*", "", text, flags=re.S)
     icon = rf"--icon-(?!{'|'.join(KEPT_ICONS)}\b)[\w-]+:url\('[^']*'\);?"
-    return re.sub(r"\n\s+", "\n", re.sub(icon, "", text))
+    return RULE.sub(used_rule, VARIABLE.sub("", re.sub(icon, "", rcssmin.cssmin(text))))
+
+
+def used_rule(rule: re.Match[str]) -> str:
+    """Return a rule with the selectors that something on this site can match, or nothing."""
+    selectors = rule[1].split(",")
+    used = [selector for selector in selectors if not OF_ABSENT.search(selector)]
+    return rule[0] if used == selectors else ",".join(used) + "{" + rule[2] + "}" if used else ""
 
 
 def lighter_page(text: str) -> str:
@@ -76,10 +110,13 @@ def lighter_page(text: str) -> str:
     --------
     >>> lighter_page('<span class="nb">print</span><span class="p">(</span><span class="n">x</span>')
     '<span class="nb">print</span>(x'
+    >>> lighter_page('<span class="k">if</span> <span class="k">not</span> x')
+    '<span class="k">if not</span> x'
     """
     text = WORD.sub(r"\1", text)
     text = CAPTION_LINK.sub("", CAPTION_ID.sub(r"\1>", text))
     text = CODE_LINK.sub(r"<a\1>", PLAIN.sub(r"\1", text))
+    text = MARK.sub(lambda run: f'<span class="{run[1]}">{re.sub("<[^>]*>", "", run[0])}</span>', text)
     used = set(re.findall(r'<use href="#([\w-]+)"', text))
     return SYMBOL.sub(lambda found: found[0] if found[1] in used else "", text)
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import nbformat
 import pytest
+from _ext import lighter
 from errors_page import plain, sections
 from pages import GUIDES, LESSONS, ROOT, Page, Site, css_addresses, loaded, page_name, section_after
 from processes import run_script
@@ -192,6 +193,21 @@ def test_pages_are_light(pages):
         )
         weight = sum(len(gzip.compress(content)) for content in (text.encode(), *map(Path.read_bytes, files)))
         assert weight < LIMIT, f"{page.name}: {weight} bytes"
+
+
+def test_no_page_has_what_the_styles_leave_out(pages):
+    """Rules of the theme that docs/_ext/lighter.py removes: nothing may need them."""
+    classes = {
+        name for page in pages.values() for part in page.soup.select("[class]") for name in part["class"]
+    }
+    marks = {
+        name
+        for page in pages.values()
+        for part in page.soup.select(".highlight pre span")
+        for name in part["class"]
+    }
+    assert not classes & set(lighter.ABSENT)
+    assert marks and marks <= set(lighter.MARKS.split("|"))
 
 
 def test_every_message_is_in_the_section_that_is_said_to_show_it(pages):
