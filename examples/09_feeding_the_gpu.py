@@ -489,8 +489,8 @@ times = in_turns(picks)
 # %%
 # If the two ranges are apart, you have the answer for your device.
 #
-# The other detail is ``div_``. The ``_`` says that it changes the tensor itself, here the
-# new floats. ``/ 255`` would make a second tensor of floats.
+# The other detail is ``div_``. The underscore says that it changes the tensor itself,
+# here the new floats. ``/ 255`` would make a second tensor of floats.
 #
 # .. question:: ``scale`` gets images that are floats already. What happens to them?
 #

@@ -370,22 +370,6 @@ rung("compiled, in a graph", compiled="default", graph=True)
 # not earn back a compiler's time. **Divide what costs time once by the length of your
 # run.**
 #
-# .. question:: ``torch.compile`` did not pay in a run of one second. Is it useless?
-#
-#    - Yes: what does not help on a small model does not help on a large one.
-#
-#      No. A large model has more between its products, which a compiler can fuse.
-#
-#    - No: in a run of hours the compilation is soon earned back.
-#
-#      Yes. Its price is paid once, and its gain comes with every step. Whether there is
-#      a gain at all, you have to measure on that model.
-#
-#    - No: with more epochs each step gets faster.
-#
-#      No. The gain of a step stays the same. Only the price of the compilation is
-#      spread over more steps.
-#
 # Know when it compiles again
 # ---------------------------
 #
@@ -807,42 +791,34 @@ matmul.fp32_precision = "none"
 # are what a run with the last rung needs at least.
 
 # fold: Draw the ladder
-fig, ax = plt.subplots(figsize=(7, 5.6), layout="constrained")
-now, last = 5 * naive_epoch, 0
-ax.plot(now, 0, "o", color="C0", ms=9)
+kept, left_out = [(5 * naive_epoch, 0)], [(float("nan"), 0)]
 names = ["naive script"]
-for name, ratio, verdict in record:
-    row = len(names)
-    names.append(name)
-    if ratio is None:
-        place = {"transform": ax.get_yaxis_transform(), "ha": "right", "va": "center"}
-        ax.text(0.98, row, verdict, **place)
-        continue
-    stays = verdict == "kept"
-    fill = "C0" if stays else "none"
-    ax.plot(now * ratio, row, "o", color="C0", mfc=fill, ms=9)
-    if stays:
-        ax.plot([now, now * ratio], [last, row], color="gray", lw=1, zorder=0)
-        now, last = now * ratio, row
-styles = zip(
-    needs["last rung"].items(), ("-.", ":", "--"), ("C1", "C2", "C3"), strict=True
+for row, (name, ratio, verdict) in enumerate(record, 1):
+    seconds = kept[-1][0] * (ratio or float("nan"))
+    (kept if verdict == "kept" else left_out).append((seconds, row))
+    names.append(name if ratio else f"{name} ({verdict})")
+
+fig, ax = plt.subplots(figsize=(7, 5.6), layout="constrained")
+ax.plot(*zip(*kept, strict=True), "o-", color="C0", ms=9, label="kept")
+ax.plot(
+    *zip(*left_out, strict=True), "o", color="C0", mfc="none", ms=9, label="left out"
 )
-for (what, least), line, color in styles:
+for (what, least), line in zip(
+    needs["last rung"].items(), ("-.", ":", "--"), strict=True
+):
     label = f"{what}, last rung"
-    ax.axvline(ladder["epochs"] * least, ls=line, lw=2.5, color=color, label=label)
-ax.plot([], [], "o", color="C0", label="kept")
-ax.plot([], [], "o", color="C0", mfc="none", label="left out")
+    ax.axvline(ladder["epochs"] * least, ls=line, lw=2.5, color="C1", label=label)
 ax.set_yticks(range(len(names)), names)
 ax.set_ylim(len(names) - 0.5, -0.5)
 ax.set(xlabel="seconds a run", xscale="log")
-ax.set_title(
-    f"Each rung's time to {goal:.1%}, and what a run needs at least ({device})"
-)
+title = f"Each rung's time to {goal:.1%}, and what a run needs at least ({device})"
+ax.set_title(title)
 ax.xaxis.set_major_formatter("{x:g}")
 fig.legend(loc="outside lower center", ncols=3)
 ax.grid(alpha=0.3)
 plt.show()
 
+now = kept[-1][0]
 gain = 5 * naive_epoch / now
 print(f"a run to the goal: {5 * naive_epoch:.3f} s at first, {now:.3f} s now")
 print(f"{gain:.1f} times as fast, by the ratios of the rungs that were kept")
