@@ -38,7 +38,8 @@ class NonFiniteLossError(ArithmeticError):
     def __init__(self, value: float, epoch: int, step: int) -> None:
         super().__init__(
             f"the loss is {value} in epoch {epoch}, step {step}, and the weights are no longer usable. "
-            "Lower the learning rate, or look for inputs that are not finite; "
+            "Lower the learning rate, or look for inputs that are not finite, and for batches in which every "
+            "label is ignored (their mean loss is 0 / 0); "
             "torch.autograd.set_detect_anomaly(True) names the operator"
         )
         self.epoch, self.step = epoch, step
