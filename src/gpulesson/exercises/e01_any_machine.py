@@ -85,11 +85,11 @@ def _on_the_cpu(trace: Trace, source: Source) -> Finding:
     site = next(site for size, _, site in trace.products if size == _SCORES)
     what = "There was a GPU, but the scores were computed on the CPU."
     behind = slices.back(source.lines, site.line)
-    lost, name = source_text.thrown_away(
+    lost, call = source_text.thrown_away(
         source.lines, {each for part in behind for each in slices.bound(part)}
     )
     if lost:
-        what = f"{what} {name}.to(device) returns a copy, and nothing keeps it."
+        what = f"{what} {call} returns a copy, and nothing keeps it."
         return source.failure(devices.MOVE_THROWN_AWAY, lost, what)
     if not trace.gpu_named:
         if line := source_text.literal_device(source.lines, "cpu"):

@@ -63,9 +63,9 @@ HARD_CODED_CUDA = Diagnosis(
 )
 MOVE_THROWN_AWAY = Diagnosis(
     "move-thrown-away",
-    "to(device) returns a copy of a tensor, and the tensor itself stays where it is. Only a module moves in "
-    "place.",
-    "Keep the copy, under the same name: x = x.to(device).",
+    "to() and cuda() return a copy of a tensor, and the tensor itself stays where it is. Only a module moves "
+    "in place.",
+    "Keep the copy, under the same name, as in x = x.to(device).",
 )
 DEVICE_IS_CPU = Diagnosis(
     "device-is-cpu",
@@ -133,11 +133,11 @@ def _lost(source: Source, seen: ErrorSeen, what: str) -> Finding | None:
     for site in seen.lines:
         for each in slices.back(source.lines, site.line)[:12]:
             behind |= slices.bound(each) | slices.read(each)
-    line, name = source_text.thrown_away(source.lines, behind)
+    line, call = source_text.thrown_away(source.lines, behind)
     if not line:
         return None
     where = source.where(seen.site.line)
-    said = f"{name}.to(device) returns a copy, and nothing keeps it: on {where} the {what} are still on cpu."
+    said = f"{call} returns a copy, and nothing keeps it: on {where} the {what} are still on cpu."
     return source.failure(MOVE_THROWN_AWAY, line, said)
 
 

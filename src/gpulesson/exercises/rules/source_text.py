@@ -246,7 +246,7 @@ def _cuda_in(statement: ast.stmt) -> ast.expr | None:
 
 
 def thrown_away(lines: Sequence[str], names: set[str]) -> tuple[int, str]:
-    """Return the line of the first ``x.to(device)`` whose result nothing keeps, and the tensor's name.
+    """Return the line of the first ``x.to(device)`` or ``x.cuda()`` whose result nothing keeps, and the call.
 
     Parameters
     ----------
@@ -272,7 +272,7 @@ def thrown_away(lines: Sequence[str], names: set[str]) -> tuple[int, str]:
                 last = name.rpartition(".")[2]
                 module = re.search(rf"\b{re.escape(last)}(\(|\.(parameters|train|eval|state_dict)\b)", whole)
                 if not module and (name in names or f".{last}" in names):
-                    found.append((node.lineno, name))
+                    found.append((node.lineno, ast.unparse(value)))
     return min(found, default=(0, ""))
 
 
