@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import platform
 import re
@@ -112,6 +113,13 @@ def spread(values: Iterable[float], key: str = "") -> dict[str, float]:
 
 
 SPREAD = [("min", "min", ".3f"), ("median", "median", ".3f"), ("max", "max", ".3f")]
+
+
+def interval(values: Sequence[float]) -> float:
+    """Return half the width of the 95 % interval of the mean (Student's t)."""
+    from scipy.stats import t
+
+    return float(t.ppf(0.975, len(values) - 1)) * statistics.stdev(values) / math.sqrt(len(values))
 
 
 def about(device: torch.device | None = None, *libraries: str, **more: Any) -> dict[str, Any]:

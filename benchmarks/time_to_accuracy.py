@@ -15,7 +15,6 @@ each round; ratios are taken within a round. On a CPU one thread computes, and i
 
 from __future__ import annotations
 
-import math
 import random
 import statistics
 import time
@@ -30,7 +29,7 @@ from gpulesson.data import Batches
 from gpulesson.models import MLP
 from gpulesson.timing import synchronize
 from gpulesson.training import fit
-from measuring import Result, about, fashion, network, options, spread
+from measuring import Result, about, fashion, interval, network, options, spread
 from plain_loops import loss_fn, naive, naive_loader, reseed
 
 HELD_OUT = 2000  # training images for the choice of rates
@@ -217,13 +216,6 @@ def splits() -> tuple[Split, Split]:
         (images[rest], targets[rest], images[held], targets[held]),
         (images, targets, data.test_images, data.test_targets),
     )
-
-
-def interval(values: Sequence[float]) -> float:
-    """Return half the width of the 95 % interval of the mean (Student's t)."""
-    from scipy.stats import t
-
-    return float(t.ppf(0.975, len(values) - 1)) * statistics.stdev(values) / math.sqrt(len(values))
 
 
 def main() -> None:
