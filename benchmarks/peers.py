@@ -75,10 +75,7 @@ def lightning_trainer(model: nn.Module, optimizer: torch.optim.Optimizer, device
         max_epochs=1,
         accelerator=device.type,
         devices=1,
-        logger=False,
-        enable_checkpointing=False,
-        enable_progress_bar=False,
-        enable_model_summary=False,
+        barebones=True,  # Lightning's own switch: no logger, checkpoints, progress bar, checks
     )
     return lambda batches: trainer.fit(Module(), train_dataloaders=batches)
 
