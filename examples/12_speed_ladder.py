@@ -322,7 +322,7 @@ rung("index batching", feed="indices")
 
 # %%
 # The first makes all tensors before the loop. The second asks for a whole batch at once,
-# from rows that are on the device already. Both take away calls of Python.
+# from rows that are on the device. Both take away calls of Python.
 #
 # .. question:: A rung's losses are 2e-07 off the naive ones. Is it the same work?
 #
@@ -686,8 +686,7 @@ for name, change in {
 # Compute the limit, with its latency
 # -----------------------------------
 #
-# How far is it still to go? An epoch has to do three things, as in :doc:`lesson 11
-# </lessons/11_profile_first>`:
+# An epoch has to do three things, as in :doc:`lesson 11 </lessons/11_profile_first>`:
 #
 # - its arithmetic, the :term:`FLOP` of the products;
 # - its bytes: the images are read once, and in each step Adam reads four numbers for
@@ -703,9 +702,9 @@ print(f"{flop:,} FLOP a sample, {flop * len(images) / 1e9:.2f} GFLOP an epoch")
 
 # %%
 # Two rates come from a large product, in the precision of the rung, and from copies, at
-# the best of three sizes, so that a cache may help.
-# For the latency we train a network with one unit a layer, on images of one pixel: the
-# same number of steps, the same operators, and almost nothing to compute.
+# the best of three sizes, so that a cache may help. For the latency we train a network
+# with one unit a layer, on images of one pixel: the same steps and operators, and almost
+# nothing to compute.
 
 # fold: Measure the rates, and the time of an epoch
 side = 1024 if device.type == "cpu" or simulated else 8192  # large, for this device
