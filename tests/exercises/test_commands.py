@@ -329,6 +329,27 @@ def test_a_notebook_becomes_a_program():
         checker.notebook_code("a.ipynb", b"[]")
 
 
+@pytest.mark.parametrize(
+    "magic", ["%%time", "\n%%capture out", "%%timeit -n 1", "%%prun", "%%capture\n%%time"]
+)
+def test_a_cell_that_is_timed_or_captured_runs(magic):
+    content = {"cells": [{"cell_type": "code", "source": f"{magic}\nx = 1\nif x:\n    %time y = 2\n"}]}
+    code, _ = checker.notebook_code("a.ipynb", json.dumps(content).encode())
+    ran = {}
+    exec(code, ran)
+    assert ran["x"] == 1 and "y" not in ran
+    assert code.decode().splitlines().index("x = 1") == 1 + len(magic.splitlines())
+
+
+@pytest.mark.parametrize("magic", ["%%bash", "%%html", "%%writefile a.py", "%%timed", "%% time"])
+def test_a_cell_in_another_language_does_not_run(magic):
+    content = {"cells": [{"cell_type": "code", "source": f"{magic}\nx = 1\n"}]}
+    code, _ = checker.notebook_code("a.ipynb", json.dumps(content).encode())
+    ran = {}
+    exec(code, ran)
+    assert "x" not in ran
+
+
 def test_a_finding_in_a_notebook_names_the_cell_and_its_line():
     source = Source("a.py", ["# cell 1", "x = 1", "# cell 2", "", "y = x"], cells=(1, 3))
     finding = source.failure(ERROR, 5, "What happened.")

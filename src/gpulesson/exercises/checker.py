@@ -259,11 +259,16 @@ def _content(program: str | os.PathLike[str]) -> tuple[str, str, bytes, tuple[in
         raise UsageError(f"{path} cannot be read: {error.strerror}") from None
 
 
+_RUNS_PYTHON = ("capture", "prun", "time", "timeit")
+"""Of the commands for a whole cell, ``%%time`` and so on, those that run it as it is."""
+
+
 def notebook_code(name: str, content: bytes) -> tuple[bytes, tuple[int, ...]]:
     """Return the code of a notebook, in the order of its cells, as one program; and where the cells begin.
 
     A comment with the cell's number stands above each cell: the numbers of these lines come back. Lines for
-    the notebook alone, which begin with ``%``, ``!`` or ``?``, become comments: a cell keeps its lines.
+    the notebook alone, which begin with ``%``, ``!`` or ``?``, become comments: a cell keeps its lines. So
+    does a whole cell in another language, such as ``%%bash``.
 
     Raises
     ------
@@ -280,7 +285,8 @@ def notebook_code(name: str, content: bytes) -> tuple[bytes, tuple[int, ...]]:
     for number, code in enumerate(codes, 1):
         lines.append(f"# cell {number}")
         cells.append(len(lines))
-        if code.lstrip().startswith("%%"):  # the whole cell is in another language, or timed
+        magic = re.match(r"\s*%%(\w*)", code)
+        if magic and magic[1] not in _RUNS_PYTHON:
             lines += [f"# {line}" for line in code.splitlines()]
         else:
             lines += [re.sub(r"^(\s*)([%!?].*)$", r"\1pass  # \2", line) for line in code.splitlines()]
