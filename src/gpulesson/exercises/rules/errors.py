@@ -178,12 +178,12 @@ NOT_PLAIN = _diagnosis(
     "Save plain values: optimizer.state_dict() with parentheses, not the optimizer or the model itself; "
     "str(path) for a path.",
 )
-UNEQUAL_SIZES = Diagnosis(
+UNEQUAL_SIZES = _diagnosis(
     "unequal-sizes",
     "Tensors that are put together in one batch must have the same shape.",
     "Print the shapes of the parts. Fill up or cut the shorter ones, or pass a collate_fn of your own.",
 )
-COLLATE_MISSING = Diagnosis(
+COLLATE_MISSING = _diagnosis(
     "collate-missing",
     "__getitems__ returns a whole batch already. By default, the loader takes what it returns for a list of "
     "samples, and tries to stack them.",
