@@ -153,7 +153,7 @@ OUT_OF_DEVICE_MEMORY = _diagnosis(
 STATE_DOES_NOT_FIT = _diagnosis(
     "state-does-not-fit",
     "load_state_dict() needs a model with the same layers, with the same names and shapes, as the saved one.",
-    'Build the same model. If the file holds several states, load the one of the model: checkpoint["model"].',
+    "Build the same model. If the file holds several states, load the one that the model gave.",
 )
 TRUTH_OF_MANY = _diagnosis(
     "truth-of-many",
