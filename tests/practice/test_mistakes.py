@@ -198,7 +198,7 @@ INDICES = {
 }
 
 
-@pytest.mark.parametrize("value", [0, 1.5, True], ids=str)
+@pytest.mark.parametrize("value", [0, 1.5, True, np.int64(2)], ids=repr)
 @pytest.mark.parametrize("index", INDICES.values(), ids=INDICES)
 @pytest.mark.parametrize("inference", [False, True], ids=["", "inference"])
 def test_elements_are_set_wherever_the_indices_are(index, value, inference):
