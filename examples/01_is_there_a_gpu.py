@@ -408,8 +408,8 @@ except RuntimeError as error:
 # -------------------------------
 #
 # For what is *about* a GPU, this course brings the :term:`practice GPU`: a simulated
-# one. Most PyTorch code for CUDA runs on it, gives the right results up to rounding and
-# random numbers, and fails, nearly always, with the messages of a real one. It computes
+# one. Most PyTorch code for CUDA runs on it, and gives the right results up to rounding
+# and random numbers. What fails has nearly always the message of a real one. It computes
 # on your CPU, so it is never fast. If there is a real CUDA GPU, the practice GPU stays
 # out of the way, and the cell runs on the real one.
 #

@@ -2,8 +2,8 @@
 12 · The speed ladder
 =====================
 
-Take one training run from a script that many people write towards what this machine can
-do, one measured change at a time.
+Start from a script that many people write, and bring its training run towards what this
+machine can do, one measured change at a time.
 
 .. overview::
    :teaching: 35
@@ -786,8 +786,8 @@ matmul.fp32_precision = "none"
 # See the whole ladder, and stop in time
 # --------------------------------------
 #
-# Here is every rung, with the time of a run to the goal: five epochs at first. The lines
-# are what a run with the last rung needs at least.
+# Here is every rung, with the time of a run to the goal: five epochs at first. The
+# upright lines are what a run with the last rung needs at least.
 
 # fold: Draw the ladder
 kept, left_out = [(5 * naive_epoch, 0)], [(float("nan"), 0)]

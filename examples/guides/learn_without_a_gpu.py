@@ -213,8 +213,8 @@ print("equal to the last digit:", plain == practised)
 # Two common reasons make a program slow on a GPU: it copies too often between the two
 # memories, and Python waits too often for the GPU. The practice GPU notes copies and
 # waits, with the line that caused them. (It misses a few: the waits inside some
-# functions, such as ``torch.linalg.inv``, and the copies of indices that are still on
-# the CPU.) This is its report on the run above. Which line will be the first?
+# functions, such as ``torch.linalg.inv``, and inside ``x[mask] = values``, and the copies
+# of indices that are still on the CPU.) This is its report on the run above. Which line will be the first?
 
 print(gpu.report())
 

@@ -187,7 +187,7 @@ COLLATE_MISSING = _diagnosis(
     "collate-missing",
     "__getitems__ returns a whole batch already. By default, the loader takes what it returns for a list of "
     "samples, and tries to stack them.",
-    "Tell it to leave the batch as it is: DataLoader(…, collate_fn=lambda batch: batch).",
+    "Leave the batch as it is: write def whole(batch): return batch, and give the loader collate_fn=whole.",
 )
 CHANGED_IN_PLACE = _diagnosis(
     "changed-in-place",
