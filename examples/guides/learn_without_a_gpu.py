@@ -214,7 +214,8 @@ print("equal to the last digit:", plain == practised)
 # memories, and Python waits too often for the GPU. The practice GPU notes copies and
 # waits, with the line that caused them. (It misses a few: the waits inside some
 # functions, such as ``torch.linalg.inv``, and inside ``x[mask] = values``, and the copies
-# of indices that are still on the CPU.) This is its report on the run above. Which line will be the first?
+# of indices that are still on the CPU.) This is its report on the run above. Which line
+# will be the first?
 
 print(gpu.report())
 

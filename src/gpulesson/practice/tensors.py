@@ -220,9 +220,9 @@ def _setitem(gpu: PracticeGPU, original: Handler, tensor: torch.Tensor, indices:
     """
     home = gpu.ledger.index(tensor)
     parts = indices if isinstance(indices, tuple) else (indices,)
-    if isinstance(value, int | float | complex | Integral) and any(
-        _is_elsewhere(gpu, home, part) for part in parts
-    ):
+    if isinstance(value, Integral):  # NumPy's as well
+        value = int(value)
+    if isinstance(value, int | float | complex) and any(_is_elsewhere(gpu, home, part) for part in parts):
         value = tensor.new_full((), value)
     original(tensor, indices, value)
 
