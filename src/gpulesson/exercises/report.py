@@ -93,13 +93,20 @@ class Report:
             parts.append("\n".join(lines))
         parts += [self._text(finding) for finding in self.findings]
         if self.facts:
-            seen = [f"What it did on the device “{self.device}”:", *(f"  - {fact}" for fact in self.facts)]
+            seen = [f"{self._did()}:", *(f"  - {fact}" for fact in self.facts)]
             parts.append("\n".join(map(_filled, seen)))
         if not self.passed and (tail := self._tail()):
             parts.append("\n".join(["The end of its output:", *(f"  | {line}" for line in tail)]))
         if self.exercise is not None:
             parts.append(self._next(self.exercise))
         return "\n\n".join(parts)
+
+    def _did(self) -> str:
+        """Return the words above the facts: they name the device, unless all models stayed on the CPU."""
+        places = [fact for fact in self.facts if "parameters on " in fact]
+        if places and all(fact.endswith("parameters on cpu") for fact in places):
+            return "What it did"
+        return f"What it did on the device “{self.device}”"
 
     def _looked_at(self) -> list[Demand]:
         """Return the checklist; of an exercise that is passed without what this program had no use for."""
@@ -173,7 +180,7 @@ class Report:
             parts.append(f"<ol>{''.join(map(self._item, self.findings))}</ol>")
         if self.facts:
             facts = "".join(f"<li>{_escape(fact)}</li>" for fact in self.facts)
-            parts.append(f"<p>What it did on the device “{_escape(self.device)}”:</p><ul>{facts}</ul>")
+            parts.append(f"<p>{_escape(self._did())}:</p><ul>{facts}</ul>")
         if self.output.strip():
             printed = _escape("\n".join(self.output.rstrip().splitlines()[-_OUTPUT_LINES:]))
             parts.append(f"<details><summary>The end of its output</summary><pre>{printed}</pre></details>")

@@ -245,7 +245,9 @@ def _cuda_in(statement: ast.stmt) -> ast.expr | None:
     return None
 
 
-def thrown_away(lines: Sequence[str], names: set[str]) -> tuple[int, str]:
+def thrown_away(
+    lines: Sequence[str], names: set[str], methods: Collection[str] = ("to", "cuda")
+) -> tuple[int, str]:
     """Return the line of the first ``x.to(device)`` or ``x.cuda()`` whose result nothing keeps, and the call.
 
     Parameters
@@ -254,6 +256,8 @@ def thrown_away(lines: Sequence[str], names: set[str]) -> tuple[int, str]:
         The learner's file.
     names : set of str
         Variables that may be meant. What is called, or has parameters, is a module: that does move.
+    methods : collection of str
+        What is called last.
 
     Returns
     -------
@@ -267,8 +271,11 @@ def thrown_away(lines: Sequence[str], names: set[str]) -> tuple[int, str]:
             continue
         for value in node.value.elts if isinstance(node.value, ast.Tuple) else [node.value]:
             function = value.func if isinstance(value, ast.Call) else None
-            if isinstance(function, ast.Attribute) and function.attr in ("to", "cuda"):
-                name = ast.unparse(function.value)
+            if isinstance(function, ast.Attribute) and function.attr in methods:
+                owner = function.value
+                while isinstance(owner, ast.Call) and isinstance(owner.func, ast.Attribute):
+                    owner = owner.func.value  # x in x.detach().cpu()
+                name = ast.unparse(owner)
                 last = name.rpartition(".")[2]
                 module = re.search(rf"\b{re.escape(last)}(\(|\.(parameters|train|eval|state_dict)\b)", whole)
                 if not module and (name in names or f".{last}" in names):

@@ -1,0 +1,118 @@
+"""Sums up each training of a program that trains several models: how it was set, and how far it came."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from gpulesson.exercises.watch.observer import Observer
+from gpulesson.exercises.watch.rows import Part
+from gpulesson.exercises.watch.training import parameters_of
+
+_BY_CHANCE = 1 << 40
+"""A seed as large as this was drawn, not given."""
+
+
+def seen(observer: Observer, train: tuple[Any, Any], test: tuple[Any, Any]) -> list[dict[str, Any]]:
+    """Say of each optimizer that took a step what it trained, and how its model was tested.
+
+    Parameters
+    ----------
+    observer : Observer
+        Of the run.
+    train, test : tuple
+        Inputs and labels of the training and of the test part.
+
+    Returns
+    -------
+    list of dict
+        In the order in which the optimizers were made. ``seed`` (-1: none given), ``rate``, ``batch``,
+        ``optimizer``, ``parameters``; how many different rows of each part, and of neither, it was
+        ``trained_on`` and ``tested_on`` at last (three numbers each); ``tests``: for each, the epochs until
+        then and the share of right answers; ``ended``: all epochs; ``blind``: not all calls were kept; and
+        lines: ``made``, ``model_made``, ``trained_at``, ``tested_at``, ``ways``.
+    """
+    training = observer.training
+    with observer.reader.unnoticed():
+        inputs, labels = (
+            torch.cat([torch.as_tensor(part) for part in pair]) for pair in zip(train, test, strict=True)
+        )
+        known = Part.of(inputs, labels)
+        found = []
+        for optimizer, how in training.groups:
+            own = {id(tensor) for tensor in parameters_of(optimizer)}
+            numbers = [
+                number
+                for number, (module, _) in enumerate(training.models.models)
+                if any(id(parameter) in own for parameter in module.parameters())
+            ]
+            if not how.steps or not numbers:
+                continue
+            calls = [
+                call for call in training.models.calls if call.seen.model in numbers and call.seen.finished
+            ]
+            model = training.models.models[numbers[0]][1]
+            ways = training.made_ways.get(id(optimizer), []), training.first_ways.get(id(optimizer), [])
+            found.append(
+                {
+                    "seed": how.seed if 0 <= how.seed < _BY_CHANCE else -1,
+                    "rate": how.rate,
+                    "optimizer": how.name,
+                    "parameters": sum(tensor.numel() for tensor in parameters_of(optimizer)),
+                    "made": how.made.line,
+                    "model_made": model.made.line,
+                    "ways": [[site.line for _, site in way] for way in ways],
+                    **_of_calls(calls, known, len(train[1])),
+                }
+            )
+    return found
+
+
+def _of_calls(calls: list[Any], known: Part, train: int) -> dict[str, Any]:
+    """Follow the calls of one model: what it was trained on, and each test of it."""
+    samples, batch, tests = 0, 0, []
+    trained: list[Any] = []
+    tested: list[Any] = []
+    right = after = -1
+    blind = any(call.marks is None for call in calls)
+    places = {"trained_at": 0, "tested_at": 0}
+    for call in calls:
+        if call.marks is None:
+            continue
+        place = known.find(call.marks)
+        if call.seen.trained:
+            samples, batch = samples + len(place), max(batch, len(place))
+            trained.append(place)
+            places["trained_at"] = call.seen.site.line
+            continue
+        if not samples:
+            continue  # before the training
+        if after != samples:
+            after, right, tested = samples, 0, []
+            tests.append([0, 0.0])
+        tested.append(place)
+        right += int((call.predictions == known.labels[place])[place >= 0].sum())
+        count = sum(map(len, tested))
+        epochs = len(tests) if 0.6 < samples / train / len(tests) < 1.1 else -(-samples // train)
+        tests[-1] = [epochs, right / count]
+        places["tested_at"] = call.seen.site.line
+    return {
+        "batch": batch,
+        "tests": tests,
+        "ended": max(-(-samples // train), tests[-1][0] if tests else 0),
+        "blind": blind,
+        "trained_on": _parts(trained, train),
+        "tested_on": _parts(tested, train),
+        **places,
+    }
+
+
+def _parts(places: list[Any], train: int) -> list[int]:
+    """Count different rows of the training part and of the test part, and all rows of neither."""
+    if not places:
+        return [0, 0, 0]
+    every = torch.cat(places)
+    unique = torch.unique(every[every >= 0])
+    inside = int((unique < train).sum())
+    return [inside, len(unique) - inside, int((every < 0).sum())]
