@@ -137,8 +137,8 @@ def _needless(facts: dict[str, Any], source: Source) -> Iterator[Finding]:
         what = f"With {_MANY - _FEW} more steps, mine read {more} more, one by one; expected none."
         by = {"if": READ_TO_DECIDE, "print": READ_TO_PRINT}
         yield source.failure(by.get(facts["reads_by"], READS_FOR_NOTHING), place("reads"), what)
-    same = facts["reads"] >= 1 and place("reads") == place("operators")  # what is read was computed for that
-    if not same and facts["operators"] > 0.75 * facts["slow_operators"]:
+    rest = facts["operators"] - facts["operators_to_read"]  # what is read was computed for that
+    if rest > 0.75 * facts["slow_operators"]:
         what = f"A step calls {facts['operators']:.3g} operators; {facts['enough_operators']:.3g} are enough."
         yield source.failure(OPERATORS_FOR_NOTHING, place("operators"), what)
 
@@ -304,6 +304,7 @@ def probe(trace: Trace, observer: Observer, space: dict[str, Any]) -> None:
         "nbytes": found.nbytes.total() / part,
         "enough_nbytes": enough.nbytes.total() / part,
         "reads": found.reads.total(),
+        "operators_to_read": sum(surplus[site] for site in found.reads) / part,
         "operators_line": _top(surplus),
         "nbytes_line": _top(found.nbytes),
         "reads_line": _top(found.reads),
