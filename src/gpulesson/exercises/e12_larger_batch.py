@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gpulesson.exercises.exercise import COMMON, Exercise
 from gpulesson.exercises.findings import Diagnosis, Finding, Source, plural
-from gpulesson.exercises.rules import definitions, source_text
+from gpulesson.exercises.rules import causes, definitions, source_text
 from gpulesson.exercises.trace import Trace
 
 if TYPE_CHECKING:
@@ -258,7 +258,11 @@ def _setting(trial: Trial) -> Iterator[Finding]:
     """Say what makes the file's comparison another one than the starter's."""
     source, lines = trial.source, trial.source.lines
     if not trial.small or not trial.large:
-        yield _batch_size(trial)
+        data = next((found for run in trial.runs if (found := _digits(run, lines))), None)
+        if data is not None and data[0] is TRIAL_CHANGED:
+            yield source.failure(*data[:2], data[2][:1].upper() + data[2][1:])
+        else:
+            yield _batch_size(trial)
         return
     sides = ((_SMALL, trial.small, _SMALL_RATE), (_LARGE, trial.chosen, trial.rate))
     if wrong := next((run for run in trial.small if not _same(run.rate, _SMALL_RATE)), None):
@@ -345,9 +349,8 @@ def _digits(run: Run, lines: Sequence[str]) -> tuple[Diagnosis, int, str] | None
         answer = definitions.first_match(lines, r"argmax|\.max\(")
         return NOT_THE_TEST, answer or run.trained_at, what
     if (train, leaked) != (_TRAIN, 0) and (seen, test) != (0, _TEST) and not (seen and train == _TRAIN):
-        what = (
-            f"the model was trained on {train + leaked} digits, {leaked} of them test digits of the starter."
-        )
+        those = f", {leaked} of them test digits of the starter" if leaked else f"; expected {_TRAIN:,}"
+        what = f"the digits were split in another way: the model was trained on {train + leaked:,}{those}."
         return TRIAL_CHANGED, split or run.trained_at, what
     if seen:
         where = "all of them" if not test else f"{seen:,} of them"
@@ -374,9 +377,8 @@ def _ends(trial: Trial) -> Iterator[Finding]:
         line, wanted = goal
         run = next(run for run in runs if run.tests[-1][1] < _GOAL or run.epochs < run.ended)
         share = run.tests[-1][1]
-        what = (
-            f"With {run.words}, the run ended after {run.ended} epochs with {share:.1%} of the test digits "
-        )
+        ended = plural(run.ended, "epoch")
+        what = f"With {run.words}, the run ended after {ended}, with {share:.1%} of the test digits "
         yield trial.source.failure(
             OTHER_GOAL, line, f"{what}right: the goal here is {wanted:.3g}; expected 0.95."
         )
@@ -398,12 +400,13 @@ def _goal(trial: Trial, runs: list[Run]) -> tuple[int, float] | None:
     """Return the line and the value of a goal other than 95 % that fits all ends of the runs."""
     if all(run.reached and run.ended == run.epochs for run in runs):
         return None
-    compared = _compared_with(trial.source)
+    compared = _compared_with(trial.source, counting=False)
     for node in sorted(_numbers_in(trial.source), key=lambda node: node.lineno):
-        if id(node) not in compared:
+        if _at(node) not in compared:
             continue
-        goal = float(node.value) / (100 if float(node.value) > 1 else 1)  # type: ignore[arg-type]
-        if not 0 < goal < 1 or _same(goal, _GOAL) or 100 * goal < 1:
+        value = float(node.value)  # type: ignore[arg-type]
+        goal = value / 100 if value >= 20 else value  # 90 is in per cent
+        if not 0 < goal < 1 or _same(goal, _GOAL):
             continue
         ended = [run for run in runs if run.ended < _AT_MOST]
         fits = [
@@ -415,10 +418,16 @@ def _goal(trial: Trial, runs: list[Run]) -> tuple[int, float] | None:
     return None
 
 
-def _compared_with(source: Source) -> set[int]:
-    """Return what comparisons hold, and the values of the names that they hold."""
+def _at(node: ast.AST) -> tuple[int, int]:
+    return node.lineno, node.col_offset  # type: ignore[attr-defined]
+
+
+def _compared_with(source: Source, counting: bool) -> set[tuple[int, int]]:
+    """Return the places of what comparisons hold, or ranges, and of the values of the names in them."""
     nodes = source_text.all_nodes(source.lines)
-    held = [part for node in nodes if isinstance(node, ast.Compare) for part in ast.walk(node)]
+    asked: list[ast.AST] = [node for node in nodes if isinstance(node, ast.Compare)]
+    asked += [node for node in nodes if counting and source_text.called(node) in ("range", "islice")]
+    held = [part for node in asked for part in ast.walk(node)]
     names = {part.id for part in held if isinstance(part, ast.Name)}
     names |= {part.attr for part in held if isinstance(part, ast.Attribute)}
     for node in nodes:
@@ -430,7 +439,7 @@ def _compared_with(source: Source) -> set[int]:
             given = [*node.posonlyargs, *node.args]
             pairs = [*zip(given[len(given) - len(node.defaults) :], node.defaults, strict=True)]
             held += [value for name, value in pairs if name.arg in names]
-    return {id(part) for part in held}
+    return {_at(part) for part in held if isinstance(part, ast.expr)}
 
 
 def _limit(trial: Trial, run: Run) -> int:
@@ -438,7 +447,8 @@ def _limit(trial: Trial, run: Run) -> int:
     leaving = source_text.leaving(trial.source.lines)
     if leaving and run.ended == 1:
         return leaving
-    limits = [node for node in _numbers_in(trial.source) if node.value in (run.ended, run.ended + 1)]
+    numbers, held = _numbers_in(trial.source), _compared_with(trial.source, counting=True)
+    limits = [node for node in numbers if node.value in (run.ended, run.ended + 1) and _at(node) in held]
     if limits:
         return limits[0].lineno
     return leaving or definitions.first_match(trial.source.lines, r"for epoch|while ") or run.made
@@ -686,6 +696,6 @@ EXERCISE = Exercise(
         "A rule of thumb for Adam: the square root of 16, so four times the rate. Go on from there.",
         "Double RATE until it prints “it pays”. Then double it once more.",
     ),
-    rules=(*COMMON, larger_batch),
+    rules=(*COMMON, causes.own_work, larger_batch),
     probe=probe,
 )
