@@ -473,6 +473,10 @@ def probe(trace: Trace, observer: Observer, space: dict[str, Any]) -> None:
                 first = next((look.line for look in device.looks if look.busy), 0)
                 wrong[kind] = [value, _ASKING + _WORK, first]
                 break
+    if NOT_WARMED_UP.kind not in wrong and NEIGHBOUR_MEASURED.kind not in wrong:
+        value = measured(Device(cold=12, neighbour=4))  # slow calls of both kinds add up, as in the file
+        if isinstance(value, float) and not _right(value, _ASKING + _WORK):
+            wrong[NOT_WARMED_UP.kind] = [value, _ASKING + _WORK, 0]
     trace.facts |= {"idle": idle, "measured": wrong, "warm_up": warm_up}
 
 

@@ -70,8 +70,8 @@ READS_FOR_NOTHING = Diagnosis(
 )
 READ_TO_DECIDE = Diagnosis(
     "reads-for-nothing",
-    "if, assert and while need the value of the tensor that they ask about. On a GPU, the CPU waits for it "
-    "in every step.",
+    "if, assert, while and min() need the value of the tensor that they ask about. On a GPU, the CPU waits "
+    "for it in every step.",
     "Leave this question out. Or ask once, after the loop: torch.stack(losses).isfinite().all().",
 )
 READ_TO_PRINT = Diagnosis(
@@ -136,11 +136,21 @@ def _needless(facts: dict[str, Any], source: Source) -> Iterator[Finding]:
         more = plural(facts["reads"], "value")
         what = f"With {_MANY - _FEW} more steps, mine read {more} more, one by one; expected none."
         by = {"if": READ_TO_DECIDE, "print": READ_TO_PRINT}
-        yield source.failure(by.get(facts["reads_by"], READS_FOR_NOTHING), place("reads"), what)
+        diagnosis = by.get(facts["reads_by"], READS_FOR_NOTHING)
+        if _decides(source, facts["reads_line"]):
+            diagnosis = READ_TO_DECIDE
+        yield source.failure(diagnosis, place("reads"), what)
     rest = facts["operators"] - facts["operators_to_read"]  # what is read was computed for that
     if rest > 0.75 * facts["slow_operators"]:
         what = f"A step calls {facts['operators']:.3g} operators; {facts['enough_operators']:.3g} are enough."
         yield source.failure(OPERATORS_FOR_NOTHING, place("operators"), what)
+
+
+def _decides(source: Source, line: int) -> bool:
+    """Tell whether a line holds a question, of an if, an assert or a while."""
+    nodes = source_text.all_nodes(source.lines)
+    asking = [node for node in nodes if isinstance(node, ast.If | ast.IfExp | ast.While | ast.Assert)]
+    return any(source_text.holds(node.test, line) for node in asking)
 
 
 def _wrong_losses(result: dict[str, Any], source: Source) -> Finding | None:

@@ -90,6 +90,12 @@ RATE_OVERSTEPS = Diagnosis(
     "Steps that are too long jump over the minimum, so the loss stays high.",
     "Halve RATE, and run it again.",
 )
+STEPS_COUNTED = Diagnosis(
+    "counted-otherwise",
+    "A step is one batch, and an epoch all batches once. So an epoch has 45 steps with small batches, and 3 "
+    "with large ones.",
+    "Count an epoch after all of its batches, once.",
+)
 
 _BEST = 0.04
 """About here the large batch needs the fewest epochs; from 0.15 on it needs more again."""
@@ -162,7 +168,8 @@ class Trial:
     def __init__(self, source: Source, runs: list[Run], facts: dict[str, Any]) -> None:
         self.source, self.runs, self.facts = source, runs, facts
         self.numbers: dict[str, float] = facts.get("numbers", {})
-        self.small = [run for run in runs if run.batch == _SMALL]
+        small = [run for run in runs if run.batch == _SMALL]
+        self.small = [run for run in small if _same(run.rate, _SMALL_RATE)] or small
         self.large = [run for run in runs if run.batch == _LARGE]
         self.rate = _chosen(facts)
         self.chosen = [run for run in self.large if _same(run.rate, self.rate)]
@@ -174,6 +181,10 @@ class Trial:
 
     def line_of(self, run: Run, value: float) -> int:
         """Return the line that gives a run a number, beside its batch size or in what calls it."""
+        for node in source_text.all_nodes(self.source.lines):
+            here = isinstance(node, ast.Call) and node.lineno == run.made and value == run.rate
+            if here and any(_same(self._number(part), value) for part in _parts(node)):
+                return run.made  # written there, and not handed over
         other = _LARGE if run.batch == _SMALL else _SMALL
         shared = {name for node in self._with(other) for name in _names(node)}
         for node in self._with(run.batch):
@@ -265,10 +276,10 @@ def _setting(trial: Trial) -> Iterator[Finding]:
             yield _batch_size(trial)
         return
     sides = ((_SMALL, trial.small, _SMALL_RATE), (_LARGE, trial.chosen, trial.rate))
-    if wrong := next((run for run in trial.small if not _same(run.rate, _SMALL_RATE)), None):
+    wrong = trial.small[0]
+    if not _same(wrong.rate, _SMALL_RATE):
         what = f"The small batch has a rate of {wrong.rate:g}; expected {_SMALL_RATE}."
-        if not any(_same(run.rate, _SMALL_RATE) for run in trial.small):
-            yield source.failure(SMALL_RATE, trial.line_of(wrong, wrong.rate), what)
+        yield source.failure(SMALL_RATE, trial.line_of(wrong, wrong.rate), what)
     pays = all(_pays(small.epochs, large.epochs) for small, large in trial.pairs().values())
     for batch, runs, rate in sides if pays else ():  # else another seed would not help
         tried = sorted({run.seed for run in runs if _same(run.rate, rate)})
@@ -487,6 +498,9 @@ def _result(trial: Trial) -> Iterator[Finding]:
         if facts["says"] == "yes":
             what = f"{needs}. That does not pay, but the file says that it does."
             yield source.failure(VERDICT_CHANGED, _verdict_line(source), what)
+        elif facts["RATE"] and not _same(facts["RATE"], trial.rate):
+            what = f"RATE is {facts['RATE']:g}, but the runs with batches of 512 have {trial.rate:g}."
+            yield source.failure(TRIAL_CHANGED, line, what)
         elif large >= _AT_MOST and not pairs[seed][1].reached:
             what = (
                 f"{rate} the large batch does not reach 95 % in {large} epochs; the small one needs {small}."
@@ -505,6 +519,12 @@ def _result(trial: Trial) -> Iterator[Finding]:
         loop = definitions.first_match(source.lines, r"\bfor\b.*(range|count|enumerate)\(.*:\s*$")
         epoch = definitions.first_match(source.lines, r"\bepochs?\b.*=\s*-1|\bfor epoch\b")
         yield source.failure(COUNTED_OTHERWISE, epoch or loop, what)
+        return
+    steps = [run.epochs * -(-_TRAIN // run.batch) for pair in pairs.values() for run in pair]
+    if set(steps) <= set(facts["printed"]) and len(set(steps)) > 2:
+        what = f"The epochs of the small and the large batch are ({counted}); the file prints steps."
+        counting = [definitions.first_match(source.lines, part) for part in (r"\+= *1\b", "step")]
+        yield source.failure(STEPS_COUNTED, next(filter(None, counting), 0), what)
         return
     if facts["says"] == "no":
         what = (
@@ -584,7 +604,7 @@ def probe(trace: Trace, observer: Observer, space: dict[str, Any]) -> None:
         "printed": [
             int(number)
             for line in trace.prints
-            for number in re.findall(r"(?<![\d.])\d{1,3}(?![\d.])", line.text)
+            for number in re.findall(r"(?<![\d.])\d{1,4}(?!\.?\d)", line.text)
         ],
     }
     trace.facts["runs"] = found
@@ -604,7 +624,7 @@ def _says(trace: Trace, space: dict[str, Any]) -> str:
     ]
     pays = space.get("pays")
     if said:
-        return "no" if "more epochs than" in said[-1] else "yes"
+        return "no" if all("more epochs than" in line for line in said) else "yes"  # one rate of some pays
     if isinstance(pays, bool):
         return "yes" if pays else "no"
     return "no" if trace.exit_code else ""

@@ -277,7 +277,10 @@ def thrown_away(
                     owner = owner.func.value  # x in x.detach().cpu()
                 name = ast.unparse(owner)
                 last = name.rpartition(".")[2]
-                module = re.search(rf"\b{re.escape(last)}(\(|\.(parameters|train|eval|state_dict)\b)", whole)
+                begin = r"\b" if "." in name else r"(?<![\w.])"  # torch.tensor( says nothing of a tensor
+                module = re.search(
+                    rf"{begin}{re.escape(last)}(\(|\.(parameters|train|eval|state_dict)\b)", whole
+                )
                 if not module and (name in names or f".{last}" in names):
                     found.append((node.lineno, ast.unparse(value)))
     return min(found, default=(0, ""))

@@ -62,7 +62,7 @@ def seen(observer: Observer, train: tuple[Any, Any], test: tuple[Any, Any]) -> l
                     "parameters": sum(tensor.numel() for tensor in parameters_of(optimizer)),
                     "made": how.made.line,
                     "model_made": model.made.line,
-                    "ways": [[site.line for _, site in way] for way in ways],
+                    "ways": [[site.line for _, site in way if site.file == how.ran_in] for way in ways],
                     **_of_calls(calls, known, len(train[1])),
                 }
             )
@@ -71,36 +71,37 @@ def seen(observer: Observer, train: tuple[Any, Any], test: tuple[Any, Any]) -> l
 
 def _of_calls(calls: list[Any], known: Part, train: int) -> dict[str, Any]:
     """Follow the calls of one model: what it was trained on, and each test of it."""
-    samples, batch, tests = 0, 0, []
-    trained: list[Any] = []
-    tested: list[Any] = []
-    right = after = -1
     blind = any(call.marks is None for call in calls)
+    calls = [call for call in calls if call.marks is not None]
+    every = known.find(torch.cat([call.marks for call in calls])) if calls else torch.zeros(0)
+    samples, batch = 0, 0
+    trained: list[Any] = []
+    passes: dict[int, list[tuple[Any, int]]] = {}
+    """By the samples trained on before: the rows of each call that tests, and how many answers were right."""
     places = {"trained_at": 0, "tested_at": 0}
-    for call in calls:
-        if call.marks is None:
-            continue
-        place = known.find(call.marks)
+    for call, place in zip(calls, torch.split(every, [len(call.marks) for call in calls]), strict=True):
         if call.seen.trained:
             samples, batch = samples + len(place), max(batch, len(place))
             trained.append(place)
             places["trained_at"] = call.seen.site.line
-            continue
-        if not samples:
-            continue  # before the training
-        if after != samples:
-            after, right, tested = samples, 0, []
-            tests.append([0, 0.0])
-        tested.append(place)
-        right += int((call.predictions == known.labels[place])[place >= 0].sum())
-        count = sum(map(len, tested))
-        epochs = len(tests) if 0.6 < samples / train / len(tests) < 1.1 else -(-samples // train)
-        tests[-1] = [epochs, right / count]
-        places["tested_at"] = call.seen.site.line
+        elif samples:
+            right = int((call.predictions == known.labels[place])[place >= 0].sum())
+            passes.setdefault(samples, []).append((place, right))
+            if places["tested_at"] == 0 or bool((place >= train).any()):
+                places["tested_at"] = call.seen.site.line
+    tests: list[list[float]] = []
+    tested: list[Any] = []
+    for number, (done, found) in enumerate(passes.items(), 1):
+        some = [
+            each for each in found if bool((each[0] >= train).any())
+        ]  # the training part may be looked at
+        tested = [place for place, _ in some or found]
+        epochs = number if 0.6 < done / train / number < 1.1 else -(-done // train)
+        tests.append([epochs, sum(right for _, right in some or found) / sum(map(len, tested))])
     return {
         "batch": batch,
         "tests": tests,
-        "ended": max(-(-samples // train), tests[-1][0] if tests else 0),
+        "ended": max(-(-samples // train), int(tests[-1][0]) if tests else 0),
         "blind": blind,
         "trained_on": _parts(trained, train),
         "tested_on": _parts(tested, train),
