@@ -23,6 +23,7 @@ BENCHMARKS = [
     "overhead",
     "peers",
     "ladder",
+    "step_limit",
     "time_to_accuracy",
     "accuracy",
     "import_time",

@@ -95,8 +95,9 @@ print("computed on:          ", product.device)
 # time, whether there is much work or little.
 #
 # So we measure. The folded cell multiplies matrices of growing size: on one core of the
-# CPU, on all cores that PyTorch may use, and on the GPU if there is one. Before you look:
-# will the speed be the same for a small and for a large product?
+# CPU, on all cores that PyTorch may use, and on the GPU if there is one. (On a Mac,
+# Apple's library decides for itself how many cores it uses.) Before you look: will the
+# speed be the same for a small and for a large product?
 
 # fold: Measure one matrix product at seven sizes, and draw the speeds
 
@@ -164,9 +165,10 @@ for name, values in speeds.items():
 #
 # What does that mean for a real run? ResNet-50 is a network for photographs. To train
 # it by 90 passes over ImageNet, more than a million pictures, takes about three billion
-# billion calculations: a billion billion to compute the model's answers (`You and
-# others, 2017 <https://arxiv.org/abs/1709.05011>`__), and about twice as many to learn
-# from them. How long would the processors above need for it, if they were always as
+# billion calculations: a billion billion to compute the model's answers, and about twice
+# as many to learn from them. (The first number is that of `You and others, 2017
+# <https://arxiv.org/abs/1709.05011>`__. They call it the total, but it counts no
+# learning.) How long would the processors above need for it, if they were always as
 # fast as at their best point? For comparison we add two GPUs, with the highest speed
 # that their maker states for numbers of 32 bits, as ours are: `NVIDIA T4
 # <https://www.nvidia.com/en-us/data-center/tesla-t4/>`__, a small one, and `NVIDIA H200
@@ -182,8 +184,10 @@ for name, speed in best.items():
 
 # %%
 # What takes weeks or months on most CPUs takes hours on a large GPU. No real run keeps
-# its best speed all the time: in 32 bits all take longer than this table says. The
-# authors of the paper give 14 days for one NVIDIA M40, an older GPU.
+# its best speed all the time: if it computes with all 32 bits, every processor takes
+# longer than this table says. (Newer NVIDIA GPUs round inside convolutions by default,
+# and can be faster.) The authors of the paper give 14 days for one NVIDIA M40, an older
+# GPU.
 #
 # .. question:: Your largest matrices are 120 by 8 and 8 by 9. Will a large GPU help?
 #
@@ -237,7 +241,8 @@ except (RuntimeError, AssertionError) as error:  # it depends on what is missing
 # - ``Found no NVIDIA driver on your system.`` PyTorch could use a GPU, but the system's
 #   own program for it is missing. This program is called the :term:`driver`. (The
 #   command ``nvidia-smi``, which lists the GPUs, comes with it.)
-# - ``The NVIDIA driver on your system is too old``: it has to be updated.
+# - ``The NVIDIA driver on your system is too old``: update it, or install a PyTorch for
+#   an older CUDA.
 # - ``Torch not compiled with CUDA enabled``: you have a PyTorch that was made
 #   without support for NVIDIA's GPUs. Every PyTorch for a Mac is one.
 # - ``No CUDA GPUs are available``: there is a driver, and it shows no GPU to this
@@ -270,8 +275,8 @@ except (RuntimeError, AssertionError) as error:  # it depends on what is missing
 # :term:`kernel`, a function that runs on the GPU (NVIDIA's guides to `CUDA C++
 # <https://docs.nvidia.com/cuda/cuda-c-programming-guide/>`__ and `CUDA Fortran
 # <https://docs.nvidia.com/hpc-sdk/compilers/cuda-fortran-prog-guide/>`__). You will not
-# write any: PyTorch comes with its kernels compiled, that is, translated into the GPU's
-# own instructions.
+# write any: PyTorch comes with nearly all its kernels compiled, that is, translated into
+# the GPU's own instructions.
 #
 # Other makers have other platforms: AMD has ROCm (``hip`` in the code below), Intel has
 # oneAPI (``xpu``), Apple has Metal (``mps``). A :term:`PyTorch build` is made for one
@@ -307,10 +312,11 @@ if torch.cuda.is_available():
 # %%
 # NVIDIA numbers the generations by :term:`compute capability`: ``sm_75`` is 7.5, which
 # began with the GPUs of 2018, and ``sm_120`` is 12.0. (Without CUDA the list is empty,
-# or holds AMD's names.) Code runs on GPUs with the same number before the point, and
-# the same or a higher one after it: ``sm_86`` also serves a GPU with 8.9. If nothing in
-# the list serves your GPU, ``is_available()`` can say ``True`` all the same, because it
-# only asks whether CUDA finds a GPU (`its source
+# or holds AMD's names.) An entry ``sm_…`` runs on GPUs with the same number before the
+# point, and the same or a higher one after it: ``sm_86`` also serves a GPU with 8.9. (A
+# few small GPUs, NVIDIA's Jetsons, are an exception.) An entry ``compute_…`` also runs
+# on newer generations. If nothing in the list serves your GPU, ``is_available()`` can
+# say ``True`` all the same, because it only asks whether CUDA finds a GPU (`its source
 # <https://github.com/pytorch/pytorch/blob/v2.15.0/torch/cuda/__init__.py>`__). The
 # first computation then fails with
 # ``CUDA error: no kernel image is available for execution on the device``. It means
@@ -327,11 +333,12 @@ print(device_report())
 # %%
 # The first rows are the devices that PyTorch finds on the machine that ran this cell,
 # the CPU last, with their memory (a GiB is about a billion bytes), but not a CPU's on
-# Windows. For an NVIDIA GPU the row also says whether this build has kernels for it.
-# Then come the build, the driver, and the versions. The row that matters is the last
-# one, *advice*: **it says what to install or change, if anything**, and gives the
-# command where there is one. ``python -m gpulesson`` prints the same report in a
-# terminal. Send it when you ask for help.
+# Windows. For an Apple GPU it is the memory that macOS recommends to use at most. For
+# an NVIDIA GPU the row also says whether this build has kernels for it. Then come the
+# build, the driver, and the versions. The row that matters is the last one, *advice*:
+# **it says what to install or change, if anything**, and gives the command where there
+# is one. ``python -m gpulesson`` prints the same report in a terminal. Send it when you
+# ask for help.
 #
 # The commands for each system, and for GPUs of other makers, are in :doc:`/setup`.
 #
@@ -401,10 +408,10 @@ except RuntimeError as error:
 # -------------------------------
 #
 # For what is *about* a GPU, this course brings the :term:`practice GPU`: a simulated
-# one. Code for CUDA runs on it, gives the right results up to rounding and random
-# numbers, and fails with the messages of a real one. It computes on your CPU, so it is
-# never fast. If there is a real CUDA GPU, the practice GPU stays out of the way, and
-# the cell runs on the real one.
+# one. Most PyTorch code for CUDA runs on it, gives the right results up to rounding and
+# random numbers, and fails, nearly always, with the messages of a real one. It computes
+# on your CPU, so it is never fast. If there is a real CUDA GPU, the practice GPU stays
+# out of the way, and the cell runs on the real one.
 #
 # One of the two tensors is on the GPU. What will happen?
 
@@ -430,8 +437,9 @@ with practice_gpu():
 # <https://www.kaggle.com/docs/notebooks>`__ run notebooks in your browser and lend a
 # GPU for some hours, free of charge. Download the notebook of a lesson from its page,
 # open it there, and choose a GPU in the notebook's settings. Upload the package's file,
-# too (:doc:`/setup` has it). The notebook's first cell installs it, and what else is
-# missing.
+# too (:doc:`/setup` has it). On Colab the notebook's first cell installs it, and what
+# else is missing. On Kaggle, write the file's whole path in that cell (:doc:`/setup`
+# says how).
 #
 # .. instructor-note::
 #
@@ -482,8 +490,8 @@ with practice_gpu():
 #    - The GPU, its driver and the PyTorch build must fit together. ``python -m
 #      gpulesson`` says which of them does not.
 #    - Choose the device in one place and pass it on. ``torch.device(…)`` is only a label.
-#    - The practice GPU runs code for CUDA on any machine. Colab and Kaggle lend real
-#      GPUs.
+#    - The practice GPU runs most PyTorch code for CUDA on any machine. Colab and Kaggle
+#      lend real GPUs.
 #
 # **Next:** :doc:`/lessons/02_tensors_and_devices` copies the first numbers to a device,
 # and explains the error that you have just seen.

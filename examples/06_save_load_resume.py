@@ -502,8 +502,10 @@ print("generators restored first:", resume_without(generators_first=True))
 #    model afterwards. Ask: which line draws the next random number? The last row of the
 #    table above is that mistake.
 #
-# The package has the same, kept in functions. They find the generators by themselves,
-# those of Python, of NumPy and of an Apple GPU too:
+# The package has the same, kept in functions. They find the global generators by
+# themselves, those of Python, of NumPy and of an Apple GPU too. (Hand over a
+# ``torch.Generator`` of your own as ``generator=``. Save one from NumPy's
+# ``default_rng`` yourself.)
 
 from gpulesson.checkpoint import load_checkpoint, resume, save_checkpoint
 
@@ -558,7 +560,7 @@ print("the function was called:", marker.exists())
 # %%
 # The first load stops with an error. The second one calls the function, without a word.
 # **Load with** ``weights_only=True``\ **.** It accepts tensors, plain values and a
-# short list of harmless classes, which is enough for whole checkpoints, and refuses
+# short list of harmless classes, which is enough for a checkpoint like ours, and refuses
 # everything else. It has been the default since PyTorch 2.6 (`release notes
 # <https://github.com/pytorch/pytorch/releases/tag/v2.6.0>`__). Keep PyTorch up to date:
 # two known holes in this protection were closed in `2.6
@@ -566,8 +568,8 @@ print("the function was called:", marker.exists())
 # <https://github.com/advisories/GHSA-63cw-57p8-fm3p>`__.
 #
 # A harmless file is refused, too, if it holds a whole model instead of a
-# ``state_dict``. Do not switch the protection off to get rid of the error: ask the
-# author for the ``state_dict``.
+# ``state_dict``, or a NumPy array. Do not switch the protection off to get rid of the
+# error: ask the author for the ``state_dict``, or for tensors.
 #
 # Notice a damaged file
 # ---------------------
@@ -701,7 +703,8 @@ shutil.rmtree(folder)
 #      Never write one person's home into a script.
 #    - A checkpoint holds model, optimizer, scheduler, epoch and random states. Compare
 #      the weights to see that it works.
-#    - ``weights_only=True`` refuses files that could run code. Leave it on.
+#    - ``weights_only=True`` refuses files that ask for code to be run, as far as is
+#      known. Leave it on, and keep PyTorch up to date.
 #    - A plain file often does not show that it is damaged. A digest does.
 #
 # **Next:** :doc:`/lessons/07_common_mistakes` breaks things on purpose, so that you know

@@ -134,9 +134,9 @@ print(
 # :term:`kernels <kernel>`. Leave such steps out. They are called *warm-up*.
 #
 # The later steps differ, too. Other programs can make a step much slower, and nothing can
-# make it much faster. Such slow steps pull the mean up, and leave the median where it is.
-# **Warm up, then report the median, and beside it how far
-# the runs are apart.**
+# make it much faster. Such slow steps pull the mean up. While they are few, they hardly
+# move the median. **Warm up, then report the median, and beside it how far the runs are
+# apart.**
 #
 # Scripts for images often set ``torch.backends.cudnn.benchmark = True``. Then cuDNN,
 # NVIDIA's library for convolutions, tries several algorithms in the first call with each
@@ -200,8 +200,8 @@ for steps in (2, 200):
 # - *Little of the time.* The GPU is busy, and Python is far ahead.
 # - *Nearly all of it, in both lines.* The GPU waits for Python: it has finished each
 #   operation before the next one arrives.
-# - *Little of two steps, and nearly all of 200.* The queue was full. It holds about a
-#   thousand operations (`measured in NVIDIA's forum
+# - *Little of two steps, and nearly all of 200.* The queue was full. On :term:`CUDA` it
+#   holds about a thousand operations (`measured in NVIDIA's forum
 #   <https://forums.developer.nvidia.com/t/cuda-stream-are-blocked-when-luanch-lots-of-kernels-1000/68937>`__),
 #   and then each call waits for a free place, although no line of yours asks for it.
 #
@@ -235,7 +235,7 @@ print(measure(step, device=device))
 #
 # To measure, you want Python to wait. In a training loop you do not: while Python waits,
 # it hands nothing over, and soon the GPU has nothing to do. PyTorch can stop at lines
-# that wait. We try it on your GPU with :term:`CUDA` if there is one, or else on the
+# that wait. We try it on your GPU with CUDA if there is one, or else on the
 # practice GPU:
 
 practice.start()
@@ -398,7 +398,7 @@ print(f"verdict on {device}:", found if apart else "the bars overlap: not told a
 #
 #    - This measurement cannot tell them apart.
 #
-#      Yes. The bars overlap. Measure more rounds, on a quieter machine, or keep the
+#      Yes. The bars overlap. Measure longer rounds, or on a quieter machine, or keep the
 #      simpler variant.
 #
 # .. instructor-note::
@@ -480,13 +480,14 @@ plt.show()
 # %%
 # Read a row of the picture from left to right:
 #
-# - *The rate still grows.* The step consists of what does not grow with the batch:
-#   *starting* each operation and, in a wide model, the optimizer's pass through all
-#   weights. A larger batch hardly takes longer. A GPU has little to win here, since each
-#   of its operations has to be started as well.
-# - *The rate has stopped growing.* Now time grows with the batch. The step consists of
-#   arithmetic, or of moving numbers to and from memory. Hardware with more of either has
-#   something to win.
+# - *The rate still grows.* Part of the step does not grow with the batch, so the time
+#   grows less than the batch does. This part is *starting* each operation, and in a wide
+#   model also the optimizer's pass through all weights. A GPU has little to win with the
+#   first, since each of its operations has to be started as well. Faster memory helps
+#   with the second.
+# - *The rate has stopped growing.* Now the time grows as much as the batch. The step
+#   consists of arithmetic, or of moving numbers to and from memory. Hardware with more of
+#   either has something to win.
 #
 # **If your model lies in the dark corner of the picture, try a larger batch before you
 # buy a GPU.**
@@ -494,8 +495,8 @@ plt.show()
 # Know when a GPU is the wrong tool
 # ---------------------------------
 #
-# A GPU speeds up the part of a script that computes on it. The rest takes as long as
-# before. We time a small script, part by part:
+# A GPU can speed up only the part of a script that computes on it. The rest takes as long
+# as before. We time a small script, part by part:
 
 from gpulesson.data import Batches, load_fashion_mnist
 from gpulesson.evaluation import evaluate
@@ -555,10 +556,10 @@ for s in (2, 10, 1000):
 #
 # So a GPU is the wrong tool when
 #
-# - a step is small and must stay small: tiny models, answers for one sample at a time;
+# - a step is small and must stay small: tiny models that answer one sample at a time;
 # - the time goes elsewhere: reading, decoding, preparing (:doc:`lesson 9
 #   </lessons/09_feeding_the_gpu>`);
-# - each step must look at the result of the one before, on the CPU;
+# - each step is short, and must look at the result of the one before, on the CPU;
 # - the whole run takes a few seconds anyway.
 #
 # Exercise
@@ -599,7 +600,7 @@ for s in (2, 10, 1000):
 #      number, or a copy between CPU and GPU.
 #    - Compare in turns, A B B A, with a control of A against itself; what does not stand
 #      out from the control has not been shown.
-#    - Width times batch size decides: a small step is all overhead, and there a GPU has
+#    - Width and batch size decide: a small step is all overhead, and there a GPU has
 #      nothing to win.
 #    - The part that does not get faster limits the gain of the whole.
 #

@@ -167,9 +167,10 @@ print(f"of feeding and computing on {device}, feeding is {share:.0%}")
 # Each line has the median of the turns, and the range of their middle half. **Begin with
 # this measurement, whatever you train.** If feeding is most of the time, a faster GPU or
 # a smaller model can save only the rest. This loader works in the same process as the
-# loop, so on a CPU the two times add up.
+# loop, so on a CPU the two times add up. On a GPU they do, too, if the loop reads the
+# :term:`loss` in every step: it waits for the GPU before it feeds again.
 #
-# .. question:: Feeding takes 90 % of the time. What does a GPU ten times as fast save?
+# .. question:: Feeding is 90 % of such a loop. What does a GPU ten times as fast save?
 #
 #    - About nine tenths of the time.
 #
@@ -183,8 +184,8 @@ print(f"of feeding and computing on {device}, feeding is {share:.0%}")
 #
 #    - Nothing: the slower half decides.
 #
-#      No. In one process the times of the two add up, so most of the computing's tenth
-#      is saved. It is little, and not nothing.
+#      No. With a read in every step the times of the two add up, so most of the
+#      computing's tenth is saved. It is little, and not nothing.
 #
 # Keep the workers from epoch to epoch
 # ------------------------------------
@@ -237,9 +238,10 @@ else:
 # minutes you would not notice it. If workers make your own training slower, keep them,
 # and measure again.
 #
-# On macOS, on Windows and, from Python 3.14, on Linux, each worker first runs your script
-# again. So a script needs the *main guard* of lesson 4, ``if __name__ == "__main__":``,
-# and its Dataset in a file, not in a notebook.
+# On macOS and on Windows each worker first runs your script again. On Linux, from Python
+# 3.14 on, a server process runs it once, and the workers are its copies. So a script
+# needs the *main guard* of lesson 4, ``if __name__ == "__main__":``, and its Dataset in a
+# file, not in a notebook.
 #
 # Know what a worker costs
 # ------------------------
@@ -384,11 +386,12 @@ torch.cuda.set_sync_debug_mode("default")
 
 # %%
 # At two. **Pinned memory and** ``non_blocking=True`` **belong together:** the first lets
-# the GPU copy by itself, the second lets Python go on. From ordinary memory Python waits
-# whatever you write (`PyTorch's page on both
-# <https://docs.pytorch.org/tutorials/intermediate/pinmem_nonblock.html>`__). With devices
-# other than CUDA's leave ``non_blocking`` off: :func:`gpulesson.device.to_device` says
-# why.
+# the GPU copy by itself, the second lets Python go on (`PyTorch's page on both
+# <https://docs.pytorch.org/tutorials/intermediate/pinmem_nonblock.html>`__). From
+# ordinary memory CUDA may make Python wait, also with ``non_blocking=True`` (`NVIDIA's
+# page on it <https://docs.nvidia.com/cuda/cuda-runtime-api/api-sync-behavior.html>`__).
+# With devices other than CUDA's leave ``non_blocking`` off:
+# :func:`gpulesson.device.to_device` says why.
 #
 # How long does each copy take? Only a real GPU can tell:
 
@@ -487,7 +490,7 @@ picks = {
 times = in_turns(picks)
 
 # %%
-# If the two ranges are apart, you have the answer for your device.
+# If the two ranges are far apart, you have the answer for your device.
 #
 # The other detail is ``div_``. The underscore says that it changes the tensor itself,
 # here the new floats. ``/ 255`` would make a second tensor of floats.
@@ -574,9 +577,10 @@ for name, rate in rates.items():
 
 # %%
 # This is the :term:`throughput` of each feed. One left of the line takes longer than the
-# model does. Without workers the two times add up, so a feed right of the line costs time
-# as well, and less the further right it is. **A feed is fast enough if it is far to the
-# right of the model's line.** The line of a larger model is further left.
+# model does. Without workers the two times add up on a CPU, so a feed right of the line
+# costs time as well, and less the further right it is. (A GPU can compute while the CPU
+# feeds.) **A feed is fast enough if it is far to the right of the model's line.** The
+# line of a larger model is further left.
 #
 # Count what is copied to the GPU
 # -------------------------------

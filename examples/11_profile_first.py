@@ -56,8 +56,8 @@ from gpulesson.models import MLP
 from gpulesson.timing import measure
 
 # %%
-# One thread is enough: for :term:`tensors <tensor>` this small, more threads only wait
-# for each other.
+# One thread is enough: for :term:`tensors <tensor>` this small, more threads help little,
+# and with one the times are steadier.
 
 torch.set_num_threads(1)
 device = choose_device()
@@ -167,15 +167,15 @@ print(f"and {len(sums) - 12} more names: {others / everything:.0%}")
 # ``aten::`` is PyTorch's library of operators. ``addmm`` is the product in a linear layer
 # on the way forward, ``mm`` a product on the way back. The self time of a name without
 # ``aten::`` is Python and book-keeping. On a :term:`CUDA` device there are also calls to
-# the :term:`driver`, with ``cuda`` in their names, and a column with the time of the
+# CUDA's runtime library, with ``cuda`` in their names, and a column with the time of the
 # :term:`kernels <kernel>`. (There the backward pass runs in a thread of its own, and
 # ``# backward`` contains the wait for it. On the :term:`practice GPU` you mostly see
 # ``PythonDispatchMode``, the simulation, and some operators count twice.)
 #
 # Ask three questions of such a table:
 #
-# 1. Is the time in a *few* names, or spread over many? If it is spread, no single
-#    better operator can help.
+# 1. Is the time in a *few* names, or spread over many? If it is spread, making one of
+#    them faster helps little.
 # 2. How much of it is Python and book-keeping, and not ``aten::``?
 # 3. Is an operator called more often in a step than you expected?
 #
@@ -213,8 +213,8 @@ print(f"with the profiler, the loop takes {watched / plain:.1f} times as long")
 #
 #    - Whatever the GPU had still to compute.
 #
-#      Yes. ``item`` waits until the queue is empty, and is charged for all of that.
-#      Look at the column of the kernels to see what took the time.
+#      Yes. ``item`` waits until the queue is empty, and is charged for all of that. On
+#      CUDA, the column of the kernels shows what took the time.
 #
 # Draw one step as a timeline
 # ---------------------------
@@ -273,7 +273,8 @@ busy = sum(e.time_range.elapsed_us() for e in operators) / (end - begin)
 print(f"{len(operators)} operators; {busy:.0%} of the step's time is inside them")
 
 # %%
-# Look at the lowest row, where the computing is done. In the gaps between its bars
+# Look at the lowest row, where the computing is done. (This profiler does not see Apple's
+# GPU. There the row shows only how work is handed over.) In the gaps between its bars
 # nothing is computed: Python and PyTorch prepare the next operator there, and the
 # profiler takes notes. **Slim bars with gaps: the step is made of starting things.
 # Broad bars: it is made of computing.**
@@ -418,7 +419,7 @@ for name, other in (("control", read), ("no reads", quiet)):
 #
 #    - The measurement is wrong: one call less must take less time.
 #
-#      No. It does, and the difference is so small that the noise hides it.
+#      No. Another call took its place, and on a CPU ``detach`` costs no less than a read.
 #
 # .. instructor-note::
 #
@@ -499,9 +500,9 @@ for batch_size in (64, 512, 4096):
 # operators, and fewer.)
 #
 # Then we measure what this machine can do: the time to start a step's operators, by the
-# step of a network with one unit a layer; the bandwidth, by copying; and the rate of
-# arithmetic, by one large matrix product. Other programs only make a run slower, so we
-# take the fastest one.
+# step of a network with one unit a layer; the bandwidth, by copying, at the best of four
+# sizes, so that a cache may help; and the rate of arithmetic, by one large matrix
+# product. Other programs only make a run slower, so we take the fastest one.
 
 # fold: Measure what this machine can do
 
@@ -523,7 +524,7 @@ flop_rate = 2 * n**3 / fastest(lambda: a @ a)
 
 print(f"on {device}: {device_name(device)}, 1 CPU thread")
 print(f"start the operators of a step {starts * 1e6:8.0f} µs")
-print(f"bandwidth of the memory       {byte_rate / 1e9:8.1f} GB/s")
+print(f"bandwidth, of a cache at best {byte_rate / 1e9:8.1f} GB/s")
 print(f"arithmetic                    {flop_rate / 1e9:8.0f} GFLOP/s")
 
 # %%
@@ -629,8 +630,8 @@ plt.show()
 #
 #    - Profile a few steps after a warm-up. Sort by self time, look at the number of
 #      calls, and read shares, not seconds.
-#    - A timeline shows the gaps, in which the GPU or the CPU waits. Viewers open the
-#      exported trace.
+#    - A timeline shows the gaps, in which nothing is computed. Viewers open the exported
+#      trace.
 #    - ``_local_scalar_dense`` counts the reads; ``set_sync_debug_mode`` and the practice
 #      GPU's log name the lines that wait.
 #    - Operators, their bytes, and the FLOP of products can be counted on any machine,

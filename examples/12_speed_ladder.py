@@ -2,7 +2,7 @@
 12 · The speed ladder
 =====================
 
-Take one training run from a script that many people write to near what this machine can
+Take one training run from a script that many people write towards what this machine can
 do, one measured change at a time.
 
 .. overview::
@@ -58,7 +58,7 @@ from gpulesson.training import fit
 # A :term:`GPU` gets more images, so that its :term:`epochs <epoch>` are long enough to be
 # measured. Of the training images we keep 2,000 back, as :term:`held-out data` to choose
 # settings with. The test images are for the final numbers only. (The :term:`practice GPU`
-# runs this lesson's code, too. It simulates no time, so there a verdict means nothing.)
+# simulates no time, so there a verdict means nothing.)
 
 # fold: Choose the device, and load the images
 import logging
@@ -154,8 +154,7 @@ def make_step(forward, optimizer, bf16):
 # %%
 # The function ``build`` in the next cell puts it together: it returns a fresh model,
 # and a function that trains it for one epoch. Its defaults *are* the naive
-# script: single pictures, batches of 64, Adam, ``loss.item()`` in every step. You meet
-# the other switches one by one.
+# script: single pictures, batches of 64, Adam, ``loss.item()`` in every step.
 
 # fold: Build a model and an epoch from the switches
 matmul = (torch.backends.mkldnn if device.type == "cpu" else torch.backends.cuda).matmul
@@ -220,14 +219,15 @@ def build(
 # rungs that cannot have the same losses. There the :term:`accuracy` decides.)
 #
 # On a GPU we look at the clock. On a CPU one thread computes, and we count the time that
-# the processor worked for it, so that another program's time does not count:
+# the processor worked for it, so that another program's time does not count. (What costs
+# something once is timed by the clock, since a compiler works in other processes.)
 
 # Windows counts a thread's time too coarsely
 own_time = device.type == "cpu" and sys.platform != "win32"
 clock = time.thread_time if own_time else time.perf_counter
 
 
-def timed(fn, *arguments):
+def timed(fn, *arguments, clock=clock):
     """Seconds that a call takes, and its result."""
     synchronize(device)
     start = clock()
@@ -271,8 +271,8 @@ def rung(name, **change):
     trial = {**ladder, **change}
     try:
         old, new = build(0, **ladder)[1], build(0, **trial)[1]
-        once, losses = timed(new, 0)
-        usual, expected = timed(old, 0)
+        once, losses = timed(new, 0, clock=time.perf_counter)
+        usual, expected = timed(old, 0, clock=time.perf_counter)
     except Exception as error:  # no compiler, no graphs: whatever it is
         return not_here(name, error)
     apart = max(abs(a - b) for a, b in zip(losses, expected, strict=True))
@@ -322,7 +322,7 @@ rung("index batching", feed="indices")
 
 # %%
 # The first makes all tensors before the loop. The second asks for a whole batch at once,
-# from rows that are on the device already. Both take away calls of Python.
+# from rows that are on the device. Both take away calls of Python.
 #
 # .. question:: A rung's losses are 2e-07 off the naive ones. Is it the same work?
 #
@@ -392,13 +392,13 @@ for size in (64, 64, 40, 33):
 
 # %%
 # One for the first shape, and one more when another size came: from then on the function
-# is made for *any* size. (A practice GPU never compiles.) If you set the environment
-# variable ``TORCH_LOGS=recompiles``, or call
+# is made for *any* size but 1. (A practice GPU never compiles.) With the environment
+# variable ``TORCH_LOGS=recompiles``, or after
 # ``torch._logging.set_logs(recompiles=True)``, PyTorch `logs each of them
 # <https://docs.pytorch.org/docs/stable/generated/torch._logging.set_logs.html>`__ with
 # its reason. Our ``fit`` runs a short last batch without the compiler.
 #
-# On a GPU, try the `modes
+# With :term:`CUDA`, try the `modes
 # <https://docs.pytorch.org/docs/stable/generated/torch.compile.html>`__, too:
 # ``mode="reduce-overhead"`` puts the compiled part into CUDA graphs, and
 # ``mode="max-autotune"`` tries several :term:`kernels <kernel>` for each product, which
@@ -407,7 +407,7 @@ for size in (64, 64, 40, 33):
 if device.type == "cuda" and not simulated:
     rung("mode reduce-overhead", compiled="reduce-overhead", graph=False)
 else:
-    print(f"the modes are for a GPU; here is {device_name(device)}")
+    print(f"the modes are tried on CUDA only; here is {device_name(device)}")
 
 # %%
 # Set a goal that the slow script deserves
@@ -553,21 +553,21 @@ other_work("batch 256", (5, 8), rates, batch=256)
 #
 #    - Yes: training takes three quarters of the time.
 #
-#      Yes. Three times a quarter. And perhaps another learning rate needs fewer epochs.
+#      Yes. Three times a quarter.
 #
 # .. instructor-note::
 #
-#    The lines differ from laptop to laptop, and that is the point: let the class compare
-#    them, and find for each rung a machine on which it helps. The trap is the ratio of an
-#    epoch; learners quote it as the gain of the whole.
+#    The lines differ from laptop to laptop: let the class compare them, and find for each
+#    rung a machine on which it helps. The trap is the ratio of an epoch: learners quote
+#    it as the gain of the whole.
 #
 # Learn more from each step
 # -------------------------
 #
 # So far we made steps faster. You can also need fewer of them. The first idea is about
 # the rate. A high one moves fast, and a low one ends calmly. The :term:`scheduler`
-# ``OneCycleLR`` gives each *step* a rate of its own: here it rises for a third of the
-# run, and then falls to nearly zero, like a triangle.
+# ``OneCycleLR`` gives each *step* a rate of its own: here it rises for three tenths of
+# the run, and then falls to nearly zero, like a triangle.
 
 
 def triangular(optimizer, top, steps):
@@ -623,7 +623,7 @@ other_work("bf16 autocast", same_length, same_rate, bf16=True)
 matmul.fp32_precision = "none"  # as it was
 
 # %%
-# **Converting numbers takes time as well, and only a large product earns it back.**
+# **Converting numbers takes time as well, and only large enough products earn it back.**
 #
 # Give a network with convolutions the format it likes
 # ----------------------------------------------------
@@ -678,7 +678,7 @@ for name, change in {
 
 # %%
 # The first losses agree but for rounding: the format changes where numbers lie, not what
-# they are. On :term:`CUDA` there is one switch more. After
+# they are. On CUDA there is one switch more. After
 # ``torch.backends.cudnn.benchmark = True`` the library `tries its convolutions
 # <https://docs.pytorch.org/docs/stable/backends.html#torch.backends.cudnn.torch.backends.cudnn.benchmark>`__
 # for each new shape, and takes the fastest. It pays where shapes stay the same.
@@ -686,8 +686,7 @@ for name, change in {
 # Compute the limit, with its latency
 # -----------------------------------
 #
-# How far is it still to go? An epoch has to do three things, as in :doc:`lesson 11
-# </lessons/11_profile_first>`:
+# An epoch has to do three things, as in :doc:`lesson 11 </lessons/11_profile_first>`:
 #
 # - its arithmetic, the :term:`FLOP` of the products;
 # - its bytes: the images are read once, and in each step Adam reads four numbers for
@@ -703,9 +702,9 @@ print(f"{flop:,} FLOP a sample, {flop * len(images) / 1e9:.2f} GFLOP an epoch")
 
 # %%
 # Two rates come from a large product, in the precision of the rung, and from copies, at
-# the best of three sizes, so that a cache may help.
-# For the latency we train a network with one unit a layer, on images of one pixel: the
-# same number of steps, the same operators, and almost nothing to compute.
+# the best of three sizes, so that a cache may help. For the latency we train a network
+# with one unit a layer, on images of one pixel: the same steps and operators, and almost
+# nothing to compute.
 
 # fold: Measure the rates, and the time of an epoch
 side = 1024 if device.type == "cpu" or simulated else 8192  # large, for this device
@@ -835,9 +834,9 @@ for name, models in (("same work", first_models), ("last rung", last_models)):
 print(f"trained with {count} images of {data.source}")
 
 # %%
-# All of this was measured within one run, on one machine, with one thread. The page
-# :doc:`how fast, measured </results>` has a ladder with other batches, other threads and
-# another processor, so its ratios and its distance from the limit are others, too.
+# This was one run, on one machine, with one thread. The page :doc:`how fast, measured
+# </results>` has a ladder with other batches, other threads and another processor, so its
+# ratios and its distance from the limit differ.
 #
 # **Stop when the next rung costs you more time than it will ever save.**
 #
@@ -889,8 +888,9 @@ matmul.fp32_precision = "none"
 #    :difficulty: medium
 #    :starter: exercise_12.py
 #
-#    The script trains on scikit-learn's handwritten digits, in batches of 32 and of
-#    512, and counts epochs until 95 % of the test digits are read rightly.
+#    The script trains on scikit-learn's handwritten digits, in batches of 32 and of 512.
+#    It counts epochs until 95 % of the held-out digits are read rightly. To stop at the
+#    first good epoch favours luck, so take the count as rough.
 #
 #    1. **Predict:** with the same learning rate, does the large batch need as many
 #       epochs, or sixteen times as many, or something between?
@@ -916,7 +916,7 @@ matmul.fp32_precision = "none"
 #    - The same losses prove the same work. Where losses must differ, a fixed accuracy,
 #      runs of a fixed length and several seeds decide.
 #    - A larger batch wants another learning rate. Centred images, and a rate that rises
-#      and falls, need fewer epochs.
+#      and falls, can need fewer epochs.
 #    - Compilers, graphs, precision and memory formats take away costs. Measure whether
 #      your machine has those costs.
 #    - The limit is the largest of arithmetic, reading and latency. In small steps it is

@@ -33,9 +33,8 @@ ABSENT = (
     *("highlighttable", "linenos", "hll", "toc-backref"),
     *("align-left", "align-right", "align-center", "loweralpha", "lowerroman", "upperroman"),
 )
-MARKS = (
-    "bp|c1|fm|go|gp|k|kc|kn|m|mf|mh|mi|nb|nc|nd|ne|nf|nn|nt|nv|ow|s|s1|s2|sa|sd|se|si|vm"  # those that it has
-)
+# the classes of marks in code that pages have
+MARKS = "bp|c1|fm|go|gp|k|kc|kn|l|m|mf|mh|mi|nb|nc|nd|ne|nf|nn|nt|nv|ow|s|s1|s2|sa|sd|se|si|vm"
 RULE = re.compile(r"([^{}@]+)\{([^{}]*)\}")
 OF_ABSENT = re.compile(rf"(?<!:not\()\.({'|'.join(ABSENT)})(?![\w-])|\.highlight \.(?!(?:{MARKS})\b)\w+\s*$")
 VARIABLE = re.compile(rf"--[\w-]+--({'|'.join(ABSENT)}):[^;{{}}]*;?")

@@ -13,6 +13,7 @@ RATE = 1e-3  # for the large batch: change this
 
 torch.set_num_threads(1)
 digits = load_digits()
+# RATE is chosen by X_test, so these digits are held-out data, not a test:
 X_train, X_test, y_train, y_test = train_test_split(
     torch.tensor(digits.data / 16, dtype=torch.float32),
     torch.tensor(digits.target),
@@ -22,7 +23,7 @@ X_train, X_test, y_train, y_test = train_test_split(
 
 
 def epochs_needed(seed, batch_size, rate, at_most=200):
-    """Epochs until 95 % of the test digits are read rightly."""
+    """Epochs until 95 % of the held-out digits are read rightly."""
     torch.manual_seed(seed)
     model = MLP(64, 64, 10)
     optimizer = torch.optim.Adam(model.parameters(), lr=rate, fused=True)

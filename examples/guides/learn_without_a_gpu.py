@@ -25,9 +25,9 @@ What you can learn without one, what you cannot, and five ways to begin.
 #
 #    * - Good for
 #      - Not for
-#    * - running code that says ``"cuda"``
+#    * - running most code that says ``"cuda"``
 #      - measuring how fast a GPU is
-#    * - meeting the errors that mixed devices give, with the same words
+#    * - meeting the errors that mixed devices give, nearly always with the same words
 #      - numbers that are equal to a GPU's, to the last digit
 #    * - training a small model, with the right results
 #      - training a large model: it is as slow as your CPU
@@ -54,26 +54,27 @@ print(torch.cuda.get_device_name())
 practice.stop()
 
 # %%
-# ``x`` is on ``cuda:0``, the first GPU. Its name says that it is simulated, unless this
+# ``x`` was on ``cuda:0``, the first GPU. Its name says that it is simulated, unless this
 # computer has a real :term:`CUDA` GPU. **Where there is one, the practice GPU leaves
 # the work to it** and says so in a warning. So these lines may stay in a notebook that
 # others run elsewhere.
 #
 # .. question:: Is ``x`` in the memory of a graphics card now?
 #
-#    - Yes, because ``x.device`` says ``cuda:0``.
+#    - Yes, because ``x.device`` said ``cuda:0``.
 #
-#      No. On a computer without a CUDA GPU, ``cuda:0`` is a label, and the three
-#      numbers are in the computer's own memory.
+#      No. On a computer without a CUDA GPU, ``cuda:0`` was a label, and the three
+#      numbers were in the computer's own memory all the time. After ``stop`` the label
+#      is gone, and ``x.device`` says ``cpu``.
 #
 #    - Only where the computer has a real CUDA GPU.
 #
-#      Yes. Everywhere else, ``cuda:0`` is a label. While the practice GPU is on,
+#      Yes. Everywhere else, ``cuda:0`` was a label. While the practice GPU is on,
 #      ``torch.cuda.get_device_name()`` tells you which of the two it is.
 #
 #    - No, because ``stop`` brought it back.
 #
-#      No. ``stop`` ends the simulation. It moves no tensor.
+#      No. ``stop`` ends the simulation, and with it the label. It moves no tensor.
 #
 # Run a script that knows nothing of it
 # -------------------------------------
@@ -133,8 +134,9 @@ with gpulesson.practice_gpu(force=True) as gpu:
     print(x.device, "simulated:", gpu.simulated)
 
 # %%
-# ``force=True`` simulates also where there is a real CUDA GPU. From here on we always
-# say so, because the next sections are about the simulation itself.
+# ``force=True`` simulates also where there is a real CUDA GPU. From here on we say so
+# wherever we start it ourselves, because the next sections are about the simulation
+# itself.
 #
 # For a whole function there is a decorator, a line above it. This one asks for two GPUs:
 
@@ -209,9 +211,10 @@ print("equal to the last digit:", plain == practised)
 # ----------------------
 #
 # Two common reasons make a program slow on a GPU: it copies too often between the two
-# memories, and Python waits too often for the GPU. The practice GPU notes both, with the
-# line that caused them. This is its report on the run above. Which line will be the
-# first?
+# memories, and Python waits too often for the GPU. The practice GPU notes copies and
+# waits, with the line that caused them. (It misses a few: the waits inside some
+# functions, such as ``torch.linalg.inv``, and the copies of indices that are still on
+# the CPU.) This is its report on the run above. Which line will be the first?
 
 print(gpu.report())
 
@@ -241,9 +244,10 @@ with gpulesson.practice_gpu(memory="100 MiB", force=True):
 # The words are PyTorch's own: what was asked for, what the GPU has, what is free. The
 # first tensor took its share of the 100 MiB, and the rest is too small for the second.
 #
-# What happens to memory that you no longer need? PyTorch counts in two ways: *allocated*
-# is what tensors use, *reserved* is what PyTorch keeps for itself, so that the next
-# tensor gets it quickly. Which of the two will fall after ``del``?
+# What happens to memory that you no longer need? PyTorch counts in two ways. *Allocated*
+# is what tensors use. *Reserved* is all that PyTorch holds of the GPU's memory: what
+# tensors use, and what it keeps so that the next tensor gets it quickly. Which of the
+# two will fall after ``del``?
 
 
 def show(when):
@@ -262,8 +266,8 @@ with gpulesson.practice_gpu(force=True):
 # %%
 # Only the first one. The practice GPU keeps freed memory reserved, as PyTorch does on a
 # GPU, and ``empty_cache`` gives it back. One thing is simpler here: it reserves exactly
-# the most that was allocated so far. On a real GPU, PyTorch reserves in larger pieces, 2
-# MiB at a time for small tensors
+# the most that was allocated since it last gave memory back. On a real GPU, PyTorch
+# reserves in larger pieces, 2 MiB at a time for small tensors
 # (`its allocator <https://github.com/pytorch/pytorch/blob/v2.15.0/c10/core/AllocatorConfig.h>`__).
 #
 # .. _not-simulated:
@@ -277,8 +281,9 @@ with gpulesson.practice_gpu(force=True):
 #   finished when it returns.
 # - **Random numbers.** The same :term:`seed` gives other numbers on a GPU, which has
 #   another generator.
-# - **Rounding.** Results are those of your CPU, to the last digit. Those of a GPU may
-#   differ in the last digits.
+# - **Rounding.** Results are those of your CPU, to the last digit. Those of a GPU differ
+#   in the last digits, in convolutions often from the fourth digit on, and training
+#   makes differences grow.
 # - **Memory that no tensor uses.** Tensors take blocks of 512 bytes. On a real GPU a
 #   large tensor can take up to 1 MiB more, and there is also the memory for the
 #   :term:`context` and for the work of libraries.
@@ -287,10 +292,13 @@ with gpulesson.practice_gpu(force=True):
 #   that caused it, and the program can go on. On a real GPU it may come some lines
 #   later, and the process cannot use the GPU any more.
 # - **What makes** :term:`CUDA graphs <CUDA graph>` **fast.** They are recorded and
-#   replayed, and what a GPU refuses meanwhile is refused. But a replay computes its
-#   operations one by one here, and takes as long as they do. Where a graph uses memory
-#   that was given back since, there is an error here. A real GPU says nothing, and
-#   computes with whatever is there.
+#   replayed, and most of what a GPU refuses meanwhile is refused. Not refused are a side
+#   :term:`stream` that is never joined, and a wait inside some functions, such as
+#   ``torch.linalg.inv``. And a replay computes its operations one by one here, and takes
+#   as long as they do. Where a graph uses memory that was given back since, there is an
+#   error here. A real GPU often says nothing, and computes with whatever is there.
+# - **Some tools.** ``DataParallel``, a GPU's meters, such as its temperature, and kernels
+#   of your own, in CUDA C++ or Triton, stop with an error.
 # - **Hardware.** There is no model of GPU behind it. It says so in its name, and claims
 #   the :term:`compute capability` below, so that code which asks for one gets an answer.
 
@@ -313,7 +321,7 @@ print("the CPU's random numbers:", torch.equal(on_gpu, torch.rand(3)))
 #
 #      No. Time is not simulated. A small model can be slower on a GPU than on a CPU.
 #
-#    - No operation that ran mixed two devices.
+#    - No operation that ran mixed two devices in a way that PyTorch refuses.
 #
 #      Yes. PyTorch's rules for devices were applied to every operation that ran. All of
 #      them may still have run on the CPU: print ``.device`` to know.
@@ -330,5 +338,5 @@ print("the CPU's random numbers:", torch.equal(on_gpu, torch.rand(3)))
 # these checks and to the practice GPU, and compare the two messages word for word. (Some
 # checks need a :term:`driver` first; for those there is a test that runs on a real GPU.)
 # Another test takes the operations of PyTorch's own test database that know ``float32``.
-# It runs each on the practice GPU and on the CPU, and compares results,
-# :term:`gradients <gradient>` and devices.
+# It runs nearly every one on the practice GPU and on the CPU, and compares devices,
+# :term:`gradients <gradient>` and results, if they are not random.

@@ -10,7 +10,7 @@ from torch.nn import functional as F
 
 import time_to_accuracy
 from gpulesson.models import MLP
-from time_to_accuracy import PREPARE, WAYS, accuracy, cross_entropy, interval, train, tuned
+from time_to_accuracy import PREPARE, WAYS, accuracy, cross_entropy, interval, sums_of_blocks, train, tuned
 
 CPU = torch.device("cpu")
 
@@ -33,6 +33,12 @@ def test_a_folded_network_gives_the_same_logits_on_pixels(split, prepare):
     folded = fold(model)
     assert next(folded.parameters()).shape == (128, 784)
     torch.testing.assert_close(folded(images.float() / 255), expected, rtol=1e-3, atol=1e-3)
+
+
+def test_sums_of_blocks_are_those_of_average_pooling(split):
+    images = torch.cat([split[0], torch.full((1, 28, 28), 255, dtype=torch.uint8)])
+    expected = 4 * F.avg_pool2d(images.float(), 2).flatten(1)
+    assert torch.equal(sums_of_blocks(images), expected)
 
 
 def test_preparing_leaves_the_bytes_alone(split):

@@ -18,10 +18,10 @@ import pytest
 import torch
 
 from gpulesson.__main__ import main
-from gpulesson.exercises import Report, UsageError, checker, commands, exercises, find, progress
+from gpulesson.exercises import Report, UsageError, checker, commands, e06_resume, exercises, find, progress
 from gpulesson.exercises.demands import DEMANDS, Demand, checklist
 from gpulesson.exercises.findings import Diagnosis, Source
-from gpulesson.exercises.rules import called, models, steps
+from gpulesson.exercises.rules import accuracy, called, devices, endings, errors, memory, models, steps
 from gpulesson.exercises.rules.devices import LABELS_ON_CPU
 from gpulesson.exercises.rules.endings import ERROR
 from gpulesson.exercises.trace import ModelSeen, OptimizerSeen, Site, Trace
@@ -139,7 +139,9 @@ def test_every_hint_for_a_fault_is_there():
 
 def diagnosing():
     names = [f"gpulesson.exercises.e{exercise.name}" for exercise in exercises()]
-    names += [f"gpulesson.exercises.rules.{name}" for name in ("memory", "models", "steps", "causes")]
+    names += [
+        f"gpulesson.exercises.rules.{name}" for name in ("memory", "models", "steps", "causes", "endings")
+    ]
     return map(import_module, names)
 
 
@@ -182,15 +184,77 @@ def test_importing_the_package_and_its_command_line_takes_no_torch():
 
 def test_a_demand_is_met_unmet_or_not_looked_at():
     task = find(4)
-    one, other, *_ = task.rules
+    _, one, other, *_ = task.rules
     fault = SOURCE.failure(ERROR, 1, "It failed.")
     demands = checklist([one, other, one], {one: [fault], other: []}, task, trained=True)
     assert demands == (Demand(DEMANDS[one], False), Demand(DEMANDS[other], True))
     advice = SOURCE.advice(ERROR, 1, "It could be better.")
-    assert checklist([one], {one: [advice]}, task, trained=True) == (Demand(DEMANDS[one], True),)
+    assert checklist([one], {one: [advice]}, task, trained=True) == (
+        Demand(DEMANDS[one], True, advised=True),
+    )
     assert checklist([one], {}, task, trained=True) == (Demand(DEMANDS[one], None),)
     assert checklist([one], {one: []}, task, trained=False) == (Demand(DEMANDS[one], None),)
     assert checklist([one], {one: [fault]}, task, trained=True, shown=[]) == (Demand(DEMANDS[one], None),)
+
+
+def test_a_demand_with_advice_is_no_plain_tick():
+    task = find(4)
+    advice = SOURCE.advice(memory.FETCHED_EVERY_BATCH, 2, "Twice.")
+    demands = checklist([memory.fetched_once], {memory.fetched_once: [advice]}, task, trained=True)
+    report = Report(task, "a.py", (advice,), demands)
+    line = f"! {DEMANDS[memory.fetched_once]}"
+    assert (
+        f"\n  {line}\n  (! see the advice)\n" in report.text() and f"<li>{line}</li>" in report._repr_html_()
+    )
+    hidden = checklist([memory.fetched_once], {memory.fetched_once: [advice]}, task, trained=True, shown=[])
+    assert hidden == (Demand(DEMANDS[memory.fetched_once], None),)
+
+
+def test_a_rule_of_several_lines_says_which_of_them_is_not_met():
+    task = find(6)
+    rule = task.rules[-1]
+    where_it_stopped, safely = task.demand, *task.demand_for.values()
+    unsafe = SOURCE.failure(e06_resume.LOADS_ANYTHING, 1, "It loads anything.")
+    other = SOURCE.failure(e06_resume.NOT_THE_SAME_BITS, 1, "They differ.")
+    never = SOURCE.failure(e06_resume.NO_CHECKPOINT, 0, "Nothing was saved.")
+    for findings, met in (([unsafe], [True, False]), ([other], [False, True]), ([never], [False, None])):
+        demands = checklist([rule], {rule: findings}, task, trained=True)
+        assert demands == tuple(map(Demand, (where_it_stopped, safely), met))
+    optimizer = SOURCE.advice(devices.OPTIMIZER_BEFORE_MOVE, 1, "Too early.")
+    demands = checklist([devices.trained_on], {devices.trained_on: [optimizer]}, None, trained=True)
+    assert [(demand.met, demand.advised) for demand in demands] == [(True, False), (True, True)]
+
+
+def test_a_fault_may_speak_of_another_demand_as_well():
+    fault = SOURCE.failure(errors.LOGITS_COMPARED, 1, "The largest score.")
+    found = {models.answers: [], accuracy.of_the_test_set: [fault]}
+    demands = checklist(list(found), found, find(3), trained=True)
+    assert [demand.met for demand in demands] == [False, False]
+
+
+def test_where_nothing_trains_the_list_has_no_line_about_training():
+    task = find(1)
+    (ends,) = checklist([endings.raised, *task.rules[:-1]], {endings.raised: []}, task, trained=False)
+    assert ends == Demand(f"{DEMANDS[endings.raised]}, with and without a GPU", True)
+    stopped = checklist([endings.raised], {endings.raised: []}, task, trained=False, to_the_end=False)
+    assert [demand.met for demand in stopped] == [False]
+    assert len(checklist(task.rules[:2], {}, find(4), trained=False)) == 2, "and there it has"
+
+
+def test_what_a_step_asks_for_is_no_mere_advice():
+    adam = OptimizerSeen("Adam", Site("a.py", 1), ["cpu"], steps=9, params_on=["cuda"])
+    trace = Trace(optimizers=[adam], facts={"test_samples": 0, "passes": 0})
+    for task, severity in ((find(3), "failure"), (None, "advice")):
+        findings, _ = checker.apply_rules(trace, SOURCE, task)
+        (finding,) = (each for each in findings if each.kind == "optimizer-before-move")
+        assert finding.severity == severity
+
+
+def test_a_training_on_the_cpu_that_no_step_forbids_is_called_so():
+    model = ModelSeen("MLP", Site("a.py", 3), False, ["cpu"], stepped=True)
+    trace = Trace(device="Practice GPU", models=[model])
+    assert checker._computed_on(trace, find(6)) == ("CPU", False)
+    assert checker._computed_on(trace, find(4)) == checker._computed_on(trace, None) == ("Practice GPU", True)
 
 
 def test_nothing_is_said_of_a_function_that_could_not_be_called():
@@ -327,6 +391,27 @@ def test_a_notebook_becomes_a_program():
     ]  # fmt: skip
     with pytest.raises(UsageError, match=r"a\.ipynb cannot be read as a notebook"):
         checker.notebook_code("a.ipynb", b"[]")
+
+
+@pytest.mark.parametrize(
+    "magic", ["%%time", "\n%%capture out", "%%timeit -n 1", "%%prun", "%%capture\n%%time"]
+)
+def test_a_cell_that_is_timed_or_captured_runs(magic):
+    content = {"cells": [{"cell_type": "code", "source": f"{magic}\nx = 1\nif x:\n    %time y = 2\n"}]}
+    code, _ = checker.notebook_code("a.ipynb", json.dumps(content).encode())
+    ran = {}
+    exec(code, ran)
+    assert ran["x"] == 1 and "y" not in ran
+    assert code.decode().splitlines().index("x = 1") == 1 + len(magic.splitlines())
+
+
+@pytest.mark.parametrize("magic", ["%%bash", "%%html", "%%writefile a.py", "%%timed", "%% time"])
+def test_a_cell_in_another_language_does_not_run(magic):
+    content = {"cells": [{"cell_type": "code", "source": f"{magic}\nx = 1\n"}]}
+    code, _ = checker.notebook_code("a.ipynb", json.dumps(content).encode())
+    ran = {}
+    exec(code, ran)
+    assert "x" not in ran
 
 
 def test_a_finding_in_a_notebook_names_the_cell_and_its_line():

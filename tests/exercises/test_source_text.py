@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ast
+
 import pytest
 
 from gpulesson.exercises.findings import Source
-from gpulesson.exercises.rules import causes, source_text
+from gpulesson.exercises.rules import accuracy, causes, source_text
 from gpulesson.exercises.trace import Trace
 
 LOOP = """
@@ -84,3 +86,67 @@ def test_a_method_that_became_a_value(line, found):
     lines = ["def f():", *(f"    {part}" for part in lines)]
     findings = list(causes.value_not_called(Trace(), Source("a.py", lines)))
     assert bool(findings) == found
+
+
+@pytest.mark.parametrize(
+    ("line", "found"),
+    [
+        ("device = torch.accelerator.current_accelerator()", 1),
+        ("device = current_accelerator(False) or 'cpu'", 1),
+        ("device = torch.accelerator.current_accelerator(check_available=False).type", 1),
+        ("device = torch.accelerator.current_accelerator(check_available=True)", 0),
+        ("device = torch.accelerator.current_accelerator(True)", 0),
+    ],
+)
+def test_an_accelerator_that_may_not_be_there(line, found):
+    assert source_text.unasked_accelerator([line]) == found
+
+
+@pytest.mark.parametrize(
+    ("line", "name"),
+    [
+        ("device = choose_device()", "device"),
+        ('place = "cuda" if torch.cuda.is_available() else "cpu"', "place"),
+        ("has_gpu = torch.cuda.is_available()", ""),
+        ('device = torch.device("cuda")', ""),
+    ],
+)
+def test_the_name_of_the_chosen_device(line, name):
+    assert source_text.chosen_device([line]) == name
+
+
+def test_a_name_that_stands_twice_in_a_dictionary():
+    lines = ["ANSWERS = {", "    'a': 1,", "    'b': 2,", "    'a': 3,", "}", "other = {'c': 1, **ANSWERS}"]
+    assert source_text.keys_twice(lines) == source_text.keys_twice(lines, "ANSWERS") == {"a": 4}
+    assert source_text.keys_twice(lines, "other") == {}
+
+
+@pytest.mark.parametrize(
+    ("lines", "asked"),
+    [
+        (["a = {'x': 1}", "for n in 'xy':", "    print(a[n])"], ("a", False, 1)),
+        (["a = {'x': 1}", "", "print(a['y'])"], ("a", True, 1)),
+        (["a = {'x': 1}", "a['z'] = 2", "print(a[n])"], ("a", False, 0)),
+        (["a = torch.load(p)", "", "m.load(a['y'], b[n])"], ("a", True, 0)),
+        (["", "", "print(a[n], b[n])"], None),
+        (["", "", "a.pop('y')"], None),
+    ],
+)
+def test_which_dictionary_was_asked(lines, asked):
+    assert source_text.asked_for(lines, 3, "y") == asked
+
+
+@pytest.mark.parametrize(
+    ("line", "cut"),
+    [
+        ("a = right // n", True),
+        ("a = int(right / n)", True),
+        ("a = (right / n).long()", True),
+        ("a = torch.div(right, n, rounding_mode='floor')", True),
+        ("a = right / n", False),
+        ("a = int(right.sum())", False),
+        ("a = torch.zeros((), dtype=torch.int64)", False),
+    ],
+)
+def test_a_division_that_keeps_whole_numbers_only(line, cut):
+    assert accuracy.cuts(ast.parse(line).body[0]) == cut

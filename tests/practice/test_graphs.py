@@ -734,7 +734,7 @@ def test_memory_that_was_given_back_is_an_error_at_the_replay(gpu):
     graph.replay()
     assert y.tolist() == [2.0] * 3
     tensors.clear()
-    with pytest.raises(PracticeError, match=r"given back since the capture.*a real GPU says nothing"):
+    with pytest.raises(PracticeError, match=r"given back since the capture.*a real GPU often says nothing"):
         graph.replay()
 
 

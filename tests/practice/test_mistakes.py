@@ -2,10 +2,12 @@
 
 import re
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch.utils._pytree import tree_map_only
 
 from gpulesson.practice import practice_gpu
 
@@ -83,6 +85,14 @@ def index_on_the_device():
     return torch.rand(4)[torch.tensor([1, 2], device="cuda")]
 
 
+def filling_by_a_mask_on_the_host():
+    torch.ones(3, device="cuda").masked_fill_(torch.tensor([True, False, True]), 0)
+
+
+def filling_at_indices_on_the_host():
+    torch.ones(3, device="cuda").index_fill_(0, torch.tensor([0, 2]), 0)
+
+
 def gradient_of_another_device():
     weight = torch.rand(2, device="cuda", requires_grad=True)
     weight.grad = torch.ones(2)
@@ -133,6 +143,9 @@ MISTAKES = {
     "tensor",
     device_that_does_not_exist: "CUDA error: invalid device ordinal",
     index_on_the_device: "indices should be either on cpu or on the same device as the indexed tensor (cpu)",
+    filling_by_a_mask_on_the_host: "expected self and mask to be on the same device, but got mask on cpu and "
+    "self on cuda:0",
+    filling_at_indices_on_the_host: TWO.format("cuda:0", "cpu"),
     gradient_of_another_device: "attempting to assign a gradient with device type 'cpu' to a tensor with "
     "device "
     "type 'cuda'. Please ensure that the gradient and the tensor are on the same device",
@@ -169,6 +182,56 @@ def test_what_looks_like_a_mistake_and_is_none():
         assert x[torch.tensor([0, 2])].is_cuda  # and so may indices
         assert torch.where(x > 0, x, torch.tensor(0.0)).is_cuda
         assert (x + 1).is_cuda
+
+
+INDICES = {
+    "a mask": torch.eye(3, 4) > 0,
+    "a mask of rows": torch.tensor([True, False, True]),
+    "a mask of columns": (..., torch.tensor([True, False, True, True])),
+    "rows": torch.tensor([0, 2]),
+    "columns": (slice(None), torch.tensor([[0], [2]])),
+    "rows and columns": (torch.tensor([0, 2]), torch.tensor([1, 1])),
+    "a list": [0, 2],
+    "an array": np.array([0, 2]),
+    "no dimensions": torch.tensor(1),
+    "no tensor": (1, slice(2)),
+}
+
+
+@pytest.mark.parametrize("value", [0, 1.5, True], ids=str)
+@pytest.mark.parametrize("index", INDICES.values(), ids=INDICES)
+@pytest.mark.parametrize("inference", [False, True], ids=["", "inference"])
+def test_elements_are_set_wherever_the_indices_are(index, value, inference):
+    expected, whole = torch.full((3, 4), 7.0), torch.full((3, 4), 7)
+    expected[index] = whole[index] = value
+    with practice_gpu(count=2, force=True), torch.inference_mode(inference):
+        for device in ("cpu", "cuda:0", "cuda:1"):
+            moved = tree_map_only(torch.Tensor, lambda part, to=device: part.to(to), index)
+            for home in ("cpu", "cuda:0"):
+                x = torch.full((3, 4), 7.0, device=home)
+                n = torch.full((3, 4), 7, device=home)
+                x[moved] = n[moved] = value
+                assert str(x.device) == home
+                assert torch.equal(x.cpu(), expected) and torch.equal(n.cpu(), whole)
+
+
+def test_gradients_pass_the_elements_that_were_set():
+    with practice_gpu(force=True):
+        x = torch.ones(3, device="cuda", requires_grad=True)
+        y = x * 2
+        y[torch.tensor([True, False, False])] = 0
+        y[torch.tensor([2])] = torch.tensor(5.0, device="cuda")
+        y.sum().backward()
+        assert x.grad.is_cuda and x.grad.tolist() == [0, 2, 0]
+
+
+def test_values_to_set_have_to_be_with_the_tensor():
+    here, there = torch.tensor([0, 2]), torch.rand(2)
+    with practice_gpu(force=True):
+        for x, values in ((torch.ones(3), there.cuda()), (torch.ones(3, device="cuda"), there)):
+            with pytest.raises(RuntimeError, match=re.escape(TWO.format("cuda:0", "cpu"))):
+                x[here] = values
+            x[here] = values[0]  # one number may come from anywhere
 
 
 def test_indices_that_the_host_checks_fail_as_on_the_host():

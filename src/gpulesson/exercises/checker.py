@@ -133,8 +133,7 @@ def check(
         task,
         shown,
         *apply_rules(trace, source, task),
-        trace.device,
-        trace.simulated,
+        *_computed_on(trace, task),
         () if task is not None and task.function else facts(trace),  # there the check's own calls count
         trace.steps > 0,
         readable(source.in_cells(outcome.output)),
@@ -182,8 +181,11 @@ def apply_rules(
     rules, last = (_OWN_LOOP, (steps.loss_falls,)) if task is None else (task.rules, task.last)
     found: dict[Rule, list[Finding]] = {}
 
+    def asked_of(rule: Rule) -> list[Finding]:
+        return [_as_asked(finding, task) for finding in rule(trace, source)]
+
     def apply(*some: Rule) -> None:
-        found.update({rule: list(rule(trace, source)) for rule in some})
+        found.update({rule: asked_of(rule) for rule in some})
 
     apply(*_ANY_PROGRAM)
     if trace.error is None:
@@ -193,7 +195,7 @@ def apply_rules(
                 apply(rule)
     elif task is not None and _stopped_by_its_own_test(trace, source, task):
         raised = found.pop(endings.raised)
-        seen = {**found, **{rule: list(rule(trace, source)) for rule in rules}}
+        seen = {**found, **{rule: asked_of(rule) for rule in rules}}
         found = seen if _failed(seen) else {endings.raised: raised, **found}  # more than an assertion says
     if _failed(found):
         apply(causes.value_not_called, causes.missing_return)
@@ -203,8 +205,20 @@ def apply_rules(
     asked = [*_ANY_PROGRAM, causes.value_not_called, *rules, *last]
     if found.get(causes.missing_return):
         asked.insert(1, causes.missing_return)
-    demands = checklist(asked, found, task, trained=trace.steps > 0, shown=findings)
+    ended = not (task and task.without_gpu) or _ends_without_gpu(trace)
+    demands = checklist(asked, found, task, trained=trace.steps > 0, shown=findings, to_the_end=ended)
     return tuple(sorted(findings, key=lambda finding: finding.severity == "advice")), demands
+
+
+def _as_asked(finding: Finding, task: Exercise | None) -> Finding:
+    """Return a finding as the exercise takes it: what a step asks for is no mere advice."""
+    asked = task is not None and finding.kind in task.asked_for
+    return replace(finding, severity="failure") if asked else finding
+
+
+def _ends_without_gpu(trace: Trace) -> bool:
+    without = trace.without_gpu
+    return without is not None and without.error is None and not without.exit_code
 
 
 def _stopped_by_its_own_test(trace: Trace, source: Source, task: Exercise) -> bool:
@@ -217,6 +231,17 @@ def _stopped_by_its_own_test(trace: Trace, source: Source, task: Exercise) -> bo
 
 def _failed(found: dict[Rule, list[Finding]]) -> bool:
     return any(finding.is_failure for findings in found.values() for finding in findings)
+
+
+def _computed_on(trace: Trace, task: Exercise | None) -> tuple[str, bool]:
+    """Return what the program computed on, and whether that was the practice GPU.
+
+    An exercise need not ask for the GPU: then a training on the CPU is called so.
+    """
+    places = {place for model in trace.models if model.stepped for place in model.devices}
+    if task is not None and devices.trained_on not in task.rules and places == {"cpu"}:
+        return "CPU", False
+    return trace.device, trace.simulated
 
 
 def facts(trace: Trace) -> tuple[str, ...]:
@@ -259,11 +284,16 @@ def _content(program: str | os.PathLike[str]) -> tuple[str, str, bytes, tuple[in
         raise UsageError(f"{path} cannot be read: {error.strerror}") from None
 
 
+_RUNS_PYTHON = ("capture", "prun", "time", "timeit")
+"""Of the commands for a whole cell, ``%%time`` and so on, those that run it as it is."""
+
+
 def notebook_code(name: str, content: bytes) -> tuple[bytes, tuple[int, ...]]:
     """Return the code of a notebook, in the order of its cells, as one program; and where the cells begin.
 
     A comment with the cell's number stands above each cell: the numbers of these lines come back. Lines for
-    the notebook alone, which begin with ``%``, ``!`` or ``?``, become comments: a cell keeps its lines.
+    the notebook alone, which begin with ``%``, ``!`` or ``?``, become comments: a cell keeps its lines. So
+    does a whole cell in another language, such as ``%%bash``.
 
     Raises
     ------
@@ -280,7 +310,8 @@ def notebook_code(name: str, content: bytes) -> tuple[bytes, tuple[int, ...]]:
     for number, code in enumerate(codes, 1):
         lines.append(f"# cell {number}")
         cells.append(len(lines))
-        if code.lstrip().startswith("%%"):  # the whole cell is in another language, or timed
+        magic = re.match(r"\s*%%(\w*)", code)
+        if magic and magic[1] not in _RUNS_PYTHON:
             lines += [f"# {line}" for line in code.splitlines()]
         else:
             lines += [re.sub(r"^(\s*)([%!?].*)$", r"\1pass  # \2", line) for line in code.splitlines()]

@@ -61,6 +61,12 @@ _OF_TRAINING = (
     evidence.learned,
     *TRAINING_LOOP,
 )
+_LINES: dict[Rule, dict[str, str]] = {
+    devices.trained_on: {"optimizer-before-move": "the optimizer made after the move"}
+}
+"""Of some rules: a line of the checklist for some kinds of fault alone."""
+_ALSO: dict[str, Rule] = {"logits-compared": models.answers}
+"""Kinds of fault that speak of another rule's demand as well."""
 _CALLED_FIRST = (called.calls, steps.order)
 """What an exercise's own rule needs, where it calls the learner's function."""
 
@@ -75,10 +81,13 @@ class Demand:
         What is asked for.
     met : bool or None
         None: it was not looked at, because something else has to be fixed first.
+    advised : bool
+        It is met, but there is advice about it.
     """
 
     text: str
     met: bool | None
+    advised: bool = False
 
 
 def checklist(
@@ -88,6 +97,7 @@ def checklist(
     *,
     trained: bool,
     shown: Iterable[Finding] | None = None,
+    to_the_end: bool = True,
 ) -> tuple[Demand, ...]:
     """Say for each demand whether it is met.
 
@@ -104,22 +114,71 @@ def checklist(
     shown : iterable of Finding, optional
         Those that the report has, by default all. A demand whose findings only follow from others counts as
         not looked at.
+    to_the_end : bool
+        Whether it came to its end without a GPU, too, where the exercise asks for that.
     """
     shown = None if shown is None else list(shown)
-    failed = {rule for rule, some in found.items() if any(finding.is_failure for finding in some)}
-    calls_failed = bool(task and task.function and failed & set(_CALLED_FIRST))
+    calls_failed = bool(task and task.function and any(_fails(found.get(rule, [])) for rule in _CALLED_FIRST))
+    trains = task is None or bool(task.function) or steps.taken in task.last
     lines: dict[str, bool | None] = {}
     hidden: set[str] = set()
-    for rule in asked:
-        text = DEMANDS.get(rule) or (task.demand if task else "")
-        if not text:
-            continue
-        met = None if rule not in found else rule not in failed
-        if met and ((not trained and rule in _OF_TRAINING) or (rule not in DEMANDS and calls_failed)):
-            met = None
-        if met is False and shown is not None and not any(finding in shown for finding in found[rule]):
-            met = None
-            hidden.add(text)
+    advised: set[str] = set()
+
+    def note(text: str, met: bool | None) -> None:
         before = lines.get(text, met)
         lines[text] = False if False in (before, met) else met if before is None else before
-    return tuple(Demand(text, None if met and text in hidden else met) for text, met in lines.items())
+
+    for rule in asked:
+        parts = _parts(rule, found.get(rule, []), task)
+        ended = _looks_no_further(rule, found.get(rule, []), task)
+        for place, (text, some) in enumerate(parts.items()):
+            met = None if rule not in found else not _fails(some)
+            if met and ended and place and not some:
+                met = None
+            if met and ((not trained and rule in _OF_TRAINING) or (rule not in DEMANDS and calls_failed)):
+                met = None
+            if met is False and shown is not None and not any(finding in shown for finding in some):
+                met = None
+                hidden.add(text)
+            if met is None and rule in _OF_TRAINING and not trains:
+                continue
+            note(text, met)
+            if met and some:
+                advised.add(text)
+                if shown is not None and not any(finding in shown for finding in some):
+                    hidden.add(text)
+    for some in found.values():
+        for finding in some:
+            if finding.is_failure and finding.kind in _ALSO and (shown is None or finding in shown):
+                note(DEMANDS[_ALSO[finding.kind]], False)
+    if task is not None and task.without_gpu and (text := DEMANDS[endings.raised]) in lines:
+        note(text, to_the_end)
+        lines = {f"{key}, with and without a GPU" if key == text else key: met for key, met in lines.items()}
+    return tuple(
+        Demand(text, None if met and text in hidden else met, bool(met) and text in advised - hidden)
+        for text, met in lines.items()
+    )
+
+
+def _fails(findings: Iterable[Finding]) -> bool:
+    return any(finding.is_failure for finding in findings)
+
+
+def _parts(rule: Rule, findings: list[Finding], task: Exercise | None) -> dict[str, list[Finding]]:
+    """Return the lines that a rule answers for, each with the findings that are about it."""
+    main, lines = DEMANDS.get(rule, ""), _LINES.get(rule, {})
+    if not main and task is not None:
+        main, lines = task.demand, dict(task.demand_for)
+    if not main:
+        return {}
+    parts: dict[str, list[Finding]] = {text: [] for text in (main, *lines.values())}
+    for finding in findings:
+        parts[lines.get(finding.kind, main)].append(finding)
+    return parts
+
+
+def _looks_no_further(rule: Rule, findings: list[Finding], task: Exercise | None) -> bool:
+    """Tell whether a fault has kept a rule from looking at what its further lines ask for."""
+    if rule in DEMANDS:
+        return bool(findings)
+    return task is not None and any(finding.kind in task.ends_rule for finding in findings)

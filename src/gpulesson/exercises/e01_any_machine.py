@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from gpulesson.exercises.exercise import COMMON, Exercise
@@ -35,6 +36,27 @@ NAMING_IS_NO_TEST = Diagnosis(
     "To name a device raises no error where it is missing. So nothing inside this try fails, and the except "
     "is never reached.",
     'Ask PyTorch: "cuda" if torch.cuda.is_available() else "cpu". Or write device = choose_device().',
+)
+ACCELERATOR_NOT_ASKED = Diagnosis(
+    "accelerator-not-asked",
+    "current_accelerator() alone names the device that PyTorch was built for, whether or not it is there.",
+    "Write torch.accelerator.current_accelerator(check_available=True): where there is no GPU, that is None, "
+    "and you take the CPU.",
+)
+NO_ACCELERATOR = Diagnosis(
+    "no-accelerator",
+    "Where there is no GPU, current_accelerator(check_available=True) gives None, and None has no type.",
+    'Keep what it gives in a variable, and take torch.device("cpu") where that is None.',
+)
+ONLY_WITH_GPU = Diagnosis(
+    "only-with-a-gpu",
+    "What is set only in a branch for the GPU does not exist on a machine without one.",
+    "Give it a value for the other machines, too: the CPU, in an else.",
+)
+STOPS_WITHOUT_GPU = Diagnosis(
+    "stops-without-gpu",
+    "The script should compute and print on every machine, with or without a GPU.",
+    "See what this line takes for granted that only a machine with a GPU has.",
 )
 WORK_LEFT_OUT = Diagnosis(
     "work-left-out",
@@ -108,12 +130,32 @@ def _needs_a_gpu(source: Source, stopped: ErrorSeen) -> Finding:
     """Say why it stopped where there is no GPU."""
     message = stopped.message.strip().split("\n")[0].split(". ")[0]
     what = f"Run again without a GPU, it stopped on {source.where(stopped.site.line)}: {message[:160]}."
+    if "NoneType" in stopped.message:
+        asks = slices.find(source.lines, stopped.site.line, slices.matches(r"current_accelerator\("))
+        if asks:
+            return source.failure(NO_ACCELERATOR, asks, what)
+    about_gpu = re.search(r"(?i)nvidia|cuda|gpu|accelerator|driver|hip", stopped.message)
+    if stopped.type in ("NameError", "UnboundLocalError"):
+        line = source_text.asking_if(source.lines, stopped.site.line)
+        return source.failure(ONLY_WITH_GPU, line or stopped.site, what)
+    if not about_gpu:
+        return source.failure(STOPS_WITHOUT_GPU, stopped.site, what)
+    if call := re.search(r"\btorch\.cuda\.\w+\(", source.line(stopped.site.line)):
+        remedy = f"Call {call[0]}) only where there is such a GPU: if torch.cuda.is_available():"
+        return source.failure(HARD_CODED_CUDA._replace(remedy=remedy), stopped.site, what)
     named = source_text.names_cuda(source.lines, slices.back(source.lines, stopped.site.line))
     ways = {"always": HARD_CODED_CUDA, "tried": NAMING_IS_NO_TEST, "chosen": CONDITION_TRUE}
     if named is not None:
-        return source.failure(ways[named.how], named.line, what)
-    line = source_text.literal_device(source.lines, "cuda") or stopped.site.line
-    return source.failure(HARD_CODED_CUDA, line, what)
+        diagnosis = ways[named.how]
+        if diagnosis is HARD_CODED_CUDA:
+            diagnosis = devices.hard_coded(source.lines, named.line)
+        return source.failure(diagnosis, named.line, what)
+    if line := source_text.unasked_accelerator(source.lines):
+        return source.failure(ACCELERATOR_NOT_ASKED, line, what)
+    if line := source_text.literal_device(source.lines, "cuda"):
+        return source.failure(devices.hard_coded(source.lines, line), line, what)
+    chosen = source_text.chosen_device(source.lines)
+    return source.failure(STOPS_WITHOUT_GPU if chosen else HARD_CODED_CUDA, stopped.site, what)
 
 
 EXERCISE = Exercise(

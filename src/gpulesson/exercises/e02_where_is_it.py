@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from gpulesson.exercises.exercise import COMMON, Exercise
 from gpulesson.exercises.findings import Diagnosis, Finding, Source
-from gpulesson.exercises.rules import slices, source_text
+from gpulesson.exercises.rules import endings, slices, source_text
 from gpulesson.exercises.trace import Trace
 
 if TYPE_CHECKING:
@@ -94,6 +94,23 @@ def places(trace: Trace, source: Source) -> Iterator[Finding]:
         yield source.failure(ANSWERS_COMPUTED, line, "ANSWERS is filled with what the tensors report.")
         return
     wrong = [name for name, (place, _) in PLACES.items() if answers.get(name) != place]
+    twice = {name: line for name, line in source_text.keys_twice(source.lines).items() if name in PLACES}
+    missing = [name for name in wrong if name not in answers]
+    for name, line in twice.items():
+        if missing or name in wrong:
+            lacks = f", and there is no answer for {', '.join(missing)}" if missing else ""
+            what = f"“{name}” is here for the second time{lacks}."
+            remedy = f"Name one of the two {missing[0]}." if missing else f"Keep one answer for {name}."
+            yield source.failure(endings.KEY_TWICE._replace(remedy=remedy), line, what)
+            wrong = [each for each in wrong if each not in (name, *missing)]
+            missing = []
+    missing = [name for name in wrong if name not in answers]
+    if 0 < len(missing) < len(PLACES):
+        what = f"There is no answer for {', '.join(missing)}."
+        remedy = 'Write all eight names, a to h, each with "cpu" or "cuda:0".'
+        line = source_text.key_line(source.lines, missing[0])
+        yield source.failure(NOT_ANSWERED._replace(remedy=remedy), line, what)
+        wrong = [name for name in wrong if name not in missing]
     short = [name for name in wrong if answers.get(name) == "cuda"]
     if short:
         line = source_text.key_line(source.lines, short[0])
@@ -142,7 +159,9 @@ EXERCISE = Exercise(
         "tensor.to(device) returns a copy. Which names stand for the copy, and which for the original?",
         "A NumPy array is in the CPU's memory. A single number may come from the CPU, "
         "whatever the rest is on.",
+        "ANSWERS needs eight entries, each name from a to h once.",
     ),
+    hint_for={"key-twice": 4, "no-such-key": 4},
     rules=(*COMMON, places),
     probe=probe,
 )

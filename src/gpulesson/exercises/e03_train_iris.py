@@ -14,11 +14,12 @@ if TYPE_CHECKING:
 
 def probe(trace: Trace, observer: Observer, space: dict[str, Any]) -> None:
     """Compare with the split of the published example."""
+    import torch
     from sklearn.model_selection import train_test_split
 
     from gpulesson.data import load_iris
 
-    with observer.reader.unnoticed():
+    with observer.reader.unnoticed(), torch.device("cpu"):  # whatever the program's default is
         data = load_iris(widely_copied=True)
         features, targets = data.features.numpy(), data.targets.numpy()
     parts = train_test_split(features, targets, test_size=0.2, random_state=33)
@@ -39,5 +40,6 @@ EXERCISE = Exercise(
     ),
     rules=(*TRAINING_LOOP, evidence.seeded),
     last=IF_NOTHING_ELSE,
+    asked_for=frozenset({"gradients-while-evaluating", "optimizer-before-move"}),
     probe=probe,
 )

@@ -37,5 +37,6 @@ EXERCISE = Exercise(
     ),
     rules=(*TRAINING_LOOP, evidence.shuffled, memory.fetched_once),
     last=IF_NOTHING_ELSE,
+    asked_for=frozenset({"gradients-while-evaluating", "optimizer-before-move"}),
     probe=probe,
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -30,7 +31,8 @@ CONFUSION_COLUMNS = Diagnosis(
 NAMES_APART = Diagnosis(
     "names-apart",
     "The ten numbers are right, but they are beside the wrong names. Names or numbers were sorted alone.",
-    "Go through accuracies.argsort(), and take the name and the number with the same index.",
+    "Sort pairs of a number and its name together: sorted(zip(numbers, names)) begins with the smallest "
+    "number.",
 )
 CLASSES_WRONG = Diagnosis(
     "classes-wrong",
@@ -55,7 +57,7 @@ MEAN_OF_CLASSES = Diagnosis(
 CLASSES_UNORDERED = Diagnosis(
     "classes-unordered",
     "The exercise asks for the hardest class first: it is the one to look at next.",
-    "Go through the classes in the order of accuracies.argsort(): it begins with the smallest.",
+    "Sort pairs of a number and its name: sorted(zip(numbers, names)) begins with the smallest number.",
 )
 NO_TOTAL = Diagnosis(
     "no-total",
@@ -93,7 +95,8 @@ def classes(trace: Trace, source: Source) -> Iterator[Finding]:
         yield source.failure(accuracy.NOT_ALL_SAMPLES, site, what)
         return
     recall = [row[i] / max(1, sum(row)) for i, row in enumerate(confusion)]
-    stated = _stated(trace, names)
+    tables = _tables(trace, names)
+    stated = next((each for each in tables if _is_right(each, names, recall)), tables[0])
     missing = [name for name in names if name not in stated]
     if missing:
         what = f"No accuracy was printed for {len(missing)} of {len(names)} classes: {', '.join(missing)}."
@@ -105,14 +108,30 @@ def classes(trace: Trace, source: Source) -> Iterator[Finding]:
     elif _same(trace.facts.get("accuracies"), recall) and _rounded(lines, recall):
         order = recall
     else:
-        yield _wrong(source, names, lines, confusion, recall)
+        wrong = _wrong(source, names, lines, confusion, recall)
+        yield _in_own_names(wrong, source, lines[0].site)
         return
     ordered = [value for _, value in sorted(zip((line.place for line in lines), order, strict=True))]
     if any(later < earlier - 1e-6 for earlier, later in pairwise(ordered)):
-        first = min(lines, key=lambda line: line.place)
-        what = f"The first line is “{first.text}”; expected {names[recall.index(min(recall))]} first."
-        yield source.failure(CLASSES_UNORDERED, _at(source, first.site, _SORTS), what)
-    yield from _total(trace, source, confusion, max(lines, key=lambda line: line.place))
+        name, first = min(zip(names, lines, strict=True), key=lambda pair: pair[1].place)
+        hardest = names[recall.index(min(recall))]
+        what = f"The first line is “{first.text}”; expected {hardest} first."
+        if name == hardest:
+            what = f"{hardest} comes first, but the nine others are not in the order of their accuracies."
+        line = _at(source, first.site, _SORTS)
+        yield source.failure(_unordered(source, line), line, what)
+    last = max(lines, key=lambda line: line.place)
+    for finding in _total(trace, source, confusion, names, last):
+        yield _in_own_names(finding, source, last.site)
+
+
+def _in_own_names(finding: Finding, source: Source, site: Site) -> Finding:
+    """Return a finding whose next step has the learner's name for the matrix."""
+    behind = slices.back(source.lines, site.line) if site.file.endswith(source.name) else []
+    for each in behind:
+        if found := re.search(r"(?<![\w.])(?:\w+\.)*confusion\b(?!\()", slices.text(each)):
+            return replace(finding, remedy=finding.remedy.replace("result.confusion", found[0]))
+    return finding
 
 
 def _wrong(
@@ -137,6 +156,11 @@ def _wrong(
         return source.failure(
             ERRORS_PRINTED, _at(source, site, _LESS, _at(source, site, slices.divides)), what
         )
+    cut = _at(source, site, accuracy.cuts, 0) or _at(source, site, _WHOLE_TYPE, 0)
+    if cut and all(
+        _claims_one_of(line, accuracy.whole(value)) for line, value in zip(lines, recall, strict=True)
+    ):
+        return source.failure(accuracy.WHOLE_DIVISION, cut, what)
     if divisor := _one_divisor(lines, confusion):
         what = f"{what} Yours is {confusion[i][i]} / {divisor}, and all ten are divided by {divisor}."
         return source.failure(ONE_DIVISOR, _at(source, site, slices.divides), what)
@@ -144,6 +168,24 @@ def _wrong(
 
 
 _SORTS = slices.matches(r"sort|\btopk\(|reverse")
+_TURNED = {
+    r"(reverse|descending)\s*=\s*True": "Leave out {0}: without it the smallest number comes first.",
+    r"\[::-1\]|\breversed\(": "Leave out {0}: without it the smallest number comes first.",
+    r"lambda[^:]*: ?-": "Leave out the minus sign: without it the smallest number comes first.",
+    r"\btopk\((?!.*largest)": "topk gives the largest first. For the smallest first: largest=False.",
+}
+
+
+def _unordered(source: Source, site: Site | int) -> Diagnosis:
+    """Say what to change: the line that sorts, if it turns the order round."""
+    text = source.line(site if isinstance(site, int) else site.line)
+    for pattern, remedy in _TURNED.items():
+        if found := re.search(pattern, text):
+            return CLASSES_UNORDERED._replace(remedy=remedy.format(found[0]))
+    return CLASSES_UNORDERED
+
+
+_WHOLE_TYPE = slices.matches(r"dtype=torch\.(int|long)|\.(int|long|short)\(\)")
 _LESS = slices.matches(r"\b1(\.0)? - |\b100(\.0)? - |!=")
 _OF_COLUMNS = slices.matches(
     r"sum\((dim=|axis=)?(0|-2)\b|\[:, |\[\.\.\., |zip\(\*|transpose|\.T\b|\.t\(\)"
@@ -178,9 +220,9 @@ def _short_loop(source: Source, stated: list[_Line]) -> Site | int:
     return _at(source, stated[-1].site, cut)
 
 
-def _stated(trace: Trace, names: list[str]) -> dict[str, _Line]:
-    """Find what was printed last for each class: where, what it says, and its place in the output."""
-    stated = {}
+def _entries(trace: Trace, names: list[str]) -> list[tuple[str, _Line]]:
+    """Find what was printed for each class: where, what it says, and its place in the output."""
+    entries = []
     for number, (site, printed, _) in enumerate(trace.prints):
         text = output_text.without_leaders(printed)
         found = sorted((place, name) for name in names for place in _places(name, text))
@@ -193,8 +235,8 @@ def _stated(trace: Trace, names: list[str]) -> dict[str, _Line]:
             if len(found) == 1 or not claims:  # a rank before the name, or the accuracy
                 claims = claims + _claims(text[before:start])
             if claims:
-                stated[name] = _Line(site, printed.strip()[:60], claims, (number, start))
-    return stated
+                entries.append((name, _Line(site, printed.strip()[:60], claims, (number, start))))
+    return entries
 
 
 def _places(name: str, text: str) -> list[tuple[int, int]]:
@@ -215,6 +257,39 @@ def _claims(text: str) -> list[output_text.Claim]:
     numbers = re.findall(r"(?<![\d.])(\d+(?:\.\d+)?|\.\d+)\s*(%?)", text)
     read = [(0 if sign or "." in digits else 2, output_text.stated(digits, sign)) for digits, sign in numbers]
     return [claim for _, claim in sorted(counted + read, key=lambda pair: pair[0]) if 0 <= claim.value <= 1]
+
+
+def _tables(trace: Trace, names: list[str]) -> list[dict[str, _Line]]:
+    """Return what may be the table: all that was printed last about each class, or ten lines of ten classes.
+
+    A line before or after the table may name a class again, the hardest one for instance.
+    """
+    entries = _entries(trace, names)
+    leading = [
+        pair for n, pair in enumerate(entries) if not n or entries[n - 1][1].place[0] != pair[1].place[0]
+    ]
+    tables = [dict(entries)]
+    for some in (leading, entries):
+        for end in range(len(some), len(names) - 1, -1):
+            table = dict(some[end - len(names) : end])
+            if len(table) == len(names):
+                tables.append(table)
+    return tables[1:] + tables[:1]
+
+
+def _is_right(stated: dict[str, _Line], names: list[str], recall: list[float]) -> bool:
+    """Tell whether a table has every class with its accuracy, the hardest first."""
+    if any(name not in stated for name in names):
+        return False
+    lines = [stated[name] for name in names]
+    order = [_nearest(line, value) for line, value in zip(lines, recall, strict=True)]
+    places = sorted(zip((line.place for line in lines), order, strict=True))
+    values = [value for _, value in places if value is not None]
+    return len(values) == len(names) and all(b >= a - 1e-6 for a, b in pairwise(values))
+
+
+def _claims_one_of(line: _Line, values: set[float]) -> bool:
+    return any(_near(claim, value) for claim in line.claims for value in values)
 
 
 def _near(claim: output_text.Claim, value: float) -> bool:
@@ -245,7 +320,9 @@ def _same(accuracies: Any, recall: list[float]) -> bool:
     return all(abs(value / scale - true) < 1e-3 for value, true in zip(accuracies, recall, strict=True))
 
 
-def _total(trace: Trace, source: Source, confusion: list[list[int]], last: _Line) -> Iterator[Finding]:
+def _total(
+    trace: Trace, source: Source, confusion: list[list[int]], names: list[str], last: _Line
+) -> Iterator[Finding]:
     """Say that the accuracy of all images is missing, or another number: what was printed instead."""
     total = sum(map(sum, confusion))
     right = sum(row[i] for i, row in enumerate(confusion))
@@ -259,6 +336,8 @@ def _total(trace: Trace, source: Source, confusion: list[list[int]], last: _Line
     if len(fine) >= 2 or any(number > last.place[0] for number in fine):
         return
     after = [(line, claims) for number, line, claims in said if number > last.place[0] and claims]
+    words = [name for name in names if not name.isdigit()]
+    after = [pair for pair in after if not any(_places(name, pair[0].text) for name in words)]
     if not after:
         what = f"After the classes no line says {truth:.4%}, the accuracy that the starter prints."
         yield source.failure(NO_TOTAL, last.site, what)
@@ -268,7 +347,11 @@ def _total(trace: Trace, source: Source, confusion: list[list[int]], last: _Line
     what = f"It printed “{line.text.strip()[:60]}”; expected {truth:.4%}: {right} of {total} images."
     at = _at(source, line.site, slices.divides)
     of = trace.trained_on.of if trace.trained_on is not None else 0
-    if any(_near(claim, truth) for claim in claims):
+    cut = _at(source, line.site, accuracy.cuts, 0)
+    if cut and any(_near(claim, value) for claim in claims for value in accuracy.whole(truth)):
+        why, remedy = accuracy.WHOLE_DIVISION[1:]
+        yield source.failure(NO_TOTAL._replace(why=why, remedy=remedy), cut, what)
+    elif any(_near(claim, truth) for claim in claims):
         what = f"{what} Yours has too few digits to compare."
         yield source.failure(NO_TOTAL, line.site, what)
     elif any(_near(claim, mean) for claim in claims):
@@ -305,6 +388,16 @@ EXERCISE = Exercise(
     lesson="Fashion-MNIST end to end",
     title="How good is it at each class?",
     demand="each class with its accuracy, the hardest first",
+    demand_for=dict.fromkeys(
+        ("mean-of-classes", "no-total"), "the accuracy of all images, from the matrix again"
+    ),
+    ends_rule=frozenset(
+        each.kind
+        for each in (
+            *(NO_FASHION_MNIST, accuracy.NOT_ALL_SAMPLES, NO_CLASSES, CONFUSION_COLUMNS, NAMES_APART),
+            *(CLASSES_WRONG, ONE_DIVISOR, ERRORS_PRINTED, accuracy.WHOLE_DIVISION),
+        )
+    ),
     difficulty="medium",
     hints=(
         "Row i of the matrix holds the images that truly are of class i.",

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from gpulesson.exercises.exercise import COMMON, IF_NOTHING_ELSE, Exercise
+from gpulesson.exercises.exercise import COMMON, Exercise
 from gpulesson.exercises.findings import Diagnosis, Finding, Source, plural
-from gpulesson.exercises.rules import causes, definitions, source_text
+from gpulesson.exercises.rules import causes, definitions, evidence, source_text, steps
 from gpulesson.exercises.trace import OptimizerSeen, SaveSeen, Site, Trace
 
 if TYPE_CHECKING:
@@ -27,29 +29,30 @@ CHECKPOINT_WITHOUT_OPTIMIZER = Diagnosis(
 OPTIMIZER_NOT_RESTORED = Diagnosis(
     "optimizer-not-restored",
     "The optimizer's state is in the file, but the resumed run began with a new optimizer.",
-    'Load it: optimizer.load_state_dict(checkpoint["optimizer"]).',
+    "Load it into the new optimizer, with load_state_dict().",
 )
 RANDOM_STATE_NOT_SAVED = Diagnosis(
     "random-state-not-saved",
     "Dropout and shuffling draw random numbers. If the resumed run draws other numbers, it ends with "
     "other weights.",
-    'Save torch.get_rng_state(), and restore it last: torch.set_rng_state(checkpoint["rng"]).',
+    "Save torch.get_rng_state() with the rest, and restore it last, with torch.set_rng_state().",
 )
 RANDOM_STATE_NOT_RESTORED = Diagnosis(
     "random-state-not-restored",
     "Dropout and shuffling draw random numbers. If the resumed run draws other numbers, it ends with "
     "other weights.",
-    'Restore the saved state last, directly before you train on: torch.set_rng_state(checkpoint["rng"]).',
+    "Restore the saved state last, directly before you train on, with torch.set_rng_state().",
 )
 SEEDED_AGAIN = Diagnosis(
     "seeded-again",
     "A seed starts the random numbers from the beginning. The run was stopped in the middle of them.",
-    'Restore the saved state here instead: torch.set_rng_state(checkpoint["rng"]).',
+    "Save torch.get_rng_state() when the run stops, and restore it here instead of the seed, with "
+    "torch.set_rng_state().",
 )
 EPOCH_NOT_RESTORED = Diagnosis(
     "epoch-not-restored",
     "The resumed run has to do the epochs that are left: no more and no fewer.",
-    'Save the number of finished epochs, and begin there: range(checkpoint["epoch"], 6).',
+    "Save the number of finished epochs, and begin there.",
 )
 LOADS_ANYTHING = Diagnosis(
     "loads-anything",
@@ -59,7 +62,7 @@ LOADS_ANYTHING = Diagnosis(
 MODEL_NOT_RESTORED = Diagnosis(
     "model-not-restored",
     "A new model has random weights until you load the saved ones.",
-    'Load them: model.load_state_dict(checkpoint["model"]).',
+    "Load them into the new model, with load_state_dict().",
 )
 RANDOM_STATE_TOO_EARLY = Diagnosis(
     "random-state-too-early",
@@ -114,7 +117,8 @@ def resuming(trace: Trace, source: Source) -> Iterator[Finding]:
         what = f"A file was saved, but no new run went on from it. Files loaded: {len(trace.loads)}."
         yield source.failure(NOT_RESUMED, saves[-1].site, what)
         return
-    yield from list(_lacking(trace, source, saves, runs))[:1]
+    for finding in list(_lacking(trace, source, saves, runs))[:1]:
+        yield _in_own_names(finding, source)
 
 
 def _lacking(
@@ -156,7 +160,9 @@ def _lacking(
             read = definitions.first_match(source.lines, r"get_(rng_)?state\(")
             yield source.failure(RANDOM_STATE_TOO_EARLY, _given(facts["rng_read"]) or read, what)
         elif not facts["rng_restored"][1] and facts["seeded_again"][1]:
-            what = "After loading, a new seed was set, and the saved random state was not restored."
+            saved = any(save.random_state for save in trace.saves)
+            lacks = "the saved random state was not restored" if saved else "no random state had been saved"
+            what = f"After loading, a new seed was set, and {lacks}."
             yield source.failure(SEEDED_AGAIN, Site(*facts["seeded_again"]), what)
         elif not any(save.random_state for save in trace.saves):
             what = "The file has no random state."
@@ -173,10 +179,91 @@ def _lacking(
             f"{longest - save.own_steps}, because "
             f"{save.own_steps} of {longest} were done before the stop."
         )
-        yield source.failure(EPOCH_NOT_RESTORED, resumed_at, what)
+        steps_left = longest - save.own_steps
+        diagnosis = _epochs(source, facts["resumed_at"], longest, steps_left, resumed.steps)
+        yield source.failure(diagnosis, resumed_at, what)
     if not facts["same"]:
         what = "At the end the weights of the two models differ."
         yield source.failure(NOT_THE_SAME_BITS, resumed_at, what)
+
+
+def _epochs(source: Source, resumed_at: list[Any], all_steps: int, left: int, taken: int) -> Diagnosis:
+    """Say with which epoch the run goes on; and which + 1 or - 1 is wrong, where the line has one."""
+    epoch = all_steps // 6
+    if not epoch or left % epoch:
+        return EPOCH_NOT_RESTORED
+    done = 6 - left // epoch
+    remedy = (
+        f"Save the number of finished epochs, {done}, and begin there: the next ones are range({done}, 6)."
+    )
+    text = source.line(resumed_at[1])
+    for sign, missing in (("+", epoch), ("-", -epoch)):
+        if left - taken == missing and re.search(rf"[\w\])]\s*\{sign}\s*1\b", text):
+            remedy = (
+                f"Leave out the {sign} 1: {done} epochs are done, and the next ones are range({done}, 6)."
+            )
+    return EPOCH_NOT_RESTORED._replace(remedy=remedy)
+
+
+_ROLES = {
+    OPTIMIZER_NOT_RESTORED.kind: ("optimizer", "Load it: {optimizer}.load_state_dict({entry})."),
+    MODEL_NOT_RESTORED.kind: ("model", "Load them: {model}.load_state_dict({entry})."),
+    RANDOM_STATE_NOT_RESTORED.kind: (
+        "random",
+        "Restore the saved state last, directly before you train on: torch.set_rng_state({entry}).",
+    ),
+    SEEDED_AGAIN.kind: ("random", "Restore the saved state here instead: torch.set_rng_state({entry})."),
+}
+"""What of the saved dictionary a kind of fault is about, and what to do with it."""
+
+
+def _in_own_names(finding: Finding, source: Source) -> Finding:
+    """Return a finding whose next step has the names that the learner's file gives the saved things."""
+    role, remedy = _ROLES.get(finding.kind, ("", ""))
+    entry, owner = _entry(source, role) if role else ("", "")
+    if not entry:
+        return finding
+    return replace(finding, remedy=remedy.format(entry=entry, **{role: owner}))
+
+
+_OPTIMIZER = r"(?i)opt|adam|sgd"
+
+
+def _entry(source: Source, role: str) -> tuple[str, str]:
+    """Return a saved thing as the program gets it back, such as ``state["adam"]``, and what it belongs to."""
+    nodes = source_text.all_nodes(source.lines)
+    loaded = [
+        target.id
+        for node in nodes
+        if isinstance(node, ast.Assign)
+        and re.match(r"(torch\.)?load(_checkpoint)?\(", ast.unparse(node.value))
+        for target in node.targets
+        if isinstance(target, ast.Name)
+    ]
+    if len(set(loaded)) != 1:
+        return "", ""
+    for node in nodes:
+        pairs: list[tuple[str, str]] = []
+        if isinstance(node, ast.Dict):
+            keys = [(key, value) for key, value in zip(node.keys, node.values, strict=True)]
+            pairs = [(repr(k.value), ast.unparse(v)) for k, v in keys if isinstance(k, ast.Constant)]
+        elif isinstance(node, ast.Call) and source_text.called(node) == "dict":
+            pairs = [(repr(each.arg), ast.unparse(each.value)) for each in node.keywords if each.arg]
+        if not any("state_dict" in value for _, value in pairs):
+            continue
+        for key, value in pairs:
+            if _role(key, value) == role:
+                return f"{loaded[0]}[{key}]".replace("'", '"'), value.removesuffix(".state_dict()")
+    return "", ""
+
+
+def _role(key: str, value: str) -> str:
+    """Tell what an entry of a saved dictionary is; an empty text if that is not clear."""
+    if "state_dict" in value:
+        return "optimizer" if re.search(_OPTIMIZER, value) or re.search(_OPTIMIZER, key) else "model"
+    if "rng" in value or "get_state" in value:
+        return "random"
+    return ""
 
 
 def _given(site: list[Any]) -> Site | None:
@@ -262,6 +349,8 @@ EXERCISE = Exercise(
     lesson="Save, load, resume",
     title="Resume without a trace",
     demand="the resumed run goes on where the other stopped",
+    demand_for={"loads-anything": "the file is loaded with weights_only=True"},
+    ends_rule=frozenset({NO_CHECKPOINT.kind, NOT_RESUMED.kind}),
     difficulty="medium",
     hint_for={
         "random-state-not-saved": 2,
@@ -280,7 +369,7 @@ EXERCISE = Exercise(
         "Save a dictionary: epoch, model, optimizer, torch.get_rng_state(). Restore the random state last.",
     ),
     rules=(*COMMON, causes.own_work, resuming),
-    last=IF_NOTHING_ELSE,
+    last=(steps.taken, evidence.enough, steps.loss_falls),
     probe=probe,
     starts_empty=True,
 )

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 NOTHING_COMPARED = Diagnosis(
     "nothing-compared",
     "The check looks at every model that the file trains: with which rate, on how many digits at once, and "
-    "when 95 % of the test digits are read rightly. Here it saw none.",
+    "when 95 % of the held-out digits are read rightly. Here it saw none.",
     "Begin with the starter, and change RATE: RATE = 2e-3.",
 )
 RATE_NO_NUMBER = Diagnosis(
@@ -47,20 +47,20 @@ SEEDS_LEFT_OUT = Diagnosis(
     "With one seed a rate may pay by luck. It has to pay with each of the seeds 0, 1 and 2.",
     "Try all three: for seed in range(3). Then see whether it still pays.",
 )
-NOT_THE_TEST = Diagnosis(
-    "not-the-test-digits",
+NOT_HELD_OUT = Diagnosis(
+    "not-the-held-out-digits",
     "How well a model reads shows only on digits that it has not been trained on.",
-    "Count the right answers on all 360 test digits, and on no others.",
+    "Count the right answers on all 360 held-out digits, and on no others.",
 )
 STOPPED_EARLY = Diagnosis(
     "stopped-early",
-    "A run that ends before 95 % of the test digits are read rightly has not come so far. Its epochs say "
+    "A run that ends before 95 % of the held-out digits are read rightly has not come so far. Its epochs say "
     "nothing.",
     "Let every run go on until 95 %, for at most 200 epochs as in the starter.",
 )
 OTHER_GOAL = Diagnosis(
     "other-goal",
-    "Both batches have the same goal: 95 % of the test digits read rightly. With another one the numbers of "
+    "Both batches have the same goal: 95 % of the held-out digits read rightly. With another one the numbers of "
     "epochs are others.",
     "Put the goal back to 95 %. Then change RATE.",
 )
@@ -356,24 +356,22 @@ def _digits(run: Run, lines: Sequence[str]) -> tuple[Diagnosis, int, str] | None
         what = "the model got numbers that are not the starter's digits: load_digits().data / 16."
         return TRIAL_CHANGED, definitions.first_match(lines, r"load_digits\(\)") or split, what
     if not run.tests:
-        what = "the model was not tested: it got digits only while it was trained."
+        what = "the model was not evaluated: it got digits only while it was trained."
         answer = definitions.first_match(lines, r"argmax|\.max\(")
-        return NOT_THE_TEST, answer or run.trained_at, what
+        return NOT_HELD_OUT, answer or run.trained_at, what
     if (train, leaked) != (_TRAIN, 0) and (seen, test) != (0, _TEST) and not (seen and train == _TRAIN):
-        those = f", {leaked} of them test digits of the starter" if leaked else f"; expected {_TRAIN:,}"
+        those = f", {leaked} of them held-out digits of the starter" if leaked else f"; expected {_TRAIN:,}"
         what = f"the digits were split in another way: the model was trained on {train + leaked:,}{those}."
         return TRIAL_CHANGED, split or run.trained_at, what
     if seen:
         where = "all of them" if not test else f"{seen:,} of them"
-        what = (
-            f"it was tested on {seen + test:,} digits, {where} of the training part; expected the 360 others."
-        )
-        return NOT_THE_TEST, run.tested_at, what
+        what = f"it was evaluated on {seen + test:,} digits, {where} of the training part; expected the 360 others."
+        return NOT_HELD_OUT, run.tested_at, what
     if test != _TEST:
-        what = f"it was tested on {test} of the 360 test digits."
-        return NOT_THE_TEST, run.tested_at, what
+        what = f"it was evaluated on {test} of the 360 held-out digits."
+        return NOT_HELD_OUT, run.tested_at, what
     if leaked:
-        what = f"the model was trained on {leaked} of the 360 test digits."
+        what = f"the model was trained on {leaked} of the 360 held-out digits."
         return TRIAL_CHANGED, run.trained_at, what
     if train < 0.9 * _TRAIN:  # in few epochs, without each last batch, some are left out
         what = f"the model was trained on {train:,} of the {_TRAIN:,} training digits."
@@ -389,7 +387,7 @@ def _ends(trial: Trial) -> Iterator[Finding]:
         run = next(run for run in runs if run.tests[-1][1] < _GOAL or run.epochs < run.ended)
         share = run.tests[-1][1]
         ended = plural(run.ended, "epoch")
-        what = f"With {run.words}, the run ended after {ended}, with {share:.1%} of the test digits "
+        what = f"With {run.words}, the run ended after {ended}, with {share:.1%} of the held-out digits "
         yield trial.source.failure(
             OTHER_GOAL, line, f"{what}right: the goal here is {wanted:.3g}; expected 0.95."
         )
@@ -401,7 +399,7 @@ def _ends(trial: Trial) -> Iterator[Finding]:
             if not run.reached and enough and run.ended < _AT_MOST:
                 what = (
                     f"With {run.words}, the run ended after {plural(run.ended, 'epoch')}, with "
-                    f"{run.tests[-1][1]:.1%} of the test digits right; expected 95.0%."
+                    f"{run.tests[-1][1]:.1%} of the held-out digits right; expected 95.0%."
                 )
                 yield trial.source.failure(STOPPED_EARLY, _limit(trial, run), what)
                 return
@@ -544,7 +542,7 @@ def _against_the_check(
     if facts.get("luck"):
         small, large = facts["epochs"]
         what = (
-            f"{rate}, other seeds and other test digits, the large batch needs {large} epochs, the small one "
+            f"{rate}, other seeds and other held-out digits, the large batch needs {large} epochs, the small one "
             f"{small}; expected at most twice as many."
         )
         yield source.failure(diagnosis, line, what)
@@ -681,7 +679,7 @@ def _parts_of(split: int) -> list[Any]:
 
 
 def _epochs(parts: Any, seed: int, batch_size: int, rate: float) -> int:
-    """Return how many epochs it takes until 95 % of the test digits are read rightly, as the starter does."""
+    """Return how many epochs it takes until 95 % of the held-out digits are read rightly, as the starter does."""
     import torch
 
     from gpulesson.data import Batches

@@ -69,6 +69,12 @@ class Exercise:
         counts before an error outside of it, of the file's own test for instance.
     demand : str
         What its own rule asks for, as a line of the checklist.
+    demand_for : dict
+        Of its own rule: a line of the checklist for some kinds of fault alone.
+    ends_rule : set of str
+        Kinds of fault after which its own rule looks no further: those lines are not checked yet.
+    asked_for : set of str
+        Kinds of advice that a numbered step asks for: here they keep the exercise from being passed.
     hint_for : dict
         The first hint that helps with a kind of fault, from 1; the first of all where none is named.
     without_gpu : bool
@@ -87,6 +93,9 @@ class Exercise:
     probe: Probe | None = None
     function: str = ""
     demand: str = ""
+    demand_for: Mapping[str, str] = field(default_factory=dict)
+    ends_rule: frozenset[str] = frozenset()
+    asked_for: frozenset[str] = frozenset()
     hint_for: Mapping[str, int] = field(default_factory=dict)
     without_gpu: bool = False
     starts_empty: bool = False

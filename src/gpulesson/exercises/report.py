@@ -14,7 +14,8 @@ from gpulesson.exercises.findings import Finding, plural
 
 _WIDTH = 80
 _MARKS = {True: ("\N{CHECK MARK}", "green"), False: ("\N{BALLOT X}", "red"), None: ("\N{MIDDLE DOT}", "grey")}
-_COLOURS = {"green": "32", "red": "31", "grey": "90"}
+_ADVISED = "!", "yellow"
+_COLOURS = {"green": "32", "red": "31", "grey": "90", "yellow": "33"}
 _OUTPUT_LINES = 12
 _LONGEST = 600
 """So much of a line of output is shown."""
@@ -87,13 +88,12 @@ class Report:
         paint = _painted if colour else _plain
         parts = [paint(_filled(self.verdict), "green" if self.passed else "red")]
         if self.demands:
-            lines = [f"  {paint(*_MARKS[line.met])} {line.text}" for line in self._looked_at()]
-            if any(line.met is None for line in self._looked_at()):
-                lines.append(paint(f"  ({_MARKS[None][0]} not checked yet)", "grey"))
+            lines = [f"  {paint(*_mark(line))} {line.text}" for line in self._looked_at()]
+            lines += [paint(f"  {text}", "grey") for text in self._legend()]
             parts.append("\n".join(lines))
         parts += [self._text(finding) for finding in self.findings]
         if self.facts:
-            seen = [f"{self._did()}:", *(f"  - {fact}" for fact in self.facts)]
+            seen = [f"What it did on the device “{self.device}”:", *(f"  - {fact}" for fact in self.facts)]
             parts.append("\n".join(map(_filled, seen)))
         if not self.passed and (tail := self._tail()):
             parts.append("\n".join(["The end of its output:", *(f"  | {line}" for line in tail)]))
@@ -101,16 +101,16 @@ class Report:
             parts.append(self._next(self.exercise))
         return "\n\n".join(parts)
 
-    def _did(self) -> str:
-        """Return the words above the facts: they name the device, unless all models stayed on the CPU."""
-        places = [fact for fact in self.facts if "parameters on " in fact]
-        if places and all(fact.endswith("parameters on cpu") for fact in places):
-            return "What it did"
-        return f"What it did on the device “{self.device}”"
-
     def _looked_at(self) -> list[Demand]:
         """Return the checklist; of an exercise that is passed without what this program had no use for."""
         return [line for line in self.demands if line.met is not None or not self.passed]
+
+    def _legend(self) -> list[str]:
+        """Explain the marks that do not explain themselves."""
+        lines = self._looked_at()
+        said = [(_ADVISED, "see the advice", any(line.advised for line in lines))]
+        said.append((_MARKS[None], "not checked yet", any(line.met is None for line in lines)))
+        return [f"({mark[0]} {words})" for mark, words, used in said if used]
 
     def _next(self, exercise: Exercise) -> str:
         """Say what to do after this."""
@@ -172,15 +172,14 @@ class Report:
     def _repr_html_(self) -> str:
         parts = [f"<p><strong>{_escape(self.verdict)}</strong></p>"]
         if self.demands:
-            lines = [f"{_MARKS[line.met][0]} {_escape(line.text)}" for line in self._looked_at()]
-            if any(line.met is None for line in self._looked_at()):
-                lines.append(f"({_MARKS[None][0]} not checked yet)")
+            lines = [f"{_mark(line)[0]} {_escape(line.text)}" for line in self._looked_at()]
+            lines += self._legend()
             parts.append(f"<ul>{''.join(f'<li>{line}</li>' for line in lines)}</ul>")
         if self.findings:
             parts.append(f"<ol>{''.join(map(self._item, self.findings))}</ol>")
         if self.facts:
             facts = "".join(f"<li>{_escape(fact)}</li>" for fact in self.facts)
-            parts.append(f"<p>{_escape(self._did())}:</p><ul>{facts}</ul>")
+            parts.append(f"<p>What it did on the device “{_escape(self.device)}”:</p><ul>{facts}</ul>")
         if self.output.strip():
             printed = _escape("\n".join(self.output.rstrip().splitlines()[-_OUTPUT_LINES:]))
             parts.append(f"<details><summary>The end of its output</summary><pre>{printed}</pre></details>")
@@ -195,6 +194,10 @@ class Report:
             f"<p>{_escape(finding.what)} {_escape(finding.why)}</p>"
             f"<p><strong>Next:</strong> {_escape(finding.remedy)}</p></li>"
         )
+
+
+def _mark(line: Demand) -> tuple[str, str]:
+    return _ADVISED if line.advised else _MARKS[line.met]
 
 
 def _escape(text: str) -> str:

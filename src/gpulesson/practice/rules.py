@@ -87,14 +87,15 @@ def _free(facts: Facts, operands: Sequence[Operand]) -> int:
 
 
 def _index(facts: Facts, operands: Sequence[Operand]) -> int:
+    """Reading refuses indices on another device; writing moves them, and a value without dimensions."""
     itself = operands[0].index
-    common = next(operand.index for operand in operands if operand.index >= 0)
+    reads = facts.name in ("index", "_unsafe_index")
     for operand in operands[1:]:
-        if operand.argument == "indices" and operand.index not in (CPU, itself):
+        if operand.argument == "indices" and reads and operand.index not in (CPU, itself):
             raise errors.wrong_indices(itself)
-        scalar = operand.index < 0 and not operand.tensor.dim()
-        if operand.argument == "values" and operand.index != itself and not scalar:
-            raise errors.two_devices(common, operand.index if operand.index != common else itself)
+        if operand.argument == "values" and operand.index != itself and operand.tensor.dim():
+            places = (itself, operand.index) if itself >= 0 else (operand.index, itself)
+            raise errors.two_devices(*places)
     return itself
 
 

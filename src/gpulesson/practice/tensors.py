@@ -211,6 +211,26 @@ def _tolist(gpu: PracticeGPU, original: Handler, tensor: torch.Tensor) -> Any:
     return original(tensor)
 
 
+def _setitem(gpu: PracticeGPU, original: Handler, tensor: torch.Tensor, indices: Any, value: Any) -> None:
+    """
+    Set elements to a number: PyTorch fills them only if the indices are with the tensor, and else puts.
+
+    Which of the two it does, it decides by the true devices, before any operator runs.
+    """
+    home = gpu.ledger.index(tensor)
+    parts = indices if isinstance(indices, tuple) else (indices,)
+    if isinstance(value, int | float | complex) and any(_is_elsewhere(gpu, home, part) for part in parts):
+        value = tensor.new_full((), value)
+    original(tensor, indices, value)
+
+
+def _is_elsewhere(gpu: PracticeGPU, home: int, part: Any) -> bool:
+    """Tell whether a part of an index is elsewhere; of a list or an array PyTorch makes a CPU tensor here."""
+    if isinstance(part, torch.Tensor):
+        return part.dim() > 0 and gpu.ledger.index(part) != home
+    return home >= 0 and hasattr(part, "__len__")
+
+
 def _repr(gpu: PracticeGPU, original: Handler, tensor: torch.Tensor, **kwargs: Any) -> str:
     if gpu.ledger.index(tensor) >= 0:
         gpu.record(TO_HOST, "print", tensor.numel() * tensor.element_size())
@@ -250,6 +270,7 @@ _METHODS: dict[str, Handler] = {
     "get_device": _get_device,
     "numpy": _numpy,
     "tolist": _tolist,
+    "__setitem__": _setitem,
     "__repr__": _repr,
     "pin_memory": _pin_memory,
     "is_pinned": _is_pinned,

@@ -41,7 +41,7 @@ for _ in range(10):
 
 accuracies = []
 for inputs, targets in DataLoader(test_set, batch_size=64):
-    outputs = model(inputs)  # <- diagnosis: missing-eval
+    outputs = model(inputs)  # <- diagnosis: gradients-while-evaluating, missing-eval
     accuracies.append((outputs.argmax(dim=1) == targets).float().mean().item())
 print("parameters on", next(model.parameters()).device)
 print(f"accuracy {sum(accuracies) / len(accuracies):.4f}")  # <- diagnosis: mean-of-batch-means

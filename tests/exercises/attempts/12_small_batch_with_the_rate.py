@@ -22,7 +22,7 @@ X_train, X_test, y_train, y_test = train_test_split(
 
 
 def epochs_needed(seed, batch_size, rate, at_most=200):
-    """Epochs until 95 % of the test digits are read rightly."""
+    """Epochs until 95 % of the held-out digits are read rightly."""
     torch.manual_seed(seed)
     model = MLP(64, 64, 10)
     optimizer = torch.optim.Adam(model.parameters(), lr=rate, fused=True)

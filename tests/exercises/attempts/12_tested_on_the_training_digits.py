@@ -22,7 +22,7 @@ X_train, X_test, y_train, y_test = train_test_split(
 
 
 def epochs_needed(seed, batch_size, rate, at_most=200):
-    """Epochs until 95 % of the test digits are read rightly."""
+    """Epochs until 95 % of the held-out digits are read rightly."""
     torch.manual_seed(seed)
     model = MLP(64, 64, 10)
     optimizer = torch.optim.Adam(model.parameters(), lr=rate, fused=True)
@@ -34,7 +34,7 @@ def epochs_needed(seed, batch_size, rate, at_most=200):
             loss.backward()
             optimizer.step()
         with torch.inference_mode():
-            scores = model(X_train)  # <- diagnosis: not-the-test-digits
+            scores = model(X_train)  # <- diagnosis: not-the-held-out-digits
             right = (scores.argmax(dim=1) == y_train).sum().item()
         if right >= 0.95 * len(y_train):
             return epoch

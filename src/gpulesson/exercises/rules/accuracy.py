@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import NamedTuple
@@ -33,6 +34,11 @@ LAST_BATCH_ONLY = Diagnosis(
     "The count has to grow with every batch. A plain = forgets the batches before, and a line below the loop "
     "runs only once.",
     "Begin with correct = 0 above the loop, and write correct += … inside it.",
+)
+WHOLE_DIVISION = Diagnosis(
+    "whole-division",
+    "“//”, int() and a tensor of integers keep whole numbers only. So a share below 1 becomes 0.",
+    "Divide with a single /, and keep the digits behind the point until you print.",
 )
 DIVIDED_BY_OTHERS = Diagnosis(
     "divided-by-others",
@@ -252,6 +258,7 @@ def _compared(
 ) -> Iterator[Finding]:
     right = sum(batch.right for batch in batches)
     truth, mean = right / samples, sum(batch.right / batch.test for batch in batches) / len(batches)
+    stated = [line._replace(claims=list(map(_exact, line.claims))) for line in stated]
     if any(abs(claim.value - truth) <= claim.tolerance for line in stated for claim in line.claims):
         return
     site, text, claims = stated[-1]
@@ -295,6 +302,8 @@ def _compared(
         what = f"{what} Yours fits the last batch alone: {last.right} of {last.test}."
         counted = slices.find(source.lines, site.line, _overwrites(source)) if _own(source, site) else 0
         yield source.failure(LAST_BATCH_ONLY, counted or line(slices.matches(r"==|\.eq\(")), what)
+    elif (cut := line(cuts)) is not site and any(printed(value) for value in whole(truth)):
+        yield source.failure(WHOLE_DIVISION, cut, what)
     elif by:
         yield source.failure(DIVIDED_BY_OTHERS, line(slices.divides), f"{what} Yours fits {right} / {by}.")
     elif printed(1 - truth):
@@ -302,6 +311,32 @@ def _compared(
         yield source.failure(ERRORS_COUNTED, line(counts), what)
     else:
         yield source.failure(WRONG_ACCURACY, line(slices.divides), what)
+
+
+def _exact(claim: output_text.Claim) -> output_text.Claim:
+    """Return a share without a digit behind the point as it is: 1 does not mean 0.95."""
+    return claim._replace(tolerance=1e-6) if claim.tolerance > 0.1 else claim
+
+
+def whole(share: float) -> set[float]:
+    """Return what becomes of a share, or of its percentage, that was cut to a whole number."""
+    return {float(int(share)), float(round(share)), int(100 * share) / 100}
+
+
+def cuts(statement: ast.stmt) -> bool:
+    """Tell whether a statement divides, and keeps only the whole number."""
+    for node in slices.own(statement):
+        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.FloorDiv):
+            return True
+        text = ast.unparse(node) if isinstance(node, ast.Call) else ""
+        if source_text.called(node) in _WHOLE and "/" in text:
+            return True
+        if re.search(r"rounding_mode=|\bfloor_divide\(", text):
+            return True
+    return False
+
+
+_WHOLE = {"int", "long", "short", "round", "floor", "trunc", "to"}
 
 
 def _overwrites(source: Source) -> slices.Test:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from gpulesson.exercises.findings import Diagnosis, Finding, Source
 from gpulesson.exercises.rules import slices, source_text
@@ -220,8 +220,20 @@ def trained_on(trace: Trace, source: Source) -> Iterator[Finding]:
             yield source.advice(OPTIMIZER_BEFORE_MOVE, optimizer.made, what)
 
 
+def hard_coded(lines: Sequence[str], line: int) -> Diagnosis:
+    """Say what to write for “cuda” on a line: the variable that holds the device, where there is one."""
+    name = source_text.chosen_device(lines)
+    if not name:
+        return HARD_CODED_CUDA
+    call = ".cuda()" in lines[line - 1] if 0 < line <= len(lines) else False
+    instead = f"write .to({name}) for .cuda()" if call else f"write {name} for “cuda”"
+    return HARD_CODED_CUDA._replace(
+        remedy=f"The device is chosen already, and called {name}: {instead} on this line, too."
+    )
+
+
 def written_down(trace: Trace, source: Source) -> Iterator[Finding]:
     """Say where a device is written down that not every machine has."""
     if line := source_text.literal_device(source.lines, "cuda"):
         what = "This line names “cuda” as the device; expected a device that the program chooses."
-        yield source.advice(HARD_CODED_CUDA, line, what)
+        yield source.advice(hard_coded(source.lines, line), line, what)

@@ -39,7 +39,12 @@ EXITED = Diagnosis(
 NO_SUCH_KEY = Diagnosis(
     "no-such-key",
     "A dictionary gives back only what was put into it, under the same name.",
-    "Print the names that are there, print(checkpoint.keys()), and use one of them, or save the entry, too.",
+    "Print the names that are there, with keys(), and use one of them, or put the entry in before.",
+)
+KEY_TWICE = Diagnosis(
+    "key-twice",
+    "A dictionary keeps one value for each name: of two entries with one name, the last alone counts.",
+    "Give each entry its own name.",
 )
 NO_SUCH_FILE = Diagnosis(
     "no-such-file",
@@ -110,7 +115,6 @@ _DEVICES = re.compile(
     r"same device|same type|should be the same|type torch\.cuda|device type for|on device|is on cpu"
 )
 _OF_PYTHON = {
-    "KeyError": (NO_SUCH_KEY, "This line asks a dictionary for a name that is not in it."),
     "FileNotFoundError": (NO_SUCH_FILE, "This line reads a file that is not there."),
     "ZeroDivisionError": (DIVIDED_BY_ZERO, "This line divides by 0."),
 }
@@ -136,11 +140,18 @@ def raised(trace: Trace, source: Source) -> Iterator[Finding]:
         return  # the shapes that do not fit come from there
     elif seen.type == "RuntimeError" and _DEVICES.search(seen.message):
         yield devices.mixed(trace, seen, source)
+    elif seen.type == "KeyError":
+        yield _missing(seen, source)
     elif seen.type in _OF_PYTHON:
         diagnosis, what = _OF_PYTHON[seen.type]
         message = errors.first_line(seen.message)
         yield source.failure(diagnosis, seen.site, f"{what} Python says: {seen.type}: {message}")
     elif (finding := errors.known(seen, source)) is not None:
+        twice = source_text.keys_twice(source.lines) if finding.kind == "state-does-not-fit" else {}
+        for name, line in twice.items():
+            what = f"“{name}” is here for the second time. {finding.what}"
+            yield source.failure(KEY_TWICE, line, what)
+            return
         yield finding
     else:
         yield source.failure(ERROR, seen.site, f"{seen.type}: {errors.first_line(seen.message)}")
@@ -163,6 +174,31 @@ def _names(source: Source, line: int) -> set[str]:
     """Return the names that a line reads, and those that the last lines before it made them of."""
     made = slices.back(source.lines, line)[:12]
     return {name for each in made for name in slices.bound(each) | slices.read(each)}
+
+
+def _missing(seen: ErrorSeen, source: Source) -> Finding:
+    """Say which dictionary has no such entry, where that is clear: where it is made, or where it is asked."""
+    message = errors.first_line(seen.message)
+    key = message.strip("'\"")
+    says = f"Python says: KeyError: {message}"
+    asked = source_text.asked_for(source.lines, seen.site.line, key)
+    if asked is None:
+        what = f"This line asks a dictionary for a name that is not in it. {says}"
+        return source.failure(NO_SUCH_KEY, seen.site, what)
+    where = source.where(seen.site.line)
+    loaded = source_text.loads(source.lines, asked.name)
+    for twice, line in source_text.keys_twice(source.lines, "" if loaded else asked.name).items():
+        what = f"“{twice}” is here for the second time, and {asked.name} has no “{key}”. {says}"
+        remedy = f"Name one of the two entries “{key}”, if it is meant for that."
+        return source.failure(KEY_TWICE._replace(remedy=remedy), line, what)
+    if asked.made and not asked.written:
+        what = f"{asked.name}, made here, has no entry “{key}”, and {where} asks for it. {says}"
+        remedy = f"Add the entry “{key}”, or see why {where} asks for it."
+        return source.failure(NO_SUCH_KEY._replace(remedy=remedy), asked.made, what)
+    what = f"This line asks {asked.name} for “{key}”, which is not in it. {says}"
+    remedy = f"Print the names that are there, print({asked.name}.keys()), and use one of them, or "
+    remedy += "save the entry, too." if loaded else "put the entry in before."
+    return source.failure(NO_SUCH_KEY._replace(remedy=remedy), seen.site, what)
 
 
 def exited(trace: Trace, source: Source) -> Iterator[Finding]:

@@ -153,7 +153,7 @@ OUT_OF_DEVICE_MEMORY = _diagnosis(
 STATE_DOES_NOT_FIT = _diagnosis(
     "state-does-not-fit",
     "load_state_dict() needs a model with the same layers, with the same names and shapes, as the saved one.",
-    'Build the same model. If the file holds several states, load the one of the model: checkpoint["model"].',
+    "Build the same model. If the file holds several states, load the one that the model gave.",
 )
 TRUTH_OF_MANY = _diagnosis(
     "truth-of-many",
@@ -178,12 +178,12 @@ NOT_PLAIN = _diagnosis(
     "Save plain values: optimizer.state_dict() with parentheses, not the optimizer or the model itself; "
     "str(path) for a path.",
 )
-UNEQUAL_SIZES = Diagnosis(
+UNEQUAL_SIZES = _diagnosis(
     "unequal-sizes",
     "Tensors that are put together in one batch must have the same shape.",
     "Print the shapes of the parts. Fill up or cut the shorter ones, or pass a collate_fn of your own.",
 )
-COLLATE_MISSING = Diagnosis(
+COLLATE_MISSING = _diagnosis(
     "collate-missing",
     "__getitems__ returns a whole batch already. By default, the loader takes what it returns for a list of "
     "samples, and tries to stack them.",

@@ -37,6 +37,11 @@ GRADIENTS_WHILE_EVALUATING = Diagnosis(
     "memory.",
     "Evaluate inside: with torch.inference_mode():",
 )
+HISTORY_FOR_NOTHING = Diagnosis(
+    "history-for-nothing",
+    GRADIENTS_WHILE_EVALUATING.why,
+    "Where you only look at the answers, call the model inside: with torch.inference_mode():",
+)
 
 
 def losses_kept(trace: Trace, source: Source) -> Iterator[Finding]:
@@ -71,7 +76,10 @@ def item_every_step(trace: Trace, source: Source) -> Iterator[Finding]:
 
 def fetched_once(trace: Trace, source: Source) -> Iterator[Finding]:
     """Advise to fetch the count once, where every batch of the evaluation fetched its own."""
+    moved_back = any(call.model_on == ["cpu"] and not call.trained for call in trace.calls)
     for read in trace.reads:
+        if moved_back and read.call.startswith((".cpu(", ".to(")):
+            continue  # the model's parameters
         if read.in_last_step > 2 and read.site.line:
             what = (
                 f"After the last step, {read.call} on this line fetched a number "
@@ -82,10 +90,16 @@ def fetched_once(trace: Trace, source: Source) -> Iterator[Finding]:
 
 
 def gradients_while_evaluating(trace: Trace, source: Source) -> Iterator[Finding]:
-    """Say where a model kept a history that nothing needed."""
+    """Say where a model kept a history that nothing needed: first of all where it is evaluated.
+
+    Where the samples are known, those of the test part are evaluated. Otherwise any that do not train are.
+    """
     trained = {call.site for call in trace.calls if call.trained}
-    for call in trace.calls:
-        if call.site not in trained and call.grad and not call.trained and call.last_step > 0:
-            what = f"In {plural(call.count, 'call')} the model recorded a history that no backward() used."
-            yield source.advice(GRADIENTS_WHILE_EVALUATING, call.site, what)
-            break
+    idle = [call for call in trace.calls if call.grad and not call.trained and call.last_step > 0]
+    idle = [call for call in idle if call.site not in trained]
+    tested = {batch.site for batch in trace.evaluated if batch.test > batch.train}
+    call = next((call for call in idle if call.site in tested), next(iter(idle), None))
+    if call is not None:
+        what = f"In {plural(call.count, 'call')} the model recorded a history that no backward() used."
+        looks_on = tested and call.site not in tested
+        yield source.advice(HISTORY_FOR_NOTHING if looks_on else GRADIENTS_WHILE_EVALUATING, call.site, what)

@@ -245,6 +245,41 @@ def _cuda_in(statement: ast.stmt) -> ast.expr | None:
     return None
 
 
+def asking_if(lines: Sequence[str], before: int) -> int:
+    """Return the last ``if`` above a line that asks what is there, and has no else; 0 if there is none."""
+    nodes = all_nodes(lines)
+    guards = _guards(nodes)
+    found = [
+        node.lineno for node in nodes if isinstance(node, ast.If) and not node.orelse and _asks(node, guards)
+    ]
+    return max((line for line in found if line < before), default=0)
+
+
+def unasked_accelerator(lines: Sequence[str]) -> int:
+    """Return the line of the first ``current_accelerator()`` that does not ask what is there; 0 if none."""
+    found = []
+    for node in all_nodes(lines):
+        if isinstance(node, ast.Call) and called(node) == "current_accelerator":
+            given = [*node.args, *(keyword.value for keyword in node.keywords)]
+            if not given or (isinstance(given[0], ast.Constant) and not given[0].value):
+                found.append(node.lineno)
+    return min(found, default=0)
+
+
+def chosen_device(lines: Sequence[str]) -> str:
+    """Return the variable that holds the device, where the program chooses one; else an empty text."""
+    for node in all_nodes(lines):
+        if not isinstance(node, ast.Assign) or not isinstance(node.targets[0], ast.Name):
+            continue
+        parts = list(ast.walk(node.value))
+        by_choice = any(isinstance(part, ast.IfExp) and _device_in([part]) for part in parts)
+        if _ASKS.search(ast.unparse(node.value)) and (
+            by_choice or any(called(part) in ("choose_device", "current_accelerator") for part in parts)
+        ):
+            return node.targets[0].id
+    return ""
+
+
 def thrown_away(
     lines: Sequence[str], names: set[str], methods: Collection[str] = ("to", "cuda")
 ) -> tuple[int, str]:
@@ -549,6 +584,79 @@ def _answers(node: ast.AST) -> ast.expr | None:
         if "ANSWERS" in map(ast.unparse, targets):
             return node.value
     return None
+
+
+def keys_twice(lines: Sequence[str], name: str = "") -> dict[str, int]:
+    """Return the names that stand twice in a dictionary as it is written down, each with its last line.
+
+    Parameters
+    ----------
+    lines : sequence of str
+        The learner's file.
+    name : str
+        Of the variable that holds the dictionary; by default any.
+    """
+    found: dict[str, int] = {}
+    for node in all_nodes(lines) if not name else [value for _, value in _made(lines, name)]:
+        if isinstance(node, ast.Dict):
+            keys = [each for each in node.keys if isinstance(each, ast.Constant)]
+            said = [each.value for each in keys]
+            found |= {str(each.value): each.lineno for each in keys if said.count(each.value) > 1}
+    return found
+
+
+class Asked(NamedTuple):
+    """What a line asked a dictionary for.
+
+    Attributes
+    ----------
+    name : str
+        The dictionary, as it is called there.
+    written : bool
+        The key is written down on that line, and does not come from a variable.
+    made : int
+        The line that makes the dictionary, with all its entries; 0 if it is not written down so.
+    """
+
+    name: str
+    written: bool
+    made: int
+
+
+def asked_for(lines: Sequence[str], line: int, key: str) -> Asked | None:
+    """Return which dictionary a line asked for a key; None if that is not clear."""
+    parts = [node for node in all_nodes(lines) if isinstance(node, ast.Subscript) and node.lineno == line]
+    parts = [node for node in parts if isinstance(node.ctx, ast.Load)]
+    written = [
+        node for node in parts if isinstance(node.slice, ast.Constant) and str(node.slice.value) == key
+    ]
+    open_ = [node for node in parts if not isinstance(node.slice, ast.Constant | ast.Slice)]
+    names = {ast.unparse(node.value) for node in written or open_}
+    if len(names) != 1:
+        return None
+    name = names.pop()
+    made = _made(lines, name)
+    changed = re.search(
+        rf"(?m)\b{re.escape(name)}(\[[^\]]*\]\s*=[^=]|\.(pop|update|clear|setdefault)\()", "\n".join(lines)
+    )
+    whole = len(made) == 1 and not changed and isinstance(made[0][1], ast.Dict) and all(made[0][1].keys)
+    return Asked(name, bool(written), made[0][0] if whole else 0)
+
+
+def loads(lines: Sequence[str], name: str) -> bool:
+    """Tell whether a variable holds what was read from a file."""
+    return any(re.search(r"\bload\w*\(", ast.unparse(value)) for _, value in _made(lines, name))
+
+
+def _made(lines: Sequence[str], name: str) -> list[tuple[int, ast.expr]]:
+    """Return the statements that give a variable its value: their lines, and the values."""
+    found = []
+    for node in all_nodes(lines):
+        if isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None:
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            if name in map(ast.unparse, targets):
+                found.append((node.lineno, node.value))
+    return found
 
 
 def key_line(lines: Sequence[str], key: str) -> int:

@@ -1,0 +1,68 @@
+"""Exercise 6, an attempt: Adam's state is saved, and not loaded."""
+
+import sys
+import tempfile
+from pathlib import Path
+
+import torch
+
+from gpulesson.data import Batches, regression_data
+from gpulesson.models import MLP
+
+X, y = regression_data(samples=320, features=8, noise=0.1, seed=3)
+scratch = tempfile.TemporaryDirectory()
+folder = Path(scratch.name)
+
+
+def make():
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(MLP(8, 32, 16), torch.nn.Dropout(0.2), torch.nn.Linear(16, 1))
+    return model, torch.optim.Adam(model.parameters(), lr=1e-2)
+
+
+def train(model, optimizer, epochs):
+    for _ in epochs:
+        # the order of the rows is drawn from torch's own generator
+        for inputs, targets in Batches(X, y, batch_size=32, shuffle=True):
+            loss = torch.nn.functional.mse_loss(model(inputs), targets)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+
+
+def save(path, epoch, model, optimizer):
+    torch.save(
+        {
+            "epoch": epoch,
+            "weights": model.state_dict(),
+            "adam": optimizer.state_dict(),
+            "random": torch.get_rng_state(),
+        },
+        path,
+    )
+
+
+def load(path):
+    model, optimizer = make()
+    state = torch.load(path, weights_only=True)
+    model.load_state_dict(state["weights"])  # <- diagnosis: optimizer-not-restored
+    torch.set_rng_state(state["random"])
+    return model, optimizer, state["epoch"]
+
+
+undisturbed, optimizer = make()
+train(undisturbed, optimizer, range(6))
+
+# the run that is stopped …
+model, optimizer = make()
+train(model, optimizer, range(3))
+save(folder / "stopped.pt", 3, model, optimizer)
+
+# … and resumed
+model, optimizer, epoch = load(folder / "stopped.pt")
+train(model, optimizer, range(epoch, 6))
+
+pairs = zip(undisturbed.state_dict().values(), model.state_dict().values(), strict=True)
+same = all(torch.equal(a, b) for a, b in pairs)
+print("the same bits" if same else "another run")
+sys.exit(not same)
