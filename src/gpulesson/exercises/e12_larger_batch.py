@@ -60,8 +60,8 @@ STOPPED_EARLY = Diagnosis(
 )
 OTHER_GOAL = Diagnosis(
     "other-goal",
-    "Both batches have the same goal: 95 % of the held-out digits read rightly. With another one the numbers of "
-    "epochs are others.",
+    "Both batches have the same goal: 95 % of the held-out digits read rightly. With another one the "
+    "numbers of epochs are others.",
     "Put the goal back to 95 %. Then change RATE.",
 )
 VERDICT_CHANGED = Diagnosis(
@@ -365,7 +365,8 @@ def _digits(run: Run, lines: Sequence[str]) -> tuple[Diagnosis, int, str] | None
         return TRIAL_CHANGED, split or run.trained_at, what
     if seen:
         where = "all of them" if not test else f"{seen:,} of them"
-        what = f"it was evaluated on {seen + test:,} digits, {where} of the training part; expected the 360 others."
+        digits = f"{seen + test:,} digits, {where} of the training part"
+        what = f"it was evaluated on {digits}; expected the 360 others."
         return NOT_HELD_OUT, run.tested_at, what
     if test != _TEST:
         what = f"it was evaluated on {test} of the 360 held-out digits."
@@ -542,8 +543,8 @@ def _against_the_check(
     if facts.get("luck"):
         small, large = facts["epochs"]
         what = (
-            f"{rate}, other seeds and other held-out digits, the large batch needs {large} epochs, the small one "
-            f"{small}; expected at most twice as many."
+            f"{rate}, other seeds and other held-out digits, the large batch needs {large} epochs, the small "
+            f"one {small}; expected at most twice as many."
         )
         yield source.failure(diagnosis, line, what)
         return
@@ -679,7 +680,7 @@ def _parts_of(split: int) -> list[Any]:
 
 
 def _epochs(parts: Any, seed: int, batch_size: int, rate: float) -> int:
-    """Return how many epochs it takes until 95 % of the held-out digits are read rightly, as the starter does."""
+    """Return after how many epochs 95 % of the held-out digits are read rightly, as the starter does."""
     import torch
 
     from gpulesson.data import Batches
