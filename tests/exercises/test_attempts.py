@@ -174,6 +174,11 @@ def test_there_are_attempts_for_every_exercise_and_ten_right_solutions_of_the_ce
         "07_class_weights_copy_lost": "the class weights are still on cpu",
         "03_copy_thrown_away": "the labels are still on cpu",
         "08_median_divided": "That is 45 times too small",
+        "07_detached_and_lost": "39 losses of earlier steps",
+        "08_warm_up_of_four": "leaves out 4 calls, too few",
+        "08_warmed_up_once": "leaves out 1 call, too few",
+        "12_same_rate_for_both": "a rate of 0.03; expected 0.001",
+        "12_two_seeds": "1, 2; expected 0, 1, 2",
         "01_cuda_left_over": "write .to(device) for .cuda()",
         "01_name_of_the_gpu": "only where there is such a GPU",
         "02_key_twice": "“g” is here for the second time, and ANSWERS has no “h”",
@@ -188,3 +193,18 @@ def test_there_are_attempts_for_every_exercise_and_ten_right_solutions_of_the_ce
 def test_the_words_name_what_was_seen(attempt, words, warm):
     report = check(HERE / "attempts" / f"{attempt}.py", warm=warm)
     assert words in f"{report.findings[0].what} {report.findings[0].remedy}"
+
+
+@pytest.mark.slow
+def test_the_check_itself_keeps_no_loss(warm):
+    """So the program counts the bytes of its losses as it does without a check."""
+    report = check(HERE / "attempts" / "07_last_eval.py", warm=warm)
+    assert "40 losses held 512 bytes each" in report.output
+
+
+@pytest.mark.slow
+def test_the_facts_of_several_models_are_not_mixed(warm):
+    report = check(EXAMPLES / "solutions" / "solution_12.py", warm=warm)
+    assert report.device == "CPU" and not any("loss" in fact for fact in report.facts)
+    report = check(EXAMPLES / "solutions" / "solution_11.py", warm=warm)
+    assert not report.facts, "there the check's own calls count"

@@ -92,7 +92,10 @@ def test_memory_taken_by_child_processes_counts(tmp_path):
     assert finding.kind == "memory" and "2 GiB" in finding.what
 
 
-@pytest.mark.parametrize(("call", "status"), [("sys.exit(3)", 3), ("sys.exit('no')", 1), ("exit(2)", 2)])
+@pytest.mark.parametrize(
+    ("call", "status"),
+    [("sys.exit(3)", 3), ("sys.exit('no')", 1), ("exit(2)", 2), ("sys.exit(True)", 1)],
+)
 def test_sys_exit_is_named_with_its_line(tmp_path, call, status):
     finding = only(check(written(tmp_path, f"import sys\n\n{call}\n")))
     assert (finding.kind, finding.line) == ("exited", 3) and f"status {status}" in finding.what

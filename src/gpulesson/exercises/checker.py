@@ -134,7 +134,7 @@ def check(
         shown,
         *apply_rules(trace, source, task),
         *_computed_on(trace, task),
-        facts(trace),
+        () if task is not None and task.function else facts(trace),  # there the check's own calls count
         trace.steps > 0,
         readable(source.in_cells(outcome.output)),
     )
@@ -257,7 +257,7 @@ def facts(trace: Trace) -> tuple[str, ...]:
             for (number, name), count in taken.items()
         ]
         lines.append(f"training steps: {', '.join(by)}")
-    if len(trace.values) >= 4:
+    if len(trace.values) >= 4 and sum(opt.steps > 0 for opt in trace.optimizers) < 2:
         first, last = steps.ends(trace.values)
         lines.append(f"training loss: {first:.4g} in the first tenth of the steps, {last:.4g} in the last")
     if trace.steps and any(trace.reads):

@@ -9,8 +9,8 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gpulesson.exercises import calls
-from gpulesson.exercises.exercise import COMMON, Exercise
-from gpulesson.exercises.findings import Diagnosis, Finding, Source
+from gpulesson.exercises.exercise import Exercise
+from gpulesson.exercises.findings import Diagnosis, Finding, Source, plural
 from gpulesson.exercises.rules import called, definitions, source_text
 from gpulesson.exercises.trace import Trace
 
@@ -96,7 +96,8 @@ NOT_WARMED_UP = Diagnosis(
 WARMED_ANOTHER = Diagnosis(
     "warmed-another",
     "Every device needs its own warm-up. This one stays cold, and its first calls are slow.",
-    "Warm up the device that you get: machine.run(work).",
+    "Warm up the device that stopwatch gets. A function that does it needs that device as an argument: "
+    "warm_up(machine, work).",
 )
 NEIGHBOUR_MEASURED = Diagnosis(
     "neighbour-measured",
@@ -105,12 +106,20 @@ NEIGHBOUR_MEASURED = Diagnosis(
     "Measure many times, and return the median: statistics.median(times).",
 )
 
+LUCKIEST_MEASURED = Diagnosis(
+    "luckiest-measured",
+    "The smallest time is that of the luckiest call, and says little about the others. The median is the "
+    "time of a usual call.",
+    "Keep all measurements in a list, and return their median: statistics.median(times).",
+)
+
 _ASKING, _WORK = 10, 400
 _IDLE = "an undisturbed device"
 _DEVICES = {
     OLDER_WORK_MEASURED: "a device that was still busy",
     NOT_WARMED_UP: "a device with a slow start",
     NEIGHBOUR_MEASURED: "a shared device",
+    LUCKIEST_MEASURED: "a device on which every fifth call is faster",
 }
 
 
@@ -150,16 +159,25 @@ def stopwatch(trace: Trace, source: Source) -> Iterator[Finding]:
     for diagnosis, device in _DEVICES.items():
         if diagnosis.kind in facts["measured"]:
             value, truth, start = facts["measured"][diagnosis.kind]
-            place = {OLDER_WORK_MEASURED: start, NEIGHBOUR_MEASURED: _return_line(source)}.get(
-                diagnosis, line
-            )
+            if diagnosis is LUCKIEST_MEASURED and NEIGHBOUR_MEASURED.kind in facts["measured"]:
+                continue  # a mean is spoiled by both
+            of_result = _return_line(source)
+            place = {
+                OLDER_WORK_MEASURED: start,
+                NEIGHBOUR_MEASURED: of_result,
+                LUCKIEST_MEASURED: of_result,
+            }.get(diagnosis, line)
             what = f"On {device} it measured {value:,.0f} µs; expected {truth} µs."
-            if diagnosis is NOT_WARMED_UP and (loop := _warm_up(source)):
-                place = loop.lineno
-                if other := _another_device(source, loop):
-                    diagnosis, what = WARMED_ANOTHER, f"This warm-up runs on “{other}”. {what}"
-                else:
-                    what = f"The warm-up on this line is too short. {what}"
+            if diagnosis is NOT_WARMED_UP:
+                loop = _warm_up(source)
+                if loop is not None and (other := _another_device(source, loop)):
+                    place, diagnosis = loop.lineno, WARMED_ANOTHER
+                    named = "" if other.startswith("Machine(") else f", here called “{other}”"
+                    what = f"This warm-up runs on a new Machine(){named}. {what}"
+                elif short := _too_short(source, loop, facts):
+                    place, calls = short
+                    counted = f"{plural(calls, 'call')}, too few" if calls else "too few calls"
+                    what = f"This warm-up leaves out {counted}. {what}"
             if diagnosis is NEIGHBOUR_MEASURED and (early := _return_in_a_loop(source)):
                 diagnosis, place = RETURNED_TOO_EARLY, early
             yield source.failure(diagnosis, place or line, what)
@@ -263,6 +281,64 @@ def _warm_up(source: Source) -> ast.For | ast.While | ast.Expr | None:
     return None
 
 
+def _too_short(source: Source, loop: ast.AST | None, facts: dict[str, Any]) -> tuple[int, int] | None:
+    """Return the line of a warm-up, and how many calls it leaves out; None if there is none."""
+    before, first_run = facts["warm_up"]
+    if loop is not None:
+        return loop.lineno, before  # type: ignore[attr-defined]
+    if left_out := _left_out(source):
+        return left_out
+    return (first_run, before) if before else None
+
+
+def _left_out(source: Source) -> tuple[int, int] | None:
+    """Return the line that says how many measurements are left out, and how many; None if none are."""
+    inside, constants = _in_stopwatch(source), _constants(source)
+
+    def number(node: ast.expr | None) -> int:
+        if isinstance(node, ast.Constant) and type(node.value) is int:
+            return node.value
+        return constants.get(node.id, (0, 0))[1] if isinstance(node, ast.Name) else 0
+
+    for node in inside:
+        found: ast.expr | None = None
+        more = 0
+        if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Slice):
+            deleted = isinstance(node.ctx, ast.Del)
+            found = node.slice.upper if deleted else node.slice.lower
+        elif isinstance(node, ast.If | ast.IfExp | ast.comprehension):
+            tests = node.ifs if isinstance(node, ast.comprehension) else [node.test]
+            for test in tests:
+                if isinstance(test, ast.Compare) and isinstance(test.left, ast.Name):
+                    found, more = test.comparators[0], isinstance(test.ops[0], ast.Gt | ast.LtE)
+        elif source_text.called(node) == "islice" and len(node.args) > 2:  # type: ignore[attr-defined]
+            found = node.args[1]  # type: ignore[attr-defined]
+        if found is not None and number(found) > 0:
+            line = constants[found.id][0] if isinstance(found, ast.Name) else found.lineno
+            return line, number(found) + more
+    return None
+
+
+def _constants(source: Source) -> dict[str, tuple[int, int]]:
+    """Return the names that stand for a whole number: their line and the number."""
+    found: dict[str, tuple[int, int]] = {}
+    for node in source_text.all_nodes(source.lines):
+        pairs: list[tuple[Any, Any]] = []
+        if isinstance(node, ast.Assign):
+            pairs = [(target, node.value) for target in node.targets]
+        elif isinstance(node, ast.AnnAssign):
+            pairs = [(node.target, node.value)]
+        elif isinstance(node, ast.arguments):
+            some = [*node.posonlyargs, *node.args]
+            pairs = list(zip(some[len(some) - len(node.defaults) :], node.defaults, strict=True))
+            pairs += list(zip(node.kwonlyargs, node.kw_defaults, strict=True))
+        for target, value in pairs:
+            name = getattr(target, "id", getattr(target, "arg", ""))
+            if name and isinstance(value, ast.Constant) and type(value.value) is int:
+                found[name] = value.lineno, value.value
+    return found
+
+
 def _in_stopwatch(source: Source) -> list[ast.AST]:
     """Return the nodes of the stopwatch, then those of the functions and classes that it calls."""
     inside = definitions.nodes(source.lines, "stopwatch")
@@ -319,20 +395,30 @@ class Device:
         So many calls are slow at first.
     neighbour : int
         Every fourth call is slow, beginning with this one; 0: none.
+    lucky : int
+        Every fifth call is fast, beginning with this one; 0: none.
     busy : float
         Microseconds of older work.
     """
 
-    def __init__(self, asking: int = _ASKING, cold: int = 0, neighbour: int = 0, busy: float = 0.0) -> None:
+    def __init__(
+        self, asking: int = _ASKING, cold: int = 0, neighbour: int = 0, lucky: int = 0, busy: float = 0.0
+    ) -> None:
         self._now, self._free_at, self.calls = 0.0, busy, 0
-        self._asking, self._cold, self._neighbour = asking, cold, neighbour
+        self._asking, self._cold, self._neighbour, self._lucky = asking, cold, neighbour, lucky
+        self.first_run = 0
         self._fresh = 0
         self.looks: list[Look] = []
 
     def run(self, work: float) -> None:
+        from gpulesson.exercises.watch import frames
+
         self.calls += 1
         self._fresh += 1
         disturbed = self._neighbour and self.calls % 4 == self._neighbour % 4
+        if self.calls == 1:
+            self.first_run = frames.here().line
+        work *= 0.75 if self._lucky and self.calls % 5 == self._lucky % 5 else 1
         work += 30_000 * (self.calls <= self._cold) + 2_000 * bool(disturbed)
         self._now += self._asking
         self._free_at = max(self._free_at, self._now) + work
@@ -378,6 +464,7 @@ def probe(trace: Trace, observer: Observer, space: dict[str, Any]) -> None:
         device = Device(asking)
         value = measured(device, work)
         idle.append([value, asking, work, device.calls, device.looks[:200]])
+        warm_up = [device.looks[0].runs if device.looks else 0, device.first_run]
     wrong = {}
     for kind, devices in _difficult().items():
         for device in devices:
@@ -386,7 +473,11 @@ def probe(trace: Trace, observer: Observer, space: dict[str, Any]) -> None:
                 first = next((look.line for look in device.looks if look.busy), 0)
                 wrong[kind] = [value, _ASKING + _WORK, first]
                 break
-    trace.facts |= {"idle": idle, "measured": wrong}
+    if NOT_WARMED_UP.kind not in wrong and NEIGHBOUR_MEASURED.kind not in wrong:
+        value = measured(Device(cold=12, neighbour=4))  # slow calls of both kinds add up, as in the file
+        if isinstance(value, float) and not _right(value, _ASKING + _WORK):
+            wrong[NOT_WARMED_UP.kind] = [value, _ASKING + _WORK, 0]
+    trace.facts |= {"idle": idle, "measured": wrong, "warm_up": warm_up}
 
 
 def _difficult() -> dict[str, list[Device]]:
@@ -394,6 +485,7 @@ def _difficult() -> dict[str, list[Device]]:
         OLDER_WORK_MEASURED.kind: [Device(busy=5_000.0)],
         NOT_WARMED_UP.kind: [Device(cold=12)],
         NEIGHBOUR_MEASURED.kind: [Device(neighbour=first) for first in (1, 2, 3, 4)],
+        LUCKIEST_MEASURED.kind: [Device(lucky=first) for first in (1, 2, 3, 4, 5)],
     }
 
 
@@ -419,6 +511,7 @@ EXERCISE = Exercise(
         "not-warmed-up": 3,
         "warmed-another": 3,
         "neighbour-measured": 3,
+        "luckiest-measured": 3,
         "many-calls-one-wait": 3,
         "sum-returned": 3,
         "divided-again": 3,
@@ -429,7 +522,7 @@ EXERCISE = Exercise(
         "The device may be busy when you begin: wait before you look at the clock, and after.",
         "Fifteen calls to warm up, then twenty measurements, then statistics.median.",
     ),
-    rules=(*COMMON, called.calls, stopwatch),
+    rules=(called.calls, stopwatch),
     probe=probe,
     function="stopwatch",
 )

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from gpulesson.exercises import calls
-from gpulesson.exercises.exercise import COMMON, Exercise
+from gpulesson.exercises.exercise import Exercise
 from gpulesson.exercises.findings import Diagnosis, Finding, Source, plural
-from gpulesson.exercises.rules import called, definitions
+from gpulesson.exercises.rules import called, definitions, source_text
 from gpulesson.exercises.trace import Trace
 
 if TYPE_CHECKING:
@@ -115,6 +116,12 @@ CALLED_FOR_EACH_SAMPLE = Diagnosis(
     "Fetch a whole batch with one call: batches = BatchSampler(…) yields lists of numbers, and "
     "DataLoader(…, sampler=batches, batch_size=None) uses them.",
 )
+ASKED_ONE_BY_ONE = Diagnosis(
+    "called-for-each-sample",
+    "The loader asks once for each batch. But __getitems__ asks for each of its samples again, one by one.",
+    "Pick the whole batch at once: in __getitems__, return self[numbers], and give the loader "
+    "collate_fn=lambda batch: batch.",
+)
 FLOATS_COPIED = Diagnosis(
     "floats-copied",
     "A float32 takes four bytes, a pixel only one. Copied as bytes, the images need a quarter of the time.",
@@ -188,7 +195,8 @@ def _found(facts: dict[str, Any], source: Source) -> Iterator[Finding]:
             f"{plural(batches, 'call')}, one for each batch."
         )
         line = _line(source, CALLED_FOR_EACH_SAMPLE)
-        yield source.failure(CALLED_FOR_EACH_SAMPLE, line, what)
+        own = any(getattr(node, "name", "") == "__getitems__" for node in source_text.all_nodes(source.lines))
+        yield source.failure(ASKED_ONE_BY_ONE if own else CALLED_FOR_EACH_SAMPLE, line, what)
     elif facts["operators"] > 40 * batches and facts["copies"] <= 2 * batches + 2:
         what = f"There were {facts['operators']} tensor operations {given} in {batches} batches."
         yield source.failure(CALLED_FOR_EACH_SAMPLE, definitions.line(source.lines, "feed"), what)
@@ -207,7 +215,7 @@ def _found(facts: dict[str, Any], source: Source) -> Iterator[Finding]:
 
 def _line(source: Source, diagnosis: Diagnosis) -> int:
     """Find the line to change in the learner's text: in feed, in Pictures; else the one that defines feed."""
-    lines, names = source.lines, ["feed", "Pictures"]
+    lines, names = _without_imports(source.lines), ["feed", "Pictures"]
     if diagnosis in (NO_PAIRS, NOTHING_FED, RETURNED_TOO_EARLY):
         names = ["feed"]
     elif diagnosis is CALLED_FOR_EACH_SAMPLE:
@@ -220,6 +228,15 @@ def _line(source: Source, diagnosis: Diagnosis) -> int:
     found = next(filter(None, matches), 0)
     inside = any(found in definitions.span(lines, name) for name in names)
     return found if found and (inside or elsewhere) else definitions.line(lines, "feed")
+
+
+def _without_imports(lines: Sequence[str]) -> list[str]:
+    """Return the lines with those that import something empty: what is used stands elsewhere."""
+    found = [node for node in source_text.all_nodes(lines) if isinstance(node, ast.Import | ast.ImportFrom)]
+    return [
+        "" if any(source_text.holds(node, number) for node in found) else text
+        for number, text in enumerate(lines, 1)
+    ]
 
 
 def probe(trace: Trace, observer: Observer, space: dict[str, Any]) -> None:
@@ -380,7 +397,7 @@ EXERCISE = Exercise(
         "A BatchSampler yields such lists. DataLoader(…, sampler=batches, batch_size=None) uses it.",
         "Move .float() / 255 out of __getitem__, to after inputs.to(device).",
     ),
-    rules=(*COMMON, called.calls, feeding),
+    rules=(called.calls, feeding),
     probe=probe,
     function="feed",
 )

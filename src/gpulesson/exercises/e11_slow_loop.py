@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from gpulesson.exercises import calls
-from gpulesson.exercises.exercise import COMMON, Exercise
-from gpulesson.exercises.findings import Diagnosis, Finding, Source
-from gpulesson.exercises.rules import called, definitions, source_text, steps
+from gpulesson.exercises.exercise import Exercise
+from gpulesson.exercises.findings import Diagnosis, Finding, Source, plural
+from gpulesson.exercises.rules import called, definitions, memory, models, source_text, steps
 from gpulesson.exercises.trace import Site, Trace
 
 if TYPE_CHECKING:
@@ -68,6 +68,17 @@ READS_FOR_NOTHING = Diagnosis(
     "On a GPU, every value that you read makes the CPU wait.",
     "Keep loss.detach(), and read all losses together after the loop: torch.stack(losses).tolist().",
 )
+READ_TO_DECIDE = Diagnosis(
+    "reads-for-nothing",
+    "if, assert, while and min() need the value of the tensor that they ask about. On a GPU, the CPU waits "
+    "for it in every step.",
+    "Leave this question out. Or ask once, after the loop: torch.stack(losses).isfinite().all().",
+)
+READ_TO_PRINT = Diagnosis(
+    "reads-for-nothing",
+    "To print a tensor, or to put it into a text, is to read it. On a GPU, the CPU waits for it each time.",
+    "Keep loss.detach(), and print after the loop what you have read there together.",
+)
 OPERATORS_FOR_NOTHING = Diagnosis(
     "operators-for-nothing",
     "Work takes time, also if nobody uses its result.",
@@ -122,11 +133,24 @@ def _needless(facts: dict[str, Any], source: Source) -> Iterator[Finding]:
         )
         yield source.failure(BYTES_FOR_NOTHING, place("nbytes"), what)
     if facts["reads"] >= 1:
-        what = f"Values read one by one in {_MANY - _FEW} steps: {facts['reads']}; expected 0."
-        yield source.failure(READS_FOR_NOTHING, place("reads"), what)
-    if facts["operators"] > 0.75 * facts["slow_operators"]:
+        more = plural(facts["reads"], "value")
+        what = f"With {_MANY - _FEW} more steps, mine read {more} more, one by one; expected none."
+        by = {"if": READ_TO_DECIDE, "print": READ_TO_PRINT}
+        diagnosis = by.get(facts["reads_by"], READS_FOR_NOTHING)
+        if _decides(source, facts["reads_line"]):
+            diagnosis = READ_TO_DECIDE
+        yield source.failure(diagnosis, place("reads"), what)
+    rest = facts["operators"] - facts["operators_to_read"]  # what is read was computed for that
+    if rest > 0.75 * facts["slow_operators"]:
         what = f"A step calls {facts['operators']:.3g} operators; {facts['enough_operators']:.3g} are enough."
         yield source.failure(OPERATORS_FOR_NOTHING, place("operators"), what)
+
+
+def _decides(source: Source, line: int) -> bool:
+    """Tell whether a line holds a question, of an if, an assert or a while."""
+    nodes = source_text.all_nodes(source.lines)
+    asking = [node for node in nodes if isinstance(node, ast.If | ast.IfExp | ast.While | ast.Assert)]
+    return any(source_text.holds(node.test, line) for node in asking)
 
 
 def _wrong_losses(result: dict[str, Any], source: Source) -> Finding | None:
@@ -290,9 +314,13 @@ def probe(trace: Trace, observer: Observer, space: dict[str, Any]) -> None:
         "nbytes": found.nbytes.total() / part,
         "enough_nbytes": enough.nbytes.total() / part,
         "reads": found.reads.total(),
+        "operators_to_read": sum(surplus[site] for site in found.reads) / part,
         "operators_line": _top(surplus),
         "nbytes_line": _top(found.nbytes),
         "reads_line": _top(found.reads),
+        "reads_by": max((count, found.ways.get(site, "")) for site, count in found.reads.items())[1]
+        if found.reads
+        else "",
     }
 
 
@@ -365,7 +393,7 @@ EXERCISE = Exercise(
         "Who looks at the norms of the gradients? What stops when one of them is infinite?",
         "How often must the CPU read a loss, if nobody looks at it before the end?",
     ),
-    rules=(*COMMON, called.calls, lean),
+    rules=(models.modes, memory.losses_kept, called.calls, lean),
     probe=probe,
     function="mine",
 )

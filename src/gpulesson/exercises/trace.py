@@ -82,6 +82,10 @@ class OptimizerSeen:
     anew: bool = False
     """One of the same line had stepped the same parameters, with a state that this one lacks."""
     state_loaded: bool = False
+    rate: float = 0.0
+    """Its learning rate at its first step; 0 if nobody can tell."""
+    seed: int = -1
+    """Of torch's generator, when it was made."""
 
 
 @dataclass

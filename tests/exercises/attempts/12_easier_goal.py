@@ -21,7 +21,7 @@ X_train, X_test, y_train, y_test = train_test_split(
 )
 
 
-def epochs_needed(seed, batch_size, rate, at_most=200):  # <- diagnosis: trial-changed
+def epochs_needed(seed, batch_size, rate, at_most=200):
     """Epochs until 95 % of the held-out digits are read rightly."""
     torch.manual_seed(seed)
     model = MLP(64, 64, 10)
@@ -35,7 +35,7 @@ def epochs_needed(seed, batch_size, rate, at_most=200):  # <- diagnosis: trial-c
             optimizer.step()
         with torch.inference_mode():
             right = (model(X_test).argmax(dim=1) == y_test).sum().item()
-        if right >= 0.05 * len(y_test):
+        if right >= 0.05 * len(y_test):  # <- diagnosis: other-goal
             return epoch
     return at_most
 

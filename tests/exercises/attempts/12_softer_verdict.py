@@ -41,7 +41,7 @@ def epochs_needed(seed, batch_size, rate, at_most=200):
 
 
 needed = []
-for seed in range(1):
+for seed in range(3):
     small, large = epochs_needed(seed, 32, 1e-3), epochs_needed(seed, 512, RATE)
     print(f"seed {seed}: batch 32 needs {small} epochs, batch 512 needs {large}")
     needed.append((small, large))

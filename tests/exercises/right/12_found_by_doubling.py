@@ -44,6 +44,6 @@ def pays(seed, rate):
     return epochs_needed(seed, 512, rate) <= 1.5 * epochs_needed(seed, 32, 1e-3)
 
 
-while not pays(seed=1, rate=RATE):
+while not all(pays(seed, RATE) for seed in range(3)):
     RATE *= 2
 print(f"it pays, with {RATE}", file=sys.stderr)

@@ -122,7 +122,7 @@ def _run(program: str, beside: str, describe: Callable[..., Any]) -> dict[str, A
         space = runpy.run_path(program, run_name="__main__")
     except SystemExit as request:
         code = request.code
-        status = code if isinstance(code, int) else 0 if code is None else 1
+        status = int(code) if isinstance(code, int) else 0 if code is None else 1
         if code is not None and not isinstance(code, int):
             print(code, file=sys.stderr)  # as Python does
         seen = describe(request, program)

@@ -42,6 +42,11 @@ MISSING_RETURN = Diagnosis(
 
 _PART = re.compile(r"(?i)(train|test|tr|te)(?![a-z])")
 
+_OF_ITS_RUNS = {
+    *("counted-otherwise", "other-goal", "rate-oversteps", "rate-too-small", "stopped-early"),
+    *("trial-changed", "verdict-changed"),
+}
+"""What exercise 12 says of runs: of runs without correct steps it says nothing."""
 _FOLLOW: dict[str, set[str]] = {
     NOT_CALLED.kind: {
         "checkpoint-without-optimizer",
@@ -113,14 +118,18 @@ _FOLLOW: dict[str, set[str]] = {
         "unknown-samples",
         "wrong-accuracy",
     },
-    "step-before-backward": {"zero-grad-after-backward", "missing-zero-grad", "no-backward"},
+    "missing-zero-grad": _OF_ITS_RUNS,
+    "zero-grad-after-backward": _OF_ITS_RUNS,
+    "no-step": _OF_ITS_RUNS,
+    "step-before-backward": {"zero-grad-after-backward", "missing-zero-grad", "no-backward"} | _OF_ITS_RUNS,
     "step-outside-loop": {
         "gradients-while-evaluating",
         "missing-eval",
         "missing-zero-grad",
         "zero-grad-after-backward",
+        *_OF_ITS_RUNS,
     },
-    "optimizer-elsewhere": {"another-model", "not-anew"},
+    "optimizer-elsewhere": {"another-model", "not-anew"} | _OF_ITS_RUNS,
     "device-is-cpu": {"model-on-cpu", "evaluated-on-cpu"},
     "dropout-dropped": {"missing-eval", "missing-train"},
     "evaluated-before-training": {"missing-eval", "not-all-samples"},

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from gpulesson.exercises.findings import Diagnosis, Finding, Source
-from gpulesson.exercises.rules import devices, errors, source_text
+from gpulesson.exercises.rules import devices, errors, slices, source_text
 from gpulesson.exercises.trace import ErrorSeen, Trace
 
 ERROR = Diagnosis(
@@ -24,6 +24,12 @@ NUMPY_ON_DEVICE = Diagnosis(
     "numpy-on-device",
     "NumPy works only with the CPU's memory.",
     "Copy the tensor to the CPU first: tensor.detach().cpu().numpy().",
+)
+COPY_THROWN_AWAY = Diagnosis(
+    "move-thrown-away",
+    "to() and cpu() return a copy of a tensor, and the tensor itself stays where it is. NumPy works only "
+    "with the CPU's memory.",
+    "Keep the copy, under the same name, as in x = x.cpu().",
 )
 EXITED = Diagnosis(
     "exited",
@@ -122,9 +128,7 @@ def raised(trace: Trace, source: Source) -> Iterator[Finding]:
     if seen.type in ("SyntaxError", "IndentationError", "TabError") and len(seen.lines) == 1:
         yield source.failure(SYNTAX_ERROR, seen.site, f"Python says: {source.renumbered(seen.message)}.")
     elif "can't convert cuda" in seen.message and "numpy" in seen.message:
-        yield source.failure(
-            NUMPY_ON_DEVICE, seen.site, "This line makes a NumPy array from a tensor on the GPU."
-        )
+        yield _numpy(seen, source)
     elif seen.type == "EOFError" and "reading a line" in seen.message:
         yield source.failure(ASKS_FOR_INPUT, seen.site, "The program asked for input, and got none.")
     elif seen.type == "EOFError" or "failed finding central directory" in seen.message:
@@ -151,6 +155,25 @@ def raised(trace: Trace, source: Source) -> Iterator[Finding]:
         yield finding
     else:
         yield source.failure(ERROR, seen.site, f"{seen.type}: {errors.first_line(seen.message)}")
+
+
+def _numpy(seen: ErrorSeen, source: Source) -> Finding:
+    """Say which line makes an array of a tensor on the GPU; or which copy on the CPU nothing has kept."""
+    names = {name for site in seen.lines for name in _names(source, site.line)}
+    line, call = source_text.thrown_away(source.lines, names, ("to", "cpu"))
+    if 0 < line < seen.site.line:
+        where = source.where(seen.site.line)
+        what = f"{call} returns a copy, and nothing keeps it: on {where} the tensor is still on the GPU."
+        return source.failure(COPY_THROWN_AWAY, line, what)
+    return source.failure(
+        NUMPY_ON_DEVICE, seen.site, "This line makes a NumPy array from a tensor on the GPU."
+    )
+
+
+def _names(source: Source, line: int) -> set[str]:
+    """Return the names that a line reads, and those that the last lines before it made them of."""
+    made = slices.back(source.lines, line)[:12]
+    return {name for each in made for name in slices.bound(each) | slices.read(each)}
 
 
 def _missing(seen: ErrorSeen, source: Source) -> Finding:

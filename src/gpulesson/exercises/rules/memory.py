@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterator
 
 from gpulesson.exercises.findings import Diagnosis, Finding, Source, plural
@@ -13,6 +14,12 @@ LOSSES_KEPT = Diagnosis(
     "Each loss keeps the history that backward() needs, and that takes memory. It is freed only when you "
     "drop the loss, or the sum of losses.",
     "Keep only the number: loss.detach() stays on the device, loss.item() comes to the CPU.",
+)
+DETACHED_FOR_NOTHING = Diagnosis(
+    "losses-kept",
+    "detach() and item() do not change the loss: they return another value, without the history that "
+    "backward() needs. The loss itself keeps it, and that takes memory.",
+    "Keep what it returns: losses.append(loss.detach()).",
 )
 ITEM_EVERY_STEP = Diagnosis(
     "item-every-step",
@@ -42,8 +49,21 @@ def losses_kept(trace: Trace, source: Source) -> Iterator[Finding]:
     for loss in trace.losses:
         if loss.kept >= 4:
             what = f"{loss.kept} losses of earlier steps were kept at the same time, each with its history."
-            yield source.failure(LOSSES_KEPT, source_text.keeping_line(source.lines, loss.site.line), what)
+            line = source_text.keeping_line(source.lines, loss.site.line)
+            names = {
+                part.id for node in source_text.all_nodes(source.lines) for part in _names_on(node, line)
+            }
+            lost, call = source_text.thrown_away(source.lines, names, ("detach", "item", "cpu"))
+            if lost:
+                what = f"{call} returns a new value, and nothing keeps it. {what}"
+                yield source.failure(DETACHED_FOR_NOTHING, lost, what)
+            else:
+                yield source.failure(LOSSES_KEPT, line, what)
             break
+
+
+def _names_on(node: ast.AST, line: int) -> list[ast.Name]:
+    return [node] if isinstance(node, ast.Name) and node.lineno == line else []
 
 
 def item_every_step(trace: Trace, source: Source) -> Iterator[Finding]:

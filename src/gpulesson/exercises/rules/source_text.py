@@ -280,7 +280,9 @@ def chosen_device(lines: Sequence[str]) -> str:
     return ""
 
 
-def thrown_away(lines: Sequence[str], names: set[str]) -> tuple[int, str]:
+def thrown_away(
+    lines: Sequence[str], names: set[str], methods: Collection[str] = ("to", "cuda")
+) -> tuple[int, str]:
     """Return the line of the first ``x.to(device)`` or ``x.cuda()`` whose result nothing keeps, and the call.
 
     Parameters
@@ -289,6 +291,8 @@ def thrown_away(lines: Sequence[str], names: set[str]) -> tuple[int, str]:
         The learner's file.
     names : set of str
         Variables that may be meant. What is called, or has parameters, is a module: that does move.
+    methods : collection of str
+        What is called last.
 
     Returns
     -------
@@ -302,10 +306,16 @@ def thrown_away(lines: Sequence[str], names: set[str]) -> tuple[int, str]:
             continue
         for value in node.value.elts if isinstance(node.value, ast.Tuple) else [node.value]:
             function = value.func if isinstance(value, ast.Call) else None
-            if isinstance(function, ast.Attribute) and function.attr in ("to", "cuda"):
-                name = ast.unparse(function.value)
+            if isinstance(function, ast.Attribute) and function.attr in methods:
+                owner = function.value
+                while isinstance(owner, ast.Call) and isinstance(owner.func, ast.Attribute):
+                    owner = owner.func.value  # x in x.detach().cpu()
+                name = ast.unparse(owner)
                 last = name.rpartition(".")[2]
-                module = re.search(rf"\b{re.escape(last)}(\(|\.(parameters|train|eval|state_dict)\b)", whole)
+                begin = r"\b" if "." in name else r"(?<![\w.])"  # torch.tensor( says nothing of a tensor
+                module = re.search(
+                    rf"{begin}{re.escape(last)}(\(|\.(parameters|train|eval|state_dict)\b)", whole
+                )
                 if not module and (name in names or f".{last}" in names):
                     found.append((node.lineno, ast.unparse(value)))
     return min(found, default=(0, ""))

@@ -51,6 +51,8 @@ class Work(TorchDispatchMode):  # type: ignore[no-untyped-call]
         By line.
     reads : Counter
         By line. What the operators show, and what they do not, such as `tolist`.
+    ways : dict
+        How each line read first: ``"item()"``, ``"if"``, …
     """
 
     def __init__(self) -> None:
@@ -58,6 +60,7 @@ class Work(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.operators: Counter[tuple[str, Site]] = Counter()
         self.nbytes: Counter[Site] = Counter()
         self.reads: Counter[Site] = Counter()
+        self.ways: dict[Site, str] = {}
         self._surface = _Readings(self)
 
     def __enter__(self) -> Work:
@@ -73,7 +76,7 @@ class Work(TorchDispatchMode):  # type: ignore[no-untyped-call]
         """Return what was counted here and not there."""
         rest = Work()
         rest.operators, rest.nbytes = self.operators - other.operators, self.nbytes - other.nbytes
-        rest.reads = self.reads - other.reads
+        rest.reads, rest.ways = self.reads - other.reads, self.ways
         return rest
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -101,7 +104,9 @@ class _Readings(TorchFunctionMode):
         if name not in _READING or not (args and isinstance(args[0], torch.Tensor)):
             return func(*args, **(kwargs or {}))
         if not self.inside:
-            self._work.reads[frames.here()] += 1
+            site = frames.here()
+            self._work.reads[site] += 1
+            self._work.ways.setdefault(site, _READING[name])
         self.inside += 1
         try:
             return func(*args, **(kwargs or {}))

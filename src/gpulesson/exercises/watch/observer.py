@@ -41,7 +41,6 @@ class Observer:
 
     def trace(self) -> Trace:
         """Sum up the run so far; what comes later does not change it."""
-        self.training.count_kept()
         self.training.note_moves()
         if isinstance(sys.stdout, WatchedOutput):
             sys.stdout.end_line()

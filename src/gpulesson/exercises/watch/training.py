@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import functools
 import math
+from collections import Counter
 from typing import Any
-from weakref import WeakKeyDictionary, ref
+from weakref import WeakKeyDictionary
 
 import torch
 import torch.nn.functional as F
@@ -29,7 +30,14 @@ _KEPT_NUMBERS = 2**24
 
 
 class _Alive:
-    """Lives as long as the history of a loss."""
+    """Lives as long as the history of a loss, and counts it so long."""
+
+    def __init__(self, counts: Counter[int], step: int) -> None:
+        self._counts, self._step = counts, step
+        counts[step] += 1
+
+    def __del__(self) -> None:
+        self._counts[self._step] -= 1
 
 
 class Training:
@@ -51,6 +59,8 @@ class Training:
         self.last_stepped: OptimizerSeen | None = None
         self.first_ways: dict[int, list[tuple[str, Site]]] = {}
         """By which lines each optimizer came to its first step."""
+        self.made_ways: dict[int, list[tuple[str, Site]]] = {}
+        """By which lines the program came to make each optimizer."""
         self.model_loaded = Site()
         """Where a model got a saved state last."""
         self.values: list[float] = []
@@ -64,9 +74,9 @@ class Training:
         self._first: dict[int, list[torch.Tensor]] = {}
         self._of_line: dict[Site, Optimizer] = {}
         self._cleared: set[int] = set()
-        self._alive: list[tuple[ref[_Alive], int, LossSeen | None]] = []
-        self._room = 6
-        self._value: torch.Tensor | None = None
+        self._alive: dict[int, Counter[int]] = {}
+        """Of each line with a loss: how many of its losses still have a history, by the step they are of."""
+        self._value: float | None = None
         self._last_loss: LossSeen | None = None
         self._depth = 0
         self._handles: list[Any] = []
@@ -106,7 +116,10 @@ class Training:
             original(optimizer, *args, **kwargs)
             devices = _devices(optimizer)
             seen = OptimizerSeen(type(optimizer).__name__, frames.made_here(optimizer), devices)
-            seen.made_for = next((site for _, site in frames.way()[-2:-1]), seen.made)
+            way = frames.way()
+            seen.made_for = next((site for _, site in way[-2:-1]), seen.made)
+            seen.seed = torch.initial_seed()
+            self.made_ways[id(optimizer)] = way
             self.optimizers[optimizer] = seen
             self.groups.append((optimizer, seen))
 
@@ -156,6 +169,7 @@ class Training:
             seen.anew = self._made_anew(optimizer, seen)
             self._first[id(optimizer)] = self._copies(optimizer)
             seen.first_step = self.steps
+            seen.rate = _rate(optimizer)
             self.first_ways[id(optimizer)] = frames.way()
             seen.blind = not (closure or seen.zeroed_at.line or _graded(optimizer))
         seen.steps += 1
@@ -231,7 +245,7 @@ class Training:
             finally:
                 self._depth -= 1
             seen.finished = True
-            self._value, self._last_loss = result, seen
+            self._value, self._last_loss = self._number(result), seen
             self._note_history(result, seen)
             return result
 
@@ -299,11 +313,21 @@ class Training:
                     self._stale[id(optimizer)] = frames.here()
                 self._cleared.add(id(optimizer))
         value, self._value = self._value, None
-        value = root if value is None or value.numel() != 1 else value
-        if value is not None and value.numel() == 1 and len(self.values) < 100_000:
-            self.values.append(self.reader.number(value))
-        if root is not None:
+        pending = value is not None
+        value = self._number(root) if value is None else value
+        if value is not None and len(self.values) < 100_000:
+            self.values.append(value)
+        if root is not None and not pending:  # else its history holds that of the loss function
             self._note_history(root, self._last_loss)
+
+    def _number(self, loss: Any) -> float | None:
+        """Return the value of a loss that backward() may follow: read at once, so that nothing is kept."""
+        if not isinstance(loss, torch.Tensor) or loss.numel() != 1 or not loss.requires_grad:
+            return None
+        try:
+            return self.reader.number(loss)
+        except RuntimeError:  # inside torch.func a loss may stand for many
+            return None
 
     def _not_zero(self, gradient: torch.Tensor) -> bool:
         with self.reader.unnoticed():
@@ -313,18 +337,12 @@ class Training:
         node: Any = loss.grad_fn if isinstance(loss, torch.Tensor) else None
         if node is None or _MARK in node.metadata:
             return
-        mark = node.metadata[_MARK] = _Alive()
-        self._alive.append((ref(mark), self.steps, seen))
-        if len(self._alive) > self._room:
-            self.count_kept()
-
-    def count_kept(self) -> None:
-        """Count the losses of earlier steps whose history is still there."""
-        self._alive = [entry for entry in self._alive if entry[0]() is not None]
-        self._room = max(6, 2 * len(self._alive))
-        for loss in self.losses.values():
-            old = [step for _, step, seen in self._alive if seen is loss and step < self.steps - 1]
-            loss.kept = max(loss.kept, len(old))
+        if seen is None:
+            return
+        alive = self._alive.setdefault(id(seen), Counter())
+        node.metadata[_MARK] = _Alive(alive, self.steps)
+        old = alive.total() - alive[self.steps] - alive[self.steps - 1]
+        seen.kept = max(seen.kept, old)
 
     def finite_values(self) -> list[float]:
         """Return the losses, with what JSON cannot say left out."""
@@ -338,6 +356,14 @@ def parameters_of(optimizer: Optimizer) -> list[torch.Tensor]:
 
 def _graded(optimizer: Optimizer) -> list[torch.Tensor]:
     return [tensor.grad for tensor in parameters_of(optimizer) if tensor.grad is not None]
+
+
+def _rate(optimizer: Optimizer) -> float:
+    """Return the learning rate of the first group; 0 if that is no number."""
+    try:
+        return float(optimizer.param_groups[0]["lr"])
+    except (LookupError, TypeError, ValueError, RuntimeError):
+        return 0.0
 
 
 def _devices(optimizer: Optimizer) -> list[str]:

@@ -1,3 +1,0 @@
-"""Exercise 12."""
-
-RATE: float = 16  # <- diagnosis: rate-oversteps

@@ -1,3 +1,0 @@
-"""Exercise 12."""
-
-RATE: float = 2e-2
