@@ -208,3 +208,9 @@ def test_the_facts_of_several_models_are_not_mixed(warm):
     assert report.device == "CPU" and not any("loss" in fact for fact in report.facts)
     report = check(EXAMPLES / "solutions" / "solution_11.py", warm=warm)
     assert not report.facts, "there the check's own calls count"
+
+
+@pytest.mark.slow
+def test_the_checklist_of_an_exercise_without_training_names_none(warm):
+    report = check(HERE / "attempts" / "08_warm_up_of_four.py", warm=warm)
+    assert all(demand.met is not None for demand in report.demands), str(report)

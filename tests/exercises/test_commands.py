@@ -266,10 +266,10 @@ def test_nothing_is_said_of_a_function_that_could_not_be_called():
 
 
 def test_of_a_run_without_training_nothing_is_said_about_training():
-    task = find(8)
     for rule in (models.modes, models.answers, steps.loss_falls):
-        (demand,) = checklist([rule], {rule: []}, task, trained=False)
+        (demand,) = checklist([rule], {rule: []}, find(11), trained=False)
         assert demand.met is None
+        assert not checklist([rule], {rule: []}, find(8), trained=False), "there nothing is to be trained"
 
 
 def test_the_checklist_explains_its_dots():

@@ -119,7 +119,9 @@ def checklist(
     """
     shown = None if shown is None else list(shown)
     calls_failed = bool(task and task.function and any(_fails(found.get(rule, [])) for rule in _CALLED_FIRST))
-    trains = task is None or bool(task.function) or steps.taken in task.last
+    trains = task is None or steps.taken in task.last
+    if task is not None and task.function:
+        trains = memory.losses_kept in task.rules
     lines: dict[str, bool | None] = {}
     hidden: set[str] = set()
     advised: set[str] = set()

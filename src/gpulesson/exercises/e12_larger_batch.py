@@ -708,7 +708,7 @@ EXERCISE = Exercise(
     name="12_larger_batch",
     lesson="The speed ladder",
     title="A batch sixteen times as large",
-    demand="the large batch needs at most 1.5 times the epochs",
+    demand="a fair comparison, in which the large batch pays",
     difficulty="medium",
     hints=(
         "An epoch of the large batch has a sixteenth of the steps. How long must each be?",
