@@ -834,9 +834,9 @@ for name, models in (("same work", first_models), ("last rung", last_models)):
 print(f"trained with {count} images of {data.source}")
 
 # %%
-# This was one run, on one machine, with one thread. The page :doc:`how fast, measured
-# </results>` has a ladder with other batches, other threads and another processor, so its
-# ratios and its distance from the limit differ.
+# This was one run, on one machine. The page :doc:`how fast, measured </results>` has a
+# ladder with other batches and other data, on the processor that it names, so its ratios
+# and its distance from the limit differ.
 #
 # **Stop when the next rung costs you more time than it will ever save.**
 #

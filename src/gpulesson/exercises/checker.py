@@ -205,7 +205,9 @@ def apply_rules(
     asked = [*_ANY_PROGRAM, causes.value_not_called, *rules, *last]
     if found.get(causes.missing_return):
         asked.insert(1, causes.missing_return)
-    ended = not (task and task.without_gpu) or _ends_without_gpu(trace)
+    ended = trace.error is None or bool(task and _stopped_by_its_own_test(trace, source, task))
+    if task and task.without_gpu:
+        ended = ended and _ends_without_gpu(trace)
     demands = checklist(asked, found, task, trained=trace.steps > 0, shown=findings, to_the_end=ended)
     return tuple(sorted(findings, key=lambda finding: finding.severity == "advice")), demands
 

@@ -115,7 +115,7 @@ def checklist(
         Those that the report has, by default all. A demand whose findings only follow from others counts as
         not looked at.
     to_the_end : bool
-        Whether it came to its end without a GPU, too, where the exercise asks for that.
+        Whether no error ended it; without a GPU, too, where the exercise asks for that.
     """
     shown = None if shown is None else list(shown)
     calls_failed = bool(task and task.function and any(_fails(found.get(rule, [])) for rule in _CALLED_FIRST))
@@ -153,7 +153,10 @@ def checklist(
         for finding in some:
             if finding.is_failure and finding.kind in _ALSO and (shown is None or finding in shown):
                 note(DEMANDS[_ALSO[finding.kind]], False)
-    if task is not None and task.without_gpu and (text := DEMANDS[endings.raised]) in lines:
+    text = DEMANDS[endings.raised]
+    if text in lines and not to_the_end:  # also where another rule knows why
+        note(text, False)
+    if task is not None and task.without_gpu and text in lines:
         note(text, to_the_end)
         lines = {f"{key}, with and without a GPU" if key == text else key: met for key, met in lines.items()}
     return tuple(
