@@ -170,7 +170,8 @@ def _wrong(
 _SORTS = slices.matches(r"sort|\btopk\(|reverse")
 _TURNED = {
     r"(reverse|descending)\s*=\s*True": "Leave out {0}: without it the smallest number comes first.",
-    r"\[::-1\]|\breversed\(": "Leave out {0}: without it the smallest number comes first.",
+    r"\[::-1\]": "Leave out {0}: without it the smallest number comes first.",
+    r"\breversed\(": "Leave out reversed(): without it the smallest number comes first.",
     r"lambda[^:]*: ?-": "Leave out the minus sign: without it the smallest number comes first.",
     r"\btopk\((?!.*largest)": "topk gives the largest first. For the smallest first: largest=False.",
 }

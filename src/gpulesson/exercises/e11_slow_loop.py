@@ -13,7 +13,7 @@ from gpulesson.exercises import calls
 from gpulesson.exercises.exercise import Exercise
 from gpulesson.exercises.findings import Diagnosis, Finding, Source, plural
 from gpulesson.exercises.rules import called, definitions, memory, models, source_text, steps
-from gpulesson.exercises.trace import Site, Trace
+from gpulesson.exercises.trace import NOWHERE, Site, Trace
 
 if TYPE_CHECKING:
     from gpulesson.exercises.watch.observer import Observer
@@ -305,7 +305,7 @@ def probe(trace: Trace, observer: Observer, space: dict[str, Any]) -> None:
     surplus: Counter[Site] = Counter()
     for (name, site), count in found.operators.items():
         surplus[site] += max(0, count - needed[name])
-    part = _MANY - _FEW
+    part, most = _MANY - _FEW, _top(found.reads)
     trace.facts |= {
         "all_operators": total,
         "operators": found.operators.total() / part,
@@ -315,18 +315,16 @@ def probe(trace: Trace, observer: Observer, space: dict[str, Any]) -> None:
         "enough_nbytes": enough.nbytes.total() / part,
         "reads": found.reads.total(),
         "operators_to_read": sum(surplus[site] for site in found.reads) / part,
-        "operators_line": _top(surplus),
-        "nbytes_line": _top(found.nbytes),
-        "reads_line": _top(found.reads),
-        "reads_by": max((count, found.ways.get(site, "")) for site, count in found.reads.items())[1]
-        if found.reads
-        else "",
+        "operators_line": _top(surplus).line,
+        "nbytes_line": _top(found.nbytes).line,
+        "reads_line": most.line,
+        "reads_by": found.ways.get(most, ""),
     }
 
 
-def _top(counts: Counter[Site]) -> int:
-    """Return the line with the largest count."""
-    return max(counts, key=lambda site: counts[site]).line if counts else 0
+def _top(counts: Counter[Site]) -> Site:
+    """Return the place with the largest count; nowhere if there is none."""
+    return max(counts, key=lambda site: counts[site], default=NOWHERE)
 
 
 def _losses(result: Any) -> dict[str, Any]:

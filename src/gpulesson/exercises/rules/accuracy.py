@@ -37,7 +37,8 @@ LAST_BATCH_ONLY = Diagnosis(
 )
 WHOLE_DIVISION = Diagnosis(
     "whole-division",
-    "“//”, int() and a tensor of integers keep whole numbers only. So a share below 1 becomes 0.",
+    "“//”, int(), round() and a tensor of integers keep whole numbers only. So of a share between 0 and 1 "
+    "nothing is left but 0 or 1.",
     "Divide with a single /, and keep the digits behind the point until you print.",
 )
 DIVIDED_BY_OTHERS = Diagnosis(

@@ -38,6 +38,8 @@ class _Alive:
 
     def __del__(self) -> None:
         self._counts[self._step] -= 1
+        if not self._counts[self._step]:
+            del self._counts[self._step]
 
 
 class Training:
