@@ -7,9 +7,9 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from gpulesson.exercises import e12_larger_batch
+from gpulesson.exercises import checker, e12_larger_batch
 from gpulesson.exercises.findings import Source
-from gpulesson.exercises.trace import NOWHERE, Printed, Site, Trace
+from gpulesson.exercises.trace import NOWHERE, OptimizerSeen, Printed, Site, Trace
 from gpulesson.exercises.watch.rows import Part, marks
 from gpulesson.exercises.watch.runs import _of_calls
 
@@ -186,3 +186,8 @@ def test_what_the_file_says(printed, pays, exit_code, several, says):
     trace = Trace(prints=lines, status="exit" if exit_code else "finished", exit_code=exit_code)
     space = {} if pays is None else {"pays": pays}
     assert e12_larger_batch._says(trace, space, several) == says
+
+
+def test_the_steps_of_many_runs_are_summed_up():
+    adams = [OptimizerSeen("Adam", Site("a.py", 4), ["cpu"], steps=100 + number) for number in range(21)]
+    assert checker.facts(Trace(optimizers=adams)) == ("training steps: 2,310 in all, by 21 optimizers",)
