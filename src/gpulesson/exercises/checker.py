@@ -258,7 +258,9 @@ def facts(trace: Trace) -> tuple[str, ...]:
             f"{number} by {name}" if count == 1 else f"{number} by each of {count} {name} optimizers"
             for (number, name), count in taken.items()
         ]
-        lines.append(f"training steps: {', '.join(by)}")
+        runs = sum(taken.values())
+        told = ", ".join(by) if len(by) < 4 else f"{trace.steps:,} in all, by {runs} optimizers"
+        lines.append(f"training steps: {told}")
     if len(trace.values) >= 4 and sum(opt.steps > 0 for opt in trace.optimizers) < 2:
         first, last = steps.ends(trace.values)
         lines.append(f"training loss: {first:.4g} in the first tenth of the steps, {last:.4g} in the last")

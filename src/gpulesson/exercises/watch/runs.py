@@ -30,7 +30,7 @@ def seen(observer: Observer, train: tuple[Any, Any], test: tuple[Any, Any]) -> l
         In the order in which the optimizers were made. ``seed`` (-1: none given), ``rate``, ``batch``,
         ``optimizer``, ``parameters``; how many different rows of each part, and of neither, it was
         ``trained_on`` and ``tested_on`` at last (three numbers each); ``tests``: for each, the epochs until
-        then and the share of right answers; ``ended``: all epochs; ``blind``: not all calls were kept; and
+        then and the share of right answers; ``ended``: all epochs; ``blind``: it could not be followed; and
         lines: ``made``, ``model_made``, ``trained_at``, ``tested_at``, ``ways``.
     """
     training = observer.training
@@ -71,7 +71,7 @@ def seen(observer: Observer, train: tuple[Any, Any], test: tuple[Any, Any]) -> l
 
 def _of_calls(calls: list[Any], known: Part, train: int) -> dict[str, Any]:
     """Follow the calls of one model: what it was trained on, and each test of it."""
-    blind = any(call.marks is None for call in calls)
+    lost = [call for call in calls if call.marks is None]
     calls = [call for call in calls if call.marks is not None]
     every = known.find(torch.cat([call.marks for call in calls])) if calls else torch.zeros(0)
     samples, batch = 0, 0
@@ -102,14 +102,14 @@ def _of_calls(calls: list[Any], known: Part, train: int) -> dict[str, Any]:
         "batch": batch,
         "tests": tests,
         "ended": max(-(-samples // train), int(tests[-1][0]) if tests else 0),
-        "blind": blind,
-        "trained_on": _parts(trained, train),
-        "tested_on": _parts(tested, train),
+        "blind": any(call.seen.trained for call in lost) or (bool(lost) and samples not in passes),
+        "trained_on": _different(trained, train),
+        "tested_on": _different(tested, train),
         **places,
     }
 
 
-def _parts(places: list[Any], train: int) -> list[int]:
+def _different(places: list[Any], train: int) -> list[int]:
     """Count different rows of the training part and of the test part, and all rows of neither."""
     if not places:
         return [0, 0, 0]
