@@ -5,6 +5,7 @@
 The 784-128-64-10 network with Adam on the images of the data source that is named. A rung that claims the
 same work must end its epoch with the naive script's loss, from the same weights, in the same order. In each
 round every rung trains for one epoch with fresh weights, in random order; ratios are taken within a round.
+On a CPU one thread computes, in the limits as well.
 A warm-up round, in which compilers compile, is left out. How soon a way of training is as good as the naive
 script, is another question, see time_to_accuracy.py: a rung with other work may have learned less after its
 epoch, as the accuracy beside it shows.
@@ -221,6 +222,7 @@ def main() -> None:
     """Measure, print, write."""
     warnings.simplefilter("ignore")
     chosen = options(__doc__, "ladder", rounds=7)
+    torch.set_num_threads(1)  # steps this small gain nothing from more
     device, data = chosen.device, fashion()
     trainings = [Training(rung, data, device) for rung in RUNGS if rung.only in ("", device.type)]
     seconds, losses = epochs(trainings, chosen.rounds)

@@ -1,6 +1,6 @@
 """What `fit` costs in time over a loop written by hand, for each way of feeding it.
 
-    python benchmarks/overhead.py [--pairs 150]
+    python benchmarks/overhead.py [--pairs 300]
 
 Both train the same network with the same batches in the same order, on one thread. They take turns of
 twenty steps, A B B A; each four give one ratio. A loop by hand against itself, in every other round, is the
@@ -29,7 +29,7 @@ from measuring import SPREAD, Result, about, fashion, network, options, same_wei
 from plain_loops import by_hand, evaluated, loss_fn
 from turns import STEPS, Feed, listed, loaded, ratios, resident, steady
 
-ROUNDS = 5  # of pairs, and of the control's
+ROUNDS = 20  # of pairs, and of the control's; where a network's memory lies makes a difference
 
 
 @dataclass(frozen=True)
@@ -91,18 +91,21 @@ def measure(case: Case, device: torch.device, pairs: int) -> tuple[list[float], 
         return ours if with_fit else theirs
 
     found: tuple[list[float], list[float]] = [], []
-    for _ in range(ROUNDS):
+    more: dict[str, Any] = {"pairs": pairs // ROUNDS, "per_pass": case.per_pass}
+    for number in range(ROUNDS):
         for with_fit, values in zip((True, False), found, strict=True):
-            values += ratios(
-                make(False), make(with_fit), case.feed, pairs=pairs // ROUNDS, per_pass=case.per_pass
-            )
+            first, second = make(False), make(with_fit)
+            if number % 2:  # which of the two is there first makes a difference, too
+                values += [1 / ratio for ratio in ratios(second, first, case.feed, **more)]
+            else:
+                values += ratios(first, second, case.feed, **more)
     assert all(same_weights(trained[0], model) for model in trained[1:]), "not the same work"
     return found
 
 
 def main() -> None:
     """Measure, print, write."""
-    chosen = options(__doc__, "overhead", pairs=150)
+    chosen = options(__doc__, "overhead", pairs=300)
     torch.set_num_threads(1)
     device = chosen.device
     found = {name: (case, *measure(case, device, chosen.pairs)) for name, case in cases(device).items()}

@@ -24,6 +24,7 @@ from measuring import SPREAD, Result, about, fashion, network, options, same_wei
 from plain_loops import by_hand, loss_fn
 from turns import STEPS, Feed, loaded, ratios, resident, steady
 
+ROUNDS = 10  # of pairs
 Loop = Callable[[Any], object]  # takes the batches
 Make = Callable[[nn.Module, torch.optim.Optimizer, torch.device], Loop]
 
@@ -167,14 +168,24 @@ PEERS: dict[str, tuple[Make, str]] = {  # and the package that it comes in
 
 
 def compare(make: Make, feed: Callable[[], Feed], device: torch.device, pairs: int) -> list[float]:
-    """Return the ratios of a peer's time to that of `fit`; refuse one that did other work."""
-    models = [network(device) for _ in range(2)]
-    optimizers = [torch.optim.Adam(model.parameters(), lr=1e-3, fused=True) for model in models]
-    first = ours(models[0], optimizers[0], device)
-    second = make(models[1], optimizers[1], device)
-    found = ratios(first, second, feed, pairs=pairs)
-    if not same_weights(*models):
-        raise SystemExit(f"{make.__name__} ended with other weights: not the same work")
+    """Return the ratios of a peer's time to that of `fit`; refuse one that did other work.
+
+    In some rounds, each with networks of its own, and in turn with `fit` first or second: where a network's
+    memory lies makes a difference, and which of the two was there first.
+    """
+    found: list[float] = []
+    rounds = min(ROUNDS, pairs)
+    for number in range(rounds):
+        models = [network(device) for _ in range(2)]
+        optimizers = [torch.optim.Adam(model.parameters(), lr=1e-3, fused=True) for model in models]
+        first = ours(models[0], optimizers[0], device)
+        second = make(models[1], optimizers[1], device)
+        if number % 2:
+            found += [1 / ratio for ratio in ratios(second, first, feed, pairs=pairs // rounds)]
+        else:
+            found += ratios(first, second, feed, pairs=pairs // rounds)
+        if not same_weights(*models):
+            raise SystemExit(f"{make.__name__} ended with other weights: not the same work")
     return found
 
 
