@@ -23,7 +23,7 @@ from gpulesson.data import Batches, data_folder
 from gpulesson.evaluation import evaluate
 from gpulesson.training import fit
 from measuring import Result, about, fashion, interval, network, options, spread
-from plain_loops import loss_fn, naive, naive_loader, reseed
+from plain_loops import loss_fn, naive, naive_loader, reseed_epoch
 
 
 def plain(seed: int, device: torch.device, epochs: int) -> float:
@@ -31,7 +31,7 @@ def plain(seed: int, device: torch.device, epochs: int) -> float:
     model, batches = network(device, seed), naive_loader()
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
     for epoch in range(epochs):
-        reseed(batches, 1000 * seed + epoch)
+        reseed_epoch(batches, seed, epoch)
         naive(model, batches, optimizer, device)
     test_set = FashionMNIST(data_folder(), train=False, transform=ToTensor())
     model.eval()
@@ -47,12 +47,12 @@ def with_fit(seed: int, device: torch.device, epochs: int) -> float:
     data, model = fashion(), network(device, seed)
     train, test = (part.to(device).float() / 255 for part in (data.train_images, data.test_images))
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
-    order = torch.Generator().manual_seed(1000 * seed)
     targets = data.train_targets.to(device)
-    batches = Batches(train, targets, batch_size=64, shuffle=True, generator=order)
+    batches = Batches(train, targets, batch_size=64, shuffle=True, generator=torch.Generator())
+    reseed_epoch(batches, seed, 0)
 
     def next_order(epoch: int, _: object) -> None:
-        reseed(batches, 1000 * seed + epoch)
+        reseed_epoch(batches, seed, epoch)
 
     fit(model, batches, loss_fn, optimizer, device, epochs, on_epoch=next_order, progress=False)
     test_batches = Batches(test, data.test_targets.to(device), batch_size=1000)

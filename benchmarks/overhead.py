@@ -94,11 +94,7 @@ def measure(case: Case, device: torch.device, pairs: int) -> tuple[list[float], 
     more: dict[str, Any] = {"pairs": pairs // ROUNDS, "per_pass": case.per_pass}
     for number in range(ROUNDS):
         for with_fit, values in zip((True, False), found, strict=True):
-            first, second = make(False), make(with_fit)
-            if number % 2:  # which of the two is there first makes a difference, too
-                values += [1 / ratio for ratio in ratios(second, first, case.feed, **more)]
-            else:
-                values += ratios(first, second, case.feed, **more)
+            values += ratios(make(False), make(with_fit), case.feed, swapped=number % 2 == 1, **more)
     assert all(same_weights(trained[0], model) for model in trained[1:]), "not the same work"
     return found
 

@@ -180,10 +180,7 @@ def compare(make: Make, feed: Callable[[], Feed], device: torch.device, pairs: i
         optimizers = [torch.optim.Adam(model.parameters(), lr=1e-3, fused=True) for model in models]
         first = ours(models[0], optimizers[0], device)
         second = make(models[1], optimizers[1], device)
-        if number % 2:
-            found += [1 / ratio for ratio in ratios(second, first, feed, pairs=pairs // rounds)]
-        else:
-            found += ratios(first, second, feed, pairs=pairs // rounds)
+        found += ratios(first, second, feed, pairs=pairs // rounds, swapped=number % 2 == 1)
         if not same_weights(*models):
             raise SystemExit(f"{make.__name__} ended with other weights: not the same work")
     return found

@@ -37,6 +37,11 @@ def reseed(batches: object, seed: int) -> None:
     sampler.generator.manual_seed(seed)
 
 
+def reseed_epoch(batches: object, seed: int, epoch: int) -> None:
+    """Decide the order of one epoch (from 0) of a run: the same for all loops that are compared."""
+    reseed(batches, 1000 * seed + epoch)
+
+
 def naive(
     model: nn.Module, batches: Pairs, optimizer: torch.optim.Optimizer, device: str | torch.device
 ) -> list[float]:

@@ -31,7 +31,7 @@ from gpulesson.models import MLP
 from gpulesson.timing import synchronize
 from gpulesson.training import fit
 from measuring import Result, about, fashion, interval, network, options, spread
-from plain_loops import loss_fn, naive, naive_loader, reseed
+from plain_loops import loss_fn, naive, naive_loader, reseed_epoch
 
 HELD_OUT = 2000  # training images for the choice of rates
 TUNING_SEEDS = 6
@@ -90,8 +90,9 @@ def train(way: Way, split: Split, seed: int, device: torch.device) -> nn.Module:
     model = MLP(inputs.shape[1], 128, 64, 10).to(device)
     [rate] = way.rates
     optimizer = torch.optim.Adam(model.parameters(), lr=rate, betas=way.betas, fused=True)
-    order = torch.Generator().manual_seed(1000 * seed)  # that of the naive script, in each epoch
+    order = torch.Generator()
     batches = Batches(inputs, split[1].to(device), batch_size=way.batch_size, shuffle=True, generator=order)
+    reseed_epoch(batches, seed, 0)  # the order of the naive script, in each epoch
     schedule = None
     if way.schedule:
         schedule = torch.optim.lr_scheduler.OneCycleLR(
@@ -105,7 +106,7 @@ def train(way: Way, split: Split, seed: int, device: torch.device) -> nn.Module:
     loss = cross_entropy if way.schedule and device.type == "cpu" else loss_fn
 
     def next_order(epoch: int, _: object) -> None:
-        reseed(batches, 1000 * seed + epoch)
+        reseed_epoch(batches, seed, epoch)
 
     more = {"scheduler": schedule, "scheduler_interval": "step", "on_epoch": next_order}
     fit(model, batches, loss, optimizer, device, way.epochs, progress=False, **more)
@@ -117,7 +118,7 @@ def by_the_naive_script(way: Way, seed: int, device: torch.device) -> nn.Module:
     model, loader = network(device, seed), naive_loader(way.batch_size)
     optimizer = torch.optim.Adam(model.parameters(), lr=way.rates[0])
     for epoch in range(way.epochs):
-        reseed(loader, 1000 * seed + epoch)
+        reseed_epoch(loader, seed, epoch)
         naive(model, loader, optimizer, device)
     return model
 

@@ -118,6 +118,7 @@ def ratios(
     *,
     pairs: int,
     per_pass: int = 0,
+    swapped: bool = False,
 ) -> list[float]:
     """Run two loops in turns A B B A and return, for each such four, the time of `second` over `first`.
 
@@ -131,7 +132,11 @@ def ratios(
         How many ratios.
     per_pass : int
         How many batches come in one pass; 0: all. A loop finds `number_of_passes` on what it is given.
+    swapped : bool
+        Give `second` the first place, which makes a difference; the ratios are still those of `second`.
     """
+    if swapped:
+        return [1 / ratio for ratio in ratios(second, first, feed, pairs=pairs, per_pass=per_pass)]
     order = Order()
     number = 2 * (pairs + WARM + 1)
     device = next(iter(feed()))[0].device
