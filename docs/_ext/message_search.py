@@ -1,6 +1,6 @@
 """Lets the site's search find a pasted error message: adds ``message_search.js`` to the search page.
 
-The script ranks the sections of the page of error messages, and hands everything else to Sphinx's search. It
+The script ranks the sections of the pages of error messages, and hands everything else to Sphinx's search. It
 knows those sections by their labels, which begin with ``error-``.
 """
 

@@ -1,10 +1,9 @@
-// A pasted error message leads to its section on the page of messages, whatever its numbers are and whatever stands around
+// A pasted error message leads to its section on a page of messages, whatever its numbers are and whatever stands around
 // it. Sphinx's own search wants every word of the query on one page; its results follow after ours, as they were.
 "use strict";
 
 {
-  const PAGE = "errors"; // has a section for each message; the heading is the message
-  const LABEL = "error-"; // how the sections' addresses begin
+  const LABEL = "error-"; // how the addresses of their sections begin; the heading of each is the message
   const ENOUGH = 0.5; // of the shorter one, message or query, must be in the other
   const SHOWN = 3;
 
@@ -18,11 +17,9 @@
   // a traceback is several texts; the message begins after the name of the error, at the end or in the middle
   const texts = (query) => [query, ...query.split(/[\w.]*(?:Error|Exception|Interrupt)\b:?/)];
 
-  const sections = (index) => {
-    const file = index.docnames.indexOf(PAGE);
-    return Object.entries(index.alltitles).flatMap(([title, places]) =>
-      places.filter(([where, id]) => where === file && id?.startsWith(LABEL)).map(([, id]) => ({title, id, file, parts: parts(title)})));
-  };
+  const sections = (index) =>
+    Object.entries(index.alltitles).flatMap(([title, places]) =>
+      places.filter(([, id]) => id?.startsWith(LABEL)).map(([file, id]) => ({title, id, file, parts: parts(title)})));
 
   const fitting = (query, index) => {
     const all = sections(index);
@@ -46,9 +43,9 @@
   if (search) Search._performSearch = (query, ...rest) => {
     const index = Search._index;
     const found = fitting(query, index).map(({title, id, file, score}) =>
-      [PAGE, `${index.titles[file]} > ${title}`, `#${id}`, null, 1000 + score, index.filenames[file], "title"]);
-    const places = new Set(found.map((result) => result[2]));
-    const others = search(query, ...rest).filter((result) => result[0] !== PAGE || !places.has(result[2]));
+      [index.docnames[file], `${index.titles[file]} > ${title}`, `#${id}`, null, 1000 + score, index.filenames[file], "title"]);
+    const places = new Set(found.map(([page, , id]) => page + id));
+    const others = search(query, ...rest).filter(([page, , id]) => !places.has(page + id));
     return [...others, ...found.reverse()]; // the last one is shown first
   };
 }

@@ -1,16 +1,18 @@
-"""The page of error messages, read from its source: its sections, and their blocks of code."""
+"""The pages of error messages, read from their sources: their sections, and the blocks of code."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from pathlib import Path
 from subprocess import CompletedProcess
 from textwrap import dedent
 
 from pages import ROOT
 
 PAGE = ROOT / "docs" / "errors.rst"
+PAGES = PAGE, ROOT / "docs" / "errors_rare.rst"
 SECTION = re.compile(
     r"^\.\. _(?P<anchor>error-[\w-]+):\n\n``(?P<message>[^\n]+)``\n~+\n\n(?P<text>.*?)"
     r"(?=^\.\. _error-|^\S[^\n]*\n-{3,}$|\Z)",
@@ -34,11 +36,17 @@ def blocks(text: str) -> dict[str, tuple[str, str]]:
 
 @dataclass(frozen=True)
 class Section:
-    """A message of the page, and what stands below it."""
+    """A message of a page, and what stands below it."""
 
     anchor: str
     message: str
     text: str
+    page: str = PAGE.stem
+
+    @property
+    def address(self) -> str:
+        """Where it is on the site."""
+        return f"{self.page}.html#{self.anchor}"
 
     @property
     def cited(self) -> bool:
@@ -63,9 +71,12 @@ class Section:
         return found[1] if found else None
 
 
-def sections(page: str | None = None) -> list[Section]:
-    page = PAGE.read_text(encoding="utf-8") if page is None else page
-    return [Section(*found.group("anchor", "message", "text")) for found in SECTION.finditer(page)]
+def sections(pages: Iterable[Path] = PAGES) -> list[Section]:
+    return [
+        Section(*found.group("anchor", "message", "text"), page.stem)
+        for page in pages
+        for found in SECTION.finditer(page.read_text(encoding="utf-8"))
+    ]
 
 
 def plain(text: str) -> str:

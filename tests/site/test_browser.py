@@ -16,6 +16,7 @@ PAGES = [
     "lessons/index",
     "glossary",
     "errors",
+    "errors_rare",
     "instructors",
     "reference",
     "coverage",

@@ -1,7 +1,9 @@
-"""The page of error messages: each cause gives its message, each fix none, and a pasted message is found."""
+"""The pages of error messages: each cause gives its message, each fix none, and a pasted message is found."""
 
 from __future__ import annotations
 
+import ast
+import inspect
 import mmap
 import multiprocessing
 import re
@@ -15,12 +17,15 @@ import pytest
 import sphinx
 import torch
 from browser import check_accessible, opened, served
-from errors_page import CAUSE, FIX, PAGE, Run, Section, blocks, plain, problems, sections
+from errors_page import CAUSE, FIX, PAGES, Run, Section, blocks, plain, problems, sections
 from pages import ROOT
 from playwright.sync_api import Page
 from processes import run_script
 from projects import CONF, lesson
 
+from gpulesson.practice import errors
+
+WRITTEN = {page.stem: page.read_text(encoding="utf-8") for page in PAGES}
 SECTIONS = sections()
 TO_RUN = [section for section in SECTIONS if not section.cited]
 CITED = [section for section in SECTIONS if section.cited]
@@ -52,6 +57,8 @@ def cannot_be_run(section: Section) -> str | None:
     """Why this machine cannot show the message, if it cannot."""
     if section.marked("with PyTorch for CUDA") and (torch.version.cuda is None or torch.cuda.is_available()):
         return "PyTorch says this where it is built for CUDA and finds no driver"
+    if section.marked("only where it is simulated") and torch.cuda.is_available():
+        return "a real GPU does not say this"
     if section.marked("where processes are forked") and multiprocessing.get_start_method() != "fork":
         return "workers are not forked here"
     return None
@@ -61,11 +68,11 @@ def run_where(section: Section, run: Run) -> Run:
     return lambda program: run(program, not section.marked("without a GPU"))
 
 
-def test_every_heading_of_the_page_is_a_section_that_was_read():
-    text = PAGE.read_text(encoding="utf-8")
-    assert len(SECTIONS) == len(re.findall(r"^~+$", text, re.M)) == len({s.message for s in SECTIONS})
-    assert len(TO_RUN) >= 35 and len(CITED) >= 5
-    assert len([section for section in TO_RUN if not cannot_be_run(section)]) >= 30
+def test_every_heading_of_the_pages_is_a_section_that_was_read():
+    headings = [re.findall(r"^~+$", page.read_text(encoding="utf-8"), re.M) for page in PAGES]
+    assert len(SECTIONS) == sum(map(len, headings)) == len({s.message for s in SECTIONS})
+    assert len(TO_RUN) >= 60 and len(CITED) >= 5
+    assert len([section for section in TO_RUN if not cannot_be_run(section)]) >= 55
     for section in SECTIONS:
         assert {CAUSE, FIX} <= set(blocks(section.text)), section.anchor
         assert len(section.text.split("\n.. code-block::")) == len(blocks(section.text)) + 1, section.anchor
@@ -85,10 +92,11 @@ def test_what_is_not_run_has_a_source_and_its_words_are_pytorchs(section):
     assert re.search(r"<https://[\w./#-]+>`__", paragraph)
     name, words = re.search(r"^\.\. words in (\S+): (.+)$", section.text, re.M).groups()
     assert words in section.message
-    if not (INSTALLED / name).exists():
+    source = (ROOT / "src" if name.startswith("gpulesson/") else INSTALLED) / name
+    if not source.exists():
         pytest.skip(f"this PyTorch has no {name}")
     with (
-        (INSTALLED / name).open("rb") as file,
+        source.open("rb") as file,
         mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content,
     ):
         assert content.find(words.encode()) >= 0
@@ -123,13 +131,72 @@ def test_numbers_do_not_count_but_names_do():
     assert plain("mat1 is on cpu") != plain("mat2 is on cpu")
 
 
+# -- what the practice GPU says
+
+
+MAKERS = {  # of errors: with what their texts on the pages were made
+    "two_devices": (0, -1),
+    "wrong_argument": ("mat1", -1, 0, "wrapper_CUDA_addmm"),
+    "out_of_memory": (2 << 30, 0, 8 << 30, 8 << 30, (6 << 30) + (1 << 29)),
+    "wrong_capture_mode": ("strict",),
+    "nothing_captured": ("replay",),
+    "not_numpy": (0,),
+    "not_pinnable": (torch.float32, 0),
+    "wrong_generator": ("cuda", "cpu"),
+    "wrong_gradient": (-1, 0),
+    "wrong_recurrent": ("hidden", -1, 0),
+    "wrong_attention": (0, -1, -1),
+    "wrong_convolution": ("weight", torch.float32, 0, -1, ""),
+    "wrong_indices": (-1,),
+    "wrong_mask": (-1, 0),
+    "wrong_lengths": (1, torch.int64, 0),
+    "not_simulated": ("torch.cuda.temperature",),
+}
+
+
+def made_by_the_practice_gpu() -> list[Exception]:
+    """One of every error that the practice GPU's module of errors can make."""
+    found = []
+    for name, function in inspect.getmembers(errors, inspect.isfunction):
+        kind = inspect.signature(function).return_annotation
+        if not name.startswith("_") and inspect.isclass(kind) and issubclass(kind, Exception):
+            found.append(function(*MAKERS.get(name, ())))
+    return found
+
+
+def raised_elsewhere() -> list[str]:
+    """The longest piece of each text with which the practice GPU's other modules raise an error."""
+    texts = []
+    for path in sorted((ROOT / "src/gpulesson/practice").glob("*.py")):
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        for call in [node.exc for node in ast.walk(tree) if isinstance(node, ast.Raise)]:
+            if isinstance(call, ast.Call) and getattr(call.func, "id", "AttributeError") != "AttributeError":
+                pieces = [part.value for part in ast.walk(call) if isinstance(part, ast.Constant)]
+                texts.append(max(map(str, pieces), key=len))
+    return texts
+
+
+def test_every_error_that_the_practice_gpu_makes_is_on_a_page():
+    made = made_by_the_practice_gpu()
+    assert len(made) >= 30
+    messages = [plain(section.message) for section in SECTIONS]
+    for error in made:
+        assert any(message.rstrip(".") in plain(str(error)) for message in messages), str(error)
+
+
+def test_every_text_that_is_raised_elsewhere_is_on_a_page():
+    raised = raised_elsewhere()
+    assert len(raised) >= 10
+    pages = plain("".join(WRITTEN.values()))
+    assert not [text for text in raised if plain(text).strip(";. ") not in pages]
+
+
 # -- the search
 
 
-# the lessons that the page links to by their names
-LESSONS = sorted(
-    set(re.findall(r"/lessons/(\d\d_\w+)", (ROOT / "docs/errors.rst").read_text(encoding="utf-8")))
-)
+# the lessons that the pages link to by their names
+LESSONS = sorted(set(re.findall(r"/lessons/(\d\d_\w+)", "".join(WRITTEN.values()))))
+GUIDE = "guides/learn_without_a_gpu"
 CONF_WITH_SEARCH = (
     f"{CONF}\nextensions.append('_ext.message_search')\n"
     f"html_static_path = [{str(ROOT / 'docs' / '_static')!r}]\n"
@@ -140,13 +207,13 @@ CONF_WITH_SEARCH = (
 
 @pytest.fixture(scope="module")
 def searched(built, browser) -> Iterator[Page]:
-    """A tab that is opened on a small site with the real page of messages."""
-    page = PAGE.read_text(encoding="utf-8")
-    pages = ["lessons/index", "tables", "errors", "setup", "labels"]
-    labels = sorted(set(re.findall(r":ref:`([\w-]+)`", page)))
+    """A tab that is opened on a small site with the real pages of messages."""
+    pages = ["lessons/index", "tables", *WRITTEN, "setup", "labels", GUIDE]
+    labels = sorted(set(re.findall(r":ref:`((?!error-)[\w-]+)`", "".join(WRITTEN.values()))))
     project = built({
         "conf.py": CONF_WITH_SEARCH,
-        "docs/errors.rst": page,
+        **{f"docs/{name}.rst": text for name, text in WRITTEN.items()},
+        f"docs/{GUIDE}.rst": "Learn\n=====\n\nWithout.\n",
         "docs/setup.rst": "Set up\n======\n\nInstall a driver and PyTorch for your device.\n",
         "docs/labels.rst": "Labels\n======\n\n" + "".join(
             f".. _{label}:\n\n{label}\n{'-' * len(label)}\n\nExpected tensors to be on the same device.\n\n"
@@ -170,6 +237,9 @@ def results(tab: Page, query: str) -> list[str]:
     tab.wait_for_function("document.querySelector('p.search-summary')?.innerText")
     links = tab.locator("#search-results ul.search > li > a")
     return [link.get_attribute("href") for link in links.all()]
+
+
+ADDRESS = {section.anchor: section.address for section in SECTIONS}
 
 
 def heading(tab: Page, address: str) -> str:
@@ -219,7 +289,7 @@ def test_the_private_name_of_sphinx_that_the_search_replaces_is_there(searched):
 def test_a_pasted_message_leads_to_its_section(searched, label, query):
     for text in with_traceback(query):
         found = results(searched, text)
-        assert found and found[0] == f"errors.html#{label}", found[:4]
+        assert found and found[0] == ADDRESS[label], found[:4]
 
 
 @pytest.mark.slow
@@ -227,7 +297,7 @@ def test_a_pasted_message_leads_to_its_section(searched, label, query):
 def test_each_message_with_other_numbers_leads_to_its_section(searched, section):
     query = re.sub(r"(?<![A-Za-z_])\d+", lambda number: str(int(number[0]) + 3), section.message)
     address = results(searched, f"RuntimeError: {query}")[0]
-    assert address == f"errors.html#{section.anchor}"
+    assert address == section.address
     assert heading(searched, address).startswith(section.message)
 
 
@@ -237,7 +307,7 @@ def test_all_that_python_prints_leads_to_the_section(searched, section, run):
     if reason := cannot_be_run(section):
         pytest.skip(reason)
     printed = run_where(section, run)(section.program(CAUSE)).stderr
-    assert results(searched, printed)[0] == f"errors.html#{section.anchor}"
+    assert results(searched, printed)[0] == section.address
 
 
 @pytest.mark.slow
@@ -273,8 +343,9 @@ def test_without_the_private_name_the_search_is_sphinxs(searched):
 
 
 @pytest.mark.slow
-def test_the_page_of_messages_is_accessible(searched):
-    searched.goto("errors.html")
+@pytest.mark.parametrize("page", WRITTEN)
+def test_a_page_of_messages_is_accessible(searched, page):
+    searched.goto(f"{page}.html")
     for width, scheme in product((1280, 375), ("light", "dark")):
         check_accessible(searched, width, scheme)
     searched.set_viewport_size({"width": 1280, "height": 800})

@@ -209,11 +209,11 @@ def test_no_page_has_what_the_styles_leave_out(pages):
 
 def test_every_message_is_in_the_section_that_is_said_to_show_it(pages):
     """As it is printed there, or quoted; numbers may be others."""
-    errors = pages["errors.html"]
     by_path = {page.path: page for page in pages.values()}
     claims = [section for section in sections() if section.shown_in()]
     assert len(claims) >= 15
     for section in claims:
+        errors = pages[f"{section.page}.html"]
         shown = errors.soup.find("section", id=section.anchor).find(text=re.compile(r"^Shown in ")).parent
         link = shown.a["href"]
         target = by_path[errors.file(link)].soup.find(id=link.partition("#")[2])
