@@ -5,12 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from subprocess import CompletedProcess
 from textwrap import dedent
 
-from pages import ROOT
-
-PAGE = ROOT / "docs" / "errors.rst"
+PAGE = Path(__file__).parents[2] / "docs" / "errors.rst"
 SECTION = re.compile(
     r"^\.\. _(?P<anchor>error-[\w-]+):\n\n``(?P<message>[^\n]+)``\n~+\n\n(?P<text>.*?)"
     r"(?=^\.\. _error-|^\S[^\n]*\n-{3,}$|\Z)",
