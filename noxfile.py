@@ -67,6 +67,13 @@ def record(session: nox.Session) -> None:
 
 
 @nox.session
+def gpu(session: nox.Session) -> None:
+    """Test, compare, record and measure on this machine's GPU (less time: nox -s gpu -- --minutes 9)."""
+    install(session, "test")
+    session.run("python", "docs/gpu_day.py", *session.posargs)
+
+
+@nox.session
 def bench(session: nox.Session) -> None:
     """Measure, and write benchmarks/results and the README's table (some: nox -s bench -- counts ladder)."""
     install(session, "bench")

@@ -1,6 +1,6 @@
 """What `fit` costs in time over a loop written by hand, for each way of feeding it.
 
-    python benchmarks/overhead.py [--pairs 300]
+    python benchmarks/overhead.py [--pairs 300] [--rounds 20]
 
 Both train the same network with the same batches in the same order, on one thread. They take turns of
 twenty steps, A B B A; each four give one ratio. A loop by hand against itself, in every other round, is the
@@ -28,8 +28,6 @@ from gpulesson.training import fit
 from measuring import SPREAD, Result, about, fashion, network, options, same_weights, spread
 from plain_loops import by_hand, evaluated, loss_fn
 from turns import STEPS, Feed, listed, loaded, ratios, resident, steady
-
-ROUNDS = 20  # of pairs, and of the control's; where a network's memory lies makes a difference
 
 
 @dataclass(frozen=True)
@@ -70,7 +68,7 @@ def cases(device: torch.device) -> dict[str, Case]:
     }
 
 
-def measure(case: Case, device: torch.device, pairs: int) -> tuple[list[float], list[float]]:
+def measure(case: Case, device: torch.device, pairs: int, rounds: int) -> tuple[list[float], list[float]]:
     """Return the ratios of `fit` to a loop by hand, and those of the loop to itself."""
     trained: list[nn.Module] = []
 
@@ -91,8 +89,8 @@ def measure(case: Case, device: torch.device, pairs: int) -> tuple[list[float], 
         return ours if with_fit else theirs
 
     found: tuple[list[float], list[float]] = [], []
-    more: dict[str, Any] = {"pairs": pairs // ROUNDS, "per_pass": case.per_pass}
-    for number in range(ROUNDS):
+    more: dict[str, Any] = {"pairs": pairs // rounds, "per_pass": case.per_pass}
+    for number in range(rounds):  # where a network's memory lies makes a difference
         for with_fit, values in zip((True, False), found, strict=True):
             values += ratios(make(False), make(with_fit), case.feed, swapped=number % 2 == 1, **more)
     assert all(same_weights(trained[0], model) for model in trained[1:]), "not the same work"
@@ -101,10 +99,11 @@ def measure(case: Case, device: torch.device, pairs: int) -> tuple[list[float], 
 
 def main() -> None:
     """Measure, print, write."""
-    chosen = options(__doc__, "overhead", pairs=300)
+    chosen = options(__doc__, "overhead", pairs=300, rounds=20)
     torch.set_num_threads(1)
     device = chosen.device
-    found = {name: (case, *measure(case, device, chosen.pairs)) for name, case in cases(device).items()}
+    sizes = chosen.pairs, chosen.rounds
+    found = {name: (case, *measure(case, device, *sizes)) for name, case in cases(device).items()}
     rows = []
     for name, (_, ours, control) in found.items():
         rows += [{"what": name, **spread(ours)}, {"what": "control: by hand / by hand", **spread(control)}]

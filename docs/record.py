@@ -3,7 +3,7 @@
 python docs/record.py [lesson ...]
 
 Writes docs/recordings/NN_name.json, and the figures into docs/recordings/NN_name/; CONTRIBUTING.md says how
-to go on. It needs what the lessons need, and sphinx-gallery.
+to go on. It needs what the lessons need.
 """
 
 from __future__ import annotations
@@ -37,21 +37,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
         prog="record.py", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("lessons", nargs="*", help="such as 05, or 05_fashion_mnist; all if none is named")
+    parser.add_argument("--into", type=Path, default=ROOT / "docs" / "recordings", help="another folder")
+    parser.add_argument("--rehearse", action="store_true", help="on a practice GPU, too; no site shows that")
     options = parser.parse_args(arguments)
     os.environ["GPULESSON_DEVICE"] = "cuda"
     fix_data_folder()
     try:
-        scripts, run = chosen(options.lessons), present_gpu()
+        scripts, run = chosen(options.lessons), present_gpu(options.rehearse)
         if len(scripts) > 1:  # each in a process of its own, which a lesson may spoil for good on CUDA
-            commands = [[sys.executable, __file__, script.stem] for script in scripts]
+            flags = [text for text in arguments or sys.argv[1:] if text not in options.lessons]
+            commands = [[sys.executable, __file__, *flags, script.stem] for script in scripts]
             return max(abs(subprocess.run(command).returncode) for command in commands)
         print(f"{run.gpu}, torch {run.torch}, {run.built_for}, driver {run.driver}")
-        path = record(scripts[0], ROOT / "docs" / "recordings", run, ROOT)
+        path = record(scripts[0], options.into.absolute(), run, ROOT)
+        data = "a rehearsal" if options.rehearse else ", ".join(load(path).data) or "no data"
     except RecordingError as error:
         print(error, file=sys.stderr)
         return 1
-    data = ", ".join(load(path).data) or "no data"
-    print(f"recorded {path.relative_to(ROOT)} ({data})", flush=True)
+    print(f"recorded {os.path.relpath(path, ROOT)} ({data})", flush=True)
     return 0
 
 

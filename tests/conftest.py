@@ -40,11 +40,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    if item.get_closest_marker("gpu"):
+    if marker := item.get_closest_marker("gpu"):
         import torch
 
         if not torch.cuda.is_available():
             pytest.skip("needs a CUDA GPU, and torch finds none here")
+        if marker.kwargs.get("real") and "simulated" in torch.cuda.get_device_name():
+            pytest.skip("needs a real GPU, and this one is simulated")
 
 
 @pytest.fixture(autouse=True)

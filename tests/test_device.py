@@ -367,6 +367,7 @@ class TestReport:
 
 @pytest.mark.gpu
 class TestRealGpu:
+    @pytest.mark.gpu(real=True)
     def test_chosen_and_reported(self):
         assert choose_device().type == choose_device("gpu").type == "cuda"
         with pytest.raises(DeviceError, match=r"On this machine: cpu, cuda:0"):

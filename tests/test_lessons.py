@@ -309,7 +309,7 @@ def test_lesson_3_reproduces_the_published_losses(run):
     assert 1e-5 < distance(other)[0] == min(distance(other))  # what the page says of it
 
 
-@pytest.mark.gpu
+@pytest.mark.gpu(real=True)
 def test_lesson_3_reproduces_the_published_losses_on_a_gpu(run):
     done = run(ROOT / "examples" / "03_first_model.py", GPULESSON_DEVICE="cuda")
     assert done.returncode == 0, done.stderr

@@ -20,6 +20,7 @@ from sphinx.util import logging
 from sphinx.util.docutils import SphinxDirective
 from sphinx.util.typing import ExtensionMetadata
 
+from .cells import FOLDED
 from .paths import examples_dir
 
 logger = logging.getLogger(__name__)
@@ -32,7 +33,6 @@ LABELS = {
 }
 DIFFICULTIES = ("easy", "medium", "hard")
 VERDICTS = {"Yes": "right", "No": "wrong"}  # how the comment on an answer begins -> the class of its fold
-FOLDED = "# fold:"  # the first line of a folded cell; what stands behind it is the line that stays visible
 
 
 class fold(nodes.General, nodes.Element):

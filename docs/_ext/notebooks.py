@@ -28,7 +28,8 @@ from sphinx.util.docutils import sphinx_domains
 from sphinx.util.typing import ExtensionMetadata
 from sphinx_gallery import gen_rst
 
-from .boxes import FOLDED, question
+from .boxes import question
+from .cells import FOLDED
 from .markdown import Markdown, UnknownNode, place
 from .paths import docname, executed_scripts
 

@@ -10,9 +10,11 @@ import re
 import sysconfig
 import tempfile
 from pathlib import Path, PurePath
+from typing import TYPE_CHECKING
 
-from sphinx.application import Sphinx
-from sphinx.util.typing import ExtensionMetadata
+if TYPE_CHECKING:  # a lesson is recorded where there is no Sphinx, too
+    from sphinx.application import Sphinx
+    from sphinx.util.typing import ExtensionMetadata
 
 
 def fix_data_folder() -> None:

@@ -271,7 +271,7 @@ def test_force_simulates_although_a_real_gpu_is_present(real_gpu):
     assert torch.cuda.get_device_name() == "NVIDIA Real"
 
 
-@pytest.mark.gpu
+@pytest.mark.gpu(real=True)
 def test_on_a_machine_with_a_gpu():
     with pytest.warns(PracticeWarning), practice_gpu() as gpu:
         assert not gpu.simulated

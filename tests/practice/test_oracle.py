@@ -92,7 +92,7 @@ def test_every_text_is_that_of_cuda(answers: dict[str, str], inference: bool) ->
     assert unverifiable.keys() == listed, unverifiable.keys() ^ listed
 
 
-@pytest.mark.gpu
+@pytest.mark.gpu(real=True)
 def test_every_text_is_that_of_a_real_gpu() -> None:
     """On a machine with a GPU nothing is unverifiable; the differences go to standard output."""
     with torch.no_grad():

@@ -9,8 +9,7 @@ from pathlib import Path
 from subprocess import CompletedProcess
 from textwrap import dedent
 
-from pages import ROOT
-
+ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "errors.rst"
 PAGES = PAGE, ROOT / "docs" / "errors_rare.rst"
 SECTION = re.compile(

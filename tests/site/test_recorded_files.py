@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from _ext.cells import code_cells
 from _ext.recorded.files import (
     Figure,
     RecordedCell,
@@ -22,6 +23,10 @@ from _ext.recorded.files import (
     write,
 )
 from _ext.recorded.pages import duration, size
+from projects import ROOT
+from sphinx_gallery.py_source_parser import split_code_and_text_blocks
+
+SCRIPTS = sorted(ROOT.glob("examples/[0-9]*.py"))
 
 RUN = Run(
     gpu="Pretended GPU 9000",
@@ -61,6 +66,27 @@ def test_prose_does_not_count_and_code_does(tmp_path):
     assert after[0] == before[0]
     assert [line for line, _ in after] == ["a = 1", "b = 2", "c = 3"]
     assert {key for _, key in after[1:]}.isdisjoint(key for _, key in before)
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.stem)
+def test_the_cells_are_those_of_sphinx_gallery(script):
+    """Which the recorder does without."""
+    _, blocks = split_code_and_text_blocks(script)
+    theirs = [(block.lineno, block.content) for block in blocks if block.type == "code"]
+    assert list(code_cells(script)) == theirs
+
+
+def test_cells_that_begin_and_end_in_unusual_ways_are_those_of_sphinx_gallery(tmp_path):
+    script = tmp_path / "01_x.py"
+    rule = "#" * 20
+    script.write_text(
+        f'# A line above.\n\n"""Title\n\ntext"""\n# a comment\na = 1\n\n{rule} A header\n# Text.\n# More.\n'
+        "# %% with words\n#%%\n\n# Text below a gap.\nb = 2  # %% no mark\n\nif b:\n    # %%\n    c = 3\n"
+        "# %%\n\n\nd = 4\n#%%\n# Text.\ne = 5\n# %%"
+    )
+    _, blocks = split_code_and_text_blocks(script)
+    theirs = [(block.lineno, block.content) for block in blocks if block.type == "code"]
+    assert list(code_cells(script)) == theirs and len(theirs) >= 4
 
 
 def test_moving_code_to_another_cell_counts():

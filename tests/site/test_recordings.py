@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from _ext.recorded.files import Recording, load, write
+from _ext.recorded.files import Recording, RecordingError, load, write
 from browser import check_accessible, opened, served
 from processes import run_script
 from projects import CONF, ROOT, TABLES, Project, lesson
@@ -374,14 +374,29 @@ def test_several_lessons_have_a_process_each(monkeypatch, tmp_path):
         commands.append((command[1:], os.environ["GPULESSON_DATA"], os.environ["GPULESSON_DEVICE"]))
         return subprocess.CompletedProcess(command, -6 if "02" in command[-1] else 0)
 
-    monkeypatch.setattr(program, "present_gpu", lambda: RUN)
+    monkeypatch.setattr(program, "present_gpu", lambda _: RUN)
     monkeypatch.setattr(program.subprocess, "run", run)
     monkeypatch.setenv("GPULESSON_DEVICE", "cpu")
     monkeypatch.setenv("GPULESSON_DATA", "data")  # the lessons run in another folder
     monkeypatch.chdir(tmp_path)
-    assert program.main(["01", "02", "03"]) == 6
+    assert program.main(["01", "02", "03", "--into", "a folder"]) == 6
     names = ["01_is_there_a_gpu", "02_tensors_and_devices", "03_first_model"]
-    assert commands == [([program.__file__, name], str(tmp_path / "data"), "cuda") for name in names]
+    assert commands == [
+        ([program.__file__, "--into", "a folder", name], str(tmp_path / "data"), "cuda") for name in names
+    ]
+
+
+def test_a_rehearsal_is_recorded_elsewhere_and_refused_by_every_reader(tmp_path):
+    for missing in ("sphinx", "sphinx_gallery", "docutils"):  # a rented machine has no site builder
+        (tmp_path / f"{missing}.py").write_text("raise ImportError(__name__)")
+    environment = {**os.environ, "CUDA_VISIBLE_DEVICES": "", "PYTHONPATH": f"{tmp_path}:{ROOT / 'src'}"}
+    command = ["-m", "gpulesson", "practice", "docs/record.py", "--rehearse", "--into", str(tmp_path), "02"]
+    run = subprocess.run(
+        [sys.executable, *command], cwd=ROOT, env=environment, capture_output=True, text=True
+    )
+    assert run.returncode == 0 and "02_tensors_and_devices.json (a rehearsal)" in run.stdout, run.stderr
+    with pytest.raises(RecordingError, match=r"its gpu is 'Practice GPU.*; expected a real GPU"):
+        load(tmp_path / "02_tensors_and_devices.json")
 
 
 def test_what_was_recorded_is_said_with_its_data(monkeypatch, tmp_path, capsys):
@@ -390,7 +405,7 @@ def test_what_was_recorded_is_said_with_its_data(monkeypatch, tmp_path, capsys):
     def recorded(script, folder, run, project):
         return write(Recording(script.stem, run, ("digits stand-in",), ()), {}, tmp_path / "recordings")
 
-    monkeypatch.setattr(program, "present_gpu", lambda: RUN)
+    monkeypatch.setattr(program, "present_gpu", lambda _: RUN)
     monkeypatch.setattr(program, "record", recorded)
     monkeypatch.setattr(program, "ROOT", tmp_path)
     monkeypatch.setenv("GPULESSON_DEVICE", "cpu")
@@ -398,7 +413,7 @@ def test_what_was_recorded_is_said_with_its_data(monkeypatch, tmp_path, capsys):
     assert "recorded recordings/05_fashion_mnist.json (digits stand-in)" in capsys.readouterr().out
 
 
-@pytest.mark.gpu
+@pytest.mark.gpu(real=True)
 def test_a_lesson_is_recorded_on_this_gpu(tmp_path):
     import torch
     from _ext.recorded.run import present_gpu, record

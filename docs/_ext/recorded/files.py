@@ -16,9 +16,7 @@ from datetime import date
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
-from sphinx_gallery.py_source_parser import split_code_and_text_blocks
-
-from ..boxes import FOLDED
+from ..cells import FOLDED, code_cells
 
 SCHEMA = 1
 HASH_LENGTH = 16  # hexadecimal digits
@@ -55,10 +53,9 @@ class Cell:
 
 def read_cells(script: Path) -> list[Cell]:
     """Split a lesson into its code cells, just as sphinx-gallery does."""
-    _, blocks = split_code_and_text_blocks(script)
-    codes = [block for block in blocks if block.type == "code"]
-    hashes = chain(block.content for block in codes)
-    return [Cell(block.lineno, block.content, key) for block, key in zip(codes, hashes, strict=True)]
+    cells = list(code_cells(script))
+    hashes = chain(code for _, code in cells)
+    return [Cell(line, code, key) for (line, code), key in zip(cells, hashes, strict=True)]
 
 
 def chain(codes: Iterable[str]) -> Iterator[str]:

@@ -24,13 +24,13 @@ from types import ModuleType
 import matplotlib.pyplot as plt
 import torch
 import torchvision
-from sphinx_gallery.scrapers import clean_modules
 
 import gpulesson
 from gpulesson.data import Images, Iris
 from gpulesson.device import device_report
 from gpulesson.practice import PracticeWarning
 
+from .. import torch_state
 from ..paths import without_paths
 from .files import (
     SIMULATED,
@@ -45,11 +45,14 @@ from .files import (
     write,
 )
 
-RESETS = {"reset_modules": ("matplotlib", "_ext.torch_state.reset")}  # as in conf.py
 
-
-def present_gpu() -> Run:
+def present_gpu(rehearsal: bool = False) -> Run:
     """Describe the GPU and the software of this machine.
+
+    Parameters
+    ----------
+    rehearsal : bool
+        Take a simulated GPU, too. It has its name, by which every reader of a recording refuses it.
 
     Raises
     ------
@@ -58,7 +61,7 @@ def present_gpu() -> Run:
     """
     report = device_report()
     gpu = report.devices[0]
-    if gpu.device.type != "cuda" or SIMULATED in gpu.name:
+    if gpu.device.type != "cuda" or (SIMULATED in gpu.name and not rehearsal):
         raise RecordingError(
             f"a recording needs a CUDA GPU, and this machine has: {', '.join(map(str, report.devices))}. "
             f"{report.advice}\nNothing was recorded."
@@ -101,7 +104,8 @@ def record(script: Path, folder: Path, run: Run, project: Path) -> Path:
         A cell failed; the error names it.
     """
     script = script.absolute()  # the lesson runs in its own folder
-    clean_modules(RESETS, script.name, "before")
+    plt.rcdefaults()  # as in a build of the site: `reset_modules` in conf.py
+    torch_state.reset({}, script.name)
     plt.close("all")  # those of a lesson that failed
     main = ModuleType("__main__")
     pictures: dict[str, bytes] = {}
@@ -113,7 +117,7 @@ def record(script: Path, folder: Path, run: Run, project: Path) -> Path:
             plt.close("all")
             cells.append(recorded(cell, result, figures, project))
     data = {value.source for value in vars(main).values() if isinstance(value, Images | Iris)}
-    clean_modules(RESETS, script.name, "after")
+    torch_state.reset({}, script.name)
     return write(Recording(script.stem, run, tuple(sorted(data)), tuple(cells)), pictures, folder)
 
 

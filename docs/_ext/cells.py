@@ -1,0 +1,23 @@
+"""The code cells of a lesson, as sphinx-gallery has them, for whoever has no Sphinx."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+FOLDED = "# fold:"  # the first line of a folded cell; what stands behind it is the line that stays visible
+TEXT = re.compile(r"^(?:#{20,}|# ?%%).*\s(?:^#.*\s?)*", re.M)  # a cell of text, with the mark above it
+
+
+def code_cells(script: Path) -> Iterator[tuple[int, str]]:
+    """Yield the line in which each code cell begins, and its code; the docstring is no code."""
+    source = script.read_text(encoding="utf-8")
+    after_docstring = ast.parse(source).body[0].end_lineno or 0
+    rest = "\n".join(source.split("\n")[after_docstring:])
+    start = 0
+    for end, following in [*(match.span() for match in TEXT.finditer(rest)), (len(rest), len(rest))]:
+        if rest[start:end].strip():
+            yield after_docstring + 1 + rest.count("\n", 0, start), rest[start:end]
+        start = following

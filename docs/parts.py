@@ -1,0 +1,190 @@
+"""Runs programs one after the other, each within a limit of time, and goes on where a run before stopped.
+
+Each has a process group of its own, which is ended with all that it has started. ``state.json`` in the folder
+of the results knows how each ended, on which machine, and with what code.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import tarfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT / "src"))  # it need not be installed
+
+from gpulesson.exercises.process.leftovers import MARK, end_group  # noqa: E402
+
+GRACE = 5  # seconds that a part has to end by itself when it is told to
+KEPT = ("done", "failed")  # parts that are not run again
+UNPACKED = (".part", ".tar.gz")  # endings of files that no archive takes in: of itself, above all
+SAME = ("gpu", "torch", "code")  # facts that a result belongs to
+
+
+class Refused(Exception):
+    """What was asked for cannot be done; the text says why."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """One program: its name, its script with arguments, the seconds it should take, where its result is."""
+
+    name: str
+    command: Sequence[str]
+    seconds: float
+    result: str = ""
+
+
+@dataclass
+class Day:
+    """What was done so far, below the folder `out`.
+
+    Attributes
+    ----------
+    out : Path
+    facts : dict
+        Of the machine, the code, and this run.
+    keep : bool
+        Take what other code gave on this machine as it is.
+    pack : Path, optional
+        An archive of `out`, which is up to date after every part.
+    environment : dict
+        Variables for all parts.
+    done : dict
+        How each part ended.
+    """
+
+    out: Path
+    facts: dict[str, Any]
+    keep: bool = False
+    pack: Path | None = None
+    environment: dict[str, str] = field(default_factory=dict)
+    done: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        file = self.out / "state.json"
+        if file.is_file():
+            before = json.loads(file.read_text(encoding="utf-8"))
+            if before["rehearsal"] != self.facts["rehearsal"]:
+                kind = "a rehearsal" if before["rehearsal"] else "a day with a real GPU"
+                raise Refused(f"{self.out} holds {kind}, which cannot be gone on with so: take another --out")
+            self.done = before["parts"]
+
+    def state_of(self, name: str) -> str:
+        """Tell how a part ended; empty if it has not run, or on another machine, or with other code."""
+        entry = self.done.get(name, {})
+        of_importance = SAME[:2] if self.keep else SAME
+        same = all(entry.get(key) == self.facts[key] for key in of_importance)
+        return str(entry["state"]) if same else ""
+
+    def note(self, part: Part, state: str, seconds: float = 0.0) -> None:
+        """Write down how a part ended."""
+        said = last_line(self.out / "logs" / f"{part.name}.log")
+        own = {key: self.facts[key] for key in SAME}
+        self.done[part.name] = {"state": state, "seconds": round(seconds, 1), "says": said, **own}
+        whole = json.dumps({**self.facts, "parts": self.done}, indent=1, ensure_ascii=False)
+        replace(self.out / "state.json", lambda file: file.write_text(whole + "\n", encoding="utf-8"))
+        if self.pack:
+            replace(self.pack, self.write_archive)
+
+    def write_archive(self, file: Path) -> None:
+        with tarfile.open(file, "w:gz") as archive:
+            archive.add(
+                self.out, "gpu_day", filter=lambda info: None if info.name.endswith(UNPACKED) else info
+            )
+
+    def run(self, parts: Sequence[Part], end: float) -> None:
+        """Run what is left to do until `end`, on the clock of `time.monotonic`."""
+        todo = [part for part in parts if self.state_of(part.name) not in KEPT]
+        todo.sort(key=lambda part: bool(self.state_of(part.name)))  # those that were stopped come last
+        started = 0
+        for place, part in enumerate(todo):
+            left = end - time.monotonic()
+            if left < 1 or (started and left < part.seconds):  # another run has more time for it
+                continue
+            started += 1
+            due = sum(other.seconds for other in todo[place:])
+            limit = min(left, max(4 * part.seconds, left * part.seconds / due))
+            print(f"{part.name}: at most {limit:.0f} s …", flush=True)
+            self.note(part, "stopped")  # in case nobody comes to write more
+            begin = time.monotonic()
+            state = "stopped"
+            try:
+                state = self.run_part(part, limit)
+            finally:  # also after Ctrl-C
+                self.note(part, state, time.monotonic() - begin)
+            print(f"{part.name}: {state}: {self.done[part.name]['says']}", flush=True)
+
+    def run_part(self, part: Part, limit: float) -> str:
+        """Run one part, and end it and all that it has started; return its state."""
+        log = self.out / "logs" / f"{part.name}.log"
+        for file in (log, self.out / part.result):
+            file.parent.mkdir(parents=True, exist_ok=True)
+        command = [sys.executable, *part.command]
+        mark = f"{self.out}:{part.name}"
+        own = {"PYTHONPATH": search_path(), MARK: mark, "PYTHONUNBUFFERED": "1", **self.environment}
+        if self.facts["rehearsal"]:
+            command[1:1] = ["-m", "gpulesson", "practice"]
+        with log.open("wb") as output:
+            process = subprocess.Popen(
+                command,
+                cwd=ROOT,
+                env={**os.environ, **own},
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                preexec_fn=os.setpgrp,
+            )
+            try:
+                return "done" if process.wait(limit) == 0 else "failed"
+            except subprocess.TimeoutExpired:
+                return "stopped"
+            finally:
+                stop(process, mark)
+
+    def summary(self, parts: Sequence[Part]) -> Iterator[str]:
+        """Yield the lines of a table: every part, its state, its seconds, its result, what it said last."""
+        width = max(len(part.name) for part in parts)
+        for part in parts:
+            entry = self.done.get(part.name, {"seconds": 0.0, "says": ""})
+            state, result = self.state_of(part.name) or "to do", self.out / part.result
+            where = result if result.is_file() else self.out / "logs" / f"{part.name}.log"
+            shown = f"{where}  {entry['says']}" if state != "to do" else ""
+            yield f"{part.name:{width}}  {state:7}  {entry['seconds']:6.1f} s  {shown}".rstrip()
+
+
+def search_path() -> str:
+    """Return PYTHONPATH with the package's sources before what is there."""
+    return os.pathsep.join(filter(None, [str(ROOT / "src"), os.environ.get("PYTHONPATH")]))
+
+
+def stop(process: subprocess.Popen[bytes], mark: str) -> None:
+    """End a part: first ask, so that it writes down what it has; then with all that it has started."""
+    if process.poll() is None:
+        process.send_signal(signal.SIGINT)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(GRACE)
+    end_group(process.pid, mark)
+    process.wait()
+
+
+def replace(file: Path, write: Callable[[Path], object]) -> None:
+    """Write a file that is whole at every moment."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = file.with_name(file.name + ".part")
+    write(unfinished)
+    unfinished.replace(file)
+
+
+def last_line(log: Path) -> str:
+    lines = log.read_text(encoding="utf-8", errors="replace").split("\n") if log.is_file() else []
+    return next((line.strip("= ")[:110] for line in reversed(lines) if line.strip()), "")
