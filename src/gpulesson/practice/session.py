@@ -11,6 +11,7 @@ from torch.utils import _device as default_device
 from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
 from gpulesson.practice import (
+    absent,
     amp,
     cuda,
     factories,
@@ -38,6 +39,7 @@ class Session:
         self.gpu = PracticeGPU(capacity, count)
         self._modes: WeakSet[Operators] = WeakSet()
         self._patches = Patches(self.gpu)
+        absent.plan(self._patches)
         modules = (amp, cuda, factories, functions, generators, graphs, storages, streams, tensors)
         for module in modules:
             module.plan(self._patches, self.gpu)

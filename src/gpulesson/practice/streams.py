@@ -6,6 +6,7 @@ from typing import Any
 import torch
 
 from gpulesson.practice import errors
+from gpulesson.practice.absent import refuse
 from gpulesson.practice.events import WAIT
 from gpulesson.practice.gpu import PracticeGPU
 from gpulesson.practice.patches import Patches
@@ -72,11 +73,7 @@ class PracticeEvent:
     gpu: PracticeGPU
 
     def __init__(
-        self,
-        enable_timing: bool = False,
-        blocking: bool = False,
-        interprocess: bool = False,
-        external: bool = False,
+        self, device: Any = None, *, enable_timing: bool = False, external: bool = False, **_: Any
     ) -> None:
         self.enable_timing = enable_timing
         self.external = external
@@ -127,11 +124,17 @@ class PracticeEvent:
         return "<torch.cuda.Event>"
 
 
-class _AnyEvent(PracticeEvent):
-    """``torch.Event(device, …)``, which takes the device first."""
+class CudaEvent(PracticeEvent):
+    """``torch.cuda.Event``, which takes no device."""
 
-    def __init__(self, device: Any = None, *, enable_timing: bool = False, **_: Any) -> None:
-        super().__init__(enable_timing)
+    def __init__(
+        self,
+        enable_timing: bool = False,
+        blocking: bool = False,
+        interprocess: bool = False,
+        external: bool = False,
+    ) -> None:
+        super().__init__(enable_timing=enable_timing, external=external)
 
 
 class StreamContext:
@@ -151,9 +154,11 @@ class StreamContext:
 
 def plan(patches: Patches, gpu: PracticeGPU) -> None:
     """Plan the streams and events of :mod:`torch.cuda`, :mod:`torch.accelerator` and :mod:`torch`."""
-    Stream = type("Stream", (PracticeStream,), {"gpu": gpu})
-    Event = type("Event", (PracticeEvent,), {"gpu": gpu})
-    AnyEvent = type("Event", (_AnyEvent,), {"gpu": gpu})
+    Stream = type("Stream", (PracticeStream,), {"gpu": gpu, "__module__": "torch.cuda"})
+    AnyEvent = type("Event", (PracticeEvent,), {"gpu": gpu, "__module__": "torch"})
+    Event = type("Event", (CudaEvent, AnyEvent), {"__module__": "torch.cuda"})
+    refused = {"__new__": refuse("torch.cuda.ExternalStream"), "__module__": "torch.cuda"}
+    ExternalStream = type("ExternalStream", (Stream,), refused)
     defaults = [Stream(index) for index in range(gpu.count)]
 
     def current_stream(device: Any = None) -> Any:
@@ -170,8 +175,9 @@ def plan(patches: Patches, gpu: PracticeGPU) -> None:
     for owner in (torch.cuda, torch.cuda.streams):
         patches.plan(owner, "Stream", Stream)
         patches.plan(owner, "Event", Event)
+        patches.plan(owner, "ExternalStream", ExternalStream)
     patches.plan(torch.cuda, "StreamContext", StreamContext)
-    patches.plan(torch.cuda, "stream", StreamContext)
+    patches.plan(torch.cuda, "stream", lambda stream: StreamContext(stream))
     patches.plan(torch.cuda, "default_stream", default_stream)
     patches.plan(torch, "Stream", Stream)
     patches.plan(torch, "Event", AnyEvent)
