@@ -152,8 +152,6 @@ def test_what_is_not_simulated_says_so(gpu):
             PracticeError, match=f"does not simulate torch.cuda.{name}: run this on a machine with"
         ):
             getattr(torch.cuda, name)()
-    with pytest.raises(PracticeError, match=r"does not simulate torch\.nn\.DataParallel"):
-        torch.nn.DataParallel(torch.nn.Linear(2, 2).cuda())
 
 
 def test_seeds_repeat_the_random_numbers_of_the_device(gpu):

@@ -197,6 +197,10 @@ class PracticeGPU:
         capture = self.capture
         return capture if capture is not None and capture.thread == threading.get_ident() else None
 
+    def unobserved(self) -> "Bypass":
+        """Return a context manager in which this thread's operator mode lets everything pass."""
+        return Bypass(self.thread_state.mode)
+
     def copy(self, tensor: torch.Tensor, target: int, call: str, non_blocking: bool = False) -> torch.Tensor:
         """Return a copy of `tensor` on device `target`, outside autograd, and log it as `call`."""
         if is_lazy(tensor):

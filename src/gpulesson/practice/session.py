@@ -1,8 +1,7 @@
 """One practice GPU from its beginning to its end: everything that is put in place for it, and taken away."""
 
 import threading
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from typing import Any
 from weakref import WeakSet
 
@@ -13,17 +12,19 @@ from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 from gpulesson.practice import (
     absent,
     amp,
+    compilers,
     cuda,
     factories,
     functions,
     generators,
     graphs,
+    parallel,
     storages,
     streams,
     tensors,
     tracebacks,
 )
-from gpulesson.practice.gpu import Bypass, PracticeGPU
+from gpulesson.practice.gpu import PracticeGPU
 from gpulesson.practice.imports import UnpatchedImports, installed
 from gpulesson.practice.operators import Operators
 from gpulesson.practice.patches import Patches
@@ -40,7 +41,19 @@ class Session:
         self._modes: WeakSet[Operators] = WeakSet()
         self._patches = Patches(self.gpu)
         absent.plan(self._patches)
-        modules = (amp, cuda, factories, functions, generators, graphs, storages, streams, tensors)
+        modules = (
+            amp,
+            compilers,
+            cuda,
+            factories,
+            functions,
+            generators,
+            graphs,
+            parallel,
+            storages,
+            streams,
+            tensors,
+        )
         for module in modules:
             module.plan(self._patches, self.gpu)
         self._patches.follow()
@@ -54,7 +67,7 @@ class Session:
             undo.callback(_restore_default_device, _default_device())
             self._patches.apply()
             undo.callback(self._patches.undo)
-            undo.enter_context(installed(UnpatchedImports(self._suspended)))
+            undo.enter_context(installed(UnpatchedImports(self._patches.suspended)))
             mode = self._new_mode()
             mode.__enter__()  # type: ignore[no-untyped-call]
             undo.callback(self._leave, mode)
@@ -65,19 +78,6 @@ class Session:
         """Put everything back."""
         self.is_open = False
         self._undo.close()
-
-    @contextmanager
-    def _suspended(self) -> Iterator[None]:
-        """While it is open, nothing is replaced."""
-        if not self._patches.applied:
-            yield
-            return
-        self._patches.undo()
-        try:
-            with Bypass(self.gpu.thread_state.mode):
-                yield
-        finally:
-            self._patches.apply()
 
     def _in_thread(self, run: Any) -> Any:
         """Give a thread that is started meanwhile an operator mode of its own."""
