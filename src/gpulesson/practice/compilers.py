@@ -10,7 +10,7 @@ from unittest.mock import patch
 
 import torch
 from torch.utils import _pytree
-from torch.utils._python_dispatch import _disable_current_modes
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
 from gpulesson.practice import errors
 from gpulesson.practice.gpu import PracticeGPU, as_device
@@ -76,14 +76,36 @@ def _unpatched(patches: Patches, gpu: PracticeGPU, original: Handler, /, *args: 
         return original(*args, **kwargs)
 
 
+class _LastError(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Remembers what an operator raised: TorchScript's interpreter loses its text on the way."""
+
+    error: Exception | None = None
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        try:
+            return func(*args, **(kwargs or {}))
+        except Exception as error:
+            self.error = error
+            raise
+
+
 def _run_script(gpu: PracticeGPU, original: Handler, /, *args: Any, **kwargs: Any) -> Any:
     """Run TorchScript, whose interpreter asks for the driver where it moves a tensor."""
+    last = _LastError()  # type: ignore[no-untyped-call]
     try:
-        return original(*args, **kwargs)
+        with last:
+            return original(*args, **kwargs)
     except RuntimeError as error:
-        if "NVIDIA driver" not in str(error):
-            raise
-    raise errors.moved_in_script()
+        text = str(error)
+    if "NVIDIA driver" in text:
+        raise errors.moved_in_script()
+    if isinstance(last.error, errors.PracticeError):
+        raise last.error
+    raise RuntimeError(text if last.error is None else f"{text.rstrip()} {last.error}")
 
 
 def _load(
