@@ -19,7 +19,7 @@ Python surface and ``torch.cuda`` answer accordingly. The modules:
 ``generators``, ``amp``
 ``parallel``                     several devices in one call, several processes
 ``compilers``                    TorchScript, ``torch.compile``, ``torch.export``
-``absent``                       what refuses
+``libraries``, ``absent``        CUDA's runtime and NVTX; what refuses
 ``graphs``, ``recording``        CUDA graphs: PyTorch's objects for them, and what they consist of
 ``errors``, ``tracebacks``       CUDA's texts, and where a traceback ends
 ``events``                       the log of copies and waits

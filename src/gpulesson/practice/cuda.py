@@ -57,12 +57,14 @@ def plan(patches: Patches, gpu: PracticeGPU) -> None:
     """Plan the replacements in :mod:`torch.cuda`, :mod:`torch.accelerator` and their submodules."""
     for table in (_devices(gpu), _memory(gpu), _synchronisation(gpu)):
         for name, function in table.items():
-            patches.plan(torch.cuda, name, function)
-            patches.plan(torch.cuda.memory, name, function)
+            for owner in (torch.cuda, torch.cuda.memory, torch.cuda.random):
+                patches.plan(owner, name, function)
     patches.plan(torch.cuda, "_initialized", True)
     for name, function in _below(gpu).items():
         patches.plan(torch._C, name, function)
     patches.plan(torch.backends.cuda, "is_built", lambda: True)
+    for kind in ("flash", "efficient", "cudnn"):  # attention is computed by the CPU's kernels
+        patches.plan(torch.backends.cuda, f"can_use_{kind}_attention", lambda params, debug=False: False)
     for name, function in _accelerator(gpu).items():
         patches.plan(torch.accelerator, name, function)
         patches.plan(torch.accelerator.memory, name, function)
@@ -70,8 +72,11 @@ def plan(patches: Patches, gpu: PracticeGPU) -> None:
     for other in (torch.backends.mps, torch.mps, torch.xpu):  # nothing real stands beside the simulated GPU
         patches.plan(other, "is_available", lambda: False)
         patches.plan(other, "device_count", lambda: 0)
-    for kind, dtype in _LEGACY.items():
-        patches.plan(torch.cuda, f"{kind}Tensor", _legacy_type(gpu, f"{kind}Tensor", dtype))
+    for owner, on_host, sparse in ((torch.cuda, torch, False), (torch.cuda.sparse, torch.sparse, True)):
+        for name in (f"{kind}Tensor" for kind in _LEGACY):
+            if hasattr(owner, name):
+                made = _legacy_type(gpu, getattr(on_host, name), getattr(owner, name), sparse)
+                patches.plan(owner, name, made)
 
 
 def _devices(gpu: PracticeGPU) -> _Functions:
@@ -279,13 +284,16 @@ _LEGACY = {
 }
 
 
-def _legacy_type(gpu: PracticeGPU, name: str, dtype: torch.dtype) -> type:
+def _legacy_type(gpu: PracticeGPU, make: Callable[..., torch.Tensor], kind: type, sparse: bool) -> type:
+    """Return a class in place of `kind`: it makes tensors of its dtype, on the device, and knows them."""
+    dtype = _LEGACY[kind.__name__.removesuffix("Tensor")]
+
     class Legacy(type):
         def __call__(cls, *args: Any) -> torch.Tensor:
-            made: torch.Tensor = getattr(torch, name)(*args)
-            return made.cuda()
+            return make(*args).cuda()
 
         def __instancecheck__(cls, instance: object) -> bool:
-            return isinstance(instance, torch.Tensor) and instance.dtype is dtype and instance.is_cuda
+            known = isinstance(instance, torch.Tensor) and instance.dtype is dtype and instance.is_cuda
+            return known and instance.is_sparse is sparse  # type: ignore[attr-defined]
 
-    return Legacy(name, (), {"dtype": dtype, "__module__": "torch.cuda"})
+    return Legacy(kind.__name__, (), {"dtype": dtype, "__module__": kind.__module__})

@@ -22,6 +22,16 @@ class PracticeStream:
         self.device_index = self.device.index
         self.priority = priority
         self.cuda_stream = self.stream_id = 0
+        self.device_type = 1  # DeviceType.CUDA
+
+    native_handle = property(refuse("torch.cuda.Stream.native_handle"))
+    _as_parameter_ = property(refuse("the handing of a stream to another library"))
+    __cuda_stream__ = refuse("the handing of a stream to another library")
+
+    @staticmethod
+    def priority_range() -> tuple[int, int]:
+        """Return the least and the greatest priority; they change nothing."""
+        return 0, -1
 
     def synchronize(self) -> None:
         """Wait: there is nothing to wait for, but the log notes it."""
@@ -77,9 +87,14 @@ class PracticeEvent:
     ) -> None:
         self.enable_timing = enable_timing
         self.external = external
+        self.cuda_event = self.event_id = 0
         self.captured = False
         self.device = self.gpu.devices[self.gpu.current]
         self.moment: float | None = None
+
+    ipc_handle = refuse("torch.cuda.Event.ipc_handle")
+    from_ipc_handle = staticmethod(refuse("torch.cuda.Event.from_ipc_handle"))
+    _as_parameter_ = property(refuse("the handing of an event to another library"))
 
     def record(self, stream: Any = None) -> None:
         """Note the present moment."""
