@@ -1,6 +1,8 @@
 """One practice GPU from its beginning to its end: everything that is put in place for it, and taken away."""
 
+import functools
 import threading
+from concurrent.futures.thread import _WorkItem
 from contextlib import ExitStack
 from typing import Any
 from weakref import WeakSet
@@ -60,7 +62,9 @@ class Session:
             module.plan(self._patches, self.gpu)
         self._patches.follow()
         tracebacks.plan(self._patches)
-        self._patches.wrap(threading.Thread, "run", self._in_thread)
+        for work in (threading.Thread, _WorkItem):
+            self._patches.wrap(work, "run", self._watched)
+        self.gpu.watch_thread = self._watch_thread
 
     def open(self) -> None:
         """Replace everything, or nothing."""
@@ -81,17 +85,26 @@ class Session:
         self.is_open = False
         self._undo.close()
 
-    def _in_thread(self, run: Any) -> Any:
-        """Give a thread that is started meanwhile an operator mode of its own."""
+    def _watched(self, run: Any) -> Any:
+        """Give what a thread runs an operator mode of its own, unless the thread has one."""
 
-        def run_with_mode(thread: threading.Thread) -> None:
-            if not self.is_open:
-                return run(thread)  # type: ignore[no-any-return]
-            with self._new_mode():
-                run(thread)
-            return None
+        @functools.wraps(run)
+        def run_with_mode(work: Any, *args: Any) -> Any:
+            if not self.is_open or self.gpu.thread_state.mode is not None:
+                return run(work, *args)
+            try:
+                with self._new_mode():
+                    return run(work, *args)
+            finally:
+                self.gpu.thread_state.mode = None
 
         return run_with_mode
+
+    def _watch_thread(self) -> None:
+        """Give this thread an operator mode, late, unless it has modes of others."""
+        theirs = [mode for mode in _get_current_dispatch_mode_stack() if not isinstance(mode, Operators)]
+        if self.is_open and not theirs:
+            self._new_mode().__enter__()  # type: ignore[no-untyped-call]
 
     def _new_mode(self) -> Operators:
         mode = self.gpu.thread_state.mode = Operators(self.gpu)
