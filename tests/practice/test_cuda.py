@@ -67,6 +67,67 @@ def test_memory_questions(gpu):
     assert gpu.memory().requests == 1
 
 
+def test_memory_statistics(gpu):
+    assert torch.cuda.memory_stats()["allocation.all.current"] == 0
+    kept, given_back = torch.ones(1000, device="cuda"), torch.ones(1, device="cuda")
+    del given_back
+    with pytest.raises(torch.OutOfMemoryError):
+        torch.empty(2**30, device="cuda")
+    stats = torch.cuda.memory_stats()
+    names = ("current", "peak", "allocated", "freed")
+    for kind, expected in (("allocation", (1, 2, 2, 1)), ("active", (1, 2, 2, 1))):
+        assert tuple(stats[f"{kind}.all.{name}"] for name in names) == expected
+    for kind in ("allocated_bytes", "active_bytes"):
+        assert tuple(stats[f"{kind}.all.{name}"] for name in names) == (4096, 4608, 4608, 512)
+    assert stats["num_ooms"] == stats["num_alloc_retries"] == 1
+    assert stats["reserved_bytes.all.current"] == 4096  # the cache was given back before it gave up
+    assert stats["reserved_bytes.all.peak"] == torch.cuda.max_memory_reserved() == 4608
+    torch.cuda.reset_peak_memory_stats()
+    stats = torch.cuda.memory_stats()
+    assert (stats["allocation.all.peak"], stats["reserved_bytes.all.peak"]) == (1, 4096)
+    assert torch.cuda.memory_stats_as_nested_dict()["allocated_bytes"]["all"]["current"] == kept.nbytes + 96
+    assert torch.accelerator.memory.memory_stats()["num_ooms"] == 1
+
+
+def test_device_properties_have_cudas_fields(two):
+    first, second = (torch.cuda.get_device_properties(index) for index in range(2))
+    assert first.uuid != second.uuid
+    assert first.max_threads_per_multi_processor == 2048
+    cuda = getattr(torch._C, "_CudaDeviceProperties", object)
+    fields = [name for name in vars(cuda) if not name.startswith("_")]
+    assert [name for name in fields if not hasattr(first, name)] == []
+
+
+def test_streams_and_events_have_cudas_names():
+    places = torch._C, ("_CudaStreamBase", "_CudaEventBase")
+    cuda = [torch.cuda.Stream, torch.cuda.Event, *(getattr(places[0], name, object) for name in places[1])]
+    public = [[name for name in dir(kind) if not name.startswith("_")] for kind in cuda]
+    with practice_gpu(force=True):
+        stream, event = torch.cuda.Stream(), torch.cuda.Event()
+        with pytest.raises(PracticeError, match="ipc_handle"):
+            event.ipc_handle()
+        for names, ours in zip(public, (stream, event, stream, event), strict=True):
+            assert [name for name in names if name not in dir(ours)] == []
+        least, greatest = torch.cuda.Stream.priority_range()
+        assert least == 0 > greatest
+
+
+def test_the_accelerators_devices_and_random_numbers(two):
+    with torch.accelerator.device_index(1):
+        assert torch.cuda.current_device() == 1
+    assert torch.cuda.current_device() == 0
+    if hasattr(torch.accelerator, "random"):
+        torch.cuda.manual_seed(7)
+        assert torch.accelerator.random.initial_seed() == 7
+
+
+def test_legacy_sparse_types(gpu):
+    x = torch.eye(2, device="cuda").to_sparse()
+    assert isinstance(x, torch.cuda.sparse.FloatTensor)
+    assert not isinstance(x, torch.cuda.FloatTensor) and not isinstance(x, torch.cuda.sparse.DoubleTensor)
+    assert isinstance(torch.eye(2).cuda(), torch.cuda.FloatTensor)
+
+
 def test_it_is_initialised_by_the_first_use():
     with practice_gpu(force=True):
         assert not torch.cuda.is_initialized()
@@ -152,8 +213,6 @@ def test_what_is_not_simulated_says_so(gpu):
             PracticeError, match=f"does not simulate torch.cuda.{name}: run this on a machine with"
         ):
             getattr(torch.cuda, name)()
-    with pytest.raises(PracticeError, match=r"does not simulate torch\.nn\.DataParallel"):
-        torch.nn.DataParallel(torch.nn.Linear(2, 2).cuda())
 
 
 def test_seeds_repeat_the_random_numbers_of_the_device(gpu):

@@ -1,5 +1,6 @@
 """In and out: what the practice GPU changes is there, and nothing of it stays."""
 
+import concurrent.futures.thread
 import inspect
 import re
 import subprocess
@@ -7,7 +8,9 @@ import sys
 import threading
 import traceback
 import types
+from concurrent.futures import ThreadPoolExecutor
 from importlib import import_module
+from multiprocessing.pool import ThreadPool
 from pathlib import Path
 from typing import Any
 
@@ -40,8 +43,19 @@ PLACES = {
     "torch._VF": torch._VF,
     "torch.nn.functional": torch.nn.functional,
     "torch.backends.cudnn": torch.backends.cudnn,
+    "torch.backends.cuda": torch.backends.cuda,
+    "torch.cuda.nccl": torch.cuda.nccl,
+    "torch.cuda.tunable": torch.cuda.tunable,
+    "torch.jit": torch.jit,
+    "torch.jit._builtins": torch.jit._builtins,
+    "torch.jit._recursive": torch.jit._recursive,
+    "torch._C.ScriptFunction": torch._C.ScriptFunction,
+    "torch.export": torch.export,
+    "torch.nn.parallel._functions": torch.nn.parallel._functions,
+    "torch.distributed.distributed_c10d": torch.distributed.distributed_c10d,
     "TensorDataset": torch.utils.data.TensorDataset,
     "threading.Thread": threading.Thread,
+    "concurrent.futures.thread._WorkItem": concurrent.futures.thread._WorkItem,
     "traceback.TracebackException": traceback.TracebackException,
     "sys.excepthook": {"excepthook": sys.excepthook},
 }
@@ -377,6 +391,24 @@ def test_threads_started_meanwhile_see_the_practice_gpu():
         thread.join()
     assert found[0] == torch.device("cuda:0")
     assert "at least two devices" in found[1]
+
+
+def products() -> list[str]:
+    x = torch.ones(2, 2).cuda()
+    return [(x @ x).device.type, torch.zeros(2, device="cuda").sum().device.type]
+
+
+def test_threads_started_before_see_it_when_they_use_a_device():
+    with ThreadPoolExecutor(1) as executor, ThreadPool(1) as pool:
+        assert executor.submit(int).result() == pool.apply(int) == 0  # their threads are there now
+        for _ in range(2):
+            with practice_gpu(force=True):
+                assert executor.submit(products).result() == pool.apply(products) == ["cuda", "cuda"]
+                x = torch.ones(2, device="cuda")
+                assert executor.submit(lambda x=x: (x * 2).device.type).result() == "cuda"
+                assert products() == ["cuda", "cuda"]
+            for run in (lambda work: executor.submit(work).result(), pool.apply):
+                assert run(lambda: torch.ones(2).sum().device.type) == "cpu"
 
 
 def test_a_thread_that_outlives_it_goes_on_without():

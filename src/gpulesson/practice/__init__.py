@@ -17,6 +17,9 @@ Python surface and ``torch.cuda`` answer accordingly. The modules:
 ``storages``, ``functions``      saving and loading, functions that compare devices themselves
 ``cuda``, ``streams``,           ``torch.cuda`` and ``torch.accelerator``, and what hangs on them
 ``generators``, ``amp``
+``parallel``                     several devices in one call, several processes
+``compilers``                    TorchScript, ``torch.compile``, ``torch.export``
+``libraries``, ``absent``        CUDA's runtime and NVTX; what refuses
 ``graphs``, ``recording``        CUDA graphs: PyTorch's objects for them, and what they consist of
 ``errors``, ``tracebacks``       CUDA's texts, and where a traceback ends
 ``events``                       the log of copies and waits

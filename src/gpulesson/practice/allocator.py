@@ -4,6 +4,7 @@ import re
 import threading
 from collections import deque
 from dataclasses import dataclass
+from typing import Any
 
 from gpulesson.practice import errors
 
@@ -77,6 +78,8 @@ class Allocator:
         self.index = index
         self.capacity = self.allowed = capacity
         self._allocated = self._peak = self._reserved = self._requests = 0
+        self._reserved_peak = self._given_back = self._bytes_given_back = self._blocks_peak = 0
+        self._failures = 0
         self._freed: deque[int] = deque()
         self._lock = threading.Lock()
         self.pools: list[Pool] = []
@@ -102,8 +105,11 @@ class Allocator:
             self._requests += 1
             if allocated > self._peak:
                 self._peak = allocated
+            if self._requests - self._given_back > self._blocks_peak:
+                self._blocks_peak = self._requests - self._given_back
             if used > self._reserved:
                 self._reserved = used
+                self._reserved_peak = max(self._reserved_peak, used)
 
     def give_back(self, size: int) -> None:
         """Count `size` bytes less, soon: a storage may die at any moment, also while the lock is held."""
@@ -132,7 +138,30 @@ class Allocator:
         """Forget the peak."""
         with self._lock:
             self._settle()
-            self._peak = self._allocated
+            self._peak, self._reserved_peak = self._allocated, self._reserved
+            self._blocks_peak = self._requests - self._given_back
+
+    def statistics(self) -> dict[str, Any]:
+        """
+        Return what ``torch.cuda.memory_stats_as_nested_dict`` does, of all pools together.
+
+        The names are those of ``THCPModule_memoryStats`` in PyTorch's ``torch/csrc/cuda/Module.cpp``.
+        """
+        with self._lock:
+            self._settle()
+            blocks = _figures(self._requests - self._given_back, self._blocks_peak, self._given_back)
+            nbytes = _figures(self._allocated, self._peak, self._bytes_given_back)
+            return {
+                "num_alloc_retries": self._failures,
+                "num_ooms": self._failures,
+                "num_sync_all_streams": 0,
+                "max_split_size": -1,
+                **{name: {"all": dict(blocks)} for name in ("allocation", "active")},
+                **{name: {"all": dict(nbytes)} for name in ("allocated_bytes", "active_bytes")},
+                "reserved_bytes": {"all": {"current": self._reserved, "peak": self._reserved_peak}},
+                "oversize_allocations": _figures(0, 0, 0),
+                "oversize_segments": _figures(0, 0, 0),
+            }
 
     def empty_cache(self) -> None:
         """Give back what is reserved but not allocated."""
@@ -151,12 +180,20 @@ class Allocator:
 
     def _settle(self) -> None:
         while self._freed:
-            self._allocated -= self._freed.popleft()
+            size = self._freed.popleft()
+            self._allocated -= size
+            self._bytes_given_back += size
+            self._given_back += 1
 
     def _full(self, size: int) -> RuntimeError:
         spare = self._spare()
+        self._failures += 1
         self._reserved = self._allocated + spare  # the cache is given back before the allocator gives up
         return errors.out_of_memory(size, self.index, self.capacity, self.allowed, self._allocated, spare)
+
+
+def _figures(current: int, peak: int, freed: int) -> dict[str, int]:
+    return {"current": current, "peak": peak, "allocated": current + freed, "freed": freed}
 
 
 def rounded(nbytes: int) -> int:

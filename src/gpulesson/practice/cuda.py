@@ -5,10 +5,10 @@ import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
+from uuid import UUID
 
 import torch
 
-from gpulesson.practice import errors
 from gpulesson.practice.events import WAIT
 from gpulesson.practice.gpu import PracticeGPU
 from gpulesson.practice.patches import Patches
@@ -20,10 +20,17 @@ _Functions = dict[str, Callable[..., Any]]
 
 @dataclass(frozen=True)
 class DeviceProperties:
-    """What ``torch.cuda.get_device_properties`` answers."""
+    """
+    What ``torch.cuda.get_device_properties`` answers.
+
+    No model of GPU is behind it. The limits of threads, registers and shared memory are those of compute
+    capability 8.0, https://docs.nvidia.com/cuda/cuda-c-programming-guide/#compute-capabilities. The rates and
+    the cache only are there for code that divides by them.
+    """
 
     name: str
     total_memory: int
+    uuid: UUID
     major: int = CAPABILITY[0]
     minor: int = CAPABILITY[1]
     multi_processor_count: int = 1
@@ -31,17 +38,33 @@ class DeviceProperties:
     is_integrated: bool = False
     is_multi_gpu_board: bool = False
     gcnArchName: str = ""
+    max_threads_per_block: int = 1024
+    max_threads_per_multi_processor: int = 2048
+    regs_per_multiprocessor: int = 65536
+    shared_memory_per_block: int = 48 * 1024
+    shared_memory_per_block_optin: int = 163 * 1024
+    shared_memory_per_multiprocessor: int = 164 * 1024
+    L2_cache_size: int = 2**20
+    clock_rate: int = 1_000_000
+    memory_clock_rate: int = 1_000_000
+    memory_bus_width: int = 64
+    pci_domain_id: int = 0
+    pci_bus_id: int = 0
+    pci_device_id: int = 0
 
 
 def plan(patches: Patches, gpu: PracticeGPU) -> None:
     """Plan the replacements in :mod:`torch.cuda`, :mod:`torch.accelerator` and their submodules."""
-    for table in (_devices(gpu), _memory(gpu), _synchronisation(gpu), _absent()):
+    for table in (_devices(gpu), _memory(gpu), _synchronisation(gpu)):
         for name, function in table.items():
-            patches.plan(torch.cuda, name, function)
-            patches.plan(torch.cuda.memory, name, function)
+            for owner in (torch.cuda, torch.cuda.memory, torch.cuda.random):
+                patches.plan(owner, name, function)
     patches.plan(torch.cuda, "_initialized", True)
-    patches.plan(torch.accelerator, "Graph", _refuse("torch.accelerator.Graph"))
-    patches.plan(torch.nn.DataParallel, "__init__", _refuse("torch.nn.DataParallel"))
+    for name, function in _below(gpu).items():
+        patches.plan(torch._C, name, function)
+    patches.plan(torch.backends.cuda, "is_built", lambda: True)
+    for kind in ("flash", "efficient", "cudnn"):  # attention is computed by the CPU's kernels
+        patches.plan(torch.backends.cuda, f"can_use_{kind}_attention", lambda params, debug=False: False)
     for name, function in _accelerator(gpu).items():
         patches.plan(torch.accelerator, name, function)
         patches.plan(torch.accelerator.memory, name, function)
@@ -49,8 +72,11 @@ def plan(patches: Patches, gpu: PracticeGPU) -> None:
     for other in (torch.backends.mps, torch.mps, torch.xpu):  # nothing real stands beside the simulated GPU
         patches.plan(other, "is_available", lambda: False)
         patches.plan(other, "device_count", lambda: 0)
-    for kind, dtype in _LEGACY.items():
-        patches.plan(torch.cuda, f"{kind}Tensor", _legacy_type(gpu, f"{kind}Tensor", dtype))
+    for owner, on_host, sparse in ((torch.cuda, torch, False), (torch.cuda.sparse, torch.sparse, True)):
+        for name in (f"{kind}Tensor" for kind in _LEGACY):
+            if hasattr(owner, name):
+                made = _legacy_type(gpu, getattr(on_host, name), getattr(owner, name), sparse)
+                patches.plan(owner, name, made)
 
 
 def _devices(gpu: PracticeGPU) -> _Functions:
@@ -72,13 +98,13 @@ def _devices(gpu: PracticeGPU) -> _Functions:
         "_maybe_exchange_device": exchange,
         "get_device_name": lambda device=None: _checked(gpu, device, gpu.name),
         "get_device_capability": lambda device=None: _checked(gpu, device, CAPABILITY),
-        "get_device_properties": lambda device=None: _checked(
-            gpu, device, DeviceProperties(gpu.name, gpu.capacity)
+        "get_device_properties": lambda device=None: DeviceProperties(
+            gpu.name, gpu.capacity, UUID(int=gpu.number(device) + 1)
         ),
         "get_arch_list": lambda: ["sm_80"],
         "is_bf16_supported": lambda including_emulation=True: True,
         "is_tf32_supported": lambda: True,
-        "can_device_access_peer": lambda device, peer_device: True,
+        "can_device_access_peer": lambda device, peer_device: gpu.number(device) != gpu.number(peer_device),
         "init": gpu.ledger.use,
         "is_initialized": lambda: gpu.ledger.used,
         "_lazy_init": gpu.ledger.use,
@@ -93,18 +119,12 @@ def _checked(gpu: PracticeGPU, device: Any, answer: Any) -> Any:
 
 
 def _memory(gpu: PracticeGPU) -> _Functions:
-    def stats(device: Any = None) -> dict[str, int]:
-        memory = gpu.memory(device)
-        return {
-            "allocated_bytes.all.current": memory.allocated,
-            "allocated_bytes.all.peak": memory.peak,
-            "reserved_bytes.all.current": memory.reserved,
-            "reserved_bytes.all.peak": memory.reserved,
-            "allocation.all.allocated": memory.requests,
-        }
+    def statistics(device: Any = None) -> dict[str, Any]:
+        return gpu.ledger.allocators[gpu.number(device)].statistics()
 
     def summary(device: Any = None, abbreviated: bool = False) -> str:
-        rows = "\n".join(f"| {name:<30} | {value:>20,} |" for name, value in stats(device).items())
+        figures = torch.cuda.memory_stats(device)
+        rows = "\n".join(f"| {name:<30} | {value:>20,} |" for name, value in figures.items() if value > 0)
         return f"{gpu.name}, device {gpu.number(device)}: simulated memory, in blocks of 512 bytes\n{rows}"
 
     def reset_peak(device: Any = None) -> None:
@@ -112,6 +132,10 @@ def _memory(gpu: PracticeGPU) -> _Functions:
 
     def reserved(device: Any = None) -> int:
         return gpu.memory(device).reserved
+
+    def reserved_peak(device: Any = None) -> int:
+        peak: int = statistics(device)["reserved_bytes"]["all"]["peak"]
+        return peak
 
     def set_fraction(fraction: float, device: Any = None) -> None:
         if not 0 <= fraction <= 1:
@@ -133,16 +157,15 @@ def _memory(gpu: PracticeGPU) -> _Functions:
     return {
         "memory_allocated": lambda device=None: gpu.memory(device).allocated,
         "max_memory_allocated": lambda device=None: gpu.memory(device).peak,
-        **dict.fromkeys(
-            ("memory_reserved", "max_memory_reserved", "memory_cached", "max_memory_cached"), reserved
-        ),
+        **dict.fromkeys(("memory_reserved", "memory_cached"), reserved),
+        **dict.fromkeys(("max_memory_reserved", "max_memory_cached"), reserved_peak),
         **dict.fromkeys(
             ("reset_peak_memory_stats", "reset_max_memory_allocated", "reset_max_memory_cached"), reset_peak
         ),
-        "reset_accumulated_memory_stats": lambda device=None: None,
-        "memory_stats": stats,
+        "reset_accumulated_memory_stats": lambda device=None: _checked(gpu, device, None),
+        "memory_stats_as_nested_dict": statistics,
         "memory_summary": summary,
-        "memory_snapshot": lambda mempool_id=None, **_: [],
+        "memory_snapshot": lambda mempool_id=None, include_traces=True: [],
         "mem_get_info": information,
         "get_memory_info": information,
         "empty_cache": empty_cache,
@@ -173,13 +196,6 @@ def _synchronisation(gpu: PracticeGPU) -> _Functions:
     }
 
 
-def _refuse(what: str) -> Callable[..., Any]:
-    def refused(*_: Any, **__: Any) -> Any:
-        raise errors.not_simulated(what)
-
-    return refused
-
-
 def _hosts_side_only(original: Callable[..., None]) -> Callable[..., None]:
     """Profile the CPU where CUDA is asked for: there are no kernels, and PyTorch would look for a driver."""
 
@@ -196,12 +212,6 @@ def _hosts_side_only(original: Callable[..., None]) -> Callable[..., None]:
     return init
 
 
-def _absent() -> _Functions:
-    meters = ("utilization", "temperature", "power_draw", "clock_rate", "memory_usage")
-    memory = ("MemPool", "use_mem_pool", "_record_memory_history", "_dump_snapshot")
-    return {name: _refuse(f"torch.cuda.{name}") for name in (*meters, *memory)}
-
-
 def _accelerator(gpu: PracticeGPU) -> _Functions:
     cuda = {**_devices(gpu), **_memory(gpu), **_synchronisation(gpu)}
     same = [
@@ -215,7 +225,6 @@ def _accelerator(gpu: PracticeGPU) -> _Functions:
         "max_memory_reserved",
         "reset_peak_memory_stats",
         "reset_accumulated_memory_stats",
-        "memory_stats",
         "get_memory_info",
     ]
     return {
@@ -226,7 +235,36 @@ def _accelerator(gpu: PracticeGPU) -> _Functions:
         ),
         **dict.fromkeys(("current_device_index", "current_device_idx"), cuda["current_device"]),
         **dict.fromkeys(("set_device_index", "set_device_idx"), cuda["set_device"]),
-        "device_index": lambda index: torch.cuda.device(index),
+    }
+
+
+def _below(gpu: PracticeGPU) -> _Functions:
+    """Functions of ``torch._C`` that PyTorch's own Python code calls, its classes for instance."""
+    devices, memory, synchronisation = _devices(gpu), _memory(gpu), _synchronisation(gpu)
+    exchange = devices["_exchange_device"]
+    both = {
+        "exchangeDevice": exchange,
+        "maybeExchangeDevice": exchange,
+        "emptyCache": memory["empty_cache"],
+    }
+    return {
+        **{
+            f"_{kind}_{name}": function for name, function in both.items() for kind in ("cuda", "accelerator")
+        },
+        **dict.fromkeys(("_cuda_getDevice", "_accelerator_getDeviceIndex"), devices["current_device"]),
+        **dict.fromkeys(("_cuda_setDevice", "_accelerator_setDeviceIndex"), devices["set_device"]),
+        **dict.fromkeys(
+            ("_cuda_synchronize", "_accelerator_synchronizeDevice"), synchronisation["synchronize"]
+        ),
+        **dict.fromkeys(
+            ("_cuda_memoryStats", "_accelerator_getDeviceStats"), memory["memory_stats_as_nested_dict"]
+        ),
+        "_cuda_getDeviceCount": devices["device_count"],
+        "_cuda_init": devices["init"],
+        "_cuda_isInBadFork": gpu.ledger.is_forked,
+        "_accelerator_getDefaultGenerator": lambda device: gpu.generators[gpu.number(device)],
+        "_accelerator_emptyHostCache": lambda: None,
+        "_accelerator_isAllocatorInitialized": lambda: gpu.ledger.used,
     }
 
 
@@ -246,13 +284,16 @@ _LEGACY = {
 }
 
 
-def _legacy_type(gpu: PracticeGPU, name: str, dtype: torch.dtype) -> type:
+def _legacy_type(gpu: PracticeGPU, make: Callable[..., torch.Tensor], kind: type, sparse: bool) -> type:
+    """Return a class in place of `kind`: it makes tensors of its dtype, on the device, and knows them."""
+    dtype = _LEGACY[kind.__name__.removesuffix("Tensor")]
+
     class Legacy(type):
         def __call__(cls, *args: Any) -> torch.Tensor:
-            made: torch.Tensor = getattr(torch, name)(*args)
-            return made.cuda()
+            return make(*args).cuda()
 
         def __instancecheck__(cls, instance: object) -> bool:
-            return isinstance(instance, torch.Tensor) and instance.dtype is dtype and instance.is_cuda
+            known = isinstance(instance, torch.Tensor) and instance.dtype is dtype and instance.is_cuda
+            return known and instance.is_sparse is sparse  # type: ignore[attr-defined]
 
-    return Legacy(name, (), {"dtype": dtype, "__module__": "torch.cuda"})
+    return Legacy(kind.__name__, (), {"dtype": dtype, "__module__": kind.__module__})

@@ -322,3 +322,35 @@ def not_simulated(what: str) -> PracticeError:
     return PracticeError(
         f"the practice GPU does not simulate {what}: run this on a machine with a CUDA GPU, or leave it out"
     )
+
+
+def moved_in_script() -> PracticeError:
+    """A scripted function moves a tensor to the device."""
+    return PracticeError(
+        "the practice GPU does not simulate .to() and .cuda() inside TorchScript: on CUDA they would move "
+        "the tensor. Move it before you call the scripted function, or call the function unscripted"
+    )
+
+
+def moved_in_trace() -> PracticeError:
+    """A function that ``torch.jit.trace`` follows moves a tensor to the device."""
+    return PracticeError(
+        "the practice GPU does not simulate a move between devices inside torch.jit.trace: on CUDA it would "
+        "be recorded. Move the tensors before you trace, or do not trace"
+    )
+
+
+def exported() -> PracticeError:
+    """``torch.export.export`` of something on the device."""
+    return PracticeError(
+        "the practice GPU does not simulate torch.export.export of what is on the device: on CUDA, the "
+        "exported program would have the device in it. Export the model on the CPU, after model.cpu()"
+    )
+
+
+def no_nccl() -> PracticeError:
+    """A process group of NCCL is made."""
+    return PracticeError(
+        "the practice GPU does not simulate NCCL, by which processes send each other what is on their GPUs: "
+        'use torch.distributed.init_process_group("gloo"), which here takes the tensors of the device as well'
+    )

@@ -104,6 +104,8 @@ def make(
         raise errors.factory_pinned()
     if home >= 0:
         gpu.ledger.use()
+        if gpu.thread_state.mode is None:
+            gpu.watch_thread()
     mode = gpu.thread_state.mode
     if mode is None:
         result = original(*args, **kwargs)

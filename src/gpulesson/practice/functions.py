@@ -28,7 +28,6 @@ def plan(patches: Patches, gpu: PracticeGPU) -> None:
     patches.handle(torch, "ctc_loss", _ctc_loss)
     patches.handle(torch, "get_device", _get_device)
     patches.handle(torch._C, "_group_tensors_by_device_and_dtype", _group_by_device)
-    patches.handle(torch, "compile", _compile)
     patches.handle(torch.autograd, "grad", _gradients)
     patches.add(TensorDataset, "__getitems__", _samples(gpu))
     patches.plan(torch.backends.cudnn, "is_acceptable", lambda tensor: False)  # nn.LSTM asks before cuDNN
@@ -125,8 +124,3 @@ def _gradients(
             if isinstance(gradient, torch.Tensor) and gpu.ledger.is_unplaced(gradient):
                 gpu.ledger.place(gradient, gpu.ledger.index(tensor))
     return gradients
-
-
-def _compile(gpu: PracticeGPU, original: Handler, /, *args: Any, **kwargs: Any) -> Any:
-    """Compile nothing: kernels for a GPU could not run here."""
-    return original(*args, **{**kwargs, "disable": True})

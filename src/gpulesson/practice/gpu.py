@@ -1,6 +1,7 @@
 """The state of one practice GPU: its devices, its memory, its log."""
 
 import threading
+from collections.abc import Callable
 from typing import Any, Protocol
 from weakref import WeakValueDictionary
 
@@ -108,6 +109,8 @@ class PracticeGPU:
         self.capture: Capture | None = None
         """The capture of a CUDA graph in progress: one at a time."""
         self.thread_state = ThreadState()
+        self.watch_thread: Callable[[], None] = lambda: None
+        """Give this thread an operator mode: it was started before, and now it uses a device."""
 
     # -- for learners and checkers
 
@@ -197,8 +200,14 @@ class PracticeGPU:
         capture = self.capture
         return capture if capture is not None and capture.thread == threading.get_ident() else None
 
+    def unobserved(self) -> "Bypass":
+        """Return a context manager in which this thread's operator mode lets everything pass."""
+        return Bypass(self.thread_state.mode)
+
     def copy(self, tensor: torch.Tensor, target: int, call: str, non_blocking: bool = False) -> torch.Tensor:
         """Return a copy of `tensor` on device `target`, outside autograd, and log it as `call`."""
+        if self.thread_state.mode is None:
+            self.watch_thread()
         if is_lazy(tensor):
             tensor = tensor.data  # a parameter without a shape allows no more
         if target >= 0:

@@ -288,7 +288,7 @@ def _require_memory(gpu: PracticeGPU, call: Call, home: int) -> None:
     if "generator" in kwargs:
         kwargs["generator"] = None
     try:
-        result = replace(call, kwargs=kwargs)()
-    except Exception:  # it cannot be asked for its size without being computed
+        nbytes = replace(call, kwargs=kwargs)().nbytes
+    except Exception:  # it is sparse, or cannot be asked for its size without being computed
         return
-    gpu.ledger.allocators[home].require(result.nbytes)
+    gpu.ledger.allocators[home].require(nbytes)

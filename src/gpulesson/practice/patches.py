@@ -2,9 +2,11 @@
 
 import functools
 import sys
-from collections.abc import Callable
-from types import ModuleType
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FunctionType, ModuleType
 from typing import Any
+from weakref import WeakKeyDictionary
 
 Handler = Callable[..., Any]
 """Called with the practice GPU, what it replaces, and the arguments."""
@@ -62,6 +64,19 @@ class Patches:
                     if id(held) in known:
                         self._planned.append((module, attribute, known[id(held)]))
 
+    @contextmanager
+    def suspended(self) -> Iterator[None]:
+        """While it is open, nothing is replaced, and this thread's operator mode lets everything pass."""
+        if not self.applied:
+            yield
+            return
+        self.undo()
+        try:
+            with self._gpu.unobserved():
+                yield
+        finally:
+            self.apply()
+
     @property
     def applied(self) -> bool:
         """Whether the replacements are in place."""
@@ -93,4 +108,14 @@ def _bound(gpu: Any, handler: Handler, original: Callable[..., Any]) -> Callable
     def replacement(*args: Any, **kwargs: Any) -> Any:
         return handler(gpu, original, *args, **kwargs)
 
+    _REPLACED[replacement] = original
     return replacement
+
+
+_REPLACED: "WeakKeyDictionary[Callable[..., Any], Callable[..., Any]]" = WeakKeyDictionary()
+"""What each function that calls a handler stands for."""
+
+
+def original_of(value: Any) -> Any:
+    """Return the function of PyTorch's that `value` stands for; `value` itself if it is none of ours."""
+    return _REPLACED.get(value, value) if isinstance(value, FunctionType) else value

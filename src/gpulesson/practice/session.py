@@ -1,8 +1,9 @@
 """One practice GPU from its beginning to its end: everything that is put in place for it, and taken away."""
 
+import functools
 import threading
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from concurrent.futures.thread import _WorkItem
+from contextlib import ExitStack
 from typing import Any
 from weakref import WeakSet
 
@@ -11,18 +12,22 @@ from torch.utils import _device as default_device
 from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
 from gpulesson.practice import (
+    absent,
     amp,
+    compilers,
     cuda,
     factories,
     functions,
     generators,
     graphs,
+    libraries,
+    parallel,
     storages,
     streams,
     tensors,
     tracebacks,
 )
-from gpulesson.practice.gpu import Bypass, PracticeGPU
+from gpulesson.practice.gpu import PracticeGPU
 from gpulesson.practice.imports import UnpatchedImports, installed
 from gpulesson.practice.operators import Operators
 from gpulesson.practice.patches import Patches
@@ -38,12 +43,28 @@ class Session:
         self.gpu = PracticeGPU(capacity, count)
         self._modes: WeakSet[Operators] = WeakSet()
         self._patches = Patches(self.gpu)
-        modules = (amp, cuda, factories, functions, generators, graphs, storages, streams, tensors)
+        absent.plan(self._patches)
+        modules = (
+            amp,
+            compilers,
+            cuda,
+            factories,
+            functions,
+            generators,
+            graphs,
+            libraries,
+            parallel,
+            storages,
+            streams,
+            tensors,
+        )
         for module in modules:
             module.plan(self._patches, self.gpu)
         self._patches.follow()
         tracebacks.plan(self._patches)
-        self._patches.wrap(threading.Thread, "run", self._in_thread)
+        for work in (threading.Thread, _WorkItem):
+            self._patches.wrap(work, "run", self._watched)
+        self.gpu.watch_thread = self._watch_thread
 
     def open(self) -> None:
         """Replace everything, or nothing."""
@@ -52,7 +73,7 @@ class Session:
             undo.callback(_restore_default_device, _default_device())
             self._patches.apply()
             undo.callback(self._patches.undo)
-            undo.enter_context(installed(UnpatchedImports(self._suspended)))
+            undo.enter_context(installed(UnpatchedImports(self._patches.suspended)))
             mode = self._new_mode()
             mode.__enter__()  # type: ignore[no-untyped-call]
             undo.callback(self._leave, mode)
@@ -64,30 +85,26 @@ class Session:
         self.is_open = False
         self._undo.close()
 
-    @contextmanager
-    def _suspended(self) -> Iterator[None]:
-        """While it is open, nothing is replaced."""
-        if not self._patches.applied:
-            yield
-            return
-        self._patches.undo()
-        try:
-            with Bypass(self.gpu.thread_state.mode):
-                yield
-        finally:
-            self._patches.apply()
+    def _watched(self, run: Any) -> Any:
+        """Give what a thread runs an operator mode of its own, unless the thread has one."""
 
-    def _in_thread(self, run: Any) -> Any:
-        """Give a thread that is started meanwhile an operator mode of its own."""
-
-        def run_with_mode(thread: threading.Thread) -> None:
-            if not self.is_open:
-                return run(thread)  # type: ignore[no-any-return]
-            with self._new_mode():
-                run(thread)
-            return None
+        @functools.wraps(run)
+        def run_with_mode(work: Any, *args: Any) -> Any:
+            if not self.is_open or self.gpu.thread_state.mode is not None:
+                return run(work, *args)
+            try:
+                with self._new_mode():
+                    return run(work, *args)
+            finally:
+                self.gpu.thread_state.mode = None
 
         return run_with_mode
+
+    def _watch_thread(self) -> None:
+        """Give this thread an operator mode, late, unless it has modes of others."""
+        theirs = [mode for mode in _get_current_dispatch_mode_stack() if not isinstance(mode, Operators)]
+        if self.is_open and not theirs:
+            self._new_mode().__enter__()  # type: ignore[no-untyped-call]
 
     def _new_mode(self) -> Operators:
         mode = self.gpu.thread_state.mode = Operators(self.gpu)

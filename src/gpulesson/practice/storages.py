@@ -18,6 +18,7 @@ def plan(patches: Patches, gpu: PracticeGPU) -> None:
     handlers: dict[str, Handler] = {"clone": _clone, "cpu": _cpu, "to": _to, "resize_": _resize}
     for name, handler in handlers.items():
         patches.handle(_Storage, name, handler)
+    patches.handle(_Storage, "__new__", _new)
     patches.wrap(_Storage, "device", functools.partial(_device, gpu))
     patches.wrap(_Storage, "_new_shared", functools.partial(_new_shared, gpu))
 
@@ -30,6 +31,18 @@ def _device(gpu: PracticeGPU, original: Any) -> property:
         return gpu.devices[block.index]
 
     return property(read)
+
+
+def _new(
+    gpu: PracticeGPU, original: Handler, kind: type, *args: Any, device: Any = None, **kwargs: Any
+) -> _Storage:
+    """Make a storage; one on the device in host memory."""
+    if device is None or as_device(device).type != "cuda":
+        return original(kind, *args, device=device, **kwargs)  # type: ignore[no-any-return]
+    target = gpu.index_of(as_device(device))
+    storage: _Storage = original(kind, *args, **kwargs)
+    gpu.ledger.place_storage(storage, target)
+    return storage
 
 
 def _copy(gpu: PracticeGPU, storage: _Storage, target: int) -> _Storage:

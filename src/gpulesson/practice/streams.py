@@ -6,6 +6,7 @@ from typing import Any
 import torch
 
 from gpulesson.practice import errors
+from gpulesson.practice.absent import refuse
 from gpulesson.practice.events import WAIT
 from gpulesson.practice.gpu import PracticeGPU
 from gpulesson.practice.patches import Patches
@@ -21,6 +22,16 @@ class PracticeStream:
         self.device_index = self.device.index
         self.priority = priority
         self.cuda_stream = self.stream_id = 0
+        self.device_type = 1  # DeviceType.CUDA
+
+    native_handle = property(refuse("torch.cuda.Stream.native_handle"))
+    _as_parameter_ = property(refuse("the handing of a stream to another library"))
+    __cuda_stream__ = refuse("the handing of a stream to another library")
+
+    @staticmethod
+    def priority_range() -> tuple[int, int]:
+        """Return the least and the greatest priority; they change nothing."""
+        return 0, -1
 
     def synchronize(self) -> None:
         """Wait: there is nothing to wait for, but the log notes it."""
@@ -72,17 +83,18 @@ class PracticeEvent:
     gpu: PracticeGPU
 
     def __init__(
-        self,
-        enable_timing: bool = False,
-        blocking: bool = False,
-        interprocess: bool = False,
-        external: bool = False,
+        self, device: Any = None, *, enable_timing: bool = False, external: bool = False, **_: Any
     ) -> None:
         self.enable_timing = enable_timing
         self.external = external
+        self.cuda_event = self.event_id = 0
         self.captured = False
         self.device = self.gpu.devices[self.gpu.current]
         self.moment: float | None = None
+
+    ipc_handle = refuse("torch.cuda.Event.ipc_handle")
+    from_ipc_handle = staticmethod(refuse("torch.cuda.Event.from_ipc_handle"))
+    _as_parameter_ = property(refuse("the handing of an event to another library"))
 
     def record(self, stream: Any = None) -> None:
         """Note the present moment."""
@@ -127,11 +139,17 @@ class PracticeEvent:
         return "<torch.cuda.Event>"
 
 
-class _AnyEvent(PracticeEvent):
-    """``torch.Event(device, …)``, which takes the device first."""
+class CudaEvent(PracticeEvent):
+    """``torch.cuda.Event``, which takes no device."""
 
-    def __init__(self, device: Any = None, *, enable_timing: bool = False, **_: Any) -> None:
-        super().__init__(enable_timing)
+    def __init__(
+        self,
+        enable_timing: bool = False,
+        blocking: bool = False,
+        interprocess: bool = False,
+        external: bool = False,
+    ) -> None:
+        super().__init__(enable_timing=enable_timing, external=external)
 
 
 class StreamContext:
@@ -151,9 +169,11 @@ class StreamContext:
 
 def plan(patches: Patches, gpu: PracticeGPU) -> None:
     """Plan the streams and events of :mod:`torch.cuda`, :mod:`torch.accelerator` and :mod:`torch`."""
-    Stream = type("Stream", (PracticeStream,), {"gpu": gpu})
-    Event = type("Event", (PracticeEvent,), {"gpu": gpu})
-    AnyEvent = type("Event", (_AnyEvent,), {"gpu": gpu})
+    Stream = type("Stream", (PracticeStream,), {"gpu": gpu, "__module__": "torch.cuda"})
+    AnyEvent = type("Event", (PracticeEvent,), {"gpu": gpu, "__module__": "torch"})
+    Event = type("Event", (CudaEvent, AnyEvent), {"__module__": "torch.cuda"})
+    refused = {"__new__": refuse("torch.cuda.ExternalStream"), "__module__": "torch.cuda"}
+    ExternalStream = type("ExternalStream", (Stream,), refused)
     defaults = [Stream(index) for index in range(gpu.count)]
 
     def current_stream(device: Any = None) -> Any:
@@ -170,8 +190,9 @@ def plan(patches: Patches, gpu: PracticeGPU) -> None:
     for owner in (torch.cuda, torch.cuda.streams):
         patches.plan(owner, "Stream", Stream)
         patches.plan(owner, "Event", Event)
+        patches.plan(owner, "ExternalStream", ExternalStream)
     patches.plan(torch.cuda, "StreamContext", StreamContext)
-    patches.plan(torch.cuda, "stream", StreamContext)
+    patches.plan(torch.cuda, "stream", lambda stream: StreamContext(stream))
     patches.plan(torch.cuda, "default_stream", default_stream)
     patches.plan(torch, "Stream", Stream)
     patches.plan(torch, "Event", AnyEvent)

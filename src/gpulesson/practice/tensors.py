@@ -48,6 +48,8 @@ def move(
             tensor = _to_host(tensor)
     if source == target:
         return tensor
+    if torch._C._get_tracing_state() is not None:
+        raise errors.moved_in_trace()
     if tensor.requires_grad and torch.is_grad_enabled():
         moved: torch.Tensor = ToCopy.apply(tensor, gpu, target, call, non_blocking)
         return moved
