@@ -4,7 +4,8 @@ And two that would else be slow or wrong: grouping an optimizer's tensors, and t
 dataset.
 """
 
-from collections.abc import Callable
+import functools
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -13,9 +14,12 @@ from torch.utils.data import TensorDataset
 
 from gpulesson.practice import errors
 from gpulesson.practice.gpu import PracticeGPU
+from gpulesson.practice.ledger import CPU, dense_parts, tensors_in
 from gpulesson.practice.patches import Handler, Patches
 
 _RECURRENT = ("lstm", "gru", "rnn_tanh", "rnn_relu")
+_CONVOLUTIONS = ("conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d")
+_PLACES = "_practice_places"
 _STEP_DTYPES = (torch.float32, torch.float64)
 
 
@@ -24,8 +28,18 @@ def plan(patches: Patches, gpu: PracticeGPU) -> None:
     for name in _RECURRENT:
         for owner in (torch, torch._VF):
             patches.handle(owner, name, _recurrent)
+    both: tuple[Any, ...] = torch, torch.Tensor
+    for names, text in errors.COMPARED.items():
+        for name in names.split():
+            for owner in (*both, torch.linalg):
+                patches.handle(owner, name, functools.partial(_compared, text))
+    for name in _CONVOLUTIONS:
+        for owner in (torch, F):
+            patches.handle(owner, name, _convolution)
     patches.handle(F, "scaled_dot_product_attention", _attention)
     patches.handle(torch, "ctc_loss", _ctc_loss)
+    for owner in both:
+        patches.handle(owner, "tensor_split", _tensor_split)
     patches.handle(torch, "get_device", _get_device)
     patches.handle(torch._C, "_group_tensors_by_device_and_dtype", _group_by_device)
     patches.handle(torch, "compile", _compile)
@@ -51,6 +65,29 @@ def _recurrent(gpu: PracticeGPU, original: Handler, /, *args: Any, **kwargs: Any
     return original(*args, **kwargs)
 
 
+def _compared(text: str, gpu: PracticeGPU, original: Handler, /, *args: Any, **kwargs: Any) -> Any:
+    """Compare the devices of all tensors among the arguments with that of the first."""
+    tensors = tensors_in([*args, *kwargs.values()])
+    places = [gpu.ledger.index(tensor) for tensor in tensors if not gpu.ledger.is_unplaced(tensor)]
+    for number, place in enumerate(places):
+        if place != places[0]:
+            raise errors.compared(text, places[0], place, number)
+    return original(*args, **kwargs)
+
+
+def _convolution(gpu: PracticeGPU, original: Handler, /, *args: Any, **kwargs: Any) -> Any:
+    """Say which types differ: the CPU's kernels find out later than CUDA's, and say less."""
+    try:
+        return original(*args, **kwargs)
+    except RuntimeError as error:
+        tensors = [value for value in (*args, *kwargs.values()) if isinstance(value, torch.Tensor)][:2]
+        images, weight = (tensor.dtype for tensor in tensors)
+        places = {gpu.ledger.index(tensor) for tensor in tensors}
+        if images is weight or len(places) > 1 or CPU in places or "bias type" in str(error):
+            raise
+        raise errors.different_types(images, weight) from None
+
+
 def _attention(
     gpu: PracticeGPU, original: Handler, query: Any, key: Any, value: Any, *args: Any, **kwargs: Any
 ) -> Any:
@@ -63,10 +100,21 @@ def _attention(
 def _ctc_loss(
     gpu: PracticeGPU, original: Handler, log_probs: Any, targets: Any, *args: Any, **kwargs: Any
 ) -> Any:
-    """CUDA takes the lengths from either device; the CPU kernel wants numbers."""
+    """CUDA takes the lengths from either device, but of CPU tensors all; the CPU kernel wants numbers."""
+    if gpu.ledger.index(log_probs) < 0 and gpu.ledger.index(targets) < 0:
+        for name, value in (*zip(("input_lengths", "target_lengths"), args, strict=False), *kwargs.items()):
+            if isinstance(value, torch.Tensor) and (index := gpu.ledger.index(value)) >= 0:
+                raise errors.wrong_argument(name, index, CPU, "wrapper_CUDA_Tensor__ctc_loss")
     given = [_numbers(value) for value in args[:2]]
     named = {name: _numbers(v) if name.endswith("lengths") else v for name, v in kwargs.items()}
     return original(log_probs, targets, *given, *args[2:], **named)
+
+
+def _tensor_split(gpu: PracticeGPU, original: Handler, tensor: Any, *args: Any, **kwargs: Any) -> Any:
+    for value in (*args, *kwargs.values()):
+        if isinstance(value, torch.Tensor) and (index := gpu.ledger.index(value)) >= 0:
+            raise errors.wrong_sections(index)
+    return original(tensor, *args, **kwargs)
 
 
 def _numbers(lengths: Any) -> Any:

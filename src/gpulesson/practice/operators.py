@@ -179,7 +179,7 @@ def _slow_path(mode: Operators, call: Call) -> Any:
         return _in_parts(mode, call, torch._C.DispatchKey.CompositeImplicitAutograd)
     home = _home(mode, call, seen)
     if home == COMPOSITE:
-        return _in_parts(mode, call, torch._C.DispatchKey.CompositeExplicitAutograd)
+        return _in_parts(mode, call, rules.composite_key(call.func))
     if seen & UNPLACED_BIT and seen != UNPLACED_BIT:
         _place_unplaced(gpu, call, home)
     _log(gpu, call, home)
