@@ -4,10 +4,13 @@ Each function returns an exception, for the caller to raise. Where a CUDA build 
 without a GPU (``tests/practice/oracle.py``), the texts are compared with its own.
 """
 
+import re
+
 import torch
 
 from gpulesson.practice.sizes import format_size
 
+_TENSOR_TYPE = re.compile(r"\b(?:torch\.(?=(?:sparse\.)?[A-Z]\w*Tensor\b)|CPU(?=[A-Z]\w*Type\b))")
 _SAME = "Expected all tensors to be on the same device"
 
 _AFTERWARDS = (
@@ -82,6 +85,17 @@ def type_name(dtype: torch.dtype, index: int) -> str:
 def scalar_name(dtype: torch.dtype) -> str:
     """Return ``Float``, ``Long``, …"""
     return _TYPE_NAMES.get(dtype, "Float")
+
+
+def on_device(error: Exception) -> RuntimeError | None:
+    """Return what the CPU says of tensors' types as it is said of CUDA's, or None if that is the same."""
+    text = _TENSOR_TYPE.sub(lambda name: "CUDA" if name.group() == "CPU" else "torch.cuda.", str(error))
+    return None if text == str(error) else RuntimeError(text)
+
+
+def compared(text: str, first: int, other: int, number: int) -> RuntimeError:
+    """One of the texts of ``COMPARED``, of tensor number `number`."""
+    return RuntimeError(text.format(first=device_name(first), other=device_name(other), number=number))
 
 
 def two_devices(common: int, other: int) -> RuntimeError:

@@ -10,12 +10,14 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
+from torch.autograd.function import BackwardCFunction
 from torch.utils.data import TensorDataset
 
 from gpulesson.practice import errors
 from gpulesson.practice.gpu import PracticeGPU
 from gpulesson.practice.ledger import CPU, dense_parts, tensors_in
 from gpulesson.practice.patches import Handler, Patches
+from gpulesson.practice.tensors import move
 
 _RECURRENT = ("lstm", "gru", "rnn_tanh", "rnn_relu")
 _CONVOLUTIONS = ("conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d")
@@ -44,6 +46,9 @@ def plan(patches: Patches, gpu: PracticeGPU) -> None:
     patches.handle(torch._C, "_group_tensors_by_device_and_dtype", _group_by_device)
     patches.handle(torch, "compile", _compile)
     patches.handle(torch.autograd, "grad", _gradients)
+    patches.handle(torch.autograd, "_engine_run_backward", _from_the_roots)
+    patches.wrap(torch.autograd.Function, "apply", functools.partial(_apply_noting_places, gpu))
+    patches.handle(torch.autograd.function.BackwardCFunction, "apply", _backward_of_a_function)
     patches.add(TensorDataset, "__getitems__", _samples(gpu))
     patches.plan(torch.backends.cudnn, "is_acceptable", lambda tensor: False)  # nn.LSTM asks before cuDNN
 
@@ -173,6 +178,88 @@ def _gradients(
             if isinstance(gradient, torch.Tensor) and gpu.ledger.is_unplaced(gradient):
                 gpu.ledger.place(gradient, gpu.ledger.index(tensor))
     return gradients
+
+
+def _from_the_roots(
+    gpu: PracticeGPU,
+    original: Handler,
+    roots: Sequence[Any],
+    gradients: Sequence[Any],
+    *args: Any,
+    **kwargs: Any,
+) -> Any:
+    """Run a backward pass from the given gradients, which are to be where their tensors are."""
+    homes = [_place(gpu, root) for root in roots]
+    gradients = _validated(gpu, gradients, homes, "invalid")
+    try:
+        return original(roots, gradients, *args, **kwargs)
+    except RuntimeError as error:
+        of_saved = "modified by an inplace operation: [torch." in str(error)
+        on_device = errors.on_device(error) if of_saved and homes[0] not in (None, CPU) else None
+        if on_device is None:
+            raise
+        raise on_device from None
+
+
+def _apply_noting_places(gpu: PracticeGPU, original: Any) -> Any:
+    """Return ``torch.autograd.Function.apply``, which also notes where arguments and results are."""
+    unbound = vars(torch.autograd.Function)["apply"]
+
+    def apply(cls: Any, *args: Any, **kwargs: Any) -> Any:
+        results = unbound.__get__(None, cls)(*args, **kwargs)
+        places = [
+            [_place(gpu, value) for value in values]
+            for values in (args, results if isinstance(results, tuple) else (results,))
+        ]
+        for result in tensors_in(results):
+            node: Any = result.grad_fn
+            if isinstance(node, BackwardCFunction):
+                setattr(node, _PLACES, places)
+        return results
+
+    return classmethod(apply)
+
+
+def _backward_of_a_function(gpu: PracticeGPU, original: Handler, node: Any, *gradients: Any) -> Any:
+    """Call a learner's ``backward``: with zeros on the right device, and validate what it returns."""
+    arguments, results = getattr(node, _PLACES, ((), ()))
+    for gradient, home in zip(gradients, results, strict=False):
+        if home is not None and isinstance(gradient, torch.Tensor) and gpu.ledger.is_unplaced(gradient):
+            gpu.ledger.place(gradient, home)
+    returned = original(node, *gradients)
+    several = isinstance(returned, tuple)
+    prefix = f"Function {type(node).__name__} returned an invalid"
+    valid = _validated(gpu, returned if several else (returned,), arguments, prefix)
+    return valid if several else valid[0]
+
+
+def _place(gpu: PracticeGPU, value: Any) -> int | None:
+    """Return where a tensor is; None for other things, and for a batch that ``vmap`` hides."""
+    return gpu.ledger.index(value) if isinstance(value, torch.Tensor) and dense_parts(value) else None
+
+
+def _validated(
+    gpu: PracticeGPU, gradients: Sequence[Any], homes: Sequence[int | None], prefix: str
+) -> tuple[Any, ...]:
+    """
+    Compare gradients' devices as ``validate_outputs`` in ``torch/csrc/autograd/engine.cpp`` does.
+
+    It counts the tensors among a function's arguments only.
+    """
+    valid = list(gradients)
+    tensors = [position for position, home in enumerate(homes) if home is not None]
+    for index, position in enumerate(tensors[: len(valid)]):
+        gradient, home = valid[position], homes[position]
+        found = _place(gpu, gradient)
+        if home is None or found is None:
+            continue
+        if gpu.ledger.is_unplaced(gradient):
+            gpu.ledger.place(gradient, home)
+        elif found != home:
+            if gradient.dim():
+                raise errors.invalid_gradient(prefix, index, home, found)
+            valid[position] = move(gpu, gradient, home, ".to() in backward")
+    return tuple(valid)
 
 
 def _compile(gpu: PracticeGPU, original: Handler, /, *args: Any, **kwargs: Any) -> Any:

@@ -240,7 +240,7 @@ def as_on_device(gpu: PracticeGPU, error: Exception, home: int) -> RuntimeError 
     """Return what CUDA says where the CPU says `error`, or None if that is the same."""
     if _OUT_OF_BOUNDS.match(str(error)):
         return errors.device_assert()
-    return gpu.ledger.allocators[home].host_is_full(error)
+    return gpu.ledger.allocators[home].host_is_full(error) or errors.on_device(error)
 
 
 def _place_unplaced(gpu: PracticeGPU, call: Call, home: int) -> None:
