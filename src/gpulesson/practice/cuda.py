@@ -11,7 +11,7 @@ import torch
 from gpulesson.practice import errors
 from gpulesson.practice.events import WAIT
 from gpulesson.practice.gpu import PracticeGPU
-from gpulesson.practice.patches import Patches
+from gpulesson.practice.patches import Handler, Patches
 
 CAPABILITY = (8, 0)
 
@@ -49,8 +49,10 @@ def plan(patches: Patches, gpu: PracticeGPU) -> None:
     for other in (torch.backends.mps, torch.mps, torch.xpu):  # nothing real stands beside the simulated GPU
         patches.plan(other, "is_available", lambda: False)
         patches.plan(other, "device_count", lambda: 0)
+    patches.handle(torch, "set_default_tensor_type", _set_default_type)
     for kind, dtype in _LEGACY.items():
         patches.plan(torch.cuda, f"{kind}Tensor", _legacy_type(gpu, f"{kind}Tensor", dtype))
+        patches.plan(torch.cuda, f"{kind}Storage", _legacy_storage(f"{kind}Storage"))
 
 
 def _devices(gpu: PracticeGPU) -> _Functions:
@@ -246,6 +248,13 @@ _LEGACY = {
 }
 
 
+def _set_default_type(gpu: PracticeGPU, original: Handler, kind: Any) -> None:
+    """``torch.cuda.FloatTensor`` as the default is a default dtype and a default device."""
+    name = kind if isinstance(kind, str) else f"{kind.__module__}.{kind.__name__}"
+    original(name.replace("torch.cuda.", "torch."))
+    torch.set_default_device("cuda" if name.startswith("torch.cuda.") else None)
+
+
 def _legacy_type(gpu: PracticeGPU, name: str, dtype: torch.dtype) -> type:
     class Legacy(type):
         def __call__(cls, *args: Any) -> torch.Tensor:
@@ -256,3 +265,10 @@ def _legacy_type(gpu: PracticeGPU, name: str, dtype: torch.dtype) -> type:
             return isinstance(instance, torch.Tensor) and instance.dtype is dtype and instance.is_cuda
 
     return Legacy(name, (), {"dtype": dtype, "__module__": "torch.cuda"})
+
+
+def _legacy_storage(name: str) -> Callable[..., Any]:
+    def make(*args: Any) -> Any:
+        return getattr(torch, name)(*args).cuda()
+
+    return make
