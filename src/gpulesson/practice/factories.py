@@ -56,6 +56,8 @@ def _default() -> torch.device | None:
 
 def _made(gpu: PracticeGPU, original: Handler, /, *args: Any, **kwargs: Any) -> Any:
     """``torch.zeros`` and the like: the device asked for, else the default device, else the CPU."""
+    if kwargs.get("layout") is torch.jagged:  # PyTorch's Python code makes it of tensors that come here
+        return original(*args, **kwargs)
     device = kwargs.get("device")
     if device is None:
         device = _default()

@@ -26,6 +26,7 @@ _FACTS: dict[int, Facts] = {}
 """By identity: hashing an operator costs more than looking it up."""
 _HOST = torch.device("cpu")
 _META = torch.device("meta")
+_NO_DISPATCH = torch.Tensor.__torch_dispatch__
 _MASKS = (torch.bool, torch.uint8)
 _OUT_OF_BOUNDS = re.compile(r"Target -?\d+ is out of bounds|index (-?\d+ is )?out of (range in self|bounds)")
 
@@ -60,6 +61,8 @@ class Operators(TorchDispatchMode):
     def __torch_dispatch__(
         self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
+        if types and any(kind.__torch_dispatch__ is not _NO_DISPATCH for kind in types):
+            return NotImplemented  # what these tensors wrap comes here
         if self.asleep:
             return func(*args, **(kwargs or {}))
         facts = _FACTS.get(id(func)) or facts_of(func)
