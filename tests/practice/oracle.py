@@ -24,7 +24,8 @@ import torch.nn.functional as F
 PASSED = "passed the check"
 aten = torch.ops.aten
 
-# name: (shapes, function). A shape is "2x3"; "s" has no dimensions; a final i or b means int64 or bool.
+# name: (shapes, function). A shape is "2x3"; "s" has no dimensions; a final i, b or c means
+# int64, bool or complex64.
 CASES: dict[str, tuple[str, Callable[..., Any]]] = {
     # element-wise
     "add": ("2x3 2x3", lambda a, b: a + b),
@@ -150,6 +151,63 @@ CASES: dict[str, tuple[str, Callable[..., Any]]] = {
     "stack": ("2x3 2x3", lambda a, b: torch.stack([a, b])),
     "bincount": ("3i 3", lambda a, w: torch.bincount(a, weights=w)),
     "searchsorted": ("5 3", torch.searchsorted),
+    "take_along_dim": ("5x4 5x1i", lambda a, i: torch.take_along_dim(a, i, 1)),
+    "put_": ("2x3 3i 3", lambda a, i, v: a.put_(i, v)),
+    "bucketize": ("3 5", torch.bucketize),
+    "index_reduce": ("5x4 3i 3x4", lambda a, i, v: torch.index_reduce(a, 0, i, v, "mean")),
+    "scatter_reduce": ("5x4 5x4i 5x4", lambda a, i, v: torch.scatter_reduce(a, 1, i, v, "sum")),
+    "masked_scatter": ("5x4 5x4b 5x4", lambda a, m, v: a.masked_scatter(m, v)),
+    "tensor_split": ("5 2i", lambda a, i: torch.tensor_split(a, i)),
+    "max_unpool2d": ("1x1x2x2 1x1x2x2i", lambda a, i: F.max_unpool2d(a, i, 2)),
+    "embedding_bag, offsets": ("5x4 3i 2i", lambda weight, i, o: F.embedding_bag(i, weight, o)),
+    "set_": ("2x3 2x3", lambda a, b: a.set_(b)),
+    # put together
+    "meshgrid": ("2 3", lambda a, b: torch.meshgrid(a, b, indexing="ij")),
+    "block_diag": ("2x3 2x3", lambda a, b: torch.block_diag(a, b)),
+    "cartesian_prod": ("2 3", lambda a, b: torch.cartesian_prod(a, b)),
+    "column_stack": ("2 2", lambda a, b: torch.column_stack([a, b])),
+    "hstack": ("2 2", lambda a, b: torch.hstack([a, b])),
+    "vstack": ("2 2", lambda a, b: torch.vstack([a, b])),
+    "broadcast_tensors": ("2x3 3", torch.broadcast_tensors),
+    "kron": ("2x3 2x3", torch.kron),
+    "tensordot": ("2x3 3x4", lambda a, b: torch.tensordot(a, b, dims=1)),
+    # linear algebra and signals
+    "multi_dot": ("2x3 3x4 4x2", lambda a, b, c: torch.linalg.multi_dot([a, b, c])),
+    "cholesky_solve": ("3x1 3x3", lambda a, b: torch.cholesky_solve(a, b)),
+    "triangular_solve": ("3x3 3x1", lambda a, b: torch.linalg.solve_triangular(a, b, upper=True)),
+    "lu_solve": ("3x3 3i 3x1", torch.linalg.lu_solve),
+    "lstsq": ("3x3 3x1", torch.linalg.lstsq),
+    "vdot": ("3 3", torch.vdot),
+    "bilinear": ("2x3 2x4 5x3x4 5", F.bilinear),
+    "cdist, whole": ("2x3 4x3", torch.cdist),
+    "stft": ("16 4", lambda a, w: torch.stft(a, 4, window=w, return_complex=True)),
+    "istft": ("3x9c 4", lambda a, w: torch.istft(a, 4, window=w)),
+    "quantile": ("5 2", lambda a, q: torch.quantile(a, q)),
+    "gradient": ("5 5", lambda a, x: torch.gradient(a, spacing=(x,))),
+    "weight_norm": ("2x3 2x1", lambda v, g: torch._weight_norm(v, g, 0)),
+    "cosine_embedding_loss": ("2x3 2x3 2", F.cosine_embedding_loss),
+    "triplet_margin_loss": ("2x3 2x3 2x3", F.triplet_margin_loss),
+    "margin_ranking_loss": ("2 2 2", F.margin_ranking_loss),
+    "multi_margin_loss": ("2x3 2i", F.multi_margin_loss),
+    "multilabel_margin_loss": ("2x3 2x3i", F.multilabel_margin_loss),
+    "gaussian_nll_loss": ("2 2 2", F.gaussian_nll_loss),
+    "poisson_nll_loss": ("2 2", F.poisson_nll_loss),
+    "rms_norm": ("2x3 3", lambda a, w: F.rms_norm(a, (3,), w)),
+    "instance_norm": ("2x3x4x4 3 3", lambda a, w, b: F.instance_norm(a, weight=w, bias=b)),
+    "batch_norm, volumes": (
+        "2x3x4x4x4 3 3 3 3",
+        lambda x, w, b, m, v: F.batch_norm(x, m, v, w, b, training=True),
+    ),
+    "batch_norm, series": (
+        "2x3x4 3 3 3 3",
+        lambda x, w, b, m, v: F.batch_norm(x, m, v, w, b, training=True),
+    ),
+    "embedding_bag": ("5x4 2x3i", lambda weight, i: F.embedding_bag(i, weight)),
+    "conv_transpose2d": ("2x3x8x8 3x4x3x3 4", F.conv_transpose2d),
+    "gru cell": ("2x3 2x4 12x3 12x4", torch.gru_cell),
+    "affine_grid": ("1x2x3", lambda a: F.affine_grid(a, [1, 1, 4, 4], align_corners=False)),
+    "pad_sequence": ("2x3 4x3", lambda a, b: torch._C._nn.pad_sequence([a, b], True, 0.0)),
+    "nested": ("2x3 4x3", lambda a, b: aten._nested_tensor_from_tensor_list([a, b])),
     # optimizers and random numbers
     "foreach_add": ("2x3 2x3", lambda a, b: torch._foreach_add_([a], [b])),
     "foreach_add, a scalar": ("2x3 s", lambda a, b: torch._foreach_add_([a], b)),
@@ -181,6 +239,25 @@ CASES: dict[str, tuple[str, Callable[..., Any]]] = {
     "pack_padded_sequence": (
         "2x3x4 2i",
         lambda a, lengths: torch._VF._pack_padded_sequence(a, lengths, True),
+    ),
+    "unscaling gradients": (
+        "2 1 1",
+        lambda g, found, scale: torch._amp_foreach_non_finite_check_and_unscale_([g], found, scale),
+    ),
+    "fused_sgd": (
+        "2 2",
+        lambda p, g: torch._fused_sgd_(
+            [p],
+            [g],
+            [],
+            lr=0.1,
+            weight_decay=0.0,
+            momentum=0.0,
+            dampening=0.0,
+            nesterov=False,
+            maximize=False,
+            is_first_step=True,
+        ),
     ),
     "pin_memory": ("2x3", lambda a: a.pin_memory()),
 }
@@ -214,8 +291,8 @@ def run(name: str, mix: str, make: Callable[..., Any]) -> Any:
 
 
 def _parse(shape: str) -> tuple[tuple[int, ...], torch.dtype]:
-    dtype = {"i": torch.int64, "b": torch.bool}.get(shape[-1], torch.float32)
-    digits = shape.rstrip("ibs")
+    dtype = {"i": torch.int64, "b": torch.bool, "c": torch.complex64}.get(shape[-1], torch.float32)
+    digits = shape.rstrip("ibcs")
     return tuple(int(size) for size in digits.split("x")) if digits else (), dtype
 
 

@@ -16,6 +16,10 @@ GOT = (
     SAME
     + "got {} is on {}, different from other tensors on {} (when checking argument in method wrapper_CUDA_{})"
 )
+WORDS = (
+    "Expected tensor for argument #1 'indices' to have one of the following scalar types: Long, Int; but got "
+    "{} instead (while checking arguments for embedding)"
+)
 TWO = SAME + "found at least two devices, {} and {}!"
 
 
@@ -114,6 +118,31 @@ def word_out_of_range():
     nn.Embedding(5, 3).cuda()(torch.tensor([5], device="cuda"))
 
 
+def gradient_from_the_host():
+    (torch.ones(2, device="cuda", requires_grad=True) * 2).backward(torch.ones(2))
+
+
+def another_type_than_the_weights():
+    nn.Conv2d(1, 2, 3, bias=False).cuda()(torch.rand(2, 1, 8, 8, device="cuda").double())
+
+
+def words_that_are_no_integers():
+    nn.Embedding(5, 3).cuda()(torch.rand(2, device="cuda"))
+
+
+def words_that_are_booleans():
+    nn.Embedding(5, 3).cuda()(torch.ones(2, device="cuda") > 0)
+
+
+def positions_on_the_device():
+    torch.rand(4, device="cuda").tensor_split(torch.tensor([1, 2], device="cuda"))
+
+
+def lengths_on_the_device_of_a_loss_on_the_host():
+    lengths = torch.tensor([2]).cuda(), torch.tensor([1])
+    F.ctc_loss(torch.rand(2, 1, 3), torch.ones(1, 1, dtype=torch.int64), *lengths)
+
+
 def attention_over_two_devices():
     q = torch.rand(1, 1, 2, 4)
     F.scaled_dot_product_attention(q.cuda(), q, q)
@@ -151,6 +180,16 @@ MISTAKES = {
     "type 'cuda'. Please ensure that the gradient and the tensor are on the same device",
     pinning_on_the_device: "cannot pin 'torch.cuda.FloatTensor' only dense CPU tensors can be pinned",
     generator_of_the_host: "Expected a 'cuda' device type for generator but found 'cpu'",
+    gradient_from_the_host: "invalid gradient at index 0 - expected device cuda:0 but got cpu",
+    another_type_than_the_weights: "Input type (torch.cuda.DoubleTensor) and weight type "
+    "(torch.cuda.FloatTensor) should be the same",
+    words_that_are_no_integers: WORDS.format("torch.cuda.FloatTensor"),
+    words_that_are_booleans: WORDS.format("CUDABoolType"),
+    positions_on_the_device: "tensor_split expected tensor_indices_or_sections to be on cpu, but it's on "
+    "cuda:0",
+    lengths_on_the_device_of_a_loss_on_the_host: GOT.format(
+        "input_lengths", "cuda:0", "cpu", "Tensor__ctc_loss"
+    ),
     attention_over_two_devices: "Expected query, key, and value to have the same device type, but got "
     "query.device: "
     "cuda:0 key.device: cpu and value.device: cpu instead.",
@@ -167,12 +206,59 @@ TYPES = {
 @pytest.mark.parametrize("mistake", MISTAKES, ids=lambda mistake: mistake.__name__)
 @pytest.mark.parametrize("inference", [False, True], ids=["", "inference"])
 def test_a_mistake_fails_with_the_text_of_cuda(mistake, inference):
-    if inference and mistake is gradient_of_another_device:
+    if inference and mistake in (gradient_of_another_device, gradient_from_the_host):
         pytest.skip("an inference tensor cannot ask for a gradient, on any device")
     with practice_gpu(force=True), torch.inference_mode(inference), pytest.raises(Exception) as caught:
         mistake()
     assert type(caught.value) is TYPES.get(mistake, RuntimeError)
     assert str(caught.value).splitlines()[0] == MISTAKES[mistake]
+
+
+def test_a_result_that_is_overwritten_before_backward_is_named_as_on_the_device():
+    with practice_gpu(force=True):
+        x = torch.ones(2, device="cuda", requires_grad=True)
+        y = x.sigmoid()
+        with pytest.raises(RuntimeError, match=re.escape("inplace operation: [torch.cuda.FloatTensor [2]]")):
+            y.add_(1).sum().backward()
+
+
+class Scaled(torch.autograd.Function):
+    """Two results, of which one may go unused; the gradient comes from the host if it is asked to."""
+
+    @staticmethod
+    def forward(ctx, factor, x, host):
+        ctx.factor, ctx.host = factor, host
+        return x * factor, x + 1
+
+    @staticmethod
+    def backward(ctx, gradient, unused):
+        assert gradient.device == unused.device
+        assert unused.tolist() == [0.0] * len(unused)
+        result = gradient * ctx.factor
+        return None, result.cpu() if ctx.host else result, None
+
+
+def test_a_gradient_that_a_function_returns_on_another_device():
+    with practice_gpu(force=True):
+        x = torch.ones(2, device="cuda", requires_grad=True)
+        Scaled.apply(3, x, False)[0].sum().backward()
+        assert (x.grad.tolist(), x.grad.is_cuda) == ([3.0, 3.0], True)
+        text = "returned an invalid gradient at index 0 - expected device cuda:0 but got cpu"
+        with pytest.raises(RuntimeError, match=f"Function ScaledBackward {text}"):
+            Scaled.apply(3, x, True)[0].sum().backward()
+
+
+def test_a_gradient_without_dimensions_is_moved():
+    with practice_gpu(force=True):
+        x = torch.tensor(1.0, device="cuda", requires_grad=True)
+        (x * 2).backward(torch.tensor(1.0))
+        assert (x.grad.item(), x.grad.is_cuda) == (2.0, True)
+
+
+def test_gradients_of_a_whole_batch_are_no_mistake():
+    with practice_gpu(force=True):
+        x = torch.rand(2, dtype=torch.float64, device="cuda", requires_grad=True)
+        assert torch.autograd.gradcheck(torch.exp, x, check_batched_grad=True)
 
 
 def test_what_looks_like_a_mistake_and_is_none():

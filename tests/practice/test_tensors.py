@@ -7,8 +7,9 @@ import pickle
 import numpy as np
 import pytest
 import torch
+from torch.utils._pytree import tree_map_only
 
-from gpulesson.practice import practice_gpu
+from gpulesson.practice import PracticeError, practice_gpu
 
 CUDA = torch.device("cuda:0")
 CPU = torch.device("cpu")
@@ -313,3 +314,149 @@ def test_checkpointed_activations():
     x = torch.rand(2, 4, device="cuda", requires_grad=True)
     torch.utils.checkpoint.checkpoint(layer, x, use_reentrant=False).sum().backward()
     assert x.grad.device == CUDA
+
+
+class Plain(torch.Tensor):
+    """A subclass that changes nothing."""
+
+
+class Counting(torch.Tensor):
+    """A subclass that notes what is called."""
+
+    called: list[object] = []  # noqa: RUF012
+
+    @classmethod
+    def __torch_function__(cls, func, types, args=(), kwargs=None):
+        cls.called.append(func)
+        return super().__torch_function__(func, types, args, kwargs or {})
+
+
+class Wrapping(torch.Tensor):
+    """A tensor that wraps another, as quantised and distributed ones do."""
+
+    @staticmethod
+    def __new__(cls, inner):
+        return torch.Tensor._make_wrapper_subclass(
+            cls, inner.shape, dtype=inner.dtype, device=inner.device, requires_grad=inner.requires_grad
+        )
+
+    def __init__(self, inner):
+        self.inner = inner
+
+    @classmethod
+    def __torch_dispatch__(cls, func, types, args=(), kwargs=None):
+        args, kwargs = tree_map_only(Wrapping, lambda wrapper: wrapper.inner, (args, kwargs or {}))
+        return tree_map_only(torch.Tensor, Wrapping, func(*args, **kwargs))
+
+
+@pytest.mark.parametrize("kind", [Plain, Counting])
+def test_a_subclass_stays_what_it_is_when_it_moves(kind):
+    x = torch.ones(2).as_subclass(kind)
+    for there in (x.to("cuda"), x.cuda(), x.cuda(0, non_blocking=True), x.to("cuda", torch.float64)):
+        assert (type(there), there.device) == (kind, CUDA)
+        assert (type(there.cpu()), there.cpu().device) == (kind, CPU)
+    asks = torch.ones(2, requires_grad=True)
+    asks.as_subclass(kind).cuda().sum().backward()
+    assert asks.grad.tolist() == [1.0, 1.0]
+    assert type(torch.nn.Parameter(torch.ones(2)).cuda()) is torch.Tensor
+
+
+def test_a_subclass_sees_the_methods_under_their_names():
+    Counting.called.clear()
+    torch.ones(2).as_subclass(Counting).to("cuda").cpu()
+    assert [func for func in Counting.called if func.__name__ in ("to", "cpu")] == [
+        torch.Tensor.to,
+        torch.Tensor.cpu,
+    ]
+
+
+def test_a_table_of_functions_that_was_filled_before_or_meanwhile_holds_good():
+    meanwhile = {torch.Tensor.to: "to"}
+    before = {torch.Tensor.to._original: "to"}
+    assert meanwhile[torch.Tensor.to] == before[torch.Tensor.to] == "to"
+    vision = pytest.importorskip("torchvision.tv_tensors")
+    image = vision.Image(torch.rand(3, 4, 4))
+    assert (type(image.to("cuda")), image.to("cuda").device) == (vision.Image, CUDA)
+    boxes = vision.BoundingBoxes([[0, 0, 1, 1]], format="XYXY", canvas_size=(4, 4)).to("cuda")
+    assert (type(boxes), boxes.canvas_size, boxes.is_cuda) == (vision.BoundingBoxes, (4, 4), True)
+    assert type(image.cuda()) is torch.Tensor  # torchvision keeps the type of .to alone
+
+
+def test_what_a_tensor_wraps_moves_with_it(gpu):
+    for there in (Wrapping(torch.ones(2)).to("cuda"), Wrapping(torch.ones(2)).cuda()):
+        assert (type(there), there.device, there.inner.device) == (Wrapping, CUDA, CUDA)
+        assert (there * 2).inner.device == CUDA
+        assert (there.cpu().device, there.cpu().inner.device) == (CPU, CPU)
+    with pytest.raises(RuntimeError, match="at least two devices, cuda:0 and cpu"):
+        there + Wrapping(torch.ones(2))
+
+
+def test_a_backward_pass_through_what_wraps_tensors():
+    """PyTorch asked the driver for a stream, and ended the process, where the wrapper really was on CUDA."""
+    x = Wrapping(torch.ones(2).cuda()).requires_grad_()
+    (x * 2).sum().backward()
+    assert (type(x.grad), x.grad.inner.tolist(), x.grad.inner.device) == (Wrapping, [2.0, 2.0], CUDA)
+
+
+def test_nested_tensors_hold_their_parts_on_the_device():
+    rows = [torch.ones(2, 3), torch.ones(4, 3)]
+    for nested in (
+        torch.nested.nested_tensor(rows, layout=torch.jagged, device="cuda"),
+        torch.nested.nested_tensor([row.cuda() for row in rows], layout=torch.jagged),
+        torch.nested.nested_tensor(rows, layout=torch.jagged).cuda(),
+    ):
+        assert (nested.device, nested.values().device) == (CUDA, CUDA)
+        assert torch.nn.Linear(3, 2).cuda()(nested).values().device == CUDA
+    with pytest.raises(RuntimeError, match="got tensors is on cpu, different from other tensors on cuda:0"):
+        torch.nested.as_nested_tensor([rows[0].cuda(), rows[1]])
+
+
+def test_a_method_is_handled_once_under_a_default_device(gpu):
+    x = torch.ones(2, device="cuda")
+    with torch.device("cuda"):
+        assert x.type() == "torch.cuda.FloatTensor"
+        gpu.clear_events()
+        x.tolist()
+    assert sum(event.count for event in gpu.events) == 1
+
+
+def test_exchanging_memory_with_other_libraries():
+    x = torch.ones(2, device="cuda")
+    same = torch.from_dlpack(x)
+    same[0] = 5
+    assert (same.device, x.tolist()) == (CUDA, [5.0, 1.0])
+    assert torch.from_dlpack(x, device="cpu").device == CPU
+    assert torch.from_dlpack(np.ones(2)).device == CPU
+    with pytest.raises(BufferError, match="require gradient"):
+        torch.from_dlpack(x.clone().requires_grad_())
+    for attempt in (lambda: np.from_dlpack(x), lambda: torch.utils.dlpack.to_dlpack(x)):
+        with pytest.raises(PracticeError, match="handing a GPU's memory to another library"):
+            attempt()
+
+
+def test_memory_of_a_device_is_shared_already():
+    x = torch.ones(2, device="cuda")
+    assert x.is_shared() and x.share_memory_() is x
+    assert not x.cpu().is_shared()
+    with pytest.raises(PracticeError, match="sharing a GPU's memory with another process"):
+        torch.multiprocessing.get_context("fork").SimpleQueue().put(x)
+
+
+def test_legacy_default_type_and_storages():
+    torch.set_default_tensor_type(torch.cuda.HalfTensor)
+    try:
+        assert torch.zeros(2).type() == torch.tensor([1.0]).type() == "torch.cuda.HalfTensor"
+    finally:
+        torch.set_default_tensor_type("torch.FloatTensor")
+    assert torch.zeros(2).type() == "torch.FloatTensor"
+    assert torch.cuda.FloatStorage(3).device == CUDA
+
+
+def test_sparse_tensors_are_where_their_parts_are():
+    indices, values = torch.tensor([[0, 1]]), torch.ones(2)
+    assert torch.sparse_coo_tensor(indices.cuda(), values.cuda(), (3,)).device == CUDA
+    moved = torch.sparse_coo_tensor(indices, values.cuda(), (3,), device="cuda")
+    assert (moved.device, moved._indices().device) == (CUDA, CUDA)
+    assert torch.sparse_coo_tensor([[0, 1]], values.cuda(), (3,)).device == CUDA
+    with pytest.raises(RuntimeError, match="got values is on cuda:0, different from other tensors on cpu"):
+        torch.sparse_coo_tensor(indices, values.cuda(), (3,))

@@ -11,7 +11,7 @@ import torch
 
 from gpulesson.practice.events import WAIT
 from gpulesson.practice.gpu import PracticeGPU
-from gpulesson.practice.patches import Patches
+from gpulesson.practice.patches import Handler, Patches
 
 CAPABILITY = (8, 0)
 
@@ -72,6 +72,7 @@ def plan(patches: Patches, gpu: PracticeGPU) -> None:
     for other in (torch.backends.mps, torch.mps, torch.xpu):  # nothing real stands beside the simulated GPU
         patches.plan(other, "is_available", lambda: False)
         patches.plan(other, "device_count", lambda: 0)
+    patches.handle(torch, "set_default_tensor_type", _set_default_type)
     for owner, on_host, sparse in ((torch.cuda, torch, False), (torch.cuda.sparse, torch.sparse, True)):
         for name in (f"{kind}Tensor" for kind in _LEGACY):
             if hasattr(owner, name):
@@ -282,6 +283,13 @@ _LEGACY = {
     "Byte": torch.uint8,
     "Bool": torch.bool,
 }
+
+
+def _set_default_type(gpu: PracticeGPU, original: Handler, kind: Any) -> None:
+    """``torch.cuda.FloatTensor`` as the default is a default dtype and a default device."""
+    name = kind if isinstance(kind, str) else f"{kind.__module__}.{kind.__name__}"
+    original(name.replace("torch.cuda.", "torch."))
+    torch.set_default_device("cuda" if name.startswith("torch.cuda.") else None)
 
 
 def _legacy_type(gpu: PracticeGPU, make: Callable[..., torch.Tensor], kind: type, sparse: bool) -> type:

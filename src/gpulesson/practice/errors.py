@@ -4,10 +4,13 @@ Each function returns an exception, for the caller to raise. Where a CUDA build 
 without a GPU (``tests/practice/oracle.py``), the texts are compared with its own.
 """
 
+import re
+
 import torch
 
 from gpulesson.practice.sizes import format_size
 
+_TENSOR_TYPE = re.compile(r"\b(?:torch\.(?=(?:sparse\.)?[A-Z]\w*Tensor\b)|CPU(?=[A-Z]\w*Type\b))")
 _SAME = "Expected all tensors to be on the same device"
 
 _AFTERWARDS = (
@@ -40,6 +43,30 @@ _TYPE_NAMES = {
 }
 
 
+COMPARED = {
+    "meshgrid cartesian_prod": "meshgrid expects all tensors to have the same device",
+    "block_diag": "torch.block_diag: input tensors must all be on the same device. Input 0 is on device "
+    "{first} and input {number} is on device {other}",
+    "multi_dot chain_matmul": "multi_dot(): all tensors must be on the same device but tensor 0 is on "
+    "{first} and tensor {number} on {other}",
+    "cholesky_solve": "Expected b and A to be on the same device, but found b on {first} and A on {other} "
+    "instead.",
+    "stft": "stft input and window must be on the same device but got self on {first} and window on {other}",
+    "istft": "istft input and window must be on the same device but got self on {first} and window on "
+    "{other}",
+    "quantile nanquantile": "quantile() q tensor must be on the same device as the input tensor",
+    "gradient": "torch.gradient expected each tensor to be on the same device, but got devices {first} and "
+    "{other}!",
+    "_weight_norm": "weight_norm: expected v_in and g_in to be on the same device, but v_in is on {first} "
+    "and g_in is on {other}",
+    "take_along_dim": "Expected tensor to have {first} Device, but got tensor with {other} Device (while "
+    "checking arguments for torch.take_along_dim():)",
+    "rms_norm": f"{_SAME}, but got weight is on {{other}}, different from other tensors on {{first}} (when "
+    "checking argument in method wrapper_CUDA___fused_rms_norm)",
+}
+"""Functions whose C++ body wants all tensors where the first is, and what it says of another."""
+
+
 class PracticeError(RuntimeError):
     """The practice GPU itself cannot do what was asked (CUDA has no such error)."""
 
@@ -58,6 +85,17 @@ def type_name(dtype: torch.dtype, index: int) -> str:
 def scalar_name(dtype: torch.dtype) -> str:
     """Return ``Float``, ``Long``, …"""
     return _TYPE_NAMES.get(dtype, "Float")
+
+
+def on_device(error: Exception) -> RuntimeError | None:
+    """Return what the CPU says of tensors' types as it is said of CUDA's, or None if that is the same."""
+    text = _TENSOR_TYPE.sub(lambda name: "CUDA" if name.group() == "CPU" else "torch.cuda.", str(error))
+    return None if text == str(error) else RuntimeError(text)
+
+
+def compared(text: str, first: int, other: int, number: int) -> RuntimeError:
+    """One of the texts of ``COMPARED``, of tensor number `number`."""
+    return RuntimeError(text.format(first=device_name(first), other=device_name(other), number=number))
 
 
 def two_devices(common: int, other: int) -> RuntimeError:
@@ -244,6 +282,22 @@ def wrong_gradient(gradient: int, tensor: int) -> RuntimeError:
     )
 
 
+def wrong_storage(tensor: int, storage: int) -> RuntimeError:
+    """``tensor.set_(other)`` across devices."""
+    return RuntimeError(
+        f'Attempted to set the storage of a tensor on device "{device_name(tensor)}" to a storage on '
+        f'different device "{device_name(storage)}".  This is no longer allowed; the devices must match.'
+    )
+
+
+def invalid_gradient(prefix: str, index: int, expected: int, found: int) -> RuntimeError:
+    """A backward pass meets a gradient on another device than the tensor that it belongs to."""
+    return RuntimeError(
+        f"{prefix} gradient at index {index} - expected device {device_name(expected)} "
+        f"but got {device_name(found)}"
+    )
+
+
 def wrong_recurrent(kind: str, found: int, input_on: int) -> RuntimeError:
     """An LSTM, GRU or RNN whose input is elsewhere; ``kind`` is ``hidden`` or ``parameter``."""
     return RuntimeError(
@@ -270,6 +324,13 @@ def wrong_convolution(
     )
 
 
+def different_types(images: torch.dtype, weight: torch.dtype) -> RuntimeError:
+    """A convolution on a device whose weight has another dtype than its input."""
+    return RuntimeError(
+        f"Input type ({type_name(images, 0)}) and weight type ({type_name(weight, 0)}) should be the same"
+    )
+
+
 def wrong_indices(index: int) -> RuntimeError:
     """Indices on a GPU for a tensor that is not there."""
     return RuntimeError(
@@ -288,6 +349,13 @@ def wrong_mask(mask: int, index: int) -> RuntimeError:
 def wrong_fill() -> RuntimeError:
     """``masked_fill`` of a CPU tensor with a tensor value, something being on a GPU."""
     return RuntimeError("masked_fill_: Expected inputs to be on same device")
+
+
+def wrong_sections(index: int) -> RuntimeError:
+    """``torch.tensor_split`` at positions that are on a GPU."""
+    return RuntimeError(
+        f"tensor_split expected tensor_indices_or_sections to be on cpu, but it's on {device_name(index)}"
+    )
 
 
 def wrong_lengths(dim: int, dtype: torch.dtype, index: int) -> RuntimeError:

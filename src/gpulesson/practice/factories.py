@@ -17,11 +17,15 @@ _HOST = torch.device("cpu")
 _MADE = """
     arange bartlett_window blackman_window empty empty_permuted empty_strided eye full hamming_window
     hann_window kaiser_window linspace logspace ones rand randint randn randperm range scalar_tensor
-    sparse_bsc_tensor sparse_bsr_tensor sparse_compressed_tensor sparse_coo_tensor sparse_csc_tensor
-    sparse_csr_tensor tril_indices triu_indices zeros
+    tril_indices triu_indices zeros
 """
 """These follow the default device."""
+_SPARSE = """
+    sparse_bsc_tensor sparse_bsr_tensor sparse_compressed_tensor sparse_coo_tensor sparse_csc_tensor
+    sparse_csr_tensor
+"""
 _LIKE = "empty_like full_like ones_like rand_like randint_like randn_like zeros_like normal"
+_OF_PARTS = "wrapper_SparseCUDA___sparse_coo_tensor_with_dims_and_tensors"
 _NEW = "new_empty new_empty_strided new_full new_ones new_tensor new_zeros"
 _CONVERTED = "tensor as_tensor asarray"
 
@@ -30,6 +34,7 @@ def plan(patches: Patches, gpu: PracticeGPU) -> None:
     """Plan the replacements in :mod:`torch`, ``torch.fft`` and on :class:`torch.Tensor`."""
     for owner, names, handler in (
         (torch, _MADE, _made),
+        (torch, _SPARSE, _sparse),
         (torch.fft, "fftfreq rfftfreq", _made),
         (torch.nested, "nested_tensor", _made),
         (torch, _LIKE, _like),
@@ -51,10 +56,34 @@ def _default() -> torch.device | None:
 
 def _made(gpu: PracticeGPU, original: Handler, /, *args: Any, **kwargs: Any) -> Any:
     """``torch.zeros`` and the like: the device asked for, else the default device, else the CPU."""
+    if kwargs.get("layout") is torch.jagged:  # PyTorch's Python code makes it of tensors that come here
+        return original(*args, **kwargs)
     device = kwargs.get("device")
     if device is None:
         device = _default()
     return make(gpu, original, device, CPU, args, kwargs)
+
+
+def _sparse(gpu: PracticeGPU, original: Handler, /, *args: Any, **kwargs: Any) -> Any:
+    """``torch.sparse_coo_tensor`` and the like: on the device asked for, else where its parts are."""
+    tensors = [value for value in (*args, *kwargs.values()) if isinstance(value, torch.Tensor)]
+    if not tensors:
+        return _made(gpu, original, *args, **kwargs)
+    device = kwargs.get("device")
+    if device is not None:
+        target = gpu.index_of(as_device(device))
+        args = tuple(_moved(gpu, value, target, original.__name__) for value in args)
+        kwargs = {name: _moved(gpu, value, target, original.__name__) for name, value in kwargs.items()}
+        return make(gpu, original, device, CPU, args, kwargs)
+    first, *others = [gpu.ledger.index(tensor) for tensor in tensors]
+    for other in others:
+        if other != first and original.__name__ == "sparse_coo_tensor":
+            raise errors.wrong_argument("values", other, first, _OF_PARTS)
+    return make(gpu, original, None, first, args, kwargs)
+
+
+def _moved(gpu: PracticeGPU, value: Any, target: int, name: str) -> Any:
+    return move(gpu, value, target, f"torch.{name}()") if isinstance(value, torch.Tensor) else value
 
 
 def _like(gpu: PracticeGPU, original: Handler, /, *args: Any, **kwargs: Any) -> Any:

@@ -167,7 +167,7 @@ def device_check(name: str, overload: str) -> tuple[str, str]:
         return "generated", "wrapper_CUDA_" + "_".join(part for part in parts if part)
     dispatch = re.search(r"^  dispatch:\n((?:    .*\n?)+)", entry, flags=re.MULTILINE)
     if dispatch and re.search(r"\bCUDA\b", dispatch.group(1)):
-        return "generated", f"wrapper_CUDA_{overload}_{name}"
+        return "generated", f"wrapper_CUDA_{overload}_{name}{'_out' if overload.endswith('out') else ''}"
     return "none", ""
 
 

@@ -4,18 +4,24 @@ And two that would else be slow or wrong: grouping an optimizer's tensors, and t
 dataset.
 """
 
-from collections.abc import Callable
+import functools
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 import torch.nn.functional as F
+from torch.autograd.function import BackwardCFunction
 from torch.utils.data import TensorDataset
 
 from gpulesson.practice import errors
 from gpulesson.practice.gpu import PracticeGPU
+from gpulesson.practice.ledger import CPU, dense_parts, tensors_in
 from gpulesson.practice.patches import Handler, Patches
+from gpulesson.practice.tensors import move
 
 _RECURRENT = ("lstm", "gru", "rnn_tanh", "rnn_relu")
+_CONVOLUTIONS = ("conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d")
+_PLACES = "_practice_places"
 _STEP_DTYPES = (torch.float32, torch.float64)
 
 
@@ -24,11 +30,24 @@ def plan(patches: Patches, gpu: PracticeGPU) -> None:
     for name in _RECURRENT:
         for owner in (torch, torch._VF):
             patches.handle(owner, name, _recurrent)
+    both: tuple[Any, ...] = torch, torch.Tensor
+    for names, text in errors.COMPARED.items():
+        for name in names.split():
+            for owner in (*both, torch.linalg):
+                patches.handle(owner, name, functools.partial(_compared, text))
+    for name in _CONVOLUTIONS:
+        for owner in (torch, F):
+            patches.handle(owner, name, _convolution)
     patches.handle(F, "scaled_dot_product_attention", _attention)
     patches.handle(torch, "ctc_loss", _ctc_loss)
+    for owner in both:
+        patches.handle(owner, "tensor_split", _tensor_split)
     patches.handle(torch, "get_device", _get_device)
     patches.handle(torch._C, "_group_tensors_by_device_and_dtype", _group_by_device)
     patches.handle(torch.autograd, "grad", _gradients)
+    patches.handle(torch.autograd, "_engine_run_backward", _from_the_roots)
+    patches.wrap(torch.autograd.Function, "apply", functools.partial(_apply_noting_places, gpu))
+    patches.handle(torch.autograd.function.BackwardCFunction, "apply", _backward_of_a_function)
     patches.add(TensorDataset, "__getitems__", _samples(gpu))
     patches.plan(torch.backends.cudnn, "is_acceptable", lambda tensor: False)  # nn.LSTM asks before cuDNN
 
@@ -50,6 +69,29 @@ def _recurrent(gpu: PracticeGPU, original: Handler, /, *args: Any, **kwargs: Any
     return original(*args, **kwargs)
 
 
+def _compared(text: str, gpu: PracticeGPU, original: Handler, /, *args: Any, **kwargs: Any) -> Any:
+    """Compare the devices of all tensors among the arguments with that of the first."""
+    tensors = tensors_in([*args, *kwargs.values()])
+    places = [gpu.ledger.index(tensor) for tensor in tensors if not gpu.ledger.is_unplaced(tensor)]
+    for number, place in enumerate(places):
+        if place != places[0]:
+            raise errors.compared(text, places[0], place, number)
+    return original(*args, **kwargs)
+
+
+def _convolution(gpu: PracticeGPU, original: Handler, /, *args: Any, **kwargs: Any) -> Any:
+    """Say which types differ: the CPU's kernels find out later than CUDA's, and say less."""
+    try:
+        return original(*args, **kwargs)
+    except RuntimeError as error:
+        tensors = [value for value in (*args, *kwargs.values()) if isinstance(value, torch.Tensor)][:2]
+        images, weight = (tensor.dtype for tensor in tensors)
+        places = {gpu.ledger.index(tensor) for tensor in tensors}
+        if images is weight or len(places) > 1 or CPU in places or "bias type" in str(error):
+            raise
+        raise errors.different_types(images, weight) from None
+
+
 def _attention(
     gpu: PracticeGPU, original: Handler, query: Any, key: Any, value: Any, *args: Any, **kwargs: Any
 ) -> Any:
@@ -62,10 +104,21 @@ def _attention(
 def _ctc_loss(
     gpu: PracticeGPU, original: Handler, log_probs: Any, targets: Any, *args: Any, **kwargs: Any
 ) -> Any:
-    """CUDA takes the lengths from either device; the CPU kernel wants numbers."""
+    """CUDA takes the lengths from either device, but of CPU tensors all; the CPU kernel wants numbers."""
+    if gpu.ledger.index(log_probs) < 0 and gpu.ledger.index(targets) < 0:
+        for name, value in (*zip(("input_lengths", "target_lengths"), args, strict=False), *kwargs.items()):
+            if isinstance(value, torch.Tensor) and (index := gpu.ledger.index(value)) >= 0:
+                raise errors.wrong_argument(name, index, CPU, "wrapper_CUDA_Tensor__ctc_loss")
     given = [_numbers(value) for value in args[:2]]
     named = {name: _numbers(v) if name.endswith("lengths") else v for name, v in kwargs.items()}
     return original(log_probs, targets, *given, *args[2:], **named)
+
+
+def _tensor_split(gpu: PracticeGPU, original: Handler, tensor: Any, *args: Any, **kwargs: Any) -> Any:
+    for value in (*args, *kwargs.values()):
+        if isinstance(value, torch.Tensor) and (index := gpu.ledger.index(value)) >= 0:
+            raise errors.wrong_sections(index)
+    return original(tensor, *args, **kwargs)
 
 
 def _numbers(lengths: Any) -> Any:
@@ -124,3 +177,85 @@ def _gradients(
             if isinstance(gradient, torch.Tensor) and gpu.ledger.is_unplaced(gradient):
                 gpu.ledger.place(gradient, gpu.ledger.index(tensor))
     return gradients
+
+
+def _from_the_roots(
+    gpu: PracticeGPU,
+    original: Handler,
+    roots: Sequence[Any],
+    gradients: Sequence[Any],
+    *args: Any,
+    **kwargs: Any,
+) -> Any:
+    """Run a backward pass from the given gradients, which are to be where their tensors are."""
+    homes = [_place(gpu, root) for root in roots]
+    gradients = _validated(gpu, gradients, homes, "invalid")
+    try:
+        return original(roots, gradients, *args, **kwargs)
+    except RuntimeError as error:
+        of_saved = "modified by an inplace operation: [torch." in str(error)
+        on_device = errors.on_device(error) if of_saved and homes[0] not in (None, CPU) else None
+        if on_device is None:
+            raise
+        raise on_device from None
+
+
+def _apply_noting_places(gpu: PracticeGPU, original: Any) -> Any:
+    """Return ``torch.autograd.Function.apply``, which also notes where arguments and results are."""
+    unbound = vars(torch.autograd.Function)["apply"]
+
+    def apply(cls: Any, *args: Any, **kwargs: Any) -> Any:
+        results = unbound.__get__(None, cls)(*args, **kwargs)
+        places = [
+            [_place(gpu, value) for value in values]
+            for values in (args, results if isinstance(results, tuple) else (results,))
+        ]
+        for result in tensors_in(results):
+            node: Any = result.grad_fn
+            if isinstance(node, BackwardCFunction):
+                setattr(node, _PLACES, places)
+        return results
+
+    return classmethod(apply)
+
+
+def _backward_of_a_function(gpu: PracticeGPU, original: Handler, node: Any, *gradients: Any) -> Any:
+    """Call a learner's ``backward``: with zeros on the right device, and validate what it returns."""
+    arguments, results = getattr(node, _PLACES, ((), ()))
+    for gradient, home in zip(gradients, results, strict=False):
+        if home is not None and isinstance(gradient, torch.Tensor) and gpu.ledger.is_unplaced(gradient):
+            gpu.ledger.place(gradient, home)
+    returned = original(node, *gradients)
+    several = isinstance(returned, tuple)
+    prefix = f"Function {type(node).__name__} returned an invalid"
+    valid = _validated(gpu, returned if several else (returned,), arguments, prefix)
+    return valid if several else valid[0]
+
+
+def _place(gpu: PracticeGPU, value: Any) -> int | None:
+    """Return where a tensor is; None for other things, and for a batch that ``vmap`` hides."""
+    return gpu.ledger.index(value) if isinstance(value, torch.Tensor) and dense_parts(value) else None
+
+
+def _validated(
+    gpu: PracticeGPU, gradients: Sequence[Any], homes: Sequence[int | None], prefix: str
+) -> tuple[Any, ...]:
+    """
+    Compare gradients' devices as ``validate_outputs`` in ``torch/csrc/autograd/engine.cpp`` does.
+
+    It counts the tensors among a function's arguments only.
+    """
+    valid = list(gradients)
+    tensors = [position for position, home in enumerate(homes) if home is not None]
+    for index, position in enumerate(tensors[: len(valid)]):
+        gradient, home = valid[position], homes[position]
+        found = _place(gpu, gradient)
+        if home is None or found is None:
+            continue
+        if gpu.ledger.is_unplaced(gradient):
+            gpu.ledger.place(gradient, home)
+        elif found != home:
+            if gradient.dim():
+                raise errors.invalid_gradient(prefix, index, home, found)
+            valid[position] = move(gpu, gradient, home, ".to() in backward")
+    return tuple(valid)

@@ -1,5 +1,6 @@
 """The state of one practice GPU: its devices, its memory, its log."""
 
+import functools
 import threading
 from collections.abc import Callable
 from typing import Any, Protocol
@@ -15,6 +16,8 @@ from gpulesson.practice.ledger import CPU, Ledger
 
 NAME = "Practice GPU (simulated on the CPU)"
 _HOST = torch.device("cpu")
+_NO_DISPATCH = torch.Tensor.__torch_dispatch__
+"""Of a tensor that wraps no others."""
 
 
 class OperatorMode(Protocol):
@@ -214,12 +217,28 @@ class PracticeGPU:
             self.ledger.use()
             self.ledger.allocators[target].require(tensor.numel() * tensor.element_size())
         self.record_copy(self.ledger.index(tensor), target, call, tensor, non_blocking)
+        if type(tensor).__torch_dispatch__ is not _NO_DISPATCH:
+            return self._copy_wrapped(tensor, target, non_blocking)
         with torch._C.DisableTorchFunction(), Bypass(self.thread_state.mode):
             result = tensor.clone()
         self.ledger.place(result, target)
         if (capture := self.capture_here()) is not None:
             capture.copied(tensor, result)
         return result
+
+    def _copy_wrapped(self, tensor: torch.Tensor, target: int, non_blocking: bool) -> torch.Tensor:
+        """Copy a tensor that wraps others, whose own ``__torch_dispatch__`` copies those."""
+        device = _HOST if target < 0 else self.devices[target]
+        operator: Callable[..., torch.Tensor] = torch.ops.aten._to_copy
+        copy = functools.partial(operator, tensor, device=device, non_blocking=non_blocking)
+        mode = self.thread_state.mode
+        if mode is None:
+            return copy()
+        mode.placement, before = target, mode.placement
+        try:
+            return copy()
+        finally:
+            mode.placement = before
 
     def record_copy(
         self,

@@ -167,6 +167,11 @@ class Ledger:
         storage = tensor.untyped_storage()
         self._note(self.pinned, storage, storage._cdata, CPU_BIT, CPU, 0, self._forget_pinned)
 
+    def note_wrapper(self, tensor: torch.Tensor, index: int) -> None:
+        """Say that a tensor that wraps others is on device `index`, where it takes no memory of its own."""
+        storage = tensor.untyped_storage()
+        self._note(self.blocks, storage, storage._cdata, GPU_BIT << index, index, 0, self._forget)
+
     # -- inside
 
     def _note(

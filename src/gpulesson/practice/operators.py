@@ -26,6 +26,7 @@ _FACTS: dict[int, Facts] = {}
 """By identity: hashing an operator costs more than looking it up."""
 _HOST = torch.device("cpu")
 _META = torch.device("meta")
+_NO_DISPATCH = torch.Tensor.__torch_dispatch__
 _MASKS = (torch.bool, torch.uint8)
 _OUT_OF_BOUNDS = re.compile(r"Target -?\d+ is out of bounds|index (-?\d+ is )?out of (range in self|bounds)")
 
@@ -60,6 +61,8 @@ class Operators(TorchDispatchMode):
     def __torch_dispatch__(
         self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
+        if types and any(kind.__torch_dispatch__ is not _NO_DISPATCH for kind in types):
+            return NotImplemented  # what these tensors wrap comes here
         if self.asleep:
             return func(*args, **(kwargs or {}))
         facts = _FACTS.get(id(func)) or facts_of(func)
@@ -179,7 +182,7 @@ def _slow_path(mode: Operators, call: Call) -> Any:
         return _in_parts(mode, call, torch._C.DispatchKey.CompositeImplicitAutograd)
     home = _home(mode, call, seen)
     if home == COMPOSITE:
-        return _in_parts(mode, call, torch._C.DispatchKey.CompositeExplicitAutograd)
+        return _in_parts(mode, call, rules.composite_key(call.func))
     if seen & UNPLACED_BIT and seen != UNPLACED_BIT:
         _place_unplaced(gpu, call, home)
     _log(gpu, call, home)
@@ -240,7 +243,7 @@ def as_on_device(gpu: PracticeGPU, error: Exception, home: int) -> RuntimeError 
     """Return what CUDA says where the CPU says `error`, or None if that is the same."""
     if _OUT_OF_BOUNDS.match(str(error)):
         return errors.device_assert()
-    return gpu.ledger.allocators[home].host_is_full(error)
+    return gpu.ledger.allocators[home].host_is_full(error) or errors.on_device(error)
 
 
 def _place_unplaced(gpu: PracticeGPU, call: Call, home: int) -> None:

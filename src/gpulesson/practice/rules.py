@@ -1,7 +1,7 @@
 """CUDA's same-device rules, asked only when an operator really mixes devices."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -46,9 +46,9 @@ def home(func: Any, facts: Facts, operands: Sequence[Operand]) -> int:
         if answer is not None:
             return answer
     kind, method = device_check(facts.name, facts.overload)
-    if kind == "none" and _is_composite(func):
+    if kind == "none" and composite_key(func) is not None:
         return COMPOSITE
-    if kind == "generated" and not facts.name.startswith(("_foreach_", "_amp_")):
+    if kind == "generated" and not facts.name.startswith("_foreach_"):
         together(operands, method)
     return iterator(facts, operands)
 
@@ -74,9 +74,12 @@ def iterator(facts: Facts, operands: Sequence[Operand]) -> int:
     return common
 
 
-def _is_composite(func: Any) -> bool:
-    has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key
-    return bool(has_kernel(func.name(), "CompositeExplicitAutograd"))
+def composite_key(func: Any) -> Any:
+    """Return the dispatch key under which an operator is made of others, or None if it is not."""
+    for name in ("CompositeExplicitAutograd", "CompositeExplicitAutogradNonFunctional"):
+        if torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), name):
+            return getattr(torch._C.DispatchKey, name)
+    return None
 
 
 # -- operators with rules of their own: each returns a device, raises, or returns None for the ordinary rules
@@ -132,7 +135,7 @@ def _convolution(facts: Facts, operands: Sequence[Operand]) -> int:
 
 
 def _batch_norm(facts: Facts, operands: Sequence[Operand]) -> int:
-    cudnn = operands[0].tensor.dim() == 4 and operands[0].index >= 0
+    cudnn = operands[0].tensor.dim() >= 3 and operands[0].index >= 0
     together(operands, f"wrapper_CUDA__{'cudnn' if cudnn else 'native'}_batch_norm")
     return operands[0].index
 
@@ -154,6 +157,15 @@ def _complex(facts: Facts, operands: Sequence[Operand]) -> int | None:
     return None
 
 
+def _set(facts: Facts, operands: Sequence[Operand]) -> int:
+    raise errors.wrong_storage(operands[0].index, operands[1].index)
+
+
+def _nested(facts: Facts, operands: Sequence[Operand]) -> int | None:
+    together([replace(operand, argument="tensors") for operand in operands], "wrapper_CUDA_cat")
+    return None
+
+
 def _attention(facts: Facts, operands: Sequence[Operand]) -> int | None:
     query, key, value = (operand.index for operand in operands[:3])
     if not query == key == value:
@@ -170,7 +182,7 @@ def _pack_padded_sequence(facts: Facts, operands: Sequence[Operand]) -> int:
 
 _FREE = """
     _copy_from _foreach_copy_ _has_compatible_shallow_copy_type _local_scalar_dense _to_copy copy_
-    is_same_size lift_fresh record_stream set_ sym_size
+    is_same_size lift_fresh record_stream sym_size
 """
 _INDEXING = "index index_put index_put_ _index_put_impl_ _unsafe_index _unsafe_index_put"
 _SPECIAL: dict[str, Callable[[Facts, Sequence[Operand]], int | None]] = {
@@ -185,6 +197,8 @@ _SPECIAL: dict[str, Callable[[Facts, Sequence[Operand]], int | None]] = {
     "where": _where,
     "_ctc_loss": _ctc_loss,
     "mv": _mv,
+    "set_": _set,
+    "_nested_tensor_from_tensor_list": _nested,
     "complex": _complex,
     "_pack_padded_sequence": _pack_padded_sequence,
 }

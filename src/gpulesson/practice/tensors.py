@@ -2,15 +2,19 @@
 
 import functools
 from numbers import Integral
+from types import MethodType
 from typing import Any
 
 import torch
+from torch.overrides import handle_torch_function, has_torch_function_unary
 
 from gpulesson.practice import errors
 from gpulesson.practice.events import TO_HOST
 from gpulesson.practice.gpu import Bypass, PracticeGPU, as_device
 from gpulesson.practice.ledger import CPU
 from gpulesson.practice.patches import Handler, Patches
+
+_HOST = torch.device("cpu")
 
 
 class ToCopy(torch.autograd.Function):
@@ -56,15 +60,46 @@ def move(
     return gpu.copy(tensor, target, call, non_blocking)
 
 
+class Method:
+    """
+    What replaces a method of :class:`torch.Tensor`: a ``__torch_function__`` is asked first, as PyTorch does.
+
+    It is equal to the method that it replaces, so that a subclass which keeps a table of functions, as
+    torchvision's images do, finds it there, whichever of the two the table holds.
+    """
+
+    def __init__(self, gpu: PracticeGPU, handler: Handler, original: Any) -> None:
+        functools.update_wrapper(self, original)
+        self._gpu, self._handler, self._original = gpu, handler, original
+
+    def __get__(self, tensor: torch.Tensor | None, owner: type | None = None) -> Any:
+        return self if tensor is None else MethodType(self, tensor)
+
+    def __call__(self, tensor: torch.Tensor, /, *args: Any, **kwargs: Any) -> Any:
+        if has_torch_function_unary(tensor):  # a subclass has one, or a mode wants to see the call
+            return handle_torch_function(self, (tensor,), tensor, *args, **kwargs)
+        return self._handler(self._gpu, self._original, tensor, *args, **kwargs)
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or self._original == other
+
+    def __hash__(self) -> int:
+        return hash(self._original)
+
+
 def plan(patches: Patches, gpu: PracticeGPU) -> None:
     """Plan the replacements on :class:`torch.Tensor`."""
     for name, handler in _METHODS.items():
-        patches.handle(torch.Tensor, name, handler)
+        patches.wrap(torch.Tensor, name, functools.partial(Method, gpu, handler))
     for name, label in _READINGS.items():
         patches.handle(torch.Tensor, name, functools.partial(_reading, label))
     for name, getter in _PROPERTIES.items():
         patches.wrap(torch.Tensor, name, functools.partial(_bind_property, gpu, getter))
+    for module in (torch, torch.utils.dlpack):
+        patches.handle(module, "from_dlpack", _from_dlpack)
+        patches.handle(module, "to_dlpack", _dlpack)
     patches.wrap(torch.Tensor, "grad", functools.partial(_gradient, gpu))
+    patches.wrap(torch.Tensor, "_make_wrapper_subclass", functools.partial(_make_wrapper, gpu))
 
 
 def _bind_property(gpu: PracticeGPU, getter: Handler, original: Any) -> property:
@@ -105,6 +140,27 @@ def _gradient(gpu: PracticeGPU, original: Any) -> property:
         original.__set__(tensor, gradient)
 
     return property(read, write, original.__delete__, original.__doc__)
+
+
+def _make_wrapper(gpu: PracticeGPU, original: Any) -> staticmethod:  # type: ignore[type-arg]
+    """Put a tensor that wraps others on its device in the ledger only: PyTorch would ask a driver."""
+
+    @functools.wraps(original)
+    def make_wrapper(*args: Any, **kwargs: Any) -> torch.Tensor:
+        given = [position for position, value in enumerate(args) if isinstance(value, torch.device)]
+        device = args[given[0]] if given else kwargs.get("device")
+        index = CPU if device is None else gpu.index_of(as_device(device))
+        if index < 0:
+            return original(*args, **kwargs)  # type: ignore[no-any-return]
+        if given:
+            args = (*args[: given[0]], _HOST, *args[given[0] + 1 :])
+        else:
+            kwargs["device"] = _HOST
+        wrapper: torch.Tensor = original(*args, **kwargs)
+        gpu.ledger.note_wrapper(wrapper, index)
+        return wrapper
+
+    return staticmethod(make_wrapper)
 
 
 # -- methods
@@ -200,6 +256,22 @@ def _numpy(gpu: PracticeGPU, original: Handler, tensor: torch.Tensor, /, *, forc
     return original(tensor, force=force)
 
 
+def _dlpack(gpu: PracticeGPU, original: Handler, tensor: torch.Tensor, /, *args: Any, **kwargs: Any) -> Any:
+    if gpu.ledger.index(tensor) >= 0:
+        raise errors.not_simulated("handing a GPU's memory to another library (NumPy would refuse it)")
+    return original(tensor, *args, **kwargs)
+
+
+def _from_dlpack(gpu: PracticeGPU, original: Handler, source: Any, /, **kwargs: Any) -> torch.Tensor:
+    """Share the memory of a tensor on a device, which is how the same tensor comes back."""
+    if not isinstance(source, torch.Tensor) or gpu.ledger.index(source) < 0:
+        return original(source, **kwargs)  # type: ignore[no-any-return]
+    if source.requires_grad:
+        raise BufferError("Can't export tensors that require gradient, use tensor.detach()")
+    target = gpu.ledger.index(source) if kwargs.get("device") is None else kwargs["device"]
+    return source.detach().to(as_device(target), copy=bool(kwargs.get("copy")))
+
+
 def _reading(label: str, gpu: PracticeGPU, original: Handler, tensor: torch.Tensor, *args: Any) -> Any:
     """Name what is being read, for the log: the operator mode sees only that it is read."""
     gpu.thread_state.call, before = label, gpu.thread_state.call
@@ -274,6 +346,7 @@ _METHODS: dict[str, Handler] = {
     "type": _type,
     "get_device": _get_device,
     "numpy": _numpy,
+    "__dlpack__": _dlpack,
     "tolist": _tolist,
     "__setitem__": _setitem,
     "__repr__": _repr,
