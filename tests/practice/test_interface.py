@@ -1,6 +1,7 @@
 """In and out: what the practice GPU changes is there, and nothing of it stays."""
 
 import concurrent.futures.thread
+import importlib
 import inspect
 import re
 import subprocess
@@ -429,6 +430,18 @@ def test_a_thread_that_outlives_it_goes_on_without():
     go.set()
     thread.join(60)
     assert found == ["cuda", [2.0, 2.0, 2.0], "cpu"]
+
+
+def test_names_imported_meanwhile_are_pytorchs_afterwards(tmp_path, monkeypatch):
+    (tmp_path / "imported_meanwhile.py").write_text(
+        "from torch import zeros\nfrom torch.cuda import Stream\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    with practice_gpu(force=True):
+        module = importlib.import_module("imported_meanwhile")
+        assert module.zeros(2, device="cuda").is_cuda
+    assert module.zeros is torch.zeros
+    assert module.Stream is torch.cuda.Stream
 
 
 def test_names_imported_before_are_followed():

@@ -57,12 +57,17 @@ class Patches:
             original = vars(owner).get(name)
             if isinstance(owner, ModuleType) and callable(original):
                 known[id(original)] = value
-        for name, module in list(sys.modules.items()):
-            theirs = not f"{name}.".startswith(("torch.", "gpulesson.practice."))
-            if theirs and isinstance(module, ModuleType):
-                for attribute, held in list(vars(module).items()):
-                    if id(held) in known:
-                        self._planned.append((module, attribute, known[id(held)]))
+        self._planned += _holding(known)
+
+    def release(self) -> None:
+        """Give PyTorch's own back to modules that were imported meanwhile and hold a replacement."""
+        known: dict[int, Any] = {}
+        for owner, name, value in self._planned:
+            original = vars(owner).get(name)
+            if isinstance(owner, ModuleType) and callable(original) and callable(value):
+                known.setdefault(id(value), original)
+        for module, attribute, original in _holding(known):
+            setattr(module, attribute, original)
 
     @contextmanager
     def suspended(self) -> Iterator[None]:
@@ -101,6 +106,17 @@ class Patches:
                 delattr(owner, name)
             else:
                 setattr(owner, name, old)
+
+
+def _holding(known: dict[int, Any]) -> list[tuple[ModuleType, str, Any]]:
+    """Return which modules of other people hold what is known, by identity, and what is to be there."""
+    found = []
+    for name, module in list(sys.modules.items()):
+        theirs = not f"{name}.".startswith(("torch.", "gpulesson.practice."))
+        if theirs and isinstance(module, ModuleType):
+            held = list(vars(module).items())
+            found += [(module, key, known[id(value)]) for key, value in held if id(value) in known]
+    return found
 
 
 def _bound(gpu: Any, handler: Handler, original: Callable[..., Any]) -> Callable[..., Any]:

@@ -71,6 +71,7 @@ class Session:
         with ExitStack() as undo:
             _fill_tables()
             undo.callback(_restore_default_device, _default_device())
+            undo.callback(self._patches.release)
             self._patches.apply()
             undo.callback(self._patches.undo)
             undo.enter_context(installed(UnpatchedImports(self._patches.suspended)))
