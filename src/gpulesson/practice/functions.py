@@ -27,6 +27,7 @@ def plan(patches: Patches, gpu: PracticeGPU) -> None:
     patches.handle(F, "scaled_dot_product_attention", _attention)
     patches.handle(torch, "ctc_loss", _ctc_loss)
     patches.handle(torch, "get_device", _get_device)
+    patches.handle(torch._C._nn, "_parse_to", _parse_to)
     patches.handle(torch._C, "_group_tensors_by_device_and_dtype", _group_by_device)
     patches.handle(torch, "compile", _compile)
     patches.handle(torch.autograd, "grad", _gradients)
@@ -36,6 +37,13 @@ def plan(patches: Patches, gpu: PracticeGPU) -> None:
 
 def _get_device(gpu: PracticeGPU, original: Handler, tensor: torch.Tensor) -> int:
     return gpu.ledger.index(tensor)
+
+
+def _parse_to(gpu: PracticeGPU, original: Handler, /, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
+    """Read the arguments of ``Module.to``; a tensor stands for its device."""
+    device, *others = original(*args, **kwargs)
+    tensor = args[0] if args else kwargs.get("tensor")
+    return gpu.device_of(tensor) if isinstance(tensor, torch.Tensor) else device, *others
 
 
 def _recurrent(gpu: PracticeGPU, original: Handler, /, *args: Any, **kwargs: Any) -> Any:
