@@ -1,0 +1,31 @@
+"""The option of ``nox -s libraries``, and the rows of the table that it writes."""
+
+from pathlib import Path
+
+import pytest
+
+from programs import write_rows
+
+
+def pytest_addoption(parser):
+    parser.addoption(
+        "--table",
+        type=Path,
+        metavar="FILE",
+        help="no library may be missing, and what comes out of the programs that run is written into FILE",
+    )
+
+
+@pytest.fixture(scope="session")
+def table(request):
+    """The file to write, or None. Without this folder on pytest's command line there is no such option."""
+    return request.config.getoption("--table", None)
+
+
+@pytest.fixture(scope="session")
+def rows(table):
+    """The rows of the programs that ran, by name."""
+    found = {}
+    yield found
+    if table and found:
+        write_rows(table, found)
