@@ -10,6 +10,7 @@ LIBRARY = "stable-baselines3"
 
 def train(device):
     pole = PPO("MlpPolicy", "CartPole-v1", n_steps=32, batch_size=16, n_epochs=2, seed=0, device=device)
+    torch.manual_seed(1)  # from here on it draws on the device only
     pole.learn(64)
     pole.save("pole")
     again = PPO.load("pole", device=device)
@@ -26,6 +27,7 @@ def train(device):
         seed=0,
         device=device,
     )
+    torch.manual_seed(1)
     pendulum.learn(24)
     weights = [*pole.policy.state_dict().values(), *pendulum.policy.state_dict().values()]
     return torch.from_numpy(actions), weights
