@@ -1,10 +1,8 @@
-"""The option of ``nox -s libraries``, and the rows of the table that it writes."""
+"""The option of ``nox -s libraries``."""
 
 from pathlib import Path
 
 import pytest
-
-from programs import write_rows
 
 
 def pytest_addoption(parser):
@@ -20,12 +18,3 @@ def pytest_addoption(parser):
 def table(request):
     """The file to write, or None. Without this folder on pytest's command line there is no such option."""
     return request.config.getoption("--table", None)
-
-
-@pytest.fixture(scope="session")
-def rows(table):
-    """The rows of the programs that ran, by name."""
-    found = {}
-    yield found
-    if table and found:
-        write_rows(table, found)

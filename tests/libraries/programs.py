@@ -49,12 +49,12 @@ def read(file: Path) -> Program:
 PROGRAMS = {file.stem: read(file) for file in sorted(FOLDER.glob("use_*.py"))}
 
 
-def write_rows(file: Path, rows: dict[str, dict[str, Any]]) -> None:
-    """Put rows of programs that have just run into the table; others stay if they ran with this PyTorch."""
+def write_row(file: Path, name: str, row: dict[str, Any]) -> None:
+    """Put the row of a program that has just run into the table; the others of this PyTorch stay."""
     about = {"torch": version("torch"), "python": platform.python_version(), "system": platform.system()}
     table = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {"about": {}, "rows": {}}
     kept = table["rows"] if about.items() <= table["about"].items() else {}
     about["date"] = time.strftime("%Y-%m-%d", time.gmtime())
-    found = {name: row for name, row in sorted({**kept, **rows}.items()) if name in PROGRAMS}
+    found = {key: value for key, value in sorted({**kept, name: row}.items()) if key in PROGRAMS}
     text = json.dumps({"about": about, "rows": found}, indent=1, ensure_ascii=False)
     file.write_text(text + "\n", encoding="utf-8")
