@@ -28,6 +28,7 @@ extensions = [
     "_ext.boxes",
     "_ext.drawings",
     "_ext.freshness",
+    "_ext.libraries",
     "_ext.lighter",
     "_ext.message_search",
     "_ext.notebooks",

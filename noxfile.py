@@ -102,6 +102,14 @@ def versions(session: nox.Session, torch: str) -> None:
 
 
 @nox.session
+def libraries(session: nox.Session) -> None:
+    """Run programs of public libraries on the practice GPU, and write docs/libraries.json (-- -k timm)."""
+    install(session, "libraries")
+    command = ["pytest", "tests/libraries", "-m", "slow", "--table", "docs/libraries.json"]
+    session.run(*command, *session.posargs, env=BYTECODE)
+
+
+@nox.session
 def lint(session: nox.Session) -> None:
     """Check style, formatting and types."""
     install(session, "lint")

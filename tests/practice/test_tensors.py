@@ -125,6 +125,15 @@ def test_a_lazy_layer_can_be_moved_before_it_has_a_shape():
     assert layer.weight.device == CUDA
 
 
+@pytest.mark.parametrize("name", [None, "tensor"])
+def test_a_module_moves_to_where_a_tensor_is(name):
+    """What reads the arguments of ``Module.to`` is written in C++."""
+    for device, dtype in (("cuda:0", torch.float64), ("cpu", torch.float32)):
+        tensor = torch.ones(1, device=device, dtype=dtype)
+        layer = torch.nn.Linear(2, 2).to(*[] if name else [tensor], **{name: tensor} if name else {})
+        assert (str(layer.weight.device), layer.weight.dtype) == (device, dtype)
+
+
 def test_assigning_data_moves_a_parameter():
     p = torch.nn.Parameter(torch.ones(2))
     p.data = p.data.cuda()

@@ -43,6 +43,7 @@ def plan(patches: Patches, gpu: PracticeGPU) -> None:
     for owner in both:
         patches.handle(owner, "tensor_split", _tensor_split)
     patches.handle(torch, "get_device", _get_device)
+    patches.handle(torch._C._nn, "_parse_to", _parse_to)
     patches.handle(torch._C, "_group_tensors_by_device_and_dtype", _group_by_device)
     patches.handle(torch.autograd, "grad", _gradients)
     patches.handle(torch.autograd, "_engine_run_backward", _from_the_roots)
@@ -54,6 +55,13 @@ def plan(patches: Patches, gpu: PracticeGPU) -> None:
 
 def _get_device(gpu: PracticeGPU, original: Handler, tensor: torch.Tensor) -> int:
     return gpu.ledger.index(tensor)
+
+
+def _parse_to(gpu: PracticeGPU, original: Handler, /, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
+    """Read the arguments of ``Module.to``; a tensor stands for its device."""
+    device, *others = original(*args, **kwargs)
+    tensor = args[0] if args else kwargs.get("tensor")
+    return gpu.device_of(tensor) if isinstance(tensor, torch.Tensor) else device, *others
 
 
 def _recurrent(gpu: PracticeGPU, original: Handler, /, *args: Any, **kwargs: Any) -> Any:
