@@ -8,7 +8,6 @@ from weakref import WeakSet
 
 import torch
 from torch.utils import _device as default_device
-from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
 from gpulesson.practice import (
     amp,
@@ -17,6 +16,7 @@ from gpulesson.practice import (
     functions,
     generators,
     graphs,
+    operators,
     storages,
     streams,
     tensors,
@@ -38,7 +38,7 @@ class Session:
         self.gpu = PracticeGPU(capacity, count)
         self._modes: WeakSet[Operators] = WeakSet()
         self._patches = Patches(self.gpu)
-        modules = (amp, cuda, factories, functions, generators, graphs, storages, streams, tensors)
+        modules = (amp, cuda, factories, functions, generators, graphs, operators, storages, streams, tensors)
         for module in modules:
             module.plan(self._patches, self.gpu)
         self._patches.follow()
@@ -54,7 +54,7 @@ class Session:
             undo.callback(self._patches.undo)
             undo.enter_context(installed(UnpatchedImports(self._suspended)))
             mode = self._new_mode()
-            mode.__enter__()  # type: ignore[no-untyped-call]
+            mode.open()
             undo.callback(self._leave, mode)
             self._undo = undo.pop_all()
         self.is_open = True
@@ -83,8 +83,12 @@ class Session:
         def run_with_mode(thread: threading.Thread) -> None:
             if not self.is_open:
                 return run(thread)  # type: ignore[no-any-return]
-            with self._new_mode():
+            mode = self._new_mode()
+            mode.open()
+            try:
                 run(thread)
+            finally:
+                mode.close()
             return None
 
         return run_with_mode
@@ -97,9 +101,7 @@ class Session:
     def _leave(self, mode: Operators) -> None:
         for each in self._modes:  # in threads that go on, they stay, but let everything pass
             each.asleep = True
-        stack = _get_current_dispatch_mode_stack()
-        if stack and stack[-1] is mode:
-            mode.__exit__(None, None, None)  # type: ignore[no-untyped-call]
+        mode.close()
 
 
 def _fill_tables() -> None:
