@@ -21,8 +21,10 @@ _MADE = """
     sparse_csr_tensor tril_indices triu_indices zeros
 """
 """These follow the default device."""
-_LIKE = "empty_like full_like ones_like rand_like randint_like randn_like zeros_like normal"
-_NEW = "new_empty new_empty_strided new_full new_ones new_tensor new_zeros"
+_LIKE = "empty_like full_like ones_like rand_like randint_like randn_like zeros_like"
+_NEW = "new_empty new_empty_strided new_full new_ones new_zeros"
+_SHAPES = {"dtype", "memory_format", "requires_grad"}
+"""Keywords that say nothing about a device."""
 _CONVERTED = "tensor as_tensor asarray"
 
 
@@ -33,7 +35,9 @@ def plan(patches: Patches, gpu: PracticeGPU) -> None:
         (torch.fft, "fftfreq rfftfreq", _made),
         (torch.nested, "nested_tensor", _made),
         (torch, _LIKE, _like),
+        (torch, "normal", _beside),
         (torch.Tensor, _NEW, _like),
+        (torch.Tensor, "new_tensor", _beside),
         (torch, _CONVERTED, _converted),
     ):
         for name in names.split():
@@ -58,7 +62,14 @@ def _made(gpu: PracticeGPU, original: Handler, /, *args: Any, **kwargs: Any) -> 
 
 
 def _like(gpu: PracticeGPU, original: Handler, /, *args: Any, **kwargs: Any) -> Any:
-    """``torch.zeros_like`` and ``Tensor.new_zeros``: the device asked for, else that of the first tensor."""
+    """``torch.zeros_like`` and ``Tensor.new_zeros``: where the tensor is, unless a keyword says otherwise."""
+    if kwargs.keys() <= _SHAPES:
+        return original(*args, **kwargs)
+    return _beside(gpu, original, *args, **kwargs)
+
+
+def _beside(gpu: PracticeGPU, original: Handler, /, *args: Any, **kwargs: Any) -> Any:
+    """Make it on the device asked for, else on that of the first tensor."""
     tensors = [value for value in (*args, *kwargs.values()) if isinstance(value, torch.Tensor)]
     home = gpu.ledger.index(tensors[0]) if tensors else CPU
     return make(gpu, original, kwargs.get("device"), home, args, kwargs)

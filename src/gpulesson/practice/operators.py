@@ -129,11 +129,14 @@ class Operators(TorchDispatchMode):
         except (RuntimeError, NotImplementedError, TypeError):  # a tensor without a storage of its own
             return _slow_path(self, Call(func, facts, args, kwargs or {}))
         kwargs = kwargs or _NONE
-        if kwargs and not facts.indifferent and not (seen == CPU_BIT and _only_shapes(facts, kwargs)):
+        if kwargs and not facts.indifferent and not _only_shapes(facts, kwargs, seen):
             return _slow_path(self, Call(func, facts, args, kwargs))
         if seen == CPU_BIT or not (seen or facts.fresh):
             return facts.call(*args, **kwargs)
         home = self._one_device.get(seen)
+        if facts.reads and home is not None:
+            _log_reading(self.gpu, args[0])
+            return facts.call(*args, **kwargs)
         if home is None or not facts.plain:
             return _slow_path(self, Call(func, facts, args, kwargs))
         try:
@@ -206,10 +209,12 @@ def _exit(gpu: PracticeGPU, original: Handler, other: TorchDispatchMode, *except
         mode.come_back()
 
 
-def _only_shapes(facts: Facts, kwargs: dict[str, Any]) -> bool:
+def _only_shapes(facts: Facts, kwargs: dict[str, Any], seen: int) -> bool:
     """Tell whether keywords say nothing about where a result is to be, or where random numbers come from."""
     device = kwargs.get("device")
-    return not (facts.keywords or facts.generator) and (device is None or device.type == "cpu")
+    if facts.keywords or facts.generator:
+        return False
+    return device is None or (seen == CPU_BIT and device.type == "cpu")
 
 
 def facts_of(func: Any) -> Facts:
@@ -351,9 +356,13 @@ def _log(gpu: PracticeGPU, call: Call, home: int) -> None:
             non_blocking = len(args) > 2 and args[2] is True
             gpu.record_copy(*places, ".copy_()", source, non_blocking, into=target)
     elif facts.reads and home >= 0:
-        gpu.record(TO_HOST, gpu.thread_state.call or ".item()", args[0].element_size())
+        _log_reading(gpu, args[0])
     elif facts.waits and home >= 0 and (facts.name != "index" or _has_mask(args[1])):
         gpu.record(WAIT, facts.name.strip("_").rstrip("2"))
+
+
+def _log_reading(gpu: PracticeGPU, tensor: torch.Tensor) -> None:
+    gpu.record(TO_HOST, gpu.thread_state.call or ".item()", tensor.element_size())
 
 
 def _has_mask(indices: Sequence[Any]) -> bool:
