@@ -11,8 +11,8 @@ Python surface and ``torch.cuda`` answer accordingly. The modules:
 ``gpu``                          the state of one practice GPU; what its user may ask it
 ``ledger``, ``allocator``,       which storage is where, and the memory that it takes
 ``sizes``
-``operators``, ``rules``,        every operator: where it runs, which mixtures of devices CUDA refuses,
-``facts``                        what must be known of it
+``keys``, ``operators``,         every operator: how it comes here, where it runs, which mixtures of devices
+``rules``, ``facts``             CUDA refuses, what must be known of it
 ``tensors``, ``factories``,      the Python surface: attributes and methods, functions that make tensors,
 ``storages``, ``functions``      saving and loading, functions that compare devices themselves
 ``cuda``, ``streams``,           ``torch.cuda`` and ``torch.accelerator``, and what hangs on them

@@ -24,9 +24,11 @@ _SPARSE = """
     sparse_bsc_tensor sparse_bsr_tensor sparse_compressed_tensor sparse_coo_tensor sparse_csc_tensor
     sparse_csr_tensor
 """
-_LIKE = "empty_like full_like ones_like rand_like randint_like randn_like zeros_like normal"
+_LIKE = "empty_like full_like ones_like rand_like randint_like randn_like zeros_like"
 _OF_PARTS = "wrapper_SparseCUDA___sparse_coo_tensor_with_dims_and_tensors"
-_NEW = "new_empty new_empty_strided new_full new_ones new_tensor new_zeros"
+_NEW = "new_empty new_empty_strided new_full new_ones new_zeros"
+_SHAPES = {"dtype", "memory_format", "requires_grad"}
+"""Keywords that say nothing about a device."""
 _CONVERTED = "tensor as_tensor asarray"
 
 
@@ -38,7 +40,9 @@ def plan(patches: Patches, gpu: PracticeGPU) -> None:
         (torch.fft, "fftfreq rfftfreq", _made),
         (torch.nested, "nested_tensor", _made),
         (torch, _LIKE, _like),
+        (torch, "normal", _beside),
         (torch.Tensor, _NEW, _like),
+        (torch.Tensor, "new_tensor", _beside),
         (torch, _CONVERTED, _converted),
     ):
         for name in names.split():
@@ -87,7 +91,14 @@ def _moved(gpu: PracticeGPU, value: Any, target: int, name: str) -> Any:
 
 
 def _like(gpu: PracticeGPU, original: Handler, /, *args: Any, **kwargs: Any) -> Any:
-    """``torch.zeros_like`` and ``Tensor.new_zeros``: the device asked for, else that of the first tensor."""
+    """``torch.zeros_like`` and ``Tensor.new_zeros``: where the tensor is, unless a keyword says otherwise."""
+    if kwargs.keys() <= _SHAPES:
+        return original(*args, **kwargs)
+    return _beside(gpu, original, *args, **kwargs)
+
+
+def _beside(gpu: PracticeGPU, original: Handler, /, *args: Any, **kwargs: Any) -> Any:
+    """Make it on the device asked for, else on that of the first tensor."""
     tensors = [value for value in (*args, *kwargs.values()) if isinstance(value, torch.Tensor)]
     home = gpu.ledger.index(tensors[0]) if tensors else CPU
     return make(gpu, original, kwargs.get("device"), home, args, kwargs)

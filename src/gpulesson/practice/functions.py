@@ -15,6 +15,7 @@ from torch.utils.data import TensorDataset
 
 from gpulesson.practice import errors
 from gpulesson.practice.gpu import PracticeGPU
+from gpulesson.practice.keys import unobserved
 from gpulesson.practice.ledger import CPU, dense_parts, tensors_in
 from gpulesson.practice.patches import Handler, Patches
 from gpulesson.practice.tensors import move
@@ -165,9 +166,10 @@ def _samples(gpu: PracticeGPU) -> Callable[[TensorDataset, list[int]], list[tupl
     """
 
     def getitems(dataset: TensorDataset, indices: list[int]) -> list[tuple[torch.Tensor, ...]]:
-        alone = torch._C._len_torch_dispatch_stack() == 1
+        mode = gpu.thread_state.mode
+        alone = mode is not None and mode.alone
         if alone and all(gpu.ledger.index(tensor) < 0 for tensor in dataset.tensors):
-            with torch._C._DisableTorchDispatch():
+            with unobserved():
                 return [dataset[index] for index in indices]
         return [dataset[index] for index in indices]
 

@@ -30,10 +30,15 @@ class OperatorMode(Protocol):
         Let everything pass.
     placement : int or None
         Where a factory function in progress makes its tensors; None outside such a function.
+    alone : bool
+        No other mode watches this thread's operators.
     """
 
     asleep: bool
     placement: int | None
+
+    @property
+    def alone(self) -> bool: ...
 
 
 class Capture(Protocol):

@@ -17,6 +17,7 @@ import torch
 from gpulesson.practice import errors
 from gpulesson.practice.allocator import Pool
 from gpulesson.practice.gpu import PracticeGPU
+from gpulesson.practice.keys import unobserved
 from gpulesson.practice.operators import as_on_device
 from gpulesson.practice.patches import Patches
 from gpulesson.practice.recording import Recording, Step
@@ -149,7 +150,7 @@ class PracticeGraph:
         for kind, nbytes in self._copies:
             self.gpu.record(kind, "CUDAGraph.replay()", nbytes, waits=False)
         as_recorded = torch._C._SetExcludeDispatchKeyGuard(torch._C.DispatchKey.AutocastCPU, True)
-        unseen = torch._C._DisableTorchDispatch(), torch._C.DisableTorchFunction()
+        unseen = unobserved(), torch._C.DisableTorchFunction()
         # oneDNN's LSTM leaves its backward pass what it needs only where gradients are enabled
         with unseen[0], unseen[1], as_recorded, torch.enable_grad():
             try:

@@ -123,7 +123,8 @@ class Ledger:
             self.use()
         size = rounded(storage.nbytes())
         self.allocators[index].take(size)
-        self._note(self.blocks, storage, address, GPU_BIT << index, index, size, self._forget)
+        block = self.blocks[address] = Block(storage, self._forget)  # without _note: often, and in haste
+        block.address, block.bit, block.index, block.size = address, GPU_BIT << index, index, size
 
     def place(self, tensor: torch.Tensor, index: int) -> None:
         """Say that `tensor` is on device `index` (-1: the CPU), and take or give back its memory."""
@@ -189,13 +190,13 @@ class Ledger:
         table[address] = block
 
     def _forgetting(self, table: dict[int, Block]) -> Callable[[Block], None]:
-        allocators = self.allocators
+        give_back = [allocator.give_back for allocator in self.allocators]
 
         def forget(block: Block) -> None:
             if table.get(block.address) is block:  # else another storage has the address by now
                 del table[block.address]
                 if block.size:
-                    allocators[block.index].give_back(block.size)
+                    give_back[block.index](block.size)
 
         return forget
 
@@ -207,11 +208,11 @@ class Ledger:
 def dense_parts(tensor: torch.Tensor) -> tuple[torch.Tensor, ...]:
     """Return the tensors with storages that `tensor` is made of: itself, or the parts of a sparse one."""
     layout = tensor.layout
+    if layout is torch.strided or layout is torch.jagged:
+        while torch._C._functorch.is_functorch_wrapped_tensor(tensor):
+            tensor = torch._C._functorch.get_unwrapped(tensor)
+        return (tensor,) if torch._C._has_storage(tensor) else ()
     with torch._C._DisableTorchDispatch():
-        if layout is torch.strided or layout is torch.jagged:
-            while torch._C._functorch.is_functorch_wrapped_tensor(tensor):
-                tensor = torch._C._functorch.get_unwrapped(tensor)
-            return (tensor,) if torch._C._has_storage(tensor) else ()
         if layout is torch.sparse_coo:
             return tensor._values(), tensor._indices()
         if layout in (torch.sparse_csr, torch.sparse_bsr):

@@ -1,24 +1,26 @@
 """The operator mode: sees every ATen operator, also in backward and in the optimizer.
 
 It finds where the tensors are, lets the CPU compute, and enters the results in the ledger. This runs for
-every operator of a training loop, hence a fast path: ``__torch_dispatch__`` does the operators that only
+every operator of a training loop, hence a fast path: :meth:`Operators.see` does the operators that only
 compute, with all their tensors on one device. The slow path, :func:`_slow_path`, does the others: mixed
 devices, copies, waits, random numbers, results made of no tensor, …
 """
 
 import re
+import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode_stack
 
-from gpulesson.practice import errors, generators, rules
+from gpulesson.practice import errors, generators, keys, rules
 from gpulesson.practice.events import TO_HOST, WAIT
 from gpulesson.practice.facts import Facts
 from gpulesson.practice.gpu import PracticeGPU
 from gpulesson.practice.ledger import CPU, CPU_BIT, GPU_BIT, UNPLACED_BIT, Ledger, address_of, tensors_in
+from gpulesson.practice.patches import Handler, Patches
 from gpulesson.practice.rules import COMPOSITE, Operand
 
 _NONE: dict[str, Any] = {}
@@ -41,7 +43,11 @@ class Operators(TorchDispatchMode):
 
     Notes
     -----
-    ``asleep`` and ``placement`` are those of :class:`gpulesson.practice.gpu.OperatorMode`.
+    ``asleep``, ``placement`` and ``alone`` are those of :class:`gpulesson.practice.gpu.OperatorMode`.
+
+    As long as no other mode is open in the thread, the operators come by a dispatch key (see
+    :mod:`gpulesson.practice.keys`), which costs half. Meanwhile it is on PyTorch's stack of modes, below the
+    others: they see an operator first, and its result when it is in the ledger.
     """
 
     def __init__(self, gpu: PracticeGPU) -> None:
@@ -49,6 +55,8 @@ class Operators(TorchDispatchMode):
         self.gpu = gpu
         self.asleep = False
         self.placement: int | None = None
+        self._by_key = False
+        self._others = 0  # modes that were opened since in this thread
         self._blocks = gpu.ledger.blocks
         self._enter = gpu.ledger.enter
         # a sum of bits that stands for one device, and the number of that device
@@ -58,11 +66,59 @@ class Operators(TorchDispatchMode):
     def _should_skip_dynamo(cls) -> bool:
         return False  # or PyTorch wraps __torch_dispatch__ in a slow layer of its compiler
 
+    # -- how operators come here
+
+    def open(self) -> None:
+        """Begin to see the operators of this thread."""
+        _IN_THREAD.mode = _InThread.latest = self
+        keys.install(_see)
+        self._by_key = keys.KEY is not None and not torch._C._len_torch_dispatch_stack()
+        if self._by_key:
+            keys.include(True)
+        else:
+            self.__enter__()  # type: ignore[no-untyped-call]
+
+    def close(self) -> None:
+        """Let everything pass from now on, and leave, if this is its thread and no other mode is open."""
+        self.asleep = True
+        if self._by_key and not self._others:
+            if _IN_THREAD.mode is self:
+                keys.include(False)
+        else:
+            stack = _get_current_dispatch_mode_stack()
+            if stack and stack[-1] is self:
+                self.__exit__(None, None, None)  # type: ignore[no-untyped-call]
+
+    @property
+    def alone(self) -> bool:
+        """Whether no other mode watches this thread's operators."""
+        return torch._C._len_torch_dispatch_stack() == (0 if self._by_key else 1)
+
+    def make_room(self) -> None:
+        """Go below another mode that is about to be opened in this thread."""
+        if self._by_key and not self._others:
+            keys.include(False)
+            self.__enter__()  # type: ignore[no-untyped-call]
+        self._others += 1
+
+    def come_back(self) -> None:
+        """Take the quick way again when the last of the other modes has been closed."""
+        self._others -= 1
+        if self._by_key and not self._others:
+            self.__exit__(None, None, None)  # type: ignore[no-untyped-call]
+            keys.include(True)
+
     def __torch_dispatch__(
         self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         if types and any(kind.__torch_dispatch__ is not _NO_DISPATCH for kind in types):
             return NotImplemented  # what these tensors wrap comes here
+        return self.see(func, args, kwargs)
+
+    # -- what is done with them
+
+    def see(self, func: Any, args: Sequence[Any], kwargs: dict[str, Any] | None) -> Any:
+        """Compute an operator as the device would."""
         if self.asleep:
             return func(*args, **(kwargs or {}))
         facts = _FACTS.get(id(func)) or facts_of(func)
@@ -76,11 +132,14 @@ class Operators(TorchDispatchMode):
         except (RuntimeError, NotImplementedError, TypeError):  # a tensor without a storage of its own
             return _slow_path(self, Call(func, facts, args, kwargs or {}))
         kwargs = kwargs or _NONE
-        if kwargs and not facts.indifferent and not (seen == CPU_BIT and _only_shapes(facts, kwargs)):
+        if kwargs and not facts.indifferent and not _only_shapes(facts, kwargs, seen):
             return _slow_path(self, Call(func, facts, args, kwargs))
         if seen == CPU_BIT or not (seen or facts.fresh):
             return facts.call(*args, **kwargs)
         home = self._one_device.get(seen)
+        if facts.reads and home is not None:
+            _log_reading(self.gpu, args[0])
+            return facts.call(*args, **kwargs)
         if home is None or not facts.plain:
             return _slow_path(self, Call(func, facts, args, kwargs))
         try:
@@ -118,10 +177,47 @@ class Operators(TorchDispatchMode):
         return seen
 
 
-def _only_shapes(facts: Facts, kwargs: dict[str, Any]) -> bool:
+class _InThread(threading.local):
+    """The mode of each thread."""
+
+    mode: Operators | None = None
+    latest: Operators
+    """For a thread of PyTorch's own, to which autograd hands on the state of another."""
+
+
+_IN_THREAD = _InThread()
+
+
+def _see(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    return (_IN_THREAD.mode or _InThread.latest).see(func, args, kwargs)
+
+
+def plan(patches: Patches, gpu: PracticeGPU) -> None:
+    """Plan to make room for other modes."""
+    patches.handle(TorchDispatchMode, "__enter__", _enter)
+    patches.handle(TorchDispatchMode, "__exit__", _exit)
+
+
+def _enter(gpu: PracticeGPU, original: Handler, other: TorchDispatchMode) -> Any:
+    mode = _IN_THREAD.mode
+    if mode is not None and mode is not other and not keys.in_kernel():
+        mode.make_room()
+    return original(other)
+
+
+def _exit(gpu: PracticeGPU, original: Handler, other: TorchDispatchMode, *exception: Any) -> Any:
+    original(other, *exception)
+    mode = _IN_THREAD.mode
+    if mode is not None and mode is not other and not keys.in_kernel():
+        mode.come_back()
+
+
+def _only_shapes(facts: Facts, kwargs: dict[str, Any], seen: int) -> bool:
     """Tell whether keywords say nothing about where a result is to be, or where random numbers come from."""
     device = kwargs.get("device")
-    return not (facts.keywords or facts.generator) and (device is None or device.type == "cpu")
+    if facts.keywords or facts.generator:
+        return False
+    return device is None or (seen == CPU_BIT and device.type == "cpu")
 
 
 def facts_of(func: Any) -> Facts:
@@ -263,9 +359,13 @@ def _log(gpu: PracticeGPU, call: Call, home: int) -> None:
             non_blocking = len(args) > 2 and args[2] is True
             gpu.record_copy(*places, ".copy_()", source, non_blocking, into=target)
     elif facts.reads and home >= 0:
-        gpu.record(TO_HOST, gpu.thread_state.call or ".item()", args[0].element_size())
+        _log_reading(gpu, args[0])
     elif facts.waits and home >= 0 and (facts.name != "index" or _has_mask(args[1])):
         gpu.record(WAIT, facts.name.strip("_").rstrip("2"))
+
+
+def _log_reading(gpu: PracticeGPU, tensor: torch.Tensor) -> None:
+    gpu.record(TO_HOST, gpu.thread_state.call or ".item()", tensor.element_size())
 
 
 def _has_mask(indices: Sequence[Any]) -> bool:

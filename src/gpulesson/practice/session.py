@@ -21,6 +21,7 @@ from gpulesson.practice import (
     generators,
     graphs,
     libraries,
+    operators,
     parallel,
     storages,
     streams,
@@ -53,6 +54,7 @@ class Session:
             generators,
             graphs,
             libraries,
+            operators,
             parallel,
             storages,
             streams,
@@ -76,7 +78,7 @@ class Session:
             undo.callback(self._patches.undo)
             undo.enter_context(installed(UnpatchedImports(self._patches.suspended)))
             mode = self._new_mode()
-            mode.__enter__()  # type: ignore[no-untyped-call]
+            mode.open()
             undo.callback(self._leave, mode)
             self._undo = undo.pop_all()
         self.is_open = True
@@ -93,10 +95,12 @@ class Session:
         def run_with_mode(work: Any, *args: Any) -> Any:
             if not self.is_open or self.gpu.thread_state.mode is not None:
                 return run(work, *args)
+            mode = self._new_mode()
+            mode.open()
             try:
-                with self._new_mode():
-                    return run(work, *args)
+                return run(work, *args)
             finally:
+                mode.close()
                 self.gpu.thread_state.mode = None
 
         return run_with_mode
@@ -105,7 +109,7 @@ class Session:
         """Give this thread an operator mode, late, unless it has modes of others."""
         theirs = [mode for mode in _get_current_dispatch_mode_stack() if not isinstance(mode, Operators)]
         if self.is_open and not theirs:
-            self._new_mode().__enter__()  # type: ignore[no-untyped-call]
+            self._new_mode().open()
 
     def _new_mode(self) -> Operators:
         mode = self.gpu.thread_state.mode = Operators(self.gpu)
@@ -115,9 +119,7 @@ class Session:
     def _leave(self, mode: Operators) -> None:
         for each in self._modes:  # in threads that go on, they stay, but let everything pass
             each.asleep = True
-        stack = _get_current_dispatch_mode_stack()
-        if stack and stack[-1] is mode:
-            mode.__exit__(None, None, None)  # type: ignore[no-untyped-call]
+        mode.close()
 
 
 def _fill_tables() -> None:
