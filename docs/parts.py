@@ -145,7 +145,10 @@ class Day:
                 preexec_fn=os.setpgrp,
             )
             try:
-                return "done" if process.wait(limit) == 0 else "failed"
+                status = process.wait(limit)
+                if status < 0:  # it could not say so itself
+                    output.write(f"ended by signal {-status}\n".encode())
+                return "failed" if status else "done"
             except subprocess.TimeoutExpired:
                 return "stopped"
             finally:

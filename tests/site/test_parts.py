@@ -61,7 +61,8 @@ def test_a_part_that_fails_or_is_killed_or_hangs_stops_no_other(program, tmp_pat
         program("last", "print('well')", seconds=400),
     )
     assert states == {"fails": "failed", "killed": "failed", "hangs": "stopped", "last": "done"}
-    assert [day.done[name]["says"] for name in ("fails", "last")] == ["it was me", "well"]
+    says = [day.done[name]["says"] for name in ("fails", "killed", "last")]
+    assert says == ["it was me", "ended by signal 9", "well"]
     written = json.loads((tmp_path / "out" / "state.json").read_text())
     assert written["parts"] == day.done and written["gpu"] == FACTS["gpu"]
     table = [line.split()[:2] for line in day.summary([program("fails"), program("new")])]
