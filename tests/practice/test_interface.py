@@ -328,6 +328,18 @@ def test_every_private_name_that_the_sources_use_is_checked():
     assert private == covered
 
 
+def test_a_name_that_two_handlers_want_is_handled_by_both():
+    owner = types.SimpleNamespace(name=lambda: [])
+    original = owner.name
+    patches = Patches("gpu")
+    for handler in (1, 2):
+        patches.handle(owner, "name", lambda gpu, inner, number=handler: [number, *inner()])
+    patches.apply()
+    assert owner.name() == [2, 1]
+    patches.undo()
+    assert owner.name is original
+
+
 def test_a_torch_without_torchgen_is_noticed(monkeypatch, tmp_path):
     monkeypatch.setattr(requirements, "native_functions_path", lambda: tmp_path / "native_functions.yaml")
     with pytest.raises(PracticeError, match=r"native_functions\.yaml"), practice_gpu(force=True):
