@@ -174,6 +174,15 @@ def test_no_module_keeps_one_of_our_functions():
     assert [name for name in kept if not name.startswith("gpulesson.")] == []
 
 
+def test_what_torchvision_imports_meanwhile_is_pytorchs(monkeypatch):
+    name = "torchvision.transforms._functional_tensor"
+    pytest.importorskip(name)
+    monkeypatch.delitem(sys.modules, name)
+    with practice_gpu(force=True):
+        import_module(name)
+    assert import_module(name).conv2d is torch.nn.functional.conv2d
+
+
 def test_tensors_that_outlive_it_are_plain_cpu_tensors():
     with practice_gpu(force=True):
         x = torch.ones(3, device="cuda")
