@@ -84,3 +84,11 @@ def test_the_cpus_own_autocast_is_restored():
         assert torch.get_autocast_dtype("cpu") is torch.bfloat16
         assert torch.is_autocast_enabled("cpu")
     assert not torch.is_autocast_enabled("cpu")
+
+
+def test_rms_norm_is_compared_and_computed_in_float32():
+    x, weight = torch.rand(2, 4), torch.ones(4)
+    with practice_gpu(force=True), torch.autocast("cuda", dtype=torch.bfloat16):
+        assert torch.rms_norm(x.cuda().bfloat16(), [4], weight.cuda().bfloat16()).dtype is torch.float32
+        with pytest.raises(RuntimeError, match="wrapper_CUDA___fused_rms_norm"):
+            torch.rms_norm(x.cuda(), [4], weight)

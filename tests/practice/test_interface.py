@@ -189,6 +189,15 @@ def test_no_module_keeps_one_of_our_functions():
     assert [name for name in kept if not name.startswith("gpulesson.")] == []
 
 
+def test_what_torchvision_imports_meanwhile_is_pytorchs(monkeypatch):
+    name = "torchvision.transforms._functional_tensor"
+    pytest.importorskip(name)
+    monkeypatch.delitem(sys.modules, name)
+    with practice_gpu(force=True):
+        import_module(name)
+    assert import_module(name).conv2d is torch.nn.functional.conv2d
+
+
 def test_tensors_that_outlive_it_are_plain_cpu_tensors():
     with practice_gpu(force=True):
         x = torch.ones(3, device="cuda")
@@ -341,6 +350,18 @@ def test_every_private_name_that_the_sources_use_is_checked():
     }
     assert len(private) > 15
     assert private == covered
+
+
+def test_a_name_that_two_handlers_want_is_handled_by_both():
+    owner = types.SimpleNamespace(name=lambda: [])
+    original = owner.name
+    patches = Patches("gpu")
+    for handler in (1, 2):
+        patches.handle(owner, "name", lambda gpu, inner, number=handler: [number, *inner()])
+    patches.apply()
+    assert owner.name() == [2, 1]
+    patches.undo()
+    assert owner.name is original
 
 
 def test_a_torch_without_torchgen_is_noticed(monkeypatch, tmp_path):

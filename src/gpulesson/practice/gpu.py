@@ -12,12 +12,10 @@ from torch.nn.parameter import is_lazy
 from gpulesson.practice import errors
 from gpulesson.practice.allocator import Memory
 from gpulesson.practice.events import BETWEEN, TO_DEVICE, TO_HOST, Event, EventLog, report
-from gpulesson.practice.ledger import CPU, Ledger
+from gpulesson.practice.ledger import CPU, Ledger, wraps_others
 
 NAME = "Practice GPU (simulated on the CPU)"
 _HOST = torch.device("cpu")
-_NO_DISPATCH = torch.Tensor.__torch_dispatch__
-"""Of a tensor that wraps no others."""
 
 
 class OperatorMode(Protocol):
@@ -222,7 +220,7 @@ class PracticeGPU:
             self.ledger.use()
             self.ledger.allocators[target].require(tensor.numel() * tensor.element_size())
         self.record_copy(self.ledger.index(tensor), target, call, tensor, non_blocking)
-        if type(tensor).__torch_dispatch__ is not _NO_DISPATCH:
+        if wraps_others(type(tensor)):
             return self._copy_wrapped(tensor, target, non_blocking)
         with torch._C.DisableTorchFunction(), Bypass(self.thread_state.mode):
             result = tensor.clone()

@@ -1,7 +1,8 @@
-"""PyTorch's own modules that are imported late must not see, and keep, what the practice GPU has replaced.
+"""Modules of PyTorch that are imported late must not see, and keep, what the practice GPU has replaced.
 
 The first optimizer imports the compiler, for instance, which takes ``torch.cuda.Event`` and many others into
-tables of its own. So while such a module is executed, the replacements are undone.
+tables of its own; torchvision imports functions by name. So while such a module is executed, the replacements
+are undone.
 """
 
 import sys
@@ -15,7 +16,7 @@ from typing import Any
 
 class UnpatchedImports(MetaPathFinder):
     """
-    Finds PyTorch's modules as Python does, and has them executed inside ``suspended()``.
+    Finds these modules as Python does, and has them executed inside ``suspended()``.
 
     Parameters
     ----------
@@ -29,8 +30,8 @@ class UnpatchedImports(MetaPathFinder):
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """Return the specification of a module of PyTorch's; None for any other."""
-        if not fullname.startswith("torch."):
+        """Return the specification of a module of PyTorch's or torchvision's; None for any other."""
+        if not f"{fullname}.".startswith(("torch.", "torchvision.")):
             return None
         spec = PathFinder.find_spec(fullname, path, target)
         if spec is not None and hasattr(spec.loader, "exec_module"):

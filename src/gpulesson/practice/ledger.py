@@ -205,6 +205,12 @@ class Ledger:
         return self.blocks.get(address_of(parts[0])) if parts else None
 
 
+def wraps_others(kind: type) -> bool:
+    """Tell whether tensors of this class wrap others, which their own ``__torch_dispatch__`` reaches."""
+    plain = kind.__torch_dispatch__ is torch.Tensor.__torch_dispatch__  # type: ignore[attr-defined]
+    return not plain and not kind.__module__.startswith("torch._subclasses")  # PyTorch's tracers' own
+
+
 def dense_parts(tensor: torch.Tensor) -> tuple[torch.Tensor, ...]:
     """Return the tensors with storages that `tensor` is made of: itself, or the parts of a sparse one."""
     layout = tensor.layout

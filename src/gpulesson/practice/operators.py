@@ -19,7 +19,16 @@ from gpulesson.practice import errors, generators, keys, rules
 from gpulesson.practice.events import TO_HOST, WAIT
 from gpulesson.practice.facts import Facts
 from gpulesson.practice.gpu import PracticeGPU
-from gpulesson.practice.ledger import CPU, CPU_BIT, GPU_BIT, UNPLACED_BIT, Ledger, address_of, tensors_in
+from gpulesson.practice.ledger import (
+    CPU,
+    CPU_BIT,
+    GPU_BIT,
+    UNPLACED_BIT,
+    Ledger,
+    address_of,
+    tensors_in,
+    wraps_others,
+)
 from gpulesson.practice.patches import Handler, Patches
 from gpulesson.practice.rules import COMPOSITE, Operand
 
@@ -28,7 +37,6 @@ _FACTS: dict[int, Facts] = {}
 """By identity: hashing an operator costs more than looking it up."""
 _HOST = torch.device("cpu")
 _META = torch.device("meta")
-_NO_DISPATCH = torch.Tensor.__torch_dispatch__
 _MASKS = (torch.bool, torch.uint8)
 _OUT_OF_BOUNDS = re.compile(r"Target -?\d+ is out of bounds|index (-?\d+ is )?out of (range in self|bounds)")
 
@@ -111,7 +119,7 @@ class Operators(TorchDispatchMode):
     def __torch_dispatch__(
         self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        if types and any(kind.__torch_dispatch__ is not _NO_DISPATCH for kind in types):
+        if types and any(map(wraps_others, types)):
             return NotImplemented  # what these tensors wrap comes here
         return self.see(func, args, kwargs)
 

@@ -26,6 +26,7 @@ class Patches:
         self._gpu = gpu
         self._planned: list[tuple[Any, str, Any]] = []
         self._done: list[tuple[Any, str, Any]] = []
+        self._wrapped: dict[tuple[int, str], Any] = {}
 
     def plan(self, owner: Any, name: str, value: Any) -> None:
         """Plan to set ``owner.name``, if the owner has that name (perhaps from a base class)."""
@@ -38,9 +39,11 @@ class Patches:
             self._planned.append((owner, name, value))
 
     def wrap(self, owner: Any, name: str, make: Callable[[Any], Any]) -> None:
-        """Plan to set ``owner.name`` to ``make(what is there now)``."""
+        """Plan to set ``owner.name`` to ``make(what is there now)``; a second time, around the first."""
         if hasattr(owner, name):
-            self._planned.append((owner, name, make(getattr(owner, name))))
+            current = self._wrapped.get((id(owner), name), getattr(owner, name))
+            value = self._wrapped[id(owner), name] = make(current)
+            self._planned.append((owner, name, value))
 
     def handle(self, owner: Any, name: str, handler: Handler) -> None:
         """Plan to have ``handler(gpu, original, …)`` called instead of ``owner.name``."""

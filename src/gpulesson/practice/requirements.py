@@ -35,6 +35,7 @@ NAMES = {
     "torch._C._dispatch_keyset_full_after": "to call an operator's own kernel",
     "torch._C._ExcludeDispatchKeyGuard": "to call an operator's own kernel",
     "torch._C.DispatchKeySet": "to call an operator's own kernel",
+    "torch._C._nn": "to move a module to where a tensor is",
     "torch._conj": "to replay an operator on a lazy conjugate",
     "torch._neg_view": "to replay an operator on a lazy negative",
     "torch._C._len_torch_dispatch_stack": "to tell whether somebody else watches the operators",
