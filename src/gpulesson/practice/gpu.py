@@ -2,14 +2,15 @@
 
 import functools
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, Protocol
 from weakref import WeakValueDictionary
 
 import torch
 from torch.nn.parameter import is_lazy
 
-from gpulesson.practice import errors
+from gpulesson.practice import errors, keys
 from gpulesson.practice.allocator import Memory
 from gpulesson.practice.events import BETWEEN, TO_DEVICE, TO_HOST, Event, EventLog, report
 from gpulesson.practice.ledger import CPU, Ledger, wraps_others
@@ -206,9 +207,11 @@ class PracticeGPU:
         capture = self.capture
         return capture if capture is not None and capture.thread == threading.get_ident() else None
 
-    def unobserved(self) -> "Bypass":
-        """Return a context manager in which this thread's operator mode lets everything pass."""
-        return Bypass(self.thread_state.mode)
+    @contextmanager
+    def let_pass(self) -> Iterator[None]:
+        """While it is open, this thread's operators are PyTorch's and its compilers' alone."""
+        with Bypass(self.thread_state.mode), keys.passed_by():
+            yield
 
     def copy(self, tensor: torch.Tensor, target: int, call: str, non_blocking: bool = False) -> torch.Tensor:
         """Return a copy of `tensor` on device `target`, outside autograd, and log it as `call`."""

@@ -89,11 +89,17 @@ def in_kernel() -> bool:
 
 
 @contextmanager
+def passed_by() -> Iterator[None]:
+    """Let this thread's operators pass the kernel by."""
+    if KEY is None:
+        yield
+    else:
+        with torch._C._ExcludeDispatchKeyGuard(torch._C.DispatchKeySet(KEY)):
+            yield
+
+
+@contextmanager
 def unobserved() -> Iterator[None]:
     """Keep this thread's operators from everybody who watches them, the practice GPU too."""
-    with torch._C._DisableTorchDispatch():
-        if KEY is None:
-            yield
-        else:
-            with torch._C._ExcludeDispatchKeyGuard(torch._C.DispatchKeySet(KEY)):
-                yield
+    with torch._C._DisableTorchDispatch(), passed_by():
+        yield

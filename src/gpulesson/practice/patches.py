@@ -80,7 +80,7 @@ class Patches:
             return
         self.undo()
         try:
-            with self._gpu.unobserved():
+            with self._gpu.let_pass():
                 yield
         finally:
             self.apply()
