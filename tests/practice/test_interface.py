@@ -48,6 +48,7 @@ PLACES = {
     "torch.cuda.tunable": torch.cuda.tunable,
     "torch.jit": torch.jit,
     "torch.jit._builtins": torch.jit._builtins,
+    "torch.jit._script": torch.jit._script,
     "torch.jit._recursive": torch.jit._recursive,
     "torch._C.ScriptFunction": torch._C.ScriptFunction,
     "torch.export": torch.export,
