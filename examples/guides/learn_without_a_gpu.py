@@ -298,8 +298,16 @@ with gpulesson.practice_gpu(force=True):
 #   ``torch.linalg.inv``. And a replay computes its operations one by one here, and takes
 #   as long as they do. Where a graph uses memory that was given back since, there is an
 #   error here. A real GPU often says nothing, and computes with whatever is there.
-# - **Some tools.** ``DataParallel``, a GPU's meters, such as its temperature, and kernels
-#   of your own, in CUDA C++ or Triton, stop with an error.
+# - **Compilers.** What you give to ``torch.compile`` runs as it is, with one warning.
+#   ``torch.export`` takes models on the CPU only, and some programs that move or make
+#   tensors cannot be given to ``torch.jit``. An error says so.
+# - **Several processes.** ``init_process_group("nccl")`` stops with an error. With
+#   ``"gloo"``, the tensors of the practice GPU travel, too. ``DataParallel`` works.
+# - **Some tools.** A GPU's meters, such as its temperature, memory pools of your own, and
+#   kernels of your own, in CUDA C++ or Triton, stop with an error.
+# - **Some threads.** A thread that was started before the practice GPU is seen when it
+#   first makes a tensor on a device, or moves one. Until then, its results are on the
+#   CPU.
 # - **Hardware.** There is no model of GPU behind it. It says so in its name, and claims
 #   the :term:`compute capability` below, so that code which asks for one gets an answer.
 

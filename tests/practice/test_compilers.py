@@ -26,7 +26,7 @@ def build() -> nn.Sequential:
 
 def computed(x: torch.Tensor) -> torch.Tensor:
     """Call functions that the practice GPU replaces."""
-    made = torch.zeros(3, device=x.device) + torch.zeros_like(x) + torch.ones(3, device="cuda")
+    made = torch.zeros(3, device=x.device) + torch.zeros_like(x) + torch.arange(3, device="cuda")
     return torch.nn.functional.layer_norm(x, (3,)) + made + torch.softmax(x, dim=1)
 
 
@@ -96,11 +96,49 @@ def test_a_move_in_a_script_is_refused_and_no_driver_is_asked_for(gpu):
         torch.jit.script(wrong)(torch.ones(2))
 
 
-def test_a_traced_model_computes_on_the_device(gpu):
-    model, x = build(), torch.rand(2, 3, device="cuda")
-    traced = torch.jit.trace(model, x)
-    assert traced(x).device == CUDA
-    assert torch.allclose(traced(x), model(x))
+class Shifted(nn.Module):
+    """Makes tensors where its inputs are, while it computes."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x + torch.arange(3, device=x.device).to(x.device) + torch.zeros(3, device=x.device)
+
+
+@pytest.mark.parametrize("requires_grad", [True, False])
+def test_a_traced_model_computes_on_the_device(gpu, requires_grad):
+    convolutional = nn.Sequential(
+        nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.Flatten(), nn.Linear(16, 2)
+    ).cuda()
+    for model, shape in ((build(), (2, 3)), (convolutional.eval(), (2, 3, 4, 4)), (Shifted(), (2, 3))):
+        model.requires_grad_(requires_grad)
+        traced = torch.jit.trace(model, torch.rand(shape, device="cuda"))
+        x = torch.rand(shape, device="cuda")
+        assert traced(x).device == CUDA
+        assert torch.allclose(traced(x), model(x), atol=1e-6)
+    assert torch.ones(2, device="cuda").sum().device == CUDA
+
+
+@pytest.mark.filterwarnings("ignore:torch.tensor results:torch.jit.TracerWarning")
+def test_a_trace_that_holds_a_tensor_is_refused(gpu):
+    def weighted(x: torch.Tensor) -> torch.Tensor:
+        return x * torch.tensor([1.0, 2.0], device=x.device)
+
+    with pytest.raises(PracticeError, match=r"of a function that has a tensor of its own"):
+        torch.jit.trace(weighted, torch.ones(2, device="cuda"))
+    assert torch.jit.trace(weighted, torch.ones(2))(torch.ones(2)).tolist() == [1, 2]
+
+
+def test_a_trace_across_devices_is_refused(gpu):
+    with pytest.raises(PracticeError, match=r"torch\.jit\.trace of a model and inputs on several"):
+        torch.jit.trace(build(), torch.ones(2, 3))
+
+
+def test_a_function_that_is_scripted_when_it_is_traced(gpu):
+    @torch.jit.script_if_tracing
+    def filled(x: torch.Tensor) -> torch.Tensor:
+        return torch.zeros_like(x) + 1
+
+    x = torch.ones(2, device="cuda")
+    assert torch.jit.trace(lambda x: filled(x) * 2, x)(x).tolist() == [2, 2]
 
 
 def test_a_move_in_a_trace_is_refused(gpu):

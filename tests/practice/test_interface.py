@@ -49,6 +49,7 @@ PLACES = {
     "torch.cuda.tunable": torch.cuda.tunable,
     "torch.jit": torch.jit,
     "torch.jit._builtins": torch.jit._builtins,
+    "torch.jit._script": torch.jit._script,
     "torch.jit._recursive": torch.jit._recursive,
     "torch._C.ScriptFunction": torch._C.ScriptFunction,
     "torch.export": torch.export,
@@ -416,8 +417,9 @@ def test_threads_started_meanwhile_see_the_practice_gpu():
 
 
 def products() -> list[str]:
+    made = torch.zeros(2, device="cuda").sum()
     x = torch.ones(2, 2).cuda()
-    return [(x @ x).device.type, torch.zeros(2, device="cuda").sum().device.type]
+    return [made.device.type, (x @ x).device.type]
 
 
 def test_threads_started_before_see_it_when_they_use_a_device():
@@ -425,9 +427,9 @@ def test_threads_started_before_see_it_when_they_use_a_device():
         assert executor.submit(int).result() == pool.apply(int) == 0  # their threads are there now
         for _ in range(2):
             with practice_gpu(force=True):
-                assert executor.submit(products).result() == pool.apply(products) == ["cuda", "cuda"]
                 x = torch.ones(2, device="cuda")
                 assert executor.submit(lambda x=x: (x * 2).device.type).result() == "cuda"
+                assert executor.submit(products).result() == pool.apply(products) == ["cuda", "cuda"]
                 assert products() == ["cuda", "cuda"]
             for run in (lambda work: executor.submit(work).result(), pool.apply):
                 assert run(lambda: torch.ones(2).sum().device.type) == "cpu"

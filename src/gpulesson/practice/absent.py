@@ -13,7 +13,8 @@ from gpulesson.practice.patches import Patches
 
 _FUNCTIONS = {
     "torch.cuda": """
-        caching_allocator_alloc caching_allocator_delete caching_allocator_enable change_current_allocator
+        caching_allocator_alloc caching_allocator_delete caching_allocator_disabled
+        caching_allocator_enable change_current_allocator
         clock_rate current_blas_handle current_solver_handle device_memory_used export_dot export_graph_data
         get_stream_from_external host_memory_stats host_memory_stats_as_nested_dict list_gpu_processes
         memory_usage power_draw reset_accumulated_host_memory_stats reset_peak_host_memory_stats temperature
@@ -32,7 +33,8 @@ _FUNCTIONS = {
     "torch.cuda.green_contexts": "get_num_locality_domains",
     "torch.cuda.jiterator": "_create_jit_fn _create_multi_output_jit_fn",
     "torch.cuda.memory": """
-        caching_allocator_alloc caching_allocator_delete caching_allocator_enable change_current_allocator
+        caching_allocator_alloc caching_allocator_delete caching_allocator_disabled
+        caching_allocator_enable change_current_allocator
         host_memory_stats host_memory_stats_as_nested_dict list_gpu_processes
         reset_accumulated_host_memory_stats reset_peak_host_memory_stats use_mem_pool
         _dump_snapshot _record_memory_history _snapshot

@@ -19,11 +19,14 @@ from gpulesson.practice.patches import Handler, Patches, original_of
 
 def plan(patches: Patches, gpu: PracticeGPU) -> None:
     """Plan the replacements in :mod:`torch.jit`, :mod:`torch.export` and of :func:`torch.compile`."""
-    patches.handle(torch.jit, "script", functools.partial(_script, patches))
+    for owner in (torch.jit, torch.jit._script):
+        patches.handle(owner, "script", functools.partial(_script, patches))
     patches.handle(torch.jit._recursive, "create_script_module", functools.partial(_unpatched, patches))
     patches.handle(torch.jit._builtins, "_get_builtin_table", functools.partial(_unpatched, patches))
     for scripted in (torch._C.ScriptFunction, torch._C.ScriptMethod):
         patches.handle(scripted, "__call__", _run_script)
+    for name in ("trace", "trace_module"):
+        patches.handle(torch.jit, name, functools.partial(_trace, patches))
     patches.handle(torch.jit, "load", _load)
     for name in ("export", "draft_export"):
         patches.handle(torch.export, name, functools.partial(_export, patches))
@@ -97,7 +100,8 @@ def _run_script(gpu: PracticeGPU, original: Handler, /, *args: Any, **kwargs: An
     """Run TorchScript, whose interpreter asks for the driver where it moves a tensor."""
     last = _LastError()  # type: ignore[no-untyped-call]
     try:
-        with last:
+        # else it computes what never changes, such as arange, ahead and unseen
+        with last, torch.jit.optimized_execution(False):  # type: ignore[attr-defined]
             return original(*args, **kwargs)
     except RuntimeError as error:
         text = str(error)
@@ -106,6 +110,35 @@ def _run_script(gpu: PracticeGPU, original: Handler, /, *args: Any, **kwargs: An
     if isinstance(last.error, errors.PracticeError):
         raise last.error
     raise RuntimeError(text if last.error is None else f"{text.rstrip()} {last.error}")
+
+
+def _trace(
+    patches: Patches, gpu: PracticeGPU, original: Handler, /, function: Any, *args: Any, **kwargs: Any
+) -> Any:
+    """
+    Trace what the CPU computes: with an operator mode, PyTorch would not record convolutions.
+
+    The trace has no devices in it, so it runs where its inputs are, unless it holds a tensor.
+    """
+    inputs = [value for value in _pytree.tree_leaves((args, kwargs)) if isinstance(value, torch.Tensor)]
+    known = [*function.parameters(), *function.buffers()] if isinstance(function, torch.nn.Module) else []
+    homes = {gpu.ledger.index(tensor) for tensor in (*known, *inputs) if tensor.dim() > 0}
+    if len(homes) > 1:
+        raise errors.traced_across_devices()
+    on_device = any(home >= 0 for home in homes)
+    try:
+        with patches.suspended(), _disable_current_modes():
+            traced = original(function, *args, **kwargs)
+    except RuntimeError as error:
+        if "NVIDIA driver" not in str(error) and "compiled with CUDA" not in str(error):
+            raise
+        raise errors.moved_in_trace() from None
+    graph = traced.inlined_graph  # which the nodes need
+    for constant in graph.findAllNodes("prim::Constant"):
+        is_tensor = "value" in constant.attributeNames() and constant.kindOf("value") == "t"
+        if on_device and is_tensor and constant.t("value").dim() > 0:
+            raise errors.traced_constant()
+    return traced
 
 
 def _load(

@@ -173,6 +173,7 @@ def _memory(gpu: PracticeGPU) -> _Functions:
         "set_per_process_memory_fraction": set_fraction,
         "get_per_process_memory_fraction": get_fraction,
         "ipc_collect": lambda: None,
+        "get_allocator_backend": lambda: "native",
     }
 
 

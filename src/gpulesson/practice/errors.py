@@ -408,6 +408,22 @@ def moved_in_trace() -> PracticeError:
     )
 
 
+def traced_across_devices() -> PracticeError:
+    """``torch.jit.trace`` of a model and inputs that are not on one device."""
+    return PracticeError(
+        "the practice GPU does not simulate torch.jit.trace of a model and inputs on several devices: "
+        "move them to one device before you trace"
+    )
+
+
+def traced_constant() -> PracticeError:
+    """A function that ``torch.jit.trace`` follows makes a tensor of Python numbers."""
+    return PracticeError(
+        "the practice GPU does not simulate torch.jit.trace of a function that has a tensor of its own, from "
+        "torch.tensor() for instance: the trace would not know where it is. Make it a buffer of the model"
+    )
+
+
 def exported() -> PracticeError:
     """``torch.export.export`` of something on the device."""
     return PracticeError(

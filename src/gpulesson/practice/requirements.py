@@ -23,6 +23,7 @@ NAMES = {
     "torch._C._get_tracing_state": "to notice a move in torch.jit.trace",
     "torch.jit._builtins._find_builtin": "to give TorchScript PyTorch's own functions",
     "torch.jit._recursive.try_compile_fn": "to give TorchScript PyTorch's own functions",
+    "torch.jit._script.script": "to give TorchScript PyTorch's own functions",
     "torch.nn.parallel._functions._streams": "to leave DataParallel's table of streams as it is",
     "torch.utils._pytree.tree_leaves": "to find the tensors among the inputs of torch.export",
     "torch.utils._python_dispatch._disable_current_modes": "to export without being seen",
