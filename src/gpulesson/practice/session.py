@@ -13,6 +13,7 @@ from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 from gpulesson.practice import (
     amp,
     cuda,
+    environment,
     factories,
     functions,
     generators,
@@ -43,6 +44,7 @@ class Session:
             module.plan(self._patches, self.gpu)
         self._patches.follow()
         tracebacks.plan(self._patches)
+        environment.plan(self._patches, self.gpu)
         self._patches.wrap(threading.Thread, "run", self._in_thread)
 
     def open(self) -> None:
@@ -50,6 +52,7 @@ class Session:
         with ExitStack() as undo:
             _fill_tables()
             undo.callback(_restore_default_device, _default_device())
+            undo.enter_context(environment.reaching_other_processes(self.gpu.capacity, self.gpu.count))
             self._patches.apply()
             undo.callback(self._patches.undo)
             undo.enter_context(installed(UnpatchedImports(self._suspended)))
