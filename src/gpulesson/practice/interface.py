@@ -136,8 +136,8 @@ class practice_gpu(ContextDecorator):
         """
         if isinstance(function, type):
             raise TypeError(
-                f"practice_gpu() decorates functions, and {function.__name__} is a class: decorate its methods, "
-                "or open it in the set-up of a test case"
+                f"practice_gpu() decorates functions, and {function.__name__} is a class: decorate its "
+                "methods, or open it in the set-up of a test case"
             )
         wrapper: Any
         if inspect.iscoroutinefunction(function):

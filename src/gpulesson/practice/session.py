@@ -1,7 +1,8 @@
 """One practice GPU from its beginning to its end: everything that is put in place for it, and taken away."""
 
+import atexit
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 from weakref import WeakSet
@@ -18,6 +19,7 @@ from gpulesson.practice import (
     functions,
     generators,
     graphs,
+    sharing,
     storages,
     streams,
     tensors,
@@ -44,7 +46,8 @@ class Session:
             module.plan(self._patches, self.gpu)
         self._patches.follow()
         tracebacks.plan(self._patches)
-        environment.plan(self._patches, self.gpu)
+        for other_processes in (environment, sharing):
+            other_processes.plan(self._patches, self.gpu)
         self._patches.wrap(threading.Thread, "run", self._in_thread)
 
     def open(self) -> None:
@@ -59,6 +62,7 @@ class Session:
             mode = self._new_mode()
             mode.__enter__()  # type: ignore[no-untyped-call]
             undo.callback(self._leave, mode)
+            undo.enter_context(_at_exit(lambda: self._leave(mode)))
             self._undo = undo.pop_all()
         self.is_open = True
 
@@ -103,6 +107,20 @@ class Session:
         stack = _get_current_dispatch_mode_stack()
         if stack and stack[-1] is mode:
             mode.__exit__(None, None, None)  # type: ignore[no-untyped-call]
+
+
+@contextmanager
+def _at_exit(leave: Callable[[], None]) -> Iterator[None]:
+    """
+    Have an operator mode left, if this is still open then, after what the program does when Python exits.
+
+    Objects are finalised after that. PyTorch could not call the mode any more: it would import something.
+    """
+    atexit.register(leave)
+    try:
+        yield
+    finally:
+        atexit.unregister(leave)
 
 
 def _fill_tables() -> None:
