@@ -21,6 +21,7 @@ PAGES = [
     "coverage",
     "measured",
     "setup",
+    "testing",
     "search",
 ]
 

@@ -116,8 +116,8 @@ class _AfterImport:
         """Return what the other finders find, to be executed with the call; None for any other module."""
         if fullname != self._name:
             return None
-        found = (each.find_spec(fullname, path, target) for each in sys.meta_path if each is not self)
-        spec = next(filter(None, found), None)
+        others = sys.meta_path[sys.meta_path.index(self) + 1 :]
+        spec = next(filter(None, (each.find_spec(fullname, path, target) for each in others)), None)
         if spec is not None and spec.loader is not None:
             self._watch(spec.loader)
         return spec

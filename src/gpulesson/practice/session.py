@@ -55,6 +55,9 @@ class Session:
         with ExitStack() as undo:
             _fill_tables()
             undo.callback(_restore_default_device, _default_device())
+            undo.callback(
+                _restore_autocast, torch.is_autocast_enabled("cpu"), torch.get_autocast_dtype("cpu")
+            )
             undo.enter_context(environment.reaching_other_processes(self.gpu.capacity, self.gpu.count))
             self._patches.apply()
             undo.callback(self._patches.undo)
@@ -127,6 +130,12 @@ def _fill_tables() -> None:
     """Have PyTorch fill its tables of functions now, from its own: filled later, they would keep ours."""
     default_device._device_constructors()
     torch.overrides.get_default_nowrap_functions()
+
+
+def _restore_autocast(enabled: bool, dtype: torch.dtype) -> None:
+    """End what an ``autocast("cuda")`` that is still open has begun for the CPU."""
+    torch.set_autocast_enabled("cpu", enabled)
+    torch.set_autocast_dtype("cpu", dtype)
 
 
 def _default_device() -> Any:

@@ -25,21 +25,26 @@ def plan(patches: Patches, gpu: PracticeGPU) -> None:
 
 def _share(gpu: PracticeGPU, original: Handler, storage: _Storage) -> tuple[Any, ...]:
     index = gpu.ledger.blocks[storage._cdata].index
-    handle = None
+    handle: tuple[Any, ...] = (None, index)  # of an empty one, for which PyTorch would ask CUDA
     if storage.nbytes():
         handle = tuple(storage._share_filename_cpu_())
         storage._shared_incref()  # type: ignore[no-untyped-call]  # for the other process
-    return index, handle, storage.nbytes(), 0, handle, 0, b"", False
+    return index, handle, max(1, storage.nbytes()), 0, handle, 0, b"", False
 
 
 def _rebuild(gpu: PracticeGPU, index: int, handle: tuple[Any, ...], *_: Any) -> _Storage:
-    storage = _Storage._new_shared_filename_cpu(*handle)
-    storage._shared_decref()
+    if handle[0] is None:
+        storage = _Storage(0)  # type: ignore[no-untyped-call]
+    else:
+        storage = _Storage._new_shared_filename_cpu(*handle)
+        storage._shared_decref()
     gpu.ledger.place_storage(storage, index)
     return storage
 
 
 def _release(handle: tuple[Any, ...], *_: Any, **__: Any) -> None:
     """Take note that a storage has come which this process has already."""
+    if handle[0] is None:
+        return
     storage = reductions.storage_from_cache(_Storage, (handle, 0))  # type: ignore[no-untyped-call]
     storage._shared_decref()
