@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import types
 
 import pytest
 import torch
@@ -30,30 +29,6 @@ def test_a_device_that_is_not_there_is_an_error_after_the_report(capsys, monkeyp
     printed = capsys.readouterr()
     assert torch.__version__ in printed.out  # the report helps most when something is wrong
     assert "'cuda:77' (from the environment variable GPULESSON_DEVICE)" in printed.err
-
-
-def test_practice_hands_the_script_its_arguments(monkeypatch):
-    received = []
-    stub = types.ModuleType("gpulesson.practice")
-    stub.run_script = lambda script, arguments: received.append((script, arguments))
-    monkeypatch.setitem(sys.modules, "gpulesson.practice", stub)
-    assert main(["practice", "train.py", "--epochs", "3", "-v"]) == 0
-    assert received == [("train.py", ["--epochs", "3", "-v"])]
-
-
-@pytest.mark.parametrize(("status", "expected"), [(None, 0), (3, 3)])
-def test_practice_passes_the_exit_status_on(monkeypatch, status, expected):
-    stub = types.ModuleType("gpulesson.practice")
-    stub.run_script = lambda script, arguments: status
-    monkeypatch.setitem(sys.modules, "gpulesson.practice", stub)
-    assert main(["practice", "train.py"]) == expected
-
-
-def test_practice_without_the_script(capsys, tmp_path):
-    with pytest.raises(SystemExit) as stopped:
-        main(["practice", str(tmp_path / "nowhere.py")])
-    assert stopped.value.code == 2
-    assert "nowhere.py" in capsys.readouterr().err
 
 
 def test_practice_really_runs_a_script(tmp_path):

@@ -86,6 +86,11 @@ practice.stop()
 #
 #    python -m gpulesson practice script.py
 #
+# What stands behind the script's name is the script's. Between ``practice`` and the name
+# there may be ``--count 2`` for two GPUs, ``--memory "64 MiB"``, and ``--report``, which
+# prints a table of copies and waits in the end. Other Python programs that the script
+# starts see the GPU, too.
+#
 # We write a small script and run it in this way. It has a mistake. Can you see it?
 
 # fold: A helper that runs a command in a folder of its own
@@ -168,6 +173,9 @@ def test_the_model_runs_on_cuda(practice_gpu):
 run("-m", "pytest", "-q", "-p", "no:cacheprovider", "test_mine.py")
 
 # %%
+# The option ``--practice-gpu`` runs all tests of a project in this way. :doc:`/testing`
+# has more, for projects that have nothing to do with this course.
+#
 # It computes what the CPU computes
 # ---------------------------------
 #
@@ -288,6 +296,8 @@ with gpulesson.practice_gpu(force=True):
 # - **Memory that no tensor uses.** Tensors take blocks of 512 bytes. On a real GPU a
 #   large tensor can take up to 1 MiB more, and there is also the memory for the
 #   :term:`context` and for the work of libraries.
+# - **One memory for all programs.** Each process has the whole memory for itself, and
+#   counts it alone. On a real GPU, processes share it.
 # - **Errors inside a** :term:`kernel`\ **.** A label out of range raises
 #   ``CUDA error: device-side assert triggered`` here, too. Here it comes in the line
 #   that caused it, and the program can go on. On a real GPU it may come some lines

@@ -12,6 +12,7 @@ import argparse
 from collections.abc import Sequence
 
 from gpulesson.exercises import commands as exercise_commands
+from gpulesson.practice import command as practice_command
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -30,11 +31,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m gpulesson", description=__doc__)
     commands = parser.add_subparsers(dest="command")
     commands.add_parser("report", help="print the devices, versions and advice (also without a command)")
-    practice = commands.add_parser("practice", help="run a script on a simulated CUDA GPU")
-    practice.add_argument("script", help="the Python script to run")
-    practice.add_argument("script_arguments", nargs=argparse.REMAINDER, help="arguments for the script")
+    practice_command.add(commands)
     exercise_commands.add(commands)
-    options = parser.parse_args(arguments)
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    program: list[str] = []
+    if words[:1] == ["practice"]:
+        words[1:], program = practice_command.split(words[1:])
+    options = parser.parse_args(words)
     if options.command == "check":
         return exercise_commands.run_check(options)
     if options.command == "start":
@@ -44,12 +47,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.command == "lessons":
         return exercise_commands.run_lessons()
     if options.command == "practice":
-        from gpulesson.practice import run_script
-
-        try:
-            return int(run_script(options.script, options.script_arguments) or 0)
-        except FileNotFoundError as error:
-            parser.error(str(error))
+        return practice_command.run(options, program)
     return report()
 
 

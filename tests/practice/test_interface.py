@@ -1,8 +1,13 @@
 """In and out: what the practice GPU changes is there, and nothing of it stays."""
 
+import asyncio
+import bdb
 import concurrent.futures.thread
 import importlib
 import inspect
+import multiprocessing.spawn
+import os
+import pdb
 import re
 import subprocess
 import sys
@@ -20,7 +25,7 @@ import torch
 from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
 from gpulesson import practice
-from gpulesson.practice import PracticeError, PracticeWarning, practice_gpu, requirements
+from gpulesson.practice import PracticeError, PracticeWarning, arrival, practice_gpu, requirements
 from gpulesson.practice.gpu import PracticeGPU
 from gpulesson.practice.patches import Patches
 from gpulesson.practice.session import Session
@@ -60,6 +65,8 @@ PLACES = {
     "concurrent.futures.thread._WorkItem": concurrent.futures.thread._WorkItem,
     "traceback.TracebackException": traceback.TracebackException,
     "sys.excepthook": {"excepthook": sys.excepthook},
+    "multiprocessing.spawn": multiprocessing.spawn,
+    "bdb.Bdb": bdb.Bdb,
 }
 
 
@@ -74,6 +81,7 @@ def world() -> dict[str, Any]:
     state["dispatch modes"] = list(_get_current_dispatch_mode_stack())
     state["function modes"] = torch._C._len_torch_function_stack()
     state["meta_path"] = list(sys.meta_path)
+    state["environment"] = dict(os.environ)
     state["random numbers"] = torch.get_rng_state().tolist()
     state["default device"] = torch.get_default_device()
     state["autocast"] = [
@@ -176,6 +184,17 @@ def test_an_exception_inside_autocast_and_a_default_device_leaves_nothing_behind
     assert after == before
 
 
+def test_an_autocast_that_is_still_open_does_not_stay_on_the_cpu():
+    before = torch.is_autocast_enabled("cpu"), torch.get_autocast_dtype("cpu")
+    with practice_gpu(force=True):
+        autocast = torch.autocast("cuda", dtype=torch.float16)
+        autocast.__enter__()
+    try:
+        assert (torch.is_autocast_enabled("cpu"), torch.get_autocast_dtype("cpu")) == before
+    finally:
+        autocast.__exit__(None, None, None)
+
+
 def test_no_module_keeps_one_of_our_functions():
     with practice_gpu(force=True):
         use()
@@ -213,6 +232,86 @@ def test_it_is_a_decorator_that_can_be_used_again():
 
     assert where(2) == where(3) == (torch.device("cuda:0"), 2**20)
     assert not torch.cuda.is_available() or torch.cuda.mem_get_info()[1] != 2**20
+
+
+def test_it_decorates_what_is_not_run_at_once():
+    """A generator and a coroutine would run when it is closed again."""
+
+    def device():
+        return torch.ones(2, device="cuda:1").device.index
+
+    def generator():
+        yield device()
+        yield device()
+        return 3
+
+    async def coroutine():
+        await asyncio.sleep(0)
+        return device()
+
+    async def asynchronous():
+        yield device()
+        await asyncio.sleep(0)
+        yield device()
+
+    async def all_of(values):
+        return [value async for value in values]
+
+    decorated = practice_gpu(count=2, force=True)
+    found = []
+    rest = decorated(generator)()
+    while True:
+        try:
+            found.append(next(rest))
+        except StopIteration as end:
+            found.append(end.value)
+            break
+    assert found == [1, 1, 3]
+    assert asyncio.run(decorated(coroutine)()) == 1
+    assert asyncio.run(all_of(decorated(asynchronous)())) == [1, 1]
+    assert decorated(coroutine).__name__ == "coroutine"
+    assert arrival.running() is None
+
+
+def test_it_decorates_no_class():
+    with pytest.raises(TypeError, match="Tests is a class: decorate its methods"):
+
+        @practice_gpu(force=True)
+        class Tests:
+            pass
+
+
+def test_a_debugger_ends_where_the_learners_line_is():
+    with practice_gpu(force=True):
+        try:
+            torch.ones(2, device="cuda") + torch.ones(2)
+        except RuntimeError as error:
+            stack, _ = pdb.Pdb().get_stack(None, error.__traceback__)
+    assert [frame.f_code.co_filename for frame, _ in stack] == [__file__]
+
+
+LAST = """
+import atexit, torch
+from gpulesson import practice
+practice.start(force=True)
+x = torch.ones(5, device="cuda")
+atexit.register(lambda: print("at exit", (x * 2).device))
+class Late:
+    def __del__(self):
+        print("finalised", x.device, (x.cumsum(0).logical_not().any()).item())
+late = Late()
+late.itself = late
+"""
+
+
+@pytest.mark.slow
+def test_objects_may_be_finalised_after_everything(tmp_path):
+    """PyTorch could not call the operator mode then: it imports what it calls."""
+    script = tmp_path / "script.py"
+    script.write_text(LAST, encoding="utf-8")
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True)
+    assert done.stdout.splitlines() == ["at exit cuda:0", "finalised cuda:0 False"], done.stderr
+    assert done.stderr == ""
 
 
 def test_the_inner_one_is_the_outer_one():

@@ -1,9 +1,18 @@
 """The pytest fixture, in a project of somebody else's."""
 
+import os
+import re
 import subprocess
 import sys
+from importlib.metadata import entry_points
+from pathlib import Path
 
 import pytest
+from processes import run
+
+FOUND = any(entry.value == "gpulesson.practice.pytest_plugin" for entry in entry_points(group="pytest11"))
+PLUGIN = [] if FOUND else ["-p", "gpulesson.practice.pytest_plugin"]
+"""Where gpulesson is installed, pytest finds it."""
 
 TESTS = """
 import pytest
@@ -55,3 +64,124 @@ def test_the_plugin_alone_imports_no_torch():
     code = "import sys, gpulesson.practice.pytest_plugin; sys.exit('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+
+
+def run_pytest(warm, folder, *words):
+    """Run pytest in a folder, in a fork that has PyTorch already."""
+    words = [*PLUGIN, "-q", "-rs", "-p", "no:cacheprovider", *words]
+    environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
+    instead = ["-m", "pytest", *words]
+    return run(warm, "pytest:main", words, instead=instead, folder=folder, environment=environment)
+
+
+SUITE = """
+import pytest
+import torch
+from torch import ones
+
+HERE = torch.cuda.is_available()
+KEPT = ones(512, device="cuda") if HERE else None
+
+@pytest.mark.skipif(not HERE, reason="needs a GPU")
+def test_one():
+    assert (KEPT + ones(512, device="cuda").requires_grad_()).is_cuda
+    assert torch.cuda.max_memory_allocated() > 2048
+
+def test_two(practice_gpu):
+    assert practice_gpu.events == ()
+    assert torch.cuda.max_memory_allocated() == (2048 if HERE else 0)
+    assert torch.cuda.device_count() == (2 if HERE else 1)
+
+@pytest.mark.practice_gpu(memory="64 KiB")
+def test_three(practice_gpu):
+    assert torch.cuda.mem_get_info()[1] == 2**16
+
+def test_four(practice_gpu):
+    ones(2, device="cuda") + ones(2)
+"""
+
+
+@pytest.mark.parametrize("whole", [False, True], ids=["the fixture alone", "--practice-gpu"])
+def test_a_whole_run(warm, tmp_path, whole):
+    (tmp_path / "conftest.py").write_text(
+        "import torch\nHERE = torch.cuda.is_available()\n", encoding="utf-8"
+    )
+    (tmp_path / "test_theirs.py").write_text(SUITE, encoding="utf-8")
+    words = ["--practice-gpu", "--practice-gpu-count", "2", "--practice-gpu-memory", "1 MiB"] if whole else []
+    done = run_pytest(warm, tmp_path, *words)
+    assert "1 failed, 2 passed, 1 skipped" in done.stdout, done.stdout + done.stderr
+    assert re.search(r"^test_theirs\.py:\d+: RuntimeError$", done.stdout, re.MULTILINE), done.stdout
+    assert "operators.py" not in done.stdout
+    reason = "its marker asks for practice_gpu(memory='64 KiB', count=1" if whole else "needs a GPU"
+    assert reason in done.stdout
+    assert done.returncode == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--practice-gpu-count", "17"], "--practice-gpu: count is 17; expected a number of devices from 1"),
+        (["--practice-gpu-memory", "8 QiB"], "--practice-gpu: memory is '8 QiB'; expected"),
+    ],
+)
+def test_options_that_are_not_understood(warm, tmp_path, words, message):
+    done = run_pytest(warm, tmp_path, "--practice-gpu", *words)
+    assert done.returncode == pytest.ExitCode.USAGE_ERROR
+    assert message in done.stdout + done.stderr
+
+
+@pytest.mark.slow
+def test_a_whole_run_by_two_workers(tmp_path):
+    (tmp_path / "test_theirs.py").write_text(SUITE, encoding="utf-8")
+    words = ["-q", "-n", "2", "-p", "gpulesson.practice.pytest_plugin", "--practice-gpu"]
+    words += ["--practice-gpu-count", "2"]
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", *words], cwd=tmp_path, capture_output=True, text=True
+    )
+    assert "1 failed, 2 passed, 1 skipped" in done.stdout, done.stdout + done.stderr
+
+
+PAGE = Path(__file__).parents[2] / "docs" / "testing.rst"
+
+
+def blocks(language):
+    """Return the page's code, block by block."""
+    text = PAGE.read_text(encoding="utf-8")
+    found = re.findall(rf"^\.\. code-block:: {language}\n\n((?:   .*\n|\n)+)", text, re.MULTILINE)
+    return [re.sub("^   ", "", block, flags=re.MULTILINE) for block in found]
+
+
+def test_the_tests_on_the_page_pass(warm, tmp_path):
+    text = "\n".join(["import pytest", "import torch", *blocks("python")])
+    (tmp_path / "test_page.py").write_text(text, encoding="utf-8")
+    assert text.count("def test_") == 4
+    done = run_pytest(warm, tmp_path)
+    assert "3 passed, 1 skipped" in done.stdout, done.stdout + done.stderr
+    (command,) = [line for line in blocks("bash")[0].splitlines() if line]
+    assert command.startswith("python -m pytest ")
+    done = run_pytest(warm, tmp_path, *command.split()[3:])
+    assert "4 passed, 1 skipped" in done.stdout, done.stdout + done.stderr  # one asks for other GPUs
+
+
+def test_the_commands_on_the_page_are_understood(tmp_path, monkeypatch):
+    from gpulesson import __main__
+
+    found = []
+    monkeypatch.setattr(__main__.practice_command, "run", lambda *given: found.append(given) or 0)
+    lines = blocks("bash")[1].split("\n")[:2]
+    for line in lines:
+        assert line.startswith("python -m gpulesson practice ")
+        assert __main__.main(line.split()[3:]) == 0
+    assert [(options.count, program[-3:]) for options, program in found] == [
+        (2, ["train.py", "--epochs", "1"]),
+        (2, ["--nproc-per-node", "2", "train.py"]),
+    ]
+
+
+def test_the_workflow_on_the_page_runs_what_the_page_says():
+    (workflow,) = blocks("yaml")
+    *installs, last = re.findall(r"- run: (.*)", workflow)
+    assert last in blocks("bash")[0]
+    page = PAGE.read_text(encoding="utf-8").replace("\\", "")
+    for words in installs:
+        assert f"   {words.partition(' ./')[0]}" in page.partition("On GitHub")[0]

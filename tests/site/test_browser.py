@@ -22,6 +22,7 @@ PAGES = [
     "coverage",
     "measured",
     "setup",
+    "testing",
     "search",
 ]
 

@@ -7,7 +7,9 @@ Python surface and ``torch.cuda`` answer accordingly. The modules:
 
 ===============================  =======================================================================
 ``interface``, ``script``,       the ways in and out: ``practice_gpu``, ``start`` and ``stop``,
-``pytest_plugin``                ``run_script``, the fixture
+``command``, ``pytest_plugin``   ``run_script``, the command, the fixture and the option
+``environment``, ``arrival``,    other processes: how they get to know, how it begins there (with
+``startup``, ``sharing``         ``startup/sitecustomize``), tensors that go from one to another
 ``gpu``                          the state of one practice GPU; what its user may ask it
 ``ledger``, ``allocator``,       which storage is where, and the memory that it takes
 ``sizes``
@@ -58,6 +60,7 @@ _MODULES = ("interface", "script", "errors", "events", "gpu", "allocator")
 def __getattr__(name: str) -> Any:
     """Import a public name when it is asked for: the pytest plugin must not load PyTorch everywhere."""
     if name in __all__:
+        import_module("torch")  # first: a practice GPU that comes with it needs our modules whole
         for each in _MODULES:
             module = import_module(f"{__name__}.{each}")
             if hasattr(module, name):

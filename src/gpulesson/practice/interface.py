@@ -4,22 +4,26 @@ What stands on private parts of PyTorch is imported only after :mod:`gpulesson.p
 found them.
 """
 
+import functools
+import inspect
 import warnings
+from collections.abc import Callable
 from contextlib import ContextDecorator
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 
 from gpulesson.practice import requirements, tracebacks
 from gpulesson.practice.allocator import Memory
 from gpulesson.practice.events import Event
-from gpulesson.practice.sizes import parse_size
+from gpulesson.practice.sizes import check_count, parse_size
 
 if TYPE_CHECKING:
     from gpulesson.practice.gpu import PracticeGPU
     from gpulesson.practice.session import Session
 
+_Function = TypeVar("_Function", bound=Callable[..., Any])
 _open: "list[Session]" = []
 """The session that is open, if one is."""
 
@@ -113,8 +117,7 @@ class practice_gpu(ContextDecorator):
     """
 
     def __init__(self, memory: str | int = "8 GiB", count: int = 1, force: bool = False) -> None:
-        if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= 16:
-            raise ValueError(f"count is {count!r}; expected a number of devices from 1 to 16")
+        check_count(count)
         self._arguments = {"memory": memory, "count": count, "force": force}
         self._capacity = parse_size(memory)
         self._entered: list[Session | None] = []
@@ -122,11 +125,59 @@ class practice_gpu(ContextDecorator):
     def _recreate_cm(self) -> "practice_gpu":
         return practice_gpu(**self._arguments)  # type: ignore[arg-type]
 
-    def __enter__(self) -> "PracticeGPU | RealGPU":
-        return self._enter()
+    def __call__(self, function: _Function) -> _Function:
+        """
+        Decorate a function: it runs with a practice GPU, a generator and a coroutine from begin to end.
 
-    def _enter(self) -> "PracticeGPU | RealGPU":
-        """Open it; a warning names the line that called our caller."""
+        Raises
+        ------
+        TypeError
+            If it is a class, whose methods would run without.
+        """
+        if isinstance(function, type):
+            raise TypeError(
+                f"practice_gpu() decorates functions, and {function.__name__} is a class: decorate its "
+                "methods, or open it in the set-up of a test case"
+            )
+        wrapper: Any
+        if inspect.iscoroutinefunction(function):
+
+            @functools.wraps(function)
+            async def wrapper(*args: Any, **kwargs: Any) -> Any:
+                with self._recreate_cm():
+                    return await function(*args, **kwargs)
+
+        elif inspect.isgeneratorfunction(function):
+
+            @functools.wraps(function)
+            def wrapper(*args: Any, **kwargs: Any) -> Any:
+                with self._recreate_cm():
+                    return (yield from function(*args, **kwargs))
+
+        elif inspect.isasyncgenfunction(function):
+
+            @functools.wraps(function)
+            async def wrapper(*args: Any, **kwargs: Any) -> Any:
+                with self._recreate_cm():
+                    async for value in function(*args, **kwargs):
+                        yield value
+
+        else:
+            wrapper = super().__call__(function)
+        return wrapper  # type: ignore[no-any-return]
+
+    def __repr__(self) -> str:
+        return "practice_gpu({})".format(", ".join(f"{k}={v!r}" for k, v in self._arguments.items()))
+
+    def is_like(self, gpu: "PracticeGPU") -> bool:
+        """Tell whether a practice GPU has the memory and count that are asked for here."""
+        return (gpu.capacity, gpu.count) == (self._capacity, self._arguments["count"])
+
+    def __enter__(self) -> "PracticeGPU | RealGPU":
+        return self._enter(stacklevel=3)
+
+    def _enter(self, stacklevel: int) -> "PracticeGPU | RealGPU":
+        """Open it; `stacklevel` is that of :func:`warnings.warn`."""
         if _open:
             self._entered.append(None)
             return _open[-1].gpu
@@ -135,7 +186,7 @@ class practice_gpu(ContextDecorator):
             message = (
                 f"{real.name} is present: the practice GPU steps aside (force=True simulates all the same)"
             )
-            warnings.warn(message, PracticeWarning, stacklevel=3)
+            warnings.warn(message, PracticeWarning, stacklevel=stacklevel)
             self._entered.append(None)
             return real
         requirements.check()
@@ -185,7 +236,7 @@ def start(memory: str | int = "8 GiB", count: int = 1, force: bool = False) -> "
     >>> practice.stop()
     """
     context = practice_gpu(memory, count, force)
-    gpu = context._enter()
+    gpu = context._enter(stacklevel=3)
     _started.append(context)
     return gpu
 

@@ -1,9 +1,11 @@
 """One practice GPU from its beginning to its end: everything that is put in place for it, and taken away."""
 
+import atexit
 import functools
 import threading
+from collections.abc import Callable, Iterator
 from concurrent.futures.thread import _WorkItem
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from typing import Any
 from weakref import WeakSet
 
@@ -16,6 +18,7 @@ from gpulesson.practice import (
     amp,
     compilers,
     cuda,
+    environment,
     factories,
     functions,
     generators,
@@ -23,6 +26,7 @@ from gpulesson.practice import (
     libraries,
     operators,
     parallel,
+    sharing,
     storages,
     streams,
     tensors,
@@ -64,6 +68,8 @@ class Session:
             module.plan(self._patches, self.gpu)
         self._patches.follow()
         tracebacks.plan(self._patches)
+        for other_processes in (environment, sharing):
+            other_processes.plan(self._patches, self.gpu)
         for work in (threading.Thread, _WorkItem):
             self._patches.wrap(work, "run", self._watched)
         self.gpu.watch_thread = self._watch_thread
@@ -73,6 +79,10 @@ class Session:
         with ExitStack() as undo:
             _fill_tables()
             undo.callback(_restore_default_device, _default_device())
+            undo.callback(
+                _restore_autocast, torch.is_autocast_enabled("cpu"), torch.get_autocast_dtype("cpu")
+            )
+            undo.enter_context(environment.reaching_other_processes(self.gpu.capacity, self.gpu.count))
             undo.callback(self._patches.release)
             self._patches.apply()
             undo.callback(self._patches.undo)
@@ -80,6 +90,7 @@ class Session:
             mode = self._new_mode()
             mode.open()
             undo.callback(self._leave, mode)
+            undo.enter_context(_at_exit(lambda: self._leave(mode)))
             self._undo = undo.pop_all()
         self.is_open = True
 
@@ -122,10 +133,30 @@ class Session:
         mode.close()
 
 
+@contextmanager
+def _at_exit(leave: Callable[[], None]) -> Iterator[None]:
+    """
+    Have an operator mode left, if this is still open then, after what the program does when Python exits.
+
+    Objects are finalised after that. PyTorch could not call the mode any more: it would import something.
+    """
+    atexit.register(leave)
+    try:
+        yield
+    finally:
+        atexit.unregister(leave)
+
+
 def _fill_tables() -> None:
     """Have PyTorch fill its tables of functions now, from its own: filled later, they would keep ours."""
     default_device._device_constructors()
     torch.overrides.get_default_nowrap_functions()
+
+
+def _restore_autocast(enabled: bool, dtype: torch.dtype) -> None:
+    """End what an ``autocast("cuda")`` that is still open has begun for the CPU."""
+    torch.set_autocast_enabled("cpu", enabled)
+    torch.set_autocast_dtype("cpu", dtype)
 
 
 def _default_device() -> Any:

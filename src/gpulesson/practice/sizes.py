@@ -1,4 +1,4 @@
-"""Amounts of memory, as a person writes them and as CUDA prints them."""
+"""Amounts of memory, as a person writes them and as CUDA prints them; numbers of devices."""
 
 import re
 
@@ -53,6 +53,19 @@ def parse_size(memory: str | int) -> int:
     if size < 512:
         raise ValueError(f"memory is {memory!r}; a practice GPU needs at least one block of 512 bytes")
     return size
+
+
+def check_count(count: object) -> None:
+    """
+    Check a number of devices.
+
+    Raises
+    ------
+    ValueError
+        If it is not a whole number from 1 to 16.
+    """
+    if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= 16:
+        raise ValueError(f"count is {count!r}; expected a number of devices from 1 to 16")
 
 
 def format_size(size: int) -> str:

@@ -1,5 +1,6 @@
 """Cut the practice GPU's frames out of a traceback, so that it ends where it would with CUDA."""
 
+import bdb
 import sys
 import threading
 import traceback
@@ -53,7 +54,7 @@ def _learner_below(entries: list[TracebackType]) -> bool:
 
 
 def plan(patches: Patches) -> None:
-    """Plan that errors are trimmed where they are shown: by Python, traceback, a thread, a notebook."""
+    """Plan that errors are trimmed where they are shown: by Python, a thread, a debugger, a notebook."""
     show, show_in_thread = sys.excepthook, threading.excepthook
     init, extract = traceback.TracebackException.__init__, traceback.extract_tb
 
@@ -88,10 +89,17 @@ def plan(patches: Patches) -> None:
     def extract_tb(entry: TracebackType | None, limit: int | None = None) -> traceback.StackSummary:
         return extract(_trimmed(entry), limit)
 
+    def in_debugger(get_stack: Any) -> Any:
+        def trimming(debugger: Any, frame: Any, entry: TracebackType | None) -> Any:
+            return get_stack(debugger, frame, _trimmed(entry))
+
+        return trimming
+
     patches.plan(sys, "excepthook", excepthook)
     patches.plan(traceback, "extract_tb", extract_tb)
     patches.plan(threading, "excepthook", in_thread)
     patches.plan(traceback.TracebackException, "__init__", trimming_init)
+    patches.wrap(bdb.Bdb, "get_stack", in_debugger)
     notebook = sys.modules.get("IPython.core.interactiveshell")
     if notebook is not None:
         patches.wrap(notebook.InteractiveShell, "showtraceback", in_notebook)

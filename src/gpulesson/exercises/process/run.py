@@ -28,6 +28,7 @@ from gpulesson.exercises.process.child import sealed
 from gpulesson.exercises.process.leftovers import MARK, end_group
 from gpulesson.exercises.process.warm import START_SECONDS, ForkedProcess, WarmProcess
 from gpulesson.exercises.trace import NOWHERE, Site, Trace
+from gpulesson.practice.environment import without_practice_gpu
 
 _STACK_SECONDS = 10
 """How long a program that is stopped has to write down where it was."""
@@ -169,7 +170,8 @@ def _lifeline() -> Iterator[int]:
 
 
 def _environment(own: Path, gpu: bool) -> dict[str, str]:
-    environment = {name: value for name, value in os.environ.items() if name != "GPULESSON_DEVICE"}
+    environment = without_practice_gpu(os.environ)
+    environment.pop("GPULESSON_DEVICE", None)
     environment |= {
         **dict.fromkeys(("TMPDIR", "TEMP", "TMP"), str(own)),
         "MPLBACKEND": "Agg",

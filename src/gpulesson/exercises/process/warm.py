@@ -30,6 +30,7 @@ from typing import Any
 from weakref import WeakSet
 
 from gpulesson.exercises.process.leftovers import MARK, end_group
+from gpulesson.practice.environment import without_practice_gpu
 
 POSSIBLE = os.name == "posix" and sys.platform != "darwin"
 """Whether this system can have a warm process."""
@@ -77,7 +78,7 @@ class WarmProcess:
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._control.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 2 * _MESSAGE)
         # read when NumPy and PyTorch are imported: one thread each, since many programs may run at once
-        surroundings = {"OMP_NUM_THREADS": "1", **(environment or os.environ)}
+        surroundings = {"OMP_NUM_THREADS": "1", **without_practice_gpu(environment or os.environ)}
         with theirs:
             self._process = subprocess.Popen(
                 [sys.executable, "-c", _BEGIN], stdin=theirs.fileno(), env=surroundings

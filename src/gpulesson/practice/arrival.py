@@ -1,0 +1,135 @@
+"""The practice GPU comes with PyTorch: it starts when that is imported, by whomever, and not before.
+
+For processes that were told of it (:mod:`gpulesson.practice.environment`), and for a whole run of pytest.
+Python runs this in every such process as it starts, hence few imports, of the package none.
+"""
+
+import os
+import sys
+
+TYPE_CHECKING = False  # typing takes time
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from importlib.machinery import ModuleSpec
+    from types import ModuleType
+    from typing import Any
+
+_ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))  # noqa: PTH100, PTH120
+_here: "list[Any]" = []
+"""What waits for PyTorch in this process, or the practice GPU that has come with it."""
+
+
+def start_with_torch(text: str) -> bool:
+    """
+    Start a practice GPU as soon as PyTorch is imported; nothing happens if that has been asked before.
+
+    Parameters
+    ----------
+    text : str
+        The settings, as :func:`gpulesson.practice.environment.settings` writes them.
+
+    Returns
+    -------
+    bool
+        Whether it is this call that has done it.
+    """
+    if _here:
+        return False
+    if "torch" in sys.modules:
+        _start(text)
+    else:
+        waiting = _AfterImport("torch", lambda: _start(text))
+        sys.meta_path.insert(0, waiting)
+        _here.append(waiting)
+    return True
+
+
+def end() -> None:
+    """End what :func:`start_with_torch` began, the waiting or the practice GPU."""
+    while _here:
+        _here.pop().__exit__(None, None, None)
+
+
+def running() -> "Any":
+    """Return the practice GPU that is open in this process, however it was opened; imports nothing."""
+    interface = sys.modules.get("gpulesson.practice.interface")
+    return interface._open[-1].gpu if interface is not None and interface._open else None
+
+
+def _start(text: str) -> None:
+    import json
+
+    sys.path.insert(0, _ROOT)  # for a moment: the program may not have the package on its path
+    try:
+        from gpulesson.practice.environment import VARIABLE
+    finally:
+        sys.path.remove(_ROOT)
+    from gpulesson.practice.interface import practice_gpu
+
+    options = json.loads(text)
+    report = options.pop("report")
+    context = practice_gpu(**options)
+    gpu = context._enter(stacklevel=5)  # the line that imports PyTorch
+    _here[:] = [context]
+    if not gpu.simulated:
+        os.environ.pop(VARIABLE, None)  # a real GPU is there for other processes as well
+    if report:
+        _report_at_the_end(gpu)
+
+
+def _report_at_the_end(gpu: "Any") -> None:
+    import atexit
+
+    process = os.getpid()
+
+    def report() -> None:
+        if os.getpid() == process:  # not in one that was forked
+            print(gpu.report(), file=sys.stderr)
+
+    atexit.register(report)
+
+
+class _AfterImport:
+    """
+    Waits in ``sys.meta_path`` for a module, and calls a function at the end of its execution.
+
+    Parameters
+    ----------
+    name : str
+        Full name of the module.
+    call : callable
+        Called without arguments, once. Where it fails, the import does.
+    """
+
+    def __init__(self, name: str, call: "Callable[[], None]") -> None:
+        self._name = name
+        self._call = call
+
+    def __exit__(self, *_: object) -> None:
+        """Wait no longer."""
+        if self in sys.meta_path:
+            sys.meta_path.remove(self)
+
+    def find_spec(
+        self, fullname: str, path: "Sequence[str] | None" = None, target: "ModuleType | None" = None
+    ) -> "ModuleSpec | None":
+        """Return what the other finders find, to be executed with the call; None for any other module."""
+        if fullname != self._name:
+            return None
+        others = sys.meta_path[sys.meta_path.index(self) + 1 :]
+        spec = next(filter(None, (each.find_spec(fullname, path, target) for each in others)), None)
+        if spec is not None and spec.loader is not None:
+            self._watch(spec.loader)
+        return spec
+
+    def _watch(self, loader: "Any") -> None:
+        execute = loader.exec_module
+
+        def exec_module(module: "ModuleType") -> None:
+            vars(loader).pop("exec_module", None)
+            execute(module)
+            if self in sys.meta_path:
+                self.__exit__()
+                self._call()
+
+        loader.exec_module = exec_module
