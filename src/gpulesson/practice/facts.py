@@ -44,7 +44,9 @@ class Facts:
     plain : bool
         None of what follows.
     composite : bool
-        It is made of other operators, and comes here whole only where autograd is off (in inference mode).
+        It is made of other operators alone, and comes here whole only where autograd is off (in inference
+        mode). A few have a kernel besides, which rounds differently than the others together:
+        ``silu_backward``.
     resizes : bool
         It may change the size of an argument's storage.
     generator : bool
@@ -109,8 +111,9 @@ class Facts:
         self.waits = self.name in _WAITING.split() or (self.name, self.overload) == ("index", "Tensor")
         self.moves = self.name in ("copy_", "_foreach_copy_", "_copy_from")
         self.unary = kinds[:1] != [] and self.named == ((0, kinds[0][2].name),) and kinds[0][1] == "Tensor"
-        self.composite = torch._C._dispatch_has_kernel_for_dispatch_key(
-            func.name(), "CompositeImplicitAutograd"
+        has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key
+        self.composite = has_kernel(func.name(), "CompositeImplicitAutograd") and not has_kernel(
+            func.name(), "CPU"
         )
         self.written = frozenset(
             a.name for a in schema.arguments if a.alias_info is not None and a.alias_info.is_write
