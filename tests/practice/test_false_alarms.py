@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from contextlib import suppress
 from itertools import islice
 from typing import Any
-from unittest import mock
 
+import database
 import pytest
 import torch
 from torch.testing import assert_close
@@ -41,17 +41,6 @@ RANDOM = [
     "uniform",
 ]
 """Parts of the names of operators whose values are random or uninitialised: only devices are compared."""
-
-
-def operators() -> list[Any]:
-    # the import would forbid this process to set cuDNN's flags ever again; other tests set them
-    with mock.patch.object(torch.backends, "disable_global_flags"):
-        from torch.testing._internal.common_methods_invocations import op_db
-    return [
-        op
-        for op in op_db
-        if torch.float32 in op.dtypes and not op.name.startswith("jiterator")  # compiles for a real GPU
-    ]
 
 
 def compare(op: Any, inference: bool) -> Iterator[str | None]:
@@ -138,13 +127,15 @@ def test_every_operator_works_as_on_the_cpu(inference: bool) -> None:
     failed: dict[str, str] = {}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        for op in operators():
+        for op in database.operators():
+            if torch.float32 not in op.dtypes:
+                continue
             for problem in compare(op, inference):
                 if problem is None:
                     right += 1
                 else:
                     wrong += 1
-                    failed.setdefault(f"{op.name}.{op.variant_test_name}".rstrip("."), problem)
+                    failed.setdefault(database.full_name(op), problem)
     print(f"{right} of {right + wrong} samples agree; {len(failed)} operators do not")
     for name, problem in failed.items():
         print(f"  {name}: {problem}")

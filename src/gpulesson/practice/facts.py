@@ -8,6 +8,8 @@ from typing import Any
 
 import torch
 
+from gpulesson.practice import determinism, dtypes
+
 _WAITING = """
     nonzero masked_select _unique _unique2 unique_dim unique_consecutive unique_dim_consecutive equal bincount
     repeat_interleave
@@ -63,10 +65,13 @@ class Facts:
         It copies between devices: both ``copy_`` operators.
     written : frozenset of str
         Names of the arguments that it writes to.
+    checks : tuple of callable
+        What to call with the arguments before it runs on a device: CUDA may refuse it. Mostly nothing.
     """
 
     __slots__ = (
         "call",
+        "checks",
         "composite",
         "fresh",
         "generator",
@@ -118,6 +123,8 @@ class Facts:
         self.written = frozenset(
             a.name for a in schema.arguments if a.alias_info is not None and a.alias_info.is_write
         ) | (names & _WRITTEN_UNSAID)
+        checks = (dtypes.check_of(self.name, self.overload), determinism.check_of(self.name, self.overload))
+        self.checks = tuple(check for check in checks if check is not None)
         self.plain = not any(
             (
                 self.composite,
