@@ -131,6 +131,19 @@ def test_half_precision_is_written_where_it_belongs():
         assert result is x and x.tolist() == [1.5, -0.125]
 
 
+def test_matrices_are_multiplied_into_another_type():
+    if not hasattr(torch.ops.aten.mm, "dtype"):
+        pytest.skip("this PyTorch has no out_dtype=")
+    x = torch.tensor([[1.0, 2.0**-9]]).bfloat16()
+    with practice_gpu(force=True):
+        there = x.cuda()
+        for found in (
+            torch.mm(there, there.T, out_dtype=torch.float32),
+            torch.bmm(there[None], there.T[None], out_dtype=torch.float32)[0],
+        ):
+            assert found.is_cuda and found.tolist() == [[1 + 2.0**-18]]  # more digits than bfloat16 has
+
+
 def test_fourier_transforms_in_half_precision_take_powers_of_two():
     text = "cuFFT only supports dimensions whose sizes are powers of two when computing in half precision"
     with practice_gpu(force=True):

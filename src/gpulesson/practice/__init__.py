@@ -13,6 +13,7 @@ Python surface and ``torch.cuda`` answer accordingly. The modules:
 ``sizes``
 ``operators``, ``rules``,        every operator: where it runs, which mixtures of devices CUDA refuses,
 ``facts``                        what must be known of it
+``dtypes``, ``determinism``      what else CUDA refuses: types of numbers, and operators whose results vary
 ``tensors``, ``factories``,      the Python surface: attributes and methods, functions that make tensors,
 ``storages``, ``functions``      saving and loading, functions that compare devices themselves
 ``cuda``, ``streams``,           ``torch.cuda`` and ``torch.accelerator``, and what hangs on them

@@ -265,6 +265,8 @@ def _otherwise(gpu: PracticeGPU, call: Call, error: Exception, home: int) -> Any
             written = [tensor for argument, tensor in call.named_tensors() if argument in call.facts.written]
             return dtypes.compute_in(wide, narrow, call.func, call.args, call.kwargs, written)
         on_device = dtypes.reworded(name, narrow)
+    if on_device is None and call.facts.overload in ("dtype", "dtype_out"):
+        return dtypes.compute_with_out_dtype(call.func, call.args, call.kwargs)
     if on_device is None:
         raise error
     raise on_device from None
