@@ -64,6 +64,18 @@ WORDS = {
         lambda x: torch.histogram(x.float(), 3),
         "Could not run 'aten::histogram.bin_ct' with arguments from the 'CUDA' backend.",
     ),
+    "sizes that do not fit": (  # come first
+        lambda x: x @ x,
+        "mat1 and mat2 shapes cannot be multiplied (3x4 and 3x4)",
+    ),
+    "two types": (
+        lambda x: x @ x.T.float(),
+        "expected mat1 and mat2 to have the same dtype, but got: long int != float",
+    ),
+    "images of bytes": (
+        lambda x: F.conv2d(x.byte()[None, None], x[None, None].float()),
+        "Input type (torch.cuda.ByteTensor) and weight type (torch.cuda.FloatTensor) should be the same",
+    ),
     "bool": (  # a type that the CPU refuses, too, in other words
         lambda x: F.avg_pool3d((x > 5)[None, None, None], (1, 2, 2)),
         "\"avg_pool3d_out_cuda\" not implemented for 'Bool'",
@@ -78,11 +90,19 @@ def test_types_that_cuda_refuses_are_refused_in_its_words(function, text, infere
     with practice_gpu(force=True), torch.inference_mode(inference):
         with pytest.raises(RuntimeError) as caught:
             function(R.cuda())
-        if "Bool" not in text:
+        if "not implemented for 'Long'" in text:
             function(R.clone())  # on the host all is as ever
-    assert str(caught.value).startswith(text)
+    assert str(caught.value).removeprefix("mm: ").startswith(text)
     implemented = "not implemented for" in text or "Could not run" in text
     assert type(caught.value) is (NotImplementedError if implemented else RuntimeError)
+
+
+def test_some_reductions_take_what_others_refuse():
+    with practice_gpu(force=True):
+        x, index = (R > 5).cuda(), torch.zeros_like(R).cuda()
+        with pytest.raises(NotImplementedError, match="cuda_scatter_gather_base_kernel_func"):
+            x.scatter_reduce(0, index, x, "amax")
+        assert x.scatter_reduce(0, index, x, "sum").is_cuda
 
 
 def test_of_nothing_nothing_is_refused():

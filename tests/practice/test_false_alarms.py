@@ -1,7 +1,7 @@
 """No false alarms: PyTorch's own operator database, with everything on the practice GPU.
 
-Every float32 operator must give the plain CPU's values, forward and backward, on ``cuda:0`` and without an
-error.
+Every operator that CUDA has for float32 must give the plain CPU's values to the bit, forward and backward, on
+``cuda:0`` and without an error.
 """
 
 import warnings
@@ -25,6 +25,15 @@ EXCEPTIONS = dict.fromkeys(
     "of empty matrices: the result comes from a shape alone, so nothing says that it is on the device",
 )
 """Operators that differ, and why."""
+
+ROUNDED = [
+    "linalg.cond",
+    "linalg.eigvalsh",
+    "linalg.svdvals",
+    "norm.nuc",
+    "prod",
+]
+"""Operators that PyTorch itself computes in another way where a mode watches: the last digits differ."""
 
 RANDOM = [
     "bernoulli",
@@ -107,9 +116,8 @@ def wrong_devices(op: Any, inputs: Any, found: Any) -> str | None:
 def wrong_values(op: Any, expected: Any, found: Any) -> str | None:
     if any(part in op.name for part in RANDOM):
         return None
-    for kind, ours, theirs, tolerance in zip(
-        ("values", "gradients"), found, expected, (1e-4, 1e-3), strict=True
-    ):
+    tolerance = 1e-4 if database.full_name(op) in ROUNDED else 0
+    for kind, ours, theirs in zip(("values", "gradients"), found, expected, strict=True):
         if len(ours) != len(theirs):
             return f"{len(ours)} {kind}, not {len(theirs)}"
         for one, other in zip(ours, theirs, strict=True):
@@ -128,7 +136,7 @@ def test_every_operator_works_as_on_the_cpu(inference: bool) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         for op in database.operators():
-            if torch.float32 not in op.dtypes:
+            if torch.float32 not in set(op.dtypes) & set(op.dtypesIfCUDA):
                 continue
             for problem in compare(op, inference):
                 if problem is None:
@@ -136,9 +144,10 @@ def test_every_operator_works_as_on_the_cpu(inference: bool) -> None:
                 else:
                     wrong += 1
                     failed.setdefault(database.full_name(op), problem)
-    print(f"{right} of {right + wrong} samples agree; {len(failed)} operators do not")
+    share = right / (right + wrong)
+    print(f"{right} of {right + wrong} samples agree, {share:.2%}; {len(failed)} operators do not")
     for name, problem in failed.items():
         print(f"  {name}: {problem}")
     assert right + wrong > 1500
-    assert right / (right + wrong) >= 0.99
+    assert share >= 0.997
     assert set(failed) == set(EXCEPTIONS)

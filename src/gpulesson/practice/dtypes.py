@@ -6,7 +6,7 @@ it asks a CUDA build of PyTorch itself, for every operator of PyTorch's database
 
 import json
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -43,12 +43,14 @@ def refused(name: str) -> Texts:
     return _table()["refused"].get(name.removesuffix("_"), {})
 
 
-def check_of(name: str, overload: str) -> Check | None:
+def check_of(func: Any, name: str, overload: str) -> Check | None:
     """
     Return what to call before an operator runs on a device, or None if CUDA does all that the CPU does.
 
     Parameters
     ----------
+    func : callable
+        The ATen operator.
     name, overload : str
         As in ``aten::name.overload``.
     """
@@ -58,17 +60,34 @@ def check_of(name: str, overload: str) -> Check | None:
             raise errors.absent(name, overload)
 
         return refuse
-    texts = refused(name)
-    if not texts:
-        return None
+    if name == "convolution":
+        return _check_convolution
+    return partial(_check, func) if refused(name) else None
 
-    def check(args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
-        text = texts.get(args[0].dtype)
-        # of nothing nothing is computed: no kernel looks at the type
-        if text and all(arg.numel() for arg in args if isinstance(arg, torch.Tensor)):
-            raise as_error(text)
 
-    return check
+def _check(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+    name = func._schema.name.removeprefix("aten::")
+    text = refused(name).get(args[0].dtype)
+    if name.startswith("scatter_reduce") and args[4] in ("sum", "mean"):  # kernels of their own
+        return
+    tensors = [arg for arg in args if isinstance(arg, torch.Tensor)]
+    if text and all(tensor.numel() for tensor in tensors):  # of nothing nothing is computed
+        _raise_before(func, args, kwargs)
+        raise as_error(text)
+
+
+def _check_convolution(args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+    given = args[0]
+    for name, tensor in (("weight", args[1]), ("bias", args[2])):
+        if tensor is not None and tensor.dtype is not given.dtype:
+            raise errors.wrong_convolution_type(name, tensor.dtype, given.dtype)
+    _check(torch.ops.aten.convolution.default, args, kwargs)
+
+
+def _raise_before(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+    """Raise what PyTorch says of sizes and types that do not fit together, before it looks for a kernel."""
+    args, kwargs = tree_map_only(torch.Tensor, torch.ops.aten.clone.default, (args, kwargs))
+    func(*args, **kwargs)  # on the CPU, which has a kernel
 
 
 def as_error(text: str) -> RuntimeError:

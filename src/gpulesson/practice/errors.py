@@ -329,6 +329,13 @@ def wrong_convolution(
     )
 
 
+def wrong_convolution_type(argument: str, dtype: torch.dtype, given: torch.dtype) -> RuntimeError:
+    """A convolution on a GPU whose weight or bias has another type than its input."""
+    return RuntimeError(
+        f"Input type ({type_name(given, 0)}) and {argument} type ({type_name(dtype, 0)}) should be the same"
+    )
+
+
 def wrong_indices(index: int) -> RuntimeError:
     """Indices on a GPU for a tensor that is not there."""
     return RuntimeError(

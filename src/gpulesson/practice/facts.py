@@ -123,7 +123,10 @@ class Facts:
         self.written = frozenset(
             a.name for a in schema.arguments if a.alias_info is not None and a.alias_info.is_write
         ) | (names & _WRITTEN_UNSAID)
-        checks = (dtypes.check_of(self.name, self.overload), determinism.check_of(self.name, self.overload))
+        checks = (
+            dtypes.check_of(func, self.name, self.overload),
+            determinism.check_of(self.name, self.overload),
+        )
         self.checks = tuple(check for check in checks if check is not None)
         self.plain = not any(
             (

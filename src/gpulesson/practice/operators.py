@@ -39,6 +39,8 @@ _ASSERTED = re.compile(
     r"|Expected Tensor with single nonzero value|Class values must be (non-negative|smaller)"
 )
 """What the CPU says of values that CUDA's kernels meet with a ``CUDA_KERNEL_ASSERT``."""
+_MIXED = "expected m1 and m2 to"
+"""How the CPU begins to say that matrices of two types are multiplied; CUDA names them otherwise."""
 _UNCHECKED = {
     "ZeroDivisionError": "integers are divided by zero, for which CUDA has no error and gives any value",
     "argument #2 'target' is out of range": "a target is out of range, which CUDA does not check here",
@@ -97,9 +99,9 @@ class Operators(TorchDispatchMode):
         home = self._one_device.get(seen)
         if home is None or not facts.plain:
             return _slow_path(self, Call(func, facts, args, kwargs))
-        for check in facts.checks:
-            check(args, kwargs)
         try:
+            for check in facts.checks:
+                check(args, kwargs)
             result = facts.call(*args, **kwargs)
         except (RuntimeError, IndexError) as error:
             result = _otherwise(self.gpu, Call(func, facts, args, kwargs), error, home)
@@ -241,10 +243,10 @@ def _in_parts(mode: Operators, call: Call, key: Any) -> Any:
 
 
 def _compute(gpu: PracticeGPU, call: Call, home: int) -> Any:
-    if home >= 0:
-        for check in call.facts.checks:
-            check(call.args, call.kwargs)
     try:
+        if home >= 0:
+            for check in call.facts.checks:
+                check(call.args, call.kwargs)
         if home >= 0 and call.facts.seeded:
             with generators.in_place_of_the_hosts(gpu.generators[home]):
                 return call()
@@ -265,6 +267,8 @@ def _otherwise(gpu: PracticeGPU, call: Call, error: Exception, home: int) -> Any
             written = [tensor for argument, tensor in call.named_tensors() if argument in call.facts.written]
             return dtypes.compute_in(wide, narrow, call.func, call.args, call.kwargs, written)
         on_device = dtypes.reworded(name, narrow)
+    if str(error).startswith(_MIXED):
+        on_device = RuntimeError(str(error).replace(_MIXED, "expected mat1 and mat2 to"))
     if on_device is None and call.facts.overload in ("dtype", "dtype_out"):
         return dtypes.compute_with_out_dtype(call.func, call.args, call.kwargs)
     if on_device is None:
