@@ -1,7 +1,7 @@
 """No false alarms: PyTorch's own operator database, with everything on the practice GPU.
 
-Every float32 operator must give the plain CPU's values, forward and backward, on ``cuda:0`` and without an
-error.
+Every operator that CUDA has for float32 must give the plain CPU's values to the bit, forward and backward, on
+``cuda:0`` and without an error.
 """
 
 import warnings
@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from contextlib import suppress
 from itertools import islice
 from typing import Any
-from unittest import mock
 
+import database
 import pytest
 import torch
 from torch.testing import assert_close
@@ -25,6 +25,15 @@ EXCEPTIONS = dict.fromkeys(
     "of empty matrices: the result comes from a shape alone, so nothing says that it is on the device",
 )
 """Operators that differ, and why."""
+
+ROUNDED = [
+    "linalg.cond",
+    "linalg.eigvalsh",
+    "linalg.svdvals",
+    "norm.nuc",
+    "prod",
+]
+"""Operators that PyTorch itself computes in another way where a mode watches: the last digits differ."""
 
 RANDOM = [
     "bernoulli",
@@ -41,17 +50,6 @@ RANDOM = [
     "uniform",
 ]
 """Parts of the names of operators whose values are random or uninitialised: only devices are compared."""
-
-
-def operators() -> list[Any]:
-    # the import would forbid this process to set cuDNN's flags ever again; other tests set them
-    with mock.patch.object(torch.backends, "disable_global_flags"):
-        from torch.testing._internal.common_methods_invocations import op_db
-    return [
-        op
-        for op in op_db
-        if torch.float32 in op.dtypes and not op.name.startswith("jiterator")  # compiles for a real GPU
-    ]
 
 
 def compare(op: Any, inference: bool) -> Iterator[str | None]:
@@ -118,9 +116,8 @@ def wrong_devices(op: Any, inputs: Any, found: Any) -> str | None:
 def wrong_values(op: Any, expected: Any, found: Any) -> str | None:
     if any(part in op.name for part in RANDOM):
         return None
-    for kind, ours, theirs, tolerance in zip(
-        ("values", "gradients"), found, expected, (1e-4, 1e-3), strict=True
-    ):
+    tolerance = 1e-4 if database.full_name(op) in ROUNDED else 0
+    for kind, ours, theirs in zip(("values", "gradients"), found, expected, strict=True):
         if len(ours) != len(theirs):
             return f"{len(ours)} {kind}, not {len(theirs)}"
         for one, other in zip(ours, theirs, strict=True):
@@ -138,16 +135,19 @@ def test_every_operator_works_as_on_the_cpu(inference: bool) -> None:
     failed: dict[str, str] = {}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        for op in operators():
+        for op in database.operators():
+            if torch.float32 not in set(op.dtypes) & set(op.dtypesIfCUDA):
+                continue
             for problem in compare(op, inference):
                 if problem is None:
                     right += 1
                 else:
                     wrong += 1
-                    failed.setdefault(f"{op.name}.{op.variant_test_name}".rstrip("."), problem)
-    print(f"{right} of {right + wrong} samples agree; {len(failed)} operators do not")
+                    failed.setdefault(database.full_name(op), problem)
+    share = right / (right + wrong)
+    print(f"{right} of {right + wrong} samples agree, {share:.2%}; {len(failed)} operators do not")
     for name, problem in failed.items():
         print(f"  {name}: {problem}")
     assert right + wrong > 1500
-    assert right / (right + wrong) >= 0.99
+    assert share >= 0.997
     assert set(failed) == set(EXCEPTIONS)

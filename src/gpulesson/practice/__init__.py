@@ -15,6 +15,7 @@ Python surface and ``torch.cuda`` answer accordingly. The modules:
 ``sizes``
 ``keys``, ``operators``,         every operator: how it comes here, where it runs, which mixtures of devices
 ``rules``, ``facts``             CUDA refuses, what must be known of it
+``dtypes``, ``determinism``      what else CUDA refuses: types of numbers, and operators whose results vary
 ``tensors``, ``factories``,      the Python surface: attributes and methods, functions that make tensors,
 ``storages``, ``functions``      saving and loading, functions that compare devices themselves
 ``cuda``, ``streams``,           ``torch.cuda`` and ``torch.accelerator``, and what hangs on them

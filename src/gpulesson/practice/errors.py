@@ -5,6 +5,7 @@ without a GPU (``tests/practice/oracle.py``), the texts are compared with its ow
 """
 
 import re
+from collections.abc import Sequence
 
 import torch
 
@@ -145,6 +146,63 @@ def device_assert() -> RuntimeError:
     return _cuda_error(
         "CUDA error: device-side assert triggered\nSearch for `cudaErrorAssert' in "
         f"{_ERROR_TYPES} for more information.\n"
+    )
+
+
+def absent(name: str, overload: str) -> RuntimeError:
+    """What the dispatcher says of an operator without a kernel for CUDA, but for its list of backends."""
+    operator = f"aten::{name}.{overload}".removesuffix(".")
+    return NotImplementedError(
+        f"Could not run '{operator}' with arguments from the 'CUDA' backend. This could be because the "
+        "operator doesn't exist for this backend, or was omitted during the selective/custom build process "
+        "(if using custom build). If you are a Facebook employee using PyTorch on mobile, please visit "
+        "https://fburl.com/ptmfixes for possible resolutions."
+    )
+
+
+def half_fft(sizes: Sequence[int]) -> RuntimeError:
+    """A Fourier transform in half precision (``ATen/native/cuda/CuFFTPlanCache.h``)."""
+    return RuntimeError(
+        "cuFFT only supports dimensions whose sizes are powers of two when computing in half precision, but "
+        f"got a signal size of{list(sizes)}"
+    )
+
+
+def not_deterministic(kernel: str, warn_only: bool) -> RuntimeError:
+    """``torch.use_deterministic_algorithms(True)`` and a kernel that is not (``ATen/Context.cpp``)."""
+    lacks = f"{kernel} does not have a deterministic implementation, but you set "
+    issue = (
+        "file an issue at https://github.com/pytorch/pytorch/issues to help us prioritize adding "
+        "deterministic support for this operation."
+    )
+    if warn_only:
+        return RuntimeError(
+            f"{lacks}'torch.use_deterministic_algorithms(True, warn_only=True)'. You can {issue}"
+        )
+    return RuntimeError(
+        f"{lacks}'torch.use_deterministic_algorithms(True)'. You can turn off determinism just for this "
+        "operation, or you can use the 'warn_only=True' option, if that's acceptable for your application. "
+        f"You can also {issue}"
+    )
+
+
+def cublas_not_deterministic() -> RuntimeError:
+    """The same, of a matrix product whose library is not set up for it (``ATen/Context.cpp``)."""
+    return RuntimeError(
+        "Deterministic behavior was enabled with either `torch.use_deterministic_algorithms(True)` or "
+        "`at::Context::setDeterministicAlgorithms(true)`, but this operation is not deterministic because "
+        "it uses CuBLAS and you have CUDA >= 10.2. To enable deterministic behavior in this case, you must "
+        "set an environment variable before running your PyTorch application: "
+        "CUBLAS_WORKSPACE_CONFIG=:4096:8 or CUBLAS_WORKSPACE_CONFIG=:16:8. For more information, go to "
+        "https://docs.nvidia.com/cuda/cublas/index.html#results-reproducibility"
+    )
+
+
+def unchecked(what: str, said: str) -> PracticeError:
+    """The CPU finds wrong values that CUDA does not look at."""
+    return PracticeError(
+        f"{what}. The CPU, which computes for the practice GPU, says: {said.splitlines()[0]}. "
+        "Mend the values: a real GPU would go on with wrong numbers"
     )
 
 
@@ -324,10 +382,10 @@ def wrong_convolution(
     )
 
 
-def different_types(images: torch.dtype, weight: torch.dtype) -> RuntimeError:
-    """A convolution on a device whose weight has another dtype than its input."""
+def wrong_convolution_type(argument: str, dtype: torch.dtype, given: torch.dtype) -> RuntimeError:
+    """A convolution on a GPU whose weight or bias has another type than its input."""
     return RuntimeError(
-        f"Input type ({type_name(images, 0)}) and weight type ({type_name(weight, 0)}) should be the same"
+        f"Input type ({type_name(given, 0)}) and {argument} type ({type_name(dtype, 0)}) should be the same"
     )
 
 

@@ -8,6 +8,8 @@ from typing import Any
 
 import torch
 
+from gpulesson.practice import determinism, dtypes
+
 _WAITING = """
     nonzero masked_select _unique _unique2 unique_dim unique_consecutive unique_dim_consecutive equal bincount
     repeat_interleave
@@ -44,7 +46,9 @@ class Facts:
     plain : bool
         None of what follows.
     composite : bool
-        It is made of other operators, and comes here whole only where autograd is off (in inference mode).
+        It is made of other operators alone, and comes here whole only where autograd is off (in inference
+        mode). A few have a kernel besides, which rounds differently than the others together:
+        ``silu_backward``.
     resizes : bool
         It may change the size of an argument's storage.
     generator : bool
@@ -61,10 +65,13 @@ class Facts:
         It copies between devices: both ``copy_`` operators.
     written : frozenset of str
         Names of the arguments that it writes to.
+    checks : tuple of callable
+        What to call with the arguments before it runs on a device: CUDA may refuse it. Mostly nothing.
     """
 
     __slots__ = (
         "call",
+        "checks",
         "composite",
         "fresh",
         "generator",
@@ -109,12 +116,18 @@ class Facts:
         self.waits = self.name in _WAITING.split() or (self.name, self.overload) == ("index", "Tensor")
         self.moves = self.name in ("copy_", "_foreach_copy_", "_copy_from")
         self.unary = kinds[:1] != [] and self.named == ((0, kinds[0][2].name),) and kinds[0][1] == "Tensor"
-        self.composite = torch._C._dispatch_has_kernel_for_dispatch_key(
-            func.name(), "CompositeImplicitAutograd"
+        has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key
+        self.composite = has_kernel(func.name(), "CompositeImplicitAutograd") and not has_kernel(
+            func.name(), "CPU"
         )
         self.written = frozenset(
             a.name for a in schema.arguments if a.alias_info is not None and a.alias_info.is_write
         ) | (names & _WRITTEN_UNSAID)
+        checks = (
+            dtypes.check_of(func, self.name, self.overload),
+            determinism.check_of(self.name, self.overload),
+        )
+        self.checks = tuple(check for check in checks if check is not None)
         self.plain = not any(
             (
                 self.composite,

@@ -21,8 +21,13 @@ from gpulesson.practice.patches import Handler, Patches
 from gpulesson.practice.tensors import move
 
 _RECURRENT = ("lstm", "gru", "rnn_tanh", "rnn_relu")
-_CONVOLUTIONS = ("conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d")
 _PLACES = "_practice_places"
+_FOURIER = [f"{kind}fft{n}" for kind in ("", "i", "r", "ir", "h", "ih") for n in ("", "2", "n")]
+_FFT_TYPES = {
+    torch.float16: torch.float32,
+    torch.bfloat16: torch.float32,
+    torch.complex32: torch.complex64,
+}
 _STEP_DTYPES = (torch.float32, torch.float64)
 
 
@@ -36,16 +41,20 @@ def plan(patches: Patches, gpu: PracticeGPU) -> None:
         for name in names.split():
             for owner in (*both, torch.linalg):
                 patches.handle(owner, name, functools.partial(_compared, text))
-    for name in _CONVOLUTIONS:
-        for owner in (torch, F):
-            patches.handle(owner, name, _convolution)
     patches.handle(F, "scaled_dot_product_attention", _attention)
     patches.handle(torch, "ctc_loss", _ctc_loss)
     for owner in both:
         patches.handle(owner, "tensor_split", _tensor_split)
     patches.handle(torch, "get_device", _get_device)
     patches.handle(torch._C._nn, "_parse_to", _parse_to)
+    patches.handle(F, "one_hot", _one_hot)
+    patches.handle(torch._C._nn, "one_hot", _one_hot)
+    for name in ("quantile", "nanquantile"):
+        patches.handle(torch, name, _quantile)
+        patches.handle(torch.Tensor, name, _quantile)
     patches.handle(torch._C, "_group_tensors_by_device_and_dtype", _group_by_device)
+    for name in _FOURIER:
+        patches.handle(torch.fft, name, _fft(name))
     patches.handle(torch.autograd, "grad", _gradients)
     patches.handle(torch.autograd, "_engine_run_backward", _from_the_roots)
     patches.wrap(torch.autograd.Function, "apply", functools.partial(_apply_noting_places, gpu))
@@ -88,19 +97,6 @@ def _compared(text: str, gpu: PracticeGPU, original: Handler, /, *args: Any, **k
     return original(*args, **kwargs)
 
 
-def _convolution(gpu: PracticeGPU, original: Handler, /, *args: Any, **kwargs: Any) -> Any:
-    """Say which types differ: the CPU's kernels find out later than CUDA's, and say less."""
-    try:
-        return original(*args, **kwargs)
-    except RuntimeError as error:
-        tensors = [value for value in (*args, *kwargs.values()) if isinstance(value, torch.Tensor)][:2]
-        images, weight = (tensor.dtype for tensor in tensors)
-        places = {gpu.ledger.index(tensor) for tensor in tensors}
-        if images is weight or len(places) > 1 or CPU in places or "bias type" in str(error):
-            raise
-        raise errors.different_types(images, weight) from None
-
-
 def _attention(
     gpu: PracticeGPU, original: Handler, query: Any, key: Any, value: Any, *args: Any, **kwargs: Any
 ) -> Any:
@@ -128,6 +124,67 @@ def _tensor_split(gpu: PracticeGPU, original: Handler, tensor: Any, *args: Any, 
         if isinstance(value, torch.Tensor) and (index := gpu.ledger.index(value)) >= 0:
             raise errors.wrong_sections(index)
     return original(tensor, *args, **kwargs)
+
+
+def _one_hot(gpu: PracticeGPU, original: Handler, tensor: Any, num_classes: int = -1) -> Any:
+    """CUDA does not look at the classes: ``scatter_`` does, in its kernel (``ATen/native/Onehot.cpp``)."""
+    if gpu.ledger.index(tensor) < 0 or not tensor.numel() or num_classes == 0 or num_classes < -1:
+        return original(tensor, num_classes)
+    if num_classes < 0:
+        num_classes = int(tensor.max().item()) + 1
+    result = torch.zeros(*tensor.shape, num_classes, dtype=tensor.dtype, device=tensor.device)
+    return result.scatter_(-1, tensor.unsqueeze(-1), 1)
+
+
+def _quantile(gpu: PracticeGPU, original: Handler, tensor: Any, *args: Any, **kwargs: Any) -> Any:
+    """CUDA does not look at the quantiles: ``gather`` does, in its kernel (``ATen/native/Sorting.cpp``)."""
+    try:
+        return original(tensor, *args, **kwargs)
+    except RuntimeError as error:
+        if gpu.ledger.index(tensor) >= 0 and "q values must be in the range" in str(error):
+            raise errors.device_assert() from None
+        raise
+
+
+def _fft(name: str) -> Handler:
+    """Return what does a Fourier transform in half precision: cuFFT knows it, and the CPU does not."""
+
+    def handler(gpu: PracticeGPU, original: Handler, /, *args: Any, **kwargs: Any) -> Any:
+        given: Any = args[0] if args else None
+        wide = _FFT_TYPES.get(given.dtype) if isinstance(given, torch.Tensor) else None
+        if wide is None or gpu.ledger.index(given) < 0:
+            return original(*args, **kwargs)
+        result = original(given.to(wide), *args[1:], **kwargs)
+        if given.dtype is torch.bfloat16:  # it has no complex type: CUDA, too, returns float32's
+            return result
+        for sizes in _signal_sizes(name, *args, **kwargs):
+            if any(size & (size - 1) for size in sizes):
+                raise errors.half_fft(sizes)
+        return result.to(torch.complex32 if result.is_complex() else torch.float16)
+
+    return handler
+
+
+def _signal_sizes(
+    name: str, tensor: Any, n: Any = None, dim: Any = None, norm: Any = None, s: Any = None, out: Any = None
+) -> list[list[int]]:
+    """Return the sizes that each of cuFFT's plans is made for."""
+    sizes = n if s is None else s
+    one = name.endswith("fft")
+    if dim is None:
+        count = 1 if one else 2 if name.endswith("2") else tensor.dim() if sizes is None else len(sizes)
+        dim = range(-count, 0)
+    dims = [dim] if isinstance(dim, int) else list(dim)
+    if sizes is None:
+        found = [tensor.size(each) for each in dims]
+        if name.startswith(("hfft", "irfft")):  # half of the numbers are given
+            found[-1] = 2 * (found[-1] - 1)
+    else:
+        found = [sizes] if isinstance(sizes, int) else list(sizes)
+    if name.startswith(("fft", "ifft")):
+        return [found]
+    plans = [found[-1:], found[:-1]]  # the side that is real is transformed apart
+    return plans if name.startswith(("rfft", "ihfft")) else plans[::-1]
 
 
 def _numbers(lengths: Any) -> Any:

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode_stack
 
-from gpulesson.practice import errors, generators, keys, rules
+from gpulesson.practice import dtypes, errors, generators, keys, rules
 from gpulesson.practice.events import TO_HOST, WAIT
 from gpulesson.practice.facts import Facts
 from gpulesson.practice.gpu import PracticeGPU
@@ -38,7 +38,26 @@ _FACTS: dict[int, Facts] = {}
 _HOST = torch.device("cpu")
 _META = torch.device("meta")
 _MASKS = (torch.bool, torch.uint8)
-_OUT_OF_BOUNDS = re.compile(r"Target -?\d+ is out of bounds|index (-?\d+ is )?out of (range in self|bounds)")
+_ASSERTED = re.compile(
+    r"(index_copy_\(\): )?index (-?\d+ is )?out of (range in self|bounds)"
+    r"|INDICES element is out of DATA bounds|out of range: tried to access index"
+    r"|Target -?\d+ is out of bounds|target out of range|Found an invalid max index"
+    r"|Index \d+ of input takes value|embedding_bag: Expected idx >= 0|offsets\[-1\] can not be greater"
+    r"|all elements of (input|target) should be between 0 and 1"
+    r"|probability tensor contains|invalid multinomial distribution"
+    r"|Expected p_in >= 0|invalid Poisson rate|quantile\(\) q values must be"
+    r"|Number of elements of source < number of ones in mask"
+    r"|Expected Tensor with single nonzero value|Class values must be (non-negative|smaller)"
+)
+"""What the CPU says of values that CUDA's kernels meet with a ``CUDA_KERNEL_ASSERT``."""
+_MIXED = "expected m1 and m2 to"
+"""How the CPU begins to say that matrices of two types are multiplied; CUDA names them otherwise."""
+_UNCHECKED = {
+    "ZeroDivisionError": "integers are divided by zero, for which CUDA has no error and gives any value",
+    "argument #2 'target' is out of range": "a target is out of range, which CUDA does not check here",
+    "offsets[0] has to be 0": "offsets[0] is not 0, which CUDA takes for 0 without a word",
+}
+"""How the CPU's words begin that CUDA has no error for, and what to say of it."""
 
 
 class Operators(TorchDispatchMode):
@@ -151,11 +170,11 @@ class Operators(TorchDispatchMode):
         if home is None or not facts.plain:
             return _slow_path(self, Call(func, facts, args, kwargs))
         try:
+            for check in facts.checks:
+                check(args, kwargs)
             result = facts.call(*args, **kwargs)
         except (RuntimeError, IndexError) as error:
-            if (on_device := as_on_device(self.gpu, error, home)) is None:
-                raise
-            raise on_device from None
+            result = _otherwise(self.gpu, Call(func, facts, args, kwargs), error, home)
         if facts.fresh:
             try:
                 for tensor in result if facts.several else (result,):
@@ -332,21 +351,46 @@ def _in_parts(mode: Operators, call: Call, key: Any) -> Any:
 
 def _compute(gpu: PracticeGPU, call: Call, home: int) -> Any:
     try:
+        if home >= 0:
+            for check in call.facts.checks:
+                check(call.args, call.kwargs)
         if home >= 0 and call.facts.seeded:
             with generators.in_place_of_the_hosts(gpu.generators[home]):
                 return call()
         return call()
     except (RuntimeError, IndexError) as error:
-        on_device = as_on_device(gpu, error, home) if home >= 0 else None
-        if on_device is None:
+        if home < 0:
             raise
-        raise on_device from None
+        return _otherwise(gpu, call, error, home)
+
+
+def _otherwise(gpu: PracticeGPU, call: Call, error: Exception, home: int) -> Any:
+    """Return what a device computes and the CPU cannot, or raise what CUDA says."""
+    on_device = as_on_device(gpu, error, home)
+    first = next(call.tensors(), None)
+    if on_device is None and first is not None and "not implemented for" in str(error):
+        name, narrow = call.facts.name, first.dtype
+        if (wide := dtypes.wider(name, narrow)) is not None:
+            written = [tensor for argument, tensor in call.named_tensors() if argument in call.facts.written]
+            return dtypes.compute_in(wide, narrow, call.func, call.args, call.kwargs, written)
+        on_device = dtypes.reworded(name, narrow)
+    if str(error).startswith(_MIXED):
+        on_device = RuntimeError(str(error).replace(_MIXED, "expected mat1 and mat2 to"))
+    if on_device is None and call.facts.overload in ("dtype", "dtype_out"):
+        return dtypes.compute_with_out_dtype(call.func, call.args, call.kwargs)
+    if on_device is None:
+        raise error
+    raise on_device from None
 
 
 def as_on_device(gpu: PracticeGPU, error: Exception, home: int) -> RuntimeError | None:
     """Return what CUDA says where the CPU says `error`, or None if that is the same."""
-    if _OUT_OF_BOUNDS.match(str(error)):
+    text = str(error)
+    if _ASSERTED.match(text):
         return errors.device_assert()
+    for beginning, what in _UNCHECKED.items():
+        if text.startswith(beginning):
+            return errors.unchecked(what, text)
     return gpu.ledger.allocators[home].host_is_full(error) or errors.on_device(error)
 
 

@@ -37,6 +37,7 @@ NAMES = {
     "torch._C._ExcludeDispatchKeyGuard": "to call an operator's own kernel",
     "torch._C.DispatchKeySet": "to call an operator's own kernel",
     "torch._C._nn": "to move a module to where a tensor is",
+    "torch._C._nn.one_hot": "to leave the classes to the device, as CUDA does",
     "torch._conj": "to replay an operator on a lazy conjugate",
     "torch._neg_view": "to replay an operator on a lazy negative",
     "torch._C._len_torch_dispatch_stack": "to tell whether somebody else watches the operators",
@@ -55,6 +56,7 @@ NAMES = {
     "torch.overrides._get_current_function_mode_stack": "to find the default device",
     "torch.utils._device.DeviceContext": "to find the default device",
     "torch.utils._device._device_constructors": "to leave PyTorch's table of factory functions as it is",
+    "torch.utils._pytree.tree_map_only": "to compute in another type what the CPU has no kernel for",
     "torch.utils._python_dispatch.TorchDispatchMode": "to see every operator",
     "torch.utils._python_dispatch._get_current_dispatch_mode_stack": "to leave in the right order",
 }
