@@ -361,7 +361,7 @@ print("the CPU's random numbers:", torch.equal(on_gpu, torch.rand(3)))
 # :term:`gradients <gradient>` and results, if they are not random.
 #
 # Real code uses libraries. So we also run small programs of well-known ones, in the way
-# of their own first examples: they move a model to the GPU, train it for a few steps and
+# of their own first examples: they move a model to the GPU, train it for a moment and
 # use it. Each runs on the CPU, on a practice GPU that starts after the library was
 # imported, and on one that was there before.
 #

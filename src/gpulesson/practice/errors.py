@@ -202,7 +202,7 @@ def unchecked(what: str, said: str) -> PracticeError:
     """The CPU finds wrong values that CUDA does not look at."""
     return PracticeError(
         f"{what}. The CPU, which computes for the practice GPU, says: {said.splitlines()[0]}. "
-        "Mend the values: a real GPU would go on with wrong numbers"
+        "Correct the values: a real GPU would go on with wrong numbers"
     )
 
 

@@ -5,7 +5,6 @@ from typing import Any
 
 import torch
 
-from gpulesson.practice import errors
 from gpulesson.practice.events import TO_DEVICE, TO_HOST
 from gpulesson.practice.gpu import PracticeGPU, as_device
 from gpulesson.practice.ledger import CPU
@@ -17,9 +16,9 @@ _Storage = torch.UntypedStorage
 def plan(patches: Patches, gpu: PracticeGPU) -> None:
     """Plan the replacements on :class:`torch.UntypedStorage`, which ``torch.save`` and ``load`` use."""
     handlers: dict[str, Handler] = {"clone": _clone, "cpu": _cpu, "to": _to, "resize_": _resize}
-    handlers |= {"is_shared": _is_shared, "_share_cuda_": _share}
     for name, handler in handlers.items():
         patches.handle(_Storage, name, handler)
+    patches.handle(_Storage, "is_shared", _is_shared)
     patches.handle(_Storage, "__new__", _new)
     patches.wrap(_Storage, "device", functools.partial(_device, gpu))
     patches.wrap(_Storage, "_new_shared", functools.partial(_new_shared, gpu))
@@ -97,10 +96,6 @@ def _new_shared(gpu: PracticeGPU, original: Handler) -> Any:
 
 def _is_shared(gpu: PracticeGPU, original: Handler, storage: _Storage) -> bool:
     return storage.device.type == "cuda" or original(storage)  # a GPU's memory always is
-
-
-def _share(gpu: PracticeGPU, original: Handler, storage: _Storage, *_: Any) -> Any:
-    raise errors.not_simulated("sharing a GPU's memory with another process")
 
 
 def _resize(gpu: PracticeGPU, original: Handler, storage: _Storage, size: int) -> Any:
