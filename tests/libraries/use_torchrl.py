@@ -24,7 +24,8 @@ def train(device):
     ).to(device)
     angles = UnsqueezeTransform(-1, in_keys=["th", "thdot"], in_keys_inv=["th", "thdot"])
     env = TransformedEnv(
-        PendulumEnv(device=device), Compose(angles, CatTensors(["th", "thdot"], "state"), StepCounter(8))
+        PendulumEnv(device=device),
+        Compose(angles, CatTensors(["th", "thdot"], "state", del_keys=False), StepCounter(8)),
     )
     env.set_seed(1)
     torch.manual_seed(1)  # from here on it draws on the device only
