@@ -34,4 +34,4 @@ def test_the_sentence_and_the_folded_table(project):
     file.write_text(json.dumps(found), encoding="utf-8")
     project.build()
     text = " ".join(project.page("tables").get_text().split())
-    assert "Of 3 programs with 2 libraries, 2 ran on the practice GPU. 1 had the CPU's results" in text
+    assert "Of 3 programs with 2 libraries, 2 ran on the practice GPU. 1 had the CPU’s results" in text
