@@ -30,7 +30,7 @@ def train(device):
     env.set_seed(1)
     torch.manual_seed(1)  # from here on it draws on the device only
     steps = env.rollout(8, actor)
-    assert steps.device.type == device
+    assert steps["action"].device.type == device
 
     loss = ClipPPOLoss(actor, critic)
     with torch.no_grad():
