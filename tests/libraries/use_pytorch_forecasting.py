@@ -26,6 +26,7 @@ def train(device):
         known = {"time_varying_known_reals": ["step"]} if kind is TemporalFusionTransformer else {}
         data = TimeSeriesDataSet(rows, **columns, **lengths, **known, time_varying_unknown_reals=["value"])
         loader = data.to_dataloader(train=False, batch_size=8, num_workers=0)
+        torch.manual_seed(0)  # the first one's layers drew on the device
         model = kind.from_dataset(data, learning_rate=0.01, log_interval=-1, **options)
         trainer = L.Trainer(
             accelerator="gpu" if device == "cuda" else "cpu",

@@ -19,7 +19,7 @@ def train(device):
         optimizer.step()
         average.update()
         losses.append(loss.item())
-    with average.average_parameters():
+    with torch.no_grad(), average.average_parameters():
         averaged = model(inputs)
     again = ExponentialMovingAverage(model.parameters(), decay=0.5)
     again.load_state_dict(average.state_dict())

@@ -24,12 +24,13 @@ def train(device):
     ).to(device)
     angles = UnsqueezeTransform(-1, in_keys=["th", "thdot"], in_keys_inv=["th", "thdot"])
     env = TransformedEnv(
-        PendulumEnv(device=device), Compose(angles, CatTensors(["th", "thdot"], "state"), StepCounter(8))
+        PendulumEnv(device=device),
+        Compose(angles, CatTensors(["th", "thdot"], "state", del_keys=False), StepCounter(8)),
     )
     env.set_seed(1)
     torch.manual_seed(1)  # from here on it draws on the device only
     steps = env.rollout(8, actor)
-    assert steps.device.type == device
+    assert steps["action"].device.type == device
 
     loss = ClipPPOLoss(actor, critic)
     with torch.no_grad():

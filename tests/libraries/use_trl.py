@@ -1,5 +1,7 @@
 """A language model is trained on texts, and then to prefer one answer to another."""
 
+from copy import deepcopy
+
 from datasets import Dataset
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
@@ -48,7 +50,11 @@ def train(device):
         {"prompt": ["is it red ?", "is it blue ?"], "chosen": [" no", " yes"], "rejected": [" yes", " no"]}
     )
     second = DPOTrainer(
-        model, args=DPOConfig("dpo", max_length=16, **common), train_dataset=answers, processing_class=tokens
+        model,
+        ref_model=deepcopy(model),
+        args=DPOConfig("dpo", max_length=16, **common),
+        train_dataset=answers,
+        processing_class=tokens,
     )
     second.train()
     assert model.device.type == device

@@ -1,25 +1,18 @@
-"""Vision transformers learn to classify pictures, one of them from masked ones."""
+"""Vision transformers of three kinds learn to classify pictures."""
 
 import torch
-from vit_pytorch import MAE, SimpleViT, ViT
+from vit_pytorch import SimpleViT, ViT
+from vit_pytorch.deepvit import DeepViT
 
 LIBRARY = "vit-pytorch"
 
 
 def train(device):
-    sizes = {
-        "image_size": 32,
-        "patch_size": 8,
-        "num_classes": 4,
-        "dim": 32,
-        "depth": 2,
-        "heads": 2,
-        "mlp_dim": 64,
-    }
+    sizes = {"image_size": 32, "patch_size": 8, "num_classes": 4, "dim": 32, "depth": 2, "heads": 2}
     pictures, labels = torch.randn(4, 3, 32, 32).to(device), torch.randint(4, (4,)).to(device)
     results = []
-    for model in ViT(**sizes), SimpleViT(**sizes):
-        model.to(device)
+    for kind in ViT, SimpleViT, DeepViT:
+        model = kind(**sizes, mlp_dim=64).to(device)
         optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
         for _ in range(2):
             loss = torch.nn.functional.cross_entropy(model(pictures), labels)
@@ -27,9 +20,7 @@ def train(device):
             loss.backward()
             optimizer.step()
             results.append(loss.item())
-        results.append(model(pictures))
-    masked = MAE(encoder=ViT(**sizes), masking_ratio=0.5, decoder_dim=16, decoder_depth=1).to(device)
-    torch.manual_seed(1)  # which patches are masked, it draws on the device
-    loss = masked(pictures)
-    loss.backward()
-    return results, loss, [parameter.grad for parameter in masked.parameters() if parameter.grad is not None]
+        model.eval()
+        with torch.no_grad():
+            results.append(model(pictures).argmax(-1))
+    return results

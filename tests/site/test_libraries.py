@@ -19,7 +19,7 @@ def test_the_sentence_and_the_folded_table(project):
     _, *rows = page.select("details.libraries table tr")
     shown = {tuple(cell.get_text(strip=True) for cell in row.select("td")) for row in rows}
     assert shown == {
-        (f"{row['library']} {row['version']}", row["what"], row["before"], row["inside"])
+        (f"{row['library']} {row['version']}", row["what"].replace("'", "’"), row["before"], row["inside"])
         for row in found["rows"].values()
     }
     assert len(rows) == len(found["rows"])
@@ -34,4 +34,4 @@ def test_the_sentence_and_the_folded_table(project):
     file.write_text(json.dumps(found), encoding="utf-8")
     project.build()
     text = " ".join(project.page("tables").get_text().split())
-    assert "Of 3 programs with 2 libraries, 2 ran on the practice GPU. 1 had the CPU's results" in text
+    assert "Of 3 programs with 2 libraries, 2 ran on the practice GPU. 1 had the CPU’s results" in text
