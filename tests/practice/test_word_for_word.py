@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import sys
+import os
 from pathlib import Path
 from typing import Any
 
@@ -82,7 +82,8 @@ def test_the_table_shows_differences_in_full():
 @pytest.mark.skipif(not POSSIBLE, reason="no warm process here")
 def test_every_program_is_answered_for(tmp_path, monkeypatch):
     monkeypatch.setattr(word_for_word, "LIMIT", 600)
-    environment = {"PYTHONPATH": ":".join(sys.path[:3]), "PATH": "/usr/bin", "HOME": str(tmp_path)}
+    paths = [word_for_word.HERE, word_for_word.ROOT / "src", word_for_word.ROOT / "tests" / "site"]
+    environment = {"PYTHONPATH": os.pathsep.join(map(str, paths)), "PATH": "/usr/bin", "HOME": str(tmp_path)}
     todo = [
         Program("mistake", "to_numpy", ("to_numpy", "label_out_of_range")),
         Program("operator", "add", ("add | cc", "add | cp")),

@@ -72,11 +72,8 @@ def programs() -> Iterator[Program]:
     for mistake in test_mistakes.MISTAKES:
         yield Program("mistake", mistake.__name__, (mistake.__name__,))
     for section in sections():
-        if (
-            not section.cited
-            and not section.marked("without a GPU")
-            and not section.marked("with PyTorch for")
-        ):
+        elsewhere = ("without a GPU", "with PyTorch for", "only where it is simulated")
+        if not section.cited and not any(map(section.marked, elsewhere)):
             for caption in (CAUSE, FIX):
                 yield Program("error page", f"{section.anchor}, {caption}", script=section.program(caption))
     for file in sorted((ROOT / "examples" / "solutions").glob("*.py")):
