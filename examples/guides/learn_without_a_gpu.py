@@ -314,7 +314,8 @@ with gpulesson.practice_gpu(force=True):
 # - **Several processes.** ``init_process_group("nccl")`` stops with an error. With
 #   ``"gloo"``, the tensors of the practice GPU travel, too. ``DataParallel`` works.
 # - **Some tools.** A GPU's meters, such as its temperature, memory pools of your own, and
-#   kernels of your own, in CUDA C++ or Triton, stop with an error.
+#   kernels of your own, in CUDA C++ or Triton, stop with an error. A few libraries bring
+#   such kernels, `trl <https://github.com/huggingface/trl>`__ for instance.
 # - **Some threads.** A thread that was started before the practice GPU is seen when it
 #   first makes a tensor on a device, or moves one. Until then, its results are on the
 #   CPU.

@@ -21,7 +21,7 @@ def train(device):
             TemporalFusionTransformer,
             {"hidden_size": 8, "attention_head_size": 2, "dropout": 0.0, "loss": QuantileLoss()},
         ),
-        (NBeats, {"widths": [8, 16], "backcast_loss_ratio": 0.1}),
+        (NBeats, {"widths": [8, 16], "backcast_loss_ratio": 0.1, "dropout": 0.0}),
     ):
         known = {"time_varying_known_reals": ["step"]} if kind is TemporalFusionTransformer else {}
         data = TimeSeriesDataSet(rows, **columns, **lengths, **known, time_varying_unknown_reals=["value"])

@@ -29,7 +29,8 @@ def train(device):
     )
     env.set_seed(1)
     torch.manual_seed(1)  # from here on it draws on the device only
-    steps = env.rollout(8, actor)
+    with torch.no_grad():
+        steps = env.rollout(8, actor)
     assert steps["action"].device.type == device
 
     loss = ClipPPOLoss(actor, critic)

@@ -554,6 +554,20 @@ def test_a_thread_that_outlives_it_goes_on_without():
     assert found == ["cuda", [2.0, 2.0, 2.0], "cpu"]
 
 
+def test_a_library_imported_meanwhile_finds_the_functions_that_it_implements():
+    with practice_gpu(force=True):
+        implemented = {torch.zeros_like: "zeros"}
+
+        class Many:
+            @classmethod
+            def __torch_function__(cls, func, types, args=(), kwargs=None):
+                return implemented.get(func, NotImplemented)
+
+        assert torch.zeros_like(Many()) == "zeros"
+        with pytest.raises(TypeError, match="ones_like"):
+            torch.ones_like(Many())
+
+
 def test_names_imported_meanwhile_are_pytorchs_afterwards(tmp_path, monkeypatch):
     (tmp_path / "imported_meanwhile.py").write_text(
         "from torch import zeros\nfrom torch.cuda import Stream\n"

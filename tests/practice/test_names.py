@@ -141,6 +141,7 @@ NEEDS_A_GPU = """
     cuda.tunable.set_max_tuning_duration cuda.tunable.set_max_tuning_iterations
     cuda.tunable.set_numerical_check_tolerances cuda.tunable.set_rotating_buffer_size
     cuda.tunable.tune_gemm_in_file cuda.tunable.tuning_enable cuda.tunable.wildcard_fallback_enable
+    cuda.tunable.write_file cuda.tunable.write_file_on_exit
     cuda.use_mem_pool cuda.utilization
 """
 """What raises ``PracticeError``."""
@@ -237,6 +238,7 @@ CALLED: dict[str, Callable[[Any], Any]] = {
     "cuda.stream": entered(lambda: torch.cuda.Stream()),
 }
 NOT_CALLED = {
+    "cuda.profiler.init": "PyTorch refuses it for CUDA 12 and later, where it is not needed",
     "cuda.DeferredCudaCallError": "an exception",
     **dict.fromkeys(
         ("backends.cuda.cuBLASModule", "backends.cuda.cuFFTPlanCache", "backends.cuda.cuFFTPlanCacheManager",

@@ -5,7 +5,8 @@ A ``TorchDispatchMode`` would see them all, but it is asked too much and at too 
 autograd detaches a tensor. PyTorch's dispatcher itself can call Python instead, with a kernel for a dispatch
 key that stands below autograd, as a mode does. The key is ``Fake``, for which no PyTorch up to 2.15 has a
 kernel. In a thread that includes it, every operator comes to the kernel first, but those that only make
-views: they share their storage with a tensor that is known.
+views: they share their storage with a tensor that is known. In older versions of PyTorch the key stands
+above ``Python``, by which tensors that wrap others call them: there a mode is used.
 
 Where another mode watches the operators, too, the order matters, and a mode is used: see
 :class:`gpulesson.practice.operators.Operators`.
@@ -32,12 +33,13 @@ _include = torch._C._dispatch_tls_set_dispatch_key_included
 
 
 def _free_key() -> Any:
-    """Return the key, or None if this PyTorch has none, or uses it for something."""
+    """Return the key, or None if this PyTorch has none below ``Python``, or uses it for something."""
     try:
         key = torch._C._dispatch_key_parse("Fake")
     except RuntimeError:
         return None
-    return None if torch._C._dispatch_has_backend_fallback(key) else key
+    is_below = torch._C._dispatch_keyset_full_after(_Key.Python).has(key)
+    return key if is_below and not torch._C._dispatch_has_backend_fallback(key) else None
 
 
 KEY = _free_key()

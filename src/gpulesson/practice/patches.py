@@ -8,6 +8,8 @@ from types import FunctionType, ModuleType
 from typing import Any
 from weakref import WeakKeyDictionary
 
+from torch.overrides import handle_torch_function, has_torch_function
+
 Handler = Callable[..., Any]
 """Called with the practice GPU, what it replaces, and the arguments."""
 
@@ -125,7 +127,13 @@ def _holding(known: dict[int, Any]) -> list[tuple[ModuleType, str, Any]]:
 def _bound(gpu: Any, handler: Handler, original: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
     def replacement(*args: Any, **kwargs: Any) -> Any:
-        return handler(gpu, original, *args, **kwargs)
+        try:
+            return handler(gpu, original, *args, **kwargs)
+        except TypeError:
+            if not has_torch_function(args):
+                raise
+            # a library that was imported meanwhile knows this function, and not the original, by identity
+            return handle_torch_function(replacement, args, *args, **kwargs)
 
     _REPLACED[replacement] = original
     return replacement
