@@ -157,3 +157,18 @@ def test_views_do_not_come_to_the_kernel(cuda, monkeypatch):
     assert not seen
     assert (y + 1).is_cuda
     assert [func.name() for func in seen] == ["aten::add.Tensor"]
+
+
+def test_without_a_key_a_mode_does_it(monkeypatch):
+    """As in versions of PyTorch that have none to spare."""
+    monkeypatch.setattr(keys, "KEY", None)
+    with practice_gpu(force=True):
+        assert modes() == 1
+        with Seen() as seen:
+            assert (torch.ones(2, device="cuda") * 2).is_cuda
+        graph, x = torch.cuda.CUDAGraph(), torch.ones(2, device="cuda")
+        with torch.cuda.graph(graph):
+            x.mul_(2)
+        graph.replay()
+        assert x.tolist() == [2, 2]
+    assert seen.places and modes() == 0

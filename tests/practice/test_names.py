@@ -236,6 +236,7 @@ CALLED: dict[str, Callable[[Any], Any]] = {
     "cuda.set_stream": given(lambda: torch.cuda.Stream()),
     "cuda.set_sync_debug_mode": given("default"),
     "cuda.stream": entered(lambda: torch.cuda.Stream()),
+    "cuda.tunable.write_file_on_exit": given(True),
 }
 NOT_CALLED = {
     "cuda.profiler.init": "PyTorch refuses it for CUDA 12 and later, where it is not needed",

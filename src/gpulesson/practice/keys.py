@@ -87,7 +87,7 @@ def include(wanted: bool) -> None:
 
 def in_kernel() -> bool:
     """Tell whether this runs inside the kernel, where operators do not come to it."""
-    return bool(_is_excluded(KEY))
+    return KEY is not None and bool(_is_excluded(KEY))
 
 
 @contextmanager
