@@ -141,7 +141,7 @@ NEEDS_A_GPU = """
     cuda.tunable.set_max_tuning_duration cuda.tunable.set_max_tuning_iterations
     cuda.tunable.set_numerical_check_tolerances cuda.tunable.set_rotating_buffer_size
     cuda.tunable.tune_gemm_in_file cuda.tunable.tuning_enable cuda.tunable.wildcard_fallback_enable
-    cuda.tunable.write_file cuda.tunable.write_file_on_exit
+    cuda.tunable.write_file
     cuda.use_mem_pool cuda.utilization
 """
 """What raises ``PracticeError``."""
@@ -236,7 +236,7 @@ CALLED: dict[str, Callable[[Any], Any]] = {
     "cuda.set_stream": given(lambda: torch.cuda.Stream()),
     "cuda.set_sync_debug_mode": given("default"),
     "cuda.stream": entered(lambda: torch.cuda.Stream()),
-    "cuda.tunable.write_file_on_exit": given(True),
+    "cuda.tunable.write_file_on_exit": given(False),
 }
 NOT_CALLED = {
     "cuda.profiler.init": "PyTorch refuses it for CUDA 12 and later, where it is not needed",
