@@ -166,7 +166,7 @@ def collect(source: Path, home: Path = ROOT) -> list[str]:
         facts = json.loads((source / "state.json").read_text(encoding="utf-8"))
         if facts["rehearsal"] or SIMULATED in facts["gpu"].lower():
             raise Refused(
-                "that was a rehearsal on the practice GPU: its results are nobody's, none was taken"
+                "that was a rehearsal on the practice GPU: its results say nothing about a GPU, none was taken"
             )
         return [*collected_recordings(source, home), *collected_figures(source, home)]
 

@@ -303,22 +303,22 @@ with gpulesson.practice_gpu(force=True):
 #   that caused it, and the program can go on. On a real GPU it may come some lines
 #   later, and the process cannot use the GPU any more.
 # - **What makes** :term:`CUDA graphs <CUDA graph>` **fast.** They are recorded and
-#   replayed, and most of what a GPU refuses meanwhile is refused. Not refused are a side
-#   :term:`stream` that is never joined, and a wait inside some functions, such as
-#   ``torch.linalg.inv``. And a replay computes its operations one by one here, and takes
+#   replayed, and most of what a GPU refuses meanwhile is refused. Two mistakes pass
+#   here: a side :term:`stream` that is never joined, and a wait inside some functions,
+#   such as ``torch.linalg.inv``. And a replay computes its operations one by one here, and takes
 #   as long as they do. Where a graph uses memory that was given back since, there is an
 #   error here. A real GPU often says nothing, and computes with whatever is there.
 # - **Compilers.** What you give to ``torch.compile`` runs as it is, with one warning.
 #   ``torch.export`` takes models on the CPU only, and some programs that move or make
 #   tensors cannot be given to ``torch.jit``. An error says so.
 # - **Several processes.** ``init_process_group("nccl")`` stops with an error. With
-#   ``"gloo"``, the tensors of the practice GPU travel, too. ``DataParallel`` works.
+#   ``"gloo"``, processes can exchange tensors of the practice GPU, and
+#   ``DistributedDataParallel`` works. So does ``DataParallel``, in one process.
 # - **Some tools.** A GPU's meters, such as its temperature, memory pools of your own, and
-#   kernels of your own, in CUDA C++ or Triton, stop with an error. A few libraries bring
-#   such kernels, `trl <https://github.com/huggingface/trl>`__ for instance.
-# - **Some threads.** A thread that was started before the practice GPU is seen when it
-#   first makes a tensor on a device, or moves one. Until then, its results are on the
-#   CPU.
+#   kernels of your own, in CUDA C++ or Triton, stop with an error. A few libraries use
+#   such kernels, the trainers of `trl <https://github.com/huggingface/trl>`__ for instance.
+# - **Some threads.** A thread that was started before the practice GPU computes on the
+#   CPU, unseen, until it first makes a tensor on a device or moves one.
 # - **Hardware.** There is no model of GPU behind it. It says so in its name, and claims
 #   the :term:`compute capability` below, so that code which asks for one gets an answer.
 
@@ -343,8 +343,9 @@ print("the CPU's random numbers:", torch.equal(on_gpu, torch.rand(3)))
 #
 #    - No operation that ran mixed two devices in a way that PyTorch refuses.
 #
-#      Yes. PyTorch's rules for devices were applied to every operation that ran. All of
-#      them may still have run on the CPU: print ``.device`` to know.
+#      Yes. PyTorch's rules for devices were applied to the operations that ran, within
+#      the limits above. All of them may still have run on the CPU: print ``.device`` to
+#      know.
 #
 #    - It will print the same numbers on a real GPU.
 #
