@@ -305,9 +305,10 @@ with gpulesson.practice_gpu(force=True):
 # - **What makes** :term:`CUDA graphs <CUDA graph>` **fast.** They are recorded and
 #   replayed, and most of what a GPU refuses meanwhile is refused. Two mistakes pass
 #   here: a side :term:`stream` that is never joined, and a wait inside some functions,
-#   such as ``torch.linalg.inv``. And a replay computes its operations one by one here, and takes
-#   as long as they do. Where a graph uses memory that was given back since, there is an
-#   error here. A real GPU often says nothing, and computes with whatever is there.
+#   such as ``torch.linalg.inv``. And a replay computes its operations one by one here,
+#   and takes as long as they do. Where a graph uses memory that was given back since,
+#   there is an error here. A real GPU often says nothing, and computes with whatever is
+#   there.
 # - **Compilers.** What you give to ``torch.compile`` runs as it is, with one warning.
 #   ``torch.export`` takes models on the CPU only, and some programs that move or make
 #   tensors cannot be given to ``torch.jit``. An error says so.
@@ -316,9 +317,11 @@ with gpulesson.practice_gpu(force=True):
 #   ``DistributedDataParallel`` works. So does ``DataParallel``, in one process.
 # - **Some tools.** A GPU's meters, such as its temperature, memory pools of your own, and
 #   kernels of your own, in CUDA C++ or Triton, stop with an error. A few libraries use
-#   such kernels, the trainers of `trl <https://github.com/huggingface/trl>`__ for instance.
+#   such kernels, for instance the trainers of
+#   `trl <https://github.com/huggingface/trl>`__.
 # - **Some threads.** A thread that was started before the practice GPU computes on the
-#   CPU, unseen, until it first makes a tensor on a device or moves one.
+#   CPU, unseen, until it first makes a tensor on a device or moves one. And while
+#   ``torch.jit`` or ``torch.export`` works in one thread, the others see no GPU.
 # - **Hardware.** There is no model of GPU behind it. It says so in its name, and claims
 #   the :term:`compute capability` below, so that code which asks for one gets an answer.
 

@@ -282,3 +282,14 @@ def test_a_profile_shows_the_hosts_side(capfd, also):
     assert {event.device_type for event in recorded.events()} == {torch.autograd.DeviceType.CPU}
     assert "driver" not in capfd.readouterr().err
     assert torch.autograd.profiler.profile.__init__ is plain
+
+
+def test_what_operators_make_and_give_back_is_counted():
+    with practice_gpu(force=True):
+        x = torch.ones(2, device="cuda")
+        for _ in range(1000):
+            y = x + x
+        stats = torch.cuda.memory_stats()
+        assert (stats["allocation.all.allocated"], stats["allocation.all.freed"]) == (1001, 999)
+        assert stats["allocation.all.current"] == 2 and stats["allocation.all.peak"] <= 3
+        assert y.is_cuda

@@ -3,6 +3,7 @@
 import asyncio
 import bdb
 import concurrent.futures.thread
+import gc
 import importlib
 import inspect
 import multiprocessing.spawn
@@ -566,6 +567,14 @@ def test_a_library_imported_meanwhile_finds_the_functions_that_it_implements():
         assert torch.zeros_like(Many()) == "zeros"
         with pytest.raises(TypeError, match="ones_like"):
             torch.ones_like(Many())
+
+
+def test_closed_practice_gpus_are_forgotten():
+    for _ in range(4):
+        with practice_gpu(force=True):
+            torch.ones(2, device="cuda")
+    gc.collect()
+    assert sum(isinstance(each, Session) for each in gc.get_objects()) <= 1  # a thread keeps its latest
 
 
 def test_names_imported_meanwhile_are_pytorchs_afterwards(tmp_path, monkeypatch):

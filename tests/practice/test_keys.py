@@ -159,6 +159,33 @@ def test_views_do_not_come_to_the_kernel(cuda, monkeypatch):
     assert [func.name() for func in seen] == ["aten::add.Tensor"]
 
 
+def test_autograds_own_threads_go_on_after_another_thread_has_ended(cuda):
+    """Backward passes in backward passes take threads of autograd's own, beyond a depth of sixty."""
+    thread = threading.Thread(target=lambda: torch.ones(2, device="cuda") * 2)
+    thread.start()
+    thread.join()
+    places = set()
+
+    class Nested(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x, depth):
+            ctx.depth = depth
+            return x * 1
+
+        @staticmethod
+        def backward(ctx, gradient):
+            places.add((gradient * 2).device.type)
+            if ctx.depth:
+                with torch.enable_grad():
+                    x = torch.ones(2, device="cuda", requires_grad=True)
+                    Nested.apply(x, ctx.depth - 1).sum().backward()
+            return gradient, None
+
+    x = torch.ones(2, device="cuda", requires_grad=True)
+    Nested.apply(x, 70).sum().backward()
+    assert places == {"cuda"}
+
+
 def test_without_a_key_a_mode_does_it(monkeypatch):
     """As in versions of PyTorch that have none to spare."""
     monkeypatch.setattr(keys, "KEY", None)

@@ -141,6 +141,19 @@ def test_a_whole_run_by_two_workers(tmp_path):
     assert "1 failed, 2 passed, 1 skipped" in done.stdout, done.stdout + done.stderr
 
 
+@pytest.mark.parametrize("place", ["conftest.py", "test_project.py"])
+def test_a_project_may_name_the_plugin_itself(tmp_path, place):
+    """Where the package is only on the path, and no entry point names it."""
+    plugin = 'pytest_plugins = ["gpulesson.practice.pytest_plugin"]\n'
+    (tmp_path / "test_project.py").write_text("def test_gpu(practice_gpu):\n    assert practice_gpu.name\n")
+    text = (tmp_path / place).read_text() if (tmp_path / place).exists() else ""
+    (tmp_path / place).write_text(plugin + text)
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:gpulesson"]
+    environment = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert "1 passed" in done.stdout, done.stdout + done.stderr
+
+
 PAGE = Path(__file__).parents[2] / "docs" / "testing.rst"
 
 

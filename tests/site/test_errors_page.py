@@ -207,7 +207,7 @@ def test_every_text_that_is_raised_elsewhere_is_on_a_page():
 
 # the lessons that the pages link to by their names
 LESSONS = sorted(set(re.findall(r"/lessons/(\d\d_\w+)", "".join(WRITTEN.values()))))
-GUIDE = "guides/learn_without_a_gpu"
+GUIDE = "lessons/guides/learn_without_a_gpu"
 CONF_WITH_SEARCH = (
     f"{CONF}\nextensions.append('_ext.message_search')\n"
     f"html_static_path = [{str(ROOT / 'docs' / '_static')!r}]\n"

@@ -1,8 +1,8 @@
 """
 A practice GPU: CUDA code runs on a machine without a GPU, really trains, and fails with CUDA's own messages.
 
-Tensors stay ordinary CPU tensors. A ledger knows which simulated device each storage is on; an operator
-mode sees every ATen operator, applies CUDA's same-device rules and enters the results in the ledger; the
+Tensors stay ordinary CPU tensors. A ledger knows which simulated device each storage is on; every ATen
+operator comes here, where CUDA's same-device rules are applied, and its results enter the ledger; the
 Python surface and ``torch.cuda`` answer accordingly. The modules:
 
 ===============================  =======================================================================
@@ -10,7 +10,7 @@ Python surface and ``torch.cuda`` answer accordingly. The modules:
 ``command``, ``pytest_plugin``   ``run_script``, the command, the fixture and the option
 ``environment``, ``arrival``,    other processes: how they get to know, how it begins there (with
 ``startup``, ``sharing``         ``startup/sitecustomize``), tensors that go from one to another
-``gpu``                          the state of one practice GPU; what its user may ask it
+``session``, ``gpu``             one practice GPU from beginning to end; its state, what its user may ask it
 ``ledger``, ``allocator``,       which storage is where, and the memory that it takes
 ``sizes``
 ``keys``, ``operators``,         every operator: how it comes here, where it runs, which mixtures of devices

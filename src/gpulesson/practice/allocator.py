@@ -98,9 +98,8 @@ class Allocator:
             With CUDA's text, if they do not fit.
         """
         with self._lock:
-            freed = self._freed
-            while freed:  # as in _settle, which a call would make slower
-                self._allocated -= freed.popleft()
+            if self._freed:
+                self._settle()
             used = allocated = self._allocated + size
             if self.pools:
                 used += self._spare()

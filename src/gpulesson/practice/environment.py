@@ -51,12 +51,23 @@ def reaching_other_processes(capacity: int, count: int) -> Iterator[None]:
         yield
     finally:
         for name, value in before.items():
-            if os.environ.get(name) != during[name]:
-                continue  # the program has set it to something of its own
+            if os.environ.get(name) != during[name]:  # the program has set it to something of its own
+                if name == _PATH and name in os.environ:
+                    _without_our_folder()
+                continue
             if value is None:
                 del os.environ[name]
             else:
                 os.environ[name] = value
+
+
+def _without_our_folder() -> None:
+    """Take our folder out of this process's PYTHONPATH."""
+    kept = without_practice_gpu(os.environ).get(_PATH)
+    if kept is None:
+        del os.environ[_PATH]
+    else:
+        os.environ[_PATH] = kept
 
 
 def plan(patches: Any, gpu: Any) -> None:

@@ -1,4 +1,4 @@
-"""The operator mode: sees every ATen operator, also in backward and in the optimizer.
+"""What is done with every ATen operator, also in backward and in the optimizer.
 
 It finds where the tensors are, lets the CPU compute, and enters the results in the ledger. This runs for
 every operator of a training loop, hence a fast path: :meth:`Operators.see` does the operators that only
@@ -97,7 +97,9 @@ class Operators(TorchDispatchMode):
 
     def open(self) -> None:
         """Begin to see the operators of this thread."""
-        _IN_THREAD.mode = _InThread.latest = self
+        _IN_THREAD.mode = self
+        if _InThread.first is None or _InThread.first.gpu is not self.gpu:
+            _InThread.first = self
         keys.install(_see)
         self._by_key = keys.KEY is not None and not torch._C._len_torch_dispatch_stack()
         if self._by_key:
@@ -208,15 +210,16 @@ class _InThread(threading.local):
     """The mode of each thread."""
 
     mode: Operators | None = None
-    latest: Operators
-    """For a thread of PyTorch's own, to which autograd hands on the state of another."""
+    first: Operators | None = None
+    """Of the practice GPU: for threads of PyTorch's own, to which autograd hands on the state of others."""
 
 
 _IN_THREAD = _InThread()
 
 
 def _see(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    return (_IN_THREAD.mode or _InThread.latest).see(func, args, kwargs)
+    mode = _IN_THREAD.mode or _InThread.first
+    return mode.see(func, args, kwargs) if mode is not None else func(*args, **kwargs)
 
 
 def plan(patches: Patches, gpu: PracticeGPU) -> None:

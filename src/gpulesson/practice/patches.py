@@ -135,7 +135,7 @@ def _bound(gpu: Any, handler: Handler, original: Callable[..., Any]) -> Callable
             # a library that was imported meanwhile knows this function, and not the original, by identity
             return handle_torch_function(replacement, args, *args, **kwargs)
 
-    _REPLACED[replacement] = original
+    _REPLACED[replacement] = original_of(original)
     return replacement
 
 

@@ -4,6 +4,7 @@ It is registered as a pytest plugin when gpulesson is installed; PyTorch is not 
 project, asks for it.
 """
 
+import argparse
 from collections.abc import Generator, Iterator
 from typing import TYPE_CHECKING, Union
 
@@ -29,7 +30,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 @pytest.hookimpl(tryfirst=True)
 def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
     """Start before anything of the project is imported, which may ask whether there is a GPU."""
-    _start(early_config)
+    _start(early_config, early_config.known_args_namespace)
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -38,12 +39,11 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
         "markers", 'practice_gpu(memory="8 GiB", count=1, force=False): options of the practice_gpu fixture'
     )
-    _start(config)
+    _start(config, config.option)
 
 
-def _start(config: pytest.Config) -> None:
-    options = config.known_args_namespace
-    if not options.practice_gpu:
+def _start(config: pytest.Config, options: argparse.Namespace) -> None:
+    if not getattr(options, "practice_gpu", False):  # a conftest's plugin comes after the options were read
         return
     from gpulesson.practice.environment import settings
     from gpulesson.practice.sizes import check_count, parse_size

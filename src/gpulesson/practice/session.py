@@ -128,7 +128,7 @@ class Session:
         return mode
 
     def _leave(self, mode: Operators) -> None:
-        for each in self._modes:  # in threads that go on, they stay, but let everything pass
+        for each in list(self._modes):  # in threads that go on, they stay, but let everything pass
             each.asleep = True
         mode.close()
 
