@@ -165,7 +165,9 @@ def collect(source: Path, home: Path = ROOT) -> list[str]:
             raise Refused(f"{source} holds no state.json: it is not what this program wrote")
         facts = json.loads((source / "state.json").read_text(encoding="utf-8"))
         if facts["rehearsal"] or SIMULATED in facts["gpu"].lower():
-            raise Refused("that was a rehearsal: its results say nothing about a GPU, none was taken")
+            raise Refused(
+                "that was a rehearsal on the practice GPU: it says nothing of a real one, none was taken"
+            )
         return [*collected_recordings(source, home), *collected_figures(source, home)]
 
 
