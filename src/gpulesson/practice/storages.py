@@ -15,11 +15,16 @@ _Storage = torch.UntypedStorage
 
 def plan(patches: Patches, gpu: PracticeGPU) -> None:
     """Plan the replacements on :class:`torch.UntypedStorage`, which ``torch.save`` and ``load`` use."""
-    handlers: dict[str, Handler] = {"clone": _clone, "cpu": _cpu, "to": _to, "resize_": _resize}
+    handlers: dict[str, Handler] = {
+        "__new__": _new,
+        "clone": _clone,
+        "cpu": _cpu,
+        "is_shared": _is_shared,
+        "resize_": _resize,
+        "to": _to,
+    }
     for name, handler in handlers.items():
         patches.handle(_Storage, name, handler)
-    patches.handle(_Storage, "is_shared", _is_shared)
-    patches.handle(_Storage, "__new__", _new)
     patches.wrap(_Storage, "device", functools.partial(_device, gpu))
     patches.wrap(_Storage, "_new_shared", functools.partial(_new_shared, gpu))
 
