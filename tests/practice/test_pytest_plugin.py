@@ -42,16 +42,10 @@ def test_fails_as_on_cuda(practice_gpu):
 @pytest.mark.slow
 @pytest.mark.parametrize("registered", [True, False], ids=["entry point", "-p"])
 def test_the_fixture(tmp_path, registered):
-    from importlib.metadata import entry_points
-
-    found = [
-        entry for entry in entry_points(group="pytest11") if entry.value == "gpulesson.practice.pytest_plugin"
-    ]
-    if registered and not found:
+    if registered and not FOUND:
         pytest.skip("gpulesson is not installed with its entry points here")
     (tmp_path / "test_theirs.py").write_text(TESTS, encoding="utf-8")
-    plugin = [] if found else ["-p", "gpulesson.practice.pytest_plugin"]
-    command = [sys.executable, "-m", "pytest", "-q", "--strict-markers", "-p", "no:cacheprovider", *plugin]
+    command = [sys.executable, "-m", "pytest", "-q", "--strict-markers", "-p", "no:cacheprovider", *PLUGIN]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
     assert "1 failed, 3 passed" in done.stdout, done.stdout + done.stderr
     assert "test_fails_as_on_cuda" in done.stdout
@@ -133,8 +127,7 @@ def test_options_that_are_not_understood(warm, tmp_path, words, message):
 @pytest.mark.slow
 def test_a_whole_run_by_two_workers(tmp_path):
     (tmp_path / "test_theirs.py").write_text(SUITE, encoding="utf-8")
-    words = ["-q", "-n", "2", "-p", "gpulesson.practice.pytest_plugin", "--practice-gpu"]
-    words += ["--practice-gpu-count", "2"]
+    words = ["-q", "-n", "2", *PLUGIN, "--practice-gpu", "--practice-gpu-count", "2"]
     done = subprocess.run(
         [sys.executable, "-m", "pytest", *words], cwd=tmp_path, capture_output=True, text=True
     )

@@ -2,7 +2,10 @@
 
 import copy
 import io
+import os
 import pickle
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -10,6 +13,7 @@ import torch
 from torch.utils._pytree import tree_map_only
 
 from gpulesson.practice import PracticeError, practice_gpu
+from gpulesson.practice.environment import without_practice_gpu
 
 CUDA = torch.device("cuda:0")
 CPU = torch.device("cpu")
@@ -263,15 +267,14 @@ def test_a_checkpoint_of_the_gpu_cannot_be_loaded_without_one_unless_it_is_mappe
     if real_gpu:
         pytest.skip("there is a GPU here, which the new process would find")
     file = saved(torch.ones(2, device="cuda"))
-    import subprocess
-    import sys
+    bare = without_practice_gpu(os.environ)  # it would reach the new process, too
 
-    code = "import sys, io, torch; torch.load(io.BytesIO(sys.stdin.buffer.read()){})"
-    run = [sys.executable, "-c"]
-    plain = subprocess.run([*run, code.format("")], input=file.getvalue(), capture_output=True)
-    mapped = subprocess.run(
-        [*run, code.format(", map_location='cpu'")], input=file.getvalue(), capture_output=True
-    )
+    def load(words):
+        code = f"import sys, io, torch; torch.load(io.BytesIO(sys.stdin.buffer.read()){words})"
+        command = [sys.executable, "-c", code]
+        return subprocess.run(command, input=file.getvalue(), capture_output=True, env=bare)
+
+    plain, mapped = load(""), load(", map_location='cpu'")
     assert b"Attempting to deserialize object on a CUDA device" in plain.stderr
     assert mapped.returncode == 0
 
