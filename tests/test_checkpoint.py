@@ -13,6 +13,7 @@ import sys
 import threading
 import time
 import zipfile
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -112,10 +113,10 @@ def saved(tmp_path):
     return tmp_path / "run" / "epoch-1.pt", parts
 
 
-def with_digest(content, path):
+def with_digest(content, path, epoch=0, step=0):
     """Write any content with a right digest, as a program that knows the format could."""
     with Path(path).open("w+b") as file:
-        checkpoint_module._write(content, file)
+        checkpoint_module._write(content, file, epoch, step)
     return path
 
 
@@ -273,10 +274,10 @@ def test_the_file_is_an_ordinary_torch_file_that_ends_in_its_sha256(saved):
     assert hashlib.sha256(written[:-64]).hexdigest() == written[-64:].decode()
     with zipfile.ZipFile(path) as archive:
         assert archive.testzip() is None
-        assert archive.comment == written[-131:]
+        assert archive.comment == written[-168:]
     found = load_checkpoint(path)
     assert (found.epoch, found.path, found.extra) == (1, path, None)
-    assert found.saved.encode() in written[-131:]
+    assert found.saved.encode() in written[-168:]
     assert len(repr(found)) < 300
 
 
@@ -363,10 +364,49 @@ def test_a_file_saved_from_cuda_loads_on_a_machine_without(tmp_path, monkeypatch
     assert same(state_of(fresh), expected)
 
 
+def test_the_place_within_an_epoch_comes_back(tmp_path):
+    position = {"order": torch.tensor([2, 0, 1]), "worker seeds": [5, 6]}
+    path = save_checkpoint(tmp_path / "a.pt", model=nn.Linear(1, 1), epoch=2, step=7, position=position)
+    found = load_checkpoint(path)
+    assert (found.epoch, found.step) == (2, 7)
+    assert same(found.position, position)
+    assert b"epoch 000000000002 step 000000000007 saved " in path.read_bytes()[-168:]
+    assert resume(found, model=nn.Linear(1, 1)) == 2
+
+
+@pytest.mark.parametrize("name", ["epoch", "step"])
+@pytest.mark.parametrize("value", ["x", float("nan"), -1, True, 3.0, None, 10**12])
+def test_a_place_that_is_no_count_is_refused_before_anything_is_written(tmp_path, name, value):
+    with pytest.raises(
+        CheckpointError, match=rf"a.pt was not written: {name} is .*whole number \(an int\), 0 or more"
+    ):
+        save_checkpoint(tmp_path / "new" / "a.pt", **{"model": nn.Linear(1, 1), "epoch": 1, name: value})
+    assert list(tmp_path.iterdir()) == []
+
+
 # --- latest ------------------------------------------------------------------------------------------------
 
 
-def test_latest_goes_by_the_time_inside_the_files(tmp_path):
+def test_latest_goes_by_epoch_then_step_then_time(tmp_path, monkeypatch):
+    clock = [datetime(2026, 1, 2, tzinfo=timezone.utc)]
+    monkeypatch.setattr(checkpoint_module, "datetime", SimpleNamespace(now=lambda zone: clock[0]))
+    model = nn.Linear(1, 1)
+
+    def save(name, **place):
+        clock[0] -= timedelta(hours=1)  # each file is saved by a clock that was set back
+        return save_checkpoint(tmp_path / name, model=model, **place)
+
+    for epoch, step in [(6, 0), (6, 9), (6, 10), (7, 0), (10, 0)]:
+        newest = save(f"epoch-{epoch}-{step}.pt", epoch=epoch, step=step)
+        assert latest(tmp_path) == newest
+    save("earlier.pt", epoch=10)
+    assert latest(tmp_path) == newest
+    clock[0] += timedelta(days=1)
+    newest = save("later.pt", epoch=10)
+    assert latest(tmp_path) == newest
+
+
+def test_latest_goes_by_what_stands_inside_the_files(tmp_path):
     for epoch in (8, 9, 10):
         save_checkpoint(tmp_path / f"epoch-{epoch}.pt", model=nn.Linear(1, 1), epoch=epoch)
     (tmp_path / "notes.txt").write_text("not looked at")
@@ -433,7 +473,7 @@ def test_none_of_500_flipped_bits_loads_silently(saved):
 def test_a_flipped_bit_in_the_comment_is_noticed_too(saved):
     path, _ = saved
     size = 8 * path.stat().st_size
-    for bit in range(size - 8 * (131 + 22), size):  # the digest, the time, the zip file's own end
+    for bit in range(size - 8 * (168 + 22), size):  # the digest, the time, the zip file's own end
         flip(path, bit)
         with pytest.raises(CheckpointError, match=r"is damaged"):
             load_checkpoint(path)
@@ -441,7 +481,7 @@ def test_a_flipped_bit_in_the_comment_is_noticed_too(saved):
 
 
 @pytest.mark.parametrize(
-    "cut", [1, 22, 63, 64, 65, 130, 131, 132, 153, 1000, 5000, "half", "almost all", "all"]
+    "cut", [1, 22, 63, 64, 65, 167, 168, 169, 190, 1000, 5000, "half", "almost all", "all"]
 )
 def test_a_truncated_file_is_refused(saved, cut):
     path, _ = saved
@@ -562,6 +602,23 @@ def test_another_architecture_is_refused_before_anything_is_changed(saved):
         "  model 4.weight: torch.float32 [3, 16] in the file, torch.float32 [5, 16] given",
         "  model 4.bias: torch.float32 [3] in the file, None given",
     ]
+
+
+def test_an_optimizer_over_the_same_parameters_in_another_order_is_refused(tmp_path):
+    def build(order):
+        model = nn.Module()
+        model.a, model.b = nn.Parameter(torch.zeros(2)), nn.Parameter(torch.ones(2))
+        other = nn.Parameter(torch.ones(2))  # a loss function may learn, too
+        parameters = {"a": model.a, "b": model.b, "other": other}
+        return {"model": model, "optimizer": torch.optim.Adam([parameters[name] for name in order])}
+
+    for order, other, line in [
+        (["a", "b"], ["b", "a"], "  optimizer parameter 0: a in the file, b given"),
+        (["a", "other"], ["other", "a"], "  optimizer parameter 0: a in the file, not of the model given"),
+    ]:
+        path = save_checkpoint(tmp_path / "a.pt", epoch=1, **build(order))
+        assert refuse(path, build(other))[0] == line
+        assert resume(load_checkpoint(path), **build(order)) == 1
 
 
 def test_many_differences_are_counted(saved):

@@ -1,10 +1,10 @@
 """Save, load and resume a training run, so that nothing is lost and nothing damaged is used.
 
 A checkpoint is an ordinary ``torch.save`` file; plain ``torch.load(path, weights_only=True)`` reads it, and
-gives a dictionary with the keys of `Checkpoint`. Its zip comment ends in a SHA-256 over every byte before:
-``unzip -z FILE`` shows it, ``head -c -64 FILE | sha256sum`` computes it once more. It is there because
-torch itself loads most files with a flipped bit as if nothing had happened. It finds accidents, and is no
-signature: what keeps a hostile file from running code is ``weights_only=True``.
+gives a dictionary with the keys of `Checkpoint`. Its zip comment says where the run was and when, and ends in
+a SHA-256 over every byte before: ``unzip -z FILE`` shows it, ``head -c -64 FILE | sha256sum`` computes it
+once more. It is there because torch itself loads most files with a flipped bit as if nothing had happened. It
+finds accidents, and is no signature: what keeps a hostile file from running code is ``weights_only=True``.
 """
 
 import copy
@@ -27,8 +27,10 @@ import torch
 from torch import nn
 from torch.optim.lr_scheduler import LRScheduler
 
-_COMMENT = re.compile(rb"gpulesson checkpoint saved ([0-9T:.+-]{32}) sha256 ([0-9a-f]{64})")
-_COMMENT_BYTES = 131
+_COMMENT = re.compile(  # its first group sorts as the run goes: by epoch, then step, then time
+    rb"gpulesson checkpoint (epoch \d{12} step \d{12} saved ([0-9T:.+-]{32})) sha256 ([0-9a-f]{64})"
+)
+_COMMENT_BYTES = 168
 _DIGEST_BYTES = 64
 
 
@@ -38,8 +40,10 @@ class CheckpointError(RuntimeError):
 
 @dataclass(frozen=True, eq=False)
 class Checkpoint:
-    """What `load_checkpoint` found: when it was saved (ISO 8601, UTC), the finished epochs, and the state.
+    """What `load_checkpoint` found: when it was saved (ISO 8601, UTC), how far the run was, and the state.
 
+    ``epoch`` counts the finished epochs, ``step`` the finished batches of the epoch that has begun;
+    ``position`` is what was saved beside them to find this place again.
     ``model``, ``optimizer`` and ``scheduler`` are state dicts, ``generator`` and ``rng`` the states of random
     number generators (``rng`` by name: ``"python"``, ``"numpy"``, ``"cpu"``, ``"cuda:0"``, …); ``outline``
     names each tensor of the model and each other part with its shape or class, for `resume` to compare.
@@ -48,6 +52,8 @@ class Checkpoint:
     path: Path
     saved: str
     epoch: int
+    step: int
+    position: Any = field(repr=False)
     model: dict[str, Any] = field(repr=False)
     optimizer: dict[str, Any] | None = field(repr=False)
     scheduler: dict[str, Any] | None = field(repr=False)
@@ -62,6 +68,8 @@ def save_checkpoint(
     *,
     model: nn.Module,
     epoch: int,
+    step: int = 0,
+    position: Any = None,
     optimizer: torch.optim.Optimizer | None = None,
     scheduler: LRScheduler | None = None,
     generator: torch.Generator | None = None,
@@ -80,7 +88,11 @@ def save_checkpoint(
     model, optimizer, scheduler
         On any device; their ``state_dict()`` is kept.
     epoch
-        Number of epochs finished so far.
+        Number of epochs finished so far, 0 or more.
+    step
+        Number of batches finished of the epoch that has begun; 0 between epochs.
+    position
+        Tensors and plain values that it takes to find this place within the epoch again.
     generator
         The explicit generator that the run draws from, usually the shuffling loader's.
     extra
@@ -94,7 +106,8 @@ def save_checkpoint(
     Raises
     ------
     CheckpointError
-        If the file cannot be written, or a state holds an object that ``weights_only=True`` refuses.
+        If the file cannot be written, `epoch` or `step` is no count, or a state holds an object that
+        ``weights_only=True`` refuses.
 
     Examples
     --------
@@ -104,8 +117,15 @@ def save_checkpoint(
     3
     """
     path = Path(path)
+    for name, count in (("epoch", epoch), ("step", step)):
+        if not _is_count(count):
+            raise CheckpointError(
+                f"{path} was not written: {name} is {count!r}, but must be a whole number (an int), 0 or more"
+            )
     content = {
         "epoch": epoch,
+        "step": step,
+        "position": position,
         "model": model.state_dict(),
         "optimizer": None if optimizer is None else optimizer.state_dict(),
         "scheduler": None if scheduler is None else scheduler.state_dict(),
@@ -118,7 +138,7 @@ def save_checkpoint(
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with part.open("x+b") as file:
-            _write(content, file)
+            _write(content, file, epoch, step)
         torch.load(part, map_location="cpu", weights_only=True, mmap=True)
         part.replace(path)
         _sync_folder(path.parent)
@@ -180,9 +200,11 @@ def load_checkpoint(
 
 
 def latest(folder: str | os.PathLike[str], *, pattern: str = "*.pt") -> Path | None:
-    """Find the undamaged checkpoint that was saved last; None if there is no file.
+    """Find the undamaged checkpoint with which a run got furthest; None if there is no file.
 
-    The time of saving is the one inside the file. Files passed over on the way are named in a warning.
+    More epochs win, then more steps, then the later time of saving: as they stand inside the file, so that
+    no copy and no wrong clock changes the order. Files passed over on the way are named in a warning.
+    Give each run a folder of its own: of two runs in one folder, this finds the one that got further.
 
     Raises
     ------
@@ -200,7 +222,7 @@ def latest(folder: str | os.PathLike[str], *, pattern: str = "*.pt") -> Path | N
         return None
     except OSError as error:
         raise CheckpointError(f"Cannot look for checkpoints in {folder}. {_reason(error)}") from error
-    for path in sorted(files, key=_saved, reverse=True):
+    for path in sorted(files, key=_place, reverse=True):
         try:
             with path.open("rb") as file:
                 _verify(file)
@@ -247,6 +269,7 @@ def resume(
     """
     saved, given = checkpoint.outline, _outline(model, optimizer, scheduler, generator)
     names = [name for name in {**given, **saved} if saved.get(name) != given.get(name)]
+    names = [name for name in names if not name.startswith("optimizer parameter")] or names  # they follow
     if names:
         lines = [f"{name}: {saved.get(name)} in the file, {given.get(name)} given" for name in names[:12]]
         lines += [f"and {len(names) - 12} more"] if len(names) > 12 else []
@@ -263,11 +286,16 @@ def resume(
     return checkpoint.epoch
 
 
-def _write(content: dict[str, Any], file: BinaryIO) -> None:
+def _is_count(value: object) -> bool:
+    return type(value) is int and 0 <= value < 10**12  # neither True nor 3.0
+
+
+def _write(content: Any, file: BinaryIO, epoch: int, step: int) -> None:
     torch.save(content, file)
     saved = datetime.now(timezone.utc).isoformat(timespec="microseconds")
     file.seek(-2, os.SEEK_END)  # a zip file ends in the length of its comment (two bytes), here 0
-    file.write(_COMMENT_BYTES.to_bytes(2, "little") + f"gpulesson checkpoint saved {saved} sha256 ".encode())
+    place = f"epoch {epoch:012} step {step:012} saved {saved}"
+    file.write(_COMMENT_BYTES.to_bytes(2, "little") + f"gpulesson checkpoint {place} sha256 ".encode())
     file.write(_sha256(file, file.tell()))
     file.flush()
     os.fsync(file.fileno())
@@ -277,8 +305,8 @@ def _verify(file: BinaryIO) -> str:
     """Return when an undamaged checkpoint was saved; any other file raises CheckpointError."""
     size = file.seek(0, os.SEEK_END)
     comment = _comment(file)
-    if comment and _sha256(file, size - _DIGEST_BYTES) == comment[2]:
-        return comment[1].decode()
+    if comment and _sha256(file, size - _DIGEST_BYTES) == comment[3]:
+        return comment[2].decode()
     found = "its digest is not that of its content" if comment else f"no digest ends its {size} bytes"
     raise CheckpointError(
         f"{file.name} is damaged, cut short, or not written by save_checkpoint: {found}. Copy it anew from "
@@ -287,7 +315,7 @@ def _verify(file: BinaryIO) -> str:
 
 
 def _comment(file: BinaryIO) -> re.Match[bytes] | None:
-    """Match the end of `file`: group 1 is the time of saving, group 2 the digest."""
+    """Match the end of `file`: group 1 is its place in the run, group 2 the time, group 3 the digest."""
     file.seek(max(file.seek(0, os.SEEK_END) - _COMMENT_BYTES, 0))
     return _COMMENT.fullmatch(file.read())
 
@@ -302,8 +330,8 @@ def _sha256(file: BinaryIO, size: int) -> bytes:
     return digest.hexdigest().encode()
 
 
-def _saved(path: Path) -> str:
-    """Return the time of saving, or for a file without one a text that sorts after every time."""
+def _place(path: Path) -> str:
+    """Return what orders the files of a run; for a file without it, a text that sorts after every other."""
     with suppress(OSError), path.open("rb") as file:
         if comment := _comment(file):
             return comment[1].decode()
@@ -345,6 +373,10 @@ def _outline(
     if optimizer is not None:
         sizes = [len(group["params"]) for group in optimizer.param_groups]
         outline["optimizer"] = f"{type(optimizer).__name__} with groups of {sizes} parameters"
+        names = {parameter: name for name, parameter in model.named_parameters()}
+        held = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+        for place, parameter in enumerate(held):  # the state that is saved goes by these numbers
+            outline[f"optimizer parameter {place}"] = names.get(parameter, "not of the model")
     if scheduler is not None:
         outline["scheduler"] = type(scheduler).__name__
     if generator is not None:
