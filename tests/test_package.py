@@ -30,6 +30,7 @@ ARROWS = {
     "_fashion": {"_progress"},
     "_report": {"_hardware"},
     "capture": {"_checks", "_precision"},
+    "checkpoint": {"_files"},
     "data": {"_fashion", "_standin"},
     "device": {"_hardware", "_report"},
     "evaluation": {"_checks", "device"},
@@ -50,7 +51,9 @@ def test_the_version_is_that_of_the_metadata():
 
 
 @pytest.mark.parametrize(
-    "name", ["gpulesson", "gpulesson._report", "gpulesson._hardware"] + [f"gpulesson.{m}" for m in MODULES]
+    "name",
+    ["gpulesson", "gpulesson._files", "gpulesson._report", "gpulesson._hardware"]
+    + [f"gpulesson.{m}" for m in MODULES],
 )
 def test_examples_in_docstrings(name):
     failed, tried = doctest.testmod(importlib.import_module(name), extraglobs=_names(name))

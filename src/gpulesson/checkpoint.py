@@ -13,7 +13,6 @@ import os
 import pickle
 import random
 import re
-import secrets
 import sys
 import warnings
 from collections.abc import Mapping
@@ -26,6 +25,8 @@ from typing import Any, BinaryIO
 import torch
 from torch import nn
 from torch.optim.lr_scheduler import LRScheduler
+
+from gpulesson._files import whole_file
 
 _COMMENT = re.compile(  # its first group sorts as the run goes: by epoch, then step, then time
     rb"gpulesson checkpoint (epoch \d{12} step \d{12} saved ([0-9T:.+-]{32})) sha256 ([0-9a-f]{64})"
@@ -77,9 +78,9 @@ def save_checkpoint(
 ) -> Path:
     """Write all that a run needs to go on. A file already at `path` stays until the new one is whole.
 
-    The file is written beside its place, synced, loaded as a test, and renamed. Call it between epochs: the
+    The file is written beside its place, loaded as a test, synced, and renamed. Call it between epochs: the
     place within an epoch is not kept, nor are the random numbers inside ``persistent_workers``.
-    A process killed while it writes leaves a hidden ``.part`` file, which may be deleted.
+    A process killed while it writes leaves a hidden ``.part`` file, which the next saving there removes.
 
     Parameters
     ----------
@@ -134,19 +135,12 @@ def save_checkpoint(
         "extra": extra,
         "outline": _outline(model, optimizer, scheduler, generator),
     }
-    part = path.parent / f".{path.name}.{secrets.token_hex(4)}.part"
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with part.open("x+b") as file:
+        with whole_file(path) as file:
             _write(content, file, epoch, step)
-        torch.load(part, map_location="cpu", weights_only=True, mmap=True)
-        part.replace(path)
-        _sync_folder(path.parent)
+            torch.load(file.name, map_location="cpu", weights_only=True, mmap=True)
     except Exception as error:
         raise CheckpointError(f"{path} was not written. {_reason(error)}") from error
-    finally:
-        with suppress(OSError):  # after the renaming there is none
-            part.unlink()
     return path
 
 
@@ -298,7 +292,6 @@ def _write(content: Any, file: BinaryIO, epoch: int, step: int) -> None:
     file.write(_COMMENT_BYTES.to_bytes(2, "little") + f"gpulesson checkpoint {place} sha256 ".encode())
     file.write(_sha256(file, file.tell()))
     file.flush()
-    os.fsync(file.fileno())
 
 
 def _verify(file: BinaryIO) -> str:
@@ -336,15 +329,6 @@ def _place(path: Path) -> str:
         if comment := _comment(file):
             return comment[1].decode()
     return "~"
-
-
-def _sync_folder(folder: Path) -> None:
-    with suppress(OSError):  # Windows and some network drives cannot; the file itself is synced
-        descriptor = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
 
 
 def _reason(error: BaseException) -> str:
