@@ -373,6 +373,11 @@ def _write(content: Any, file: BinaryIO, epoch: int, step: int) -> None:
     torch.save(content, sink)  # type: ignore[arg-type]
     if sink.error is not None:
         raise sink.error
+    _seal(file, epoch, step)
+
+
+def _seal(file: BinaryIO, epoch: int, step: int) -> None:
+    """Add the comment to a zip file."""
     saved = datetime.now(timezone.utc).isoformat(timespec="microseconds")
     file.seek(-2, os.SEEK_END)  # a zip file ends in the length of its comment (two bytes), here 0
     place = f"{_place_text(epoch, step)} saved {saved}"
