@@ -699,7 +699,7 @@ MALFORMED = {
     "no state of torch": ({"rng__cpu": None}, "KeyError"),
     "a short state of torch": ({"rng__cpu": torch.zeros(3, dtype=torch.uint8)}, "RuntimeError"),
     "a short state of python": ({"rng__python": (3, (1, 2), None)}, "ValueError"),
-    "a wrong state of numpy": ({"rng__numpy": ("MT19937", [1, 2], 3, 0, 0.0)}, "ValueError"),
+    "a wrong state of numpy": ({"rng__numpy": ("MT19937", [1, 2], 3, 0, 0.0)}, "malformed; nothing was"),
 }
 
 
@@ -750,14 +750,15 @@ def test_an_interrupt_while_resuming_changes_nothing(saved, monkeypatch):
     _, parts = make_run(seed=1)
     before, found = state_of(parts), load_checkpoint(path)
 
-    def interrupted(state):
+    set_state = checkpoint_module._set_rng_state
+
+    def interrupted_once(state):
+        monkeypatch.undo()
+        set_state(state)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(checkpoint_module.random, "setstate", interrupted)
+    monkeypatch.setattr(checkpoint_module, "_set_rng_state", interrupted_once)
     with pytest.raises(KeyboardInterrupt):
-        monkeypatch.setattr(
-            checkpoint_module, "_set_rng_state", lambda state: [monkeypatch.undo(), interrupted(0)]
-        )
         resume(found, **parts)
     assert same(state_of(parts), before)
 
@@ -864,38 +865,117 @@ def test_an_interrupt_at_any_moment_is_never_swallowed(tmp_path, raised):
     assert [other.name for other in tmp_path.iterdir()] == ["a.pt"]
 
 
-@pytest.mark.parametrize("inside", [True, False], ids=["in the write", "on the way to it"])
-def test_an_interrupt_in_the_midst_of_torch_comes_through(tmp_path, monkeypatch, inside):
+@pytest.mark.parametrize("moment", ["in a write", "on the way to it", "on the way to the one after an error"])
+def test_an_interrupt_in_the_midst_of_torch_comes_through(tmp_path, monkeypatch, moment):
     """One at each time that torch's writer calls back; its C++ must not answer with an error of its own."""
     path = save_checkpoint(tmp_path / "a.pt", model=nn.Linear(3, 3), epoch=1)
-    write, left = checkpoint_module._Sink.write, [0]
+    write, calls = checkpoint_module._Sink.write, [0]
 
-    class Interrupted:
-        def __init__(self, file):
-            self.file = file
-
+    class Failing:
         def write(self, data):
-            signal.raise_signal(signal.SIGINT)
+            if moment == "in a write":
+                signal.raise_signal(signal.SIGINT)
+            raise OSError("no space left")
 
     def interrupted(self, data):
-        left[0] -= 1
-        if left[0] == 0 and inside:
-            self.file = Interrupted(self.file)
-        elif left[0] == 0:
+        calls[0] += 1
+        if moment != "on the way to it" and calls[0] == place:
+            self.file = Failing()
+        elif moment != "in a write" and calls[0] == place + ("error" in moment):
             signal.raise_signal(signal.SIGINT)
         return write(self, data)
 
     monkeypatch.setattr(checkpoint_module._Sink, "write", interrupted)
-    for place in range(1, 1000):
-        left[0] = place
+    for place in range(1, 1000):  # noqa: B007
+        calls[0] = 0
         try:
             save_checkpoint(path, model=nn.Linear(3, 3), epoch=2)
         except KeyboardInterrupt:
             assert load_checkpoint(path).epoch == 1
             assert [other.name for other in tmp_path.iterdir()] == ["a.pt"]
+        except CheckpointError as error:
+            assert "error" in moment and "OSError: no space left" in str(error)
+            break
         else:
             break
-    assert left[0] > 0 and place > 20  # it was not reached any more: that was all
+    assert place >= calls[0] > 20  # in the last round there was nothing left to interrupt
+
+
+# --- names -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs names that are no UTF-8, and links")
+def test_names_that_are_no_utf_8(tmp_path):
+    folder = Path(os.fsdecode(os.fsencode(tmp_path) + b"/run\xff"))
+    path = save_checkpoint(folder / os.fsdecode(b"a\xfe.pt"), model=nn.Linear(1, 1), epoch=1)
+    assert load_checkpoint(path).epoch == 1
+    assert latest(folder) == path
+    flip(path, 3000)
+    with (
+        pytest.warns(UserWarning, match=r"run\\udcff/a\\udcfe.pt is damaged"),
+        pytest.raises(CheckpointError, match=r"No valid checkpoint in .*run\\udcff. .*: a\\udcfe.pt"),
+    ):
+        latest(folder)
+    with pytest.raises(CheckpointError, match=r"b.pt does not exist. In .*run\\udcff there is: a\\udcfe.pt"):
+        load_checkpoint(folder / "b.pt")
+    with pytest.raises(CheckpointError, match=r"a\\udcfe.pt was not written"):
+        save_checkpoint(path, model=nn.Linear(1, 1), epoch=-1)
+
+
+def test_a_name_with_a_nul_is_refused(tmp_path):
+    name = f"{tmp_path}/a\0b.pt"
+    with pytest.raises(CheckpointError, match=r"a\\x00b.pt was not written. ValueError: .*null"):
+        save_checkpoint(name, model=nn.Linear(1, 1), epoch=1)
+    with pytest.raises(CheckpointError, match=r"a\\x00b.pt was not loaded. ValueError: .*null"):
+        load_checkpoint(name)
+    with pytest.raises(CheckpointError, match=r"Cannot look for checkpoints in .*a\\x00b.pt. ValueError"):
+        latest(name)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs links, pipes and devices")
+def test_what_is_no_file_is_named_and_waits_for_nothing(saved):
+    path, parts = saved
+    folder = path.parent
+    os.mkfifo(folder / "pipe.pt")
+    (folder / "zero.pt").symlink_to("/dev/zero")
+    (folder / "dangling.pt").symlink_to("nowhere.pt")
+    (folder / "folder.pt").mkdir()
+    for name, found in [
+        ("pipe.pt", "pipe.pt is a pipe, not a file"),
+        ("zero.pt", "zero.pt is a device, not a file"),
+        ("dangling.pt", "dangling.pt is a link to nowhere.pt, which does not exist"),
+        ("folder.pt", "folder.pt was not loaded. IsADirectoryError"),
+    ]:
+        with pytest.raises(CheckpointError, match=found):
+            load_checkpoint(folder / name)
+    with pytest.warns(UserWarning) as warned:
+        assert latest(folder) == path
+    assert len(warned) == 4
+    for name in ("pipe.pt", "zero.pt", "folder.pt"):
+        with pytest.raises(CheckpointError, match=rf"{name} was not written. OSError: .*not a file"):
+            save_checkpoint(folder / name, epoch=2, **parts)
+    assert stat.S_ISFIFO((folder / "pipe.pt").stat().st_mode)
+    save_checkpoint(folder / "dangling.pt", epoch=2, **parts)
+    assert (folder / "dangling.pt").is_symlink() and load_checkpoint(folder / "nowhere.pt").epoch == 2
+
+
+def test_an_unreadable_file_is_named(saved, monkeypatch):
+    path, _ = saved
+
+    def refused(name, flags):
+        raise PermissionError(13, "Permission denied", name)
+
+    monkeypatch.setattr(checkpoint_module.open_file.__globals__["os"], "open", refused)
+    with pytest.raises(
+        CheckpointError, match=r"epoch-1.pt was not loaded. PermissionError: .*Permission denied"
+    ):
+        load_checkpoint(path)
+    with (
+        pytest.warns(UserWarning, match="passed over: .*Permission denied"),
+        pytest.raises(CheckpointError, match="No valid checkpoint"),
+    ):
+        latest(path.parent)
 
 
 def test_an_error_while_an_interrupt_is_handled_is_that_error(tmp_path):

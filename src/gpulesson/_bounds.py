@@ -53,7 +53,7 @@ class _Made:
 
     kind: str
     size: int = 1
-    items: Sequence[Any] = ()
+    items: Any = ()
     shared: bool = False  # in more than one place: it may not grow, so that sizes stay right
 
 
@@ -261,8 +261,8 @@ def _grow(container: _Made, items: list[Any], *, keys: bool) -> None:
     if keys:
         _check_keys(items[::2])
     else:
-        container.items = container.items or []
-        container.items += items
+        container.items = container.items or []  # one empty tuple serves all that stay empty
+        container.items.extend(items)
     container.size = _sizes([container, *items])
 
 
