@@ -997,6 +997,24 @@ def test_an_unreadable_file_is_named(saved, monkeypatch):
         latest(path.parent)
 
 
+def test_a_file_that_cannot_be_read_for_once_is_named(tmp_path, monkeypatch):
+    model, real = nn.Linear(1, 1), checkpoint_module.open_file
+    for epoch in (1, 2):
+        save_checkpoint(tmp_path / f"{epoch}.pt", model=model, epoch=epoch)
+    failed = []
+
+    def once(path):
+        if Path(path).name == "2.pt" and not failed:
+            failed.append(path)
+            raise OSError("Input/output error")
+        return real(path)
+
+    monkeypatch.setattr(checkpoint_module, "open_file", once)
+    with pytest.warns(UserWarning, match="passed over: Input/output error"):
+        assert latest(tmp_path) == tmp_path / "1.pt"
+    assert latest(tmp_path) == tmp_path / "2.pt"
+
+
 def test_an_error_while_an_interrupt_is_handled_is_that_error(tmp_path):
     try:
         raise KeyboardInterrupt

@@ -178,3 +178,14 @@ def test_a_link_that_leads_nowhere_is_not_taken_for_nothing(tmp_path, below):
     (tmp_path / "link\x1b").symlink_to("gone")
     with pytest.raises(OSError, match=r"link\\x1b is a link to gone, which is not there"):
         read_file(tmp_path / "link\x1b" / below, 3)
+
+
+def test_a_part_that_cannot_be_looked_at_is_not_left(tmp_path, monkeypatch):
+    def fails(path):
+        raise OSError("Input/output error")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "exists", fails)
+        with pytest.raises(OSError, match="Input/output error"):
+            write(tmp_path / "a")
+    assert names(tmp_path) == []

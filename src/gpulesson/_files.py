@@ -115,12 +115,18 @@ def _new_part(folder: Path) -> BinaryIO:
     while True:
         part = folder / f".gpulesson-{secrets.token_hex(8)}.part"
         file = part.open("x+b")
-        _ours[part.name] = file
-        with suppress(OSError):  # a file system without locks: nothing is swept there
-            if fcntl:
-                fcntl.flock(file, fcntl.LOCK_EX)
-        if part.exists():  # no other process swept it before the lock
-            return file
+        try:
+            _ours[part.name] = file
+            with suppress(OSError):  # a file system without locks: nothing is swept there
+                if fcntl:
+                    fcntl.flock(file, fcntl.LOCK_EX)
+            if part.exists():  # no other process swept it before the lock
+                return file
+        except BaseException:
+            file.close()
+            with suppress(OSError):
+                part.unlink()
+            raise
         file.close()
 
 

@@ -241,7 +241,15 @@ def latest(folder: str | os.PathLike[str], *, pattern: str = "*.pt") -> Path | N
     except (OSError, ValueError) as error:
         where = printable(folder)
         raise CheckpointError(f"Cannot look for checkpoints in {where}. {_reason(error)}") from error
-    for path in sorted(files, key=_place, reverse=True):
+    places: dict[Path, str] = {}
+    for path in files:
+        try:
+            with open_file(path) as file:
+                comment = _comment(file)
+            places[path] = comment[1].decode() if comment else ""
+        except OSError as error:
+            warnings.warn(f"passed over: {printable(error)}", stacklevel=2)
+    for path in sorted(places, key=lambda path: (not places[path], places[path]), reverse=True):
         try:
             with open_file(path) as file:
                 _verify(file)
@@ -428,7 +436,7 @@ def _verify(file: BinaryIO) -> tuple[str, str]:
 def _comment(file: BinaryIO) -> re.Match[bytes] | None:
     """Match the end of `file`: group 1 is its place in the run, group 2 the time, group 3 the digest."""
     file.seek(max(file.seek(0, os.SEEK_END) - _COMMENT_BYTES, 0))
-    return _COMMENT.fullmatch(file.read())
+    return _COMMENT.fullmatch(file.read() or b"")  # a file of the system's may have nothing to read yet
 
 
 def _sha256(file: BinaryIO, size: int) -> bytes:
@@ -439,14 +447,6 @@ def _sha256(file: BinaryIO, size: int) -> bytes:
         digest.update(block)
         size -= len(block)
     return digest.hexdigest().encode()
-
-
-def _place(path: Path) -> str:
-    """Return what orders the files of a run; for a file without it, a text that sorts after every other."""
-    with suppress(OSError), open_file(path) as file:
-        if comment := _comment(file):
-            return comment[1].decode()
-    return "~"
 
 
 def _reason(error: BaseException) -> str:
