@@ -80,10 +80,16 @@ CASES = {
     "sampler that draws ahead of workers": {"workers": 2, "own_generator": True, "sampler": True},
     "Batches": {"feed": "batches"},
     "Batches, own generator": {"feed": "batches", "own_generator": True},
-    "accumulated by hand": {"accumulate": 2, "every_steps": 1},
+    "accumulated by hand": {"accumulate": 2, "every_steps": 1, "stops": [2, 4]},
     "background": {"background": True},
     "fit": {"how": "fit"},
-    "fit, accumulated, scheduler by step": {"how": "fit", "accumulate": 4, "scheduler_interval": "step"},
+    "fit, accumulated, scheduler by step": {
+        "how": "fit",
+        "accumulate": 4,
+        "scheduler_interval": "step",
+        "every_steps": 1,
+        "stops": [2, 3],
+    },
     "fit in float16, own generator": {"how": "fit", "amp": "fp16", "own_generator": True},
     "fit, background": {"how": "fit", "background": True, "feed": "batches"},
 }
@@ -91,9 +97,10 @@ CASES = {
 
 @pytest.mark.parametrize("case", CASES)
 def test_a_run_ends_with_the_same_bits_wherever_it_was_stopped(tmp_path, case):
-    options = CASES[case]
+    options = {"stops": [3, 8], **CASES[case]}  # within the first epoch, and within the second one
+    stops = options.pop("stops")
     whole = autosave_run.run(tmp_path / "whole", **options)
-    through, stopped = until_through(tmp_path / "run", [3, 4], **options)
+    through, stopped = until_through(tmp_path / "run", stops, **options)
     assert stopped == 2
     assert through == whole
 
@@ -102,8 +109,9 @@ def test_a_run_ends_with_the_same_bits_wherever_it_was_stopped(tmp_path, case):
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("after", range(1, 12))
 def test_after_each_step(tmp_path, case, after):
-    whole = autosave_run.run(tmp_path / "whole", **CASES[case])
-    assert until_through(tmp_path / "run", [after, 2, 3], **CASES[case])[0] == whole
+    options = {name: value for name, value in CASES[case].items() if name != "stops"}
+    whole = autosave_run.run(tmp_path / "whole", **options)
+    assert until_through(tmp_path / "run", [after, 2, 3], **options)[0] == whole
 
 
 @posix
@@ -376,8 +384,9 @@ def test_a_signal_after_the_last_step_stops_at_the_epochs_end(tmp_path, parts):
 
 
 def test_ctrl_c_is_as_ever(tmp_path, parts):
+    before = signal.getsignal(signal.SIGINT)
     with AutoSave(tmp_path, **parts):
-        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+        assert signal.getsignal(signal.SIGINT) is before
 
 
 def test_another_thread_than_the_main_one_may_save(tmp_path, parts):
@@ -506,9 +515,9 @@ def test_files_that_do_not_fit(tmp_path, parts, model):
     weights = model.weight.clone()
     nn.init.zeros_(model.weight)
     message = r"names \[\], and given are \['losses'\]"
-    with AutoSave(tmp_path, **parts, extra={"losses": []}) as saves:
-        with pytest.raises(CheckpointError, match=message):
-            saves.epochs(1)
+    other_extra = AutoSave(tmp_path, **parts, extra={"losses": []})
+    with other_extra as saves, pytest.raises(CheckpointError, match=message):
+        saves.epochs(1)
     assert not model.weight.any() and weights.any()
     save_checkpoint(tmp_path / "autosave-epoch-0009-batch-000000.pt", epoch=9, **parts)
     with AutoSave(tmp_path, **parts) as saves, pytest.raises(CheckpointError, match="move it away"):

@@ -29,12 +29,13 @@ ARROWS = {
     "_checks": {"device"},
     "_fashion": {"_progress"},
     "_report": {"_hardware"},
+    "autosave": {"checkpoint"},
     "capture": {"_checks", "_precision"},
     "data": {"_fashion", "_standin"},
     "device": {"_hardware", "_report"},
     "evaluation": {"_checks", "device"},
     "timing": {"device"},
-    "training": {"_checks", "_precision", "_progress", "device", "evaluation"},
+    "training": {"_checks", "_precision", "_progress", "autosave", "device", "evaluation"},
 }
 
 
@@ -82,6 +83,7 @@ def test_public_functions_have_examples():
         "History",
         "NonFiniteLossError",
         "Evaluation",
+        "Stopped",
         "Timing",
     }
     assert without - results_and_errors == {"data_folder"}  # depends on the machine

@@ -266,7 +266,7 @@ class AutoSave:
                 "saves.batches(…) is there once in an epoch, for the batches that the run learns from; go "
                 "through others, for validation, without it"
             )
-        refuse_inexact(loader)
+        _refuse_inexact(loader)
         if getattr(loader, "num_workers", 0):
             self._settle()  # a process must not fork while a thread of it writes
         place = _Place(loader, self.generator)
@@ -552,7 +552,7 @@ class _Place:
                 generator.set_state(state.cpu())
 
 
-def refuse_inexact(loader: Any) -> None:
+def _refuse_inexact(loader: Any) -> None:
     """Refuse a loader whose batches no checkpoint can bring back."""
     if getattr(loader, "persistent_workers", False):
         raise ValueError(
