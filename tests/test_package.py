@@ -26,11 +26,14 @@ MODULES = sorted(path.stem for path in SOURCE.glob("[!_]*.py"))  # the public on
 ARROWS = {
     "__init__": {"exercises", "practice"},
     "__main__": {"device", "exercises", "practice"},
+    "_bounds": {"_files"},
     "_checks": {"device"},
     "_fashion": {"_progress"},
     "_report": {"_hardware"},
-    "autosave": {"checkpoint"},
+    "_state": {"_files"},
+    "autosave": {"_files", "_state", "checkpoint"},
     "capture": {"_checks", "_precision"},
+    "checkpoint": {"_bounds", "_files", "_state"},
     "data": {"_fashion", "_standin"},
     "device": {"_hardware", "_report"},
     "evaluation": {"_checks", "device"},
@@ -51,7 +54,9 @@ def test_the_version_is_that_of_the_metadata():
 
 
 @pytest.mark.parametrize(
-    "name", ["gpulesson", "gpulesson._report", "gpulesson._hardware"] + [f"gpulesson.{m}" for m in MODULES]
+    "name",
+    ["gpulesson", "gpulesson._files", "gpulesson._report", "gpulesson._hardware"]
+    + [f"gpulesson.{m}" for m in MODULES],
 )
 def test_examples_in_docstrings(name):
     failed, tried = doctest.testmod(importlib.import_module(name), extraglobs=_names(name))

@@ -28,6 +28,8 @@ from torch import nn
 from torch.optim.lr_scheduler import LRScheduler
 
 from gpulesson import checkpoint
+from gpulesson._files import printable
+from gpulesson._state import find_mistake
 from gpulesson.checkpoint import CheckpointError
 
 Batch = TypeVar("Batch")
@@ -155,6 +157,8 @@ class AutoSave:
             raise ValueError(
                 f"extra is a {type(extra).__name__}: give a dict with names, such as {{'scaler': scaler}}"
             )
+        if mistake := find_mistake(model, optimizer, scheduler, generator):
+            raise ValueError(mistake)
         self.folder = Path(folder)
         self.every_steps, self.keep, self.background = every_steps, keep, background
         self.every_minutes = DEFAULT_MINUTES if every_steps is every_minutes is None else every_minutes
@@ -180,12 +184,12 @@ class AutoSave:
             lock.acquire(timeout=_PATIENCE, poll_interval=0.1)
         except Timeout as error:
             raise CheckpointError(
-                f"Another run saves into {self.folder}. Give each run a folder of its own, or wait until "
+                f"Another run saves into {printable(self.folder)}. Give each run a folder of its own, or wait until "
                 "the other one has ended."
             ) from error
         except OSError as error:
             raise CheckpointError(
-                f"Checkpoints cannot go into {self.folder}. {type(error).__name__}: {error}. Give a folder "
+                f"Checkpoints cannot go into {printable(self.folder)}. {type(error).__name__}: {printable(error)}. Give a folder "
                 "that can be made and written."
             ) from error
         self._lock, self._own, self._signal, self._epoch, self.path = lock, {}, None, None, None
@@ -280,7 +284,7 @@ class AutoSave:
                     self._stop()
                 if self._next(batches) is _END:
                     raise CheckpointError(
-                        f"{self.path} was saved after {found.done} batches of an epoch, and this loader has "
+                        f"{printable(self.path)} was saved after {found.done} batches of an epoch, and this loader has "
                         "fewer. Give the loader that the run had."
                     )
             place.go_on_as(found)
@@ -343,7 +347,7 @@ class AutoSave:
                     parts[name].load_state_dict(value)
                 except Exception as error:
                     raise CheckpointError(
-                        f"{self.path} does not fit: extra {name!r} was not loaded. "
+                        f"{printable(self.path)} does not fit: extra {name!r} was not loaded. "
                         f"{type(error).__name__}: {error}"
                     ) from error
         done = checkpoint.resume(
@@ -359,19 +363,19 @@ class AutoSave:
         self._found = _Found(**found.position, rng=found.rng)
         reached = f"{done} of {number} epochs" + (f" and {found.step} batches" if found.step else "")
         what = "going on after" if done < number else "nothing to do after"
-        print(f"{self.path}: {what} {reached}", file=sys.stderr)
+        print(f"{printable(self.path)}: {what} {reached}", file=sys.stderr)
         return done
 
     def _checked(self, found: checkpoint.Checkpoint) -> dict[str, Any]:
         """Return `extra` of a checkpoint that is one of ours, and fits."""
         if not isinstance(found.extra, dict) or not _Found.describes(found.position):
             raise CheckpointError(
-                f"{found.path} has the name of a file of AutoSave, but was written otherwise: move it away."
+                f"{printable(found.path)} has the name of a file of AutoSave, but was written otherwise: move it away."
             )
         given = self.extra.keys() | self._own.keys()
         if found.extra.keys() != given:
             raise CheckpointError(
-                f"{found.path} does not fit; nothing was loaded: its extra state has the names "
+                f"{printable(found.path)} does not fit; nothing was loaded: its extra state has the names "
                 f"{sorted(found.extra)}, and given are {sorted(given)}. Go on with the program that saved "
                 "it, or take another folder."
             )
@@ -388,6 +392,7 @@ class AutoSave:
         self._settle()
         parts = self.extra | self._own
         content = checkpoint._content(
+            path,
             model=self.model,
             optimizer=self.optimizer,
             scheduler=self.scheduler,
@@ -440,7 +445,11 @@ class AutoSave:
         if place is not None and place.done and place.done == place.learned:
             self._save()
         self._settle()
-        where = f"It is saved in {self.path}" if self.path else "Nothing was done yet that could be saved"
+        where = (
+            f"It is saved in {printable(self.path)}"
+            if self.path
+            else "Nothing was done yet that could be saved"
+        )
         message = (
             f"{signal.Signals(self._signal).name} asked this run to stop. {where}; the same command goes on "
             "from there."
