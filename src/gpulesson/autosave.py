@@ -104,7 +104,8 @@ class AutoSave:
     global generator), with and without workers. On resuming, the batches that are done are loaded once more
     and dropped. Not exact, as nothing here can know of them: generators that are not named above; NumPy's
     ``default_rng``; a dataset that remembers what it gave; another number of workers, if transforms are
-    random. ``persistent_workers=True`` is refused: such workers keep random states over epochs, out of reach.
+    random. What the loop itself counts or collects belongs into `extra`. ``persistent_workers=True`` is
+    refused, in a loader for validation give it neither: such workers keep random states, out of reach.
 
     Examples
     --------
@@ -184,13 +185,13 @@ class AutoSave:
             lock.acquire(timeout=_PATIENCE, poll_interval=0.1)
         except Timeout as error:
             raise CheckpointError(
-                f"Another run saves into {printable(self.folder)}. Give each run a folder of its own, or wait until "
-                "the other one has ended."
+                f"Another run saves into {printable(self.folder)}. Give each run a folder of its own, or "
+                f"wait until the other one has ended. (If there is none, delete {printable(lock.lock_file)}.)"
             ) from error
-        except OSError as error:
+        except (OSError, NotImplementedError) as error:
             raise CheckpointError(
-                f"Checkpoints cannot go into {printable(self.folder)}. {type(error).__name__}: {printable(error)}. Give a folder "
-                "that can be made and written."
+                f"Checkpoints cannot go into {printable(self.folder)}. {type(error).__name__}: "
+                f"{printable(error)}. Give a folder that can be made and written."
             ) from error
         self._lock, self._own, self._signal, self._epoch, self.path = lock, {}, None, None, None
         if threading.current_thread() is threading.main_thread():  # others may not
@@ -284,8 +285,8 @@ class AutoSave:
                     self._stop()
                 if self._next(batches) is _END:
                     raise CheckpointError(
-                        f"{printable(self.path)} was saved after {found.done} batches of an epoch, and this loader has "
-                        "fewer. Give the loader that the run had."
+                        f"{printable(self.path)} was saved after {found.done} batches of an epoch, and this "
+                        "loader has fewer. Give the loader that the run had."
                     )
             place.go_on_as(found)
         self._place = place
@@ -370,7 +371,8 @@ class AutoSave:
         """Return `extra` of a checkpoint that is one of ours, and fits."""
         if not isinstance(found.extra, dict) or not _Found.describes(found.position):
             raise CheckpointError(
-                f"{printable(found.path)} has the name of a file of AutoSave, but was written otherwise: move it away."
+                f"{printable(found.path)} has the name of a file of AutoSave, but was written otherwise: "
+                "move it away."
             )
         given = self.extra.keys() | self._own.keys()
         if found.extra.keys() != given:
@@ -387,9 +389,9 @@ class AutoSave:
         place = self._place
         epoch, done = (self._epoch + 1, 0) if finished or place is None else (self._epoch, place.done)
         path = self.folder / f"autosave-epoch-{epoch:04}-batch-{done:06}.pt"
+        self._settle()
         if path == self.path:
             return
-        self._settle()
         parts = self.extra | self._own
         content = checkpoint._content(
             path,
@@ -405,19 +407,25 @@ class AutoSave:
                 for name, part in parts.items()
             },
         )
-        self.path, self._saved_at = path, time.monotonic()
+        self._saved_at = time.monotonic()
         if self.background:
-            self._thread = threading.Thread(target=self._write, args=(path, _on_host(content)))
+            self._thread = threading.Thread(target=self._write_aside, args=(path, _on_host(content)))
             self._thread.start()
         else:
-            checkpoint._save(path, content)
-            self._tidy(path)
+            self._write(path, content)
 
     def _write(self, path: Path, content: dict[str, Any]) -> None:
-        """Write in the background."""
+        """Write a checkpoint, and delete our files before the last `keep`."""
+        self.path = checkpoint._save(path, content)
+        ours = [other for other in self.folder.iterdir() if _NAME.fullmatch(other.name)]
+        past = sorted((other for other in ours if _order(other) <= _order(path)), key=_order)
+        for old in past[: -self.keep]:  # what is there of later places was found damaged, and stays
+            with suppress(OSError):  # the next save tries again
+                old.unlink()
+
+    def _write_aside(self, path: Path, content: dict[str, Any]) -> None:
         try:
-            checkpoint._save(path, content)
-            self._tidy(path)
+            self._write(path, content)
         except BaseException as error:
             self._failure = error
 
@@ -429,14 +437,6 @@ class AutoSave:
         failure, self._failure = self._failure, None
         if failure is not None:
             raise failure
-
-    def _tidy(self, newest: Path) -> None:
-        """Keep the last of our files up to `newest`; what is there of later places was found damaged."""
-        ours = [path for path in self.folder.iterdir() if _NAME.fullmatch(path.name)]
-        past = sorted((path for path in ours if _order(path) <= _order(newest)), key=_order)
-        for path in past[: -self.keep]:
-            with suppress(OSError):  # the next save tries again
-                path.unlink()
 
     def _stop(self) -> NoReturn:
         """Save, if the run is between two steps, and leave."""
