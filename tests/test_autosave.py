@@ -248,6 +248,18 @@ def test_more_epochs_later_go_on_and_a_run_that_is_through_says_so(tmp_path, par
     assert "nothing to do after 5 of 1 epochs" in said[2]
 
 
+def test_a_loop_that_was_left_goes_back_to_what_is_saved(tmp_path, parts):
+    with AutoSave(tmp_path, **parts, every_steps=2) as saves:
+        for _ in saves.epochs(1):
+            for number in saves.batches(range(9)):
+                saves.step()
+                if number == 4:
+                    break
+            break
+        seen = [list(saves.batches(range(9))) for _ in saves.epochs(1)]
+    assert seen == [[4, 5, 6, 7, 8]]
+
+
 def test_the_state_of_a_run_comes_back(tmp_path, parts, model):
     class Average:
         value = 0.0
