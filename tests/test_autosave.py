@@ -78,10 +78,11 @@ CASES = {
     "own generator": {"own_generator": True},
     "workers": {"workers": 2},
     "sampler that draws ahead of workers": {"workers": 2, "own_generator": True, "sampler": True},
+    "one generator for loader and loop": {"own_generator": True, "share_generator": True},
     "Batches": {"feed": "batches"},
     "Batches, own generator": {"feed": "batches", "own_generator": True},
     "accumulated by hand": {"accumulate": 2, "every_steps": 1, "stops": [2, 4]},
-    "background": {"background": True},
+    "background": {"background": True, "feed": "batches"},
     "fit": {"how": "fit"},
     "fit, accumulated, scheduler by step": {
         "how": "fit",
@@ -91,7 +92,6 @@ CASES = {
         "stops": [2, 3],
     },
     "fit in float16, own generator": {"how": "fit", "amp": "fp16", "own_generator": True},
-    "fit, background": {"how": "fit", "background": True, "feed": "batches"},
 }
 
 

@@ -378,8 +378,8 @@ class AutoSave:
         if found.extra.keys() != given:
             raise CheckpointError(
                 f"{printable(found.path)} does not fit; nothing was loaded: its extra state has the names "
-                f"{sorted(map(str, found.extra))}, and given are {sorted(given)}. Go on with the program that saved "
-                "it, or take another folder."
+                f"{sorted(map(str, found.extra))}, and given are {sorted(given)}. Go on with the program "
+                "that saved it, or take another folder."
             )
         return found.extra
 
