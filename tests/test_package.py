@@ -38,6 +38,7 @@ ARROWS = {
     "device": {"_hardware", "_report"},
     "evaluation": {"_checks", "device"},
     "timing": {"device"},
+    "weights": {"_files", "_state", "checkpoint"},
     "training": {"_checks", "_precision", "_progress", "autosave", "device", "evaluation"},
 }
 
@@ -101,7 +102,7 @@ def test_importing_takes_no_library_that_a_lesson_may_not_need():
         "import gpulesson\n"
         f"for name in {MODULES!r}: __import__(f'gpulesson.{{name}}')\n"
         "print(*[m for m in ('torchvision', 'sklearn', 'matplotlib', 'pooch', 'requests', 'tqdm', 'sphinx',\n"
-        "                    'gpulesson.practice') if m in set(sys.modules) - before])"
+        "                    'safetensors', 'gpulesson.practice') if m in set(sys.modules) - before])"
     )
     assert run(sys.executable, "-c", program).split() == []
 
@@ -226,7 +227,7 @@ def test_circles_of_imports_are_found(case, tmp_path):
 
 def test_heavy_libraries_are_imported_inside_functions_only():
     """And sphinx is imported nowhere."""
-    heavy = r"matplotlib|torchvision|sklearn|pooch|requests|tqdm|sphinx"
+    heavy = r"matplotlib|torchvision|sklearn|pooch|requests|tqdm|safetensors|sphinx"
     found = []
     for path in (ROOT / "src").rglob("*.py"):
         text = re.sub(r"if TYPE_CHECKING:\n(?:    .*\n|\n)+", "", path.read_text(encoding="utf-8"))
