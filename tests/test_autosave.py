@@ -107,7 +107,7 @@ def test_a_run_ends_with_the_same_bits_wherever_it_was_stopped(tmp_path, case):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("case", CASES)
-@pytest.mark.parametrize("after", range(1, 12))
+@pytest.mark.parametrize("after", [1, 5, 7, 11])
 def test_after_each_step(tmp_path, case, after):
     options = {name: value for name, value in CASES[case].items() if name != "stops"}
     whole = autosave_run.run(tmp_path / "whole", **options)
