@@ -718,6 +718,25 @@ def test_a_malformed_file_changes_nothing(saved, case):
     parts["optimizer"].step()  # it goes on as if nothing had been
 
 
+def test_a_malformed_file_leaves_schedulers_inside_a_scheduler_alone(tmp_path):
+    def build(steps):
+        model = nn.Linear(2, 2)
+        optimizer = torch.optim.SGD(model.parameters())
+        parts = {"model": model, "optimizer": optimizer, "scheduler": SCHEDULERS["SequentialLR"](optimizer)}
+        for _ in range(steps):
+            optimizer.step()
+            parts["scheduler"].step()
+        return parts
+
+    path = save_checkpoint(tmp_path / "a.pt", epoch=3, **build(3))
+    malformed(path, scheduler__foreign=3, rng__cpu=None)
+    parts = build(1)
+    before = state_of(parts)
+    with pytest.raises(CheckpointError, match="malformed; nothing was loaded"):
+        resume(load_checkpoint(path), **parts)
+    assert same(state_of(parts), before)
+
+
 @pytest.mark.parametrize(
     ("changes", "named"),
     [

@@ -152,3 +152,12 @@ def test_what_is_no_file_is_neither_opened_nor_replaced(tmp_path, kind):
 def test_printable_texts_steer_no_terminal(text, shown):
     assert printable(text) == shown
     printable(text).encode()
+
+
+@posix
+def test_locks_that_do_not_hold_within_a_process_harm_no_other_thread(tmp_path, monkeypatch):
+    monkeypatch.setattr(_files.fcntl, "flock", lambda file, operation: None)  # as on some network drives
+    with whole_file(tmp_path / "a") as file:
+        write(tmp_path / "b")
+        assert Path(file.name).exists()
+    assert names(tmp_path) == ["a", "b"]
