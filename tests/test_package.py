@@ -32,6 +32,7 @@ ARROWS = {
     "_report": {"_hardware"},
     "_standin": {"_files"},
     "_state": {"_files"},
+    "autosave": {"_files", "_state", "checkpoint"},
     "capture": {"_checks", "_precision"},
     "checkpoint": {"_bounds", "_files", "_state"},
     "data": {"_fashion", "_standin"},
@@ -39,7 +40,7 @@ ARROWS = {
     "evaluation": {"_checks", "device"},
     "timing": {"device"},
     "weights": {"_files", "_state", "checkpoint"},
-    "training": {"_checks", "_precision", "_progress", "device", "evaluation"},
+    "training": {"_checks", "_precision", "_progress", "autosave", "device", "evaluation"},
 }
 
 
@@ -89,6 +90,7 @@ def test_public_functions_have_examples():
         "History",
         "NonFiniteLossError",
         "Evaluation",
+        "Stopped",
         "Timing",
     }
     assert without - results_and_errors == {"data_folder"}  # depends on the machine
