@@ -241,3 +241,18 @@ def test_every_operator_takes_the_types_that_cuda_takes():
     assert pairs > 150
     assert not [name for name in wrong if not any(part in name for part in parts)]
     assert all(any(part in name for name in wrong) for part in parts)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda: torch.randn(3, dtype=torch.int64, device="cuda"),
+        lambda: torch.randn_like(torch.ones(3, dtype=torch.int64, device="cuda")),
+        lambda: torch.ones(3, dtype=torch.int64, device="cuda").normal_(),
+    ],
+    ids=["randn", "randn_like", "normal_"],
+)
+def test_whole_numbers_are_not_drawn_from_a_normal_distribution(function):
+    expected = r"^\"normal_kernel_cuda\" not implemented for 'Long'$"
+    with practice_gpu(force=True), pytest.raises(NotImplementedError, match=expected):
+        function()

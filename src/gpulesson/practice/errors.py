@@ -91,7 +91,9 @@ def scalar_name(dtype: torch.dtype) -> str:
 def on_device(error: Exception) -> RuntimeError | None:
     """Return what the CPU says of tensors' types as it is said of CUDA's, or None if that is the same."""
     text = _TENSOR_TYPE.sub(lambda name: "CUDA" if name.group() == "CPU" else "torch.cuda.", str(error))
-    return None if text == str(error) else RuntimeError(text)
+    text = text.replace('"normal_kernel_cpu"', '"normal_kernel_cuda"')  # also of functions without a tensor
+    kind = type(error) if isinstance(error, RuntimeError) else RuntimeError
+    return None if text == str(error) else kind(text)
 
 
 def compared(text: str, first: int, other: int, number: int) -> RuntimeError:
