@@ -123,7 +123,21 @@ def save_checkpoint(
             raise CheckpointError(
                 f"{path} was not written: {name} is {count!r}, but must be a whole number (an int), 0 or more"
             )
-    content = {
+    return _save(path, _content(model, epoch, step, position, optimizer, scheduler, generator, extra))
+
+
+def _content(
+    model: nn.Module,
+    epoch: int,
+    step: int,
+    position: Any,
+    optimizer: torch.optim.Optimizer | None,
+    scheduler: LRScheduler | None,
+    generator: torch.Generator | None,
+    extra: Any,
+) -> dict[str, Any]:
+    """Collect what a checkpoint holds, as it is now; tensors are those of the run, not copies."""
+    return {
         "epoch": epoch,
         "step": step,
         "position": position,
@@ -135,9 +149,13 @@ def save_checkpoint(
         "extra": extra,
         "outline": _outline(model, optimizer, scheduler, generator),
     }
+
+
+def _save(path: Path, content: dict[str, Any]) -> Path:
+    """Write what `_content` collected, or a copy of it."""
     try:
         with whole_file(path) as file:
-            _write(content, file, epoch, step)
+            _write(content, file, content["epoch"], content["step"])
             torch.load(file.name, map_location="cpu", weights_only=True, mmap=True)
     except Exception as error:
         raise CheckpointError(f"{path} was not written. {_reason(error)}") from error
