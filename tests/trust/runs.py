@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
+import gzip
 import hashlib
 import json
 import os
 import random
 import signal
+import struct
 import sys
-import time
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +19,7 @@ from torch import nn
 from torch.optim import lr_scheduler
 from torch.utils.data import DataLoader, Dataset
 
+from gpulesson import _fashion
 from gpulesson.autosave import AutoSave
 from gpulesson.checkpoint import latest, load_checkpoint, resume, save_checkpoint
 
@@ -112,3 +114,167 @@ def digest(value):
 
     add(value)
     return whole.hexdigest()
+
+
+# -- operations that meet a fault at one of their system calls
+
+
+def watched(operation, how, *arguments):
+    """Prepare an operation, wait until strace is there, do it, and tell how it went and what it left.
+
+    `how`: what signals do, ``"exit"`` for a handler of SIGTERM that calls ``sys.exit``.
+    """
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1])
+    do, check = OPERATIONS[operation](*arguments)
+    if how == "exit":
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    print("ready", flush=True)
+    signal.sigwait({signal.SIGUSR1})
+    error = None
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        try:
+            do()
+        except BaseException as raised:
+            error = raised
+    os.access("/the end of what is watched", os.F_OK)
+    told = {
+        "error": [each.__name__ for each in type(error).__mro__] if error else [],
+        "message": str(error or ""),
+    }
+    wrong = check(error, [str(warning.message) for warning in caught])
+    print("told", json.dumps(told | {"wrong": wrong}), flush=True)
+
+
+def saving(folder):
+    """Save over an older checkpoint."""
+    path = Path(folder, "last.pt")
+    parts = parts_of_a_run()
+    save_checkpoint(path, epoch=1, **parts)
+    learn(parts, torch.ones(8, 6).cumsum(0).sin(), torch.arange(8) % 3)
+
+    def check(error, warned):
+        return check_saved(folder, old_is_wrong=error is None)
+
+    return lambda: save_checkpoint(path, epoch=2, **parts), check
+
+
+def check_saved(folder, old_is_wrong=False):
+    """Say what is wrong with the checkpoint that `saving` saved or failed to save, and with the next save."""
+    path = Path(folder, "last.pt")
+    parts = parts_of_a_run()
+    old = digest(parts["model"].state_dict())
+    learn(parts, torch.ones(8, 6).cumsum(0).sin(), torch.arange(8) % 3)
+    new = digest(parts["model"].state_dict())
+    found = load_checkpoint(path)
+    if (found.epoch, digest(dict(found.model))) not in [(1, old), (2, new)]:
+        return "neither the old nor the new checkpoint is there"
+    if old_is_wrong and found.epoch != 2:
+        return "it says nothing, and the old checkpoint is there"
+    save_checkpoint(path, epoch=3, **parts)
+    return left(folder, "last.pt") or ("" if load_checkpoint(path).epoch == 3 else "the next save is not there")
+
+
+def left(folder, *expected):
+    """Name the files that should not be in a folder."""
+    names = sorted(str(path.relative_to(folder)) for path in Path(folder).rglob("*") if path.is_file())
+    return f"left: {names}" if names != sorted(expected) else ""
+
+
+def searching(folder):
+    """Find the latest of three checkpoints."""
+    for epoch in (1, 2, 3):
+        save_checkpoint(Path(folder, f"{epoch}.pt"), epoch=epoch, **parts_of_a_run())
+    found = []
+    latest(folder)
+
+    def check(error, warned):
+        allowed = [Path(folder, "3.pt")] + [Path(folder, "2.pt") for text in warned if "3.pt" in text]
+        if error is None and found[0] not in allowed:
+            return f"it says nothing, and found {found}"
+        return "" if latest(folder) == Path(folder, "3.pt") else "the next search finds another"
+
+    return lambda: found.append(latest(folder)), check
+
+
+def resuming(folder):
+    """Load a checkpoint into a run that has begun otherwise."""
+    path = Path(folder, "last.pt")
+    saved = parts_of_a_run(seed=1)
+    learn(saved, torch.ones(8, 6).cumsum(0).sin(), torch.arange(8) % 3)
+    save_checkpoint(path, epoch=1, **saved)
+    given = parts_of_a_run(seed=2)
+    learn(given, torch.ones(8, 6).cumsum(0).sin(), torch.arange(8) % 3)
+
+    def state():
+        return digest([{name: part.state_dict() for name, part in given.items()}, torch.get_rng_state()])
+
+    before = state()
+    resume(load_checkpoint(path), **given)
+    after = state()
+    given = parts_of_a_run(seed=2)
+    learn(given, torch.ones(8, 6).cumsum(0).sin(), torch.arange(8) % 3)
+    assert before == state() != after
+
+    def check(error, warned):
+        if state() != (after if error is None else before):
+            return "the run is neither what it was nor what was saved"
+        resume(load_checkpoint(path), **given)
+        return left(folder, "last.pt") or ("" if state() == after else "the next resume differs")
+
+    return lambda: resume(load_checkpoint(path), **given), check
+
+
+def downloading(folder, server):
+    """Fetch small files in Fashion-MNIST's format from a server of this machine."""
+    contents = small_data()
+    _fashion.MIRRORS, _fashion.RETRIES = [server], 0
+    expected = [digest(_fashion.tensor(Path(name), bytearray(content))) for name, content in contents.items()]
+    _fashion.load(Path(folder, "before"), download=True)
+    found = []
+
+    def do():
+        found.append(_fashion.load(Path(folder, "here"), download=True))
+
+    def check(error, warned):
+        if error is None and [digest(tensor) for tensor in found[0][0]] != expected:
+            return "it says nothing, and the data are wrong"
+        again = _fashion.load(Path(folder, "here"), download=True)
+        if [digest(tensor) for tensor in again[0]] != expected:
+            return "the next call gives wrong data"
+        return left(Path(folder, "here", "FashionMNIST", "raw"), *contents)
+
+    return do, check
+
+
+def small_data():
+    """Make small files in Fashion-MNIST's format, and have the package know their checksums."""
+    numbers = np.random.default_rng(0)
+    contents = {}
+    for name, (count, *shape) in SMALL.items():
+        values = numbers.integers(0, 256 if shape else 10, (count, *shape), dtype=np.uint8)
+        head = struct.pack(f">BBBB{values.ndim}I", 0, 0, 8, values.ndim, *values.shape)
+        contents[name] = head + values.tobytes()
+    _fashion.FILES = {
+        name: _fashion.Known(
+            len(packed := gzip.compress(content, mtime=0)),
+            hashlib.sha256(packed).hexdigest(),
+            {len(content): hashlib.md5(content).hexdigest()},
+        )
+        for name, content in contents.items()
+    }
+    return contents
+
+
+SMALL = {
+    "train-images-idx3-ubyte": (30, 28, 28),
+    "train-labels-idx1-ubyte": (30,),
+    "t10k-images-idx3-ubyte": (20, 28, 28),
+    "t10k-labels-idx1-ubyte": (20,),
+}
+OPERATIONS = {"save": saving, "latest": searching, "resume": resuming, "download": downloading}
+
+
+def after_the_end(folder):
+    """Say whether a save that a signal has ended left all well, in another process."""
+    print(check_saved(folder) or "well")
