@@ -50,6 +50,27 @@ def open_file(path: str | os.PathLike[str]) -> BinaryIO:
     return file
 
 
+def read_file(path: Path, most: int) -> bytearray | None:
+    """Return what a file holds, or None if there is none; OSError also if it is longer than `most` bytes.
+
+    So is a link that leads nowhere, of the file or of a folder above it: something was to be there.
+    """
+    try:
+        file = open_file(path)
+    except FileNotFoundError:
+        for link in (path, *path.parents):
+            if link.is_symlink() and not link.exists():
+                raise OSError(
+                    f"{printable(link)} is a link to {printable(link.readlink())}, which is not there"
+                ) from None
+        return None
+    with file:
+        size = os.fstat(file.fileno()).st_size
+        if size > most:
+            raise OSError(f"{printable(path)} has {size} bytes, more than the {most} that can belong there")
+        return bytearray(file.read(size))
+
+
 @contextmanager
 def whole_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     """Give a file to write, which takes the place of `path` at the end: synced, in one step, or not at all.
