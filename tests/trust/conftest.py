@@ -45,7 +45,8 @@ def pytest_runtest_call(item):
         raise
     if tally:
         report(item, tally)
-        assert tally.kept, f"\n  {tally}"
+        if not tally.kept:
+            pytest.fail(str(tally), pytrace=False)
     return result
 
 

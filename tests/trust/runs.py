@@ -138,6 +138,8 @@ def watched(operation, how, *arguments):
         except BaseException as raised:
             error = raised
     os.access("/the end of what is watched", os.F_OK)
+    print("done", flush=True)
+    signal.sigwait({signal.SIGUSR1})  # strace has let go
     told = {
         "error": [each.__name__ for each in type(error).__mro__] if error else [],
         "message": str(error or ""),
@@ -278,3 +280,12 @@ OPERATIONS = {"save": saving, "latest": searching, "resume": resuming, "download
 def after_the_end(folder):
     """Say whether a save that a signal has ended left all well, in another process."""
     print(check_saved(folder) or "well")
+
+
+def write_for_ever(folder, epoch):
+    """Save over the same path again and again, until SIGTERM."""
+    parts, end = parts_of_a_run(seed=epoch), []
+    signal.signal(signal.SIGTERM, lambda *_: end.append(1))
+    print("begun", flush=True)
+    while not end:
+        save_checkpoint(Path(folder, "a.pt"), epoch=epoch, **parts)

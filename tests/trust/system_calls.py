@@ -13,6 +13,7 @@ import re
 import shutil
 import signal
 import subprocess
+import threading
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -74,12 +75,15 @@ def traced(warm, folder: Path, operation: str, *arguments: Any, inject: str = ""
             program.kill()
             pytest.fail(f"strace does not work here: {first}")
         os.kill(program.pid, signal.SIGUSR1)
-        try:
-            output = program.communicate(timeout=120)[0].decode()
-        except subprocess.TimeoutExpired:
-            strace.kill()
-            return Traced(-1, None, "it hangs", [])
+        limit = threading.Timer(120, program.kill)
+        limit.start()
+        done = program.stdout.readline()
+        strace.terminate()  # it lets go of the program
         strace.communicate()
+    if done == b"done\n":  # else a signal has ended it
+        os.kill(program.pid, signal.SIGUSR1)
+    output = (done + program.communicate()[0]).decode()
+    limit.cancel()
     told = [json.loads(line[5:]) for line in output.splitlines() if line.startswith("told ")]
     lines = log.read_text(errors="replace").splitlines()
     lines = [line for line in lines if "SIGUSR1" not in line]
