@@ -247,7 +247,7 @@ def test_states_of_all_accelerators_are_kept(tmp_path, monkeypatch):
     monkeypatch.setattr(torch, "get_device_module", lambda device: backend)
     model = nn.Linear(1, 1)
     path = save_checkpoint(tmp_path / "a.pt", model=model, epoch=1)
-    states.update({0: None, 1: None})
+    states.update({0: torch.zeros(2), 1: torch.zeros(2)})
     resume(load_checkpoint(path), model=model)
     assert [states[index].tolist() for index in (0, 1)] == [[1, 2], [3, 4]]
 
@@ -634,10 +634,14 @@ def test_other_parts_are_refused(saved):
     path, _ = saved
     _, parts = make_run(seed=1)
     model = parts["model"]
-    assert refuse(path, parts | {"optimizer": torch.optim.SGD(model.parameters())}) == [
+
+    def with_optimizer(optimizer):
+        return parts | {"optimizer": optimizer, "scheduler": lr_scheduler.StepLR(optimizer, 2)}
+
+    assert refuse(path, with_optimizer(torch.optim.SGD(model.parameters()))) == [
         f"  optimizer: {SAVED_ADAM}, SGD with groups of [6] parameters given"
     ]
-    assert refuse(path, parts | {"optimizer": torch.optim.Adam(model[4].parameters())}) == [
+    assert refuse(path, with_optimizer(torch.optim.Adam(model[4].parameters()))) == [
         f"  optimizer: {SAVED_ADAM}, Adam with groups of [2] parameters given"
     ]
     assert refuse(path, {"model": model}) == [

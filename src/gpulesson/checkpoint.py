@@ -7,7 +7,6 @@ once more. It is there because torch itself loads most files with a flipped bit 
 finds accidents, and is no signature: what keeps a hostile file from running code is ``weights_only=True``.
 """
 
-import copy
 import hashlib
 import os
 import pickle
@@ -26,7 +25,16 @@ import torch
 from torch import nn
 from torch.optim.lr_scheduler import LRScheduler
 
-from gpulesson._files import whole_file
+from gpulesson._bounds import PLAIN, Refused, check_bounds
+from gpulesson._files import open_file, printable, whole_file
+from gpulesson._state import (
+    find_mistake,
+    find_not_finite,
+    load_optimizer,
+    load_scheduler,
+    tensor_outline,
+    undo_point,
+)
 
 _COMMENT = re.compile(  # its first group sorts as the run goes: by epoch, then step, then time
     rb"gpulesson checkpoint (epoch \d{12} step \d{12} saved ([0-9T:.+-]{32})) sha256 ([0-9a-f]{64})"
@@ -107,8 +115,9 @@ def save_checkpoint(
     Raises
     ------
     CheckpointError
-        If the file cannot be written, `epoch` or `step` is no count, or a state holds an object that
-        ``weights_only=True`` refuses.
+        If the file cannot be written, `epoch` or `step` is no count, a parameter is NaN or infinite, the
+        scheduler is another optimizer's, or a state holds an object that ``weights_only=True`` refuses.
+        What stands at `path` stays. Ctrl-C, or whatever a signal raises, comes through as itself.
 
     Examples
     --------
@@ -118,11 +127,14 @@ def save_checkpoint(
     3
     """
     path = Path(path)
-    for name, count in (("epoch", epoch), ("step", step)):
-        if not _is_count(count):
-            raise CheckpointError(
-                f"{path} was not written: {name} is {count!r}, but must be a whole number (an int), 0 or more"
-            )
+    if mistake := _wrong_count(epoch, step) or find_mistake(model, optimizer, scheduler, generator):
+        raise CheckpointError(f"{printable(path)} was not written: {mistake}")
+    if spoilt := find_not_finite(model):
+        raise CheckpointError(
+            f"{printable(path)} was not written: the model's {printable(spoilt)} holds NaN or infinity, and "
+            "what is there may be the last good state. Go back to it, with a lower learning rate or clipped "
+            "gradients. To look at these weights, keep them with torch.save(model.state_dict(), …)."
+        )
     return _save(path, _content(model, epoch, step, position, optimizer, scheduler, generator, extra))
 
 
@@ -153,12 +165,15 @@ def _content(
 
 def _save(path: Path, content: dict[str, Any]) -> Path:
     """Write what `_content` collected, or a copy of it."""
+    handled = sys.exc_info()[1]
     try:
         with whole_file(path) as file:
             _write(content, file, content["epoch"], content["step"])
-            torch.load(file.name, map_location="cpu", weights_only=True, mmap=True)
+            check_bounds(file, _COMMENT_BYTES)
+            _load_back(file)
     except Exception as error:
-        raise CheckpointError(f"{path} was not written. {_reason(error)}") from error
+        _raise_interrupt(error, handled)
+        raise CheckpointError(f"{printable(path)} was not written. {_reason(error)}") from error
     return path
 
 
@@ -189,24 +204,31 @@ def load_checkpoint(
     torch.Size([1, 2])
     """
     path = Path(path)
+    handled = sys.exc_info()[1]
     try:
-        with path.open("rb") as file:
-            saved = _verify(file)
+        with open_file(path) as file:
+            place, saved = _verify(file)
+            check_bounds(file, _COMMENT_BYTES)
             file.seek(0)
             content = torch.load(file, map_location=map_location, weights_only=True)
     except CheckpointError:
         raise
     except FileNotFoundError as error:
-        there = sorted(other.name for other in path.parent.iterdir()) if path.parent.is_dir() else []
-        found = ", ".join(there[:12]) or "nothing"
-        raise CheckpointError(f"{path} does not exist. In {path.parent} there is: {found}.") from error
+        raise CheckpointError(f"{printable(path)} {_missing(path)}") from error
     except Exception as error:
-        raise CheckpointError(f"{path} was not loaded. {_reason(error)}") from error
+        _raise_interrupt(error, handled)
+        raise CheckpointError(f"{printable(path)} was not loaded. {_reason(error)}") from error
     keys = [each.name for each in fields(Checkpoint) if each.name not in ("path", "saved")]
     if missing := [key for key in keys if not isinstance(content, dict) or key not in content]:
         raise CheckpointError(
-            f"{path} is no whole checkpoint: {', '.join(missing)} missing. Take one that save_checkpoint of "
-            "this version of gpulesson wrote; whatever else is in the file, torch.load reads."
+            f"{printable(path)} is no whole checkpoint: {', '.join(missing)} missing. Take one that "
+            "save_checkpoint of this version of gpulesson wrote; whatever else is there, torch.load reads."
+        )
+    wrong = [key for key in keys if not _is_kind(key, content[key])]
+    if wrong or not place.startswith(_place_text(content["epoch"], content["step"])):
+        raise CheckpointError(
+            f"{printable(path)} is no checkpoint that save_checkpoint wrote: it holds no proper "
+            f"{', '.join(wrong) or 'epoch and step'}."
         )
     return Checkpoint(path=path, saved=saved, **{key: content[key] for key in keys})
 
@@ -232,18 +254,20 @@ def latest(folder: str | os.PathLike[str], *, pattern: str = "*.pt") -> Path | N
         files = [path for path in Path(folder).iterdir() if path.match(pattern)]
     except FileNotFoundError:
         return None
-    except OSError as error:
-        raise CheckpointError(f"Cannot look for checkpoints in {folder}. {_reason(error)}") from error
+    except (OSError, ValueError) as error:
+        where = printable(folder)
+        raise CheckpointError(f"Cannot look for checkpoints in {where}. {_reason(error)}") from error
     for path in sorted(files, key=_place, reverse=True):
         try:
-            with path.open("rb") as file:
+            with open_file(path) as file:
                 _verify(file)
             return path
         except (OSError, CheckpointError) as error:
-            warnings.warn(f"passed over: {error}", stacklevel=2)
+            warnings.warn(f"passed over: {printable(error)}", stacklevel=2)
     if files:
-        names = ", ".join(sorted(path.name for path in files))
-        raise CheckpointError(f"No valid checkpoint in {folder}. Move these away to start afresh: {names}.")
+        names = ", ".join(sorted(printable(path.name) for path in files))
+        where = printable(folder)
+        raise CheckpointError(f"No valid checkpoint in {where}. Move these away to start afresh: {names}.")
     return None
 
 
@@ -257,6 +281,7 @@ def resume(
 ) -> int:
     """Load the state into the objects of a run and set the random number generators: all, or nothing.
 
+    Until all is loaded, a copy of the model's old state is kept in host memory, to put back after an error.
     Where the same run twice gives the same bits (a CPU does), the resumed run gives them too. What was saved
     must be given: without its optimizer state it is another run. (For the weights alone:
     ``model.load_state_dict(checkpoint.model)``.)
@@ -279,22 +304,35 @@ def resume(
     >>> list(range(resume(load_checkpoint(path), model=model), 5))
     [3, 4]
     """
-    saved, given = checkpoint.outline, _outline(model, optimizer, scheduler, generator)
+    path = printable(checkpoint.path)
+    if mistake := find_mistake(model, optimizer, scheduler, generator):
+        raise CheckpointError(f"{path} was not loaded: {mistake}")
+    given = _outline(model, optimizer, scheduler, generator)
+    parts = {name: text for name, text in checkpoint.outline.items() if not name.startswith("model ")}
+    saved = tensor_outline(checkpoint.model) | parts
     names = [name for name in {**given, **saved} if saved.get(name) != given.get(name)]
     names = [name for name in names if not name.startswith("optimizer parameter")] or names  # they follow
     if names:
-        lines = [f"{name}: {saved.get(name)} in the file, {given.get(name)} given" for name in names[:12]]
+        found = [(printable(name), printable(saved.get(name)), given.get(name)) for name in names[:12]]
+        lines = [f"{name}: {there} in the file, {here} given" for name, there, here in found]
         lines += [f"and {len(names) - 12} more"] if len(names) > 12 else []
-        raise CheckpointError("\n  ".join([f"{checkpoint.path} does not fit; nothing was loaded:", *lines]))
-    model.load_state_dict(checkpoint.model)
-    # Optimizers and schedulers keep the very tensors they are given, and change them: hand them copies.
-    if optimizer is not None:
-        optimizer.load_state_dict(copy.deepcopy(checkpoint.optimizer or {}))
-    if scheduler is not None:
-        scheduler.load_state_dict(copy.deepcopy(checkpoint.scheduler or {}))
-    if generator is not None and checkpoint.generator is not None:
-        generator.set_state(checkpoint.generator.cpu())
-    _set_rng_state(checkpoint.rng)
+        raise CheckpointError("\n  ".join([f"{path} does not fit; nothing was loaded:", *lines]))
+    undo, numbers = undo_point(model, optimizer, scheduler, generator), _rng_state()
+    try:
+        model.load_state_dict(checkpoint.model)
+        if optimizer is not None:
+            load_optimizer(optimizer, checkpoint.optimizer or {})
+        if scheduler is not None:
+            load_scheduler(scheduler, checkpoint.scheduler or {})
+        if generator is not None and checkpoint.generator is not None:
+            generator.set_state(checkpoint.generator.cpu())
+        _set_rng_state(checkpoint.rng)
+    except BaseException as error:
+        undo()
+        _set_rng_state(numbers)
+        if not isinstance(error, Exception):
+            raise
+        raise CheckpointError(f"{path} is malformed; nothing was loaded. {_reason(error)}") from error
     return checkpoint.epoch
 
 
@@ -302,26 +340,104 @@ def _is_count(value: object) -> bool:
     return type(value) is int and 0 <= value < 10**12  # neither True nor 3.0
 
 
+def _wrong_count(epoch: object, step: object) -> str | None:
+    for name, count in (("epoch", epoch), ("step", step)):
+        if not _is_count(count):
+            found = printable(repr(count), 100)
+            return f"{name} is {found}, but must be a whole number (an int), 0 or more"
+    return None
+
+
+def _is_kind(key: str, value: Any) -> bool:
+    """Whether a value of the file is what `save_checkpoint` writes under that name."""
+    if key in ("epoch", "step"):
+        return _is_count(value)
+    if key in ("position", "extra"):
+        return True
+    if key == "generator":
+        return value is None or isinstance(value, torch.Tensor)
+    keys = (str, int) if key == "optimizer" else str
+    plain = isinstance(value, dict) and all(isinstance(name, keys) for name in value)
+    if key == "outline":
+        return plain and all(isinstance(text, str) for text in value.values())
+    return plain or (value is None and key in ("optimizer", "scheduler"))
+
+
+def _place_text(epoch: int, step: int) -> str:
+    return f"epoch {epoch:012} step {step:012}"
+
+
+class _Sink:
+    """A file for torch to write to. Its C++ answers an exception with one of its own, so it sees none."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self.file = file
+        self.error: BaseException | None = None
+
+    def write(self, data: memoryview) -> int:
+        try:
+            if self.error is None:
+                self.file.write(data)
+        except BaseException as error:
+            self.error = error
+        return len(data)
+
+    def flush(self) -> None:
+        """Torch calls it at the end, before the digest is written."""
+
+
 def _write(content: Any, file: BinaryIO, epoch: int, step: int) -> None:
-    torch.save(content, file)
+    sink = _Sink(file)
+    torch.save(content, sink)  # type: ignore[arg-type]
+    if sink.error is not None:
+        raise sink.error
     saved = datetime.now(timezone.utc).isoformat(timespec="microseconds")
     file.seek(-2, os.SEEK_END)  # a zip file ends in the length of its comment (two bytes), here 0
-    place = f"epoch {epoch:012} step {step:012} saved {saved}"
+    place = f"{_place_text(epoch, step)} saved {saved}"
     file.write(_COMMENT_BYTES.to_bytes(2, "little") + f"gpulesson checkpoint {place} sha256 ".encode())
     file.write(_sha256(file, file.tell()))
     file.flush()
 
 
-def _verify(file: BinaryIO) -> str:
-    """Return when an undamaged checkpoint was saved; any other file raises CheckpointError."""
+def _load_back(file: BinaryIO) -> None:
+    """Load what was written as a test: mapped, which takes no memory, unless torch cannot write its name."""
+    mapped = not re.search("[\ud800-\udfff]", file.name)
+    file.seek(0)
+    torch.load(file.name if mapped else file, map_location="cpu", weights_only=True, mmap=mapped)
+
+
+def _raise_interrupt(error: BaseException | None, handled: BaseException | None) -> None:
+    """Raise the KeyboardInterrupt or SystemExit that a signal put under an error of torch's C++.
+
+    `handled` was being handled before: it says nothing about the call.
+    """
+    while error is not None and error is not handled:
+        if not isinstance(error, Exception):
+            raise error
+        error = error.__context__
+
+
+def _missing(path: Path) -> str:
+    """Say of a path that leads nowhere what is there instead."""
+    if path.is_symlink():
+        return f"is a link to {printable(path.readlink())}, which does not exist."
+    there: list[str] = []
+    with suppress(OSError):
+        there = sorted(printable(other.name) for other in path.parent.iterdir())
+    return f"does not exist. In {printable(path.parent)} there is: {', '.join(there[:12]) or 'nothing'}."
+
+
+def _verify(file: BinaryIO) -> tuple[str, str]:
+    """Return the place and time of saving of an undamaged checkpoint; any other raises CheckpointError."""
     size = file.seek(0, os.SEEK_END)
     comment = _comment(file)
     if comment and _sha256(file, size - _DIGEST_BYTES) == comment[3]:
-        return comment[2].decode()
+        return comment[1].decode(), comment[2].decode()
     found = "its digest is not that of its content" if comment else f"no digest ends its {size} bytes"
     raise CheckpointError(
-        f"{file.name} is damaged, cut short, or not written by save_checkpoint: {found}. Copy it anew from "
-        "its source, or take an earlier one, as latest() does. What torch.save wrote is read by torch.load."
+        f"{printable(file.name)} is damaged, cut short, or not written by save_checkpoint: {found}. Copy it "
+        "anew from its source, or take an earlier one, as latest() does. What torch.save wrote is read by "
+        "torch.load."
     )
 
 
@@ -343,7 +459,7 @@ def _sha256(file: BinaryIO, size: int) -> bytes:
 
 def _place(path: Path) -> str:
     """Return what orders the files of a run; for a file without it, a text that sorts after every other."""
-    with suppress(OSError), path.open("rb") as file:
+    with suppress(OSError), open_file(path) as file:
         if comment := _comment(file):
             return comment[1].decode()
     return "~"
@@ -351,15 +467,14 @@ def _place(path: Path) -> str:
 
 def _reason(error: BaseException) -> str:
     """Name the cause: torch hides the system's error behind its own, and advises to trust the file."""
+    if isinstance(error, Refused):
+        return str(error)
     refused = isinstance(error, AttributeError | TypeError) and "pickle" in str(error)
     if refused or isinstance(error, pickle.PickleError):
         found = re.search(r"(?:GLOBAL|attribute lookup|local object|cannot pickle) (\S+)", str(error))
-        return (
-            f"It holds {found[1] if found else 'an object'}; only tensors and plain values (numbers, texts, "
-            "lists, dicts) belong in a checkpoint, since reading any other object may run code."
-        )
+        return f"It holds {printable(found[1]) if found else 'an object'}; {PLAIN}"
     cause = error.__context__ if isinstance(error.__context__, OSError) else error
-    return f"{type(cause).__name__}: {cause}"
+    return f"{type(cause).__name__}: {printable(cause)}"
 
 
 def _outline(
@@ -368,10 +483,7 @@ def _outline(
     scheduler: LRScheduler | None,
     generator: torch.Generator | None,
 ) -> dict[str, str]:
-    outline = {}
-    for name, value in model.state_dict().items():
-        tensor = isinstance(value, torch.Tensor)
-        outline[f"model {name}"] = f"{value.dtype} {list(value.shape)}" if tensor else type(value).__name__
+    outline = tensor_outline(model.state_dict())
     if optimizer is not None:
         sizes = [len(group["params"]) for group in optimizer.param_groups]
         outline["optimizer"] = f"{type(optimizer).__name__} with groups of {sizes} parameters"

@@ -37,7 +37,9 @@ ROWS = {
     "clock_steps": Row(200, "runs during which the clock was set, forwards and backwards"),
     "two_writers": Row(200, "reads of a file that two processes write at once"),
     "full_disk": Row(100, "saves onto a disk that has too little room, or just enough"),
-    "hostile_checkpoints": Row(150, "checkpoints made to run code or to exhaust the machine, with a right digest"),
+    "hostile_checkpoints": Row(
+        150, "checkpoints made to run code or to exhaust the machine, with a right digest"
+    ),
     "hostile_data": Row(30, "data files made to exhaust the machine"),
     "fuzzed_checkpoints": Row(2500, "checkpoints, with a right digest, changed at random"),
     "fuzzed_idx": Row(2500, "data files, changed at random"),
@@ -47,7 +49,9 @@ ROWS = {
     "wrong_calls": Row(120, "wrong calls that a learner makes"),
     "cpu_to_practice": Row(40, "checkpoints of the CPU, resumed on the practice GPU, and the other way"),
     "cpu_to_gpu": Row(40, "checkpoints of the CPU, resumed on a real GPU, and the other way", elsewhere=True),
-    "other_pytorch": Row(40, "checkpoints of the oldest supported PyTorch, resumed by this one, and back", True),
+    "other_pytorch": Row(
+        40, "checkpoints of the oldest supported PyTorch, resumed by this one, and back", True
+    ),
     "lessons_again": Row(44, "further runs of a lesson, compared with its first"),
 }
 """By the name of the test, without its ``test_``."""

@@ -174,7 +174,9 @@ def check_saved(folder, old_is_wrong=False):
     if old_is_wrong and found.epoch != 2:
         return "it says nothing, and the old checkpoint is there"
     save_checkpoint(path, epoch=3, **parts)
-    return left(folder, "last.pt") or ("" if load_checkpoint(path).epoch == 3 else "the next save is not there")
+    return left(folder, "last.pt") or (
+        "" if load_checkpoint(path).epoch == 3 else "the next save is not there"
+    )
 
 
 def left(folder, *expected):

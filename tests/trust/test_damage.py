@@ -12,7 +12,6 @@ import warnings
 from datetime import datetime, timedelta, timezone
 
 import pytest
-import torch
 from runs import digest, left, parts_of_a_run
 from torch import nn
 
@@ -115,9 +114,7 @@ def test_clock_steps(tally, tmp_path, monkeypatch):
 @pytest.mark.slow
 def test_two_writers(tally, warm, tmp_path):
     save_checkpoint(tmp_path / "a.pt", epoch=1, **parts_of_a_run(seed=1))
-    expected = {
-        seed: digest(parts_of_a_run(seed=seed)["model"].state_dict()) for seed in (1, 2)
-    }
+    expected = {seed: digest(parts_of_a_run(seed=seed)["model"].state_dict()) for seed in (1, 2)}
     writers = [warm.start("runs:write_for_ever", str(tmp_path), seed, folder=tmp_path) for seed in (1, 2)]
     assert [writer.stdout.readline() for writer in writers] == [b"begun\n"] * 2
     seen = set()
@@ -178,7 +175,7 @@ def test_full_disk(tally, tmp_path, small_disk):
     tally.notes.append(f"{saved} had enough room")
 
 
-class no_more_than:  # noqa: N801
+class no_more_than:
     """Within it, so many bytes can be written: the rest of the disk is filled, or files are limited."""
 
     def __init__(self, room, disk):
