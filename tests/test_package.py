@@ -32,13 +32,14 @@ ARROWS = {
     "_report": {"_hardware"},
     "_standin": {"_files"},
     "_state": {"_files"},
+    "autosave": {"checkpoint"},
     "capture": {"_checks", "_precision"},
     "checkpoint": {"_bounds", "_files", "_state"},
     "data": {"_fashion", "_standin"},
     "device": {"_hardware", "_report"},
     "evaluation": {"_checks", "device"},
     "timing": {"device"},
-    "training": {"_checks", "_precision", "_progress", "device", "evaluation"},
+    "training": {"_checks", "_precision", "_progress", "autosave", "device", "evaluation"},
 }
 
 
@@ -88,6 +89,7 @@ def test_public_functions_have_examples():
         "History",
         "NonFiniteLossError",
         "Evaluation",
+        "Stopped",
         "Timing",
     }
     assert without - results_and_errors == {"data_folder"}  # depends on the machine

@@ -199,13 +199,11 @@ class AutoSave:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         try:
+            self._settle()
+        except Exception as failure:
             if error is None:
-                self._settle()
-            else:  # which must not be hidden by another
-                try:
-                    self._settle()
-                except CheckpointError as failure:
-                    warnings.warn(str(failure), stacklevel=2)
+                raise
+            warnings.warn(f"also, in the background: {failure}", stacklevel=2)  # `error` must not be hidden
         finally:
             self._put_back_handlers()
             if self._lock is not None:
@@ -268,7 +266,7 @@ class AutoSave:
                 "saves.batches(…) is there once in an epoch, for the batches that the run learns from; go "
                 "through others, for validation, without it"
             )
-        refuse_inexact(loader)
+        _refuse_inexact(loader)
         if getattr(loader, "num_workers", 0):
             self._settle()  # a process must not fork while a thread of it writes
         place = _Place(loader, self.generator)
@@ -359,11 +357,9 @@ class AutoSave:
             {name: extra[name] for name in self.extra if not hasattr(self.extra[name], "load_state_dict")}
         )
         self._found = _Found(**found.position, rng=found.rng)
-        reached = f"{done} epochs" + (f" and {found.step} batches" if found.step else "")
-        if done < number:
-            print(f"{self.path}: going on after {reached}", file=sys.stderr)
-        else:
-            print(f"{self.path}: nothing to do, {reached} of {number} are done", file=sys.stderr)
+        reached = f"{done} of {number} epochs" + (f" and {found.step} batches" if found.step else "")
+        what = "going on after" if done < number else "nothing to do after"
+        print(f"{self.path}: {what} {reached}", file=sys.stderr)
         return done
 
     def _checked(self, found: checkpoint.Checkpoint) -> dict[str, Any]:
@@ -556,7 +552,7 @@ class _Place:
                 generator.set_state(state.cpu())
 
 
-def refuse_inexact(loader: Any) -> None:
+def _refuse_inexact(loader: Any) -> None:
     """Refuse a loader whose batches no checkpoint can bring back."""
     if getattr(loader, "persistent_workers", False):
         raise ValueError(

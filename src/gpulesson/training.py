@@ -17,7 +17,7 @@ from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 from gpulesson import _checks
 from gpulesson._precision import Amp, Precision, precision_of
 from gpulesson._progress import epoch_bar
-from gpulesson.autosave import AutoSave, refuse_inexact
+from gpulesson.autosave import AutoSave, _refuse_inexact
 from gpulesson.device import to_device
 from gpulesson.evaluation import _evaluate_placed
 
@@ -580,7 +580,7 @@ def _check_autosave(
             f"start_epoch={start_epoch} with autosave, which finds out itself where to go on: leave it out"
         )
     for loader in loaders:
-        refuse_inexact(loader)
+        _refuse_inexact(loader)
 
 
 def _compiled(model: nn.Module) -> Callable[[Any], Any]:
