@@ -7,9 +7,12 @@ import hashlib
 import json
 import os
 import random
+import re
+import resource
 import signal
 import struct
 import sys
+import time
 import warnings
 from pathlib import Path
 
@@ -21,7 +24,8 @@ from torch.utils.data import DataLoader, Dataset
 
 from gpulesson import _fashion
 from gpulesson.autosave import AutoSave
-from gpulesson.checkpoint import latest, load_checkpoint, resume, save_checkpoint
+from gpulesson.checkpoint import CheckpointError, latest, load_checkpoint, resume, save_checkpoint
+from gpulesson.data import DataError, fashion_mnist_folder, load_fashion_mnist
 
 EPOCHS = 4
 
@@ -291,3 +295,60 @@ def write_for_ever(folder, epoch):
     print("begun", flush=True)
     while not end:
         save_checkpoint(Path(folder, "a.pt"), epoch=epoch, **parts)
+
+
+# -- hostile files
+
+
+def read_checkpoint(place):
+    """Read a file with all that reads checkpoints, and tell what it took."""
+    path = Path(os.fsdecode(bytes.fromhex(place)))
+    given = parts_of_a_run()
+
+    def read():
+        try:
+            resume(load_checkpoint(path), **given)
+        finally:
+            latest(path.parent, pattern="*")  # it reads the digest alone
+
+    tell_cost(read, CheckpointError)
+
+
+def read_data(place):
+    """Read a folder of data in each way, and tell what it took."""
+    small_data()
+    folder = Path(os.fsdecode(bytes.fromhex(place)))
+
+    def read():
+        try:
+            load_fashion_mnist(folder, download=False, stand_in=False)
+        finally:
+            fashion_mnist_folder(folder, download=False, stand_in=False)
+
+    tell_cost(read, DataError)
+
+
+def tell_cost(read, expected):
+    """Do it, and print whether it was refused, and the MB of memory and the seconds of the processor."""
+    resource.setrlimit(resource.RLIMIT_AS, (8 * 2**30, 8 * 2**30))  # this machine is to survive it
+    signal.alarm(110)
+    memory, seconds = peak_memory(), time.process_time()
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        try:
+            read()
+            how = "loaded"
+        except expected as error:
+            texts = [str(error), *(str(warning.message) for warning in caught)]
+            steering = [text for text in texts if re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u202e]", text)]
+            how = f"steers the terminal: {steering!a}" if steering else "refused"
+        except BaseException as error:
+            how = f"{type(error).__name__}: {ascii(str(error))[:200]}"
+    seconds = time.process_time() - seconds
+    print(f"told {how} {(peak_memory() - memory) / 1024:.0f} {seconds:.2f}", flush=True)
+
+
+def peak_memory():
+    """Return the most kB that this process had in memory so far."""
+    text = Path("/proc/self/status").read_text()
+    return int(re.search(r"VmHWM:\s+(\d+)", text)[1])
