@@ -40,6 +40,8 @@ ARROWS = {
     "evaluation": {"_checks", "device"},
     "timing": {"device"},
     "training": {"_checks", "_precision", "_progress", "autosave", "device", "evaluation"},
+    "weights": {"_files", "_state", "checkpoint"},
+    "training": {"_checks", "_precision", "_progress", "device", "evaluation"},
 }
 
 
@@ -102,7 +104,7 @@ def test_importing_takes_no_library_that_a_lesson_may_not_need():
         "import gpulesson\n"
         f"for name in {MODULES!r}: __import__(f'gpulesson.{{name}}')\n"
         "print(*[m for m in ('torchvision', 'sklearn', 'matplotlib', 'pooch', 'requests', 'tqdm', 'sphinx',\n"
-        "                    'gpulesson.practice') if m in set(sys.modules) - before])"
+        "                    'safetensors', 'gpulesson.practice') if m in set(sys.modules) - before])"
     )
     assert run(sys.executable, "-c", program).split() == []
 
@@ -227,7 +229,7 @@ def test_circles_of_imports_are_found(case, tmp_path):
 
 def test_heavy_libraries_are_imported_inside_functions_only():
     """And sphinx is imported nowhere."""
-    heavy = r"matplotlib|torchvision|sklearn|pooch|requests|tqdm|sphinx"
+    heavy = r"matplotlib|torchvision|sklearn|pooch|requests|tqdm|safetensors|sphinx"
     found = []
     for path in (ROOT / "src").rglob("*.py"):
         text = re.sub(r"if TYPE_CHECKING:\n(?:    .*\n|\n)+", "", path.read_text(encoding="utf-8"))

@@ -10,8 +10,8 @@ import pickletools
 import re
 import struct
 import zipfile
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any, BinaryIO
 
 from gpulesson._files import printable
@@ -20,7 +20,7 @@ PLAIN = (
     "only tensors and plain values (numbers, texts, lists, dicts) belong in a checkpoint, since reading any "
     "other object may run code."
 )
-_MOST_VALUES = 500_000
+_MOST_VALUES = 400_000  # two seconds' work
 _MOST_PICKLE = 2**24  # bytes
 _MOST_DIRECTORY = 2**22  # bytes: 60,000 tensors
 _NAME = re.compile(  # of a record in the zip file
@@ -47,13 +47,13 @@ class Refused(Exception):
     """The file is not as `torch.save` writes it; the message is a sentence that says what was found."""
 
 
-@dataclass
+@dataclass(slots=True)
 class _Made:
     """The stand-in of an object: what kind, the values in it counted as often as they occur, its items."""
 
     kind: str
     size: int = 1
-    items: list[Any] = field(default_factory=list)
+    items: Any = ()
     shared: bool = False  # in more than one place: it may not grow, so that sizes stay right
 
 
@@ -173,7 +173,7 @@ class _Pickle:
             raise Refused("It reads one record as two types.")
         return _Made("storage", items=[count])
 
-    def _call(self, function: str, arguments: list[Any]) -> _Made:
+    def _call(self, function: str, arguments: Sequence[Any]) -> _Made:
         kind = function.rpartition(" ")[2]
         if function == "collections OrderedDict" and not arguments:
             return _Made(kind)
@@ -261,7 +261,8 @@ def _grow(container: _Made, items: list[Any], *, keys: bool) -> None:
     if keys:
         _check_keys(items[::2])
     else:
-        container.items += items
+        container.items = container.items or []  # one empty tuple serves all that stay empty
+        container.items.extend(items)
     container.size = _sizes([container, *items])
 
 

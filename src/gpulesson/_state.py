@@ -33,15 +33,14 @@ def find_not_finite(model: nn.Module) -> str | None:
     One small operation a tensor, and one transfer a device.
     """
     flags: dict[torch.device, dict[str, Tensor]] = {}
-    with torch.no_grad():
-        for names, damaged in ((model.named_parameters(), _not_finite), (model.named_buffers(), torch.isnan)):
-            for name, tensor in names:
-                if _has_nan(tensor):
-                    flags.setdefault(tensor.device, {})[name] = damaged(tensor).any()
-        for found in flags.values():
-            for name, flag in zip(found, torch.stack(list(found.values())).tolist(), strict=True):
-                if flag:
-                    return name
+    for names, damaged in ((model.named_parameters(), _not_finite), (model.named_buffers(), torch.isnan)):
+        for name, tensor in names:
+            if _has_nan(tensor):
+                flags.setdefault(tensor.device, {})[name] = damaged(tensor.detach()).any()
+    for found in flags.values():
+        for name, flag in zip(found, torch.stack(list(found.values())).tolist(), strict=True):
+            if flag:
+                return name
     return None
 
 
@@ -62,6 +61,17 @@ def tensor_outline(state: Mapping[str, Any]) -> dict[str, str]:
         tensor = isinstance(value, Tensor)
         outline[f"model {name}"] = f"{value.dtype} {list(value.shape)}" if tensor else type(value).__name__
     return outline
+
+
+def compare(saved: Mapping[str, str], given: Mapping[str, str]) -> list[str]:
+    """Return a line for each difference between a file's outline and that of what is given, 12 at most."""
+    names = [name for name in {**given, **saved} if saved.get(name) != given.get(name)]
+    names = [name for name in names if not name.startswith("optimizer parameter")] or names  # they follow
+    lines = [
+        f"{printable(name)}: {printable(saved.get(name))} in the file, {printable(given.get(name))} given"
+        for name in names[:12]
+    ]
+    return lines + ([f"and {len(names) - 12} more"] if len(names) > 12 else [])
 
 
 def undo_point(model: Any, optimizer: Any, scheduler: Any, generator: Any) -> _Undo:

@@ -28,6 +28,7 @@ from torch.optim.lr_scheduler import LRScheduler
 from gpulesson._bounds import PLAIN, Refused, check_bounds
 from gpulesson._files import open_file, printable, whole_file
 from gpulesson._state import (
+    compare,
     find_mistake,
     find_not_finite,
     load_optimizer,
@@ -310,12 +311,7 @@ def resume(
     given = _outline(model, optimizer, scheduler, generator)
     parts = {name: text for name, text in checkpoint.outline.items() if not name.startswith("model ")}
     saved = tensor_outline(checkpoint.model) | parts
-    names = [name for name in {**given, **saved} if saved.get(name) != given.get(name)]
-    names = [name for name in names if not name.startswith("optimizer parameter")] or names  # they follow
-    if names:
-        found = [(printable(name), printable(saved.get(name)), given.get(name)) for name in names[:12]]
-        lines = [f"{name}: {there} in the file, {here} given" for name, there, here in found]
-        lines += [f"and {len(names) - 12} more"] if len(names) > 12 else []
+    if lines := compare(saved, given):
         raise CheckpointError("\n  ".join([f"{path} does not fit; nothing was loaded:", *lines]))
     undo, numbers = undo_point(model, optimizer, scheduler, generator), _rng_state()
     try:
@@ -391,6 +387,11 @@ def _write(content: Any, file: BinaryIO, epoch: int, step: int) -> None:
     torch.save(content, sink)  # type: ignore[arg-type]
     if sink.error is not None:
         raise sink.error
+    _seal(file, epoch, step)
+
+
+def _seal(file: BinaryIO, epoch: int, step: int) -> None:
+    """Add the comment to a zip file."""
     saved = datetime.now(timezone.utc).isoformat(timespec="microseconds")
     file.seek(-2, os.SEEK_END)  # a zip file ends in the length of its comment (two bytes), here 0
     place = f"{_place_text(epoch, step)} saved {saved}"

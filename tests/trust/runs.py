@@ -14,6 +14,8 @@ import struct
 import sys
 import time
 import warnings
+from contextlib import nullcontext
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -22,7 +24,7 @@ from torch import nn
 from torch.optim import lr_scheduler
 from torch.utils.data import DataLoader, Dataset
 
-from gpulesson import _fashion
+from gpulesson import _fashion, practice_gpu
 from gpulesson.autosave import AutoSave
 from gpulesson.checkpoint import CheckpointError, latest, load_checkpoint, resume, save_checkpoint
 from gpulesson.data import DataError, fashion_mnist_folder, load_fashion_mnist
@@ -352,3 +354,69 @@ def peak_memory():
     """Return the most kB that this process had in memory so far."""
     text = Path("/proc/self/status").read_text()
     return int(re.search(r"VmHWM:\s+(\d+)", text)[1])
+
+
+# -- other devices, other versions
+
+OPTIMIZERS = {
+    "SGD": lambda parameters: torch.optim.SGD(parameters, lr=0.1, momentum=0.9, nesterov=True),
+    "Adam": lambda parameters: torch.optim.Adam(parameters, lr=0.1, amsgrad=True),
+    "AdamW": lambda parameters: torch.optim.AdamW(parameters, lr=0.1),
+    "RMSprop": lambda parameters: torch.optim.RMSprop(parameters, lr=0.1, momentum=0.5, centered=True),
+    "NAdam": lambda parameters: torch.optim.NAdam(parameters, lr=0.1),
+}
+SCHEDULERS = {
+    "StepLR": lambda optimizer: lr_scheduler.StepLR(optimizer, 2),
+    "CosineAnnealingLR": lambda optimizer: lr_scheduler.CosineAnnealingLR(optimizer, 6),
+    "LinearLR": lambda optimizer: lr_scheduler.LinearLR(optimizer, 0.1, total_iters=4),
+    "ReduceLROnPlateau": lambda optimizer: lr_scheduler.ReduceLROnPlateau(optimizer, patience=1),
+}
+
+
+def some_runs(device, seed):
+    """Yield small runs with each optimizer and scheduler, three steps old, by name."""
+    for optimizer_name, scheduler_name in product(OPTIMIZERS, SCHEDULERS):
+        torch.manual_seed(seed)
+        model = nn.Sequential(nn.Linear(6, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 3)).to(device)
+        optimizer = OPTIMIZERS[optimizer_name](model.parameters())
+        parts = {"model": model, "optimizer": optimizer, "scheduler": SCHEDULERS[scheduler_name](optimizer)}
+        generator = torch.Generator().manual_seed(seed)
+        for _ in range(3):
+            learn(parts, torch.randn(8, 6, generator=generator).to(device), torch.arange(8).to(device) % 3)
+            parts["scheduler"].step(*[1.0] if scheduler_name == "ReduceLROnPlateau" else [])
+        yield f"{optimizer_name} {scheduler_name}", {**parts, "generator": generator}
+
+
+def state_digest(parts):
+    states = {name: part.state_dict() for name, part in parts.items() if name != "generator"}
+    return digest([states, parts["generator"].get_state()])
+
+
+def save_some(folder, device):
+    """Save some runs, and the digests of their states."""
+    with on(device):
+        digests = {}
+        for name, parts in some_runs(device, seed=0):
+            save_checkpoint(Path(folder, f"{name}.pt"), epoch=3, **parts)
+            digests[name] = state_digest(parts)
+    Path(folder, "digests.json").write_text(json.dumps(digests))
+
+
+def resume_some(folder, device):
+    """Resume each, save it again, and print what differs, a line a run."""
+    digests = json.loads(Path(folder, "digests.json").read_text())
+    with on(device):
+        for name, parts in some_runs(device, seed=1):
+            assert state_digest(parts) != digests[name]
+            resume(load_checkpoint(Path(folder, f"{name}.pt")), **parts)
+            equal = state_digest(parts) == digests[name]
+            again = save_checkpoint(Path(folder, f"{name} again.pt"), epoch=3, **parts)
+            first, second = load_checkpoint(Path(folder, f"{name}.pt")), load_checkpoint(again)
+            for key in ("model", "optimizer", "scheduler", "generator", "epoch", "outline"):
+                equal &= digest(getattr(first, key)) == digest(getattr(second, key))
+            print(f"told {name}: {'equal' if equal else 'differs'}", flush=True)
+
+
+def on(device):
+    """The practice GPU where ``cuda`` is none of this machine's."""
+    return practice_gpu(force=True) if device == "cuda" and not torch.cuda.is_available() else nullcontext()
