@@ -374,6 +374,24 @@ def test_a_signal_waits_for_the_step_that_several_batches_make(tmp_path, parts):
 
 
 @posix
+@pytest.mark.parametrize(("batches", "saved"), [(4, 4), (5, 2)], ids=["after a step", "between two steps"])
+def test_a_signal_that_ends_the_workers_while_a_batch_is_waited_for(tmp_path, parts, batches, saved):
+    def loader():
+        yield from range(batches)
+        os.kill(os.getpid(), signal.SIGTERM)
+        raise RuntimeError("DataLoader worker is killed by signal: Terminated")
+
+    with pytest.raises(Stopped, match="SIGTERM"), AutoSave(tmp_path, **parts, every_steps=100) as saves:
+        for _ in saves.epochs(1):
+            for number, _ in enumerate(saves.batches(loader()), start=1):
+                if number == 2:
+                    saves._save()
+                if number % 2 == 0:
+                    saves.step()
+    assert names(tmp_path)[-1] == f"autosave-epoch-0000-batch-{saved:06}.pt"
+
+
+@posix
 def test_a_signal_after_the_last_step_stops_at_the_epochs_end(tmp_path, parts):
     with pytest.raises(Stopped), AutoSave(tmp_path, **parts) as saves:
         for _ in saves.epochs(2):
@@ -415,11 +433,12 @@ def test_another_thread_than_the_main_one_may_save(tmp_path, parts):
         ({"every_minutes": 0}, "every_minutes=0: give a number of minutes, more than 0"),
         ({"every_minutes": float("nan")}, "every_minutes=nan: give"),
         ({"extra": [1]}, "extra is a list: give a dict with names"),
+        ({"optimizer": torch.optim.SGD}, r"the optimizer is .*: give an object that has state_dict\(\)"),
     ],
 )
 def test_options_that_make_no_sense(tmp_path, parts, options, message):
     with pytest.raises(ValueError, match=message):
-        AutoSave(tmp_path, **parts, **options)
+        AutoSave(tmp_path, **parts | options)
 
 
 def test_calls_at_the_wrong_place(tmp_path, parts):

@@ -33,6 +33,8 @@ ARROWS = {
     "_standin": {"_files"},
     "_state": {"_files"},
     "autosave": {"checkpoint"},
+    "_state": {"_files"},
+    "autosave": {"_files", "_state", "checkpoint"},
     "capture": {"_checks", "_precision"},
     "checkpoint": {"_bounds", "_files", "_state"},
     "data": {"_fashion", "_standin"},

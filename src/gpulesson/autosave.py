@@ -28,6 +28,8 @@ from torch import nn
 from torch.optim.lr_scheduler import LRScheduler
 
 from gpulesson import checkpoint
+from gpulesson._files import printable
+from gpulesson._state import find_mistake
 from gpulesson.checkpoint import CheckpointError
 
 Batch = TypeVar("Batch")
@@ -102,7 +104,8 @@ class AutoSave:
     global generator), with and without workers. On resuming, the batches that are done are loaded once more
     and dropped. Not exact, as nothing here can know of them: generators that are not named above; NumPy's
     ``default_rng``; a dataset that remembers what it gave; another number of workers, if transforms are
-    random. ``persistent_workers=True`` is refused: such workers keep random states over epochs, out of reach.
+    random. What the loop itself counts or collects belongs into `extra`. ``persistent_workers=True`` is
+    refused, in a loader for validation give it neither: such workers keep random states, out of reach.
 
     Examples
     --------
@@ -155,6 +158,8 @@ class AutoSave:
             raise ValueError(
                 f"extra is a {type(extra).__name__}: give a dict with names, such as {{'scaler': scaler}}"
             )
+        if mistake := find_mistake(model, optimizer, scheduler, generator):
+            raise ValueError(mistake)
         self.folder = Path(folder)
         self.every_steps, self.keep, self.background = every_steps, keep, background
         self.every_minutes = DEFAULT_MINUTES if every_steps is every_minutes is None else every_minutes
@@ -180,13 +185,13 @@ class AutoSave:
             lock.acquire(timeout=_PATIENCE, poll_interval=0.1)
         except Timeout as error:
             raise CheckpointError(
-                f"Another run saves into {self.folder}. Give each run a folder of its own, or wait until "
-                "the other one has ended."
+                f"Another run saves into {printable(self.folder)}. Give each run a folder of its own, or "
+                f"wait until the other one has ended. (If there is none, delete {printable(lock.lock_file)}.)"
             ) from error
-        except OSError as error:
+        except (OSError, NotImplementedError) as error:
             raise CheckpointError(
-                f"Checkpoints cannot go into {self.folder}. {type(error).__name__}: {error}. Give a folder "
-                "that can be made and written."
+                f"Checkpoints cannot go into {printable(self.folder)}. {type(error).__name__}: "
+                f"{printable(error)}. Give a folder that can be made and written."
             ) from error
         self._lock, self._own, self._signal, self._epoch, self.path = lock, {}, None, None, None
         if threading.current_thread() is threading.main_thread():  # others may not
@@ -280,8 +285,8 @@ class AutoSave:
                     self._stop()
                 if self._next(batches) is _END:
                     raise CheckpointError(
-                        f"{self.path} was saved after {found.done} batches of an epoch, and this loader has "
-                        "fewer. Give the loader that the run had."
+                        f"{printable(self.path)} was saved after {found.done} batches of an epoch, and this "
+                        "loader has fewer. Give the loader that the run had."
                     )
             place.go_on_as(found)
         self._place = place
@@ -343,7 +348,7 @@ class AutoSave:
                     parts[name].load_state_dict(value)
                 except Exception as error:
                     raise CheckpointError(
-                        f"{self.path} does not fit: extra {name!r} was not loaded. "
+                        f"{printable(self.path)} does not fit: extra {name!r} was not loaded. "
                         f"{type(error).__name__}: {error}"
                     ) from error
         done = checkpoint.resume(
@@ -359,19 +364,20 @@ class AutoSave:
         self._found = _Found(**found.position, rng=found.rng)
         reached = f"{done} of {number} epochs" + (f" and {found.step} batches" if found.step else "")
         what = "going on after" if done < number else "nothing to do after"
-        print(f"{self.path}: {what} {reached}", file=sys.stderr)
+        print(f"{printable(self.path)}: {what} {reached}", file=sys.stderr)
         return done
 
     def _checked(self, found: checkpoint.Checkpoint) -> dict[str, Any]:
         """Return `extra` of a checkpoint that is one of ours, and fits."""
         if not isinstance(found.extra, dict) or not _Found.describes(found.position):
             raise CheckpointError(
-                f"{found.path} has the name of a file of AutoSave, but was written otherwise: move it away."
+                f"{printable(found.path)} has the name of a file of AutoSave, but was written otherwise: "
+                "move it away."
             )
         given = self.extra.keys() | self._own.keys()
         if found.extra.keys() != given:
             raise CheckpointError(
-                f"{found.path} does not fit; nothing was loaded: its extra state has the names "
+                f"{printable(found.path)} does not fit; nothing was loaded: its extra state has the names "
                 f"{sorted(found.extra)}, and given are {sorted(given)}. Go on with the program that saved "
                 "it, or take another folder."
             )
@@ -383,11 +389,12 @@ class AutoSave:
         place = self._place
         epoch, done = (self._epoch + 1, 0) if finished or place is None else (self._epoch, place.done)
         path = self.folder / f"autosave-epoch-{epoch:04}-batch-{done:06}.pt"
+        self._settle()
         if path == self.path:
             return
-        self._settle()
         parts = self.extra | self._own
         content = checkpoint._content(
+            path,
             model=self.model,
             optimizer=self.optimizer,
             scheduler=self.scheduler,
@@ -400,19 +407,25 @@ class AutoSave:
                 for name, part in parts.items()
             },
         )
-        self.path, self._saved_at = path, time.monotonic()
+        self._saved_at = time.monotonic()
         if self.background:
-            self._thread = threading.Thread(target=self._write, args=(path, _on_host(content)))
+            self._thread = threading.Thread(target=self._write_aside, args=(path, _on_host(content)))
             self._thread.start()
         else:
-            checkpoint._save(path, content)
-            self._tidy(path)
+            self._write(path, content)
 
     def _write(self, path: Path, content: dict[str, Any]) -> None:
-        """Write in the background."""
+        """Write a checkpoint, and delete our files before the last `keep`."""
+        self.path = checkpoint._save(path, content)
+        ours = [other for other in self.folder.iterdir() if _NAME.fullmatch(other.name)]
+        past = sorted((other for other in ours if _order(other) <= _order(path)), key=_order)
+        for old in past[: -self.keep]:  # what is there of later places was found damaged, and stays
+            with suppress(OSError):  # the next save tries again
+                old.unlink()
+
+    def _write_aside(self, path: Path, content: dict[str, Any]) -> None:
         try:
-            checkpoint._save(path, content)
-            self._tidy(path)
+            self._write(path, content)
         except BaseException as error:
             self._failure = error
 
@@ -425,14 +438,6 @@ class AutoSave:
         if failure is not None:
             raise failure
 
-    def _tidy(self, newest: Path) -> None:
-        """Keep the last of our files up to `newest`; what is there of later places was found damaged."""
-        ours = [path for path in self.folder.iterdir() if _NAME.fullmatch(path.name)]
-        past = sorted((path for path in ours if _order(path) <= _order(newest)), key=_order)
-        for path in past[: -self.keep]:
-            with suppress(OSError):  # the next save tries again
-                path.unlink()
-
     def _stop(self) -> NoReturn:
         """Save, if the run is between two steps, and leave."""
         assert self._signal is not None
@@ -440,7 +445,11 @@ class AutoSave:
         if place is not None and place.done and place.done == place.learned:
             self._save()
         self._settle()
-        where = f"It is saved in {self.path}" if self.path else "Nothing was done yet that could be saved"
+        where = (
+            f"It is saved in {printable(self.path)}"
+            if self.path
+            else "Nothing was done yet that could be saved"
+        )
         message = (
             f"{signal.Signals(self._signal).name} asked this run to stop. {where}; the same command goes on "
             "from there."

@@ -128,18 +128,11 @@ def save_checkpoint(
     3
     """
     path = Path(path)
-    if mistake := _wrong_count(epoch, step) or find_mistake(model, optimizer, scheduler, generator):
-        raise CheckpointError(f"{printable(path)} was not written: {mistake}")
-    if spoilt := find_not_finite(model):
-        raise CheckpointError(
-            f"{printable(path)} was not written: the model's {printable(spoilt)} holds NaN or infinity, and "
-            "what is there may be the last good state. Go back to it, with a lower learning rate or clipped "
-            "gradients. To look at these weights, keep them with torch.save(model.state_dict(), …)."
-        )
-    return _save(path, _content(model, epoch, step, position, optimizer, scheduler, generator, extra))
+    return _save(path, _content(path, model, epoch, step, position, optimizer, scheduler, generator, extra))
 
 
 def _content(
+    path: Path,
     model: nn.Module,
     epoch: int,
     step: int,
@@ -149,7 +142,15 @@ def _content(
     generator: torch.Generator | None,
     extra: Any,
 ) -> dict[str, Any]:
-    """Collect what a checkpoint holds, as it is now; tensors are those of the run, not copies."""
+    """Collect what goes into a checkpoint, as it is now; the tensors are those of the run, not copies."""
+    if mistake := _wrong_count(epoch, step) or find_mistake(model, optimizer, scheduler, generator):
+        raise CheckpointError(f"{printable(path)} was not written: {mistake}")
+    if spoilt := find_not_finite(model):
+        raise CheckpointError(
+            f"{printable(path)} was not written: the model's {printable(spoilt)} holds NaN or infinity, and "
+            "what is there may be the last good state. Go back to it, with a lower learning rate or clipped "
+            "gradients. To look at these weights, keep them with torch.save(model.state_dict(), …)."
+        )
     return {
         "epoch": epoch,
         "step": step,

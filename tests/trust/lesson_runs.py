@@ -6,8 +6,11 @@ of times is the same again, and whatever differs is no matter of time.
 
 from __future__ import annotations
 
+import hashlib
+import itertools
 import json
 import os
+import time
 from pathlib import Path
 from types import ModuleType
 
