@@ -287,6 +287,14 @@ class TestDamage:
         with pytest.raises(DataError, match=r"is no file of (28 × 28 images|labels)"):
             load_fashion_mnist(tmp_path)
 
+    def test_a_file_that_ends_behind_its_magic_number(self, tmp_path, contents):
+        raw = store(tmp_path, contents)
+        (raw / TEST_LABELS).write_bytes(contents[TEST_LABELS][:4])
+        with pytest.raises(
+            DataError, match=r"its 4 bytes begin with the numbers \[2049\], expected \[2049, '…'\]"
+        ):
+            load_fashion_mnist(tmp_path)
+
     def test_images_of_another_size(self, tmp_path, contents):
         raw = store(tmp_path, contents)
         (raw / TEST_IMAGES).write_bytes(idx(np.zeros((20, 32, 32), np.uint8)))
@@ -719,6 +727,14 @@ class TestNoPlaceToWrite:
         assert re.search(f"cannot (read|write to) the data folder {places[which]}", str(caught.value))
         assert "et the environment variable GPULESSON_DATA to a" in str(caught.value)
         assert server.requests == []  # found out before 30 MB are on their way
+
+    def test_a_folder_that_may_not_be_written_to(self, tmp_path, server, monkeypatch):
+        monkeypatch.setattr(os, "access", lambda path, mode: not mode & os.W_OK)  # root may always
+        with pytest.raises(
+            DataError, match=r"cannot write to the data folder .*Permission denied.*GPULESSON_DATA"
+        ):
+            load_fashion_mnist(tmp_path)
+        assert server.requests == []
 
     def test_a_disk_that_fills_up(self, tmp_path, server, monkeypatch):
         fill_the_disk(monkeypatch, _fashion)

@@ -32,8 +32,6 @@ ARROWS = {
     "_report": {"_hardware"},
     "_standin": {"_files"},
     "_state": {"_files"},
-    "autosave": {"checkpoint"},
-    "_state": {"_files"},
     "autosave": {"_files", "_state", "checkpoint"},
     "capture": {"_checks", "_precision"},
     "checkpoint": {"_bounds", "_files", "_state"},
@@ -43,7 +41,6 @@ ARROWS = {
     "timing": {"device"},
     "training": {"_checks", "_precision", "_progress", "autosave", "device", "evaluation"},
     "weights": {"_files", "_state", "checkpoint"},
-    "training": {"_checks", "_precision", "_progress", "device", "evaluation"},
 }
 
 

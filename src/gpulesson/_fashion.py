@@ -154,7 +154,7 @@ def tensor(path: Path, content: bytearray) -> Tensor:
     magic, shape, kind = (0x803, [28, 28], "28 × 28 images") if images else (0x801, [], "labels")
     start = 8 + 4 * len(shape)
     numbers = [int.from_bytes(content[i : i + 4], "big") for i in range(0, min(start, len(content)), 4)]
-    if numbers[:1] + numbers[2:] != [magic, *shape]:
+    if len(content) < start or numbers[:1] + numbers[2:] != [magic, *shape]:
         raise DataError(
             f"{path} is no file of {kind}: its {len(content)} bytes begin with the numbers {numbers}, "
             f"expected {[magic, '…', *shape]}. {AGAIN}"
