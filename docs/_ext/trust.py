@@ -45,8 +45,12 @@ def problem(name: str, row: dict[str, Any] | None) -> str:
         return f"there is no row {name}"
     if "not run" in row:
         return ""
-    whole = row["kept"] is True and isinstance(row["least"], int) and row["done"] == row["of"] >= row["least"] > 0
-    return "" if whole else f"{name} is not as promised: {row['done']} of {row['of']}, at least {row['least']}"
+    whole = (
+        row["kept"] is True and isinstance(row["least"], int) and row["done"] == row["of"] >= row["least"] > 0
+    )
+    return (
+        "" if whole else f"{name} is not as promised: {row['done']} of {row['of']}, at least {row['least']}"
+    )
 
 
 def cells(row: dict[str, Any]) -> list[str]:

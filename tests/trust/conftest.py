@@ -42,6 +42,8 @@ def pytest_runtest_call(item):
             tally.count(repr(error))
         if tally:
             report(item, tally)
+            if item.config.getoption("--figures", None) and not tally.not_run:
+                pytest.fail(str(tally), pytrace=not isinstance(error, pytest.skip.Exception))
         raise
     if tally:
         report(item, tally)

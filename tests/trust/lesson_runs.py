@@ -22,6 +22,8 @@ from _ext.recorded.files import read_cells
 from _ext.recorded.run import run_cell, surroundings
 
 PROJECT = Path(__file__).parents[2]
+LESSONS = sorted([*PROJECT.glob("examples/[0-9]*.py"), *PROJECT.glob("examples/guides/*.py")])
+PROFILED = ("cpu_time_total", "time_range")  # what a cell says that shows the times of PyTorch's profiler
 
 
 def run_lesson(script, file):
@@ -56,3 +58,19 @@ def digest_of_figure(number):
     canvas = plt.figure(number).canvas
     canvas.draw()
     return hashlib.sha256(canvas.buffer_rgba()).hexdigest()
+
+
+def differences(first, second):
+    """Say where two runs of a lesson differ; of the profiler's own times, how many."""
+    if len(first) != len(second):
+        return "another number of cells"
+    for number, (one, other) in enumerate(zip(first, second, strict=True), 1):
+        if any(word in one["code"] for word in PROFILED):
+            one, other = counts(one), counts(other)
+        if one != other:
+            return f"cell {number}: {one['text']!r:.200} and then {other['text']!r:.200}"
+    return ""
+
+
+def counts(cell):
+    return {**cell, "text": cell["text"].count("\n"), "figures": len(cell["figures"])}

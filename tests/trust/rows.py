@@ -26,6 +26,9 @@ class Row:
 ROWS = {
     "killed_each_epoch": Row(200, "runs that save after each epoch, killed at a random moment and resumed"),
     "killed_each_step": Row(200, "runs that save after each step, killed at a random moment and resumed"),
+    "stopped_each_step": Row(
+        100, "runs that a cluster's signal stops at a random moment, and that are resumed"
+    ),
     "signals_in_a_save": Row(150, "SIGINT and SIGTERM at each system call of a save"),
     "faults_in_a_save": Row(150, "errors of the system at each system call of a save"),
     "faults_in_latest": Row(50, "errors of the system at each system call of a search for the latest"),

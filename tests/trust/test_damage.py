@@ -40,7 +40,6 @@ def silent(path):
     return f"{path} was loaded"
 
 
-@pytest.mark.slow
 def test_flipped_bits(tally, sizes, tmp_path):
     chance, path = random.Random(0), tmp_path / "a.pt"
     shares = (0.4, 0.3, 0.2, 0.1)  # of the tries: a large file takes longer
@@ -57,7 +56,6 @@ def test_flipped_bits(tally, sizes, tmp_path):
         assert path.read_bytes() == content
 
 
-@pytest.mark.slow
 def test_truncated_files(tally, sizes, tmp_path):
     path = tmp_path / "a.pt"
     for content in sizes:
@@ -67,7 +65,6 @@ def test_truncated_files(tally, sizes, tmp_path):
             tally.count(found and f"{found}: {part} of 200 parts of {len(content)} bytes")
 
 
-@pytest.mark.slow
 def test_newest_damaged(tally, tmp_path):
     paths = [save_checkpoint(tmp_path / f"{n}.pt", epoch=n, **parts_of_a_run()) for n in (1, 2, 3)]
     content = paths[2].read_bytes()
@@ -80,7 +77,6 @@ def test_newest_damaged(tally, tmp_path):
         tally.count("" if found == paths[1] and named else f"{part} of 200: {found}, {len(caught)} warnings")
 
 
-@pytest.mark.slow
 def test_clock_steps(tally, tmp_path, monkeypatch):
     """A run saves a few times while its clock is set to any other; its files get any other date."""
     chance = random.Random(0)
@@ -142,7 +138,6 @@ def small_disk(tmp_path):
     subprocess.run(["umount", str(disk)], check=True)
 
 
-@pytest.mark.slow
 def test_full_disk(tally, tmp_path, small_disk):
     parts = parts_of_a_run(width=2000)
     size = save_checkpoint(tmp_path / "whole.pt", epoch=1, **parts).stat().st_size

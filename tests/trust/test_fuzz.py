@@ -21,8 +21,6 @@ from gpulesson.exercises import progress
 
 SECONDS = 5.0  # of the processor's time, for one example: a hang, not a limit of speed
 
-pytestmark = pytest.mark.slow
-
 change = st.one_of(
     st.tuples(st.just("set"), st.integers(0), st.binary(min_size=1, max_size=8)),
     st.tuples(st.just("insert"), st.integers(0), st.binary(min_size=1, max_size=20)),

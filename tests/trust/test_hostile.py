@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import pickle
+import re
 import subprocess
 from itertools import chain
 from pathlib import Path
@@ -91,7 +92,7 @@ def test_the_code_would_run_where_it_is_not_refused(genuine, tmp_path, monkeypat
             parts = hostile.members(content)
         except hostile.zipfile.BadZipFile:
             continue
-        if parts["data.pkl"] == hostile.members(genuine)["data.pkl"] or "hub" in what:
+        if parts["data.pkl"] == hostile.members(genuine)["data.pkl"] or re.search("hub|timeit", what):
             continue
         with contextlib.suppress(Exception):
             pickle.loads(parts["data.pkl"])
