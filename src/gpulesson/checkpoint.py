@@ -107,6 +107,7 @@ def save_checkpoint(
         The explicit generator that the run draws from, usually the shuffling loader's.
     extra
         Tensors and plain values that the run needs besides: ``scaler.state_dict()``, settings, losses.
+        Long lists belong in tensors, for reading is bounded: 400,000 values, or some 12,000 tensors, a file.
 
     Returns
     -------
