@@ -567,7 +567,7 @@ from gpulesson.data import Batches
 
 
 def slow(inputs):
-    time.sleep(0.02)  # as if the model were larger
+    time.sleep(0.05)  # as if the model were larger
     return inputs.clone()
 
 

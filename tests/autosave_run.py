@@ -71,6 +71,8 @@ def by_hand(saves: AutoSave, batches: Any, epochs: int, parts: dict[str, Any], a
     model, optimizer, scheduler = parts.values()
     for _ in saves.epochs(epochs):
         for number, (inputs, targets) in enumerate(saves.batches(batches), start=1):
+            if saves.generator is not None:  # the loader's own one is the loop's, too
+                inputs = inputs + 0.1 * torch.randn(inputs.shape, generator=saves.generator)
             loss = loss_fn(model(inputs), targets)
             loss.backward()
             saves.extra["losses"].append(loss.item())
@@ -117,6 +119,7 @@ def run(
     accumulate: int = 1,
     amp: str | None = None,
     scheduler_interval: str = "epoch",
+    share_generator: bool = False,
     hook: Any = None,
     **options: Any,
 ) -> str:
@@ -125,7 +128,16 @@ def run(
     if hook is not None:
         parts["optimizer"].register_step_post_hook(lambda *_: hook())
     extra = {"losses": []} if how == "hand" else {}
-    saves = AutoSave(folder, **parts, extra=extra, every_steps=every_steps, keep=keep, background=background)
+    generator = batches.generator if share_generator else None
+    saves = AutoSave(
+        folder,
+        **parts,
+        generator=generator,
+        extra=extra,
+        every_steps=every_steps,
+        keep=keep,
+        background=background,
+    )
     with saves:
         if how == "hand":
             history = by_hand(saves, batches, epochs, parts, accumulate)

@@ -78,10 +78,11 @@ CASES = {
     "own generator": {"own_generator": True},
     "workers": {"workers": 2},
     "sampler that draws ahead of workers": {"workers": 2, "own_generator": True, "sampler": True},
+    "one generator for loader and loop": {"own_generator": True, "share_generator": True},
     "Batches": {"feed": "batches"},
     "Batches, own generator": {"feed": "batches", "own_generator": True},
     "accumulated by hand": {"accumulate": 2, "every_steps": 1, "stops": [2, 4]},
-    "background": {"background": True},
+    "background": {"background": True, "feed": "batches"},
     "fit": {"how": "fit"},
     "fit, accumulated, scheduler by step": {
         "how": "fit",
@@ -91,7 +92,6 @@ CASES = {
         "stops": [2, 3],
     },
     "fit in float16, own generator": {"how": "fit", "amp": "fp16", "own_generator": True},
-    "fit, background": {"how": "fit", "background": True, "feed": "batches"},
 }
 
 
@@ -246,6 +246,18 @@ def test_more_epochs_later_go_on_and_a_run_that_is_through_says_so(tmp_path, par
     assert "nothing to do after 2 of 2 epochs" in said[0]
     assert "going on after 2 of 5 epochs" in said[1]
     assert "nothing to do after 5 of 1 epochs" in said[2]
+
+
+def test_a_loop_that_was_left_goes_back_to_what_is_saved(tmp_path, parts):
+    with AutoSave(tmp_path, **parts, every_steps=2) as saves:
+        for _ in saves.epochs(1):
+            for number in saves.batches(range(9)):
+                saves.step()
+                if number == 4:
+                    break
+            break
+        seen = [list(saves.batches(range(9))) for _ in saves.epochs(1)]
+    assert seen == [[4, 5, 6, 7, 8]]
 
 
 def test_the_state_of_a_run_comes_back(tmp_path, parts, model):

@@ -240,7 +240,7 @@ class AutoSave:
     def _count(self, first: int, number: int) -> Iterator[int]:
         self._saved_at = time.monotonic()
         for epoch in range(first, number):
-            self._epoch = epoch
+            self._epoch, self._place = epoch, None
             yield epoch
             self._save(finished=True)
             self._place = None
@@ -349,7 +349,7 @@ class AutoSave:
                 except Exception as error:
                     raise CheckpointError(
                         f"{printable(self.path)} does not fit: extra {name!r} was not loaded. "
-                        f"{type(error).__name__}: {error}"
+                        f"{type(error).__name__}: {printable(error)}"
                     ) from error
         done = checkpoint.resume(
             found,
@@ -378,8 +378,8 @@ class AutoSave:
         if found.extra.keys() != given:
             raise CheckpointError(
                 f"{printable(found.path)} does not fit; nothing was loaded: its extra state has the names "
-                f"{sorted(found.extra)}, and given are {sorted(given)}. Go on with the program that saved "
-                "it, or take another folder."
+                f"{sorted(map(str, found.extra))}, and given are {sorted(given)}. Go on with the program "
+                "that saved it, or take another folder."
             )
         return found.extra
 
