@@ -500,39 +500,43 @@ class TestFuzzedFiles:
     GPULESSON_FUZZ_EXAMPLES says how many files each test makes.
     """
 
+    @pytest.fixture(autouse=True)
+    def small_files(self, tmp_path, contents):
+        self.folder, self.contents = tmp_path, contents  # as arguments, hypothesis would print them
+
     @pytest.mark.parametrize("name", NAMES)
     @FUZZ
     @given(choice=st.data())
-    def test_unpacked(self, tmp_path, contents, name, choice):
+    def test_unpacked(self, name, choice):
         any_file = st.builds(header, WORDS, WORDS, WORDS, WORDS) | st.binary(max_size=40)
-        content = choice.draw(altered(contents[name]) | altered(contents[name][:16]) | any_file)
-        store(tmp_path, {**contents, name: content})
-        self.load(tmp_path, changed=content != contents[name])
+        content = choice.draw(altered(self.contents[name]) | altered(self.contents[name][:16]) | any_file)
+        store(self.folder, {**self.contents, name: content})
+        self.load(changed=content != self.contents[name])
 
     @pytest.mark.parametrize("name", [TRAIN_LABELS, TEST_IMAGES])
     @FUZZ
     @given(choice=st.data())
-    def test_packed(self, tmp_path, contents, name, choice):
+    def test_packed(self, name, choice):
         repacked = st.binary(max_size=99).map(gzip.compress)
-        content = choice.draw(altered(contents[f"{name}.gz"]) | repacked | st.binary(max_size=40))
-        store(tmp_path, {**contents, f"{name}.gz": content}, *(each + ".gz" for each in NAMES))
-        self.load(tmp_path, changed=content != contents[f"{name}.gz"])
+        content = choice.draw(altered(self.contents[f"{name}.gz"]) | repacked | st.binary(max_size=40))
+        store(self.folder, {**self.contents, f"{name}.gz": content}, *(each + ".gz" for each in NAMES))
+        self.load(changed=content != self.contents[f"{name}.gz"])
 
     @FUZZ
     @given(choice=st.data())
-    def test_the_mark_of_the_stand_in(self, tmp_path, contents, choice):
-        lines = "\n".join([_standin.RECIPE, *(_standin._line(name, contents[name]) for name in NAMES)])
+    def test_the_mark_of_the_stand_in(self, choice):
+        lines = "\n".join([_standin.RECIPE, *(_standin._line(name, self.contents[name]) for name in NAMES)])
         mark = choice.draw(altered(lines.encode()) | st.binary(max_size=40))
-        (store(tmp_path, contents) / _standin.MARK).write_bytes(mark)
-        if _standin.stored(tmp_path) is None:
+        (store(self.folder, self.contents) / _standin.MARK).write_bytes(mark)
+        if _standin.stored(self.folder) is None:
             with pytest.raises(DataError, match="incomplete or altered"):
-                load_fashion_mnist(tmp_path)
+                load_fashion_mnist(self.folder)
         else:
-            assert load_fashion_mnist(tmp_path).source == "digits stand-in, 30/20"
+            assert load_fashion_mnist(self.folder).source == "digits stand-in, 30/20"
 
-    def load(self, folder, *, changed: bool) -> None:
+    def load(self, *, changed: bool) -> None:
         try:
-            images = load_fashion_mnist(folder, download=False, stand_in=False)
+            images = load_fashion_mnist(self.folder, download=False, stand_in=False)
         except DataError as error:
             assert changed and str(error).isprintable()
         else:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from gpulesson import _files
-from gpulesson._files import open_file, printable, whole_file
+from gpulesson._files import open_file, printable, read_file, whole_file
 
 posix = pytest.mark.skipif(os.name != "posix", reason="needs locks, pipes and devices of POSIX")
 
@@ -152,3 +152,20 @@ def test_what_is_no_file_is_neither_opened_nor_replaced(tmp_path, kind):
 def test_printable_texts_steer_no_terminal(text, shown):
     assert printable(text) == shown
     printable(text).encode()
+
+
+def test_a_file_is_read_whole_if_it_is_one_and_not_too_long(tmp_path):
+    path = tmp_path / "a"
+    assert read_file(path, 3) is None
+    path.write_bytes(b"abc")
+    assert read_file(path, 3) == b"abc"
+    with pytest.raises(OSError, match="has 3 bytes, more than the 2 that can belong there"):
+        read_file(path, 2)
+
+
+@posix
+@pytest.mark.parametrize("below", ["", "folder/file"])
+def test_a_link_that_leads_nowhere_is_not_taken_for_nothing(tmp_path, below):
+    (tmp_path / "link\x1b").symlink_to("gone")
+    with pytest.raises(OSError, match=r"link\\x1b is a link to gone, which is not there"):
+        read_file(tmp_path / "link\x1b" / below, 3)
