@@ -116,11 +116,15 @@ def _new_part(folder: Path) -> BinaryIO:
         part = folder / f".gpulesson-{secrets.token_hex(8)}.part"
         file = part.open("x+b")
         _ours[part.name] = file
-        with suppress(OSError):  # a file system without locks: nothing is swept there
-            if fcntl:
-                fcntl.flock(file, fcntl.LOCK_EX)
-        if part.exists():  # no other process swept it before the lock
-            return file
+        try:
+            with suppress(OSError):  # a file system without locks: nothing is swept there
+                if fcntl:
+                    fcntl.flock(file, fcntl.LOCK_EX)
+            if part.exists():  # no other process swept it before the lock
+                return file
+        except BaseException:
+            file.close()  # so that the next call sweeps it
+            raise
         file.close()
 
 
