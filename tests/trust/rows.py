@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import platform
+import tempfile
 import time
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
+
+from filelock import FileLock
 
 FIGURES = Path(__file__).parents[2] / "docs" / "trust.json"
 
@@ -112,14 +115,12 @@ class Tally:
 
 def write_row(file: Path, name: str, tally: Tally, about: dict[str, Any] | None = None) -> None:
     """Put one row into the file, beside those of the same PyTorch; a row of no test leaves it."""
-    found = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
     about = about or {
         "torch": version("torch"),
         "python": platform.python_version(),
         "system": f"{platform.system()} {platform.machine()}",
     }
-    rows = found.get("rows", {}) if found.get("about") == about else {}
-    rows[name] = {
+    row = {
         "what": tally.row.what,
         "done": tally.done,
         "of": tally.of,
@@ -128,8 +129,11 @@ def write_row(file: Path, name: str, tally: Tally, about: dict[str, Any] | None 
         "notes": tally.notes,
         "date": time.strftime("%Y-%m-%d", time.gmtime()),
     } | ({"not run": tally.not_run} if tally.not_run else {})
-    ordered = {name: rows[name] for name in ROWS if name in rows}
-    text = json.dumps({"about": about, "rows": ordered}, indent=1, ensure_ascii=False)
-    part = file.with_suffix(".part")
-    part.write_text(f"{text}\n", encoding="utf-8")
-    part.replace(file)
+    with FileLock(Path(tempfile.gettempdir(), "gpulesson-trust.lock")):  # rows may be tested side by side
+        found = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
+        rows = {**(found.get("rows", {}) if found.get("about") == about else {}), name: row}
+        ordered = {name: rows[name] for name in ROWS if name in rows}
+        text = json.dumps({"about": about, "rows": ordered}, indent=1, ensure_ascii=False)
+        part = file.with_suffix(".part")
+        part.write_text(f"{text}\n", encoding="utf-8")
+        part.replace(file)

@@ -9,7 +9,7 @@ import os
 import shutil
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from itertools import product
+from itertools import cycle, product
 
 import pytest
 from runs import small_data
@@ -88,11 +88,11 @@ def test_faults_in_a_download(tally, warm, tmp_path, monkeypatch):
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         url = f"http://127.0.0.1:{server.server_port}/"
-        fault_everywhere(tally, warm, tmp_path, "download", "DataError", url)
+        fault_everywhere(tally, warm, tmp_path, "download", "DataError", url, take_turns=True)
         server.shutdown()
 
 
-def fault_everywhere(tally, warm, tmp_path, operation, expected, *arguments):
+def fault_everywhere(tally, warm, tmp_path, operation, expected, *arguments, take_turns=False):
     calls = each_call(warm, tmp_path, operation, *arguments)
 
     def attempt(case):
@@ -109,8 +109,11 @@ def fault_everywhere(tally, warm, tmp_path, operation, expected, *arguments):
             return f"{inject}: it became {done.told['error'][:1]} {done.told['message']}"
         return done.told["wrong"] and f"{inject}: {done.told['wrong']}"
 
-    count(tally, attempt, tally.pick(list(enumerate(product(calls, ERRORS)))))
-    tally.notes.append(f"{len(calls)} system calls, {len(ERRORS)} errors at each")
+    cases = list(zip(calls, cycle(ERRORS), strict=False)) if take_turns else list(product(calls, ERRORS))
+    count(tally, attempt, tally.pick(list(enumerate(cases))))
+    tally.notes.append(
+        f"{len(calls)} system calls, {'one' if take_turns else 'each'} of {len(ERRORS)} errors"
+    )
 
 
 def each_call(warm, tmp_path, operation, *arguments):
