@@ -102,6 +102,20 @@ def test_a_part_that_was_swept_before_its_lock_is_made_anew(tmp_path, monkeypatc
     assert swept and names(tmp_path) == ["a"]
 
 
+@posix
+def test_a_part_whose_name_cannot_be_looked_up_is_swept_by_the_next_call(tmp_path, monkeypatch):
+    def exists(path):
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(_files.Path, "exists", exists)
+    with pytest.raises(OSError, match="Input/output") as caught:
+        write(tmp_path / "a")
+    monkeypatch.undo()
+    write(tmp_path / "a")
+    assert names(tmp_path) == ["a"]
+    assert caught.traceback  # with it, the part's file object is still there
+
+
 def test_without_locks_at_all_files_are_written_too(tmp_path, monkeypatch):
     monkeypatch.setattr(_files, "fcntl", None)  # Windows
     write(tmp_path / "a")
