@@ -99,4 +99,4 @@ def test_the_code_would_run_where_it_is_not_refused(genuine, tmp_path, monkeypat
         if Path(hostile.MARK).exists():
             Path(hostile.MARK).unlink()
             ran.append(what)
-    assert len(ran) >= 60, ran
+    assert len(ran) >= 50, ran

@@ -33,6 +33,7 @@ def stop_and_resume(program, how, tally, warm, tmp_path):
         seconds[workers] = time.monotonic() - begin
     assert expected[0] and expected[2]
     ended = -how if how == signal.SIGKILL else 128 + how
+    writing = []  # the runs that were stopped while they wrote a file
 
     def attempt(number):
         """Stop one run, up to three times, and let it end; None: it was too quick to be stopped."""
@@ -45,6 +46,7 @@ def stop_and_resume(program, how, tally, warm, tmp_path):
             stop(run, how)
             output = run.communicate()[0].decode()
             stops += run.returncode == ended
+            writing.extend(number for path in folder.iterdir() if path.name.endswith(".part"))
             if run.returncode not in (0, ended, -how):
                 return f"run {number} was to be stopped: exit {run.returncode}: {output[-600:]}"
         if not stops:
@@ -66,6 +68,8 @@ def stop_and_resume(program, how, tally, warm, tmp_path):
             for problem in pool.map(attempt, more):
                 if problem is not None:
                     tally.count(problem)
+    if how == signal.SIGKILL:
+        tally.notes.append(f"{len(set(writing))} of them while a file was being written")
 
 
 def stop(run, how):
