@@ -58,3 +58,16 @@ def test_lessons_again(tally, warm_with_docs, tmp_path):
     tally.notes.append(
         f"{len(lessons)} lessons and guides, text and figures; of the profiler's times, how many"
     )
+
+
+@pytest.mark.slow
+def test_what_differs_is_found():
+    cell = {"code": "print(1)", "text": "1\n", "figures": ["a"]}
+    assert differences([cell, cell], [cell, cell]) == ""
+    assert differences([cell], [cell, cell])
+    assert differences([cell], [{**cell, "text": "2\n"}]).startswith("cell 1: '1\\n'")
+    assert differences([cell], [{**cell, "figures": ["b"]}])
+    profiled = {**cell, "code": "entry.self_cpu_time_total"}
+    assert differences([profiled], [{**profiled, "text": "2\n", "figures": ["b"]}]) == ""
+    assert differences([profiled], [{**profiled, "text": "2\n3\n"}])
+    assert differences([profiled], [{**profiled, "figures": []}])
