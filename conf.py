@@ -39,6 +39,7 @@ extensions = [
     "_ext.results",
     "_ext.tables",
     "_ext.terms",
+    "_ext.trust",
     "_ext.wheel",
 ]
 exclude_patterns = ["_ext"]

@@ -111,6 +111,20 @@ def libraries(session: nox.Session) -> None:
 
 
 @nox.session
+def trust(session: nox.Session) -> None:
+    """Test all that is promised, for half an hour, and write docs/trust.json (a look: -- --tries 0.05)."""
+    install(session, "test")
+    oldest = Path(".nox", "versions-torch-2-9-1", "bin", "python").absolute()
+    if not oldest.exists():
+        command = ["nox", "-s", "versions(torch='2.9.1')", "--install-only"]
+        session.run(*command, external=True, success_codes=[0, 1])
+    options = ["--other-python", str(oldest)] if oldest.exists() else []
+    if not any(option.startswith("--tries") for option in session.posargs):
+        options += ["--figures", "docs/trust.json"]
+    session.run("pytest", "tests/trust", "-m", "slow or not slow", *options, *session.posargs, env=BYTECODE)
+
+
+@nox.session
 def lint(session: nox.Session) -> None:
     """Check style, formatting and types."""
     install(session, "lint")

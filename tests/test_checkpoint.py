@@ -432,6 +432,25 @@ def test_latest_passes_over_damaged_files_by_name(tmp_path):
     assert Path(warned[0].filename) == Path(__file__)
 
 
+@pytest.mark.parametrize("times", [1, 2])
+def test_latest_names_a_file_that_cannot_be_read_even_if_that_passes(tmp_path, monkeypatch, times):
+    """An error that came once must not make an older file the latest, or go unsaid."""
+    for epoch in (1, 2, 3):
+        save_checkpoint(tmp_path / f"{epoch}.pt", model=nn.Linear(1, 1), epoch=epoch)
+    read = checkpoint_module._comment
+    for bad, expected in (("1.pt", "3.pt"), ("3.pt", "2.pt")):
+        errors = [OSError(5, "Input/output error")] * times
+
+        def comment(file, bad=bad, errors=errors):
+            if errors and file.name.endswith(bad):
+                raise errors.pop()
+            return read(file)
+
+        monkeypatch.setattr(checkpoint_module, "_comment", comment)
+        with pytest.warns(UserWarning, match=rf"passed over: .*{bad}: .*Input/output error"):
+            assert latest(tmp_path) == tmp_path / expected
+
+
 def test_latest_without_a_valid_file(tmp_path):
     assert latest(tmp_path / "absent") is None
     assert latest(tmp_path) is None
@@ -995,24 +1014,6 @@ def test_an_unreadable_file_is_named(saved, monkeypatch):
         pytest.raises(CheckpointError, match="No valid checkpoint"),
     ):
         latest(path.parent)
-
-
-def test_a_file_that_cannot_be_read_for_once_is_named(tmp_path, monkeypatch):
-    model, real = nn.Linear(1, 1), checkpoint_module.open_file
-    for epoch in (1, 2):
-        save_checkpoint(tmp_path / f"{epoch}.pt", model=model, epoch=epoch)
-    failed = []
-
-    def once(path):
-        if Path(path).name == "2.pt" and not failed:
-            failed.append(path)
-            raise OSError("Input/output error")
-        return real(path)
-
-    monkeypatch.setattr(checkpoint_module, "open_file", once)
-    with pytest.warns(UserWarning, match="passed over: Input/output error"):
-        assert latest(tmp_path) == tmp_path / "1.pt"
-    assert latest(tmp_path) == tmp_path / "2.pt"
 
 
 def test_an_error_while_an_interrupt_is_handled_is_that_error(tmp_path):

@@ -39,8 +39,8 @@ ARROWS = {
     "device": {"_hardware", "_report"},
     "evaluation": {"_checks", "device"},
     "timing": {"device"},
-    "weights": {"_files", "_state", "checkpoint"},
     "training": {"_checks", "_precision", "_progress", "autosave", "device", "evaluation"},
+    "weights": {"_files", "_state", "checkpoint"},
 }
 
 

@@ -71,7 +71,8 @@ def without_paths(text: str, project: PurePath) -> str:
         spellings = {str(place), place.as_posix(), str(place).replace("\\", "\\\\")}
         found = "|".join(map(re.escape, sorted(spellings, key=len, reverse=True)))
         text = re.sub(rf"(?<![\w.~-])(?:{found})(?![\w.-])", name, text)
-    return text
+    # the name of a temporary folder is another one in each run
+    return re.sub(r"(?<![\w.~-])tmp[/\\]{1,2}tmp[a-z0-9_]{8}(?![\w.-])", "tmp", text)
 
 
 def setup(app: Sphinx) -> ExtensionMetadata:

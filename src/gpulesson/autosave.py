@@ -15,7 +15,7 @@ import sys
 import threading
 import time
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -278,7 +278,7 @@ class AutoSave:
         found, self._found = self._found, None
         if found is not None:
             place.begin_as(found, self.path)
-        batches = iter(loader)
+        batches = self._calm(lambda: iter(loader))
         if found is not None and found.done:
             for _ in range(found.done):
                 if self._signal is not None:
@@ -295,12 +295,16 @@ class AutoSave:
             yield batch
 
     def _next(self, batches: Iterator[Any]) -> Any:
+        return self._calm(lambda: next(batches, _END))
+
+    def _calm(self, ask: Callable[[], Any]) -> Any:
+        """Ask the loader, whose workers the signal may have ended, too."""
         try:
-            return next(batches, _END)
-        except RuntimeError:
+            return ask()
+        except Exception:
             if self._signal is None:
                 raise
-            self._stop()  # the signal has ended the loader's workers, too
+            self._stop()
 
     def step(self) -> None:
         """Count one step of the optimizer; save if it is time, and stop if a signal came.

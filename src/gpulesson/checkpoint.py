@@ -263,17 +263,17 @@ def latest(folder: str | os.PathLike[str], *, pattern: str = "*.pt") -> Path | N
     places: dict[Path, str] = {}
     for path in files:
         try:
-            with open_file(path) as file:
-                comment = _comment(file)
-            places[path] = comment[1].decode() if comment else ""
-        except OSError as error:
-            warnings.warn(f"passed over: {printable(error)}", stacklevel=2)
-    for path in sorted(places, key=lambda path: (not places[path], places[path]), reverse=True):
+            places[path] = _place(path)
+        except OSError as error:  # even if it passes, nobody knows where this file belongs
+            warnings.warn(f"passed over: {printable(f'{path}: {error}')}", stacklevel=2)
+    for path in sorted(places, key=places.__getitem__, reverse=True):
         try:
             with open_file(path) as file:
                 _verify(file)
             return path
-        except (OSError, CheckpointError) as error:
+        except OSError as error:
+            warnings.warn(f"passed over: {printable(f'{path}: {error}')}", stacklevel=2)
+        except CheckpointError as error:  # it names the file
             warnings.warn(f"passed over: {printable(error)}", stacklevel=2)
     if files:
         names = ", ".join(sorted(printable(path.name) for path in files))
@@ -455,7 +455,7 @@ def _verify(file: BinaryIO) -> tuple[str, str]:
 def _comment(file: BinaryIO) -> re.Match[bytes] | None:
     """Match the end of `file`: group 1 is its place in the run, group 2 the time, group 3 the digest."""
     file.seek(max(file.seek(0, os.SEEK_END) - _COMMENT_BYTES, 0))
-    return _COMMENT.fullmatch(file.read() or b"")  # a file of the system's may have nothing to read yet
+    return _COMMENT.fullmatch(file.read() or b"")  # None: a pipe in disguise, such as /proc/kmsg
 
 
 def _sha256(file: BinaryIO, size: int) -> bytes:
@@ -466,6 +466,13 @@ def _sha256(file: BinaryIO, size: int) -> bytes:
         digest.update(block)
         size -= len(block)
     return digest.hexdigest().encode()
+
+
+def _place(path: Path) -> str:
+    """Return what orders the files of a run; for a file without it, a text that sorts after every other."""
+    with open_file(path) as file:
+        comment = _comment(file)
+    return comment[1].decode() if comment else "~"
 
 
 def _reason(error: BaseException) -> str:

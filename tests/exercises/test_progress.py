@@ -25,7 +25,18 @@ def test_checks_hints_and_the_first_pass_are_remembered(own_progress):
 
 
 @pytest.mark.parametrize(
-    "damage", ["", "{", "[]", "null", '{"exercises": {"04": 3}}', '{"exercises": {"04": {"checks": "x"}}}']
+    "damage",
+    [
+        "",
+        "{",
+        "[]",
+        "null",
+        "[" * 10**5,
+        '{"exercises": {"04": 3}}',
+        '{"exercises": {"04": {"checks": "x"}}}',
+        '{"exercises": {"04": {"checks": 1e999, "hints": 0, "passed": ""}}}',
+    ],
+    ids=range(8),
 )
 def test_a_damaged_file_is_put_aside_and_nothing_stops(own_progress, damage):
     own_progress.parent.mkdir(parents=True)

@@ -19,6 +19,9 @@ def somebody(monkeypatch):
     [
         ("saved /home/ann/course/_build/x.pt", "saved ./_build/x.pt"),
         ("in '/home/ann'", "in '~'"),
+        ("in /tmp/tmpmcs3ghy9/script.py", "in tmp/script.py"),
+        ("in /tmp/tmpmcs3ghy9", "in tmp"),
+        ("in /tmp/tmpfile/script.py", "in tmp/tmpfile/script.py"),
         ("/home/ann/.cache:\n/home/anna/.cache", "~/.cache:\n/home/anna/.cache"),
         ("/mnt/home/ann/x", "/mnt/home/ann/x"),
         ("read /srv/fashion/FashionMNIST, wrote /tmp/a", "read data/FashionMNIST, wrote tmp/a"),

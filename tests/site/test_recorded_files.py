@@ -173,6 +173,7 @@ def second(content):
 
 DAMAGES = {
     "half a file": (lambda f: f.write_text(f.read_text()[:200]), "it is not JSON: "),
+    "endless brackets": (lambda f: f.write_text("[" * 10**5), "it is not JSON: "),
     "not text": (lambda f: f.write_bytes(b"\xff\xfe\x00"), "it is not JSON: "),
     "a list": (lambda f: f.write_text("[]"), "it holds a list; expected an object"),
     "another schema": (edit(set_in(whole, "schema", 2), seal=True), "its schema is 2; expected 1"),

@@ -224,7 +224,7 @@ def checked(path: Path) -> Recording:
         content = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise RecordingError(f"it cannot be read ({error.strerror})") from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise RecordingError(f"it is not JSON: {error}") from error
     if not isinstance(content, dict):
         raise RecordingError(f"it holds a {type(content).__name__}; expected an object")

@@ -73,7 +73,7 @@ def load() -> dict[str, Progress]:
         return {str(number): _entry(entry) for number, entry in content["exercises"].items()}
     except OSError:
         return {}
-    except (ValueError, KeyError, TypeError, AttributeError):
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
         with contextlib.suppress(OSError):
             path.replace(path.with_name(f"{path.name}.damaged"))
         return {}

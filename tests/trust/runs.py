@@ -1,0 +1,422 @@
+"""The programs that the tests of this folder kill, interrupt and feed; each runs in a process of its own."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import json
+import os
+import random
+import re
+import resource
+import signal
+import struct
+import sys
+import time
+import warnings
+from contextlib import nullcontext
+from itertools import product
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import nn
+from torch.optim import lr_scheduler
+from torch.utils.data import DataLoader, Dataset
+
+from gpulesson import _fashion, practice_gpu
+from gpulesson.autosave import AutoSave
+from gpulesson.checkpoint import CheckpointError, latest, load_checkpoint, resume, save_checkpoint
+from gpulesson.data import DataError, fashion_mnist_folder, load_fashion_mnist
+
+EPOCHS = 4
+
+
+class NoisySamples(Dataset):
+    """40 samples whose inputs torch, numpy and Python disturb with random numbers at every access."""
+
+    def __len__(self):
+        return 40
+
+    def __getitem__(self, index):
+        noise = torch.randn(6) * 0.1 + np.random.normal() * 0.01 + random.gauss(0, 0.01)
+        return torch.arange(6.0).add(index).sin() + noise, index % 3
+
+
+def parts_of_a_run(seed=0, width=16):
+    """Build dropout, batch norm, Adam and a scheduler."""
+    torch.manual_seed(seed)
+    np.random.seed(seed)
+    random.seed(seed)
+    model = nn.Sequential(
+        nn.Linear(6, width), nn.BatchNorm1d(width), nn.ReLU(), nn.Dropout(0.4), nn.Linear(width, 3)
+    )
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-2, weight_decay=1e-3)
+    scheduler = lr_scheduler.StepLR(optimizer, step_size=2, gamma=0.3)
+    return {"model": model, "optimizer": optimizer, "scheduler": scheduler}
+
+
+def learn(parts, inputs, targets):
+    loss = nn.functional.cross_entropy(parts["model"](inputs), targets)
+    parts["optimizer"].zero_grad()
+    loss.backward()
+    parts["optimizer"].step()
+
+
+def train_each_epoch(folder, workers):
+    """Save after each epoch, and go on with the latest: written by hand, as lesson 6 does it."""
+    parts = parts_of_a_run()
+    generator = torch.Generator().manual_seed(0)
+    loader = DataLoader(NoisySamples(), 8, shuffle=True, generator=generator, num_workers=workers)
+    print("begun", flush=True)
+    path = latest(folder)
+    first = 0 if path is None else resume(load_checkpoint(path), **parts, generator=generator)
+    for epoch in range(first, EPOCHS):
+        for inputs, targets in loader:
+            learn(parts, inputs, targets)
+        parts["scheduler"].step()
+        save_checkpoint(Path(folder, f"{epoch + 1}.pt"), epoch=epoch + 1, **parts, generator=generator)
+    tell_state(parts)
+
+
+def train_each_step(folder, workers):
+    """Save after each step, and go on within the epoch."""
+    parts = parts_of_a_run()
+    loader = DataLoader(NoisySamples(), 8, shuffle=True, num_workers=workers)
+    print("begun", flush=True)
+    with AutoSave(folder, **parts, every_steps=1) as saves:
+        for _ in saves.epochs(EPOCHS):
+            for inputs, targets in saves.batches(loader):
+                learn(parts, inputs, targets)
+                saves.step()
+            parts["scheduler"].step()
+    tell_state(parts)
+
+
+def tell_state(parts):
+    """Print a digest of all that a run has at its end, the next random numbers included."""
+    end = {name: part.state_dict() for name, part in parts.items()}
+    drawn = [torch.rand(2), random.random(), np.random.random()]
+    print("state", digest([end, drawn]), flush=True)
+
+
+def digest(value):
+    """Digest the types, values and tensor bits of a nest of containers."""
+    whole = hashlib.sha256()
+
+    def add(value):
+        if isinstance(value, torch.Tensor):
+            flat = value.detach().cpu().contiguous()
+            add([str(flat.dtype), list(flat.shape), flat.view(-1).view(torch.uint8).numpy().tobytes()])
+        elif isinstance(value, dict):
+            add([[key, item] for key, item in value.items()])
+        elif isinstance(value, list | tuple):
+            whole.update(f"{type(value).__name__} {len(value)}".encode())
+            for item in value:
+                add(item)
+        else:
+            text = value if isinstance(value, bytes) else repr(value).encode()
+            whole.update(f"{type(value).__name__} {len(text)} ".encode() + text)
+
+    add(value)
+    return whole.hexdigest()
+
+
+# -- operations that meet a fault at one of their system calls
+
+
+def watched(operation, how, *arguments):
+    """Prepare an operation, wait until strace is there, do it, and tell how it went and what it left.
+
+    `how`: what signals do, ``"exit"`` for a handler of SIGTERM that calls ``sys.exit``.
+    """
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1])
+    do, check = OPERATIONS[operation](*arguments)
+    if how == "exit":
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    print("ready", flush=True)
+    signal.sigwait({signal.SIGUSR1})
+    error = None
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        try:
+            do()
+        except BaseException as raised:
+            error = raised
+    os.access("/the end of what is watched", os.F_OK)
+    print("done", flush=True)
+    signal.sigwait({signal.SIGUSR1})  # strace has let go
+    told = {
+        "error": [each.__name__ for each in type(error).__mro__] if error else [],
+        "message": str(error or ""),
+    }
+    wrong = check(error, [str(warning.message) for warning in caught])
+    print("told", json.dumps(told | {"wrong": wrong}), flush=True)
+
+
+def saving(folder):
+    """Save over an older checkpoint."""
+    path = Path(folder, "last.pt")
+    parts = parts_of_a_run()
+    save_checkpoint(path, epoch=1, **parts)
+    learn(parts, torch.ones(8, 6).cumsum(0).sin(), torch.arange(8) % 3)
+
+    def check(error, warned):
+        return check_saved(folder, old_is_wrong=error is None)
+
+    return lambda: save_checkpoint(path, epoch=2, **parts), check
+
+
+def check_saved(folder, old_is_wrong=False):
+    """Say what is wrong with the checkpoint that `saving` saved or failed to save, and with the next save."""
+    path = Path(folder, "last.pt")
+    parts = parts_of_a_run()
+    old = digest(parts["model"].state_dict())
+    learn(parts, torch.ones(8, 6).cumsum(0).sin(), torch.arange(8) % 3)
+    new = digest(parts["model"].state_dict())
+    found = load_checkpoint(path)
+    if (found.epoch, digest(dict(found.model))) not in [(1, old), (2, new)]:
+        return "neither the old nor the new checkpoint is there"
+    if old_is_wrong and found.epoch != 2:
+        return "it says nothing, and the old checkpoint is there"
+    save_checkpoint(path, epoch=3, **parts)
+    return left(folder, "last.pt") or (
+        "" if load_checkpoint(path).epoch == 3 else "the next save is not there"
+    )
+
+
+def left(folder, *expected):
+    """Name the files that should not be in a folder."""
+    names = sorted(str(path.relative_to(folder)) for path in Path(folder).rglob("*") if path.is_file())
+    return f"left: {names}" if names != sorted(expected) else ""
+
+
+def searching(folder):
+    """Find the latest of three checkpoints."""
+    for epoch in (1, 2, 3):
+        save_checkpoint(Path(folder, f"{epoch}.pt"), epoch=epoch, **parts_of_a_run())
+    found = []
+    latest(folder)
+
+    def check(error, warned):
+        allowed = [Path(folder, "3.pt")] + [Path(folder, "2.pt") for text in warned if "3.pt" in text]
+        if error is None and found[0] not in allowed:
+            return f"it says nothing, and found {found}"
+        return "" if latest(folder) == Path(folder, "3.pt") else "the next search finds another"
+
+    return lambda: found.append(latest(folder)), check
+
+
+def resuming(folder):
+    """Load a checkpoint into a run that has begun otherwise."""
+    path = Path(folder, "last.pt")
+    saved = parts_of_a_run(seed=1)
+    learn(saved, torch.ones(8, 6).cumsum(0).sin(), torch.arange(8) % 3)
+    save_checkpoint(path, epoch=1, **saved)
+    given = parts_of_a_run(seed=2)
+    learn(given, torch.ones(8, 6).cumsum(0).sin(), torch.arange(8) % 3)
+
+    def state():
+        return digest([{name: part.state_dict() for name, part in given.items()}, torch.get_rng_state()])
+
+    before = state()
+    resume(load_checkpoint(path), **given)
+    after = state()
+    given = parts_of_a_run(seed=2)
+    learn(given, torch.ones(8, 6).cumsum(0).sin(), torch.arange(8) % 3)
+    assert before == state() != after
+
+    def check(error, warned):
+        if state() != (after if error is None else before):
+            return "the run is neither what it was nor what was saved"
+        resume(load_checkpoint(path), **given)
+        return left(folder, "last.pt") or ("" if state() == after else "the next resume differs")
+
+    return lambda: resume(load_checkpoint(path), **given), check
+
+
+def downloading(folder, server):
+    """Fetch small files in Fashion-MNIST's format from a server of this machine."""
+    contents = small_data()
+    _fashion.MIRRORS, _fashion.RETRIES = [server], 0
+    expected = [digest(_fashion.tensor(Path(name), bytearray(content))) for name, content in contents.items()]
+    _fashion.load(Path(folder, "before"), download=True)
+    found = []
+
+    def do():
+        found.append(_fashion.load(Path(folder, "here"), download=True))
+
+    def check(error, warned):
+        if error is None and [digest(tensor) for tensor in found[0][0]] != expected:
+            return "it says nothing, and the data are wrong"
+        again = _fashion.load(Path(folder, "here"), download=True)
+        if [digest(tensor) for tensor in again[0]] != expected:
+            return "the next call gives wrong data"
+        return left(Path(folder, "here", "FashionMNIST", "raw"), *contents)
+
+    return do, check
+
+
+def small_data():
+    """Make small files in Fashion-MNIST's format, and have the package know their checksums."""
+    numbers = np.random.default_rng(0)
+    contents = {}
+    for name, (count, *shape) in SMALL.items():
+        values = numbers.integers(0, 256 if shape else 10, (count, *shape), dtype=np.uint8)
+        head = struct.pack(f">BBBB{values.ndim}I", 0, 0, 8, values.ndim, *values.shape)
+        contents[name] = head + values.tobytes()
+    _fashion.FILES = {
+        name: _fashion.Known(
+            len(packed := gzip.compress(content, mtime=0)),
+            hashlib.sha256(packed).hexdigest(),
+            {len(content): hashlib.md5(content).hexdigest()},
+        )
+        for name, content in contents.items()
+    }
+    return contents
+
+
+SMALL = {
+    "train-images-idx3-ubyte": (30, 28, 28),
+    "train-labels-idx1-ubyte": (30,),
+    "t10k-images-idx3-ubyte": (20, 28, 28),
+    "t10k-labels-idx1-ubyte": (20,),
+}
+OPERATIONS = {"save": saving, "latest": searching, "resume": resuming, "download": downloading}
+
+
+def after_the_end(folder):
+    """Say whether a save that a signal has ended left all well, in another process."""
+    print(check_saved(folder) or "well")
+
+
+def write_for_ever(folder, epoch):
+    """Save over the same path again and again, until SIGTERM."""
+    parts, end = parts_of_a_run(seed=epoch), []
+    signal.signal(signal.SIGTERM, lambda *_: end.append(1))
+    print("begun", flush=True)
+    while not end:
+        save_checkpoint(Path(folder, "a.pt"), epoch=epoch, **parts)
+
+
+# -- hostile files
+
+
+def read_checkpoint(place):
+    """Read a file with all that reads checkpoints, and tell what it took."""
+    path = Path(os.fsdecode(bytes.fromhex(place)))
+    given = parts_of_a_run()
+
+    def read():
+        try:
+            resume(load_checkpoint(path), **given)
+        finally:
+            latest(path.parent, pattern="*")  # it reads the digest alone
+
+    tell_cost(read, CheckpointError)
+
+
+def read_data(place):
+    """Read a folder of data in each way, and tell what it took."""
+    small_data()
+    folder = Path(os.fsdecode(bytes.fromhex(place)))
+
+    def read():
+        try:
+            load_fashion_mnist(folder, download=False, stand_in=False)
+        finally:
+            fashion_mnist_folder(folder, download=False, stand_in=False)
+
+    tell_cost(read, DataError)
+
+
+def tell_cost(read, expected):
+    """Do it, and print whether it was refused, and the MB of memory and the seconds of the processor."""
+    resource.setrlimit(resource.RLIMIT_AS, (8 * 2**30, 8 * 2**30))  # this machine is to survive it
+    signal.alarm(110)
+    memory, seconds = peak_memory(), time.process_time()
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        try:
+            read()
+            how = "loaded"
+        except expected as error:
+            texts = [str(error), *(str(warning.message) for warning in caught)]
+            steering = [text for text in texts if re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u202e]", text)]
+            how = f"steers the terminal: {steering!a}" if steering else "refused"
+        except BaseException as error:
+            how = f"{type(error).__name__}: {ascii(str(error))[:200]}"
+    seconds = time.process_time() - seconds
+    print(f"told {how} {(peak_memory() - memory) / 1024:.0f} {seconds:.2f}", flush=True)
+
+
+def peak_memory():
+    """Return the most kB that this process had in memory so far."""
+    text = Path("/proc/self/status").read_text()
+    return int(re.search(r"VmHWM:\s+(\d+)", text)[1])
+
+
+# -- other devices, other versions
+
+OPTIMIZERS = {
+    "SGD": lambda parameters: torch.optim.SGD(parameters, lr=0.1, momentum=0.9, nesterov=True),
+    "Adam": lambda parameters: torch.optim.Adam(parameters, lr=0.1, amsgrad=True),
+    "AdamW": lambda parameters: torch.optim.AdamW(parameters, lr=0.1),
+    "RMSprop": lambda parameters: torch.optim.RMSprop(parameters, lr=0.1, momentum=0.5, centered=True),
+    "NAdam": lambda parameters: torch.optim.NAdam(parameters, lr=0.1),
+}
+SCHEDULERS = {
+    "StepLR": lambda optimizer: lr_scheduler.StepLR(optimizer, 2),
+    "CosineAnnealingLR": lambda optimizer: lr_scheduler.CosineAnnealingLR(optimizer, 6),
+    "LinearLR": lambda optimizer: lr_scheduler.LinearLR(optimizer, 0.1, total_iters=4),
+    "ReduceLROnPlateau": lambda optimizer: lr_scheduler.ReduceLROnPlateau(optimizer, patience=1),
+}
+
+
+def some_runs(device, seed):
+    """Yield small runs with each optimizer and scheduler, three steps old, by name."""
+    for optimizer_name, scheduler_name in product(OPTIMIZERS, SCHEDULERS):
+        torch.manual_seed(seed)
+        model = nn.Sequential(nn.Linear(6, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 3)).to(device)
+        optimizer = OPTIMIZERS[optimizer_name](model.parameters())
+        parts = {"model": model, "optimizer": optimizer, "scheduler": SCHEDULERS[scheduler_name](optimizer)}
+        generator = torch.Generator().manual_seed(seed)
+        for _ in range(3):
+            learn(parts, torch.randn(8, 6, generator=generator).to(device), torch.arange(8).to(device) % 3)
+            parts["scheduler"].step(*[1.0] if scheduler_name == "ReduceLROnPlateau" else [])
+        yield f"{optimizer_name} {scheduler_name}", {**parts, "generator": generator}
+
+
+def state_digest(parts):
+    states = {name: part.state_dict() for name, part in parts.items() if name != "generator"}
+    return digest([states, parts["generator"].get_state()])
+
+
+def save_some(folder, device):
+    """Save some runs, and the digests of their states."""
+    with on(device):
+        digests = {}
+        for name, parts in some_runs(device, seed=0):
+            save_checkpoint(Path(folder, f"{name}.pt"), epoch=3, **parts)
+            digests[name] = state_digest(parts)
+    Path(folder, "digests.json").write_text(json.dumps(digests))
+
+
+def resume_some(folder, device):
+    """Resume each, save it again, and print what differs, a line a run."""
+    digests = json.loads(Path(folder, "digests.json").read_text())
+    with on(device):
+        for name, parts in some_runs(device, seed=1):
+            assert state_digest(parts) != digests[name]
+            resume(load_checkpoint(Path(folder, f"{name}.pt")), **parts)
+            equal = state_digest(parts) == digests[name]
+            again = save_checkpoint(Path(folder, f"{name} again.pt"), epoch=3, **parts)
+            first, second = load_checkpoint(Path(folder, f"{name}.pt")), load_checkpoint(again)
+            for key in ("model", "optimizer", "scheduler", "generator", "epoch", "outline"):
+                equal &= digest(getattr(first, key)) == digest(getattr(second, key))
+            print(f"told {name}: {'equal' if equal else 'differs'}", flush=True)
+
+
+def on(device):
+    """The practice GPU where ``cuda`` is none of this machine's."""
+    return practice_gpu(force=True) if device == "cuda" and not torch.cuda.is_available() else nullcontext()

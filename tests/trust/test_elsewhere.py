@@ -1,0 +1,76 @@
+"""What one device or one PyTorch saved, another resumes: with equal content."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+FOLDER = Path(__file__).parent
+RUN = "import sys, runs; getattr(runs, sys.argv[1])(*sys.argv[2:])"
+
+pytestmark = pytest.mark.slow
+
+
+def test_cpu_to_practice(tally, warm, tmp_path):
+    def forked(function, folder, device):
+        child = warm.start(f"runs:{function}", str(folder), device, folder=folder, environment=NO_GPU)
+        return child.communicate()[0].decode()
+
+    there_and_back(tally, tmp_path, (forked, "cpu"), (forked, "cuda"))
+
+
+NO_GPU = {**os.environ, "CUDA_VISIBLE_DEVICES": ""}
+
+
+def test_cpu_to_gpu(tally, tmp_path):
+    if not torch.cuda.is_available() or "simulated" in torch.cuda.get_device_name():
+        pytest.skip("no GPU")
+    tally.notes.append(torch.cuda.get_device_name())
+    there_and_back(tally, tmp_path, (python(), "cpu"), (python(), "cuda"))
+
+
+def test_other_pytorch(tally, request, tmp_path):
+    if not (other := request.config.getoption("--other-python", None)):
+        pytest.skip("no other PyTorch")
+    found = subprocess.run(
+        [other, "-c", "import torch; print(torch.__version__)"], capture_output=True, text=True
+    )
+    tally.notes.append(f"PyTorch {found.stdout.strip().partition('+')[0]}")
+    there_and_back(tally, tmp_path, (python(other), "cpu"), (python(), "cpu"))
+
+
+def python(executable=sys.executable):
+    """Run a function of runs.py with an interpreter."""
+    places = [str(FOLDER), str(FOLDER.parents[1] / "src")]
+
+    def call(function, folder, device):
+        done = subprocess.run(
+            [executable, "-c", RUN, function, str(folder), device],
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(places)},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        return done.stdout
+
+    return call
+
+
+def there_and_back(tally, tmp_path, here, there):
+    for number, ((save, first), (resume, second)) in enumerate([(here, there), (there, here)]):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        problems = save("save_some", folder, first)
+        assert (folder / "digests.json").exists(), problems
+        output = resume("resume_some", folder, second)
+        told = [line.removeprefix("told ") for line in output.splitlines() if line.startswith("told ")]
+        assert told, output
+        for line in told:
+            tally.count("" if line.endswith(": equal") else line)
+        if len(told) < 20:
+            tally.count(output[-500:])

@@ -1,0 +1,135 @@
+"""A real error or signal at each system call leaves what was there whole, is told, and leaves no litter."""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import http.server
+import os
+import shutil
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from itertools import cycle, product
+
+import pytest
+from runs import small_data
+from system_calls import traced
+
+ERRORS = ("ENOSPC", "EIO", "EACCES", "EROFS")
+
+
+def test_signals_in_a_save(tally, warm, tmp_path):
+    ways = [("SIGINT", "", "KeyboardInterrupt"), ("SIGTERM", "exit", "SystemExit"), ("SIGTERM", "", None)]
+    calls = each_call(warm, tmp_path, "save")
+
+    def attempt(case):
+        number, ((call, nth), (signal, how, expected)) = case
+        folder = made(tmp_path / f"{number}")
+        inject = f"{call}:signal={signal}:when={nth}"
+        done = traced(warm, folder, "save", str(folder), inject=inject, how=how)
+        found = verdict(done, warm, folder, inject, expected)
+        shutil.rmtree(folder)
+        return found
+
+    count(tally, attempt, tally.pick(list(enumerate(product(calls, ways)))))
+    tally.notes.append(f"{len(calls)} system calls, three ways of being stopped")
+
+
+def verdict(done, warm, folder, inject, expected):
+    """Say what is wrong with how a save met a signal; `expected`: what must come out of it, None: the end."""
+    if not done.hit:
+        return f"{inject}: never reached"
+    if expected is None:
+        then = warm.start("runs:after_the_end", str(folder), folder=folder)
+        output = then.communicate()[0].decode()
+        return "" if done.status == -15 and output == "well\n" else f"{inject}: {done.status}, then {output}"
+    if done.told is None:
+        return f"{inject}: {done.output[-500:]}"
+    if expected not in done.told["error"]:
+        return f"{inject}: it became {done.told['error'][:1]} {done.told['message']}"
+    return done.told["wrong"] and f"{inject}: {done.told['wrong']}"
+
+
+@pytest.mark.slow
+def test_faults_in_a_save(tally, warm, tmp_path):
+    fault_everywhere(tally, warm, tmp_path, "save", "CheckpointError")
+
+
+@pytest.mark.slow
+def test_faults_in_latest(tally, warm, tmp_path):
+    fault_everywhere(tally, warm, tmp_path, "latest", "CheckpointError")
+
+
+@pytest.mark.slow
+def test_faults_in_a_resume(tally, warm, tmp_path):
+    fault_everywhere(tally, warm, tmp_path, "resume", "CheckpointError")
+
+
+@pytest.mark.slow
+def test_faults_in_a_download(tally, warm, tmp_path, monkeypatch):
+    for name in ("FILES", "MIRRORS", "RETRIES"):  # which the next line sets
+        monkeypatch.setattr(f"gpulesson._fashion.{name}", None)
+    packed = {f"/{name}.gz": gzip.compress(content, mtime=0) for name, content in small_data().items()}
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self):
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(packed[self.path])))
+            self.end_headers()
+            self.wfile.write(packed[self.path])
+
+        def log_message(self, *_):
+            pass
+
+        def handle(self):
+            with contextlib.suppress(OSError):  # the other side has met its fault
+                super().handle()
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        url = f"http://127.0.0.1:{server.server_port}/"
+        fault_everywhere(tally, warm, tmp_path, "download", "DataError", url, take_turns=True)
+        server.shutdown()
+
+
+def fault_everywhere(tally, warm, tmp_path, operation, expected, *arguments, take_turns=False):
+    calls = each_call(warm, tmp_path, operation, *arguments)
+
+    def attempt(case):
+        number, ((call, nth), error) = case
+        folder = made(tmp_path / f"{number}")
+        inject = f"{call}:error={error}:when={nth}"
+        done = traced(warm, folder, operation, str(folder), *arguments, inject=inject)
+        shutil.rmtree(folder)
+        if not done.hit:
+            return f"{inject}: never reached"
+        if done.told is None:
+            return f"{inject}: {done.output[-500:]}"
+        if done.told["error"] and expected not in done.told["error"]:
+            return f"{inject}: it became {done.told['error'][:1]} {done.told['message']}"
+        return done.told["wrong"] and f"{inject}: {done.told['wrong']}"
+
+    cases = list(zip(calls, cycle(ERRORS), strict=False)) if take_turns else list(product(calls, ERRORS))
+    count(tally, attempt, tally.pick(list(enumerate(cases))))
+    tally.notes.append(
+        f"{len(calls)} system calls, {'one' if take_turns else 'each'} of {len(ERRORS)} errors"
+    )
+
+
+def each_call(warm, tmp_path, operation, *arguments):
+    """List the system calls of an operation that meets no fault."""
+    folder = made(tmp_path / "no fault")
+    done = traced(warm, folder, operation, str(folder), *arguments)
+    assert done.told and not done.told["error"] and not done.told["wrong"], done.output
+    return done.calls()
+
+
+def made(folder):
+    folder.mkdir()
+    return folder
+
+
+def count(tally, attempt, cases):
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        for problem in pool.map(attempt, cases):
+            tally.count(problem)

@@ -1,0 +1,102 @@
+"""No file runs code or exhausts the machine, whatever it holds: it is refused, in plain words."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pickle
+import re
+import subprocess
+from itertools import chain
+from pathlib import Path
+
+import hostile
+import pytest
+from runs import parts_of_a_run, small_data
+
+from gpulesson.checkpoint import save_checkpoint
+
+MEGABYTES, SECONDS = 100, 2.0  # allowed beyond the file's own size
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def genuine(tmp_path):
+    """The bytes of a checkpoint."""
+    return save_checkpoint(tmp_path / "genuine" / "a.pt", epoch=1, **parts_of_a_run()).read_bytes()
+
+
+def test_hostile_checkpoints(tally, warm, genuine, tmp_path):
+    worst = [0.0, 0.0]
+    code, special = tmp_path / "code", tmp_path / "special"
+    special.mkdir()
+    cases = list(chain(hostile.code(genuine), hostile.bombs(genuine), hostile.special_files(special)))
+    for number, (what, content) in enumerate(tally.pick(cases)):
+        path = content
+        if not isinstance(content, Path):
+            path = code / str(number) / "a.pt"
+            path.parent.mkdir(parents=True)
+            path.write_bytes(content() if callable(content) else content)
+        tally.count(attempt(warm, "runs:read_checkpoint", what, path, path, worst))
+        if path is not content:
+            path.unlink()
+    tally.notes.append(f"at most {worst[0]:.0f} MB and {worst[1]:.1f} s of processor time for one file")
+
+
+def test_hostile_data(tally, warm, tmp_path, monkeypatch):
+    for name in ("FILES", "MIRRORS", "RETRIES"):  # which the next line sets
+        monkeypatch.setattr(f"gpulesson._fashion.{name}", None)
+    contents, worst = small_data(), [0.0, 0.0]
+    for number, (what, name, content) in enumerate(tally.pick(list(hostile.data_files(contents)))):
+        raw = tmp_path / str(number) / "FashionMNIST" / "raw"
+        raw.mkdir(parents=True)
+        for other, genuine in contents.items():
+            if other != name.removesuffix(".gz"):
+                (raw / other).write_bytes(genuine)
+        (raw / name).write_bytes(content)
+        tally.count(attempt(warm, "runs:read_data", what, tmp_path / str(number), raw / name, worst))
+        (raw / name).unlink()
+    tally.notes.append(f"at most {worst[0]:.0f} MB and {worst[1]:.1f} s of processor time for one file")
+
+
+def attempt(warm, program, what, place, path, worst):
+    """Read a file in a process of its own; say what went wrong."""
+    folder = place if place.is_dir() and place != path else place.parent
+    child = warm.start(program, os.fspath(place).encode("utf-8", "surrogateescape").hex(), folder=folder)
+    try:
+        output = child.communicate(timeout=120)[0].decode()
+    except subprocess.TimeoutExpired:
+        return f"{what}: no end"
+    told = [line[5:] for line in output.splitlines() if line.startswith("told ")]
+    if not told:
+        return f"{what}: exit {child.returncode} {output[-300:]}"
+    *words, megabytes, seconds = told[-1].split()
+    size = path.stat().st_size / 2**20 if path.is_file() else 0
+    worst[:] = max(worst[0], float(megabytes) - size), max(worst[1], float(seconds))
+    if (folder / hostile.MARK).exists():
+        return f"{what}: it was executed"
+    if words != ["refused"]:
+        return f"{what}: {' '.join(words)}"
+    if float(megabytes) > size + MEGABYTES or float(seconds) > SECONDS:
+        return f"{what}: {megabytes} MB, {seconds} s for a file of {size:.0f} MB"
+    return ""
+
+
+def test_the_code_would_run_where_it_is_not_refused(genuine, tmp_path, monkeypatch):
+    """The control: without it, "0 executed" would say nothing."""
+    monkeypatch.chdir(tmp_path)
+    ran = []
+    for what, content in hostile.code(genuine):
+        try:
+            parts = hostile.members(content)
+        except hostile.zipfile.BadZipFile:
+            continue
+        if parts["data.pkl"] == hostile.members(genuine)["data.pkl"] or re.search("hub|timeit", what):
+            continue
+        with contextlib.suppress(Exception):
+            pickle.loads(parts["data.pkl"])
+        if Path(hostile.MARK).exists():
+            Path(hostile.MARK).unlink()
+            ran.append(what)
+    assert len(ran) >= 50, ran
