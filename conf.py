@@ -33,6 +33,7 @@ extensions = [
     "_ext.message_search",
     "_ext.notebooks",
     "_ext.paths",
+    "_ext.policy",
     "_ext.programs",
     "_ext.quick_start",
     "_ext.recorded.pages",
