@@ -29,6 +29,7 @@ extensions = [
     "_ext.drawings",
     "_ext.freshness",
     "_ext.libraries",
+    "_ext.licences",
     "_ext.lighter",
     "_ext.message_search",
     "_ext.notebooks",

@@ -20,6 +20,7 @@ PAGES = [
     "instructors",
     "reference",
     "coverage",
+    "licences",
     "measured",
     "setup",
     "testing",
