@@ -1,10 +1,14 @@
 """The project's tasks: ``nox -l`` lists them, ``nox -s docs`` builds the site, ``nox -s tests`` tests all.
 
-Each session makes its own environment, from the exact versions in ``pyproject.toml``; with uv on the
-machine that takes seconds.
+Each session makes its own environment, from the files that ``lock.txt`` names by version and hash; with uv
+on the machine that takes seconds.
 """
 
+import json
+import os
+import re
 from pathlib import Path
+from typing import Any
 
 import nox
 
@@ -14,6 +18,13 @@ nox.options.reuse_existing_virtualenvs = True
 nox.options.sessions = ["docs"]
 
 PROJECT = nox.project.load_toml("pyproject.toml")
+LOCK = Path("lock.txt")
+# a distribution in it, with its hashes and, last, the groups that need it
+ENTRY = re.compile(r"^(?=([\w.-]+)==)(.*\n(?: .*\n)*? +# for (.+)\n)", re.MULTILINE)
+# what another build of PyTorch brings in other versions, or not at all
+PYTORCH = re.compile(r"torch|torchvision|triton|nvidia-.*|cuda-.*")
+# its weaknesses are published: a database that knows none of them has not been asked
+KNOWN_WEAK = "django==2.0"
 SITE = Path("_build", "html")
 # Tests start many interpreters. Where Python is told to keep no bytecode, each compiles PyTorch
 # and Sphinx again, which takes longer than the tests; the environment is nox's own, and may keep it.
@@ -32,10 +43,38 @@ BENCHMARKS = [
 ]
 
 
-def install(session: nox.Session, group: str) -> None:
-    """Install one dependency group of pyproject.toml, and the package itself, editable."""
-    session.install(*nox.project.dependency_groups(PROJECT, group))
-    session.install("--no-deps", "-e", ".")
+def locked(group: str) -> dict[str, str]:
+    """Return what a dependency group of pyproject.toml needs: names, with their lines of lock.txt."""
+    lines: dict[str, str] = {}
+    for name, entry, groups in ENTRY.findall(LOCK.read_text("utf-8")):
+        if group in groups.split(", "):  # two versions have a name twice, each for some Pythons
+            lines[name] = lines.get(name, "") + entry
+    return lines
+
+
+def install(session: nox.Session, group: str, *pytorch: str) -> None:
+    """Install a dependency group and the package itself, editable, with the group's own hatchling."""
+    install_group(session, group, *pytorch)
+    session.install("--no-deps", "--no-build-isolation", "-e", ".")
+
+
+def install_group(session: nox.Session, group: str, *pytorch: str) -> None:
+    """Install a dependency group, each file compared with its hash.
+
+    Another build of PyTorch than the lock's is installed first, without hashes: the one of `pytorch`, or the
+    one that uv takes for the variable UV_TORCH_BACKEND, such as ``cpu``.
+    """
+    lines, options = locked(group), []
+    if os.environ.get("UV_TORCH_BACKEND") and not pytorch:
+        pins = nox.project.dependency_groups(PROJECT, group)
+        pytorch = tuple(pin for pin in pins if pin.startswith(("torch==", "torchvision==")))
+    if pytorch:
+        session.install(*pytorch)
+        lines = {name: line for name, line in lines.items() if not PYTORCH.fullmatch(name)}
+        options = ["--no-deps"]  # what needs PyTorch would ask for its hash
+    chosen = Path(session.virtualenv.location, LOCK.name)
+    chosen.write_text("".join(lines.values()), encoding="utf-8")
+    session.install("--require-hashes", *options, "-r", str(chosen))
 
 
 def build(session: nox.Session, *options: str) -> None:
@@ -95,10 +134,7 @@ def tests(session: nox.Session) -> None:
 def versions(session: nox.Session, torch: str) -> None:
     """Run the package's fast tests on the oldest supported PyTorch, the newest, and one between."""
     torchvision = {"2.9.1": "0.24.1", "2.12.1": "0.27.1", "2.15.0": "0.29.2"}[torch]
-    pins = nox.project.dependency_groups(PROJECT, "test")
-    others = [pin for pin in pins if not pin.startswith(("torch==", "torchvision=="))]
-    session.install(*others, f"torch=={torch}", f"torchvision=={torchvision}")
-    session.install("--no-deps", "-e", ".")
+    install(session, "test", f"torch=={torch}", f"torchvision=={torchvision}")
     session.run("pytest", "--ignore", "tests/site", *session.posargs, env=BYTECODE)
 
 
@@ -131,6 +167,83 @@ def lint(session: nox.Session) -> None:
     session.run("ruff", "check", ".")
     session.run("ruff", "format", "--check", ".")
     session.run("mypy")
+
+
+@nox.session(venv_backend="uv")
+def lock(session: nox.Session) -> None:
+    """Write lock.txt anew from pyproject.toml; with newer versions of all else: nox -s lock -- --upgrade."""
+    command = ["uv", "pip", "compile", "--quiet", "--universal", "--python-version", "3.11", "--no-annotate"]
+    command += ["--no-emit-index-url", "--no-emit-find-links", "--custom-compile-command", "nox -s lock"]
+    groups = list(PROJECT["dependency-groups"])
+    chosen = [option for group in groups for option in ("--group", group)]
+    session.run(*command, *chosen, "--generate-hashes", "--output-file", str(LOCK), *session.posargs)
+    users: dict[str, list[str]] = {}
+    for group in groups:  # the same versions, so that the group's own are known by name
+        found = str(session.run(*command, "--group", group, "--constraint", str(LOCK), silent=True))
+        for name in re.findall(r"^[\w.-]+(?===)", found, re.MULTILINE):
+            users.setdefault(name, []).append(group)
+    entries = re.sub(
+        r"^([\w.-]+)==.*\n(?: .*\n)*",
+        lambda entry: f"{entry[0]}    # for {', '.join(users[entry[1]])}\n",
+        LOCK.read_text("utf-8"),
+        flags=re.MULTILINE,
+    )
+    LOCK.write_text(entries, "utf-8")
+
+
+@nox.session
+def licences(session: nox.Session) -> None:
+    """Write docs/licences.json: the licences of what the site's build and the lessons install; on Linux."""
+    install_group(session, "docs")
+    absent = [line for line in locked("docs").values() if "sys_platform == 'win32'" in line]
+    elsewhere = Path(session.virtualenv.location, "elsewhere.txt")
+    elsewhere.write_text(re.sub(r" ; .+ (?=\\$)", " ", "".join(absent), flags=re.MULTILINE), "utf-8")
+    session.install("--require-hashes", "--no-deps", "-r", str(elsewhere))
+    session.run("python", "docs/licences.py", str(Path(session.virtualenv.location, LOCK.name)))
+
+
+@nox.session
+def audit(session: nox.Session) -> None:
+    """Ask the advisory database of PyPI for known weaknesses of what lock.txt has; needs a network."""
+    install_group(session, "audit")
+    asked = [*re.findall(r"^[\w.-]+==[\w.+]+", LOCK.read_text("utf-8"), re.MULTILINE), KNOWN_WEAK]
+    once = {pin.partition("==")[0]: pin for pin in asked}
+    answers = []
+    for pins in once.values(), [pin for pin in asked if pin not in once.values()]:  # no name twice at a time
+        answers += ask(session, "\n".join(pins))
+    if problems := weaknesses(answers, asked):
+        session.error("\n".join(problems))
+
+
+def ask(session: nox.Session, pins: str) -> list[dict[str, Any]]:
+    """Return what the database answers to the distributions, such as ``furo==2025.12.19``, one a line."""
+    question, answers = (Path(session.virtualenv.location, name) for name in ("asked.txt", "answers.json"))
+    question.write_text(pins, "utf-8")
+    answers.unlink(missing_ok=True)
+    options = ["--no-deps", "--disable-pip", "--progress-spinner=off", "--format=json", f"--output={answers}"]
+    session.run("pip-audit", *options, f"--requirement={question}", success_codes=[0, 1], silent=True)
+    if not answers.is_file():
+        session.error("The advisory database did not answer, so nothing is known. Is there a network?")
+    return list(json.loads(answers.read_text("utf-8"))["dependencies"])
+
+
+def weaknesses(answers: list[dict[str, Any]], asked: list[str]) -> list[str]:
+    """Return what is wrong with the distributions, or with the answers: no answer is no good news."""
+    found = {f"{one['name']}=={one['version']}": one["vulns"] for one in answers if "vulns" in one}
+    problems = []
+    if silent := [pin for pin in asked if pin not in found]:
+        problems.append(
+            f"The advisory database does not know {len(silent)} of {len(asked)}: {', '.join(silent)}."
+        )
+    if not found.pop(KNOWN_WEAK, None):
+        problems.append(
+            f"It reports nothing for {KNOWN_WEAK}, whose weaknesses are public: nothing is known."
+        )
+    for pin, weak in found.items():
+        problems += [
+            f"{pin}: {one['id']}, fixed in {', '.join(one['fix_versions']) or 'none'}" for one in weak
+        ]
+    return problems
 
 
 if __name__ == "__main__":

@@ -13,13 +13,15 @@ from docutils import nodes
 from sphinx.application import Sphinx
 from sphinx.util.typing import ExtensionMetadata
 
+from .policy import add_policy
+
 TAGS = "sg-tags.js"  # for tags on lessons; we have none
 HIGHLIGHT = "sphinx_highlight.js"  # marks the words of a search; the search page alone cannot do without it
 LANDMARKS = {"aside.sidebar-drawer": "Site", "aside.toc-drawer": "On this page"}
 
 
 def mend(page: str) -> str:
-    """Give names, levels and texts to what has none."""
+    """Give names, levels and texts to what has none, and the policy to the page as it is then."""
     soup = BeautifulSoup(page, "html.parser")
     for selector, name in LANDMARKS.items():
         for landmark in soup.select(selector):
@@ -38,6 +40,7 @@ def mend(page: str) -> str:
         article.insert(0, heading)
     if downloads := soup.select_one(".downloads"):
         soup.select("article h1")[0].insert_after(downloads.extract())
+    add_policy(soup)
     return str(soup)
 
 
@@ -79,6 +82,7 @@ def add_filter(app: Sphinx) -> None:
 
 
 def setup(app: Sphinx) -> ExtensionMetadata:
+    app.setup_extension("_ext.policy")
     app.connect("builder-inited", add_filter)
     app.connect("doctree-read", drop_note)
     app.connect("html-page-context", whole_page, priority=900)

@@ -77,6 +77,13 @@ def check_accessible(tab: Page, width: int, scheme: Literal["light", "dark"]) ->
     assert content.evaluate("page => page.scrollWidth <= page.clientWidth")
 
 
+def violations(tab: Page) -> list[str]:
+    """Return a list that grows by what the browser says each time a page breaks its policy."""
+    found: list[str] = []
+    tab.on("console", lambda said: "Content Security Policy" in said.text and found.append(said.text))
+    return found
+
+
 class Quiet(SimpleHTTPRequestHandler):
     def log_message(self, *args: object) -> None:
         pass

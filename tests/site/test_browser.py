@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import product
 
 import pytest
-from browser import SETTLE, check_accessible, opened
+from browser import SETTLE, check_accessible, opened, violations
 from pages import GUIDES, LESSONS, page_name
 
 pytestmark = pytest.mark.slow
@@ -20,6 +20,7 @@ PAGES = [
     "instructors",
     "reference",
     "coverage",
+    "licences",
     "measured",
     "setup",
     "testing",
@@ -79,6 +80,27 @@ def test_the_watch_for_other_servers_sees_one(browser, address):
         tab.evaluate("document.body.append(Object.assign(new Image(), {src: 'https://example.org/x.png'}))")
         tab.wait_for_load_state("networkidle")
     assert elsewhere
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_no_page_breaks_its_policy(browser, site, address, scheme):
+    """Every page is opened, over http and from the disk, and the search is used."""
+    pages = [path.relative_to(site.html).as_posix() for path in site.pages()]
+    with opened(browser, color_scheme=scheme) as context:
+        tab = context.new_page()
+        broken = violations(tab)
+        for start in (address, f"{site.html.as_uri()}/"):
+            for name in [*pages, "search.html?q=device"]:
+                tab.goto(start + name)
+                assert tab.locator("meta[http-equiv=Content-Security-Policy]").count() == 1, (
+                    f"{name}: no policy"
+                )
+            tab.locator("#search-results li").first.wait_for()
+            tab.wait_for_load_state("networkidle")
+            tab.goto(f"{start}index.html")
+            tab.locator(".theme-toggle").locator("visible=true").first.click()
+            assert tab.evaluate("document.body.dataset.theme") in ("light", "dark")
+    assert pages and not broken
 
 
 def test_a_solution_unfolds_without_javascript(browser, address):

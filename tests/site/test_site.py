@@ -195,6 +195,17 @@ def test_pages_are_light(pages):
         assert weight < LIMIT, f"{page.name}: {weight} bytes"
 
 
+def test_every_part_of_the_pages_has_its_licence_listed(pages):
+    """Scripts and styles that others wrote are on the page of licences; none of them brings a font."""
+    files = {page.file(url) for page in pages.values() for url in loaded(page.soup)}
+    parts = {file.name: file for file in files if file.suffix in (".js", ".css")}
+    ours = {"gpulesson.css", "gpulesson.js", "message_search.js", "searchindex.js"}
+    table = pages["licences.html"].soup.select("table")[-1]
+    listed = {code.get_text() for code in table.select("td:first-child code")}
+    assert parts and parts.keys() - ours == listed
+    assert not any("@font-face" in file.read_text(encoding="utf-8") for file in parts.values())
+
+
 def test_no_page_has_what_the_styles_leave_out(pages):
     """Rules of the theme that docs/_ext/lighter.py removes: nothing may need them."""
 

@@ -1,0 +1,73 @@
+"""Tells the browser what a page may load and run: a Content-Security-Policy in the head of each page.
+
+Scripts, styles and pictures come from the site's own files. Of the scripts that stand in a page itself, the
+theme's run, named by their hashes, and none of the page's content. Styles in a page are named by hashes, too.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import re
+from collections.abc import Iterable
+from pathlib import Path
+
+from bs4 import BeautifulSoup
+from sphinx.application import Sphinx
+from sphinx.util.typing import ExtensionMetadata
+
+# Of this site; from a disk, too, where browsers disagree on what 'self' is. A server's page reads no file:.
+OWN = "'self' file:"
+RULES = (
+    "default-src 'none'",
+    "base-uri 'none'",
+    f"connect-src {OWN}",  # the search reads the pages that it found
+    f"font-src {OWN}",
+    f"form-action {OWN}",  # the search field
+    f"img-src {OWN} data:",  # icons in the styles
+)
+SCRIPTS = f"script-src {OWN}"
+# with this word, a hash fits the style of an element, too; it allows none without a hash
+STYLES = f"style-src {OWN} 'unsafe-hashes'"
+
+
+def add_policy(soup: BeautifulSoup) -> None:
+    """Put the policy before everything else in a page's head that loads something."""
+    scripts = [
+        script.text for script in soup.select("script:not([src])") if not script.find_parent("article")
+    ]
+    styles = [style.text for style in soup.select("style")]
+    styles += [str(element["style"]) for element in soup.select("[style]")]
+    rules = [*RULES, " ".join([SCRIPTS, *hashes(scripts)]), " ".join([STYLES, *hashes(styles)])]
+    policy = soup.new_tag(
+        "meta", attrs={"http-equiv": "Content-Security-Policy", "content": "; ".join(rules)}
+    )
+    if soup.head:
+        soup.head.insert(1, policy)  # after the character set
+
+
+def allow_all_styles(app: Sphinx, exception: Exception | None) -> None:
+    """Let the search page have the styles of every page: it parses the pages that it finds."""
+    search = Path(app.outdir, "search.html")
+    if exception is None and search.is_file():
+        pages = [path.read_text("utf-8") for path in Path(app.outdir).rglob("*.html")]
+        rule = re.compile(re.escape(STYLES) + r"([^;\"]*)")
+        allowed = {one for page in pages for found in rule.findall(page) for one in found.split()}
+        search.write_text(rule.sub(" ".join([STYLES, *sorted(allowed)]), search.read_text("utf-8")), "utf-8")
+
+
+def hashes(texts: Iterable[str]) -> list[str]:
+    """Return each text as a policy names it, once, in order.
+
+    Examples
+    --------
+    >>> hashes(["alert(1)", "alert(1)"])
+    ["'sha256-bhHHL3z2vDgxUt0W3dWQOrprscmda2Y5pLsLg4GF+pI='"]
+    """
+    digests = (hashlib.sha256(text.encode()).digest() for text in dict.fromkeys(texts))
+    return [f"'sha256-{base64.b64encode(digest).decode()}'" for digest in digests]
+
+
+def setup(app: Sphinx) -> ExtensionMetadata:
+    app.connect("build-finished", allow_all_styles)
+    return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

@@ -1,0 +1,57 @@
+"""Writes docs/licences.json: the licences of what a reader installs, as the distributions state them.
+
+``nox -s licences`` runs it, in an environment that has all of them:  python docs/licences.py lock.txt
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from importlib import metadata
+from pathlib import Path
+
+FILE = Path(__file__).with_suffix(".json")
+# words of distributions that state no expression of SPDX -> the licence's short name there
+NAMES = {
+    "3-clause BSD": "BSD-3-Clause",
+    "Apache 2.0": "Apache-2.0",
+    "Apache Software License": "Apache-2.0",
+    "BSD License": "BSD",  # which of its versions is not said
+    "GNU General Public License (GPL)": "GPL",
+    "MIT License": "MIT",
+    "Mozilla Public License 2.0 (MPL 2.0)": "MPL-2.0",
+    "NVIDIA Proprietary Software": "LicenseRef-NVIDIA-Proprietary",
+    "Public Domain": "public domain",
+    "Python Software Foundation License": "PSF-2.0",
+}
+# states nothing, brings NVIDIA's libraries and has no files of its own
+SILENT = {"cuda-toolkit": "LicenseRef-NVIDIA-Proprietary"}
+
+
+def licence(name: str) -> str:
+    """Return what an installed distribution states: an expression, a short text, or its classifiers."""
+    about = metadata.metadata(name).json
+    if expression := about.get("license_expression"):
+        return str(expression)
+    text = str(about.get("license", "")).strip()
+    if text and len(text) < 40 and "\n" not in text:
+        return NAMES.get(text, text)
+    kinds = [kind.split(" :: ")[-1] for kind in about.get("classifier", []) if kind.startswith("License ::")]
+    stated = " AND ".join(NAMES.get(kind, kind) for kind in kinds) or SILENT.get(name)
+    if not stated:
+        raise SystemExit(f"{name} states no licence; read its files, and add it to SILENT of {__file__}")
+    return stated
+
+
+def main(lock: str) -> None:
+    pins = re.findall(r"^([\w.-]+)==([\w.]+)", Path(lock).read_text("utf-8"), re.MULTILINE)
+    found: dict[str, dict[str, str]] = {}
+    for name, version in pins:
+        row = found.setdefault(name, {"version": "", "licence": licence(name)})
+        row["version"] += f" or {version}" if row["version"] else version
+    FILE.write_text(json.dumps(found, indent=1) + "\n", "utf-8")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

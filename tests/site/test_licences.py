@@ -1,0 +1,108 @@
+"""The licences of what a reader installs: all are stated, and each is one that lets the reader use it."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import re
+from collections import defaultdict
+from importlib import metadata
+from types import SimpleNamespace
+
+import pytest
+from projects import CONF, ROOT, lesson
+
+FOUND = json.loads((ROOT / "docs" / "licences.json").read_text(encoding="utf-8"))
+ALLOWED = {
+    *(
+        "0BSD",
+        "Apache-2.0",
+        "BSD",
+        "BSD-2-Clause",
+        "BSD-3-Clause",
+        "BSL-1.0",
+        "CC0-1.0",
+        "ISC",
+        "LLVM-exception",
+    ),
+    *("MIT", "MIT-CMU", "MPL-2.0", "PSF-2.0", "Zlib"),
+}
+# one file for the Emacs editor, which nothing here uses; libraries that may be used, not changed
+EXCEPTIONS = {"docutils": {"GPL", "public domain"}}
+NVIDIA = "LicenseRef-NVIDIA-Proprietary"
+
+
+def unknown(name: str, licence: str) -> set[str]:
+    """Return the parts of an expression that are not allowed."""
+    parts = set(re.split(r" (?:AND|OR|WITH) ", licence.replace("(", "").replace(")", "")))
+    allowed = ALLOWED | EXCEPTIONS.get(name, set())
+    return parts - (allowed | {NVIDIA} if name.startswith(("nvidia-", "cuda-")) else allowed)
+
+
+def test_every_licence_is_known():
+    assert {name: bad for name, row in FOUND.items() if (bad := unknown(name, row["licence"]))} == {}
+
+
+@pytest.mark.parametrize("licence", ["", "GPL", "AGPL-3.0-only OR MIT", "UNKNOWN", NVIDIA])
+def test_another_licence_is_noticed(licence):
+    assert unknown("furo", licence)
+
+
+def test_the_list_has_what_the_lock_has():
+    """Run `nox -s licences` where it has not."""
+    locked = defaultdict(list)
+    entries = re.split(r"^(?=\w)", (ROOT / "lock.txt").read_text(encoding="utf-8"), flags=re.MULTILINE)[1:]
+    for entry in entries:
+        name, version = re.match(r"(\S+)==(\S+)", entry).groups()
+        if "docs" in re.search(r"# for (.+)", entry)[1].split(", "):
+            locked[name].append(version)
+    assert {name: row["version"] for name, row in FOUND.items()} == {
+        name: " or ".join(versions) for name, versions in locked.items()
+    }
+
+
+@pytest.fixture
+def program():
+    found = importlib.util.spec_from_file_location("licences", ROOT / "docs" / "licences.py")
+    module = importlib.util.module_from_spec(found)
+    found.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize(
+    ("about", "licence"),
+    [
+        ({"license_expression": "MIT OR ISC", "license": "other"}, "MIT OR ISC"),
+        ({"license": "3-clause BSD"}, "BSD-3-Clause"),
+        (
+            {
+                "license": "Permission is hereby granted\nto all",
+                "classifier": ["License :: OSI Approved :: MIT License"],
+            },
+            "MIT",
+        ),
+        ({"classifier": ["Topic :: Education"]}, None),
+        ({}, None),
+    ],
+)
+def test_what_a_distribution_states_is_read(program, monkeypatch, about, licence):
+    monkeypatch.setattr(metadata, "metadata", lambda name: SimpleNamespace(json=about))
+    if licence:
+        assert program.licence("some") == licence
+    else:
+        with pytest.raises(SystemExit, match="some states no licence"):
+            program.licence("some")
+
+
+def test_the_page_shows_the_list(project):
+    project.write("conf.py", f'{CONF}\nextensions.append("_ext.licences")\n')
+    project.write("docs/tables.rst", "Licences\n========\n\n.. licences::\n")
+    project.write(
+        "docs/licences.json", json.dumps({"b": {"version": "2 or 3", "licence": "MIT"}, "a": FOUND["furo"]})
+    )
+    project.write("examples/01_first.py", lesson())
+    assert project.build().status == 0
+    fold = project.page("tables").select_one("details.licences")
+    assert fold.summary.get_text(strip=True) == "The 2 distributions"
+    rows = [[cell.get_text(strip=True) for cell in row.select("td")] for row in fold.select("tr")[1:]]
+    assert rows == [["a", FOUND["furo"]["version"], "MIT"], ["b", "2 or 3", "MIT"]]
