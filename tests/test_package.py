@@ -26,15 +26,27 @@ MODULES = sorted(path.stem for path in SOURCE.glob("[!_]*.py"))  # the public on
 ARROWS = {
     "__init__": {"exercises", "practice"},
     "__main__": {"device", "exercises", "practice"},
-    "_checks": {"device"},
+    "_checks": {"_arguments", "_explain", "device"},
+    "_explain": {"_arguments", "device"},
     "_fashion": {"_progress"},
+    "_first_step": {"_arguments", "_checks"},
     "_report": {"_hardware"},
     "capture": {"_checks", "_precision"},
     "data": {"_fashion", "_standin"},
     "device": {"_hardware", "_report"},
     "evaluation": {"_checks", "device"},
-    "timing": {"device"},
-    "training": {"_checks", "_precision", "_progress", "device", "evaluation"},
+    "models": {"_arguments"},
+    "timing": {"_arguments", "device"},
+    "training": {
+        "_arguments",
+        "_checks",
+        "_explain",
+        "_first_step",
+        "_precision",
+        "_progress",
+        "device",
+        "evaluation",
+    },
 }
 
 

@@ -3,17 +3,126 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from operator import mul
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.overrides import TorchFunctionMode
+from torch.utils.data import Dataset
 
+from gpulesson import _explain
+from gpulesson._arguments import described, refuse
 from gpulesson.device import DeviceError, choose_device, tensor_devices
 
 LossFunction = Callable[[Any, Any], Tensor]
 Pairs = Iterable[tuple[Any, ...]]  # (inputs, targets)
+
+NO_BATCHES = (type, str, bytes, Tensor, Mapping, nn.Module)  # whose items are no batches, though some iterate
+PAIRS = "(inputs, targets) batch by batch"
+LOADER = "give DataLoader(dataset, batch_size=64) or Batches(inputs, targets, batch_size=64)"
+LAST = "the order is (model, batches, loss_fn, optimizer, device, epochs)"
+FLAG = "True or False", "choose one of the two"
+
+
+def _trainable(model: Any) -> bool:
+    return isinstance(model, nn.Module) and not isinstance(model, nn.modules.loss._Loss)
+
+
+def _iterates(batches: Any) -> bool:
+    lone_pair = isinstance(batches, tuple | list) and len(batches) == 2 and isinstance(batches[0], Tensor)
+    iterates = hasattr(batches, "__iter__") or hasattr(batches, "__getitem__")
+    return (
+        iterates and not lone_pair and not isinstance(batches, NO_BATCHES) and not hasattr(batches, "dtype")
+    )
+
+
+def _steps(optimizer: Any) -> bool:
+    parts = ("param_groups", "step", "zero_grad")
+    return not isinstance(optimizer, type) and all(hasattr(optimizer, part) for part in parts)
+
+
+def _schedules(scheduler: Any) -> bool:
+    return not isinstance(scheduler, type) and hasattr(scheduler, "step") and not _steps(scheduler)
+
+
+def _calls(function: Any) -> bool:
+    return callable(function) and not isinstance(function, type)
+
+
+def _flag(value: Any) -> bool:
+    return isinstance(value, bool)
+
+
+# What each argument has to be: a test, the words for it, and the remedy.
+ARGUMENTS: dict[str, tuple[Callable[[Any], bool], str, str]] = {
+    "model": (_trainable, "a torch.nn.Module with weights, such as MLP(784, 10)", LAST),
+    "batches": (_iterates, f"an iterable of {PAIRS}", f"{LOADER}; one batch alone is [(inputs, targets)]"),
+    "validation": (_iterates, f"an iterable of {PAIRS}", f"{LOADER}; one batch alone is [(inputs, targets)]"),
+    "loss_fn": (_calls, "a function of outputs and targets", "give nn.CrossEntropyLoss(), for instance"),
+    "optimizer": (_steps, "an optimizer", "give torch.optim.Adam(model.parameters()), for instance"),
+    "scheduler": (
+        _schedules,
+        "a scheduler",
+        "give torch.optim.lr_scheduler.StepLR(optimizer, 10), for instance",
+    ),
+    "on_epoch": (_calls, "a function of the epoch and the history", "give its name, without brackets"),
+    "forward": (_calls, "a function of the inputs", "give torch.compile(model), for instance"),
+    "check_targets": (_flag, *FLAG),
+    "progress": (_flag, *FLAG),
+}
+
+
+def check_arguments(**given: Any) -> None:
+    """Refuse an argument that is no object of its kind, before anything is done with it."""
+    for name, value in given.items():
+        fits, expected, remedy = ARGUMENTS[name]
+        if not fits(value):
+            refuse(name, value, expected, remedy)
+
+
+def check_pair(batch: Any, source: Any, name: str = "batches") -> None:
+    """Refuse a batch that is not (inputs, targets), with the targets a tensor of at least one sample."""
+    if isinstance(batch, str | Tensor | Mapping) or not hasattr(batch, "__len__") or len(batch) != 2:
+        raise ValueError(
+            f"{name}: the first batch is {described(batch)}, expected a pair (inputs, targets): let "
+            "the dataset "
+            "or collate_fn return two things; several inputs go into one tuple or dict, ((a, b), targets)"
+        )
+    inputs, targets = batch
+    kind = type(inputs).__name__
+    if kind == "ndarray" or inputs is None:
+        raise ValueError(
+            f"{name}: the inputs of the first batch are {described(inputs)}, expected a tensor, or "
+            "tensors in a "
+            "tuple, list or mapping: give torch.as_tensor(inputs); a transform has to return its result"
+        )
+    single = isinstance(targets, int | float) or (isinstance(targets, Tensor) and not targets.ndim)
+    if single or not (hasattr(targets, "to") and hasattr(targets, "shape")):
+        kind = "the dataset gives single samples: " if isinstance(source, Dataset) or single else ""
+        remedy = f"{kind}{LOADER}" if kind else "give torch.as_tensor(targets)"
+        raise ValueError(
+            f"{name}: the targets of the first batch are {described(targets)}, expected a tensor [N, "
+            "…] with one "
+            f"entry a sample: {remedy}"
+        )
+    if not targets.shape[0]:
+        raise ValueError(
+            f"{name}: the first batch holds no sample, its targets are {described(targets)}, expected one or "
+            "more: leave out empty batches"
+        )
+
+
+def pairs(batches: Pairs) -> Iterator[tuple[Any, ...]]:
+    """Yield the batches, having looked at the first."""
+    iterator = iter(batches)
+    for batch in iterator:
+        check_pair(batch, batches)
+        yield batch
+        break
+    yield from iterator
 
 
 def check_placement(
@@ -39,11 +148,25 @@ def _check_optimizer(optimizer: torch.optim.Optimizer, model: nn.Module, device:
     rebuild = "build the optimizer after model.to(device), from model.parameters()"
     held = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     ours = {id(parameter) for parameter in model.parameters()}
-    if not any(id(parameter) in ours for parameter in held):
+    shared = [parameter for parameter in held if id(parameter) in ours]
+    if not shared:
         where = ", ".join(sorted({str(parameter.device) for parameter in held}))
         raise DeviceError(
             f"the optimizer holds none of the model's parameters: its own are on {where}, the model is on "
             f"{device}, and training would change nothing: {rebuild}"
+        )
+    if not any(parameter.requires_grad for parameter in shared):
+        raise ValueError(
+            f"all {len(shared)} parameters that the optimizer holds are frozen (requires_grad=False), and "
+            "training would change nothing: unfreeze some by model.requires_grad_(True), or give the "
+            "optimizer "
+            "those that are not frozen"
+        )
+    if isinstance(optimizer, torch.optim.LBFGS):
+        raise ValueError(
+            "LBFGS computes the loss several times in a step, by a closure, and needs a loop of its "
+            "own: take "
+            "SGD or Adam here"
         )
     _check_tensors("the optimizer", [group["params"] for group in optimizer.param_groups], device, rebuild)
     for state in optimizer.state.values():
@@ -53,6 +176,26 @@ def _check_optimizer(optimizer: torch.optim.Optimizer, model: nn.Module, device:
                     f"the optimizer keeps {name!r} on {value.device}, but the model is on {device}: it was "
                     f"moved after the first step; {rebuild}"
                 )
+
+
+def check_schedule(scheduler: Any, optimizer: Any) -> None:
+    """Refuse a scheduler of another optimizer, whose steps would change nothing here."""
+    theirs = getattr(getattr(scheduler, "optimizer", None), "param_groups", None)
+    if theirs is not None and not any(group is ours for group in theirs for ours in optimizer.param_groups):
+        raise ValueError(
+            f"scheduler is {described(scheduler)} of another optimizer, expected one of the optimizer "
+            "given, whose "
+            f"rate would never change: build it anew, {type(scheduler).__name__}(optimizer, …)"
+        )
+
+
+def not_finite(model: nn.Module) -> str:
+    """Return the name of a trained parameter that holds NaN or infinity, or nothing; one host read."""
+    named = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
+    if not named:
+        return ""
+    finite = torch.stack([p.detach().isfinite().all() for _, p in named]).tolist()
+    return next((name for (name, _), fine in zip(named, finite, strict=True) if not fine), "")
 
 
 def loss_reduction(loss_fn: Any) -> str:
@@ -88,8 +231,26 @@ def ignored_label(loss_fn: Any) -> int | None:
     return label if isinstance(label, int) else None
 
 
+def checked_forward(forward: Callable[[Any], Any], model: nn.Module) -> Callable[[Any], Any]:
+    """Return `forward`, whose errors are told from the batch's side."""
+    step = 0
+
+    def checked(inputs: Any) -> Any:
+        nonlocal step
+        step += 1
+        try:
+            return forward(inputs)
+        except _explain.RAW as error:
+            told = _explain.model_error(error, step, model, inputs)
+            if told is error:
+                raise
+            raise told from error
+
+    return checked
+
+
 def checked_loss(
-    batches: Pairs, loss_fn: LossFunction, device: torch.device, *, on_device: bool
+    batches: Pairs, loss_fn: LossFunction, device: torch.device, *, on_device: bool, training: bool = False
 ) -> Callable[[Any, Any, Any], Tensor]:
     """Return the loss as a function of outputs, targets, and the targets as they were before they moved.
 
@@ -98,6 +259,7 @@ def checked_loss(
     any epoch. Labels on a device, where each look is a host read, are looked at only if `on_device` says so.
     If the batches hold all their tensors (as ``Batches`` does), all labels are looked at in the first step.
     Where ``nn.CrossEntropyLoss`` computes on the CPU, it looks at each label itself, and nothing else has to.
+    The first step also tells whether the loss is a tensor, and, for `training`, one that has a gradient.
     """
     tensors = getattr(batches, "tensors", None)
     whole: Tensor | None = tensors[1] if isinstance(tensors, tuple) and len(tensors) == 2 else None
@@ -107,18 +269,25 @@ def checked_loss(
     def checked(outputs: Any, targets: Any, given: Any) -> Tensor:
         nonlocal step
         step += 1
-        if looks_itself:
-            try:
+        if not looks_itself and (whole is None or step == 1) and class_indices(outputs, given):
+            labels = given if whole is None else whole
+            if on_device or labels.device.type == "cpu":
+                _check_range(labels, outputs.shape[1], step, ignored)
+        try:
+            if step == 1 and _outer(outputs, targets):
+                with _NoOuter(outputs, targets):
+                    loss = loss_fn(outputs, targets)
+            else:
                 loss = loss_fn(outputs, targets)
-            except IndexError:
+        except _explain.RAW as error:
+            if looks_itself and isinstance(error, IndexError):
                 _check_range(targets, outputs.shape[1], step, ignored)
+            told = _explain.loss_error(error, step, loss_fn, outputs, targets)
+            if told is error:
                 raise
-        else:
-            if (whole is None or step == 1) and class_indices(outputs, given):
-                labels = given if whole is None else whole
-                if on_device or labels.device.type == "cpu":
-                    _check_range(labels, outputs.shape[1], step, ignored)
-            loss = loss_fn(outputs, targets)
+            raise told from error
+        if step == 1:
+            _check_first_loss(loss, loss_fn, outputs, training)
         if loss.ndim:
             raise ValueError(
                 f"step {step}: the loss function returned a tensor of shape {list(loss.shape)}, expected one "
@@ -127,6 +296,63 @@ def checked_loss(
         return loss
 
     return checked
+
+
+def _check_first_loss(loss: Any, loss_fn: Any, outputs: Any, training: bool) -> None:
+    name = _explain.loss_name(loss_fn)
+    if not isinstance(loss, Tensor):
+        raise TypeError(
+            f"step 1: {name} returned {described(loss)}, expected a tensor of one number: return the loss "
+            "itself, without .item() or float()"
+        )
+    if training and not loss.ndim and not loss.requires_grad:
+        detached = isinstance(outputs, Tensor) and not outputs.requires_grad
+        where = "the model's outputs have" if detached else f"{name} returned a loss that has"
+        raise ValueError(
+            f"step 1: {where} no gradient, expected one for the backward pass: compute without "
+            "torch.no_grad(), "
+            "detach(), argmax() and NumPy, and leave some of the model's parameters unfrozen"
+        )
+
+
+class _OuterProductError(ValueError):
+    """Outputs and targets would be compared each with each: a type of its own, which needs no explanation."""
+
+
+def _outer(outputs: Any, targets: Tensor) -> bool:
+    """Tell whether broadcasting would compare more pairs than there are outputs or targets: [N, 1] with [N]."""
+    if not isinstance(outputs, Tensor) or outputs.ndim == targets.ndim:
+        return False
+    try:
+        together = torch.broadcast_shapes(outputs.shape, targets.shape)
+    except RuntimeError:
+        return False
+    return together.numel() > max(outputs.numel(), targets.numel())
+
+
+class _NoOuter(TorchFunctionMode):
+    """Refuse to broadcast outputs and targets themselves against one another, in whatever function.
+
+    A loss that brings them to one shape first is fine, and so is one that pairs all samples on purpose, by
+    ``targets[:, None]``.
+    """
+
+    def __init__(self, outputs: Tensor, targets: Tensor) -> None:
+        super().__init__()
+        self.outputs, self.targets = outputs, targets
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        given = [id(value) for value in (*args, *kwargs.values())]
+        together = id(self.outputs) in given and id(self.targets) in given
+        if together and func not in (F.cross_entropy, F.nll_loss):
+            raise _OuterProductError(
+                f"step 1: the loss would compare each of {described(self.outputs)}, the outputs, with "
+                "each of "
+                f"{described(self.targets)}, the targets, as these shapes broadcast: "
+                f"{_explain.shape_remedy(self.outputs, self.targets)}"
+            )
+        return func(*args, **kwargs)
 
 
 def _check_range(targets: Tensor, classes: int, step: int, ignored: int | None) -> None:

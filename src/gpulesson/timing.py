@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import torch
 
+from gpulesson._arguments import refuse
 from gpulesson.device import choose_device, device_name, named_device
 
 
@@ -97,6 +98,8 @@ def measure(
     >>> len(timing.times)
     5
     """
+    if not callable(fn):
+        refuse("fn", fn, "a function without arguments", "give the work unfinished, lambda: model(inputs)")
     if repeats < 1 or warmup < 0:
         raise ValueError(
             f"repeats={repeats}, warmup={warmup}: need at least 1 repeat and no negative warm-up"

@@ -6,6 +6,7 @@ import math
 import statistics
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import TYPE_CHECKING, Any
@@ -14,10 +15,12 @@ import torch
 from torch import Tensor, nn
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
-from gpulesson import _checks
+from gpulesson import _checks, _explain
+from gpulesson._arguments import whole_number
+from gpulesson._first_step import FirstStep, alike, held_out, once
 from gpulesson._precision import Amp, Precision, precision_of
 from gpulesson._progress import epoch_bar
-from gpulesson.device import to_device
+from gpulesson.device import DeviceError, to_device
 from gpulesson.evaluation import _evaluate_placed
 
 if TYPE_CHECKING:
@@ -25,19 +28,20 @@ if TYPE_CHECKING:
 
 
 class NonFiniteLossError(ArithmeticError):
-    """The loss became infinite or not a number.
+    """The loss, the validation loss or the weights became infinite or not a number.
 
     Attributes
     ----------
     epoch, step : int
-        Where it happened first, both counted from 1.
+        Where it happened first, both counted from 1; step 0 is the end of the epoch.
     history : History or None
         What `fit` had measured in the epochs before.
     """
 
-    def __init__(self, value: float, epoch: int, step: int) -> None:
+    def __init__(self, value: float, epoch: int, step: int, found: str = "") -> None:
         super().__init__(
-            f"the loss is {value} in epoch {epoch}, step {step}, and the weights are no longer usable. "
+            f"{found or f'the loss is {value} in epoch {epoch}, step {step}'}, and the weights are no "
+            "longer usable. "
             "Lower the learning rate, or look for inputs that are not finite, and for batches in which every "
             "label is ignored (their mean loss is 0 / 0); "
             "torch.autograd.set_detect_anomaly(True) names the operator"
@@ -183,14 +187,27 @@ def train_epoch(
     >>> train_epoch(model, batches, nn.CrossEntropyLoss(), optimizer, "cpu") < first
     True
     """
+    _checks.check_arguments(
+        model=model, batches=batches, loss_fn=loss_fn, optimizer=optimizer, check_targets=check_targets
+    )
     device = _checks.check_placement(model, device, loss_fn=loss_fn, optimizer=optimizer)
     precision = precision_of(amp, device)
     update = None
     if precision is not None and precision.scaler is not None:
         update = _Update(optimizer, precision.scaler)
-    return _one_pass(
-        model, forward or model, batches, loss_fn, optimizer, device, epoch, check_targets, precision, update
-    )
+    with FirstStep(model, batches, device) as given:
+        return _one_pass(
+            model,
+            forward or model,
+            given,
+            loss_fn,
+            optimizer,
+            device,
+            epoch,
+            check_targets,
+            precision,
+            update,
+        )
 
 
 def fit(
@@ -276,7 +293,8 @@ def fit(
 
     References
     ----------
-    PyTorch, "Automatic Mixed Precision examples", https://docs.pytorch.org/docs/stable/notes/amp_examples.html
+    PyTorch, ("Automatic Mixed Precision "
+        "examples"), https://docs.pytorch.org/docs/stable/notes/amp_examples.html
 
     Examples
     --------
@@ -303,12 +321,20 @@ def fit(
     >>> done, len(rest.train_loss)
     (2, 3)
     """
-    if epochs < 0:
-        raise ValueError(f"epochs={epochs}: give the number of passes over the data, 0 or more")
-    if not 0 <= start_epoch <= epochs:
+    _checks.check_arguments(model=model, batches=batches, loss_fn=loss_fn, optimizer=optimizer)
+    optional = {"validation": validation, "scheduler": scheduler, "on_epoch": on_epoch, "progress": progress}
+    _checks.check_arguments(**{name: value for name, value in optional.items() if value is not None})
+    epochs = whole_number("epochs", epochs, 0, "give the number of passes over the data, 0 or more")
+    start_epoch = whole_number(
+        "start_epoch", start_epoch, 0, f"give how many of the {epochs} epochs are finished"
+    )
+    if start_epoch > epochs:
         raise ValueError(f"start_epoch={start_epoch}: give how many of the {epochs} epochs are finished")
-    if accumulate < 1:
-        raise ValueError(f"accumulate={accumulate}: give the number of batches for each step, 1 or more")
+    accumulate = whole_number(
+        "accumulate", accumulate, 1, "give the number of batches for each step, 1 or more"
+    )
+    if isinstance(clip_norm, str | bool):
+        raise TypeError(f"clip_norm={clip_norm!r}: give the largest norm of the gradients, a number above 0")
     if clip_norm is not None and not clip_norm > 0:
         raise ValueError(f"clip_norm={clip_norm}: give the largest norm of the gradients, more than 0")
     if scheduler_interval not in ("epoch", "step"):
@@ -324,6 +350,23 @@ def fit(
             "model: fit(torch.compile(model, mode=…), …)"
         )
     device = _checks.check_placement(model, device, loss_fn=loss_fn, optimizer=optimizer)
+    _checks.check_schedule(scheduler, optimizer)
+    passes = epochs - start_epoch
+    if once(batches) and passes > 1:
+        raise ValueError(
+            f"nothing to train on in epoch {start_epoch + 2}: a generator is used up after one pass, "
+            "and batches "
+            f"is {_explain.described(batches)}: give a list, a DataLoader or Batches"
+        )
+    sample, validation = held_out(validation, passes, device)
+
+    def look(batch: Any) -> None:  # the real evaluation, where validation looks unlike what is trained on
+        if sample is not None and not alike(batch, sample):
+            try:
+                _evaluate_placed(model, [sample], loss_fn, device, check_targets=False, with_confusion=False)
+            except (ValueError, TypeError, DeviceError) as error:
+                raise type(error)(f"validation: {error}") from error
+
     precision = precision_of(amp, device)  # one for all epochs: a scaler learns its scale
     scaler = None if precision is None else precision.scaler
     each_step = scheduler if scheduler_interval == "step" else None
@@ -346,19 +389,30 @@ def fit(
             _checks.check_placement(model, device)
         first = not history.train_loss  # labels on a device come again in every epoch: wait for one look
         start = time.perf_counter()
+        given = FirstStep(model, batches, device, look) if first else nullcontext(batches)
         try:
-            loss = _one_pass(  # reads the losses, so the device is done when it returns
-                model, forward, batches, loss_fn, optimizer, device, epoch, first, precision, update
-            )
+            with given as checked:
+                loss = _one_pass(  # reads the losses, so the device is done when it returns
+                    model, forward, checked, loss_fn, optimizer, device, epoch, first, precision, update
+                )
         except NonFiniteLossError as error:
             error.history = history
             raise
         history.seconds.append(time.perf_counter() - start)
+        if validation is None and (on_epoch is not None or epoch == epochs):  # else a loss tells
+            name = _checks.not_finite(model)
+            if name:
+                found = f"the weights {name!r} are not finite after epoch {epoch}, although its losses were"
+                raise _not_finite(found, math.nan, epoch, history)
         history.train_loss.append(loss)
         if validation is not None:
             result = _evaluate_placed(
                 model, validation, loss_fn, device, check_targets=first, with_confusion=False
             )
+            if not math.isfinite(result.loss):
+                raise _not_finite(
+                    f"the validation loss is {result.loss} after epoch {epoch}", result.loss, epoch, history
+                )
             history.validation_loss.append(result.loss)
             if result.accuracy is not None:
                 history.validation_accuracy.append(result.accuracy)
@@ -370,6 +424,12 @@ def fit(
             on_epoch(epoch, history)
         show(f"loss {loss:.4f}")
     return history
+
+
+def _not_finite(found: str, value: float, epoch: int, history: History) -> NonFiniteLossError:
+    error = NonFiniteLossError(value, epoch, 0, found)
+    error.history = history
+    return error
 
 
 def _one_pass(
@@ -386,7 +446,8 @@ def _one_pass(
 ) -> float:
     """Train for one pass over the batches; everything is known to be on `device`."""
     reduction = _checks.loss_reduction(loss_fn)
-    checked = _checks.checked_loss(batches, loss_fn, device, on_device=check_targets)
+    forward = _checks.checked_forward(forward, model)
+    checked = _checks.checked_loss(batches, loss_fn, device, on_device=check_targets, training=True)
 
     def loss_of(inputs: Any, targets: Tensor, given: Tensor) -> Tensor:
         return checked(forward(inputs), targets, given)
