@@ -142,7 +142,7 @@ class Day:
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
-                preexec_fn=os.setpgrp,
+                preexec_fn=lead_a_group,
             )
             try:
                 status = process.wait(limit)
@@ -168,6 +168,15 @@ class Day:
 def search_path() -> str:
     """Return PYTHONPATH with the package's sources before what is there."""
     return os.pathsep.join(filter(None, [str(ROOT / "src"), os.environ.get("PYTHONPATH")]))
+
+
+def lead_a_group() -> None:
+    """Begin a process so that all that it starts can be ended together, and so that SIGINT reaches it.
+
+    What a shell starts in the background would ignore that signal, and so would all that it starts itself.
+    """
+    os.setpgrp()
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def stop(process: subprocess.Popen[bytes], mark: str) -> None:

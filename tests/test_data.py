@@ -5,7 +5,9 @@ import functools
 import gzip
 import hashlib
 import http.server
+import math
 import os
+import re
 import shutil
 import signal
 import stat
@@ -15,14 +17,17 @@ import sys
 import threading
 import time
 import warnings
+import zlib
 from collections import Counter
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
-from gpulesson import _fashion, _standin, data
+from gpulesson import _fashion, _progress, _standin, data
 from gpulesson.data import (
     Batches,
     DataError,
@@ -54,17 +59,19 @@ def arrays(train: int = 30, test: int = 20) -> dict[str, np.ndarray]:
 
 @pytest.fixture
 def contents(monkeypatch) -> dict[str, bytes]:
-    """Small files in Fashion-MNIST's format, whose packed checksums torchvision is made to expect."""
-    from torchvision.datasets import FashionMNIST
-
+    """Small files in Fashion-MNIST's format, whose checksums are made the known ones."""
     files = {name: idx(values) for name, values in arrays().items()}
     packed = {f"{name}.gz": gzip.compress(content) for name, content in files.items()}
-    monkeypatch.setattr(
-        FashionMNIST, "resources", [(name, hashlib.md5(c).hexdigest()) for name, c in packed.items()]
-    )
-    monkeypatch.setattr(FashionMNIST, "mirrors", ["http://127.0.0.1:9/"])  # nobody answers there
+    known = {name: known_file(packed[f"{name}.gz"], content) for name, content in files.items()}
+    monkeypatch.setattr(_fashion, "FILES", known)
+    monkeypatch.setattr(_fashion, "MIRRORS", ["http://127.0.0.1:9/"])  # nobody answers there
     monkeypatch.setattr(_fashion, "RETRIES", 0)
     return {**files, **packed}
+
+
+def known_file(packed: bytes, content: bytes) -> _fashion.Known:
+    md5 = {len(content): hashlib.md5(content).hexdigest()}
+    return _fashion.Known(len(packed), hashlib.sha256(packed).hexdigest(), md5)
 
 
 def store(folder: Path, contents: dict[str, bytes], *names: str) -> Path:
@@ -73,6 +80,21 @@ def store(folder: Path, contents: dict[str, bytes], *names: str) -> Path:
     for name in names or NAMES:
         (raw / name).write_bytes(contents[name])
     return raw
+
+
+def fill_the_disk(monkeypatch, module, at: str = "") -> None:
+    """Let the writing of files whose names begin so fail in the middle."""
+    original = module.whole_file
+
+    @contextlib.contextmanager
+    def whole_file(path):
+        with original(path) as file:
+            if path.name.startswith(at):
+                file.write(b"half")
+                raise OSError(28, "No space left on device")
+            yield file
+
+    monkeypatch.setattr(module, "whole_file", whole_file)
 
 
 def assert_all_there(images: data.Images) -> None:
@@ -98,6 +120,7 @@ class Server:
     def __init__(self, files: dict[str, bytes]) -> None:
         self.plan: list[str] = []
         self.requests: list[str] = []
+        self.sent = 0
         self.release = threading.Event()
         server = self
 
@@ -111,13 +134,38 @@ class Server:
                 pass
 
         self.http = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.thread = threading.Thread(target=self.http.serve_forever)
+        self.thread = threading.Thread(target=self.http.serve_forever, args=[0.02])
         self.thread.start()
         self.url = f"http://127.0.0.1:{self.http.server_port}/"
 
     def answer(self, request: http.server.BaseHTTPRequestHandler, content: bytes, how: str) -> None:
-        if how == "fail":
-            request.send_error(503)
+        if how in ("fail", "missing", "rude"):
+            request.send_error(
+                {"fail": 503, "missing": 404, "rude": 500}[how], "\x1b[31mred" * (how == "rude")
+            )
+            return
+        if how == "redirect":
+            request.send_response(302)
+            request.send_header("Location", request.path)
+            request.end_headers()
+            return
+        if how in ("drip", "drip headers"):
+            request.wfile.write(b"HTTP/1.0 200 OK\r\n" + b"\r\n" * (how == "drip") + b"X")
+            with contextlib.suppress(OSError):
+                while not self.release.wait(0.02):
+                    request.wfile.write(b"x")
+            return
+        if how in ("endless", "bomb"):
+            packer = zlib.compressobj(wbits=31) if how == "bomb" else None
+            request.send_response(200)
+            if packer:
+                request.send_header("Content-Encoding", "gzip")
+            request.end_headers()
+            with contextlib.suppress(OSError):
+                while self.sent < 300e6 and not self.release.is_set():
+                    piece = bytes(1 << 20)
+                    request.wfile.write(packer.compress(piece) if packer else piece)
+                    self.sent += len(piece)
             return
         if how == "hang":
             self.release.wait(600)
@@ -144,10 +192,8 @@ class Server:
 
 @pytest.fixture
 def server(contents, monkeypatch):
-    from torchvision.datasets import FashionMNIST
-
     server = Server(contents)
-    monkeypatch.setattr(FashionMNIST, "mirrors", [server.url])
+    monkeypatch.setattr(_fashion, "MIRRORS", [server.url])
     yield server
     server.close()
 
@@ -194,7 +240,9 @@ class TestCache:
             TEST_IMAGES: np.zeros((10_000, 28, 28), np.uint8),
             TEST_LABELS: np.zeros(10_000, np.uint8),
         }
-        store(tmp_path, {name: idx(value) for name, value in values.items()})
+        contents = {name: idx(value) for name, value in values.items()}
+        monkeypatch.setattr(_fashion, "FILES", {name: known_file(b"", c) for name, c in contents.items()})
+        store(tmp_path, contents)
         assert load_fashion_mnist(tmp_path).source == "fashion-mnist, 60000/10000"
 
     def test_genuine_data(self, genuine_data):
@@ -239,6 +287,14 @@ class TestDamage:
         with pytest.raises(DataError, match=r"is no file of (28 × 28 images|labels)"):
             load_fashion_mnist(tmp_path)
 
+    def test_a_file_that_ends_behind_its_magic_number(self, tmp_path, contents):
+        raw = store(tmp_path, contents)
+        (raw / TEST_LABELS).write_bytes(contents[TEST_LABELS][:4])
+        with pytest.raises(
+            DataError, match=r"its 4 bytes begin with the numbers \[2049\], expected \[2049, '…'\]"
+        ):
+            load_fashion_mnist(tmp_path)
+
     def test_images_of_another_size(self, tmp_path, contents):
         raw = store(tmp_path, contents)
         (raw / TEST_IMAGES).write_bytes(idx(np.zeros((20, 32, 32), np.uint8)))
@@ -259,7 +315,7 @@ class TestDamage:
 
     def test_images_and_labels_of_different_data_sets(self, tmp_path, contents):
         raw = store(tmp_path, contents)
-        (raw / TRAIN_LABELS).write_bytes(contents[TEST_LABELS])
+        (raw / TRAIN_LABELS).write_bytes(idx(np.zeros(20, np.uint8)))
         with pytest.raises(DataError, match=r"30 images.*20 labels.*Delete both"):
             load_fashion_mnist(tmp_path)
 
@@ -273,26 +329,264 @@ class TestDamage:
             load_fashion_mnist(tmp_path)
         for fact in (
             f"{name}.gz",
-            hashlib.md5(altered).hexdigest(),
-            hashlib.md5(contents[f"{name}.gz"]).hexdigest(),
+            hashlib.sha256(altered).hexdigest(),
+            hashlib.sha256(contents[f"{name}.gz"]).hexdigest(),
         ):
             assert fact in str(caught.value)
 
     @pytest.mark.parametrize("name", NAMES)
-    def test_one_bit_of_an_unpacked_file_beside_its_packed_one(self, tmp_path, contents, name):
-        raw = store(tmp_path, contents, *contents)
+    @pytest.mark.parametrize(
+        "beside", [(), tuple(f"{name}.gz" for name in NAMES)], ids=["alone", "packed beside"]
+    )
+    def test_one_bit_of_an_unpacked_file(self, tmp_path, contents, name, beside):
+        raw = store(tmp_path, contents, *NAMES, *beside)
         altered = bytearray(contents[name])
         altered[-1] ^= 1
         (raw / name).write_bytes(altered)
-        with pytest.raises(DataError, match=rf"{name} is half-downloaded or altered.*{name}\.gz beside it"):
+        expected = hashlib.md5(contents[name]).hexdigest()
+        with pytest.raises(DataError, match=rf"{name} is altered.*expected {expected}. Delete this file"):
             load_fashion_mnist(tmp_path)
 
     def test_a_file_that_cannot_be_read(self, tmp_path, contents):
         raw = store(tmp_path, contents)
         (raw / TRAIN_LABELS).unlink()
         (raw / TRAIN_LABELS).mkdir()  # as root, only this makes a file unreadable
-        with pytest.raises(DataError, match="cannot read the data folder"):
+        with pytest.raises(
+            DataError, match=r"cannot read the data folder .*Is a directory|a folder, not a file"
+        ):
             load_fashion_mnist(tmp_path)
+
+
+class TestKnownFiles:
+    """The real table of checksums, without the fixture that replaces it."""
+
+    def test_sizes_are_those_of_60000_and_10000_and_of_the_excerpt(self):
+        for name, known in _fashion.FILES.items():
+            counts = (60_000, 8000) if name.startswith("train") else (10_000, 4000)
+            each, header = (784, 16) if "images" in name else (1, 8)
+            assert list(known.md5) == [header + count * each for count in counts]
+
+    @pytest.mark.parametrize("name", NAMES)
+    def test_one_bit_of_the_excerpt(self, genuine_data, tmp_path, name):
+        raw = tmp_path / "FashionMNIST" / "raw"
+        shutil.copytree(genuine_data / "FashionMNIST" / "raw", raw)
+        raw.chmod(0o755)
+        altered = bytearray((raw / name).read_bytes())
+        altered[len(altered) // 3] ^= 1  # a label stays below 10 or becomes one of another sample
+        (raw / name).unlink()
+        (raw / name).write_bytes(altered)
+        with pytest.raises(DataError, match=rf"{name} is altered"):
+            load_fashion_mnist(tmp_path, download=False)
+
+    @pytest.mark.parametrize("pairs", [(0, 2, 1, 3), (0, 2), (1, 3)], ids=["both", "images", "labels"])
+    def test_exchanged_files(self, genuine_data, tmp_path, pairs):
+        raw = tmp_path / "FashionMNIST" / "raw"
+        raw.mkdir(parents=True)
+        exchanged = dict(zip(pairs, [pairs[i ^ 1] for i in range(len(pairs))], strict=True))
+        for i, name in enumerate(NAMES):
+            (raw / name).symlink_to(genuine_data / "FashionMNIST" / "raw" / NAMES[exchanged.get(i, i)])
+        with pytest.raises(DataError, match=r"holds what belongs in .*: the files were exchanged. Give them"):
+            load_fashion_mnist(tmp_path, download=False)
+
+    def test_another_data_set_of_the_same_names_and_sizes(self, tmp_path):
+        store(
+            tmp_path,
+            {name: idx(np.zeros((60_000, 28, 28)[: 1 + 2 * ("images" in name)], np.uint8)) for name in NAMES},
+        )
+        with pytest.raises(DataError, match=r"of another data set \(MNIST's files have the same names\)"):
+            load_fashion_mnist(tmp_path, download=False)
+
+    def test_an_excerpt_that_no_checksum_is_known_of_is_named_so(self, tmp_path):
+        store(tmp_path, {name: idx(values) for name, values in arrays().items()})
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            images = load_fashion_mnist(tmp_path, download=False)
+        assert images.source == "fashion-mnist excerpt (not verified), 30/20"
+        assert np.array_equal(images.train_images.numpy(), arrays()[TRAIN_IMAGES])
+
+
+def make(kind: str, path: Path) -> None:
+    """Put something there that is no file."""
+    if kind == "folder":
+        path.mkdir()
+    elif kind == "pipe":
+        os.mkfifo(path)
+    else:
+        path.symlink_to({"device": "/dev/zero", "dangling": "nowhere", "loop": path}[kind])
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs pipes and devices of POSIX")
+class TestWhatIsNoFile:
+    KINDS = ("folder", "pipe", "device", "dangling", "loop")
+
+    @pytest.mark.parametrize("kind", KINDS)
+    @pytest.mark.parametrize("name", [TRAIN_IMAGES, f"{TRAIN_IMAGES}.gz", TEST_LABELS])
+    def test_in_place_of_a_data_file(self, tmp_path, contents, kind, name):
+        raw = store(tmp_path, contents, *(NAMES if name == TEST_LABELS else NAMES[1:]))
+        (raw / name).unlink(missing_ok=True)
+        make(kind, raw / name)
+        for use in (load_fashion_mnist, fashion_mnist_folder):
+            with pytest.raises(DataError) as caught:
+                use(tmp_path)
+            assert re.match(rf"cannot read the data folder {raw} \(.*{name}", str(caught.value))
+            assert "Mend or remove what is there" in str(caught.value)
+
+    @pytest.mark.parametrize("kind", KINDS)
+    def test_in_place_of_the_stand_ins_mark(self, tmp_path, contents, kind):
+        make(kind, store(tmp_path, contents) / _standin.MARK)
+        with pytest.raises(DataError, match="incomplete or altered: delete this folder"):
+            load_fashion_mnist(tmp_path)
+
+    @pytest.mark.parametrize("kind", ["pipe", "device", "dangling", "loop"])
+    @pytest.mark.parametrize("below", ["", "FashionMNIST", "FashionMNIST/raw"])
+    def test_in_place_of_a_folder(self, tmp_path, contents, monkeypatch, kind, below):
+        place = tmp_path / "data" / below
+        place.parent.mkdir(parents=True, exist_ok=True)
+        make(kind, place)
+        for download in (False, True):
+            with pytest.raises(DataError) as caught:
+                load_fashion_mnist(tmp_path / "data", download=download)
+            assert str(place) in str(caught.value)
+        if not below:
+            monkeypatch.setenv("GPULESSON_DATA", str(place))
+            with pytest.raises(DataError, match=r"GPULESSON_DATA is .*, which is no folder"):
+                data.data_folder()
+
+    def test_a_file_that_is_too_long_is_not_read(self, tmp_path, contents):
+        raw = store(tmp_path, contents)
+        for name in (TRAIN_IMAGES, f"{TRAIN_LABELS}.gz"):
+            with (raw / name).open("wb") as file:
+                file.truncate(1 << 40)  # sparse
+            (raw / TRAIN_LABELS).unlink(missing_ok=True)
+            with pytest.raises(
+                DataError, match=r"has 1099511627776 bytes, more than the \d+ that can belong"
+            ):
+                load_fashion_mnist(tmp_path)
+            (raw / name).unlink()
+            (raw / TRAIN_IMAGES).write_bytes(contents[TRAIN_IMAGES])
+
+
+def altered(original: bytes):
+    """Strategy: these bytes with parts replaced, put in, taken out, and at last cut off or made longer."""
+    place = st.integers(0, len(original))
+    change = st.tuples(place, st.integers(0, 9), st.binary(max_size=9))  # from where, how many out, what in
+
+    def apply(changes, keep, more):
+        content = bytearray(original)
+        for start, out, put_in in changes:
+            content[start : start + out] = put_in
+        return bytes(content[:keep]) + more
+
+    return st.builds(apply, st.lists(change, max_size=4), place | st.none(), st.binary(max_size=4))
+
+
+def header(*numbers: int) -> bytes:
+    return struct.pack(f">{len(numbers)}I", *numbers)
+
+
+# The ones that the format has, their neighbours, and any others.
+WORDS = st.sampled_from([0, 1, 20, 28, 30, 0x801, 0x803, 0x80000000, 0xFFFFFFFF]) | st.integers(0, 2**32 - 1)
+FUZZ = settings(
+    max_examples=int(os.environ.get("GPULESSON_FUZZ_EXAMPLES", "40")),
+    deadline=None,  # a busy machine fails no test; one that hangs, pytest ends
+    database=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+
+
+class TestFuzzedFiles:
+    """Whatever bytes are there: they are the known ones, or `DataError`, or an excerpt that is named so.
+
+    GPULESSON_FUZZ_EXAMPLES says how many files each test makes.
+    """
+
+    @pytest.fixture(autouse=True)
+    def small_files(self, tmp_path, contents):
+        self.folder, self.contents = tmp_path, contents  # as arguments, hypothesis would print them
+
+    @pytest.mark.parametrize("name", NAMES)
+    @FUZZ
+    @given(choice=st.data())
+    def test_unpacked(self, name, choice):
+        any_file = st.builds(header, WORDS, WORDS, WORDS, WORDS) | st.binary(max_size=40)
+        content = choice.draw(altered(self.contents[name]) | altered(self.contents[name][:16]) | any_file)
+        store(self.folder, {**self.contents, name: content})
+        self.load(changed=content != self.contents[name])
+
+    @pytest.mark.parametrize("name", [TRAIN_LABELS, TEST_IMAGES])
+    @FUZZ
+    @given(choice=st.data())
+    def test_packed(self, name, choice):
+        repacked = st.binary(max_size=99).map(gzip.compress)
+        content = choice.draw(altered(self.contents[f"{name}.gz"]) | repacked | st.binary(max_size=40))
+        store(self.folder, {**self.contents, f"{name}.gz": content}, *(each + ".gz" for each in NAMES))
+        self.load(changed=content != self.contents[f"{name}.gz"])
+
+    @FUZZ
+    @given(choice=st.data())
+    def test_the_mark_of_the_stand_in(self, choice):
+        lines = "\n".join([_standin.RECIPE, *(_standin._line(name, self.contents[name]) for name in NAMES)])
+        mark = choice.draw(altered(lines.encode()) | st.binary(max_size=40))
+        (store(self.folder, self.contents) / _standin.MARK).write_bytes(mark)
+        if _standin.stored(self.folder) is None:
+            with pytest.raises(DataError, match="incomplete or altered"):
+                load_fashion_mnist(self.folder)
+        else:
+            assert load_fashion_mnist(self.folder).source == "digits stand-in, 30/20"
+
+    def load(self, *, changed: bool) -> None:
+        try:
+            images = load_fashion_mnist(self.folder, download=False, stand_in=False)
+        except DataError as error:
+            assert changed and str(error).isprintable()
+        else:
+            assert ("(not verified)" in images.source) == changed
+
+
+class TestNames:
+    @pytest.mark.parametrize("name", ["red\x1b[31m", os.fsdecode(b"caf\xe9")], ids=["escape", "not UTF-8"])
+    def test_any_name_of_a_folder_works_and_can_be_shown(self, tmp_path, contents, few_digits, name):
+        raw = store(tmp_path / name, contents)
+        assert_all_there(load_fashion_mnist(tmp_path / name, stand_in=False))
+        (raw / TEST_LABELS).write_bytes(b"")
+        with pytest.raises(DataError) as caught:
+            load_fashion_mnist(tmp_path / name)
+        assert str(caught.value).isprintable() and TEST_LABELS in str(caught.value).encode().decode()
+        (raw / TEST_LABELS).unlink()
+        with pytest.warns(UserWarning) as warned:
+            load_fashion_mnist(tmp_path / name, download=False)
+        assert str(warned[0].message).isprintable()
+
+    @pytest.mark.parametrize("use", [load_fashion_mnist, fashion_mnist_folder])
+    @pytest.mark.parametrize(
+        ("folder", "error", "message"),
+        [
+            ("a\0b", DataError, r"the folder is 'a\\x00b', but no path holds a NUL character"),
+            ("~nobody-of-this-name/data", DataError, r"~nobody-of-this-name/data, and no such home.*in full"),
+            (__file__, DataError, r"test_data.py, which is no folder.*name a folder"),
+            ("x" * 300, DataError, "cannot read the data folder .*too long"),
+            (7, TypeError, r"the folder is 7 \(int\): give a path, a str or a pathlib.Path"),
+            (b"data", TypeError, r"the folder is b'data' \(bytes\): give a path"),
+            (["data"], TypeError, r"the folder is \['data'\] \(list\): give a path"),
+        ],
+    )
+    def test_what_can_be_no_folder(self, contents, use, folder, error, message):
+        with pytest.raises(error, match=message):
+            use(folder)
+
+    def test_the_environments_folder(self, monkeypatch, tmp_path):
+        monkeypatch.chdir(tmp_path)
+        monkeypatch.setenv("GPULESSON_DATA", "data")
+        assert data.data_folder() == tmp_path / "data"  # and messages say where that is
+        monkeypatch.setenv("GPULESSON_DATA", "~nobody-of-this-name")
+        with pytest.raises(DataError, match="GPULESSON_DATA is ~nobody-of-this-name, and no such home"):
+            data.data_folder()
+
+    @pytest.mark.parametrize("option", ["download", "stand_in"])
+    @pytest.mark.parametrize("use", [load_fashion_mnist, fashion_mnist_folder])
+    def test_options_that_are_no_flags(self, contents, tmp_path, use, option):
+        with pytest.raises(TypeError, match=f"^{option}='no': give True or False$"):
+            use(tmp_path, **{option: "no"})
 
 
 class TestDownload:
@@ -316,7 +610,7 @@ class TestDownload:
 
     @pytest.mark.parametrize("watched", [True, False])
     def test_a_person_sees_progress(self, tmp_path, server, monkeypatch, capsys, watched):
-        monkeypatch.setattr(_fashion, "person_watches", lambda: watched)
+        monkeypatch.setattr(_progress, "person_watches", lambda: watched)
         load_fashion_mnist(tmp_path, stand_in=False)
         assert ("100%" in capsys.readouterr().err) is watched
 
@@ -332,9 +626,7 @@ class TestDownload:
         assert server.requests[:2] == [f"{TRAIN_IMAGES}.gz"] * 2
 
     def test_the_next_mirror_is_asked(self, tmp_path, server, monkeypatch):
-        from torchvision.datasets import FashionMNIST
-
-        monkeypatch.setattr(FashionMNIST, "mirrors", ["http://127.0.0.1:9/", server.url])
+        monkeypatch.setattr(_fashion, "MIRRORS", ["http://127.0.0.1:9/", server.url])
         assert_all_there(load_fashion_mnist(tmp_path, stand_in=False))
 
     @pytest.mark.parametrize(
@@ -345,6 +637,12 @@ class TestDownload:
             ("stall", "no answer within 0.3 s"),
             ("corrupt", "another checksum"),
             ("cut", "connection failed"),
+            ("missing", "404"),
+            ("rude", r"500 Server Error: \x1b[31mred"),
+            ("drip", "too slow: "),
+            ("drip headers", "too slow: 0 bytes"),
+            ("endless", "more came than the "),
+            ("bomb", "more came than the "),
         ],
     )
     def test_a_download_that_fails_leaves_nothing_and_can_be_repeated(
@@ -355,32 +653,65 @@ class TestDownload:
         with monkeypatch.context() as patch, pytest.raises(DataError) as caught:
             if how in ("hang", "stall"):  # all other requests may take their time on a busy machine
                 patch.setattr(_fashion, "TIMEOUT", 0.3)
+            if how.startswith("drip"):
+                patch.setattr(_fashion, "PATIENCE", 0.3)
             load_fashion_mnist(tmp_path, stand_in=False)
         assert why in str(caught.value) and f"{server.url}{TRAIN_LABELS}.gz" in str(caught.value)
+        assert str(caught.value).isprintable()
+        assert server.sent < 100e6
         assert {path.name for path in raw.iterdir()} == {TRAIN_IMAGES}
         assert_all_there(load_fashion_mnist(tmp_path, stand_in=False))
 
-    @pytest.mark.slow
-    def test_a_process_killed_in_the_middle(self, tmp_path, server):
+    @pytest.mark.parametrize(
+        ("how", "requests"), [("missing", 1), ("drip", 1), ("endless", 1), ("fail", 3), ("corrupt", 3)]
+    )
+    def test_another_attempt_is_made_where_it_may_help(self, tmp_path, server, monkeypatch, how, requests):
+        monkeypatch.setattr(_fashion, "RETRIES", 2)
+        monkeypatch.setattr(_fashion.time, "sleep", lambda seconds: None)
+        if how == "drip":
+            monkeypatch.setattr(_fashion, "PATIENCE", 0.3)
+        server.plan = [how] * 9
+        with pytest.raises(DataError, match="could not be downloaded"):
+            load_fashion_mnist(tmp_path, stand_in=False)
+        assert len(server.requests) == requests
+
+    def test_redirections_are_followed_but_not_without_end(self, tmp_path, server):
+        server.plan = ["redirect"]
+        assert_all_there(load_fashion_mnist(tmp_path, stand_in=False))
+        shutil.rmtree(tmp_path / "FashionMNIST")
+        server.plan = ["redirect"] * 50
+        with pytest.raises(DataError, match="from one address to the next without end"):
+            load_fashion_mnist(tmp_path, stand_in=False)
+
+    def test_it_is_asked_for_over_https_first_and_by_torchvisions_names(self):
         from torchvision.datasets import FashionMNIST
 
-        server.plan = ["stall"]
+        assert _fashion.MIRRORS[0].startswith("https://") and _fashion.MIRRORS[1:] == tuple(
+            FashionMNIST.mirrors
+        )
+        assert [f"{name}.gz" for name in _fashion.FILES] == [name for name, _ in FashionMNIST.resources]
+
+    @pytest.mark.slow
+    def test_a_process_killed_in_the_middle(self, tmp_path, server):
+        server.plan = ["serve", "stall"]
         program = (
-            "from torchvision.datasets import FashionMNIST as F\n"
+            "from gpulesson import _fashion as f\n"
             "from gpulesson.data import load_fashion_mnist\n"
-            f"F.mirrors, F.resources = {FashionMNIST.mirrors!r}, {FashionMNIST.resources!r}\n"
+            "from gpulesson._fashion import Known\n"
+            f"f.MIRRORS, f.FILES = {_fashion.MIRRORS!r}, {_fashion.FILES!r}\n"
             f"load_fashion_mnist({str(tmp_path)!r})"
         )
         process = subprocess.Popen([sys.executable, "-c", program])
-        raw = tmp_path / "FashionMNIST" / "raw"
         deadline = time.monotonic() + 1200
-        while not any(path.stat().st_size for path in raw.glob("tmp*")):
+        while len(server.requests) < 2:
             assert process.poll() is None and time.monotonic() < deadline
             time.sleep(0.05)
         process.send_signal(signal.SIGKILL if os.name == "posix" else signal.SIGTERM)
         process.wait(1200)
-        assert any(raw.glob("tmp*")), "the half file was to be left behind"
+        raw = tmp_path / "FashionMNIST" / "raw"
+        assert [path.name for path in raw.iterdir()] == [TRAIN_IMAGES]  # what came before is kept
         assert_all_there(load_fashion_mnist(tmp_path, stand_in=False))
+        assert {path.name for path in raw.iterdir()} == set(NAMES)
 
 
 class TestNoPlaceToWrite:
@@ -397,22 +728,24 @@ class TestNoPlaceToWrite:
         monkeypatch.setenv("GPULESSON_DATA", str(places[which]))
         with pytest.raises(DataError) as caught:
             load_fashion_mnist()  # the stand-in is allowed, but must not hide it
-        assert f"cannot write to the data folder {places[which]}" in str(caught.value)
-        assert "Set the environment variable GPULESSON_DATA" in str(caught.value)
+        assert re.search(f"cannot (read|write to) the data folder {places[which]}", str(caught.value))
+        assert "et the environment variable GPULESSON_DATA to a" in str(caught.value)
         assert server.requests == []  # found out before 30 MB are on their way
 
+    def test_a_folder_that_may_not_be_written_to(self, tmp_path, server, monkeypatch):
+        monkeypatch.setattr(os, "access", lambda path, mode: not mode & os.W_OK)  # root may always
+        with pytest.raises(
+            DataError, match=r"cannot write to the data folder .*Permission denied.*GPULESSON_DATA"
+        ):
+            load_fashion_mnist(tmp_path)
+        assert server.requests == []
+
     def test_a_disk_that_fills_up(self, tmp_path, server, monkeypatch):
-        original = Path.write_bytes
-
-        def full(path: Path, content: bytes) -> int:
-            original(path, content[:100])
-            raise OSError(28, "No space left on device")
-
-        monkeypatch.setattr(Path, "write_bytes", full)
+        fill_the_disk(monkeypatch, _fashion)
         with pytest.raises(DataError, match=r"cannot write.*No space left"):
             load_fashion_mnist(tmp_path)
         monkeypatch.undo()
-        assert {path.name for path in (tmp_path / "FashionMNIST" / "raw").iterdir()} == {f"{TRAIN_IMAGES}.gz"}
+        assert not list((tmp_path / "FashionMNIST" / "raw").iterdir())
 
 
 class TestStandIn:
@@ -541,26 +874,17 @@ class TestFolderForTorchvision:
         altered = bytearray(contents[TRAIN_IMAGES])
         altered[-1] ^= 1
         (raw / TRAIN_IMAGES).write_bytes(altered)
-        with pytest.raises(DataError, match=f"{TRAIN_IMAGES} is half-downloaded or altered"):
+        with pytest.raises(DataError, match=f"{TRAIN_IMAGES} is altered"):
             fashion_mnist_folder(tmp_path)
         assert not cache.exists()
 
     def test_packed_files_that_cannot_be_unpacked(self, tmp_path, contents, monkeypatch):
         raw = store(tmp_path, contents, *[f"{name}.gz" for name in NAMES])
-
-        def read_only(path: Path, content: bytes) -> int:
-            raise OSError(30, "Read-only file system")
-
+        fill_the_disk(monkeypatch, _fashion)
         load_fashion_mnist(tmp_path)  # which needs no unpacked file
-        original = Path.write_bytes
-        monkeypatch.setattr(
-            Path,
-            "write_bytes",
-            lambda path, data: (read_only if raw in path.parents else original)(path, data),
-        )
         with pytest.raises(DataError) as caught:
             fashion_mnist_folder(tmp_path)
-        assert str(raw / TRAIN_IMAGES) in str(caught.value) and "Read-only" in str(caught.value)
+        assert str(raw / TRAIN_IMAGES) in str(caught.value) and "No space left" in str(caught.value)
         assert "Set the environment variable GPULESSON_DATA" in str(caught.value)
 
     def test_without_data_it_is_the_stand_in_elsewhere_and_says_why(
@@ -627,16 +951,8 @@ class TestFolderForTorchvision:
         assert {path.name: path.read_bytes() for path in raw.iterdir()} == whole
 
     def test_interrupted_it_is_no_data_and_can_be_repeated(self, cache, tmp_path, few_digits, monkeypatch):
-        original = Path.write_bytes
-
-        def full(path: Path, content: bytes) -> int:
-            if path.name.startswith("t10k"):
-                original(path, content[:100])
-                raise OSError(28, "No space left on device")
-            return original(path, content)
-
         with monkeypatch.context() as patch, pytest.warns(UserWarning):
-            patch.setattr(Path, "write_bytes", full)
+            fill_the_disk(patch, _standin, at="t10k")
             with pytest.raises(DataError, match=r"cannot write the stand-in data into .*No space left"):
                 fashion_mnist_folder(tmp_path / "empty", download=False)
         assert {path.name for path in (cache / "FashionMNIST" / "raw").iterdir()} == {
@@ -698,6 +1014,10 @@ class TestIris:
         assert torch.equal(original.features[37], torch.tensor([4.9, 3.6, 1.4, 0.1]))
         assert "34 and 37" in copied.source
 
+    def test_the_option_is_a_flag(self):
+        with pytest.raises(TypeError, match=r"^widely_copied='no': give True or False$"):
+            load_iris(widely_copied="no")
+
 
 class TestRegression:
     def test_least_squares_leaves_the_noise_and_nothing_else(self):
@@ -714,6 +1034,35 @@ class TestRegression:
         first, again, other = (regression_data(10, 3, seed=seed)[1] for seed in (0, 0, 1))
         assert torch.equal(first, again) and not torch.equal(first, other)
         assert torch.equal(torch.get_rng_state(), state)
+
+    @pytest.mark.parametrize(
+        ("arguments", "error", "message"),
+        [
+            ({"samples": 0}, ValueError, "samples=0: give at least 1"),
+            ({"samples": -5}, ValueError, "samples=-5: give at least 1"),
+            ({"samples": 100.0}, TypeError, "samples=100.0: give a whole number, as samples=64"),
+            ({"samples": "100"}, TypeError, "samples='100': give a whole number"),
+            ({"samples": None}, TypeError, "samples=None: give a whole number"),
+            ({"samples": (8, 3)}, TypeError, r"samples=\(8, 3\): give a whole number"),
+            ({"features": 0}, ValueError, "features=0: give at least 1"),
+            ({"features": True}, TypeError, "features=True: give a whole number"),
+            ({"noise": -0.1}, ValueError, "noise=-0.1: give a finite number of at least 0"),
+            ({"noise": math.nan}, ValueError, "noise=nan: give a finite number"),
+            ({"noise": math.inf}, ValueError, "noise=inf: give a finite number"),
+            ({"noise": "0.1"}, TypeError, "noise='0.1': give a number, as noise=0.1"),
+            ({"noise": None}, TypeError, "noise=None: give a number"),
+            ({"seed": "x"}, TypeError, "seed='x': give a whole number"),
+            ({"seed": 0.5}, TypeError, "seed=0.5: give a whole number"),
+            ({"seed": 2**64}, ValueError, f"seed={2**64}: give at least .* and at most {2**64 - 1}"),
+        ],
+    )
+    def test_arguments_that_cannot_be(self, arguments, error, message):
+        with pytest.raises(error, match=f"^{message}"):
+            regression_data(**arguments)
+
+    def test_numbers_of_other_libraries_will_do(self):
+        theirs = regression_data(np.int64(4), np.int32(2), noise=np.float32(0.5), seed=np.uint8(3))
+        assert torch.equal(theirs[1], regression_data(4, 2, noise=0.5, seed=3)[1])
 
 
 class TestBatches:
@@ -794,8 +1143,69 @@ class TestBatches:
 
     @pytest.mark.parametrize("size", [0, -3])
     def test_an_impossible_batch_size(self, size):
-        with pytest.raises(ValueError, match=f"batch_size={size}"):
+        with pytest.raises(ValueError, match=f"batch_size={size}: give at least 1"):
             Batches(torch.zeros(3), batch_size=size)
+
+    @pytest.mark.parametrize(
+        ("options", "message"),
+        [
+            ({"batch_size": 64.0}, "batch_size=64.0: give a whole number, as batch_size=64"),
+            ({"batch_size": "64"}, "batch_size='64': give a whole number"),
+            ({"batch_size": True}, "batch_size=True: give a whole number"),
+            ({"batch_size": None}, "batch_size=None: give a whole number"),
+            ({"shuffle": "yes"}, "shuffle='yes': give True or False"),
+            ({"drop_last": None}, "drop_last=None: give True or False"),
+            (
+                {"generator": 42},
+                r"generator=42: give a torch.Generator, as torch.Generator\(\).manual_seed\(0\)",
+            ),
+            ({"transform": "scale"}, "transform='scale': give a function of the inputs of a batch"),
+        ],
+    )
+    def test_options_of_another_kind(self, options, message):
+        with pytest.raises(TypeError, match=f"^{message}"):
+            Batches(torch.zeros(3), **{"batch_size": 2, **options})
+
+    @pytest.mark.parametrize(
+        ("tensors", "found"),
+        [
+            ((np.zeros(3), torch.zeros(3)), "numpy.ndarray as number 1"),
+            ((torch.zeros(3), [1, 2, 3]), "list as number 2"),
+            (((torch.zeros(3), torch.zeros(3)),), "tuple as number 1"),
+            ((torch.zeros(3), None), "None as number 2"),
+            ((torch.zeros(3), 64), "int as number 2"),
+        ],
+    )
+    def test_what_is_no_tensor(self, tensors, found):
+        with pytest.raises(TypeError, match=rf"^Batches needs tensors, found {found}: .*torch.as_tensor\("):
+            Batches(*tensors, batch_size=2)
+
+    @pytest.mark.parametrize("shuffle", [False, True])
+    @pytest.mark.parametrize(
+        ("transform", "error", "message"),
+        [
+            (lambda x: None, TypeError, r"the transform returned None for a batch of 2 .*end with return\?"),
+            (lambda x: x.numpy(), TypeError, "the transform returned numpy.ndarray for a batch of 2"),
+            (lambda x: x[:1], ValueError, r"the transform made a tensor \[1, 2\] of one \[2, 2\]"),
+            (lambda x: x.sum(), ValueError, r"the transform made a tensor \[\] of one \[2, 2\]"),
+        ],
+    )
+    def test_a_transform_that_makes_something_else(self, shuffle, transform, error, message):
+        batches = Batches(torch.ones(4, 2), batch_size=2, shuffle=shuffle, transform=transform)
+        with pytest.raises(error, match=message):
+            next(iter(batches))
+
+    @pytest.mark.parametrize("mode", [torch.enable_grad, torch.no_grad, torch.inference_mode])
+    def test_a_transform_cannot_change_the_data(self, mode):
+        with mode():
+            images = torch.ones(6, 2)
+            for _ in range(2):
+                with pytest.raises(ValueError, match=r"changes its batch in place.*images\.clone\(\)"):
+                    list(Batches(images, batch_size=2, transform=lambda x: x.mul_(0)))
+            assert torch.equal(images, torch.ones(6, 2))
+            changed = Batches(images, batch_size=2, shuffle=True, transform=lambda x: x.mul_(0))
+            assert all(not part.any() for (part,) in changed)  # of a shuffled batch nobody else knows
+            assert torch.equal(images, torch.ones(6, 2))
 
     @pytest.mark.gpu
     def test_on_a_gpu_nothing_waits_and_the_order_is_the_cpus(self):

@@ -26,17 +26,22 @@ MODULES = sorted(path.stem for path in SOURCE.glob("[!_]*.py"))  # the public on
 ARROWS = {
     "__init__": {"exercises", "practice"},
     "__main__": {"device", "exercises", "practice"},
+    "_bounds": {"_files"},
     "_checks": {"_arguments", "_explain", "device"},
     "_explain": {"_arguments", "device"},
-    "_fashion": {"_progress"},
+    "_fashion": {"_files", "_progress"},
     "_first_step": {"_arguments", "_checks"},
     "_report": {"_hardware"},
+    "_standin": {"_files"},
+    "_state": {"_files"},
     "capture": {"_checks", "_precision"},
+    "checkpoint": {"_bounds", "_files", "_state"},
     "data": {"_fashion", "_standin"},
     "device": {"_hardware", "_report"},
     "evaluation": {"_checks", "device"},
     "models": {"_arguments"},
     "timing": {"_arguments", "device"},
+    "weights": {"_files", "_state", "checkpoint"},
     "training": {
         "_arguments",
         "_checks",
@@ -62,7 +67,9 @@ def test_the_version_is_that_of_the_metadata():
 
 
 @pytest.mark.parametrize(
-    "name", ["gpulesson", "gpulesson._report", "gpulesson._hardware"] + [f"gpulesson.{m}" for m in MODULES]
+    "name",
+    ["gpulesson", "gpulesson._files", "gpulesson._report", "gpulesson._hardware"]
+    + [f"gpulesson.{m}" for m in MODULES],
 )
 def test_examples_in_docstrings(name):
     failed, tried = doctest.testmod(importlib.import_module(name), extraglobs=_names(name))
@@ -106,7 +113,7 @@ def test_importing_takes_no_library_that_a_lesson_may_not_need():
         "import gpulesson\n"
         f"for name in {MODULES!r}: __import__(f'gpulesson.{{name}}')\n"
         "print(*[m for m in ('torchvision', 'sklearn', 'matplotlib', 'pooch', 'requests', 'tqdm', 'sphinx',\n"
-        "                    'gpulesson.practice') if m in set(sys.modules) - before])"
+        "                    'safetensors', 'gpulesson.practice') if m in set(sys.modules) - before])"
     )
     assert run(sys.executable, "-c", program).split() == []
 
@@ -231,7 +238,7 @@ def test_circles_of_imports_are_found(case, tmp_path):
 
 def test_heavy_libraries_are_imported_inside_functions_only():
     """And sphinx is imported nowhere."""
-    heavy = r"matplotlib|torchvision|sklearn|pooch|requests|tqdm|sphinx"
+    heavy = r"matplotlib|torchvision|sklearn|pooch|requests|tqdm|safetensors|sphinx"
     found = []
     for path in (ROOT / "src").rglob("*.py"):
         text = re.sub(r"if TYPE_CHECKING:\n(?:    .*\n|\n)+", "", path.read_text(encoding="utf-8"))

@@ -2,34 +2,101 @@
 
 from __future__ import annotations
 
+import errno
 import gzip
 import hashlib
 import importlib
-import importlib.util
 import os
-import shutil
-import tempfile
-import zlib
-from contextlib import ExitStack, suppress
+import threading
+import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor
 
-from gpulesson._progress import person_watches
+from gpulesson._files import printable, read_file, whole_file
+from gpulesson._progress import byte_bar
 
 TIMEOUT = 20.0  # seconds to wait for a server's answer, and for each piece of it
+PATIENCE = 60.0  # seconds that a download may take, whatever comes, and …
+SLOWEST = 20_000  # … as many more as its bytes would take at so many a second
 RETRIES = 2  # further attempts at each mirror
 AGAIN = "Delete this file and run again: it will be fetched anew."
 ELSEWHERE = "Set the environment variable GPULESSON_DATA to a folder that you may write to."
+MOST = 70_000  # images in all of Fashion-MNIST: a file that announces more is none of it
+
+
+@dataclass(frozen=True)
+class Known:
+    """What is known of one file.
+
+    Attributes
+    ----------
+    packed_size : int
+    packed_sha256 : str
+    md5 : dict of int to str
+        The checksum of what it unpacks to, by its size in bytes: the whole file first, then the excerpt of
+        the first 8,000 training and the first 4,000 test examples, which this project is built with.
+    """
+
+    packed_size: int
+    packed_sha256: str
+    md5: dict[int, str]
+
+
+# SHA-256 of the packed files: src/data/fashion-mnist.jl in https://github.com/FluxML/Flux.jl at 1544f84b.
+# Sizes, and MD5 of the whole unpacked files: the git-annex keys of FashionMNIST/raw in
+# https://github.com/datasets-mila/datasets--fashionmnist at 1725c394, where torchvision unpacked packed files
+# with the MD5 that torchvision and https://github.com/zalandoresearch/fashion-mnist list. An MD5 does not
+# withstand one who may choose both of two files, but nobody can make a second file for one that is given.
+FILES = {
+    "train-images-idx3-ubyte": Known(
+        26_421_880,
+        "3aede38d61863908ad78613f6a32ed271626dd12800ba2636569512369268a84",
+        {47_040_016: "f4a8712d7a061bf5bd6d2ca38dc4d50a", 6_272_016: "b96959cdfcb9e4fec9ac31035371f864"},
+    ),
+    "train-labels-idx1-ubyte": Known(
+        29_515,
+        "a04f17134ac03560a47e3764e11b92fc97de4d1bfaf8ba1a3aa29af54cc90845",
+        {60_008: "9018921c3c673c538a1fc5bad174d6f9", 8_008: "9b896ff5859130ffef156936c5914099"},
+    ),
+    "t10k-images-idx3-ubyte": Known(
+        4_422_102,
+        "346e55b948d973a97e58d2351dde16a484bd415d4595297633bb08f03db6a073",
+        {7_840_016: "8181f5470baa50b63fa0f6fddb340f0a", 3_136_016: "93064903ed60485c0037c438c97286dd"},
+    ),
+    "t10k-labels-idx1-ubyte": Known(
+        5_148,
+        "67da17c76eaffca5446c3361aaab5c3cd6d1c2608764d35dfb1850b086bf8dd5",
+        {10_008: "15d484375f8d13e6eb1aabb0c3f46965", 4_008: "62227c0e3467fee9522a2a7839de5c1d"},
+    ),
+}
+# The authors' own copy, then the one that torchvision asks, which has no HTTPS.
+MIRRORS = (
+    "https://raw.githubusercontent.com/zalandoresearch/fashion-mnist/master/data/fashion/",
+    "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/",
+)
 
 
 class DataError(RuntimeError):
     """Data that is damaged, cannot be stored, or cannot be had."""
 
+    def __init__(self, message: str) -> None:
+        super().__init__(printable(message, 10_000))  # it may hold names of files, or words of a server
+
 
 class MissingDataError(DataError):
     """Nothing is damaged, but the data is not in the folder and could not be fetched."""
+
+
+class _Failed(Exception):
+    """A download that brought nothing, and why; `final` if another attempt at once would not either."""
+
+    def __init__(self, why: str, *, final: bool = False) -> None:
+        super().__init__(why)
+        self.final = final
 
 
 def needed(module: str) -> Any:
@@ -44,151 +111,208 @@ def needed(module: str) -> Any:
         ) from error
 
 
-def load(folder: Path, *, download: bool) -> list[Tensor]:
-    """Return train images, train targets, test images, test targets from ``folder/FashionMNIST/raw``."""
-    raw = folder / "FashionMNIST" / "raw"
-    try:
-        names = [packed.removesuffix(".gz") for packed in _checksums()]
-        missing = [name for name in names if not ((raw / name).exists() or (raw / f"{name}.gz").exists())]
-        if missing and not download:
-            raise MissingDataError(
-                f"{raw} has no {', '.join(missing)}, and downloading is switched off: allow it "
-                "(download=True), or copy the files there."
-            )
-        for name in missing:
-            _fetch(raw, name)
-        with ExitStack() as stack:
-            tensors = [_read(_verified(raw / name, stack)) for name in names]
-    except OSError as error:
-        raise DataError(f"cannot read the data folder {raw} ({error}). {ELSEWHERE}") from error
-    for i in (0, 2):
-        images, labels = len(tensors[i]), len(tensors[i + 1])
-        if images != labels:
-            raise DataError(
-                f"{raw / names[i]} holds {images} images, but {names[i + 1]} holds {labels} labels: they do "
-                "not belong together. Delete both and run again: they will be fetched anew."
-            )
-    return tensors
+def load(folder: Path, *, download: bool, unpack: bool = False) -> tuple[list[Tensor], bool]:
+    """Return the tensors of ``folder/FashionMNIST/raw``, and whether all of their bytes are known ones.
 
+    Parameters
+    ----------
+    unpack : bool
+        Write down what is there in packed form alone: torchvision's class needs it so.
 
-def unpack(folder: Path) -> None:
-    """Unpack what is there in packed form alone: torchvision's class needs it so. `load` has checked it."""
-    raw = folder / "FashionMNIST" / "raw"
-    for name in (packed.removesuffix(".gz") for packed in _checksums()):
-        if not (raw / name).exists():
-            try:
-                _unpack(raw / f"{name}.gz")
-            except OSError as error:
-                raise DataError(
-                    f"torchvision needs {raw / name}, and the packed file beside it cannot be unpacked there "
-                    f"({error}). {ELSEWHERE}"
-                ) from error
-
-
-def _checksums() -> dict[str, str]:
-    """Return torchvision's list, file name to MD5: train images, train labels, test images, test labels."""
-    return dict(needed("torchvision.datasets").FashionMNIST.resources)
-
-
-def _verified(path: Path, stack: ExitStack) -> Path:
-    """Return `path`, or what ``path.gz`` unpacks to for as long as `stack` lives, having checked its bytes.
-
-    Only the packed files have published checksums. Beside one, an unpacked file is held against the CRC-32 in
-    gzip's trailer (RFC 1952, section 2.3.1); alone, its size and header are all that can be checked.
+    Returns
+    -------
+    list of Tensor
+        Train images, train targets, test images, test targets.
+    bool
+        False if a file is an excerpt that no checksum is known of.
     """
-    packed = path.with_name(path.name + ".gz")
-    if not packed.exists():
-        return path
-    content = packed.read_bytes()
-    found, expected = hashlib.md5(content, usedforsecurity=False).hexdigest(), _checksums()[packed.name]
-    if found != expected:
-        raise DataError(
-            f"{packed} is half-downloaded or altered: it has {len(content)} bytes with the MD5 {found}, "
-            f"expected {expected}. {AGAIN}"
+    raw = folder / "FashionMNIST" / "raw"
+    contents = {name: _stored(raw, name, unpack) for name in FILES}
+    found = {name: tensor(raw / name, content) for name, content in contents.items() if content is not None}
+    verified = [_is_known(raw / name, content) for name, content in contents.items() if content is not None]
+    missing = [name for name in FILES if name not in found]
+    if missing and not download:
+        raise MissingDataError(
+            f"{raw} has no {', '.join(missing)}, and downloading is switched off: allow it "
+            "(download=True), or copy the files there."
         )
-    if not path.exists():
-        path = Path(stack.enter_context(tempfile.TemporaryDirectory())) / path.name
-        path.write_bytes(gzip.decompress(content))
-    elif zlib.crc32(path.read_bytes()) != int.from_bytes(content[-8:-4], "little"):
-        raise DataError(
-            f"{path} is half-downloaded or altered: its {path.stat().st_size} bytes are not those of "
-            f"{packed.name} beside it. {AGAIN}"
-        )
-    return path
+    for name in missing:
+        found[name] = tensor(raw / name, _fetch(raw, name))
+    for images, labels in (list(FILES)[:2], list(FILES)[2:]):
+        if len(found[images]) != len(found[labels]):
+            raise DataError(
+                f"{raw / images} holds {len(found[images])} images, but {labels} holds {len(found[labels])} "
+                "labels: they do not belong together. Delete both and run again: they will be fetched anew."
+            )
+    return [found[name] for name in FILES], all(verified)
 
 
-def _read(path: Path) -> Tensor:
-    """Read one IDX file (http://yann.lecun.com/exdb/mnist) whose header agrees with its size."""
-    mnist = needed("torchvision.datasets.mnist")
+def tensor(path: Path, content: bytearray) -> Tensor:
+    """Read an IDX file (http://yann.lecun.com/exdb/mnist) whose header agrees with its size."""
     images = "images" in path.name
     # 08 = bytes, then the number of dimensions, then the size of each, in 4 bytes
     magic, shape, kind = (0x803, [28, 28], "28 × 28 images") if images else (0x801, [], "labels")
-    with path.open("rb") as file:
-        header = file.read(8 + 4 * len(shape))
-    numbers = [int.from_bytes(header[i : i + 4], "big") for i in range(0, len(header), 4)]
-    size = path.stat().st_size
-    if numbers[:1] + numbers[2:] != [magic, *shape]:
+    start = 8 + 4 * len(shape)
+    numbers = [int.from_bytes(content[i : i + 4], "big") for i in range(0, min(start, len(content)), 4)]
+    if len(content) < start or numbers[:1] + numbers[2:] != [magic, *shape]:
         raise DataError(
-            f"{path} is no file of {kind}: its {size} bytes begin with the numbers {numbers}, expected "
-            f"{[magic, '…', *shape]}. {AGAIN}"
+            f"{path} is no file of {kind}: its {len(content)} bytes begin with the numbers {numbers}, "
+            f"expected {[magic, '…', *shape]}. {AGAIN}"
         )
-    expected = len(header) + numbers[1] * (28 * 28 if images else 1)
-    if size != expected or not numbers[1]:
+    expected = start + numbers[1] * (28 * 28 if images else 1)
+    if len(content) != expected or not numbers[1]:
         raise DataError(
-            f"{path} is half-downloaded or altered: it has {size} bytes, but its header announces "
+            f"{path} is half-downloaded or altered: it has {len(content)} bytes, but its header announces "
             f"{numbers[1]} {kind}, which make {expected}. {AGAIN}"
         )
-    values: Tensor = mnist.read_image_file(path) if images else mnist.read_label_file(path)
+    values = torch.frombuffer(content, dtype=torch.uint8, offset=start).view(numbers[1], *shape)
     if not images and values.max() > 9:
         raise DataError(
             f"{path} is altered: it holds the label {int(values.max())}, expected 0 to 9. {AGAIN}"
         )
-    return values
+    return values if images else values.long()
 
 
-def _fetch(raw: Path, name: str) -> None:
-    """Download and unpack one file so that, whatever interrupts it, no half file bears a good name."""
+def _is_known(path: Path, content: bytes | bytearray) -> bool:
+    """Tell whether these are the bytes of that file, whole or as the excerpt; an error if they cannot be."""
+    known = FILES[path.name].md5
+    found = hashlib.md5(content, usedforsecurity=False).hexdigest()
+    if found in known.values():
+        return True
+    for name, other in FILES.items():
+        if found in other.md5.values():
+            raise DataError(
+                f"{path} holds what belongs in {name}: the files were exchanged. Give them their own "
+                "names, or delete all four and run again: they will be fetched anew."
+            )
+    if expected := known.get(len(content)):
+        raise DataError(
+            f"{path} is altered, or of another data set (MNIST's files have the same names): its "
+            f"{len(content)} bytes have the MD5 {found}, expected {expected}. {AGAIN}"
+        )
+    return False
+
+
+def _stored(raw: Path, name: str, unpack: bool) -> bytearray | None:
+    """Return the file's content, or what the packed one holds, or None if neither is there."""
+    path, packed = raw / name, raw / f"{name}.gz"
+    try:
+        content = read_file(path, 16 + MOST * 28 * 28)
+        if content is not None:
+            return content
+        compressed = read_file(packed, FILES[name].packed_size)
+    except OSError as error:
+        raise DataError(
+            f"cannot read the data folder {raw} ({error}). Mend or remove what is there, or set the "
+            "environment variable GPULESSON_DATA to another folder."
+        ) from error
+    if compressed is None:
+        return None
+    found, expected = hashlib.sha256(compressed).hexdigest(), FILES[name].packed_sha256
+    if found != expected:
+        raise DataError(
+            f"{packed} is half-downloaded or altered: it has {len(compressed)} bytes with the SHA-256 "
+            f"{found}, expected {expected}. {AGAIN}"
+        )
+    content = bytearray(gzip.decompress(compressed))
+    if unpack:
+        try:
+            with whole_file(path) as file:
+                file.write(content)
+        except OSError as error:
+            raise DataError(
+                f"torchvision needs {path}, and the packed file beside it cannot be unpacked there "
+                f"({error}). {ELSEWHERE}"
+            ) from error
+    return content
+
+
+def _fetch(raw: Path, name: str) -> bytearray:
+    """Download one file, unpack it and write it down; the folder is tried before anything is asked for."""
     try:
         raw.mkdir(parents=True, exist_ok=True)
-        _unpack(_download(raw, f"{name}.gz"), fetched=True)
+        if not os.access(raw, os.W_OK | os.X_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(raw))
+        content = bytearray(gzip.decompress(_download(raw, name)))
+        with whole_file(raw / name) as file:
+            file.write(content)
     except OSError as error:
         raise DataError(f"cannot write to the data folder {raw} ({error}). {ELSEWHERE}") from error
+    return content
 
 
-def _unpack(packed: Path, *, fetched: bool = False) -> None:
-    """Unpack ``name.gz`` beside it, in one piece."""
-    path = packed.with_suffix("")
-    part = path.with_name(f"{path.name}.{os.getpid()}.part")
-    try:
-        part.write_bytes(gzip.decompress(packed.read_bytes()))
-        if fetched:  # pooch's files are for one user alone; a course may share the folder
-            shutil.copymode(part, packed)
-        part.replace(path)
-    finally:
-        with suppress(OSError):  # gone already, or never there
-            part.unlink()
-
-
-def _download(raw: Path, name: str) -> Path:
-    """Fetch one file from the first mirror that has it; pooch verifies it before it gets its name."""
-    pooch, requests = needed("pooch"), needed("requests")
-    bar = person_watches() and importlib.util.find_spec("tqdm") is not None
-    downloader = pooch.HTTPDownloader(progressbar=bar, timeout=TIMEOUT, chunk_size=1 << 13)
-    checksums = {name: f"md5:{_checksums()[name]}"}
+def _download(raw: Path, name: str) -> bytes:
+    """Return the packed file from the first mirror that has it."""
     failures = []
-    for mirror in needed("torchvision.datasets").FashionMNIST.mirrors:
-        try:
-            source = pooch.create(raw, mirror, registry=checksums, retry_if_failed=RETRIES)
-            return Path(source.fetch(name, downloader=downloader))
-        except requests.HTTPError as error:
-            failures.append(str(error))
-        except requests.RequestException as error:
-            late = isinstance(error, requests.Timeout) or "timed out" in str(error)
-            why = f"no answer within {TIMEOUT:g} s" if late else "the connection failed"
-            failures.append(f"{mirror}{name}: {why}")
-        except ValueError:  # from pooch, which has deleted the file
-            failures.append(f"{mirror}{name}: what came has another checksum than torchvision lists")
+    for mirror in MIRRORS:
+        url = f"{mirror}{name}.gz"
+        for attempt in range(1 + RETRIES):
+            try:
+                return _get(url, FILES[name])
+            except _Failed as failure:
+                if failure.final or attempt == RETRIES:
+                    failures.append(f"{url}: {failure}")
+                    break
+            time.sleep(1 + attempt)
     raise MissingDataError(
-        f"{raw} has no {name.removesuffix('.gz')}, and it could not be downloaded ({'; '.join(failures)}). "
+        f"{raw} has no {name}, and it could not be downloaded ({'; '.join(failures)}). "
         "Check the network, or copy the four files of Fashion-MNIST there."
     )
+
+
+def _get(url: str, known: Known) -> bytes:
+    """Fetch one address into memory, in a bounded time, no more than the file's size, and verify it.
+
+    A time-out of ``requests`` starts anew with every byte that comes. So a thread fetches, and this one keeps
+    the time, which also counts while a name is looked up or the server's headers come in drop by drop.
+    """
+    requests, size = needed("requests"), known.packed_size
+    content, errors = bytearray(), []
+    left = threading.Event()
+
+    def fetch() -> None:
+        try:
+            with requests.get(
+                url, stream=True, timeout=TIMEOUT, headers={"Accept-Encoding": "identity"}
+            ) as answer:
+                answer.raise_for_status()
+                for chunk in answer.iter_content(1 << 13):
+                    content.extend(chunk)
+                    if left.is_set() or len(content) > size:
+                        return
+        except Exception as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=fetch, daemon=True)  # one that hangs must not keep the program
+    start = time.monotonic()
+    thread.start()
+    try:
+        with byte_bar(size, url.rpartition("/")[2]) as show:
+            alive = True
+            while alive:
+                thread.join(0.1)
+                alive = thread.is_alive()
+                show(len(content))
+                seconds = time.monotonic() - start
+                if alive and seconds > PATIENCE + len(content) / SLOWEST:
+                    raise _Failed(f"too slow: {len(content)} bytes of {size} in {seconds:.0f} s", final=True)
+    finally:
+        left.set()
+    if len(content) > size:
+        raise _Failed(f"more came than the {size} bytes of this file", final=True)
+    if errors:
+        raise _reason(errors[0])
+    if hashlib.sha256(content).hexdigest() != known.packed_sha256:
+        raise _Failed(f"what came ({len(content)} bytes) has another checksum than the published one")
+    return bytes(content)
+
+
+def _reason(error: Exception) -> _Failed:
+    exceptions = needed("requests").exceptions
+    if isinstance(error, exceptions.HTTPError):
+        return _Failed(str(error), final=error.response.status_code < 500)
+    if isinstance(error, exceptions.Timeout) or "timed out" in str(error):
+        return _Failed(f"no answer within {TIMEOUT:g} s", final=True)
+    if isinstance(error, exceptions.TooManyRedirects):
+        return _Failed("the server sends from one address to the next without end", final=True)
+    return _Failed("the connection failed")

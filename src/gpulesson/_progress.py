@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 
 # Set by Jupyter's server and by Colab for the kernels of a notebook that a person has open; a kernel that a
 # program runs (nbclient, nbconvert) has neither.
@@ -27,3 +28,15 @@ def epoch_bar(epochs: range, show: bool | None) -> Iterable[int]:
     except ImportError:
         return epochs
     return tqdm(epochs, desc="training", unit="epoch")  # type: ignore[no-any-return]
+
+
+@contextmanager
+def byte_bar(total: int, name: str) -> Iterator[Callable[[int], object]]:
+    """Give a function that shows how many of so many bytes there are, if a person watches."""
+    try:
+        from tqdm import tqdm
+    except ImportError:
+        yield lambda count: None
+        return
+    with tqdm(total=total, desc=name, unit="B", unit_scale=True, disable=not person_watches()) as bar:
+        yield lambda count: bar.update(min(count, total) - bar.n)

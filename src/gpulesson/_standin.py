@@ -6,12 +6,13 @@ import hashlib
 import math
 import os
 import struct
-from contextlib import suppress
 from pathlib import Path
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
+
+from gpulesson._files import read_file, whole_file
 
 SOURCE = "digits stand-in"
 CLASSES = tuple("0123456789")
@@ -29,6 +30,7 @@ The files in this folder have the names and the format of Fashion-MNIST's, but t
 digits, as images of 28 x 28 pixels: a stand-in for machines without a network. gpulesson made them. You may
 delete the folder.
 """
+LARGEST = 16 + 60_000 * 28 * 28  # bytes of a file, that of the training images
 CHUNK = 4000  # images at a time, so that the sampling grid stays within some 25 MB
 
 
@@ -84,17 +86,20 @@ def _variants(images: Tensor, generator: torch.Generator) -> Tensor:
 
 def marked(folder: Path) -> bool:
     """Tell whether ``folder/FashionMNIST/raw`` says that it holds the stand-in."""
-    return (_raw(folder) / MARK).exists()
+    return os.path.lexists(_raw(folder) / MARK)
 
 
-def whole(folder: Path) -> bool:
-    """Tell whether the stand-in's files in the folder are those that `store` wrote."""
+def stored(folder: Path) -> dict[str, bytearray] | None:
+    """Return the stand-in's files in the folder, by name, if all are as `store` wrote them."""
     raw = _raw(folder)
     try:
-        lines = (raw / MARK).read_text("utf-8").splitlines()
-        return RECIPE in lines and all(_line(name, (raw / name).read_bytes()) in lines for name in FILES)
-    except (OSError, UnicodeDecodeError):
-        return False
+        mark = read_file(raw / MARK, 10_000) or b""
+        contents = {name: read_file(raw / name, LARGEST) or bytearray() for name in FILES}
+    except OSError:
+        return None
+    lines = mark.decode("utf-8", "replace").splitlines()
+    whole = RECIPE in lines and all(_line(name, content) in lines for name, content in contents.items())
+    return contents if whole else None
 
 
 def store(folder: Path) -> Path:
@@ -103,20 +108,14 @@ def store(folder: Path) -> Path:
     The mark comes first, with the checksums of the files, so that they are never there without it. Each file
     comes in one piece; where two processes write at the same time, they write the same.
     """
-    if not whole(folder):
+    if stored(folder) is None:
         raw = _raw(folder)
-        raw.mkdir(parents=True, exist_ok=True)
         contents = [_idx(tensor) for tensor in digits()]
         lines = [_line(name, content) for name, content in zip(FILES, contents, strict=True)]
         mark = "\n".join([NOTE, RECIPE, *lines, ""]).encode()
         for name, content in zip((MARK, *FILES), (mark, *contents), strict=True):
-            part = raw / f"{name}.{os.getpid()}.part"
-            try:
-                part.write_bytes(content)
-                part.replace(raw / name)
-            finally:
-                with suppress(OSError):  # gone already, or never there
-                    part.unlink()
+            with whole_file(raw / name) as file:
+                file.write(content)
     return folder
 
 
@@ -130,5 +129,5 @@ def _idx(tensor: Tensor) -> bytes:
     return struct.pack(f">BBBB{values.ndim}I", 0, 0, 8, values.ndim, *values.shape) + values.tobytes()
 
 
-def _line(name: str, content: bytes) -> str:
+def _line(name: str, content: bytes | bytearray) -> str:
     return f"{hashlib.sha256(content).hexdigest()}  {name}"

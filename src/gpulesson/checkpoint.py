@@ -1,19 +1,17 @@
 """Save, load and resume a training run, so that nothing is lost and nothing damaged is used.
 
 A checkpoint is an ordinary ``torch.save`` file; plain ``torch.load(path, weights_only=True)`` reads it, and
-gives a dictionary with the keys of `Checkpoint`. Its zip comment ends in a SHA-256 over every byte before:
-``unzip -z FILE`` shows it, ``head -c -64 FILE | sha256sum`` computes it once more. It is there because
-torch itself loads most files with a flipped bit as if nothing had happened. It finds accidents, and is no
-signature: what keeps a hostile file from running code is ``weights_only=True``.
+gives a dictionary with the keys of `Checkpoint`. Its zip comment says where the run was and when, and ends in
+a SHA-256 over every byte before: ``unzip -z FILE`` shows it, ``head -c -64 FILE | sha256sum`` computes it
+once more. It is there because torch itself loads most files with a flipped bit as if nothing had happened. It
+finds accidents, and is no signature: what keeps a hostile file from running code is ``weights_only=True``.
 """
 
-import copy
 import hashlib
 import os
 import pickle
 import random
 import re
-import secrets
 import sys
 import warnings
 from collections.abc import Mapping
@@ -27,8 +25,22 @@ import torch
 from torch import nn
 from torch.optim.lr_scheduler import LRScheduler
 
-_COMMENT = re.compile(rb"gpulesson checkpoint saved ([0-9T:.+-]{32}) sha256 ([0-9a-f]{64})")
-_COMMENT_BYTES = 131
+from gpulesson._bounds import PLAIN, Refused, check_bounds
+from gpulesson._files import open_file, printable, whole_file
+from gpulesson._state import (
+    compare,
+    find_mistake,
+    find_not_finite,
+    load_optimizer,
+    load_scheduler,
+    tensor_outline,
+    undo_point,
+)
+
+_COMMENT = re.compile(  # its first group sorts as the run goes: by epoch, then step, then time
+    rb"gpulesson checkpoint (epoch \d{12} step \d{12} saved ([0-9T:.+-]{32})) sha256 ([0-9a-f]{64})"
+)
+_COMMENT_BYTES = 168
 _DIGEST_BYTES = 64
 
 
@@ -38,8 +50,10 @@ class CheckpointError(RuntimeError):
 
 @dataclass(frozen=True, eq=False)
 class Checkpoint:
-    """What `load_checkpoint` found: when it was saved (ISO 8601, UTC), the finished epochs, and the state.
+    """What `load_checkpoint` found: when it was saved (ISO 8601, UTC), how far the run was, and the state.
 
+    ``epoch`` counts the finished epochs, ``step`` the finished batches of the epoch that has begun;
+    ``position`` is what was saved beside them to find this place again.
     ``model``, ``optimizer`` and ``scheduler`` are state dicts, ``generator`` and ``rng`` the states of random
     number generators (``rng`` by name: ``"python"``, ``"numpy"``, ``"cpu"``, ``"cuda:0"``, …); ``outline``
     names each tensor of the model and each other part with its shape or class, for `resume` to compare.
@@ -48,6 +62,8 @@ class Checkpoint:
     path: Path
     saved: str
     epoch: int
+    step: int
+    position: Any = field(repr=False)
     model: dict[str, Any] = field(repr=False)
     optimizer: dict[str, Any] | None = field(repr=False)
     scheduler: dict[str, Any] | None = field(repr=False)
@@ -62,6 +78,8 @@ def save_checkpoint(
     *,
     model: nn.Module,
     epoch: int,
+    step: int = 0,
+    position: Any = None,
     optimizer: torch.optim.Optimizer | None = None,
     scheduler: LRScheduler | None = None,
     generator: torch.Generator | None = None,
@@ -69,9 +87,9 @@ def save_checkpoint(
 ) -> Path:
     """Write all that a run needs to go on. A file already at `path` stays until the new one is whole.
 
-    The file is written beside its place, synced, loaded as a test, and renamed. Call it between epochs: the
+    The file is written beside its place, loaded as a test, synced, and renamed. Call it between epochs: the
     place within an epoch is not kept, nor are the random numbers inside ``persistent_workers``.
-    A process killed while it writes leaves a hidden ``.part`` file, which may be deleted.
+    A process killed while it writes leaves a hidden ``.part`` file, which the next saving there removes.
 
     Parameters
     ----------
@@ -80,11 +98,16 @@ def save_checkpoint(
     model, optimizer, scheduler
         On any device; their ``state_dict()`` is kept.
     epoch
-        Number of epochs finished so far.
+        Number of epochs finished so far, 0 or more.
+    step
+        Number of batches finished of the epoch that has begun; 0 between epochs.
+    position
+        Tensors and plain values that it takes to find this place within the epoch again.
     generator
         The explicit generator that the run draws from, usually the shuffling loader's.
     extra
         Tensors and plain values that the run needs besides: ``scaler.state_dict()``, settings, losses.
+        Long lists belong in tensors, for reading is bounded: 400,000 values, or some 12,000 tensors, a file.
 
     Returns
     -------
@@ -94,7 +117,9 @@ def save_checkpoint(
     Raises
     ------
     CheckpointError
-        If the file cannot be written, or a state holds an object that ``weights_only=True`` refuses.
+        If the file cannot be written, `epoch` or `step` is no count, a parameter is NaN or infinite, the
+        scheduler is another optimizer's, or a state holds an object that ``weights_only=True`` refuses.
+        What stands at `path` stays. Ctrl-C, or whatever a signal raises, comes through as itself.
 
     Examples
     --------
@@ -104,8 +129,18 @@ def save_checkpoint(
     3
     """
     path = Path(path)
+    if mistake := _wrong_count(epoch, step) or find_mistake(model, optimizer, scheduler, generator):
+        raise CheckpointError(f"{printable(path)} was not written: {mistake}")
+    if spoilt := find_not_finite(model):
+        raise CheckpointError(
+            f"{printable(path)} was not written: the model's {printable(spoilt)} holds NaN or infinity, and "
+            "what is there may be the last good state. Go back to it, with a lower learning rate or clipped "
+            "gradients. To look at these weights, keep them with torch.save(model.state_dict(), …)."
+        )
     content = {
         "epoch": epoch,
+        "step": step,
+        "position": position,
         "model": model.state_dict(),
         "optimizer": None if optimizer is None else optimizer.state_dict(),
         "scheduler": None if scheduler is None else scheduler.state_dict(),
@@ -114,19 +149,15 @@ def save_checkpoint(
         "extra": extra,
         "outline": _outline(model, optimizer, scheduler, generator),
     }
-    part = path.parent / f".{path.name}.{secrets.token_hex(4)}.part"
+    handled = sys.exc_info()[1]
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with part.open("x+b") as file:
-            _write(content, file)
-        torch.load(part, map_location="cpu", weights_only=True, mmap=True)
-        part.replace(path)
-        _sync_folder(path.parent)
+        with whole_file(path) as file:
+            _write(content, file, epoch, step)
+            check_bounds(file, _COMMENT_BYTES)
+            _load_back(file)
     except Exception as error:
-        raise CheckpointError(f"{path} was not written. {_reason(error)}") from error
-    finally:
-        with suppress(OSError):  # after the renaming there is none
-            part.unlink()
+        _raise_interrupt(error, handled)
+        raise CheckpointError(f"{printable(path)} was not written. {_reason(error)}") from error
     return path
 
 
@@ -157,32 +188,41 @@ def load_checkpoint(
     torch.Size([1, 2])
     """
     path = Path(path)
+    handled = sys.exc_info()[1]
     try:
-        with path.open("rb") as file:
-            saved = _verify(file)
+        with open_file(path) as file:
+            place, saved = _verify(file)
+            check_bounds(file, _COMMENT_BYTES)
             file.seek(0)
             content = torch.load(file, map_location=map_location, weights_only=True)
     except CheckpointError:
         raise
     except FileNotFoundError as error:
-        there = sorted(other.name for other in path.parent.iterdir()) if path.parent.is_dir() else []
-        found = ", ".join(there[:12]) or "nothing"
-        raise CheckpointError(f"{path} does not exist. In {path.parent} there is: {found}.") from error
+        raise CheckpointError(f"{printable(path)} {_missing(path)}") from error
     except Exception as error:
-        raise CheckpointError(f"{path} was not loaded. {_reason(error)}") from error
+        _raise_interrupt(error, handled)
+        raise CheckpointError(f"{printable(path)} was not loaded. {_reason(error)}") from error
     keys = [each.name for each in fields(Checkpoint) if each.name not in ("path", "saved")]
     if missing := [key for key in keys if not isinstance(content, dict) or key not in content]:
         raise CheckpointError(
-            f"{path} is no whole checkpoint: {', '.join(missing)} missing. Take one that save_checkpoint of "
-            "this version of gpulesson wrote; whatever else is in the file, torch.load reads."
+            f"{printable(path)} is no whole checkpoint: {', '.join(missing)} missing. Take one that "
+            "save_checkpoint of this version of gpulesson wrote; whatever else is there, torch.load reads."
+        )
+    wrong = [key for key in keys if not _is_kind(key, content[key])]
+    if wrong or not place.startswith(_place_text(content["epoch"], content["step"])):
+        raise CheckpointError(
+            f"{printable(path)} is no checkpoint that save_checkpoint wrote: it holds no proper "
+            f"{', '.join(wrong) or 'epoch and step'}."
         )
     return Checkpoint(path=path, saved=saved, **{key: content[key] for key in keys})
 
 
 def latest(folder: str | os.PathLike[str], *, pattern: str = "*.pt") -> Path | None:
-    """Find the undamaged checkpoint that was saved last; None if there is no file.
+    """Find the undamaged checkpoint with which a run got furthest; None if there is no file.
 
-    The time of saving is the one inside the file. Files passed over on the way are named in a warning.
+    More epochs win, then more steps, then the later time of saving: as they stand inside the file, so that
+    no copy and no wrong clock changes the order. Files passed over on the way are named in a warning.
+    Give each run a folder of its own: of two runs in one folder, this finds the one that got further.
 
     Raises
     ------
@@ -198,18 +238,28 @@ def latest(folder: str | os.PathLike[str], *, pattern: str = "*.pt") -> Path | N
         files = [path for path in Path(folder).iterdir() if path.match(pattern)]
     except FileNotFoundError:
         return None
-    except OSError as error:
-        raise CheckpointError(f"Cannot look for checkpoints in {folder}. {_reason(error)}") from error
-    for path in sorted(files, key=_saved, reverse=True):
+    except (OSError, ValueError) as error:
+        where = printable(folder)
+        raise CheckpointError(f"Cannot look for checkpoints in {where}. {_reason(error)}") from error
+    places: dict[Path, str] = {}
+    for path in files:
         try:
-            with path.open("rb") as file:
+            with open_file(path) as file:
+                comment = _comment(file)
+            places[path] = comment[1].decode() if comment else ""
+        except OSError as error:
+            warnings.warn(f"passed over: {printable(error)}", stacklevel=2)
+    for path in sorted(places, key=lambda path: (not places[path], places[path]), reverse=True):
+        try:
+            with open_file(path) as file:
                 _verify(file)
             return path
         except (OSError, CheckpointError) as error:
-            warnings.warn(f"passed over: {error}", stacklevel=2)
+            warnings.warn(f"passed over: {printable(error)}", stacklevel=2)
     if files:
-        names = ", ".join(sorted(path.name for path in files))
-        raise CheckpointError(f"No valid checkpoint in {folder}. Move these away to start afresh: {names}.")
+        names = ", ".join(sorted(printable(path.name) for path in files))
+        where = printable(folder)
+        raise CheckpointError(f"No valid checkpoint in {where}. Move these away to start afresh: {names}.")
     return None
 
 
@@ -223,6 +273,7 @@ def resume(
 ) -> int:
     """Load the state into the objects of a run and set the random number generators: all, or nothing.
 
+    Until all is loaded, a copy of the model's old state is kept in host memory, to put back after an error.
     Where the same run twice gives the same bits (a CPU does), the resumed run gives them too. What was saved
     must be given: without its optimizer state it is another run. (For the weights alone:
     ``model.load_state_dict(checkpoint.model)``.)
@@ -245,51 +296,147 @@ def resume(
     >>> list(range(resume(load_checkpoint(path), model=model), 5))
     [3, 4]
     """
-    saved, given = checkpoint.outline, _outline(model, optimizer, scheduler, generator)
-    names = [name for name in {**given, **saved} if saved.get(name) != given.get(name)]
-    if names:
-        lines = [f"{name}: {saved.get(name)} in the file, {given.get(name)} given" for name in names[:12]]
-        lines += [f"and {len(names) - 12} more"] if len(names) > 12 else []
-        raise CheckpointError("\n  ".join([f"{checkpoint.path} does not fit; nothing was loaded:", *lines]))
-    model.load_state_dict(checkpoint.model)
-    # Optimizers and schedulers keep the very tensors they are given, and change them: hand them copies.
-    if optimizer is not None:
-        optimizer.load_state_dict(copy.deepcopy(checkpoint.optimizer or {}))
-    if scheduler is not None:
-        scheduler.load_state_dict(copy.deepcopy(checkpoint.scheduler or {}))
-    if generator is not None and checkpoint.generator is not None:
-        generator.set_state(checkpoint.generator.cpu())
-    _set_rng_state(checkpoint.rng)
+    path = printable(checkpoint.path)
+    if mistake := find_mistake(model, optimizer, scheduler, generator):
+        raise CheckpointError(f"{path} was not loaded: {mistake}")
+    given = _outline(model, optimizer, scheduler, generator)
+    parts = {name: text for name, text in checkpoint.outline.items() if not name.startswith("model ")}
+    saved = tensor_outline(checkpoint.model) | parts
+    if lines := compare(saved, given):
+        raise CheckpointError("\n  ".join([f"{path} does not fit; nothing was loaded:", *lines]))
+    undo, numbers = undo_point(model, optimizer, scheduler, generator), _rng_state()
+    try:
+        model.load_state_dict(checkpoint.model)
+        if optimizer is not None:
+            load_optimizer(optimizer, checkpoint.optimizer or {})
+        if scheduler is not None:
+            load_scheduler(scheduler, checkpoint.scheduler or {})
+        if generator is not None and checkpoint.generator is not None:
+            generator.set_state(checkpoint.generator.cpu())
+        _set_rng_state(checkpoint.rng)
+    except BaseException as error:
+        undo()
+        _set_rng_state(numbers)
+        if not isinstance(error, Exception):
+            raise
+        raise CheckpointError(f"{path} is malformed; nothing was loaded. {_reason(error)}") from error
     return checkpoint.epoch
 
 
-def _write(content: dict[str, Any], file: BinaryIO) -> None:
-    torch.save(content, file)
+def _is_count(value: object) -> bool:
+    return type(value) is int and 0 <= value < 10**12  # neither True nor 3.0
+
+
+def _wrong_count(epoch: object, step: object) -> str | None:
+    for name, count in (("epoch", epoch), ("step", step)):
+        if not _is_count(count):
+            found = printable(repr(count), 100)
+            return f"{name} is {found}, but must be a whole number (an int), 0 or more"
+    return None
+
+
+def _is_kind(key: str, value: Any) -> bool:
+    """Whether a value of the file is what `save_checkpoint` writes under that name."""
+    if key in ("epoch", "step"):
+        return _is_count(value)
+    if key in ("position", "extra"):
+        return True
+    if key == "generator":
+        return value is None or isinstance(value, torch.Tensor)
+    keys = (str, int) if key == "optimizer" else str
+    plain = isinstance(value, dict) and all(isinstance(name, keys) for name in value)
+    if key == "outline":
+        return plain and all(isinstance(text, str) for text in value.values())
+    return plain or (value is None and key in ("optimizer", "scheduler"))
+
+
+def _place_text(epoch: int, step: int) -> str:
+    return f"epoch {epoch:012} step {step:012}"
+
+
+class _Sink:
+    """A file for torch to write to. Its C++ answers an exception with one of its own, so it sees none."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self.file = file
+        self.error: BaseException | None = None
+
+    def write(self, data: memoryview) -> int:
+        try:
+            if self.error is None:
+                self.file.write(data)
+        except BaseException as error:
+            self.error = error
+        return len(data)
+
+    def flush(self) -> None:
+        """Torch calls it at the end, before the digest is written."""
+
+
+def _write(content: Any, file: BinaryIO, epoch: int, step: int) -> None:
+    sink = _Sink(file)
+    torch.save(content, sink)  # type: ignore[arg-type]
+    if sink.error is not None:
+        raise sink.error
+    _seal(file, epoch, step)
+
+
+def _seal(file: BinaryIO, epoch: int, step: int) -> None:
+    """Add the comment to a zip file."""
     saved = datetime.now(timezone.utc).isoformat(timespec="microseconds")
     file.seek(-2, os.SEEK_END)  # a zip file ends in the length of its comment (two bytes), here 0
-    file.write(_COMMENT_BYTES.to_bytes(2, "little") + f"gpulesson checkpoint saved {saved} sha256 ".encode())
+    place = f"{_place_text(epoch, step)} saved {saved}"
+    file.write(_COMMENT_BYTES.to_bytes(2, "little") + f"gpulesson checkpoint {place} sha256 ".encode())
     file.write(_sha256(file, file.tell()))
     file.flush()
-    os.fsync(file.fileno())
 
 
-def _verify(file: BinaryIO) -> str:
-    """Return when an undamaged checkpoint was saved; any other file raises CheckpointError."""
+def _load_back(file: BinaryIO) -> None:
+    """Load what was written as a test: mapped, which takes no memory, unless torch cannot write its name."""
+    mapped = not re.search("[\ud800-\udfff]", file.name)
+    file.seek(0)
+    torch.load(file.name if mapped else file, map_location="cpu", weights_only=True, mmap=mapped)
+
+
+def _raise_interrupt(error: BaseException | None, handled: BaseException | None) -> None:
+    """Raise the KeyboardInterrupt or SystemExit that a signal put under an error of torch's C++.
+
+    `handled` was being handled before: it says nothing about the call.
+    """
+    while error is not None and error is not handled:
+        if not isinstance(error, Exception):
+            raise error
+        error = error.__context__
+
+
+def _missing(path: Path) -> str:
+    """Say of a path that leads nowhere what is there instead."""
+    if path.is_symlink():
+        return f"is a link to {printable(path.readlink())}, which does not exist."
+    there: list[str] = []
+    with suppress(OSError):
+        there = sorted(printable(other.name) for other in path.parent.iterdir())
+    return f"does not exist. In {printable(path.parent)} there is: {', '.join(there[:12]) or 'nothing'}."
+
+
+def _verify(file: BinaryIO) -> tuple[str, str]:
+    """Return the place and time of saving of an undamaged checkpoint; any other raises CheckpointError."""
     size = file.seek(0, os.SEEK_END)
     comment = _comment(file)
-    if comment and _sha256(file, size - _DIGEST_BYTES) == comment[2]:
-        return comment[1].decode()
+    if comment and _sha256(file, size - _DIGEST_BYTES) == comment[3]:
+        return comment[1].decode(), comment[2].decode()
     found = "its digest is not that of its content" if comment else f"no digest ends its {size} bytes"
     raise CheckpointError(
-        f"{file.name} is damaged, cut short, or not written by save_checkpoint: {found}. Copy it anew from "
-        "its source, or take an earlier one, as latest() does. What torch.save wrote is read by torch.load."
+        f"{printable(file.name)} is damaged, cut short, or not written by save_checkpoint: {found}. Copy it "
+        "anew from its source, or take an earlier one, as latest() does. What torch.save wrote is read by "
+        "torch.load."
     )
 
 
 def _comment(file: BinaryIO) -> re.Match[bytes] | None:
-    """Match the end of `file`: group 1 is the time of saving, group 2 the digest."""
+    """Match the end of `file`: group 1 is its place in the run, group 2 the time, group 3 the digest."""
     file.seek(max(file.seek(0, os.SEEK_END) - _COMMENT_BYTES, 0))
-    return _COMMENT.fullmatch(file.read())
+    return _COMMENT.fullmatch(file.read() or b"")  # a file of the system's may have nothing to read yet
 
 
 def _sha256(file: BinaryIO, size: int) -> bytes:
@@ -302,34 +449,16 @@ def _sha256(file: BinaryIO, size: int) -> bytes:
     return digest.hexdigest().encode()
 
 
-def _saved(path: Path) -> str:
-    """Return the time of saving, or for a file without one a text that sorts after every time."""
-    with suppress(OSError), path.open("rb") as file:
-        if comment := _comment(file):
-            return comment[1].decode()
-    return "~"
-
-
-def _sync_folder(folder: Path) -> None:
-    with suppress(OSError):  # Windows and some network drives cannot; the file itself is synced
-        descriptor = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
-
-
 def _reason(error: BaseException) -> str:
     """Name the cause: torch hides the system's error behind its own, and advises to trust the file."""
+    if isinstance(error, Refused):
+        return str(error)
     refused = isinstance(error, AttributeError | TypeError) and "pickle" in str(error)
     if refused or isinstance(error, pickle.PickleError):
         found = re.search(r"(?:GLOBAL|attribute lookup|local object|cannot pickle) (\S+)", str(error))
-        return (
-            f"It holds {found[1] if found else 'an object'}; only tensors and plain values (numbers, texts, "
-            "lists, dicts) belong in a checkpoint, since reading any other object may run code."
-        )
+        return f"It holds {printable(found[1]) if found else 'an object'}; {PLAIN}"
     cause = error.__context__ if isinstance(error.__context__, OSError) else error
-    return f"{type(cause).__name__}: {cause}"
+    return f"{type(cause).__name__}: {printable(cause)}"
 
 
 def _outline(
@@ -338,13 +467,14 @@ def _outline(
     scheduler: LRScheduler | None,
     generator: torch.Generator | None,
 ) -> dict[str, str]:
-    outline = {}
-    for name, value in model.state_dict().items():
-        tensor = isinstance(value, torch.Tensor)
-        outline[f"model {name}"] = f"{value.dtype} {list(value.shape)}" if tensor else type(value).__name__
+    outline = tensor_outline(model.state_dict())
     if optimizer is not None:
         sizes = [len(group["params"]) for group in optimizer.param_groups]
         outline["optimizer"] = f"{type(optimizer).__name__} with groups of {sizes} parameters"
+        names = {parameter: name for name, parameter in model.named_parameters()}
+        held = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+        for place, parameter in enumerate(held):  # the state that is saved goes by these numbers
+            outline[f"optimizer parameter {place}"] = names.get(parameter, "not of the model")
     if scheduler is not None:
         outline["scheduler"] = type(scheduler).__name__
     if generator is not None:

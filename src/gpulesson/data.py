@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import math
+import operator
 import os
+import reprlib
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from numbers import Real
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -67,7 +72,9 @@ class Images:
     class_names : tuple of str
     source : str
         What the images are and how many: ``"fashion-mnist, 60000/10000"``,
-        ``"fashion-mnist excerpt, 8000/4000"`` or ``"digits stand-in, 60000/10000"``.
+        ``"fashion-mnist excerpt, 8000/4000"`` or ``"digits stand-in, 60000/10000"``. All of these are
+        verified. An excerpt of other counts has no known checksum, and is called
+        ``"fashion-mnist excerpt (not verified), 6000/1500"``.
     """
 
     train_images: Tensor
@@ -89,10 +96,15 @@ def data_folder() -> Path:
     Returns
     -------
     Path
-        It need not exist yet.
+        An absolute path. It need not exist yet.
+
+    Raises
+    ------
+    DataError
+        ``GPULESSON_DATA`` names a file, a link that leads nowhere, or the home of an unknown user.
     """
     if named := os.environ.get("GPULESSON_DATA"):
-        return Path(named).expanduser()
+        return _place(named, "GPULESSON_DATA").absolute()
     return Path(needed("pooch").os_cache("gpulesson"))
 
 
@@ -120,6 +132,7 @@ def load_iris(*, widely_copied: bool = False) -> Iris:
     >>> load_iris().features.shape
     torch.Size([150, 4])
     """
+    _flags(widely_copied=widely_copied)
     iris = needed("sklearn.datasets").load_iris()
     features = torch.tensor(iris.data, dtype=torch.float32)
     source = "iris (scikit-learn)"
@@ -142,7 +155,9 @@ def load_fashion_mnist(
         It may be read-only if the data is there. A folder of the stand-in, from `fashion_mnist_folder`, is
         recognised.
     download : bool
-        Fetch what is missing (30 MB), verified by the checksums that torchvision lists.
+        Fetch what is missing (30 MB): from its authors' repository over HTTPS, else from the address that
+        torchvision asks, over HTTP. What comes is kept in memory until its SHA-256 is right. No more is taken
+        than the file's known size, and no more time than a minute, and a second for every 20 kB that came.
     stand_in : bool
         If there is no data and none can be had: warn, and make images of the same shapes and counts from
         scikit-learn's digits. False raises instead, also if `folder` is one of the stand-in.
@@ -155,13 +170,22 @@ def load_fashion_mnist(
     Raises
     ------
     DataError
-        A file is half-downloaded or altered; the folder cannot be read or written; a library is missing; or
-        there is no data and `stand_in` is False. The message names the file or folder and the remedy.
+        A file is half-downloaded, altered, exchanged with another, of another data set, or no file but a pipe
+        or a folder; the folder cannot be read or written; a library is missing; or there is no data and
+        `stand_in` is False. The message names the file or folder and the remedy.
+    TypeError
+        `folder` is no path; `download` or `stand_in` is not True or False.
 
     Warns
     -----
     UserWarning
         The stand-in is used; the message says why.
+
+    Notes
+    -----
+    The whole files, and those of the excerpt of the first 8,000 and 4,000 examples, are compared with their
+    known checksums, packed or not: one altered bit is an error. Of an excerpt of other counts, only sizes,
+    headers and the range of the labels can be checked; `source` says so.
 
     References
     ----------
@@ -173,19 +197,21 @@ def load_fashion_mnist(
     >>> images.source  # doctest: +SKIP
     'fashion-mnist, 60000/10000'
     """
-    folder = data_folder() if folder is None else Path(folder).expanduser()
+    _flags(download=download, stand_in=stand_in)
+    folder = data_folder() if folder is None else _place(folder, "the folder")
+    names = tuple(needed("torchvision.datasets").FashionMNIST.classes)
     try:
         if _standin.marked(folder):
             return _images(_stored_digits(folder, stand_in), _standin.CLASSES, _standin.SOURCE)
-        tensors = _fashion.load(folder, download=download)
+        tensors, verified = _fashion.load(folder, download=download)
     except MissingDataError as reason:
         if not stand_in:
             raise
         warnings.warn(f"{reason} {GOING_ON}", stacklevel=2)
         return _digits()
-    names = tuple(needed("torchvision.datasets").FashionMNIST.classes)
     whole = (len(tensors[0]), len(tensors[2])) == (60_000, 10_000)
-    return _images(tensors, names, "fashion-mnist" if whole else "fashion-mnist excerpt")
+    kind = "" if whole else " excerpt" if verified else " excerpt (not verified)"
+    return _images(tensors, names, f"fashion-mnist{kind}")
 
 
 def fashion_mnist_folder(
@@ -227,13 +253,13 @@ def fashion_mnist_folder(
     >>> len(FashionMNIST(folder, train=True))  # doctest: +SKIP
     60000
     """
-    folder = data_folder() if folder is None else Path(folder).expanduser()
+    _flags(download=download, stand_in=stand_in)
+    folder = data_folder() if folder is None else _place(folder, "the folder")
     try:
         if _standin.marked(folder):
             _stored_digits(folder, stand_in)
         else:
-            _fashion.load(folder, download=download)
-            _fashion.unpack(folder)
+            _fashion.load(folder, download=download, unpack=True)
         return folder
     except MissingDataError as reason:
         if not stand_in:
@@ -258,6 +284,7 @@ def regression_data(
     Parameters
     ----------
     samples, features : int
+        At least 1.
     noise : float
         Standard deviation of the noise in the targets; its square is the lowest MSE that a model can reach.
     seed : int
@@ -270,13 +297,20 @@ def regression_data(
     targets : Tensor
         float32 ``[samples, 1]``; variance ``1 + noise**2`` on average.
 
+    Raises
+    ------
+    TypeError, ValueError
+        An argument is not such a number; the message names it.
+
     Examples
     --------
     >>> inputs, targets = regression_data(8, 3)
     >>> inputs.shape, targets.shape
     (torch.Size([8, 3]), torch.Size([8, 1]))
     """
-    generator = torch.Generator().manual_seed(seed)
+    samples, features = _whole("samples", samples, 1), _whole("features", features, 1)
+    noise = _finite("noise", noise)
+    generator = torch.Generator().manual_seed(_whole("seed", seed, -(2**63), 2**64 - 1))
     inputs = torch.randn(samples, features, generator=generator)
     weights = torch.randn(features, 1, generator=generator) / features**0.5
     targets = inputs @ weights + noise * torch.randn(samples, 1, generator=generator)
@@ -293,6 +327,7 @@ class Batches:
     *tensors : Tensor
         ``[N, …]`` each, all on one device.
     batch_size : int
+        At least 1.
     shuffle : bool
         Use a fresh permutation in every pass.
     generator : torch.Generator, optional
@@ -301,8 +336,15 @@ class Batches:
         Leave out a last batch that is not full.
     transform : callable, optional
         Applied to the first tensor of each batch, where it is. So images can stay bytes, a quarter of the
-        memory of floats, and become floats batch by batch. It has to return a new tensor: without `shuffle`
-        it gets a view of the data, and a change in place would change the data.
+        memory of floats, and become floats batch by batch. It has to return a new tensor of as many samples:
+        without `shuffle` it gets a view of the data, and a change in place would change the data.
+
+    Raises
+    ------
+    TypeError, ValueError
+        Here: an argument is of another kind, or the tensors do not fit together. While batches are drawn:
+        the transform returns no tensor of as many samples, or would change the data. For that the first batch
+        of a pass without `shuffle` is a copy; the data stay as they are.
 
     Examples
     --------
@@ -325,6 +367,13 @@ class Batches:
         drop_last: bool = False,
         transform: Callable[[Tensor], Tensor] | None = None,
     ) -> None:
+        for position, tensor in enumerate(tensors, 1):
+            if not isinstance(tensor, Tensor):
+                raise TypeError(
+                    f"Batches needs tensors, found {_kind(tensor)} as number {position}: give each by "
+                    "itself, as Batches(inputs, targets, batch_size=…); torch.as_tensor(…) makes one of an "
+                    "array or a list of numbers"
+                )
         shapes = [tuple(tensor.shape) for tensor in tensors]
         if len({shape[:1] for shape in shapes}) != 1 or not shapes[0]:
             found = ", ".join(map(str, shapes)) or "no tensor"
@@ -337,9 +386,14 @@ class Batches:
             raise ValueError(
                 f"Batches needs tensors on one device, found {devices}: move them with .to(device)"
             )
-        if batch_size < 1:
-            raise ValueError(f"batch_size={batch_size}: give at least 1")
-        self.tensors, self.batch_size, self.shuffle = tensors, batch_size, shuffle
+        _flags(shuffle=shuffle, drop_last=drop_last)
+        if not (generator is None or isinstance(generator, torch.Generator)):
+            raise TypeError(
+                f"generator={_shown(generator)}: give a torch.Generator, as torch.Generator().manual_seed(0)"
+            )
+        if not (transform is None or callable(transform)):
+            raise TypeError(f"transform={_shown(transform)}: give a function of the inputs of a batch")
+        self.tensors, self.batch_size, self.shuffle = tensors, _whole("batch_size", batch_size, 1), shuffle
         self.generator, self.drop_last, self.transform = generator, drop_last, transform
 
     def __len__(self) -> int:
@@ -354,7 +408,35 @@ class Batches:
                 batch = tuple(tensor[part] for tensor in self.tensors)
             else:
                 batch = tuple(_rows(tensor, order[part]) for tensor in self.tensors)
-            yield batch if self.transform is None else (self.transform(batch[0]), *batch[1:])
+            if self.transform is not None:
+                view = order is None
+                batch = (self._transformed(batch[0], try_out=view and start == 0), *batch[1:])
+            yield batch
+
+    def _transformed(self, inputs: Tensor, *, try_out: bool) -> Tensor:
+        """Return what the transform makes of a batch; `try_out`: of a copy, to see if it changes that."""
+        assert self.transform is not None
+        if try_out:
+            with torch.inference_mode(False):  # in which a tensor would not count its changes
+                inputs = inputs.clone()
+        before = inputs._version if try_out else 0
+        result: Any = self.transform(inputs)
+        if not isinstance(result, Tensor):
+            raise TypeError(
+                f"the transform returned {_kind(result)} for a batch of {len(inputs)} samples: it has to "
+                "return a tensor of as many; does it end with return?"
+            )
+        if result.shape[:1] != inputs.shape[:1]:
+            raise ValueError(
+                f"the transform made a tensor {list(result.shape)} of one {list(inputs.shape)}: dimension 0 "
+                "holds the samples, and has to stay as long as it is"
+            )
+        if try_out and inputs._version != before:
+            raise ValueError(
+                "the transform changes its batch in place, and so would change the data: let it make a new "
+                "tensor, as images.float() / 255 does, or images.clone() at its beginning"
+            )
+        return result
 
     def _permutation(self) -> Tensor:
         here = self.tensors[0].device
@@ -367,6 +449,69 @@ def _rows(tensor: Tensor, rows: Tensor) -> Tensor:
     return tensor.index_select(0, rows) if tensor.is_contiguous() else tensor[rows]
 
 
+def _flags(**flags: object) -> None:
+    for name, value in flags.items():
+        if not isinstance(value, bool):
+            raise TypeError(f"{name}={_shown(value)}: give True or False")
+
+
+def _whole(name: str, value: object, least: int, most: float = math.inf) -> int:
+    """Return the argument as an int, having seen that it is a whole number in its range."""
+    try:
+        number = operator.index(value)  # type: ignore[arg-type]
+    except TypeError:
+        number = None
+    if number is None or isinstance(value, bool):
+        raise TypeError(f"{name}={_shown(value)}: give a whole number, as {name}={max(least, 64)}")
+    if not least <= number <= most:
+        raise ValueError(
+            f"{name}={number}: give at least {least}" + (f" and at most {most}" if most < math.inf else "")
+        )
+    return number
+
+
+def _finite(name: str, value: object) -> float:
+    """Return the argument as a float, having seen that it is a finite number of at least 0."""
+    if isinstance(value, bool) or not isinstance(value, Real):
+        raise TypeError(f"{name}={_shown(value)}: give a number, as {name}=0.1")
+    if not 0 <= (number := float(value)) < math.inf:
+        raise ValueError(f"{name}={value}: give a finite number of at least 0")
+    return number
+
+
+def _kind(value: object) -> str:
+    """Return the name of the value's class, as "numpy.ndarray"."""
+    return (
+        "None"
+        if value is None
+        else f"{type(value).__module__}.{type(value).__name__}".removeprefix("builtins.")
+    )
+
+
+def _shown(value: object) -> str:
+    """Return the value as it is written, in short."""
+    return reprlib.repr(value)
+
+
+def _place(named: object, what: str) -> Path:
+    """Return a folder's path, which nothing but a folder may stand at; `what` names it in an error."""
+    if not isinstance(named, (str, os.PathLike)) or not isinstance(os.fspath(named), str):
+        raise TypeError(f"{what} is {_shown(named)} ({_kind(named)}): give a path, a str or a pathlib.Path")
+    if "\0" in os.fspath(named):
+        raise DataError(f"{what} is {os.fspath(named)!r}, but no path holds a NUL character: write it anew.")
+    try:
+        folder = Path(named).expanduser()
+    except RuntimeError as error:
+        raise DataError(
+            f"{what} is {named}, and no such home is known here: write the path in full."
+        ) from error
+    if os.path.lexists(folder) and not folder.is_dir():
+        raise DataError(
+            f"{what} is {folder}, which is no folder, but a file or a link that leads nowhere: name a folder."
+        )
+    return folder
+
+
 def _digits() -> Images:
     needed("sklearn")
     return _images(_standin.digits(), _standin.CLASSES, _standin.SOURCE)
@@ -376,9 +521,10 @@ def _stored_digits(folder: Path, allowed: bool) -> list[Tensor]:
     """Read the stand-in's files, without ever adding Fashion-MNIST's to them."""
     if not allowed:
         raise MissingDataError(f"{folder} holds the stand-in data, not Fashion-MNIST: give another folder.")
-    if not _standin.whole(folder):
+    contents = _standin.stored(folder)
+    if contents is None:
         raise DataError(f"the stand-in data in {folder} is incomplete or altered: delete this folder.")
-    return _fashion.load(folder, download=False)
+    return [_fashion.tensor(folder / name, content) for name, content in contents.items()]
 
 
 def _images(tensors: list[Tensor], class_names: tuple[str, ...], source: str) -> Images:

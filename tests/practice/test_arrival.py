@@ -57,11 +57,14 @@ def test_where_pytorch_is_there_it_starts_at_once():
 
 
 def test_beside_a_real_gpu_it_steps_aside_for_other_processes_too(monkeypatch):
-    monkeypatch.setenv(environment.VARIABLE, SETTINGS)
+    begun = environment.with_practice_gpu(SETTINGS, {"PYTHONPATH": "theirs"})
+    monkeypatch.setenv(environment.VARIABLE, begun[environment.VARIABLE])
+    monkeypatch.setenv("PYTHONPATH", begun["PYTHONPATH"])
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda device=None: "NVIDIA Real")
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     with pytest.warns(PracticeWarning, match="NVIDIA Real is present"):
         arrival.start_with_torch(environment.settings("1 MiB", 1, force=False))
     assert environment.VARIABLE not in environment.os.environ
+    assert environment.os.environ["PYTHONPATH"] == "theirs"
     arrival.end()

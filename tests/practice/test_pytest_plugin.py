@@ -186,7 +186,8 @@ def test_the_commands_on_the_page_are_understood(tmp_path, monkeypatch):
 
 def test_the_workflow_on_the_page_runs_what_the_page_says():
     (workflow,) = blocks("yaml")
-    *installs, last = re.findall(r"- run: (.*)", workflow)
+    *installs, project, last = re.findall(r"- run: (.*)", workflow)
+    assert project.startswith("pip install . ")  # what the page cannot know
     assert last in blocks("bash")[0]
     page = PAGE.read_text(encoding="utf-8").replace("\\", "")
     for words in installs:

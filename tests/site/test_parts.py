@@ -132,7 +132,9 @@ def test_a_part_is_ended_with_what_left_its_group(tmp_path):
         f"if os.fork() == 0: os.setsid(); open({str(file)!r}, 'w').write(f'{{os.getpid()}}.')\n{HANGS}"
     )
     environment = {**os.environ, parts.MARK: str(tmp_path)}
-    process = subprocess.Popen([sys.executable, "-c", program], env=environment, preexec_fn=os.setpgrp)
+    process = subprocess.Popen(
+        [sys.executable, "-c", program], env=environment, preexec_fn=parts.lead_a_group
+    )
     child = int(wait_for(file))
     assert alive(child)
     stop(process, str(tmp_path))
@@ -148,7 +150,7 @@ def test_a_part_may_write_down_what_it_has(tmp_path, monkeypatch):
         f"import time\ntry:\n  open({str(file)!r}, 'w').write('begun.')\n  time.sleep(1000)\n"
         f"except KeyboardInterrupt:\n  open({str(file)!r}, 'w').write('written down.')"
     )
-    process = subprocess.Popen([sys.executable, "-c", program], preexec_fn=os.setpgrp)
+    process = subprocess.Popen([sys.executable, "-c", program], preexec_fn=parts.lead_a_group)
     wait_for(file)
     stop(process, str(tmp_path))
     assert process.returncode == 0 and file.read_text() == "written down."
@@ -163,7 +165,9 @@ def test_ctrl_c_leaves_everything_written_and_nothing_running(program, tmp_path)
         f"day = parts.Day(pathlib.Path({str(tmp_path / 'out')!r}), {FACTS!r})\n"
         f"day.run([parts.{first!r}, parts.{part!r}], time.monotonic() + 600)"
     )
-    process = subprocess.Popen([sys.executable, "-c", driver], stderr=subprocess.DEVNULL)
+    process = subprocess.Popen(
+        [sys.executable, "-c", driver], stderr=subprocess.DEVNULL, preexec_fn=parts.lead_a_group
+    )
     pid = int(wait_for(ready))
     process.send_signal(signal.SIGINT)
     assert process.wait() != 0 and not alive(pid)

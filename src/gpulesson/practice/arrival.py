@@ -61,7 +61,7 @@ def _start(text: str) -> None:
 
     sys.path.insert(0, _ROOT)  # for a moment: the program may not have the package on its path
     try:
-        from gpulesson.practice.environment import VARIABLE
+        from gpulesson.practice.environment import reach_no_other_processes
     finally:
         sys.path.remove(_ROOT)
     from gpulesson.practice.interface import practice_gpu
@@ -72,7 +72,7 @@ def _start(text: str) -> None:
     gpu = context._enter(stacklevel=5)  # the line that imports PyTorch
     _here[:] = [context]
     if not gpu.simulated:
-        os.environ.pop(VARIABLE, None)  # a real GPU is there for other processes as well
+        reach_no_other_processes()  # a real GPU is there for them as well
     if report:
         _report_at_the_end(gpu)
 

@@ -61,11 +61,17 @@ def reaching_other_processes(capacity: int, count: int) -> Iterator[None]:
                 os.environ[name] = value
 
 
+def reach_no_other_processes() -> None:
+    """Undo in this process's environment what brings programs that it starts a practice GPU."""
+    os.environ.pop(VARIABLE, None)
+    _without_our_folder()
+
+
 def _without_our_folder() -> None:
     """Take our folder out of this process's PYTHONPATH."""
     kept = without_practice_gpu(os.environ).get(_PATH)
     if kept is None:
-        del os.environ[_PATH]
+        os.environ.pop(_PATH, None)
     else:
         os.environ[_PATH] = kept
 

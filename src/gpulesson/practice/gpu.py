@@ -210,7 +210,7 @@ class PracticeGPU:
     @contextmanager
     def let_pass(self) -> Iterator[None]:
         """While it is open, this thread's operators are PyTorch's and its compilers' alone."""
-        with Bypass(self.thread_state.mode), keys.passed_by():
+        with Bypass(self.thread_state.mode):
             yield
 
     def copy(self, tensor: torch.Tensor, target: int, call: str, non_blocking: bool = False) -> torch.Tensor:
@@ -311,16 +311,19 @@ class DeviceGenerator(torch.Generator):
 
 
 class Bypass:
-    """While it is open, the operator mode of this thread lets everything pass."""
+    """While it is open, this thread's operators pass its operator mode by."""
 
     def __init__(self, mode: OperatorMode | None) -> None:
         self._mode = mode
+        self._key = keys.passed_by()
 
     def __enter__(self) -> None:
+        self._key.__enter__()
         if self._mode is not None:
             self._before, self._mode.asleep = self._mode.asleep, True
 
     def __exit__(self, *_: object) -> None:
+        self._key.__exit__(None, None, None)
         if self._mode is not None:
             self._mode.asleep = self._before
 

@@ -13,7 +13,7 @@ Where another mode watches the operators, too, the order matters, and a mode is 
 """
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -43,6 +43,7 @@ def _free_key() -> Any:
 
 
 KEY = _free_key()
+_KEY_ALONE = torch._C.DispatchKeySet(KEY or _Key.Undefined)
 _ABOVE = (
     torch._C._dispatch_keyset_full()
     - torch._C._dispatch_keyset_full_after(_Key.Python)
@@ -90,14 +91,9 @@ def in_kernel() -> bool:
     return KEY is not None and bool(_is_excluded(KEY))
 
 
-@contextmanager
-def passed_by() -> Iterator[None]:
+def passed_by() -> AbstractContextManager[None]:
     """Let this thread's operators pass the kernel by."""
-    if KEY is None:
-        yield
-    else:
-        with torch._C._ExcludeDispatchKeyGuard(torch._C.DispatchKeySet(KEY)):
-            yield
+    return nullcontext() if KEY is None else torch._C._ExcludeDispatchKeyGuard(_KEY_ALONE)
 
 
 @contextmanager

@@ -45,7 +45,7 @@ _ASSERTED = re.compile(
     r"|Index \d+ of input takes value|embedding_bag: Expected idx >= 0|offsets\[-1\] can not be greater"
     r"|all elements of (input|target) should be between 0 and 1"
     r"|probability tensor contains|invalid multinomial distribution"
-    r"|Expected p_in >= 0|invalid Poisson rate|quantile\(\) q values must be"
+    r"|Expected p_in >= 0|invalid Poisson rate"
     r"|Number of elements of source < number of ones in mask"
     r"|Expected Tensor with single nonzero value|Class values must be (non-negative|smaller)"
 )

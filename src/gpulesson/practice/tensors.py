@@ -15,6 +15,7 @@ from gpulesson.practice.ledger import CPU
 from gpulesson.practice.patches import Handler, Patches
 
 _HOST = torch.device("cpu")
+_DEVICES = {str, torch.device}
 
 
 class ToCopy(torch.autograd.Function):
@@ -169,6 +170,10 @@ def _make_wrapper(gpu: PracticeGPU, original: Any) -> staticmethod:  # type: ign
 def _to(
     gpu: PracticeGPU, original: Handler, tensor: torch.Tensor, /, *args: Any, **kwargs: Any
 ) -> torch.Tensor:
+    if len(args) == 1 and not kwargs and type(args[0]) in _DEVICES:  # mostly
+        there = torch.device(args[0])
+        if there.type in ("cuda", "cpu"):
+            return move(gpu, tensor, gpu.index_of(there), ".to()")
     device, rest, kwargs = _split_device(gpu, args, kwargs)
     if device is None:
         return original(tensor, *args, **kwargs)  # type: ignore[no-any-return]

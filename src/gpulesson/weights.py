@@ -1,0 +1,138 @@
+"""Give a model's weights to other programs, and take theirs: files in the safetensors format.
+
+Such a file holds tensors and their names, and nothing that could run. To go on with a run, use
+`gpulesson.checkpoint`: here is no optimizer, no random state, and no digest.
+"""
+
+import os
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor, nn
+
+from gpulesson._files import open_file, printable, whole_file
+from gpulesson._state import compare, find_mistake, find_not_finite, tensor_outline, undo_point
+from gpulesson.checkpoint import CheckpointError
+
+
+def export_weights(model: nn.Module, path: str | os.PathLike[str]) -> Path:
+    """Write the model's parameters and buffers into a safetensors file; an older one stays until it is whole.
+
+    Of tensors under several names (tied weights), one is written; the file's metadata says which name stands
+    for which, as ``safetensors.torch.save_model`` does it.
+
+    Parameters
+    ----------
+    model
+        On any device.
+    path
+        File to write, usually ``….safetensors``; missing folders are made.
+
+    Returns
+    -------
+    Path
+        The `path`.
+
+    Raises
+    ------
+    CheckpointError
+        If safetensors is not installed, the file cannot be written, or the model's state holds NaN, infinite
+        parameters or anything but tensors.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> path = export_weights(nn.Linear(2, 1), Path(tempfile.mkdtemp()) / "linear.safetensors")
+    >>> other = nn.Linear(2, 1)
+    >>> import_weights(other, path)
+    """
+    path, name = Path(path), printable(path)
+    library = _library(name)
+    if mistake := find_mistake(model, None, None, None):
+        raise CheckpointError(f"{name} was not written: {mistake}")
+    if spoilt := find_not_finite(model):
+        raise CheckpointError(
+            f"{name} was not written: the model's {printable(spoilt)} holds NaN or infinity"
+        )
+    state = model.state_dict()
+    if others := [printable(entry) for entry, value in state.items() if not isinstance(value, Tensor)]:
+        raise CheckpointError(
+            f"{name} was not written: {', '.join(others)} of the model's state is no tensor"
+        )
+    first = _first_names(state)
+    tied = {entry: kept for entry, kept in first.items() if entry != kept}
+    tensors = {entry: state[entry].contiguous() for entry in state if entry not in tied}
+    try:
+        with whole_file(path) as file:
+            file.write(library.save(tensors, metadata={"format": "pt", **tied}))
+    except Exception as error:
+        raise CheckpointError(
+            f"{name} was not written. {type(error).__name__}: {printable(error)}"
+        ) from error
+    return path
+
+
+def import_weights(model: nn.Module, path: str | os.PathLike[str]) -> None:
+    """Load the weights of a safetensors file into the model: all of them, or nothing is changed.
+
+    Every name, shape and dtype must be the model's own; one of several names for one tensor is enough.
+    Until all is loaded, a copy of the old weights is kept in host memory.
+
+    Raises
+    ------
+    CheckpointError
+        If safetensors is not installed, the file cannot be read, or anything differs.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> path = export_weights(nn.Linear(2, 1), Path(tempfile.mkdtemp()) / "linear.safetensors")
+    >>> import_weights(nn.Linear(2, 1), path)
+    """
+    name = printable(path)
+    library = _library(name)
+    if mistake := find_mistake(model, None, None, None):
+        raise CheckpointError(f"{name} was not loaded: {mistake}")
+    try:
+        open_file(path).close()
+        tensors: dict[str, Any] = library.load_file(os.fspath(path))
+    except Exception as error:
+        raise CheckpointError(f"{name} was not loaded. {type(error).__name__}: {printable(error)}") from error
+    state = model.state_dict()
+    first = _first_names(state)
+    under = {first[entry]: entry for entry in tensors if entry in first}  # the name that the file uses
+    for entry, kept in first.items():
+        if entry not in tensors and kept in under:
+            tensors[entry] = tensors[under[kept]]
+    if lines := compare(tensor_outline(tensors), tensor_outline(state)):
+        raise CheckpointError("\n  ".join([f"{name} does not fit; nothing was loaded:", *lines]))
+    undo = undo_point(model, None, None, None)
+    try:
+        model.load_state_dict(tensors)
+    except BaseException as error:
+        undo()
+        if not isinstance(error, Exception):
+            raise
+        raise CheckpointError(f"{name} was not loaded. {type(error).__name__}: {printable(error)}") from error
+
+
+def _library(name: str) -> Any:
+    try:
+        import safetensors.torch
+    except ImportError as error:
+        raise CheckpointError(f"{name}: this needs safetensors: python -m pip install safetensors") from error
+    return safetensors.torch
+
+
+def _first_names(state: dict[str, Any]) -> dict[str, str]:
+    """Return for each name the first one of the same tensor, usually itself."""
+    seen: dict[Any, str] = {}
+    return {
+        name: seen.setdefault(
+            (value.device, value.data_ptr(), value.dtype, value.shape, value.stride())
+            if value.numel()
+            else name,
+            name,
+        )
+        for name, value in state.items()
+    }

@@ -1,0 +1,126 @@
+"""Weights in safetensors files: they come back to the bit, whole or not at all."""
+
+import sys
+
+import pytest
+import torch
+from torch import nn
+
+from gpulesson.checkpoint import CheckpointError
+from gpulesson.weights import export_weights, import_weights
+
+safetensors = pytest.importorskip("safetensors.torch")
+
+
+class Tied(nn.Module):
+    """Embedding and output share one matrix, as in a language model; a buffer, and a transposed weight."""
+
+    def __init__(self, seed=0, width=4):
+        super().__init__()
+        torch.manual_seed(seed)
+        self.embedding = nn.Embedding(6, width)
+        self.norm = nn.BatchNorm1d(width)
+        self.output = nn.Linear(width, 6, bias=False)
+        self.output.weight = self.embedding.weight
+        self.turned = nn.Parameter(torch.randn(3, 2).T.to(torch.bfloat16))
+
+
+def same(left, right):
+    left, right = left.state_dict(), right.state_dict()
+    return left.keys() == right.keys() and all(torch.equal(left[name], right[name]) for name in left)
+
+
+def test_weights_come_back(tmp_path):
+    model, other = Tied(), Tied(seed=1)
+    path = export_weights(model, str(tmp_path / "new" / "a.safetensors"))
+    assert not same(model, other)
+    import_weights(other, str(path))
+    assert same(model, other)
+    assert other.output.weight is other.embedding.weight
+    assert [each.name for each in path.parent.iterdir()] == ["a.safetensors"]
+
+
+def test_other_programs_read_it_and_write_for_us(tmp_path):
+    model, other = Tied(), Tied(seed=1)
+    path = export_weights(model, tmp_path / "a.safetensors")
+    found = safetensors.load_file(path)
+    assert "embedding.weight" in found and "output.weight" not in found  # one of the two
+    assert safetensors.load_model(other, path) == (set(), [])
+    assert same(model, other)
+
+    model.turned = nn.Parameter(model.turned.detach().contiguous())
+    safetensors.save_model(model, str(tmp_path / "b.safetensors"))
+    third = Tied(seed=2)
+    import_weights(third, tmp_path / "b.safetensors")
+    assert same(model, third)
+
+
+def only(**tensors):
+    def change(path):
+        found = safetensors.load_file(path) | tensors
+        safetensors.save_file({name: value for name, value in found.items() if value is not None}, path)
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("change", "line"),
+    [
+        (only(turned=torch.zeros(3, 2).bfloat16()), r"model turned: torch.bfloat16 \[3, 2\] in the file"),
+        (only(turned=torch.zeros(2, 3)), r"model turned: torch.float32 \[2, 3\] in the file, torch.bfloat16"),
+        (only(turned=None), "model turned: None in the file"),
+        (only(**{"embedding.weight": None}), "model embedding.weight: None in the file"),
+        (only(**{"x\x1b[2J": torch.zeros(1)}), r"model x\\x1b\[2J: torch.float32 \[1\] in the file"),
+        (lambda path: path.write_bytes(path.read_bytes()[:-1]), "was not loaded. SafetensorError"),
+        (lambda path: path.write_bytes(b"\xff" * 100), "was not loaded. SafetensorError"),
+        (lambda path: path.unlink(), "was not loaded. FileNotFoundError"),
+        (lambda path: [path.unlink(), path.mkdir()], "is a folder|Is a directory|Permission"),
+    ],
+)
+def test_what_does_not_fit_changes_nothing(tmp_path, change, line):
+    path = export_weights(Tied(), tmp_path / "a.safetensors")
+    change(path)
+    model = Tied(seed=1)
+    with pytest.raises(CheckpointError, match=line):
+        import_weights(model, path)
+    assert same(model, Tied(seed=1))
+
+
+@pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt])
+def test_an_error_while_loading_changes_nothing(tmp_path, monkeypatch, error):
+    path = export_weights(Tied(), tmp_path / "a.safetensors")
+    model = Tied(seed=1)
+    load = model.load_state_dict
+
+    def failing(state):
+        load(state)
+        monkeypatch.undo()
+        raise error
+
+    monkeypatch.setattr(model, "load_state_dict", failing)
+    with pytest.raises(CheckpointError if error is RuntimeError else error):
+        import_weights(model, path)
+    assert same(model, Tied(seed=1))
+
+
+def test_what_cannot_be_exported_leaves_the_old_file(tmp_path):
+    path = export_weights(Tied(), tmp_path / "a.safetensors")
+    before = path.read_bytes()
+    spoilt, overlapping = Tied(), Tied()
+    with torch.no_grad():
+        spoilt.norm.weight[0] = float("nan")
+    overlapping.register_buffer("view", overlapping.norm.running_mean[1:])
+    cases = [(spoilt, "norm.weight holds NaN"), (overlapping, "share memory"), (Tied, "give an object")]
+    for model, match in cases:
+        with pytest.raises(CheckpointError, match=match):
+            export_weights(model, path)
+    assert path.read_bytes() == before
+    assert [each.name for each in tmp_path.iterdir()] == ["a.safetensors"]
+
+
+def test_without_the_library_the_remedy_is_named(tmp_path, monkeypatch):
+    path = export_weights(Tied(), tmp_path / "a.safetensors")
+    monkeypatch.setitem(sys.modules, "safetensors.torch", None)
+    for call in (lambda: export_weights(Tied(), path), lambda: import_weights(Tied(), path)):
+        with pytest.raises(CheckpointError, match="python -m pip install safetensors"):
+            call()
