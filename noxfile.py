@@ -27,6 +27,7 @@ BENCHMARKS = [
     "time_to_accuracy",
     "accuracy",
     "import_time",
+    "saving",
     "site_build",
 ]
 

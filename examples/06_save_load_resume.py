@@ -6,7 +6,7 @@ Keep what a run has learned, load it on another machine, and go on after a crash
 nothing had happened.
 
 .. overview::
-   :teaching: 25
+   :teaching: 30
    :exercises: 15
 
    .. questions::
@@ -15,6 +15,7 @@ nothing had happened.
       - Why does a file from a GPU not load on my laptop?
       - Where do the files belong?
       - Why does the loss jump when I go on with saved weights?
+      - What happens to my run when its time on a cluster is over?
       - Is it safe to load a file that I downloaded?
 
    .. objectives::
@@ -23,6 +24,7 @@ nothing had happened.
       - Load a file from a GPU on a machine without one.
       - Build a path that is right on every machine.
       - Resume a run bit for bit, and prove it by comparing.
+      - Let a run save itself when a signal stops it, and go on within the epoch.
       - Say what ``weights_only`` protects from, and see it refuse a hostile file.
       - Notice a damaged file.
 """
@@ -524,6 +526,165 @@ print("same weights:", same_weights(model, undisturbed))
 # ``resume`` returns the number of epochs that are done. How often should you save?
 # After a crash, everything since the last checkpoint is done again.
 #
+# Stop in the middle, on a signal
+# -------------------------------
+#
+# On a cluster, you say beforehand how long a run may take, and the system ends it when
+# the time is over. Before that, it sends the program a *signal*, a short message with a
+# number: ``SIGTERM`` asks it to end. A little later, after 30 seconds if nobody has set
+# another time (`documentation of Slurm, KillWait
+# <https://slurm.schedmd.com/slurm.conf.html#OPT_KillWait>`__), comes ``SIGKILL``, which
+# no program can refuse. What does Python do when it is asked? This program wants to
+# sleep for a minute, and then to save:
+
+program = subprocess.Popen(
+    [sys.executable, "-c", "import time; time.sleep(60); print('saved')"]
+)
+program.terminate()  # sends SIGTERM
+print("exit status:", program.wait())
+
+# %%
+# It ended at once, and saved nothing. The exit status says why: a minus and the
+# signal's number, 15. (On Windows it is 1. Windows has no such signals.) It is like the
+# announcement that a library closes in ten minutes: time enough to mark your page, if
+# you listen. Python does not listen by itself.
+#
+# And one epoch of a large run may take hours, so we cannot wait for its end. To stop
+# *within* an epoch, a checkpoint must know which batches are done, and the next run must
+# shuffle the data in the same order to leave them out. ``AutoSave`` of the package does
+# all this. We write a script, to start it in a second Python. Its first lines make the
+# model and data of above; its loop is this one:
+
+# fold: The first lines of the script
+
+first_lines = """
+import sys
+import time
+import torch
+from torch import nn
+from gpulesson.autosave import AutoSave
+from gpulesson.data import Batches
+
+
+def slow(inputs):
+    time.sleep(0.05)  # as if the model were larger
+    return inputs.clone()
+
+
+torch.set_num_threads(1)
+torch.manual_seed(0)
+layers = nn.Linear(8, 64), nn.ReLU(), nn.Dropout(0.02), nn.Linear(64, 1)
+model = nn.Sequential(*layers)
+optimizer = torch.optim.Adam(model.parameters(), lr=0.05)
+scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=6)
+loss_fn = nn.MSELoss()
+
+X = torch.randn(320, 8)
+y = X.sin().sum(dim=1, keepdim=True)
+loader = Batches(X, y, batch_size=32, shuffle=True, transform=slow)
+
+name = sys.argv[1]
+run = {"model": model, "optimizer": optimizer, "scheduler": scheduler}
+"""
+
+# %%
+
+loop = """
+with AutoSave(name, **run, every_steps=5) as saves:
+    for epoch in saves.epochs(6):
+        print("epoch", epoch, flush=True)
+        for inputs, targets in saves.batches(loader):
+            loss = loss_fn(model(inputs), targets)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            saves.step()
+        scheduler.step()
+
+torch.save(model.state_dict(), name + ".pt")
+"""
+(folder / "run.py").write_text(first_lines + loop)
+
+# %%
+# Three things are new in the loop. ``saves.epochs`` counts the epochs, ``saves.batches``
+# hands out the batches, and ``saves.step()`` comes after each step: it saves every five
+# steps, and it looks if a signal came. The checkpoints go into a folder, which has the
+# name that we start the script with. First we let it run to its end:
+
+# fold: A helper that starts the script, and may send it a signal
+
+
+def start(name, stop_in=None):
+    """Run the script, show what it prints, and ask it to end in one of its epochs."""
+    with subprocess.Popen(
+        [sys.executable, "run.py", name],
+        cwd=folder,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    ) as program:
+        for line in program.stdout:
+            print(line, end="")
+            if line.strip() == f"epoch {stop_in}":
+                program.terminate()  # sends SIGTERM
+    print("exit status:", program.returncode)
+
+
+# %%
+
+start("undisturbed")
+
+# %%
+# The exit status 0 means: all is well. Now the same run with another name, and as soon
+# as it says that epoch 2 begins, we send it the signal:
+
+start("stopped", stop_in=2)
+
+# %%
+# It finished its step, saved, and ended. An exit status of 128 and the signal's number,
+# so 143, is the custom for a program that ended because of a signal. (On Windows it ended
+# at once, and its last checkpoint is up to five steps old.) On a cluster you would now
+# ask for more time, and give the same command again. Which epoch will it print first?
+
+start("stopped")
+
+# %%
+# Epoch 2 once more, as only some of its ten batches were done; the first line tells how
+# many. They were loaded again and left out, so that the random numbers are at the right
+# place, too. Is it the same run?
+
+one = torch.load(folder / "undisturbed.pt", weights_only=True)
+other = torch.load(folder / "stopped.pt", weights_only=True)
+print("same weights:", all(torch.equal(one[key], other[key]) for key in one))
+print("checkpoints:", len(list((folder / "stopped").glob("*.pt"))))
+
+# %%
+# The same bits. **On a cluster, save every few minutes and on a signal, and let the same
+# command go on.** The folder does not fill up: the last three checkpoints stay, or as
+# many as you say with ``keep=``. If saving takes long because the model is large,
+# ``background=True`` copies it to the :term:`host memory`, and writes the file from there
+# while the training goes on.
+#
+# (Ask your cluster to send its signal early enough, to the program itself: with Slurm,
+# ``--signal=TERM@120`` sends it two minutes before the end. And with ``fit`` of lesson 5,
+# the whole loop becomes ``fit(…, autosave=saves)``.)
+#
+# .. question:: After which signal can a program still save?
+#
+#    - ``SIGKILL``.
+#
+#      No. The system ends the program, which learns nothing of it. Then you have what was
+#      saved before.
+#
+#    - ``SIGTERM``.
+#
+#      Yes. It is a request. A program that listens can save first, and end then.
+#
+#    - None: a signal always ends a program at once.
+#
+#      No. That is what Python does by default. ``AutoSave`` puts a function of its own in
+#      that place, while the loop runs.
+#
 # .. _hostile-file:
 #
 # A file that wants to run code
@@ -703,6 +864,8 @@ shutil.rmtree(folder)
 #      Never write one person's home into a script.
 #    - A checkpoint holds model, optimizer, scheduler, epoch and random states. Compare
 #      the weights to see that it works.
+#    - On a cluster, let ``AutoSave`` save every few steps and when a signal comes. The
+#      same command then goes on in the middle of the epoch.
 #    - ``weights_only=True`` refuses files that ask for code to be run, as far as is
 #      known. Leave it on, and keep PyTorch up to date.
 #    - A plain file often does not show that it is damaged. A digest does.

@@ -34,6 +34,7 @@ ARROWS = {
     "_report": {"_hardware"},
     "_standin": {"_files"},
     "_state": {"_files"},
+    "autosave": {"_files", "_state", "checkpoint"},
     "capture": {"_checks", "_precision"},
     "checkpoint": {"_bounds", "_files", "_state"},
     "data": {"_fashion", "_standin"},
@@ -49,6 +50,7 @@ ARROWS = {
         "_first_step",
         "_precision",
         "_progress",
+        "autosave",
         "device",
         "evaluation",
     },
@@ -101,6 +103,7 @@ def test_public_functions_have_examples():
         "History",
         "NonFiniteLossError",
         "Evaluation",
+        "Stopped",
         "Timing",
     }
     assert without - results_and_errors == {"data_folder"}  # depends on the machine

@@ -74,7 +74,10 @@ WRONG: dict[str, tuple[dict[str, Any], list[str]]] = {
     "optimizer: None": ({"optimizer": None}, ["None", "torch.optim.Adam(model.parameters())"]),
     "batches: a tensor": ({"batches": X}, ["tensor float32 [8, 6]", "(inputs, targets)", "DataLoader"]),
     "batches: one pair": ({"batches": (X, Y)}, ["tuple of 2", "[(inputs, targets)]"]),
-    "batches: the dataset": ({"batches": TensorDataset(X, Y)}, ["single samples", "DataLoader"]),
+    "batches: the dataset": (
+        {"batches": TensorDataset(X, Y)},
+        ["a TensorDataset", "(inputs, targets)", "DataLoader"],
+    ),
     "batches: None": ({"batches": None}, ["None", "DataLoader"]),
     "batches: a generator": ({"batches": iter(PAIR)}, ["generator is used up", "list_iterator", "Batches"]),
     "batches: three things": ({"batches": [(X, Y, Y)]}, ["tuple of 3", "a pair", "collate_fn"]),
@@ -196,7 +199,7 @@ def test_weights_that_the_last_step_ruins_are_not_returned():
 
 
 def test_a_validation_loss_that_is_not_finite_ends_the_run():
-    with pytest.raises(NonFiniteLossError, match="the validation loss is nan after epoch 1"):
+    with pytest.raises(NonFiniteLossError, match="the validation loss is nan before the first step"):
         run(validation=[(X * torch.nan, Y)])
 
 

@@ -1,4 +1,4 @@
-"""Wrong arguments: what was found, in words, and the errors that name it, what was expected, and the remedy."""
+"""Wrong arguments: errors that name what was found, what was expected, and the remedy."""
 
 from __future__ import annotations
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import islice
 from operator import mul
 from typing import Any
 
@@ -11,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
-from torch.utils.data import Dataset
+from torch.utils.data import Dataset, IterableDataset
 
 from gpulesson import _explain
 from gpulesson._arguments import described, refuse
@@ -32,11 +33,13 @@ def _trainable(model: Any) -> bool:
 
 
 def _iterates(batches: Any) -> bool:
-    lone_pair = isinstance(batches, tuple | list) and len(batches) == 2 and isinstance(batches[0], Tensor)
-    iterates = hasattr(batches, "__iter__") or hasattr(batches, "__getitem__")
-    return (
-        iterates and not lone_pair and not isinstance(batches, NO_BATCHES) and not hasattr(batches, "dtype")
-    )
+    if isinstance(batches, tuple | list) and len(batches) == 2 and isinstance(batches[0], Tensor):
+        return False  # one pair
+    if isinstance(batches, NO_BATCHES) or type(batches).__name__ == "ndarray":
+        return False
+    if isinstance(batches, Dataset):  # of single samples
+        return isinstance(batches, IterableDataset)
+    return hasattr(batches, "__iter__") or hasattr(batches, "__getitem__")
 
 
 def _steps(optimizer: Any) -> bool:
@@ -83,30 +86,26 @@ def check_arguments(**given: Any) -> None:
             refuse(name, value, expected, remedy)
 
 
-def check_pair(batch: Any, source: Any, name: str = "batches") -> None:
+def check_pair(batch: Any, name: str = "batches") -> None:
     """Refuse a batch that is not (inputs, targets), with the targets a tensor of at least one sample."""
     if isinstance(batch, str | Tensor | Mapping) or not hasattr(batch, "__len__") or len(batch) != 2:
         raise ValueError(
-            f"{name}: the first batch is {described(batch)}, expected a pair (inputs, targets): let "
-            "the dataset "
-            "or collate_fn return two things; several inputs go into one tuple or dict, ((a, b), targets)"
+            f"{name}: the first batch is {described(batch)}, expected a pair (inputs, targets): let the "
+            "dataset or collate_fn return two things; several inputs go into one tuple or dict, "
+            "((a, b), targets)"
         )
     inputs, targets = batch
-    kind = type(inputs).__name__
-    if kind == "ndarray" or inputs is None:
+    if inputs is None or isinstance(inputs, str) or type(inputs).__name__ == "ndarray":
         raise ValueError(
-            f"{name}: the inputs of the first batch are {described(inputs)}, expected a tensor, or "
-            "tensors in a "
-            "tuple, list or mapping: give torch.as_tensor(inputs); a transform has to return its result"
+            f"{name}: the inputs of the first batch are {described(inputs)}, expected a tensor, or tensors "
+            "in a tuple, list or mapping: give torch.as_tensor(inputs); a transform has to return its result"
         )
     single = isinstance(targets, int | float) or (isinstance(targets, Tensor) and not targets.ndim)
-    if single or not (hasattr(targets, "to") and hasattr(targets, "shape")):
-        kind = "the dataset gives single samples: " if isinstance(source, Dataset) or single else ""
-        remedy = f"{kind}{LOADER}" if kind else "give torch.as_tensor(targets)"
+    if single or not isinstance(targets, Tensor):
+        remedy = f"these are single samples, {LOADER}" if single else "give torch.as_tensor(targets)"
         raise ValueError(
-            f"{name}: the targets of the first batch are {described(targets)}, expected a tensor [N, "
-            "…] with one "
-            f"entry a sample: {remedy}"
+            f"{name}: the targets of the first batch are {described(targets)}, expected a tensor [N, …] with "
+            f"one entry a sample: {remedy}"
         )
     if not targets.shape[0]:
         raise ValueError(
@@ -118,10 +117,9 @@ def check_pair(batch: Any, source: Any, name: str = "batches") -> None:
 def pairs(batches: Pairs) -> Iterator[tuple[Any, ...]]:
     """Yield the batches, having looked at the first."""
     iterator = iter(batches)
-    for batch in iterator:
-        check_pair(batch, batches)
+    for batch in islice(iterator, 1):
+        check_pair(batch)
         yield batch
-        break
     yield from iterator
 
 
@@ -164,9 +162,8 @@ def _check_optimizer(optimizer: torch.optim.Optimizer, model: nn.Module, device:
         )
     if isinstance(optimizer, torch.optim.LBFGS):
         raise ValueError(
-            "LBFGS computes the loss several times in a step, by a closure, and needs a loop of its "
-            "own: take "
-            "SGD or Adam here"
+            "LBFGS computes the loss several times in a step, by a closure, and needs a loop of its own: "
+            "take SGD or Adam here"
         )
     _check_tensors("the optimizer", [group["params"] for group in optimizer.param_groups], device, rebuild)
     for state in optimizer.state.values():
@@ -183,9 +180,9 @@ def check_schedule(scheduler: Any, optimizer: Any) -> None:
     theirs = getattr(getattr(scheduler, "optimizer", None), "param_groups", None)
     if theirs is not None and not any(group is ours for group in theirs for ours in optimizer.param_groups):
         raise ValueError(
-            f"scheduler is {described(scheduler)} of another optimizer, expected one of the optimizer "
-            "given, whose "
-            f"rate would never change: build it anew, {type(scheduler).__name__}(optimizer, …)"
+            f"scheduler is {described(scheduler)} of another optimizer, expected one of the "
+            "optimizer given, whose rate would never change: build it anew, "
+            f"{type(scheduler).__name__}(optimizer, …)"
         )
 
 
@@ -231,44 +228,40 @@ def ignored_label(loss_fn: Any) -> int | None:
     return label if isinstance(label, int) else None
 
 
-def checked_forward(forward: Callable[[Any], Any], model: nn.Module) -> Callable[[Any], Any]:
-    """Return `forward`, whose errors are told from the batch's side."""
-    step = 0
+def checked_step(
+    model: nn.Module,
+    forward: Callable[[Any], Any],
+    batches: Pairs,
+    loss_fn: LossFunction,
+    device: torch.device,
+    *,
+    on_device: bool,
+    first_loss: Callable[[Tensor], object] | None = None,
+) -> Callable[[Any, Any, Any], tuple[Any, Tensor]]:
+    """Return outputs and loss as a function of inputs, targets, and the targets before they moved.
 
-    def checked(inputs: Any) -> Any:
-        nonlocal step
-        step += 1
-        try:
-            return forward(inputs)
-        except _explain.RAW as error:
-            told = _explain.model_error(error, step, model, inputs)
-            if told is error:
-                raise
-            raise told from error
-
-    return checked
-
-
-def checked_loss(
-    batches: Pairs, loss_fn: LossFunction, device: torch.device, *, on_device: bool, training: bool = False
-) -> Callable[[Any, Any, Any], Tensor]:
-    """Return the loss as a function of outputs, targets, and the targets as they were before they moved.
-
+    Errors of the model and the loss are told from the batch's side.
     Labels out of range are refused before the loss sees them: on CUDA such a label ends the process's use of
     the GPU. Labels that came on the CPU are looked at there, in every step: shuffling may bring new ones in
     any epoch. Labels on a device, where each look is a host read, are looked at only if `on_device` says so.
     If the batches hold all their tensors (as ``Batches`` does), all labels are looked at in the first step.
     Where ``nn.CrossEntropyLoss`` computes on the CPU, it looks at each label itself, and nothing else has to.
-    The first step also tells whether the loss is a tensor, and, for `training`, one that has a gradient.
+    The first step also tells whether the loss is a tensor. For training it must have a gradient, and is shown
+    to `first_loss` where that makes nobody wait.
     """
     tensors = getattr(batches, "tensors", None)
     whole: Tensor | None = tensors[1] if isinstance(tensors, tuple) and len(tensors) == 2 else None
     step, ignored = 0, ignored_label(loss_fn)
     looks_itself = device.type == "cpu" and type(loss_fn) in (nn.CrossEntropyLoss, nn.NLLLoss)
 
-    def checked(outputs: Any, targets: Any, given: Any) -> Tensor:
+    def compute(inputs: Any, targets: Any, given: Any) -> tuple[Any, Tensor]:
         nonlocal step
         step += 1
+        try:
+            outputs = forward(inputs)
+        except _explain.RAW as error:
+            _explain.model(error, step, model, inputs)
+            raise
         if not looks_itself and (whole is None or step == 1) and class_indices(outputs, given):
             labels = given if whole is None else whole
             if on_device or labels.device.type == "cpu":
@@ -282,36 +275,38 @@ def checked_loss(
         except _explain.RAW as error:
             if looks_itself and isinstance(error, IndexError):
                 _check_range(targets, outputs.shape[1], step, ignored)
-            told = _explain.loss_error(error, step, loss_fn, outputs, targets)
-            if told is error:
-                raise
-            raise told from error
-        if step == 1:
-            _check_first_loss(loss, loss_fn, outputs, training)
+            _explain.loss(error, step, loss_fn, outputs, targets)
+            raise
+        if step == 1 and not isinstance(loss, Tensor):
+            raise TypeError(
+                f"step 1: {_explain.name_of(loss_fn)} returned {described(loss)}, expected a tensor of one "
+                "number: return the loss itself, without .item() or float()"
+            )
         if loss.ndim:
             raise ValueError(
                 f"step {step}: the loss function returned a tensor of shape {list(loss.shape)}, expected one "
                 "number: use reduction='mean' (or 'sum')"
             )
-        return loss
+        if step == 1 and first_loss is not None:
+            _check_gradient(loss, loss_fn, outputs)
+            if loss.device.type == "cpu":
+                first_loss(loss)
+        return outputs, loss
 
-    return checked
+    return compute
 
 
-def _check_first_loss(loss: Any, loss_fn: Any, outputs: Any, training: bool) -> None:
-    name = _explain.loss_name(loss_fn)
-    if not isinstance(loss, Tensor):
-        raise TypeError(
-            f"step 1: {name} returned {described(loss)}, expected a tensor of one number: return the loss "
-            "itself, without .item() or float()"
-        )
-    if training and not loss.ndim and not loss.requires_grad:
+def _check_gradient(loss: Tensor, loss_fn: Any, outputs: Any) -> None:
+    if not loss.requires_grad:
         detached = isinstance(outputs, Tensor) and not outputs.requires_grad
-        where = "the model's outputs have" if detached else f"{name} returned a loss that has"
+        where = (
+            "the model's outputs have"
+            if detached
+            else f"{_explain.name_of(loss_fn)} returned a loss that has"
+        )
         raise ValueError(
             f"step 1: {where} no gradient, expected one for the backward pass: compute without "
-            "torch.no_grad(), "
-            "detach(), argmax() and NumPy, and leave some of the model's parameters unfrozen"
+            "torch.no_grad(), detach(), argmax() and NumPy, and leave some of the model's parameters unfrozen"
         )
 
 
@@ -320,14 +315,14 @@ class _OuterProductError(ValueError):
 
 
 def _outer(outputs: Any, targets: Tensor) -> bool:
-    """Tell whether broadcasting would compare more pairs than there are outputs or targets: [N, 1] with [N]."""
+    """Tell whether broadcasting would compare each output with each target: [N, 1] with [N]."""
     if not isinstance(outputs, Tensor) or outputs.ndim == targets.ndim:
         return False
     try:
-        together = torch.broadcast_shapes(outputs.shape, targets.shape)
+        together = torch.broadcast_shapes(outputs.shape, targets.shape)  # type: ignore[no-untyped-call]
     except RuntimeError:
         return False
-    return together.numel() > max(outputs.numel(), targets.numel())
+    return bool(together.numel() > max(outputs.numel(), targets.numel()))
 
 
 class _NoOuter(TorchFunctionMode):
@@ -348,8 +343,7 @@ class _NoOuter(TorchFunctionMode):
         if together and func not in (F.cross_entropy, F.nll_loss):
             raise _OuterProductError(
                 f"step 1: the loss would compare each of {described(self.outputs)}, the outputs, with "
-                "each of "
-                f"{described(self.targets)}, the targets, as these shapes broadcast: "
+                f"each of {described(self.targets)}, the targets, as these shapes broadcast: "
                 f"{_explain.shape_remedy(self.outputs, self.targets)}"
             )
         return func(*args, **kwargs)

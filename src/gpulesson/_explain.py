@@ -19,33 +19,37 @@ from gpulesson.device import DeviceError
 # Exactly these: subclasses, such as those of "out of memory" and of the compiler, speak for themselves.
 RAW = (RuntimeError, TypeError, ValueError, IndexError, AttributeError, NotImplementedError)
 CLASS_LOSSES = (nn.CrossEntropyLoss, nn.NLLLoss, F.cross_entropy, F.nll_loss)
+LATER = (
+    "the first layer can take them; each later one has to take what the one before gives: correct its sizes"
+)
 OTHER_DEVICE = ("Expected all tensors to be on the same device", "is on cpu, different from")
 
 
-def explained(error: Exception, step: int, what: str, remedies: Iterator[str]) -> Exception:
-    """Return the error to raise in the place of `error`: itself, if it says nothing about the batch."""
+def _tell(error: Exception, step: int, what: str, remedies: Iterator[str]) -> None:
+    """Raise what to read in the place of `error`, from it; return if it says nothing about the batch."""
     if type(error) not in RAW:
-        return error
+        return
     words = str(error).strip().partition("\n")[0]
     if any(text in words for text in OTHER_DEVICE):
-        return DeviceError(
+        raise DeviceError(
             f"step {step}: {what}: {words}. A tensor that is no parameter and no buffer stays where it was "
             "made: make it with device=inputs.device, or keep it by register_buffer"
-        )
-    remedy = next(remedies)
-    return ValueError(f"step {step}: {what}: {remedy}. PyTorch says: {words}")
+        ) from error
+    for remedy in remedies:  # the likeliest
+        raise ValueError(f"step {step}: {what}: {remedy}. The error was: {words}") from error
 
 
-def model_error(error: Exception, step: int, model: Any, inputs: Any) -> Exception:
+def model(error: Exception, step: int, model: Any, inputs: Any) -> None:
     """Explain why the model cannot compute with these inputs."""
     first = _first_layer(model)
     takes = f", and its first layer is {first}" if first is not None else ""
     what = f"the model got {described(inputs)} as inputs{takes}"
-    return explained(error, step, what, _model_remedies(str(error), model, first, inputs))
+    _tell(error, step, what, _model_remedies(error, model, first, inputs))
 
 
-def _model_remedies(text: str, model: Any, first: nn.Module | None, inputs: Any) -> Iterator[str]:
+def _model_remedies(error: Exception, model: Any, first: nn.Module | None, inputs: Any) -> Iterator[str]:
     """Yield what to do, likeliest first."""
+    text = str(error)
     if isinstance(getattr(model, "forward", None), type(None)) or 'required "forward"' in text:
         yield "the model's class needs a method forward(self, inputs)"
     if "more than 1 value per channel" in text:
@@ -59,6 +63,8 @@ def _model_remedies(text: str, model: Any, first: nn.Module | None, inputs: Any)
             "inputs, which come as one argument"
         )
         return
+    if isinstance(error, AttributeError):  # a slip in the model's own code, which Python names best
+        return
     if "forward()" in text and "argument" in text:
         yield "forward is called with one argument, the inputs: several go into one tuple or dict"
     weight = next((p for p in (first or nn.Module()).parameters() if p.is_floating_point()), None)
@@ -71,14 +77,18 @@ def _model_remedies(text: str, model: Any, first: nn.Module | None, inputs: Any)
         wanted = str(weight.dtype).removeprefix("torch.")
         yield f"the weights are {wanted}: give inputs.to(torch.{wanted}){scaled}"
     if isinstance(first, nn.Linear):
-        wanted, values = first.in_features, inputs[:1].numel()
-        if values == wanted:
-            yield f"{wanted} values a sample are expected in one dimension: give inputs.flatten(1)"
+        size, values = first.in_features, inputs[:1].numel()
+        if inputs.shape[-1:] == (size,):
+            yield LATER
+        if values == size:
+            yield f"{size} values a sample are expected in one dimension: give inputs.flatten(1)"
         yield (
-            f"{wanted} values a sample are expected in the last dimension: give such inputs, or begin the "
+            f"{size} values a sample are expected in the last dimension: give such inputs, or begin the "
             f"model with nn.Linear({inputs.shape[-1] if inputs.ndim == 2 else values}, …)"
         )
     if (channels := getattr(first, "in_channels", None)) is not None:
+        if inputs.ndim == 4 and inputs.shape[1] == channels:
+            yield LATER
         if inputs.ndim == 4 and inputs.shape[-1] == channels:
             yield f"[N, {channels}, height, width] is expected: give inputs.permute(0, 3, 1, 2)"
         if inputs.ndim == 3 and channels == 1:
@@ -92,44 +102,37 @@ def _first_layer(model: Any) -> nn.Module | None:
     return next((m for m in modules if any(True for _ in m.parameters(recurse=False))), None)
 
 
-def loss_error(error: Exception, step: int, loss_fn: Any, outputs: Any, targets: Any) -> Exception:
+def loss(error: Exception, step: int, loss_fn: Any, outputs: Any, targets: Tensor) -> None:
     """Explain why the loss function cannot compare these outputs and targets."""
-    return explained(
-        error,
-        step,
-        _compared(loss_fn, outputs, targets),
-        _loss_remedies(str(error), loss_fn, outputs, targets),
-    )
-
-
-def backward_error(error: Exception, step: int, loss_fn: Any, outputs: Any, targets: Any) -> Exception:
-    """Explain why there is no gradient of this loss."""
-    return explained(
-        error,
-        step,
-        f"there is no gradient. {_compared(loss_fn, outputs, targets)}",
-        _loss_remedies(str(error), loss_fn, outputs, targets),
-    )
-
-
-def _compared(loss_fn: Any, outputs: Any, targets: Any) -> str:
-    return (
-        f"{loss_name(loss_fn)} got {described(outputs)} as the model's outputs and {described(targets)} as "
+    what = (
+        f"{name_of(loss_fn)} got {described(outputs)} as the model's outputs and {described(targets)} as "
         "targets"
     )
+    _tell(error, step, what, _loss_remedies(str(error), loss_fn, outputs, targets))
 
 
-def loss_name(loss_fn: Any) -> str:
+def backward(error: Exception, step: int, loss: Tensor, targets: Tensor) -> None:
+    """Explain why there is no gradient of this loss."""
+    what = f"there is no gradient of the loss, {described(loss)}, with {described(targets)} as targets"
+    _tell(error, step, what, _backward_remedies(str(error)))
+
+
+def _backward_remedies(text: str) -> Iterator[str]:
+    if "Found dtype" in text:
+        yield "targets of the outputs' dtype are expected: give targets.float()"
+    if "second time" in text:
+        yield "the graph of an earlier step is used again: detach what the model keeps, by state.detach()"
+    if "inplace operation" in text:
+        yield "write x = x + 1 in the place of x += 1 where a gradient needs x"
+
+
+def name_of(loss_fn: Any) -> str:
     """Return the name of a loss function or of its class."""
     return str(getattr(loss_fn, "__name__", type(loss_fn).__name__))
 
 
 def _loss_remedies(text: str, loss_fn: Any, outputs: Any, targets: Tensor) -> Iterator[str]:
     """Yield what to do, likeliest first."""
-    if "second time" in text:
-        yield "the graph of an earlier step is used again: detach what the model keeps, by state.detach()"
-    if "inplace operation" in text:
-        yield "write x = x + 1 in the place of x += 1 where a gradient needs x"
     if outputs is None:
         yield "forward ends without a value: return the outputs"
     if not isinstance(outputs, Tensor):
@@ -147,13 +150,12 @@ def _loss_remedies(text: str, loss_fn: Any, outputs: Any, targets: Tensor) -> It
             yield "labels are class indices [N]: give targets.argmax(1), or targets.float() as probabilities"
         if outputs.ndim > 1 and targets.shape == (len(outputs), 1):
             yield "labels are class indices [N], int64: give targets.squeeze(1).long()"
-        if targets.ndim == outputs.ndim - 1 and targets.shape[:1] == outputs.shape[:1]:
-            if targets.dtype not in (torch.int64, torch.uint8):
-                yield "labels are class indices, int64: give targets.long()"
+        same = targets.ndim == outputs.ndim - 1 and targets.shape[:1] == outputs.shape[:1]
+        if same and targets.dtype not in (torch.int64, torch.uint8):
+            yield "labels are class indices, int64: give targets.long()"
         yield (
             "outputs are expected as [N, classes] and targets as class indices [N], int64, of as "
-            "many samples: "
-            "make both so"
+            "many samples: make both so"
         )
     if "between 0 and 1" in text:
         yield "nn.BCELoss takes probabilities: end the model in nn.Sigmoid(), or take nn.BCEWithLogitsLoss()"

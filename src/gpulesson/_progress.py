@@ -19,15 +19,15 @@ def person_watches() -> bool:
     return "ipykernel" in sys.modules and any(name in os.environ for name in OPEN_NOTEBOOK)
 
 
-def epoch_bar(epochs: range, show: bool | None) -> Iterable[int]:
-    """Wrap `epochs` in a tqdm bar if `show` (None: if a person watches) and tqdm is installed."""
+def epoch_bar(epochs: Iterable[int], show: bool | None, total: int) -> Iterable[int]:
+    """Wrap `epochs`, so many, in a tqdm bar if `show` (None: if a person watches) and there is tqdm."""
     if not (person_watches() if show is None else show):
         return epochs
     try:
         from tqdm import tqdm
     except ImportError:
         return epochs
-    return tqdm(epochs, desc="training", unit="epoch")  # type: ignore[no-any-return]
+    return tqdm(epochs, total=total, desc="training", unit="epoch")  # type: ignore[no-any-return]
 
 
 @contextmanager

@@ -129,6 +129,21 @@ def save_checkpoint(
     3
     """
     path = Path(path)
+    return _save(path, _content(path, model, epoch, step, position, optimizer, scheduler, generator, extra))
+
+
+def _content(
+    path: Path,
+    model: nn.Module,
+    epoch: int,
+    step: int,
+    position: Any,
+    optimizer: torch.optim.Optimizer | None,
+    scheduler: LRScheduler | None,
+    generator: torch.Generator | None,
+    extra: Any,
+) -> dict[str, Any]:
+    """Collect what goes into a checkpoint, as it is now; the tensors are those of the run, not copies."""
     if mistake := _wrong_count(epoch, step) or find_mistake(model, optimizer, scheduler, generator):
         raise CheckpointError(f"{printable(path)} was not written: {mistake}")
     if spoilt := find_not_finite(model):
@@ -137,7 +152,7 @@ def save_checkpoint(
             "what is there may be the last good state. Go back to it, with a lower learning rate or clipped "
             "gradients. To look at these weights, keep them with torch.save(model.state_dict(), …)."
         )
-    content = {
+    return {
         "epoch": epoch,
         "step": step,
         "position": position,
@@ -149,10 +164,14 @@ def save_checkpoint(
         "extra": extra,
         "outline": _outline(model, optimizer, scheduler, generator),
     }
+
+
+def _save(path: Path, content: dict[str, Any]) -> Path:
+    """Write what `_content` collected, or a copy of it."""
     handled = sys.exc_info()[1]
     try:
         with whole_file(path) as file:
-            _write(content, file, epoch, step)
+            _write(content, file, content["epoch"], content["step"])
             check_bounds(file, _COMMENT_BYTES)
             _load_back(file)
     except Exception as error:

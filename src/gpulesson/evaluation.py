@@ -108,8 +108,7 @@ def _evaluate_placed(
     """Evaluate a model that is known to be on `device`; without the confusion matrix it takes less time."""
     reduction = _checks.loss_reduction(loss_fn)
     ignored = _checks.ignored_label(loss_fn)
-    forward = _checks.checked_forward(model, model)
-    checked = _checks.checked_loss(batches, loss_fn, device, on_device=check_targets)
+    compute = _checks.checked_step(model, model, batches, loss_fn, device, on_device=check_targets)
     losses: list[Tensor] = []
     sizes: list[int] = []
     hits: list[Tensor] = []
@@ -120,8 +119,8 @@ def _evaluate_placed(
         with torch.inference_mode():
             for inputs, given in _checks.pairs(batches):
                 inputs, targets = to_device((inputs, given), device, non_blocking=device.type == "cuda")
-                logits = forward(inputs)
-                losses.append(checked(logits, targets, given))
+                logits, loss = compute(inputs, targets, given)
+                losses.append(loss)
                 sizes.append(len(targets))
                 if _checks.class_indices(logits, targets):
                     if with_confusion:

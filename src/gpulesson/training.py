@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import nullcontext
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -16,10 +16,11 @@ from torch import Tensor, nn
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
 from gpulesson import _checks, _explain
-from gpulesson._arguments import whole_number
-from gpulesson._first_step import FirstStep, alike, held_out, once
+from gpulesson._arguments import described, whole_number
+from gpulesson._first_step import FirstStep, alike, held_out, once, undone
 from gpulesson._precision import Amp, Precision, precision_of
 from gpulesson._progress import epoch_bar
+from gpulesson.autosave import AutoSave, _refuse_inexact
 from gpulesson.device import DeviceError, to_device
 from gpulesson.evaluation import _evaluate_placed
 
@@ -40,10 +41,9 @@ class NonFiniteLossError(ArithmeticError):
 
     def __init__(self, value: float, epoch: int, step: int, found: str = "") -> None:
         super().__init__(
-            f"{found or f'the loss is {value} in epoch {epoch}, step {step}'}, and the weights are no "
-            "longer usable. "
-            "Lower the learning rate, or look for inputs that are not finite, and for batches in which every "
-            "label is ignored (their mean loss is 0 / 0); "
+            f"{found or f'the loss is {value} in epoch {epoch}, step {step}'}, expected finite numbers. "
+            "Begin again with a lower learning rate, or look for inputs that are not finite, and for "
+            "batches in which every label is ignored (their mean loss is 0 / 0); "
             "torch.autograd.set_detect_anomaly(True) names the operator"
         )
         self.epoch, self.step = epoch, step
@@ -195,18 +195,19 @@ def train_epoch(
     update = None
     if precision is not None and precision.scaler is not None:
         update = _Update(optimizer, precision.scaler)
-    with FirstStep(model, batches, device) as given:
+    with FirstStep(model, device, batches) as first:
         return _one_pass(
             model,
             forward or model,
-            given,
+            batches,
             loss_fn,
             optimizer,
             device,
             epoch,
-            check_targets,
             precision,
             update,
+            check_targets=check_targets,
+            first=first,
         )
 
 
@@ -225,6 +226,7 @@ def fit(
     clip_norm: float | None = None,
     start_epoch: int = 0,
     on_epoch: Callable[[int, History], object] | None = None,
+    autosave: AutoSave | None = None,
     progress: bool | None = None,
     amp: Amp = None,
     compile: bool = False,
@@ -256,6 +258,10 @@ def fit(
     on_epoch : callable, optional
         Called after each epoch, with the number of finished epochs and the history: to save a checkpoint,
         for instance.
+    autosave : AutoSave, optional
+        Save the run as it goes, also within an epoch, and go on with what is saved: `epochs` and the history
+        are those of the whole run (but the seconds of a resumed epoch are those since). It has the same
+        model, optimizer and scheduler, and was entered by ``with``. A signal to stop raises its ``Stopped``.
     progress : bool, optional
         Show a progress bar. By default only when a person watches: in a terminal or an open notebook.
     amp : torch.dtype or str, optional
@@ -320,6 +326,16 @@ def fit(
     >>> rest = fit(model, batches, nn.CrossEntropyLoss(), optimizer, "cpu", epochs=5, start_epoch=done)
     >>> done, len(rest.train_loss)
     (2, 3)
+
+    A run that saves itself within the epochs, too; the second call goes on where the first one ended:
+
+    >>> for epochs in (2, 5):
+    ...     with AutoSave(path.parent, every_steps=100, **run) as saves:
+    ...         history = fit(
+    ...             model, batches, nn.CrossEntropyLoss(), optimizer, "cpu", epochs, autosave=saves
+    ...         )
+    >>> len(history.train_loss)
+    5
     """
     _checks.check_arguments(model=model, batches=batches, loss_fn=loss_fn, optimizer=optimizer)
     optional = {"validation": validation, "scheduler": scheduler, "on_epoch": on_epoch, "progress": progress}
@@ -349,23 +365,23 @@ def fit(
             f"compile={compile!r}: give True or False. For another way of compiling, hand in the compiled "
             "model: fit(torch.compile(model, mode=…), …)"
         )
+    if autosave is not None:
+        _check_autosave(autosave, model, optimizer, scheduler, start_epoch, (batches, validation))
     device = _checks.check_placement(model, device, loss_fn=loss_fn, optimizer=optimizer)
     _checks.check_schedule(scheduler, optimizer)
     passes = epochs - start_epoch
     if once(batches) and passes > 1:
         raise ValueError(
             f"nothing to train on in epoch {start_epoch + 2}: a generator is used up after one pass, "
-            "and batches "
-            f"is {_explain.described(batches)}: give a list, a DataLoader or Batches"
+            f"and batches is {described(batches)}: give a list, a DataLoader or Batches"
         )
-    sample, validation = held_out(validation, passes, device)
+    with undone(device, validation):
+        sample = held_out(validation, passes)
 
-    def look(batch: Any) -> None:  # the real evaluation, where validation looks unlike what is trained on
+    def look(batch: Any) -> None:
         if sample is not None and not alike(batch, sample):
-            try:
-                _evaluate_placed(model, [sample], loss_fn, device, check_targets=False, with_confusion=False)
-            except (ValueError, TypeError, DeviceError) as error:
-                raise type(error)(f"validation: {error}") from error
+            with undone(device):
+                _try_validation(model, sample, loss_fn, device)
 
     precision = precision_of(amp, device)  # one for all epochs: a scaler learns its scale
     scaler = None if precision is None else precision.scaler
@@ -382,18 +398,34 @@ def fit(
         )
     forward = _compiled(model) if compile else model
     history = History()
-    bar = epoch_bar(range(start_epoch + 1, epochs + 1), progress)
+    numbers: Iterable[int] = range(start_epoch + 1, epochs + 1)
+    saved = None
+    if autosave is not None:
+        saved = _Saved(autosave, history, scaler)
+        numbers = (epoch + 1 for epoch in autosave.epochs(epochs))
+    bar = epoch_bar(numbers, progress, epochs - start_epoch - len(history.train_loss))
+    first = True  # labels on a device come again in every epoch: wait for one look
     show: Any = getattr(bar, "set_postfix_str", lambda text: None)
     for epoch in bar:
         if any(parameter.device != device for parameter in islice(model.parameters(), 1)):  # moved since
             _checks.check_placement(model, device)
-        first = not history.train_loss  # labels on a device come again in every epoch: wait for one look
         start = time.perf_counter()
-        given = FirstStep(model, batches, device, look) if first else nullcontext(batches)
+        given = FirstStep(model, device, batches, look) if first else nullcontext()
         try:
-            with given as checked:
+            with given as step:
                 loss = _one_pass(  # reads the losses, so the device is done when it returns
-                    model, forward, checked, loss_fn, optimizer, device, epoch, first, precision, update
+                    model,
+                    forward,
+                    batches,
+                    loss_fn,
+                    optimizer,
+                    device,
+                    epoch,
+                    precision,
+                    update,
+                    check_targets=first,
+                    first=step,
+                    saved=saved,
                 )
         except NonFiniteLossError as error:
             error.history = history
@@ -423,6 +455,7 @@ def fit(
         if on_epoch is not None:
             on_epoch(epoch, history)
         show(f"loss {loss:.4f}")
+        first = False
     return history
 
 
@@ -430,6 +463,19 @@ def _not_finite(found: str, value: float, epoch: int, history: History) -> NonFi
     error = NonFiniteLossError(value, epoch, 0, found)
     error.history = history
     return error
+
+
+def _try_validation(
+    model: nn.Module, batch: tuple[Any, ...], loss_fn: _checks.LossFunction, device: torch.device
+) -> None:
+    """Evaluate one batch of the validation data, which an epoch later would be too late."""
+    try:
+        result = _evaluate_placed(model, [batch], loss_fn, device, check_targets=False, with_confusion=False)
+    except (ValueError, TypeError, DeviceError) as error:
+        raise type(error)(f"validation: {error}") from error
+    if not math.isfinite(result.loss):
+        found = f"the validation loss is {result.loss} before the first step"
+        raise NonFiniteLossError(result.loss, 0, 0, found)
 
 
 def _one_pass(
@@ -440,39 +486,63 @@ def _one_pass(
     optimizer: torch.optim.Optimizer,
     device: torch.device,
     epoch: int,
-    check_targets: bool,
     precision: Precision | None,
     update: _Update | None,
+    *,
+    check_targets: bool,
+    first: FirstStep | None,
+    saved: _Saved | None = None,
 ) -> float:
     """Train for one pass over the batches; everything is known to be on `device`."""
     reduction = _checks.loss_reduction(loss_fn)
-    forward = _checks.checked_forward(forward, model)
-    checked = _checks.checked_loss(batches, loss_fn, device, on_device=check_targets, training=True)
-
-    def loss_of(inputs: Any, targets: Tensor, given: Tensor) -> Tensor:
-        return checked(forward(inputs), targets, given)
-
+    compute = _checks.checked_step(
+        model,
+        forward,
+        batches,
+        loss_fn,
+        device,
+        on_device=check_targets,
+        first_loss=lambda loss: _check_finite([loss.tolist()], epoch, len(sizes)),  # type: ignore[list-item]
+    )
     if precision is not None:
-        loss_of = precision.autocast(loss_of)
+        compute = precision.autocast(compute)
     no_wait = device.type == "cuda"  # elsewhere a batch could be gone before it is read
-    losses, sizes, stepped = [], [], True
+    losses: list[Tensor] = []
+    sizes: list[int] = []
+    stepped = True
+    if saved is not None:
+        batches, sizes = saved.begin(batches, epoch, losses)
+    if first is not None:
+        batches = first.watch(batches)
     model.train()
     for inputs, given in batches:
         inputs = to_device(inputs, device, non_blocking=no_wait)
         targets = given.to(device, non_blocking=no_wait)
         if stepped:
             optimizer.zero_grad()
-        loss = loss_of(inputs, targets, given)
+        loss = compute(inputs, targets, given)[1]  # the outputs need no name, which would keep them
         losses.append(loss.detach())  # not .item(): the CPU would wait
         sizes.append(targets.shape[0])
-        if update is None:
-            loss.backward()  # type: ignore[no-untyped-call]
-            optimizer.step()
-        else:
-            stepped = update(loss, targets.shape[0])
+        try:
+            if update is None:
+                loss.backward()  # type: ignore[no-untyped-call]
+                optimizer.step()
+            else:
+                stepped = update(loss, targets.shape[0])
+        except RuntimeError as error:
+            _explain.backward(error, len(sizes), loss, targets)
+            raise
+        if saved is not None and stepped:
+            saved.autosave.step()
     if not stepped and update is not None:
         update.step()
-    return _mean_loss(losses, sizes, reduction, epoch)
+    values = saved.end() if saved is not None else _finite(losses, epoch)
+    if not values:
+        raise ValueError(
+            f"nothing to train on in epoch {epoch}: the batches are empty. Give at least one batch; "
+            "a generator is used up after one pass, a DataLoader or Batches is not"
+        )
+    return _checks.mean_over_samples(values, sizes, reduction)
 
 
 class _Update:
@@ -534,6 +604,79 @@ class _Update:
         return self.sizes[0] * self.accumulate
 
 
+class _Saved:
+    """What `fit` keeps in a checkpoint besides: history, scale, and the losses of the epoch that runs."""
+
+    def __init__(self, autosave: AutoSave, history: History, scaler: torch.amp.GradScaler | None) -> None:
+        self.autosave, self.history, self.scaler = autosave, history, scaler
+        self.epoch = 0
+        self.losses: list[Tensor] = []  # on the device; once they are read, among the values
+        self.values: list[float] = []
+        self.sizes: list[int] = []
+        autosave._own = {"fit": self}
+
+    def begin(
+        self, batches: _checks.Pairs, epoch: int, losses: list[Tensor]
+    ) -> tuple[_checks.Pairs, list[int]]:
+        """Return the batches that remain of an epoch, and the sizes of those before."""
+        self.epoch, self.losses = epoch, losses
+        return self.autosave.batches(batches), self.sizes
+
+    def end(self) -> list[float]:
+        """Return the losses of the whole epoch."""
+        self._read()
+        values, self.values, self.sizes = self.values, [], []
+        return values
+
+    def _read(self) -> None:
+        self.values += _finite(self.losses, self.epoch, len(self.values))
+        self.losses.clear()
+
+    def state_dict(self) -> dict[str, Any]:
+        self._read()
+        scale = None if self.scaler is None else self.scaler.state_dict()
+        # Copies: with AutoSave(background=True) they are written later.
+        return {
+            "history": asdict(self.history),
+            "values": self.values[:],
+            "sizes": self.sizes[:],
+            "scale": scale,
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        if (state["scale"] is None) != (self.scaler is None):
+            raise ValueError("it was saved with another amp: give fit the same")
+        if self.scaler is not None:
+            self.scaler.load_state_dict(state["scale"])
+        for name, values in vars(self.history).items():
+            values[:] = state["history"][name]
+        self.values, self.sizes = list(state["values"]), list(state["sizes"])
+
+
+def _check_autosave(
+    autosave: AutoSave,
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    scheduler: LRScheduler | None,
+    start_epoch: int,
+    loaders: tuple[_checks.Pairs | None, ...],
+) -> None:
+    if not isinstance(autosave, AutoSave):
+        raise TypeError(
+            f"autosave is a {type(autosave).__name__}: give an AutoSave, as in "
+            "`with AutoSave(folder, model=model, optimizer=optimizer) as saves: fit(…, autosave=saves)`"
+        )
+    for name, given in (("model", model), ("optimizer", optimizer), ("scheduler", scheduler)):
+        if getattr(autosave, name) is not given:
+            raise ValueError(f"autosave has another {name} than fit was given: give the same one to both")
+    if start_epoch:
+        raise ValueError(
+            f"start_epoch={start_epoch} with autosave, which finds out itself where to go on: leave it out"
+        )
+    for loader in loaders:
+        _refuse_inexact(loader)
+
+
 def _compiled(model: nn.Module) -> Callable[[Any], Any]:
     """Compile a model; a batch with fewer samples than the first runs as it is, not compiled once more."""
     compiled: Callable[[Any], Any] = torch.compile(model, fullgraph=True)
@@ -550,14 +693,14 @@ def _compiled(model: nn.Module) -> Callable[[Any], Any]:
     return forward
 
 
-def _mean_loss(losses: list[Tensor], sizes: list[int], reduction: str, epoch: int) -> float:
-    if not losses:
-        raise ValueError(
-            f"nothing to train on in epoch {epoch}: the batches are empty. Give at least one batch; "
-            "a generator is used up after one pass, a DataLoader or Batches is not"
-        )
-    values = torch.stack(losses).tolist()  # the CPU waits here, once an epoch
+def _finite(losses: list[Tensor], epoch: int, before: int = 0) -> list[float]:
+    """Read losses from the device; `before` says how many of the epoch were read already."""
+    values: list[float] = torch.stack(losses).tolist() if losses else []  # the CPU waits here
+    _check_finite(values, epoch, before)
+    return values
+
+
+def _check_finite(values: list[float], epoch: int, before: int) -> None:
     if not all(map(math.isfinite, values)):
-        step, value = next((i, x) for i, x in enumerate(values, start=1) if not math.isfinite(x))
+        step, value = next((i, x) for i, x in enumerate(values, before + 1) if not math.isfinite(x))
         raise NonFiniteLossError(value, epoch, step)
-    return _checks.mean_over_samples(values, sizes, reduction)

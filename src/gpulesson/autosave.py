@@ -1,0 +1,598 @@
+"""Save a run while it trains, stop it when a signal says so, and go on with it, also within an epoch.
+
+A cluster ends a program at its time limit: first by a signal, a minute later by force. `AutoSave` writes
+checkpoints of `gpulesson.checkpoint` often enough, and the same command, started again, goes on from the
+newest one, with the same bits as a run that nothing stopped (where the same run twice gives the same bits).
+"""
+
+from __future__ import annotations
+
+import copy
+import os
+import re
+import signal
+import sys
+import threading
+import time
+import warnings
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType, TracebackType
+from typing import Any, NoReturn, TypeVar
+
+import torch
+from filelock import FileLock, Timeout
+from torch import nn
+from torch.optim.lr_scheduler import LRScheduler
+
+from gpulesson import checkpoint
+from gpulesson._files import printable
+from gpulesson._state import find_mistake
+from gpulesson.checkpoint import CheckpointError
+
+Batch = TypeVar("Batch")
+
+DEFAULT_MINUTES = 10.0
+_NAME = re.compile(r"autosave-epoch-(\d{4,})-batch-(\d{6,})\.pt")
+_END: Any = object()
+_PATIENCE = 10
+"""Seconds to wait for another run that leaves the folder: workers may outlive a killed one for five."""
+
+
+class Stopped(SystemExit):
+    """A signal asked the run to stop, and it did, at a step; the message says where it is saved.
+
+    Attributes
+    ----------
+    code : int
+        The exit status, 128 and the number of the signal: 143 for SIGTERM, as after a program that it ended.
+    """
+
+    def __init__(self, message: str, code: int) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class AutoSave:
+    """Save a run every few steps or minutes and at each epoch's end, and go on from the newest checkpoint.
+
+    Within ``with AutoSave(…) as saves:``, `epochs` resumes and counts epochs, `batches` hands out the
+    loader's batches, and `step` comes last in the loop. SIGTERM and SIGUSR1, which clusters send before a
+    time limit ends, lead to a last checkpoint at the next `step`, and to `Stopped`, which ends the program.
+    Ctrl-C is as ever.
+
+    Parameters
+    ----------
+    folder : path
+        For this run alone; made where it is missing. To start afresh, give another, or empty it.
+    model, optimizer, scheduler, generator
+        As in `save_checkpoint`. The generators of a ``DataLoader``, its sampler or ``Batches`` are found
+        without being told; `generator` is another that the run draws from.
+    extra : dict, optional
+        What else the run needs, by name. A value with ``state_dict`` and ``load_state_dict``, such as a
+        ``GradScaler``, is saved and loaded by these; any other is a plain value, saved as it is, and put
+        into this dict again on resuming: ``{"scaler": scaler, "losses": []}``.
+    every_steps : int, optional
+        Save after so many steps of an epoch.
+    every_minutes : float, optional
+        Save at the first step after so many minutes. 10, where neither is given.
+    keep : int
+        How many checkpoints stay: the newest. Other files in the folder are left alone.
+    background : bool
+        Copy all tensors to the host's memory at once, and write them from there while the training goes on.
+        What goes wrong meanwhile is raised at the next step, or on leaving. A ``DataLoader`` with workers
+        waits for the writing before it starts them.
+
+    Attributes
+    ----------
+    path : Path or None
+        The checkpoint saved last, or resumed from.
+
+    Raises
+    ------
+    ValueError
+        An option makes no sense, such as ``keep=0``.
+    CheckpointError
+        On entering: `folder` is a file, cannot be written, or another run saves into it. In `epochs`: what
+        `latest` and `resume` raise. In `step`, `epochs`, and on leaving: what `save_checkpoint` raises.
+
+    Notes
+    -----
+    Exact are: dropout, shuffling, random transforms in the dataset (drawn from torch, NumPy's or Python's
+    global generator), with and without workers. On resuming, the batches that are done are loaded once more
+    and dropped. Not exact, as nothing here can know of them: generators that are not named above; NumPy's
+    ``default_rng``; a dataset that remembers what it gave; another number of workers, if transforms are
+    random. What the loop itself counts or collects belongs into `extra`. ``persistent_workers=True`` is
+    refused, in a loader for validation give it neither: such workers keep random states, out of reach.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from gpulesson.data import Batches
+    >>> def run(epochs, folder=tempfile.mkdtemp()):
+    ...     _ = torch.manual_seed(0)
+    ...     model = nn.Sequential(nn.Linear(2, 4), nn.Dropout(), nn.Linear(4, 1))
+    ...     optimizer = torch.optim.Adam(model.parameters())
+    ...     loader = Batches(torch.ones(8, 2), torch.ones(8, 1), batch_size=2, shuffle=True)
+    ...     with AutoSave(folder, model=model, optimizer=optimizer, every_steps=3) as saves:
+    ...         for epoch in saves.epochs(epochs):
+    ...             for inputs, targets in saves.batches(loader):
+    ...                 loss = nn.functional.mse_loss(model(inputs), targets)
+    ...                 optimizer.zero_grad()
+    ...                 loss.backward()
+    ...                 optimizer.step()
+    ...                 saves.step()
+    ...             print("finished epoch", epoch)
+    >>> run(epochs=2)
+    finished epoch 0
+    finished epoch 1
+    >>> run(epochs=3)
+    finished epoch 2
+    """
+
+    def __init__(
+        self,
+        folder: str | os.PathLike[str],
+        *,
+        model: nn.Module,
+        optimizer: torch.optim.Optimizer,
+        scheduler: LRScheduler | None = None,
+        generator: torch.Generator | None = None,
+        extra: dict[str, Any] | None = None,
+        every_steps: int | None = None,
+        every_minutes: float | None = None,
+        keep: int = 3,
+        background: bool = False,
+    ) -> None:
+        if every_steps is not None and not _whole(every_steps):
+            raise ValueError(f"every_steps={every_steps!r}: give a number of steps, 1 or more")
+        if every_minutes is not None and not (
+            isinstance(every_minutes, int | float) and 0 < every_minutes < float("inf")
+        ):
+            raise ValueError(f"every_minutes={every_minutes!r}: give a number of minutes, more than 0")
+        if not _whole(keep):
+            raise ValueError(f"keep={keep!r}: give how many checkpoints stay, 1 or more")
+        if extra is not None and not isinstance(extra, dict):
+            raise ValueError(
+                f"extra is a {type(extra).__name__}: give a dict with names, such as {{'scaler': scaler}}"
+            )
+        if mistake := find_mistake(model, optimizer, scheduler, generator):
+            raise ValueError(mistake)
+        self.folder = Path(folder)
+        self.every_steps, self.keep, self.background = every_steps, keep, background
+        self.every_minutes = DEFAULT_MINUTES if every_steps is every_minutes is None else every_minutes
+        self.model, self.optimizer, self.scheduler = model, optimizer, scheduler
+        self.generator, self.extra = generator, {} if extra is None else extra
+        self.path: Path | None = None
+        self._own: dict[str, Any] = {}  # what `fit` keeps besides
+        self._lock: FileLock | None = None
+        self._handlers: dict[int, Any] = {}
+        self._signal: int | None = None
+        self._thread: threading.Thread | None = None
+        self._failure: BaseException | None = None
+        self._epoch: int | None = None  # that runs, counted from 0
+        self._place: _Place | None = None  # within it, once there are batches
+        self._found: _Found | None = None  # where to go on
+
+    def __enter__(self) -> AutoSave:
+        if self._lock is not None:
+            raise RuntimeError("this AutoSave is entered already: leave its with block before another begins")
+        lock = FileLock(self.folder / ".autosave.lock", thread_local=False)
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            lock.acquire(timeout=_PATIENCE, poll_interval=0.1)
+        except Timeout as error:
+            raise CheckpointError(
+                f"Another run saves into {printable(self.folder)}. Give each run a folder of its own, or "
+                f"wait until the other one has ended. (If there is none, delete {printable(lock.lock_file)}.)"
+            ) from error
+        except (OSError, NotImplementedError) as error:
+            raise CheckpointError(
+                f"Checkpoints cannot go into {printable(self.folder)}. {type(error).__name__}: "
+                f"{printable(error)}. Give a folder that can be made and written."
+            ) from error
+        self._lock, self._own, self._signal, self._epoch, self.path = lock, {}, None, None, None
+        if threading.current_thread() is threading.main_thread():  # others may not
+            for name in ("SIGTERM", "SIGUSR1"):
+                if number := getattr(signal, name, None):
+                    self._handlers[number] = signal.signal(number, self._on_signal)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            self._settle()
+        except Exception as failure:
+            if error is None:
+                raise
+            warnings.warn(f"also, in the background: {failure}", stacklevel=2)  # `error` must not be hidden
+        finally:
+            self._put_back_handlers()
+            if self._lock is not None:
+                self._lock.release()
+            self._lock = self._epoch = self._place = self._found = None
+        if self._signal is not None and error is None:  # it came too late for a step
+            signal.raise_signal(self._signal)
+
+    def epochs(self, number: int) -> Iterator[int]:
+        """Load the newest valid checkpoint of the folder, if there is one, and count on from it.
+
+        Parameters
+        ----------
+        number : int
+            How many epochs the run has in all.
+
+        Returns
+        -------
+        iterator of int
+            The epochs that remain, counted from 0; of the first, a part may be done. At the end of each,
+            when the next is asked for, the run is saved.
+        """
+        if self._lock is None:
+            raise RuntimeError("AutoSave is not entered: write `with AutoSave(…) as saves:` around the loop")
+        if isinstance(number, bool) or not isinstance(number, int) or number < 0:
+            raise ValueError(f"epochs({number!r}): give the number of epochs of the whole run, 0 or more")
+        return self._count(self._resume(number), number)
+
+    def _count(self, first: int, number: int) -> Iterator[int]:
+        self._saved_at = time.monotonic()
+        for epoch in range(first, number):
+            self._epoch, self._place = epoch, None
+            yield epoch
+            self._save(finished=True)
+            self._place = None
+            if self._signal is not None:
+                self._stop()
+        self._epoch = None
+
+    def batches(self, loader: Iterable[Batch]) -> Iterator[Batch]:
+        """Yield the loader's batches; after a resume within the epoch, those that are not done.
+
+        Parameters
+        ----------
+        loader : iterable
+            A ``DataLoader``, ``Batches``, or what else gives the same batches again in each pass if the
+            global generators are the same.
+
+        Raises
+        ------
+        ValueError
+            The loader has ``persistent_workers``, or ``in_order=False``.
+        CheckpointError
+            Length, batch size or generators are not those of the loader that the checkpoint knew.
+        """
+        if self._epoch is None:
+            raise RuntimeError("saves.batches(…) belongs inside `for epoch in saves.epochs(…):`")
+        if self._place is not None:
+            raise RuntimeError(
+                "saves.batches(…) is there once in an epoch, for the batches that the run learns from; go "
+                "through others, for validation, without it"
+            )
+        _refuse_inexact(loader)
+        if getattr(loader, "num_workers", 0):
+            self._settle()  # a process must not fork while a thread of it writes
+        place = _Place(loader, self.generator)
+        found, self._found = self._found, None
+        if found is not None:
+            place.begin_as(found, self.path)
+        batches = iter(loader)
+        if found is not None and found.done:
+            for _ in range(found.done):
+                if self._signal is not None:
+                    self._stop()
+                if self._next(batches) is _END:
+                    raise CheckpointError(
+                        f"{printable(self.path)} was saved after {found.done} batches of an epoch, and this "
+                        "loader has fewer. Give the loader that the run had."
+                    )
+            place.go_on_as(found)
+        self._place = place
+        while (batch := self._next(batches)) is not _END:
+            place.done += 1
+            yield batch
+
+    def _next(self, batches: Iterator[Any]) -> Any:
+        try:
+            return next(batches, _END)
+        except RuntimeError:
+            if self._signal is None:
+                raise
+            self._stop()  # the signal has ended the loader's workers, too
+
+    def step(self) -> None:
+        """Count one step of the optimizer; save if it is time, and stop if a signal came.
+
+        It comes last, after ``optimizer.step()`` and a scheduler that is stepped with it. Where several
+        batches make a step, call it once for them all.
+
+        Raises
+        ------
+        Stopped
+            A signal came, and the run is saved.
+        CheckpointError
+            The checkpoint, or the one before in the background, could not be written.
+        """
+        place = self._place
+        if place is None:
+            raise RuntimeError("saves.step() belongs inside `for … in saves.batches(loader):`")
+        place.steps += 1
+        place.learned = place.done
+        if self._failure is not None:
+            self._settle()
+        if self._signal is not None:
+            self._stop()
+        if place.done == place.length:
+            return  # the epoch's end is a save, too
+        now = time.monotonic()
+        if (self.every_steps is not None and place.steps % self.every_steps == 0) or (
+            self.every_minutes is not None and now - self._saved_at >= 60 * self.every_minutes
+        ):
+            self._save()
+
+    def _resume(self, number: int) -> int:
+        """Load the newest checkpoint; return how many epochs are finished."""
+        self._settle()
+        self._found = None
+        self.path = checkpoint.latest(self.folder, pattern="autosave-epoch-*.pt")
+        if self.path is None:
+            return 0
+        found = checkpoint.load_checkpoint(self.path)
+        extra = self._checked(found)
+        parts = self.extra | self._own
+        for name, value in extra.items():
+            if hasattr(parts[name], "load_state_dict"):
+                try:
+                    parts[name].load_state_dict(value)
+                except Exception as error:
+                    raise CheckpointError(
+                        f"{printable(self.path)} does not fit: extra {name!r} was not loaded. "
+                        f"{type(error).__name__}: {printable(error)}"
+                    ) from error
+        done = checkpoint.resume(
+            found,
+            model=self.model,
+            optimizer=self.optimizer,
+            scheduler=self.scheduler,
+            generator=self.generator,
+        )
+        self.extra.update(
+            {name: extra[name] for name in self.extra if not hasattr(self.extra[name], "load_state_dict")}
+        )
+        self._found = _Found(**found.position, rng=found.rng)
+        reached = f"{done} of {number} epochs" + (f" and {found.step} batches" if found.step else "")
+        what = "going on after" if done < number else "nothing to do after"
+        print(f"{printable(self.path)}: {what} {reached}", file=sys.stderr)
+        return done
+
+    def _checked(self, found: checkpoint.Checkpoint) -> dict[str, Any]:
+        """Return `extra` of a checkpoint that is one of ours, and fits."""
+        if not isinstance(found.extra, dict) or not _Found.describes(found.position):
+            raise CheckpointError(
+                f"{printable(found.path)} has the name of a file of AutoSave, but was written otherwise: "
+                "move it away."
+            )
+        given = self.extra.keys() | self._own.keys()
+        if found.extra.keys() != given:
+            raise CheckpointError(
+                f"{printable(found.path)} does not fit; nothing was loaded: its extra state has the names "
+                f"{sorted(map(str, found.extra))}, and given are {sorted(given)}. Go on with the program "
+                "that saved it, or take another folder."
+            )
+        return found.extra
+
+    def _save(self, *, finished: bool = False) -> None:
+        """Save this place of the run, unless that was done."""
+        assert self._epoch is not None
+        place = self._place
+        epoch, done = (self._epoch + 1, 0) if finished or place is None else (self._epoch, place.done)
+        path = self.folder / f"autosave-epoch-{epoch:04}-batch-{done:06}.pt"
+        self._settle()
+        if path == self.path:
+            return
+        parts = self.extra | self._own
+        content = checkpoint._content(
+            path,
+            model=self.model,
+            optimizer=self.optimizer,
+            scheduler=self.scheduler,
+            generator=self.generator,
+            epoch=epoch,
+            step=done,
+            position=(place or _Place(None, self.generator)).position(finished=not done),
+            extra={
+                name: part.state_dict() if hasattr(part, "state_dict") else part
+                for name, part in parts.items()
+            },
+        )
+        self._saved_at = time.monotonic()
+        if self.background:
+            self._thread = threading.Thread(target=self._write_aside, args=(path, _on_host(content)))
+            self._thread.start()
+        else:
+            self._write(path, content)
+
+    def _write(self, path: Path, content: dict[str, Any]) -> None:
+        """Write a checkpoint, and delete our files before the last `keep`."""
+        self.path = checkpoint._save(path, content)
+        ours = [other for other in self.folder.iterdir() if _NAME.fullmatch(other.name)]
+        past = sorted((other for other in ours if _order(other) <= _order(path)), key=_order)
+        for old in past[: -self.keep]:  # what is there of later places was found damaged, and stays
+            with suppress(OSError):  # the next save tries again
+                old.unlink()
+
+    def _write_aside(self, path: Path, content: dict[str, Any]) -> None:
+        try:
+            self._write(path, content)
+        except BaseException as error:
+            self._failure = error
+
+    def _settle(self) -> None:
+        """Wait for what is written in the background, and raise what went wrong with it."""
+        if self._thread is not None:
+            self._thread.join()
+            self._thread = None
+        failure, self._failure = self._failure, None
+        if failure is not None:
+            raise failure
+
+    def _stop(self) -> NoReturn:
+        """Save, if the run is between two steps, and leave."""
+        assert self._signal is not None
+        place = self._place
+        if place is not None and place.done and place.done == place.learned:
+            self._save()
+        self._settle()
+        where = (
+            f"It is saved in {printable(self.path)}"
+            if self.path
+            else "Nothing was done yet that could be saved"
+        )
+        message = (
+            f"{signal.Signals(self._signal).name} asked this run to stop. {where}; the same command goes on "
+            "from there."
+        )
+        print(message, file=sys.stderr)
+        raise Stopped(message, 128 + self._signal)
+
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        if self._epoch is None:  # no loop that could stop
+            self._put_back_handlers()
+            signal.raise_signal(number)
+            return
+        self._signal = number
+        # A cluster ends the loader's workers, too, which torch would answer in the middle of a step.
+        if (child := getattr(signal, "SIGCHLD", None)) and child not in self._handlers:
+            self._handlers[child] = signal.signal(child, signal.SIG_DFL)
+
+    def _put_back_handlers(self) -> None:
+        for number, handler in self._handlers.items():
+            signal.signal(number, signal.SIG_DFL if handler is None else handler)
+        self._handlers.clear()
+
+
+@dataclass(frozen=True)
+class _Found:
+    """A place that a checkpoint holds: the fields but `rng` are its `position`."""
+
+    done: int  # batches that were learned from
+    steps: int
+    length: int | None  # of the loader, in batches
+    batch_size: int | None
+    generators: list[torch.Tensor]  # their states
+    begun: dict[str, Any] | None  # the random states before the epoch's first batch
+    rng: dict[str, Any]
+
+    @staticmethod
+    def describes(position: Any) -> bool:
+        """Tell whether `position` is one."""
+        return (
+            isinstance(position, dict)
+            and position.keys() == {"done", "steps", "length", "batch_size", "generators", "begun"}
+            and all(type(position[name]) is int for name in ("done", "steps"))
+            and isinstance(position["generators"], list)
+            and (position["begun"].keys() == {"rng", "generators"} if position["done"] else True)
+        )
+
+
+class _Place:
+    """How far an epoch is, and the random states that its batches began with."""
+
+    def __init__(self, loader: Any, given: torch.Generator | None) -> None:
+        self.done = self.learned = self.steps = 0  # batches handed out, those up to the last step, and steps
+        self.length: int | None = None
+        with suppress(TypeError):  # an IterableDataset may have none
+            self.length = len(loader)
+        size = getattr(loader, "batch_size", None)
+        self.batch_size = size if isinstance(size, int) else None
+        self.given = given
+        batches = getattr(loader, "batch_sampler", None)
+        holders = loader, getattr(loader, "sampler", None), batches, getattr(batches, "sampler", None)
+        found = [given, *(getattr(holder, "generator", None) for holder in holders)]
+        self.generators = list(dict.fromkeys(each for each in found if isinstance(each, torch.Generator)))
+        self.begun: dict[str, Any] = {"rng": checkpoint._rng_state(), "generators": self._states()}
+
+    def position(self, *, finished: bool) -> dict[str, Any]:
+        """Return what a checkpoint holds of this place, or of the end of the epoch."""
+        return {
+            "done": 0 if finished else self.done,
+            "steps": 0 if finished else self.steps,
+            "length": self.length,
+            "batch_size": self.batch_size,
+            "generators": self._states(),
+            "begun": None if finished else self.begun,
+        }
+
+    def begin_as(self, found: _Found, path: Path | None) -> None:
+        """Set the random states with which the epoch began."""
+        what = "length", "batch_size"
+        known = {name: getattr(found, name) for name in what} | {"generators": len(found.generators)}
+        given = {name: getattr(self, name) for name in what} | {"generators": len(self.generators)}
+        if not found.done:  # between epochs another loader is another run, but no mistake
+            known |= {name: given[name] for name in what}
+        if known != given:
+            raise CheckpointError(
+                f"{path} was saved with another loader: {known} in the file, {given} given. The place within "
+                "an epoch is only found again with the loader that the run had."
+            )
+        if found.begun is None:
+            self._set_states(found.generators, but=self.given)  # which resume() has set
+            self.begun["generators"] = self._states()
+        else:
+            checkpoint._set_rng_state(found.begun["rng"])
+            self._set_states(found.begun["generators"])
+            self.begun = found.begun
+
+    def go_on_as(self, found: _Found) -> None:
+        """Set the random states of the moment of saving."""
+        checkpoint._set_rng_state(found.rng)
+        self._set_states(found.generators)
+        self.done = self.learned = found.done
+        self.steps = found.steps
+
+    def _states(self) -> list[torch.Tensor]:
+        return [generator.get_state() for generator in self.generators]
+
+    def _set_states(self, states: list[torch.Tensor], but: torch.Generator | None = None) -> None:
+        for generator, state in zip(self.generators, states, strict=True):
+            if generator is not but:
+                generator.set_state(state.cpu())
+
+
+def _refuse_inexact(loader: Any) -> None:
+    """Refuse a loader whose batches no checkpoint can bring back."""
+    if getattr(loader, "persistent_workers", False):
+        raise ValueError(
+            "the loader has persistent_workers=True: such workers keep random states over epochs, which no "
+            "checkpoint can hold. Leave it out"
+        )
+    if getattr(loader, "num_workers", 0) and not getattr(loader, "in_order", True):
+        raise ValueError(
+            "the loader has in_order=False: then chance decides which batch comes next. Leave it out"
+        )
+
+
+def _whole(value: object) -> bool:
+    return type(value) is int and value >= 1
+
+
+def _order(path: Path) -> tuple[int, ...]:
+    """Return how far the run was when it saved this file."""
+    found = _NAME.fullmatch(path.name)
+    return tuple(map(int, found.groups())) if found else ()
+
+
+def _on_host(value: Any) -> Any:
+    """Copy a nest of containers; tensors come to the host's memory."""
+    if isinstance(value, torch.Tensor):
+        return value.detach().to("cpu", copy=True)
+    if isinstance(value, dict):
+        copied = copy.copy(value)  # with the attributes that a state_dict has
+        copied.update((name, _on_host(part)) for name, part in value.items())
+        return copied
+    if isinstance(value, list | tuple):
+        parts = [_on_host(part) for part in value]
+        return parts if isinstance(value, list) else tuple(parts)
+    return copy.deepcopy(value)

@@ -1,0 +1,184 @@
+"""A short run that saves itself, to be killed and started again: it prints a digest of how it ended.
+
+    python tests/autosave_run.py FOLDER [--how hand|fit] [--workers 2] [--die-after 7] …
+
+The same command goes on until it is through. Whatever stopped it in between, the digest is that of a run that
+nothing stopped: of weights, optimizer, scheduler, history, and the random numbers that come next. It prints
+``training`` after its first step, so that nobody has to kill its start.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import os
+import random
+import shlex
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, Dataset
+
+from gpulesson.autosave import AutoSave
+from gpulesson.data import Batches
+from gpulesson.training import fit
+
+SAMPLES, BATCH = 44, 8  # six batches, the last one short
+loss_fn = nn.CrossEntropyLoss()
+
+
+class Noisy(Dataset):
+    """Samples that torch, NumPy and Python disturb with random numbers at every access."""
+
+    def __len__(self) -> int:
+        return SAMPLES
+
+    def __getitem__(self, index: int) -> tuple[torch.Tensor, int]:
+        noise = torch.randn(6) * 0.1 + np.random.normal() * 0.01 + random.gauss(0, 0.01)
+        return (torch.arange(6.0).add(index).sin() + noise).float(), index % 3
+
+
+def make_run(
+    feed: str = "loader", own_generator: bool = False, workers: int = 0, sampler: bool = False, **loader: Any
+) -> tuple[Any, dict[str, Any]]:
+    """Return the loader, and what else a run has: dropout, batch norm, Adam, a scheduler."""
+    for seed in (torch.manual_seed, np.random.seed, random.seed):
+        seed(0)
+    model = nn.Sequential(nn.Linear(6, 16), nn.BatchNorm1d(16), nn.ReLU(), nn.Dropout(0.4), nn.Linear(16, 3))
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-2, weight_decay=1e-3)
+    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 2, gamma=0.5)
+    generator = torch.Generator().manual_seed(1) if own_generator else None
+    if feed == "batches":
+        data = torch.randn(SAMPLES, 6), torch.arange(SAMPLES) % 3
+        batches: Any = Batches(*data, batch_size=BATCH, shuffle=True, generator=generator)
+    else:
+        order: dict[str, Any] = {"shuffle": True, "generator": generator}
+        if sampler:  # draws as it goes along, ahead of the workers
+            draw = torch.utils.data.RandomSampler(Noisy(), True, SAMPLES, generator)
+            order = {"sampler": draw}
+        batches = DataLoader(Noisy(), BATCH, num_workers=workers, **order, **loader)
+    return batches, {"model": model, "optimizer": optimizer, "scheduler": scheduler}
+
+
+def by_hand(saves: AutoSave, batches: Any, epochs: int, parts: dict[str, Any], accumulate: int = 1) -> Any:
+    """Train in the loop of a learner; the losses are in `extra`."""
+    model, optimizer, scheduler = parts.values()
+    for _ in saves.epochs(epochs):
+        for number, (inputs, targets) in enumerate(saves.batches(batches), start=1):
+            if saves.generator is not None:  # the loader's own one is the loop's, too
+                inputs = inputs + 0.1 * torch.randn(inputs.shape, generator=saves.generator)
+            loss = loss_fn(model(inputs), targets)
+            loss.backward()
+            saves.extra["losses"].append(loss.item())
+            if number % accumulate == 0:
+                optimizer.step()
+                optimizer.zero_grad()
+                saves.step()
+        optimizer.zero_grad()
+        scheduler.step()
+    return saves.extra["losses"]
+
+
+def digest(parts: dict[str, Any], history: Any) -> str:
+    """Return a digest of how a run ended."""
+    found = hashlib.sha256()
+
+    def add(value: Any) -> None:
+        if isinstance(value, torch.Tensor):
+            found.update(value.detach().cpu().contiguous().numpy().tobytes())
+        elif isinstance(value, dict):
+            for name, part in value.items():
+                found.update(str(name).encode())
+                add(part)
+        elif isinstance(value, list | tuple):
+            for part in value:
+                add(part)
+        else:
+            found.update(repr(value).encode())
+
+    add([part.state_dict() for part in parts.values()])
+    add(history)
+    add([torch.rand(3), np.random.random(3).tolist(), random.random()])
+    return found.hexdigest()
+
+
+def run(
+    folder: str | Path,
+    *,
+    how: str = "hand",
+    epochs: int = 3,
+    every_steps: int = 2,
+    keep: int = 3,
+    background: bool = False,
+    accumulate: int = 1,
+    amp: str | None = None,
+    scheduler_interval: str = "epoch",
+    share_generator: bool = False,
+    hook: Any = None,
+    **options: Any,
+) -> str:
+    """Make everything anew, train with AutoSave, and return the digest; `hook` runs after each step."""
+    batches, parts = make_run(**options)
+    if hook is not None:
+        parts["optimizer"].register_step_post_hook(lambda *_: hook())
+    extra = {"losses": []} if how == "hand" else {}
+    generator = batches.generator if share_generator else None
+    saves = AutoSave(
+        folder,
+        **parts,
+        generator=generator,
+        extra=extra,
+        every_steps=every_steps,
+        keep=keep,
+        background=background,
+    )
+    with saves:
+        if how == "hand":
+            history = by_hand(saves, batches, epochs, parts, accumulate)
+        else:
+            held_out = Batches(torch.ones(5, 6), torch.arange(5) % 3, batch_size=4)
+            options = {"amp": amp, "accumulate": accumulate, "scheduler_interval": scheduler_interval}
+            options |= {"scheduler": parts["scheduler"], "validation": held_out, "progress": False}
+            model, optimizer = parts["model"], parts["optimizer"]
+            found = fit(model, batches, loss_fn, optimizer, "cpu", epochs, autosave=saves, **options)
+            history = {name: values for name, values in vars(found).items() if name != "seconds"}
+    return digest(parts, history)
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Run as the arguments say, and print the digest."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("folder")
+    parser.add_argument("--how", default="hand", choices=["hand", "fit"])
+    parser.add_argument("--feed", default="loader", choices=["loader", "batches"])
+    for name, default in (("epochs", 3), ("every-steps", 2), ("keep", 3), ("workers", 0), ("accumulate", 1)):
+        parser.add_argument(f"--{name}", type=int, default=default)
+    parser.add_argument("--background", action="store_true")
+    parser.add_argument("--own-generator", action="store_true")
+    parser.add_argument("--die-after", type=int, help="steps of this process, then SIGKILL")
+    parser.add_argument("--pause", type=float, default=0.0, help="seconds after each step")
+    options = vars(parser.parse_args(arguments))
+    die_after, pause, folder = (options.pop(name) for name in ("die_after", "pause", "folder"))
+    steps = 0
+
+    def hook() -> None:
+        nonlocal steps
+        steps += 1
+        if steps == 1:
+            print("training", flush=True)
+        time.sleep(pause)
+        if steps == die_after:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    torch.set_num_threads(1)
+    print(run(folder, hook=hook, **options), flush=True)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:] if "AUTOSAVE_RUN" not in os.environ else shlex.split(os.environ["AUTOSAVE_RUN"]))
