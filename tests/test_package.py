@@ -38,7 +38,7 @@ ARROWS = {
     "capture": {"_checks", "_precision"},
     "checkpoint": {"_bounds", "_files", "_state"},
     "data": {"_fashion", "_standin"},
-    "device": {"_hardware", "_report"},
+    "device": {"_arguments", "_hardware", "_report"},
     "evaluation": {"_checks", "device"},
     "models": {"_arguments"},
     "timing": {"_arguments", "device"},

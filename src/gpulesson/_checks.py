@@ -175,8 +175,15 @@ def _check_optimizer(optimizer: torch.optim.Optimizer, model: nn.Module, device:
                 )
 
 
-def check_schedule(scheduler: Any, optimizer: Any) -> None:
-    """Refuse a scheduler of another optimizer, whose steps would change nothing here."""
+def check_schedule(scheduler: Any, optimizer: Any, steps: int) -> None:
+    """Refuse a scheduler of another optimizer, or one that ends before so many steps."""
+    total = getattr(scheduler, "total_steps", None)  # of OneCycleLR
+    if isinstance(total, int) and scheduler.last_epoch + steps > total:
+        raise ValueError(
+            f"scheduler is {described(scheduler)} of {total} steps, {scheduler.last_epoch} of them done, but "
+            f"would be stepped {steps} times here: build it with total_steps={steps}, and mind "
+            "scheduler_interval"
+        )
     theirs = getattr(getattr(scheduler, "optimizer", None), "param_groups", None)
     if theirs is not None and not any(group is ours for group in theirs for ours in optimizer.param_groups):
         raise ValueError(
@@ -273,7 +280,7 @@ def checked_step(
             else:
                 loss = loss_fn(outputs, targets)
         except _explain.RAW as error:
-            if looks_itself and isinstance(error, IndexError):
+            if looks_itself and isinstance(error, IndexError) and class_indices(outputs, targets):
                 _check_range(targets, outputs.shape[1], step, ignored)
             _explain.loss(error, step, loss_fn, outputs, targets)
             raise

@@ -22,7 +22,11 @@ CLASS_LOSSES = (nn.CrossEntropyLoss, nn.NLLLoss, F.cross_entropy, F.nll_loss)
 LATER = (
     "the first layer can take them; each later one has to take what the one before gives: correct its sizes"
 )
-OTHER_DEVICE = ("Expected all tensors to be on the same device", "is on cpu, different from")
+OTHER_DEVICE = (
+    "Expected all tensors to be on the same device",
+    "is on cpu, different from",
+    "is not on the expected device",
+)
 
 
 def _tell(error: Exception, step: int, what: str, remedies: Iterator[str]) -> None:

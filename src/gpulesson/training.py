@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field
 from itertools import islice
+from operator import length_hint
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -16,7 +17,7 @@ from torch import Tensor, nn
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
 from gpulesson import _checks, _explain
-from gpulesson._arguments import described, whole_number
+from gpulesson._arguments import described, refuse, whole_number
 from gpulesson._first_step import FirstStep, alike, held_out, once, undone
 from gpulesson._precision import Amp, Precision, precision_of
 from gpulesson._progress import epoch_bar
@@ -96,11 +97,16 @@ class History:
         matplotlib.axes.Axes
             The axes of the losses.
         """
+        if not self.train_loss:
+            raise ValueError("the history has no epoch, expected at least one: plot what fit(…) returned")
         import matplotlib.pyplot as plt
+        from matplotlib.axes import Axes
         from matplotlib.ticker import MaxNLocator
 
         if ax is None:
             _, ax = plt.subplots()
+        elif not isinstance(ax, Axes):
+            refuse("ax", ax, "the axes of one plot", "give plt.gca(), or one of those that plt.subplots made")
         epochs = range(1, len(self.train_loss) + 1)
         ax.plot(epochs, self.train_loss, marker=".", label="training loss")
         if self.validation_loss:
@@ -190,6 +196,9 @@ def train_epoch(
     _checks.check_arguments(
         model=model, batches=batches, loss_fn=loss_fn, optimizer=optimizer, check_targets=check_targets
     )
+    if forward is not None:
+        _checks.check_arguments(forward=forward)
+    epoch = whole_number("epoch", epoch, 0, "give the number of the epoch, counted from 1")
     device = _checks.check_placement(model, device, loss_fn=loss_fn, optimizer=optimizer)
     precision = precision_of(amp, device)
     update = None
@@ -349,8 +358,8 @@ def fit(
     accumulate = whole_number(
         "accumulate", accumulate, 1, "give the number of batches for each step, 1 or more"
     )
-    if isinstance(clip_norm, str | bool):
-        raise TypeError(f"clip_norm={clip_norm!r}: give the largest norm of the gradients, a number above 0")
+    if clip_norm is not None and (isinstance(clip_norm, bool) or not hasattr(clip_norm, "__float__")):
+        refuse("clip_norm", clip_norm, "a number above 0", "give the largest norm of the gradients")
     if clip_norm is not None and not clip_norm > 0:
         raise ValueError(f"clip_norm={clip_norm}: give the largest norm of the gradients, more than 0")
     if scheduler_interval not in ("epoch", "step"):
@@ -368,8 +377,9 @@ def fit(
     if autosave is not None:
         _check_autosave(autosave, model, optimizer, scheduler, start_epoch, (batches, validation))
     device = _checks.check_placement(model, device, loss_fn=loss_fn, optimizer=optimizer)
-    _checks.check_schedule(scheduler, optimizer)
     passes = epochs - start_epoch
+    each = math.ceil(length_hint(batches) / accumulate) if scheduler_interval == "step" else 1
+    _checks.check_schedule(scheduler, optimizer, passes * each)
     if once(batches) and passes > 1:
         raise ValueError(
             f"nothing to train on in epoch {start_epoch + 2}: a generator is used up after one pass, "
