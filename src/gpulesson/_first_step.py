@@ -40,12 +40,12 @@ class FirstStep:
         self.undo += [partial(setattr, part, "training", part.training) for part in model.modules()]
 
     def watch(self, batches: _checks.Pairs) -> Iterator[Any]:
-        """Yield the batches, having looked at the first; the one after it means that the step is done."""
+        """Yield the batches, having looked at the first; asking for the next means that the step is done."""
         batches = _checks.pairs(batches)
         for batch in islice(batches, 1):
             self.look(batch)
             yield batch
-        self.undo.clear()
+            self.undo.clear()
         yield from batches
 
     def __enter__(self) -> FirstStep:
@@ -63,8 +63,6 @@ def held_out(validation: Any, passes: int) -> tuple[Any, ...] | None:
 
     Data that other processes load, and iterators of one's own, are not looked at.
     """
-    if validation is None or not passes:
-        return None
     if once(validation):
         if passes > 1:
             raise ValueError(

@@ -308,8 +308,7 @@ def fit(
 
     References
     ----------
-    PyTorch, ("Automatic Mixed Precision "
-        "examples"), https://docs.pytorch.org/docs/stable/notes/amp_examples.html
+    PyTorch, "Automatic Mixed Precision examples", https://docs.pytorch.org/docs/stable/notes/amp_examples.html
 
     Examples
     --------
@@ -385,8 +384,10 @@ def fit(
             f"nothing to train on in epoch {start_epoch + 2}: a generator is used up after one pass, "
             f"and batches is {described(batches)}: give a list, a DataLoader or Batches"
         )
-    with undone(device, validation):
-        sample = held_out(validation, passes)
+    sample = None
+    if validation is not None and passes:
+        with undone(device, validation):
+            sample = held_out(validation, passes)
 
     def look(batch: Any) -> None:
         if sample is not None and not alike(batch, sample):
@@ -543,6 +544,8 @@ def _one_pass(
             _explain.backward(error, len(sizes), loss, targets)
             raise
         if saved is not None and stepped:
+            if first is not None:
+                first.undo.clear()  # done, also if a signal ends the run here
             saved.autosave.step()
     if not stepped and update is not None:
         update.step()
