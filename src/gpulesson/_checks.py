@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from itertools import islice
+from itertools import islice, zip_longest
 from operator import mul
 from typing import Any
 
@@ -325,11 +325,9 @@ def _outer(outputs: Any, targets: Tensor) -> bool:
     """Tell whether broadcasting would compare each output with each target: [N, 1] with [N]."""
     if not isinstance(outputs, Tensor) or outputs.ndim == targets.ndim:
         return False
-    try:
-        together = torch.broadcast_shapes(outputs.shape, targets.shape)  # type: ignore[no-untyped-call]
-    except RuntimeError:
-        return False
-    return bool(together.numel() > max(outputs.numel(), targets.numel()))
+    sizes = list(zip_longest(reversed(outputs.shape), reversed(targets.shape), fillvalue=1))
+    broadcast = all(one == two or 1 in (one, two) for one, two in sizes)
+    return broadcast and any(one < two for one, two in sizes) and any(one > two for one, two in sizes)
 
 
 class _NoOuter(TorchFunctionMode):
