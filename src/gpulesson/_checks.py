@@ -195,11 +195,11 @@ def check_schedule(scheduler: Any, optimizer: Any, steps: int) -> None:
 
 def not_finite(model: nn.Module) -> str:
     """Return the name of a trained parameter that holds NaN or infinity, or nothing; one host read."""
-    named = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
+    named = [(name, p) for name, p in model.named_parameters() if p.requires_grad and p.numel()]
     if not named:
         return ""
-    finite = torch.stack([p.detach().isfinite().all() for _, p in named]).tolist()
-    return next((name for (name, _), fine in zip(named, finite, strict=True) if not fine), "")
+    largest = torch.stack([torch.linalg.vector_norm(p.detach(), math.inf) for _, p in named]).tolist()
+    return next((name for (name, _), x in zip(named, largest, strict=True) if not math.isfinite(x)), "")
 
 
 def loss_reduction(loss_fn: Any) -> str:
