@@ -47,7 +47,7 @@ def test_a_single_run_is_its_own_spread():
 
 @pytest.mark.parametrize(("warmup", "repeats"), [(0, 0), (-1, 5)])
 def test_impossible_numbers_of_runs_are_refused(warmup, repeats):
-    with pytest.raises(ValueError, match=rf"repeats={repeats}, warmup={warmup}"):
+    with pytest.raises(ValueError, match=r"repeats=0: need at least 1|warmup=-1: need no negative"):
         measure(lambda: None, device="cpu", warmup=warmup, repeats=repeats)
 
 

@@ -48,16 +48,7 @@ class DeviceInfo:
 
 
 def device_name(device: torch.device | str) -> str:
-    """Return the name of the hardware, for example ``"NVIDIA H200"``, or the processor's name for the CPU.
-
-    Parameters
-    ----------
-    device : torch.device or str
-
-    Returns
-    -------
-    str
-    """
+    """Return the name of a device that is there; see `gpulesson.device.device_name`."""
     device = torch.device(device)
     if device.type in ("cuda", "xpu"):
         return str(torch.get_device_module(device).get_device_name(device))

@@ -273,6 +273,8 @@ def captured_step(
     >>> bool(step(inputs, targets) > step(inputs, targets))
     True
     """
+    _checks.check_arguments(model=model, loss_fn=loss_fn, optimizer=optimizer)
+    _checks.check_pair((inputs, targets), "inputs and targets")
     device = _checks.check_placement(model, inputs.device, loss_fn=loss_fn, optimizer=optimizer)
     if targets.device != device:
         raise ValueError(

@@ -9,8 +9,11 @@ from typing import Any, TypeVar, cast
 
 import torch
 from torch import Tensor, nn
+from torch.utils.data import DataLoader
 
-from gpulesson._hardware import DeviceInfo, device_name
+from gpulesson import _hardware
+from gpulesson._arguments import refuse
+from gpulesson._hardware import DeviceInfo
 from gpulesson._report import DeviceReport, device_report
 
 __all__ = [
@@ -27,6 +30,7 @@ __all__ = [
 ]
 
 Batch = TypeVar("Batch")
+NAMES = "give 'cpu', 'cuda' or torch.device('cuda:0'), for instance"
 
 
 class DeviceError(RuntimeError):
@@ -61,10 +65,37 @@ def choose_device(name: str | torch.device | None = None) -> torch.device:
     device(type='cpu')
     """
     if name is not None:
+        if not isinstance(name, str | int | torch.device):
+            refuse("device", name, "a device or its name", NAMES, error=DeviceError)
         return _existing(str(name), "the argument")
     if wish := os.environ.get("GPULESSON_DEVICE", "").strip():
         return _existing(wish, "the environment variable GPULESSON_DEVICE")
     return torch.accelerator.current_accelerator(check_available=True) or torch.device("cpu")
+
+
+def device_name(device: torch.device | str) -> str:
+    """Return the name of the hardware, for example ``"NVIDIA H200"``, or the processor's name for the CPU.
+
+    Parameters
+    ----------
+    device : torch.device or str
+        As in `choose_device`.
+
+    Returns
+    -------
+    str
+
+    Raises
+    ------
+    DeviceError
+        There is no such device.
+
+    Examples
+    --------
+    >>> isinstance(device_name("cpu"), str)
+    True
+    """
+    return _hardware.device_name(choose_device(device))
 
 
 def to_device(batch: Batch, device: torch.device | str, *, non_blocking: bool = False) -> Batch:
@@ -87,6 +118,8 @@ def to_device(batch: Batch, device: torch.device | str, *, non_blocking: bool = 
 
     Raises
     ------
+    TypeError
+        `batch` is a model or a loader, which would stay where it is.
     DeviceError
         `device` is no name of a device.
 
@@ -149,6 +182,8 @@ def named_device(name: str | torch.device, asked: str = "") -> torch.device:
     """
     try:
         return torch.device(name)
+    except (TypeError, ValueError):  # no name at all
+        refuse("device", name, "a device or its name", NAMES, error=DeviceError)
     except RuntimeError as error:
         raise DeviceError(
             f"{asked or f'device {name!r}'} is no device name. Names are cpu, gpu (any accelerator, in "
@@ -209,6 +244,9 @@ def _moved(item: Any, device: torch.device, non_blocking: bool) -> Any:
     if isinstance(item, tuple | list):
         make = getattr(item, "_make", type(item))  # a namedtuple is built by _make
         return make([_moved(value, device, non_blocking) for value in item])
+    if isinstance(item, nn.Module | DataLoader):
+        remedy = "a model moves itself, model.to(device); a loader's batches are moved one by one in the loop"
+        refuse("batch", item, "tensors, in containers or alone", remedy)
     return item
 
 

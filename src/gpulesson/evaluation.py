@@ -76,8 +76,11 @@ def evaluate(
 
     Raises
     ------
+    TypeError
+        An argument is no object of its kind, such as the class ``nn.CrossEntropyLoss`` without brackets.
     ValueError
-        There are no batches, a label is out of range, or the loss is not one number.
+        There are no batches, a batch is no pair of inputs and targets, the model or the loss cannot compute
+        with it, a label is out of range, or the loss is not one number.
     DeviceError
         The model or the loss function is not on `device`.
 
@@ -88,6 +91,7 @@ def evaluate(
     >>> evaluate(MLP(4, 3), batches, nn.CrossEntropyLoss(), "cpu").confusion.sum(1).tolist()
     [2, 2, 2]
     """
+    _checks.check_arguments(model=model, batches=batches, loss_fn=loss_fn, check_targets=check_targets)
     device = _checks.check_placement(model, device, loss_fn=loss_fn)
     return _evaluate_placed(model, batches, loss_fn, device, check_targets=check_targets)
 
@@ -104,7 +108,7 @@ def _evaluate_placed(
     """Evaluate a model that is known to be on `device`; without the confusion matrix it takes less time."""
     reduction = _checks.loss_reduction(loss_fn)
     ignored = _checks.ignored_label(loss_fn)
-    checked = _checks.checked_loss(batches, loss_fn, device, on_device=check_targets)
+    compute = _checks.checked_step(model, model, batches, loss_fn, device, on_device=check_targets)
     losses: list[Tensor] = []
     sizes: list[int] = []
     hits: list[Tensor] = []
@@ -113,10 +117,10 @@ def _evaluate_placed(
     model.eval()
     try:
         with torch.inference_mode():
-            for inputs, given in batches:
+            for inputs, given in _checks.pairs(batches):
                 inputs, targets = to_device((inputs, given), device, non_blocking=device.type == "cuda")
-                logits = model(inputs)
-                losses.append(checked(logits, targets, given))
+                logits, loss = compute(inputs, targets, given)
+                losses.append(loss)
                 sizes.append(len(targets))
                 if _checks.class_indices(logits, targets):
                     if with_confusion:

@@ -6,6 +6,8 @@ from itertools import pairwise
 
 from torch import Tensor, nn
 
+from gpulesson._arguments import refuse, whole_number
+
 
 class MLP(nn.Module):
     """A multi-layer perceptron: linear layers with a ReLU between each two.
@@ -33,6 +35,8 @@ class MLP(nn.Module):
             raise ValueError(
                 f"MLP{sizes} has no layer: give the sizes from inputs to logits, like MLP(4, 8, 3)"
             )
+        for size in sizes:
+            whole_number("a size", size, 1, "give the number of values at each stage, like MLP(4, 8, 3)")
         layers: list[nn.Module] = []
         for inputs, outputs in pairwise(sizes):
             layers += [nn.Linear(inputs, outputs), nn.ReLU()]
@@ -51,4 +55,6 @@ def count_parameters(model: nn.Module) -> int:
     >>> count_parameters(MLP(4, 8, 3))  # (4 + 1) * 8 + (8 + 1) * 3
     67
     """
+    if not isinstance(model, nn.Module):
+        refuse("model", model, "a torch.nn.Module", "give the model itself, like MLP(4, 8, 3)")
     return sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)

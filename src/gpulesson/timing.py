@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import inspect
 import statistics
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
+from torch import nn
 
+from gpulesson._arguments import refuse, whole_number
 from gpulesson.device import choose_device, device_name, named_device
 
 
@@ -97,10 +100,10 @@ def measure(
     >>> len(timing.times)
     5
     """
-    if repeats < 1 or warmup < 0:
-        raise ValueError(
-            f"repeats={repeats}, warmup={warmup}: need at least 1 repeat and no negative warm-up"
-        )
+    if not _takes_nothing(fn):
+        refuse("fn", fn, "a function without arguments", "give the work unfinished, lambda: model(inputs)")
+    repeats = whole_number("repeats", repeats, 1, "need at least 1 repeat, such as repeats=20")
+    warmup = whole_number("warmup", warmup, 0, "need no negative warm-up, such as warmup=3")
     device = choose_device(device)
     for _ in range(warmup):
         fn()
@@ -121,3 +124,15 @@ def measure(
         torch_version=torch.__version__,
         threads=torch.get_num_threads(),
     )
+
+
+def _takes_nothing(fn: object) -> bool:
+    if not callable(fn) or isinstance(fn, type | nn.Module):
+        return False
+    try:
+        inspect.signature(fn).bind()
+    except TypeError:  # an argument is missing
+        return False
+    except ValueError:  # a function in C that does not tell
+        pass
+    return True

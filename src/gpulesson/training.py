@@ -6,19 +6,23 @@ import math
 import statistics
 import time
 from collections.abc import Callable, Iterable
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field
 from itertools import islice
+from operator import length_hint
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
-from gpulesson import _checks
+from gpulesson import _checks, _explain
+from gpulesson._arguments import described, refuse, whole_number
+from gpulesson._first_step import FirstStep, alike, held_out, once, undone
 from gpulesson._precision import Amp, Precision, precision_of
 from gpulesson._progress import epoch_bar
 from gpulesson.autosave import AutoSave, _refuse_inexact
-from gpulesson.device import to_device
+from gpulesson.device import DeviceError, to_device
 from gpulesson.evaluation import _evaluate_placed
 
 if TYPE_CHECKING:
@@ -26,21 +30,21 @@ if TYPE_CHECKING:
 
 
 class NonFiniteLossError(ArithmeticError):
-    """The loss became infinite or not a number.
+    """The loss, the validation loss or the weights became infinite or not a number.
 
     Attributes
     ----------
     epoch, step : int
-        Where it happened first, both counted from 1.
+        Where it happened first, both counted from 1; step 0 is the end of the epoch.
     history : History or None
         What `fit` had measured in the epochs before.
     """
 
-    def __init__(self, value: float, epoch: int, step: int) -> None:
+    def __init__(self, value: float, epoch: int, step: int, found: str = "") -> None:
         super().__init__(
-            f"the loss is {value} in epoch {epoch}, step {step}, and the weights are no longer usable. "
-            "Lower the learning rate, or look for inputs that are not finite, and for batches in which every "
-            "label is ignored (their mean loss is 0 / 0); "
+            f"{found or f'the loss is {value} in epoch {epoch}, step {step}'}, expected finite numbers. "
+            "Begin again with a lower learning rate, or look for inputs that are not finite, and for "
+            "batches in which every label is ignored (their mean loss is 0 / 0); "
             "torch.autograd.set_detect_anomaly(True) names the operator"
         )
         self.epoch, self.step = epoch, step
@@ -93,11 +97,16 @@ class History:
         matplotlib.axes.Axes
             The axes of the losses.
         """
+        if not self.train_loss:
+            raise ValueError("the history has no epoch, expected at least one: plot what fit(…) returned")
         import matplotlib.pyplot as plt
+        from matplotlib.axes import Axes
         from matplotlib.ticker import MaxNLocator
 
         if ax is None:
             _, ax = plt.subplots()
+        elif not isinstance(ax, Axes):
+            refuse("ax", ax, "the axes of one plot", "give plt.gca(), or one of those that plt.subplots made")
         epochs = range(1, len(self.train_loss) + 1)
         ax.plot(epochs, self.train_loss, marker=".", label="training loss")
         if self.validation_loss:
@@ -184,14 +193,31 @@ def train_epoch(
     >>> train_epoch(model, batches, nn.CrossEntropyLoss(), optimizer, "cpu") < first
     True
     """
+    _checks.check_arguments(
+        model=model, batches=batches, loss_fn=loss_fn, optimizer=optimizer, check_targets=check_targets
+    )
+    if forward is not None:
+        _checks.check_arguments(forward=forward)
+    epoch = whole_number("epoch", epoch, 0, "give the number of the epoch, counted from 1")
     device = _checks.check_placement(model, device, loss_fn=loss_fn, optimizer=optimizer)
     precision = precision_of(amp, device)
     update = None
     if precision is not None and precision.scaler is not None:
         update = _Update(optimizer, precision.scaler)
-    return _one_pass(
-        model, forward or model, batches, loss_fn, optimizer, device, epoch, check_targets, precision, update
-    )
+    with FirstStep(model, device, batches) as first:
+        return _one_pass(
+            model,
+            forward or model,
+            batches,
+            loss_fn,
+            optimizer,
+            device,
+            epoch,
+            precision,
+            update,
+            check_targets=check_targets,
+            first=first,
+        )
 
 
 def fit(
@@ -319,12 +345,20 @@ def fit(
     >>> len(history.train_loss)
     5
     """
-    if epochs < 0:
-        raise ValueError(f"epochs={epochs}: give the number of passes over the data, 0 or more")
-    if not 0 <= start_epoch <= epochs:
+    _checks.check_arguments(model=model, batches=batches, loss_fn=loss_fn, optimizer=optimizer)
+    optional = {"validation": validation, "scheduler": scheduler, "on_epoch": on_epoch, "progress": progress}
+    _checks.check_arguments(**{name: value for name, value in optional.items() if value is not None})
+    epochs = whole_number("epochs", epochs, 0, "give the number of passes over the data, 0 or more")
+    start_epoch = whole_number(
+        "start_epoch", start_epoch, 0, f"give how many of the {epochs} epochs are finished"
+    )
+    if start_epoch > epochs:
         raise ValueError(f"start_epoch={start_epoch}: give how many of the {epochs} epochs are finished")
-    if accumulate < 1:
-        raise ValueError(f"accumulate={accumulate}: give the number of batches for each step, 1 or more")
+    accumulate = whole_number(
+        "accumulate", accumulate, 1, "give the number of batches for each step, 1 or more"
+    )
+    if clip_norm is not None and (isinstance(clip_norm, bool) or not hasattr(clip_norm, "__float__")):
+        refuse("clip_norm", clip_norm, "a number above 0", "give the largest norm of the gradients")
     if clip_norm is not None and not clip_norm > 0:
         raise ValueError(f"clip_norm={clip_norm}: give the largest norm of the gradients, more than 0")
     if scheduler_interval not in ("epoch", "step"):
@@ -342,6 +376,24 @@ def fit(
     if autosave is not None:
         _check_autosave(autosave, model, optimizer, scheduler, start_epoch, (batches, validation))
     device = _checks.check_placement(model, device, loss_fn=loss_fn, optimizer=optimizer)
+    passes = epochs - start_epoch
+    each = math.ceil(length_hint(batches) / accumulate) if scheduler_interval == "step" else 1
+    _checks.check_schedule(scheduler, optimizer, passes * each)
+    if once(batches) and passes > 1:
+        raise ValueError(
+            f"nothing to train on in epoch {start_epoch + 2}: a generator is used up after one pass, "
+            f"and batches is {described(batches)}: give a list, a DataLoader or Batches"
+        )
+    sample = None
+    if validation is not None and passes:
+        with undone(device, validation):
+            sample = held_out(validation, passes)
+
+    def look(batch: Any) -> None:
+        if sample is not None and not alike(batch, sample):
+            with undone(device):
+                _try_validation(model, sample, loss_fn, device)
+
     precision = precision_of(amp, device)  # one for all epochs: a scaler learns its scale
     scaler = None if precision is None else precision.scaler
     each_step = scheduler if scheduler_interval == "step" else None
@@ -369,19 +421,41 @@ def fit(
         if any(parameter.device != device for parameter in islice(model.parameters(), 1)):  # moved since
             _checks.check_placement(model, device)
         start = time.perf_counter()
+        given = FirstStep(model, device, batches, look) if first else nullcontext()
         try:
-            loss = _one_pass(  # reads the losses, so the device is done when it returns
-                model, forward, batches, loss_fn, optimizer, device, epoch, first, precision, update, saved
-            )
+            with given as step:
+                loss = _one_pass(  # reads the losses, so the device is done when it returns
+                    model,
+                    forward,
+                    batches,
+                    loss_fn,
+                    optimizer,
+                    device,
+                    epoch,
+                    precision,
+                    update,
+                    check_targets=first,
+                    first=step,
+                    saved=saved,
+                )
         except NonFiniteLossError as error:
             error.history = history
             raise
         history.seconds.append(time.perf_counter() - start)
+        if validation is None and (on_epoch is not None or epoch == epochs):  # else a loss tells
+            name = _checks.not_finite(model)
+            if name:
+                found = f"the weights {name!r} are not finite after epoch {epoch}, although its losses were"
+                raise _not_finite(found, math.nan, epoch, history)
         history.train_loss.append(loss)
         if validation is not None:
             result = _evaluate_placed(
                 model, validation, loss_fn, device, check_targets=first, with_confusion=False
             )
+            if not math.isfinite(result.loss):
+                raise _not_finite(
+                    f"the validation loss is {result.loss} after epoch {epoch}", result.loss, epoch, history
+                )
             history.validation_loss.append(result.loss)
             if result.accuracy is not None:
                 history.validation_accuracy.append(result.accuracy)
@@ -396,6 +470,25 @@ def fit(
     return history
 
 
+def _not_finite(found: str, value: float, epoch: int, history: History) -> NonFiniteLossError:
+    error = NonFiniteLossError(value, epoch, 0, found)
+    error.history = history
+    return error
+
+
+def _try_validation(
+    model: nn.Module, batch: tuple[Any, ...], loss_fn: _checks.LossFunction, device: torch.device
+) -> None:
+    """Evaluate one batch of the validation data, which an epoch later would be too late."""
+    try:
+        result = _evaluate_placed(model, [batch], loss_fn, device, check_targets=False, with_confusion=False)
+    except (ValueError, TypeError, DeviceError) as error:
+        raise type(error)(f"validation: {error}") from error
+    if not math.isfinite(result.loss):
+        found = f"the validation loss is {result.loss} before the first step"
+        raise NonFiniteLossError(result.loss, 0, 0, found)
+
+
 def _one_pass(
     model: nn.Module,
     forward: Callable[[Any], Any],
@@ -404,41 +497,55 @@ def _one_pass(
     optimizer: torch.optim.Optimizer,
     device: torch.device,
     epoch: int,
-    check_targets: bool,
     precision: Precision | None,
     update: _Update | None,
+    *,
+    check_targets: bool,
+    first: FirstStep | None,
     saved: _Saved | None = None,
 ) -> float:
     """Train for one pass over the batches; everything is known to be on `device`."""
     reduction = _checks.loss_reduction(loss_fn)
-    checked = _checks.checked_loss(batches, loss_fn, device, on_device=check_targets)
-
-    def loss_of(inputs: Any, targets: Tensor, given: Tensor) -> Tensor:
-        return checked(forward(inputs), targets, given)
-
+    compute = _checks.checked_step(
+        model,
+        forward,
+        batches,
+        loss_fn,
+        device,
+        on_device=check_targets,
+        first_loss=lambda loss: _check_finite([loss.tolist()], epoch, len(sizes)),  # type: ignore[list-item]
+    )
     if precision is not None:
-        loss_of = precision.autocast(loss_of)
+        compute = precision.autocast(compute)
     no_wait = device.type == "cuda"  # elsewhere a batch could be gone before it is read
     losses: list[Tensor] = []
     sizes: list[int] = []
     stepped = True
     if saved is not None:
         batches, sizes = saved.begin(batches, epoch, losses)
+    if first is not None:
+        batches = first.watch(batches)
     model.train()
     for inputs, given in batches:
         inputs = to_device(inputs, device, non_blocking=no_wait)
         targets = given.to(device, non_blocking=no_wait)
         if stepped:
             optimizer.zero_grad()
-        loss = loss_of(inputs, targets, given)
+        loss = compute(inputs, targets, given)[1]  # the outputs need no name, which would keep them
         losses.append(loss.detach())  # not .item(): the CPU would wait
         sizes.append(targets.shape[0])
-        if update is None:
-            loss.backward()  # type: ignore[no-untyped-call]
-            optimizer.step()
-        else:
-            stepped = update(loss, targets.shape[0])
+        try:
+            if update is None:
+                loss.backward()  # type: ignore[no-untyped-call]
+                optimizer.step()
+            else:
+                stepped = update(loss, targets.shape[0])
+        except RuntimeError as error:
+            _explain.backward(error, len(sizes), loss, targets)
+            raise
         if saved is not None and stepped:
+            if first is not None:
+                first.undo.clear()  # done, also if a signal ends the run here
             saved.autosave.step()
     if not stepped and update is not None:
         update.step()
@@ -602,7 +709,11 @@ def _compiled(model: nn.Module) -> Callable[[Any], Any]:
 def _finite(losses: list[Tensor], epoch: int, before: int = 0) -> list[float]:
     """Read losses from the device; `before` says how many of the epoch were read already."""
     values: list[float] = torch.stack(losses).tolist() if losses else []  # the CPU waits here
+    _check_finite(values, epoch, before)
+    return values
+
+
+def _check_finite(values: list[float], epoch: int, before: int) -> None:
     if not all(map(math.isfinite, values)):
         step, value = next((i, x) for i, x in enumerate(values, before + 1) if not math.isfinite(x))
         raise NonFiniteLossError(value, epoch, step)
-    return values

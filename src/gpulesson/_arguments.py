@@ -1,0 +1,56 @@
+"""Wrong arguments: errors that name what was found, what was expected, and the remedy."""
+
+from __future__ import annotations
+
+import operator
+import reprlib
+from collections.abc import Mapping
+from typing import Any, NoReturn
+
+import torch
+from torch import Tensor
+
+
+def described(value: Any) -> str:
+    """Say in a few words what an object is: ``"a tensor float32 [5, 6]"``, ``"the class MLP"``."""
+    if isinstance(value, type):
+        return f"the class {value.__name__}"
+    if value is None or isinstance(value, str | int | float | torch.device | torch.dtype):
+        return reprlib.repr(value) if isinstance(value, str) else str(value)
+    kind = type(value).__name__
+    if isinstance(value, Tensor):
+        return f"a tensor {str(value.dtype).removeprefix('torch.')} {list(value.shape)}"
+    if kind == "ndarray":
+        return f"a NumPy array {value.dtype} {list(value.shape)}"
+    if isinstance(value, Mapping):
+        return f"a {kind} with the keys {', '.join(map(repr, list(value)[:4])) or '(none)'}"
+    if isinstance(value, tuple | list):
+        parts = ", ".join(map(described, value[:3])) + (", …" if len(value) > 3 else "")
+        return f"a {kind} of {len(value)}" + (f" ({parts})" if parts else "")
+    if hasattr(value, "__code__"):
+        return f"the function {value.__name__}"
+    return f"{'an' if kind[0] in 'AEIOUaeiou' else 'a'} {kind}"
+
+
+def refuse(
+    name: str, value: Any, expected: str, remedy: str, *, error: type[Exception] = TypeError
+) -> NoReturn:
+    """Raise the error that names the argument, what it is, what it has to be, and what to do."""
+    if isinstance(value, type):  # a class where an object belongs: the same remedy everywhere
+        remedy = f"make an object of the class, with brackets: {value.__name__}(…)"
+    raise error(f"{name} is {described(value)}, but must be {expected}: {remedy}")
+
+
+def whole_number(name: str, value: Any, least: int, remedy: str) -> int:
+    """Return `value` as an int of at least `least`; ``True``, 2.5 and ``"3"`` are no whole numbers."""
+    try:
+        if isinstance(value, bool):
+            raise TypeError
+        number = operator.index(value)
+    except TypeError:
+        raise TypeError(
+            f"{name}={value!r} is of the type {type(value).__name__}, not a whole number: {remedy}"
+        ) from None
+    if number < least:
+        raise ValueError(f"{name}={value}: {remedy}")
+    return number
