@@ -506,6 +506,11 @@ def _one_pass(
 ) -> float:
     """Train for one pass over the batches; everything is known to be on `device`."""
     reduction = _checks.loss_reduction(loss_fn)
+
+    def check_loss(loss: Tensor) -> None:  # on the CPU
+        value: Any = loss.tolist()
+        _check_finite([value], epoch, len(sizes))
+
     compute = _checks.checked_step(
         model,
         forward,
@@ -513,7 +518,7 @@ def _one_pass(
         loss_fn,
         device,
         on_device=check_targets,
-        first_loss=lambda loss: _check_finite([loss.tolist()], epoch, len(sizes)),  # type: ignore[list-item]
+        first_loss=None if first is None else check_loss,
     )
     if precision is not None:
         compute = precision.autocast(compute)
