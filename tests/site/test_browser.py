@@ -97,6 +97,7 @@ def test_no_page_breaks_its_policy(browser, site, address, scheme):
                 )
             tab.locator("#search-results li").first.wait_for()
             tab.wait_for_load_state("networkidle")
+            assert not broken
             tab.goto(f"{start}index.html")
             tab.locator(".theme-toggle").locator("visible=true").first.click()
             assert tab.evaluate("document.body.dataset.theme") in ("light", "dark")
