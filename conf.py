@@ -83,7 +83,10 @@ python_use_unqualified_type_names = True
 nitpick_ignore_regex = [
     (r"py:.*", r"(torch|numpy|matplotlib|os|pathlib|subprocess|collections\.abc)\..*"),
     # as annotations write them; Batch is a TypeVar, Rule and Probe are names of types of functions
-    (r"py:class", r"Axes|Tensor|callable|optional|binary file|Rule|Probe|gpulesson\.device\.Batch"),
+    (
+        r"py:class",
+        r"Axes|Tensor|callable|optional|binary file|Rule|Probe|Path|gpulesson\.(autosave|device)\.Batch",
+    ),
 ]
 
 # -- HTML
