@@ -6,7 +6,8 @@ writes ``src/gpulesson/practice/dtypes.json``; with names of operators of PyTorc
 these, and prints their part of the table. It needs Linux, g++, nm, the headers of the CUDA toolkit in
 ``$CUDA_HOME/include``, and half an hour. It builds a stand-in for the CUDA runtime, ``stand_in.cpp``, whose
 kernels do nothing, and runs every operator of the database on it: what PyTorch refuses before it launches a
-kernel, it refuses there, too. The same stand-in answers other questions, such as what
+kernel, it refuses there, too. Operators that cuFFT, cuSOLVER or cuDNN compute crash without a driver; it
+says which gave no answer. The same stand-in answers other questions, such as what
 ``torch.use_deterministic_algorithms`` refuses:
 
     python tests/practice/stand_in.py --run script.py
