@@ -57,10 +57,16 @@ class _Made:
     shared: bool = False  # in more than one place: it may not grow, so that sizes stay right
 
 
+class _Archive(zipfile.ZipFile):
+    """One that does nothing at its end: what a signal raises in a ``__del__``, Python prints and forgets."""
+
+    __del__ = object.__hash__  # type: ignore[assignment]  # made of C, in which no signal's handler runs
+
+
 def check_bounds(file: BinaryIO, comment_bytes: int) -> None:
     """Raise `Refused`, or another error, if the zip file with a comment of that length is not harmless."""
     end = _check_end(file, comment_bytes)
-    with zipfile.ZipFile(file) as archive:
+    with _Archive(file) as archive:
         records = _check_records(archive, end)
         if not 0 < records.get("data.pkl", 0) <= _MOST_PICKLE:
             raise Refused(
