@@ -645,10 +645,10 @@ def test_an_optimizer_over_the_same_parameters_in_another_order_is_refused(tmp_p
 def test_many_differences_are_counted(saved):
     path, _ = saved
     _, parts = make_run()
-    parts["model"] = nn.Sequential(*[nn.Linear(2, 2) for _ in range(9)])
+    parts["model"] = nn.Sequential(*parts["model"], *[nn.Linear(2, 2) for _ in range(9)])
     lines = refuse(path, parts)
     assert len(lines) == 13
-    assert lines[-1] == "  and 9 more"
+    assert lines[-1] == "  and 6 more"
 
 
 def test_other_parts_are_refused(saved):
@@ -843,6 +843,74 @@ def test_a_part_without_a_state_is_named(saved, part, value):
             call()
 
 
+LINEAR = nn.Linear(2, 2)
+SGD = torch.optim.SGD(LINEAR.parameters(), lr=0.1)
+
+
+@pytest.mark.parametrize(
+    ("parts", "message"),
+    [
+        ({"model": SGD}, r"the model is SGD .*has state_dict\(\) and named_parameters\(\)"),
+        ({"optimizer": LINEAR}, r"the optimizer is Linear.*has state_dict\(\) and param_groups"),
+        ({"scheduler": LINEAR}, r"the scheduler is Linear.*has state_dict\(\) and step\(\)"),
+        ({"scheduler": SGD}, "the scheduler is SGD .*but no param_groups"),
+        (
+            {"optimizer": torch.optim.SGD(nn.Linear(2, 2).parameters(), lr=0.1)},
+            r"the optimizer changes no parameter of this model: build it from model.parameters\(\)",
+        ),
+        ({"model": nn.LazyLinear(2)}, "the model's weight has no values yet: call a lazy model once"),
+        ({"model": nn.Linear(2, 2, device="meta")}, r"the model's weight has no values yet.*to_empty\("),
+    ],
+)
+def test_parts_that_were_mixed_up_or_hold_nothing_yet_are_refused(tmp_path, parts, message):
+    path = save_checkpoint(tmp_path / "a.pt", model=LINEAR, epoch=1)
+    found = load_checkpoint(path)
+    parts = {"model": LINEAR} | parts
+    for call in (lambda: save_checkpoint(path, epoch=2, **parts), lambda: resume(found, **parts)):
+        with pytest.raises(CheckpointError, match=message):
+            call()
+    assert load_checkpoint(path).epoch == 1
+
+
+class Remembering(nn.Linear):
+    """A module with a state besides its tensors."""
+
+    def __init__(self, remembered):
+        super().__init__(1, 1)
+        self.remembered = remembered
+
+    def get_extra_state(self):
+        return self.remembered
+
+    def set_extra_state(self, state):
+        self.remembered = state
+
+
+@pytest.mark.parametrize("fresh", [None, {}, torch.zeros(0)])
+@pytest.mark.parametrize("saved_state", [{"calls": 3}, torch.full((2,), float("nan")), 3])
+def test_the_extra_state_of_a_module_may_be_anything(tmp_path, saved_state, fresh):
+    model, other = nn.Sequential(Remembering(saved_state)), nn.Sequential(Remembering(fresh))
+    path = save_checkpoint(tmp_path / "a.pt", model=model, epoch=1)
+    resume(load_checkpoint(path), model=other)
+    assert same(other[0].remembered, saved_state)
+
+
+def test_an_optimizer_of_others_may_keep_a_state_of_no_parameter(tmp_path):
+    class Counting(torch.optim.SGD):
+        def step(self, closure=None):
+            super().step(closure)
+            self.state["calls"] = self.state.get("calls", 0) + 1
+
+    def build():
+        model = nn.Linear(2, 2)
+        return {"model": model, "optimizer": Counting(model.parameters(), lr=0.1)}
+
+    parts, again = build(), build()
+    parts["optimizer"].step()
+    resume(load_checkpoint(save_checkpoint(tmp_path / "a.pt", epoch=1, **parts)), **again)
+    assert again["optimizer"].state["calls"] == 1
+
+
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16, torch.complex64])
 def test_weights_that_are_not_finite_do_not_replace_the_last_good_state(tmp_path, value, dtype):
@@ -864,6 +932,8 @@ def test_a_buffer_may_hold_infinity_but_not_nan(tmp_path):
     model.running_mean[0] = float("nan")
     with pytest.raises(CheckpointError, match="running_mean holds NaN"):
         save_checkpoint(tmp_path / "a.pt", model=model, epoch=2)
+    model.register_buffer("running_mean", model.running_mean, persistent=False)  # then it is not saved
+    save_checkpoint(tmp_path / "a.pt", model=model, epoch=2)
 
 
 # --- interrupts --------------------------------------------------------------------------------------------

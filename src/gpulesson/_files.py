@@ -23,8 +23,8 @@ _KINDS = {
     stat.S_IFBLK: "a device",
     stat.S_IFLNK: "a link to itself",
 }
-# The parts of this process: some network drives lock out others only. No weak references: what a signal raises
-# in their callbacks, Python prints and forgets.
+# The parts of this process: some network drives lock out others only. No weak references: what a signal
+# raises in their callbacks, Python prints and forgets.
 _ours: dict[str, BinaryIO] = {}
 
 

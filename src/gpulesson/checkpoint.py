@@ -117,8 +117,9 @@ def save_checkpoint(
     Raises
     ------
     CheckpointError
-        If the file cannot be written, `epoch` or `step` is no count, a parameter is NaN or infinite, the
-        scheduler is another optimizer's, or a state holds an object that ``weights_only=True`` refuses.
+        If the file cannot be written, `epoch` or `step` is no count, a parameter is NaN or infinite, a buffer
+        that is saved is NaN, the parts do not belong together, or a state holds an object that
+        ``weights_only=True`` refuses.
         What stands at `path` stays. Ctrl-C, or whatever a signal raises, comes through as itself, unless it
         meets one of the rare moments in which Python drops it: in ``copyreg``, which is asked about each
         ``OrderedDict``, or in the destructor of an object that the garbage collector frees just then.
