@@ -368,12 +368,26 @@ def test_a_file_saved_from_cuda_loads_on_a_machine_without(tmp_path, monkeypatch
 
 def test_the_place_within_an_epoch_comes_back(tmp_path):
     position = {"order": torch.tensor([2, 0, 1]), "worker seeds": [5, 6]}
-    path = save_checkpoint(tmp_path / "a.pt", model=nn.Linear(1, 1), epoch=2, step=7, position=position)
+    model = nn.Linear(1, 1)
+    path = save_checkpoint(tmp_path / "a.pt", model=model, epoch=2, step=7, position=position)
     found = load_checkpoint(path)
     assert (found.epoch, found.step) == (2, 7)
     assert same(found.position, position)
     assert b"epoch 000000000002 step 000000000007 saved " in path.read_bytes()[-168:]
-    assert resume(found, model=nn.Linear(1, 1)) == 2
+    assert resume(found, model=model) == 2
+    without = load_checkpoint(save_checkpoint(path, model=model, epoch=2, step=7))
+    with pytest.warns(UserWarning, match=r"a.pt was saved after 7 batches of an epoch, .* begin it anew"):
+        assert resume(without, model=model) == 2
+
+
+def test_the_outline_names_the_parts_and_leaves_the_tensors_to_the_state(saved):
+    path, parts = saved
+    found = load_checkpoint(path)
+    assert not [name for name in found.outline if name.startswith("model")]
+    assert {"optimizer", "optimizer parameter 0", "scheduler", "generator"} <= found.outline.keys()
+    content = content_of(path)
+    content["outline"]["model 0.weight"] = "torch.float32 [16, 6]"  # as earlier versions wrote it
+    assert resume(load_checkpoint(with_digest(content, path, epoch=1)), **parts) == 1
 
 
 @pytest.mark.parametrize("name", ["epoch", "step"])
@@ -979,7 +993,7 @@ def test_an_interrupt_at_any_moment_is_never_swallowed(tmp_path, raised):
 
 
 def test_an_interrupt_on_entry_to_any_function_comes_through(tmp_path):
-    """So none of them is a destructor, or the callback of a weak reference, where Python would only print it."""
+    """So none is a destructor, or the callback of a weak reference, where Python would only print it."""
     path = save_checkpoint(tmp_path / "a.pt", model=nn.Linear(3, 3), epoch=0)
     entered = {}
 
@@ -1126,6 +1140,24 @@ def test_an_error_while_an_interrupt_is_handled_is_that_error(tmp_path):
             load_checkpoint(tmp_path)
 
 
+def test_an_error_while_another_is_handled_names_its_own_cause(saved):
+    path, parts = saved
+    found = load_checkpoint(malformed(path, rng__cpu=torch.zeros(3, dtype=torch.uint8)))
+    calls = [
+        lambda: save_checkpoint(path, model=LINEAR, epoch=1, extra=lambda: None),
+        lambda: load_checkpoint("a\0b.pt"),
+        lambda: latest("a\0b"),
+        lambda: resume(found, **parts),
+    ]
+    for call in calls:
+        try:
+            raise OSError("the disk of before is full")
+        except OSError:
+            with pytest.raises(CheckpointError) as error:
+                call()
+        assert "the disk of before" not in str(error.value)
+
+
 # --- what cannot be written --------------------------------------------------------------------------------
 
 
@@ -1154,6 +1186,10 @@ def test_an_object_that_could_not_be_read_back_is_refused_when_saving(saved, ext
     fail_to_save(
         saved[0], rf"epoch-1.pt was not written. It holds .*({named}).*only tensors and plain", extra=extra
     )
+
+
+def test_empty_bytes_are_named(saved):
+    fail_to_save(saved[0], "It holds empty bytes, b'', which torch.load does not read", extra={"a": b""})
 
 
 def test_saving_beneath_a_file_or_onto_a_folder(saved):

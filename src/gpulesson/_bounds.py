@@ -229,6 +229,10 @@ class _Pickle:
 def _known(name: str) -> _Made:
     module, _, own = name.partition(" ")
     dtype = module == "torch" and re.fullmatch(r"(u?int|float|bfloat|complex)\d{1,3}\w{0,12}|bool", own)
+    if name == "__builtin__ bytes":
+        raise Refused(
+            "It holds empty bytes, b'', which torch.load does not read: keep None, or an empty text."
+        )
     if not dtype and name not in _ITEM_BYTES and name not in _CALLS:
         raise Refused(f"It holds {printable(name.replace(' ', '.'), 200)}; {PLAIN}")
     return _Made(name)

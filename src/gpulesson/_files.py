@@ -77,8 +77,8 @@ def whole_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     """Give a file to write, which takes the place of `path` at the end: synced, in one step, or not at all.
 
     It lies beside `path` (``file.name``) under a hidden name, and is locked. A process that was killed leaves
-    it there; the next one that writes into the folder removes it. What stands at `path` must be a file: a
-    link is followed, anything else raises OSError. Missing folders are made.
+    it there; the next one that writes into the folder removes it (not on Windows). What stands at `path` must
+    be a file: a link is followed, anything else raises OSError. Missing folders are made.
     """
     path = Path(os.path.realpath(path))
     with suppress(FileNotFoundError):
