@@ -994,7 +994,8 @@ def test_an_interrupt_at_any_moment_is_never_swallowed(tmp_path, raised):
 
 def test_an_interrupt_on_entry_to_any_function_comes_through(tmp_path):
     """So none is a destructor, or the callback of a weak reference, where Python would only print it."""
-    path = save_checkpoint(tmp_path / "a.pt", model=nn.Linear(3, 3), epoch=0)
+    model = nn.Linear(3, 3)
+    path = save_checkpoint(tmp_path / "a.pt", model=model, epoch=0)
     entered = {}
 
     def interrupt(frame, event, argument):
@@ -1006,7 +1007,7 @@ def test_an_interrupt_on_entry_to_any_function_comes_through(tmp_path):
         before = len(entered)
         sys.setprofile(interrupt)  # which Python takes away at the first error
         try:
-            save_checkpoint(path, model=nn.Linear(3, 3), epoch=1)
+            save_checkpoint(path, model=model, epoch=1)
         except KeyboardInterrupt:
             continue
         finally:
