@@ -1207,6 +1207,19 @@ class TestBatches:
             assert all(not part.any() for (part,) in changed)  # of a shuffled batch nobody else knows
             assert torch.equal(images, torch.ones(6, 2))
 
+    def test_a_transform_that_goes_through_numpy_cannot_change_the_data(self):
+        images = torch.tensor([[float("nan"), 1], [2, 3]])
+        before = images.clone()
+
+        def without_nan(x):
+            np.nan_to_num(x.numpy(), copy=False)  # which torch does not count
+            return x + 0
+
+        with pytest.raises(ValueError, match="changes its batch in place"):
+            list(Batches(images, batch_size=2, transform=without_nan))
+        assert torch.equal(images.isnan(), before.isnan())
+        list(Batches(images, batch_size=2, transform=lambda x: x + 0))  # NaN itself is no change
+
     @pytest.mark.gpu
     def test_on_a_gpu_nothing_waits_and_the_order_is_the_cpus(self):
         def order(device: str) -> torch.Tensor:

@@ -70,6 +70,10 @@ def only(**tensors):
         (only(turned=torch.zeros(2, 3)), r"model turned: torch.float32 \[2, 3\] in the file, torch.bfloat16"),
         (only(turned=None), "model turned: None in the file"),
         (only(**{"embedding.weight": None}), "model embedding.weight: None in the file"),
+        (
+            only(**{"output.weight": torch.zeros(6, 4)}),
+            "output.weight are one tensor of the model, and differ in the file",
+        ),
         (only(**{"x\x1b[2J": torch.zeros(1)}), r"model x\\x1b\[2J: torch.float32 \[1\] in the file"),
         (lambda path: path.write_bytes(path.read_bytes()[:-1]), "was not loaded. SafetensorError"),
         (lambda path: path.write_bytes(b"\xff" * 100), "was not loaded. SafetensorError"),
@@ -116,6 +120,36 @@ def test_what_cannot_be_exported_leaves_the_old_file(tmp_path):
             export_weights(model, path)
     assert path.read_bytes() == before
     assert [each.name for each in tmp_path.iterdir()] == ["a.safetensors"]
+
+
+@pytest.mark.parametrize("value", [2.0, float("nan")])
+def test_both_names_of_a_tensor_may_be_there_if_they_agree(tmp_path, value):
+    path = export_weights(Tied(), tmp_path / "a.safetensors")
+    weight = torch.full((6, 4), value)
+    only(**{"embedding.weight": weight, "output.weight": weight.clone()})(path)
+    model = Tied(seed=1)
+    import_weights(model, path)
+    assert torch.equal(model.output.weight.isnan(), weight.isnan())
+
+
+class Remembering(nn.Linear):
+    def get_extra_state(self):
+        return {"calls": 3}
+
+
+@pytest.mark.parametrize(
+    ("model", "message"),
+    [
+        (Remembering(2, 1), "_extra_state of the model's state is no tensor"),
+        (nn.LazyLinear(1), "weight has no values yet: call a lazy model once"),
+        (nn.Linear(2, 1, device="meta"), "weight has no values yet"),
+    ],
+)
+def test_a_model_of_other_things_than_tensors_with_values(tmp_path, model, message):
+    path = export_weights(nn.Linear(2, 1), tmp_path / "a.safetensors")
+    for call in (export_weights, import_weights):
+        with pytest.raises(CheckpointError, match=message):
+            call(model, path)
 
 
 def test_without_the_library_the_remedy_is_named(tmp_path, monkeypatch):

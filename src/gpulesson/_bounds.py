@@ -57,10 +57,16 @@ class _Made:
     shared: bool = False  # in more than one place: it may not grow, so that sizes stay right
 
 
+class _Archive(zipfile.ZipFile):
+    """One that does nothing at its end: what a signal raises in a ``__del__``, Python prints and forgets."""
+
+    __del__ = object.__hash__  # type: ignore[assignment]  # made of C, in which no signal's handler runs
+
+
 def check_bounds(file: BinaryIO, comment_bytes: int) -> None:
     """Raise `Refused`, or another error, if the zip file with a comment of that length is not harmless."""
     end = _check_end(file, comment_bytes)
-    with zipfile.ZipFile(file) as archive:
+    with _Archive(file) as archive:
         records = _check_records(archive, end)
         if not 0 < records.get("data.pkl", 0) <= _MOST_PICKLE:
             raise Refused(
@@ -223,6 +229,10 @@ class _Pickle:
 def _known(name: str) -> _Made:
     module, _, own = name.partition(" ")
     dtype = module == "torch" and re.fullmatch(r"(u?int|float|bfloat|complex)\d{1,3}\w{0,12}|bool", own)
+    if name == "__builtin__ bytes":
+        raise Refused(
+            "It holds empty bytes, b'', which torch.load does not read: keep None, or an empty text."
+        )
     if not dtype and name not in _ITEM_BYTES and name not in _CALLS:
         raise Refused(f"It holds {printable(name.replace(' ', '.'), 200)}; {PLAIN}")
     return _Made(name)

@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
-from weakref import WeakValueDictionary
 
 try:
     import fcntl
@@ -24,7 +23,9 @@ _KINDS = {
     stat.S_IFBLK: "a device",
     stat.S_IFLNK: "a link to itself",
 }
-_ours: WeakValueDictionary[str, BinaryIO] = WeakValueDictionary()  # some network drives lock out others only
+# The parts of this process: some network drives lock out others only. No weak references: what a signal
+# raises in their callbacks, Python prints and forgets.
+_ours: dict[str, BinaryIO] = {}
 
 
 def printable(text: object, most: int = 1000) -> str:
@@ -76,8 +77,8 @@ def whole_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     """Give a file to write, which takes the place of `path` at the end: synced, in one step, or not at all.
 
     It lies beside `path` (``file.name``) under a hidden name, and is locked. A process that was killed leaves
-    it there; the next one that writes into the folder removes it. What stands at `path` must be a file: a
-    link is followed, anything else raises OSError. Missing folders are made.
+    it there; the next one that writes into the folder removes it (not on Windows). What stands at `path` must
+    be a file: a link is followed, anything else raises OSError. Missing folders are made.
     """
     path = Path(os.path.realpath(path))
     with suppress(FileNotFoundError):
@@ -99,6 +100,7 @@ def whole_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
                 if not fcntl:
                     file.close()
                 part.unlink()
+            _ours.pop(part.name, None)
 
 
 def _open_at_once(path: str, flags: int) -> int:

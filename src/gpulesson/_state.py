@@ -14,13 +14,33 @@ from gpulesson._files import printable
 _Undo = Callable[[], None]
 
 
+_NEEDED = {
+    "model": ["state_dict()", "named_parameters()"],
+    "optimizer": ["state_dict()", "param_groups"],
+    "scheduler": ["state_dict()", "step()"],
+    "generator": ["get_state()"],
+}
+
+
 def find_mistake(model: Any, optimizer: Any, scheduler: Any, generator: Any) -> str | None:
     """Say which part has no state, or does not belong to the others."""
     parts = {"model": model, "optimizer": optimizer, "scheduler": scheduler, "generator": generator}
     for name, part in parts.items():
-        method = "get_state" if name == "generator" else "state_dict"
-        if (part is not None or name == "model") and (isinstance(part, type) or not hasattr(part, method)):
-            return f"the {name} is {printable(repr(part), 100)}: give an object that has {method}()"
+        lacks = isinstance(part, type) or any(not hasattr(part, each.strip("()")) for each in _NEEDED[name])
+        mixed = name == "scheduler" and hasattr(part, "param_groups")
+        if (lacks or mixed) and (part is not None or name == "model"):
+            needed = " and ".join(_NEEDED[name]) + (", but no param_groups" if mixed else "")
+            return f"the {name} is {printable(repr(part), 100)}: give an object that has {needed}"
+    for name, value in model.state_dict().items():
+        if isinstance(value, Tensor) and (nn.parameter.is_lazy(value) or value.is_meta):
+            return (
+                f"the model's {printable(name)} has no values yet: call a lazy model once on a batch, and "
+                "move one from the meta device with to_empty(device=…)"
+            )
+    if optimizer is not None:
+        ours = {id(parameter) for _, parameter in model.named_parameters()}
+        if not any(id(each) in ours for group in optimizer.param_groups for each in group["params"]):
+            return "the optimizer changes no parameter of this model: build it from model.parameters()"
     other = None if optimizer is None else getattr(scheduler, "optimizer", None)
     if other is not None and other.param_groups is not optimizer.param_groups:
         return "the scheduler changes the learning rate of another optimizer: build it from this one"
@@ -30,13 +50,14 @@ def find_mistake(model: Any, optimizer: Any, scheduler: Any, generator: Any) -> 
 def find_not_finite(model: nn.Module) -> str | None:
     """Name a parameter that holds NaN or infinity, or a buffer that holds NaN (a mask may hold infinity).
 
-    One small operation a tensor, and one transfer a device.
+    Only what the state dict holds is looked at. One small operation a tensor, and one transfer a device.
     """
+    buffers = {name for name, _ in model.named_buffers(remove_duplicate=False)}
     flags: dict[torch.device, dict[str, Tensor]] = {}
-    for names, damaged in ((model.named_parameters(), _not_finite), (model.named_buffers(), torch.isnan)):
-        for name, tensor in names:
-            if _has_nan(tensor):
-                flags.setdefault(tensor.device, {})[name] = damaged(tensor.detach()).any()
+    for name, value in model.state_dict().items():
+        if isinstance(value, Tensor) and not _is_extra(name) and _has_nan(value):
+            damaged = torch.isnan(value) if name in buffers else value.isfinite().logical_not_()
+            flags.setdefault(value.device, {})[name] = damaged.any()
     for found in flags.values():
         for name, flag in zip(found, torch.stack(list(found.values())).tolist(), strict=True):
             if flag:
@@ -46,20 +67,25 @@ def find_not_finite(model: nn.Module) -> str | None:
 
 def _has_nan(tensor: Tensor) -> bool:
     number = tensor.is_floating_point() or tensor.is_complex()
-    held = tensor.layout is torch.strided and not tensor.is_meta and not nn.parameter.is_lazy(tensor)
-    return number and held and tensor.element_size() > 1  # numbers of 8 bits know no such operation
+    # numbers of 8 bits know no such operation
+    return number and tensor.layout is torch.strided and tensor.element_size() > 1
 
 
-def _not_finite(tensor: Tensor) -> Tensor:
-    return tensor.isfinite().logical_not_()
+def _is_extra(name: str) -> bool:
+    """Tell whether that entry of a state dict is what a module's ``get_extra_state()`` gave: anything."""
+    return name.rpartition(".")[2] == "_extra_state"
 
 
 def tensor_outline(state: Mapping[str, Any]) -> dict[str, str]:
     """Describe each entry of a model's state dict, by ``model NAME``."""
     outline = {}
     for name, value in state.items():
-        tensor = isinstance(value, Tensor)
-        outline[f"model {name}"] = f"{value.dtype} {list(value.shape)}" if tensor else type(value).__name__
+        if _is_extra(name):
+            outline[f"model {name}"] = "extra state"
+        elif isinstance(value, Tensor):
+            outline[f"model {name}"] = f"{value.dtype} {list(value.shape)}"
+        else:
+            outline[f"model {name}"] = type(value).__name__
     return outline
 
 
@@ -114,7 +140,9 @@ def load_optimizer(optimizer: Any, state: Mapping[str, Any]) -> None:
     same_shape = known and not isinstance(optimizer, torch.optim.LBFGS | torch.optim.Adafactor)
     for parameter, held in optimizer.state.items():
         if not isinstance(parameter, Tensor) or not isinstance(held, dict):
-            raise ValueError("the optimizer's state has entries that belong to no parameter")
+            if known:
+                raise ValueError("the optimizer's state has entries that belong to no parameter")
+            continue
         for name, value in held.items():
             if same_shape and isinstance(value, Tensor) and value.ndim and value.shape != parameter.shape:
                 raise ValueError(

@@ -56,7 +56,7 @@ class Checkpoint:
     ``position`` is what was saved beside them to find this place again.
     ``model``, ``optimizer`` and ``scheduler`` are state dicts, ``generator`` and ``rng`` the states of random
     number generators (``rng`` by name: ``"python"``, ``"numpy"``, ``"cpu"``, ``"cuda:0"``, …); ``outline``
-    names each tensor of the model and each other part with its shape or class, for `resume` to compare.
+    names the class of each part but the model, and the optimizer's parameters, for `resume` to compare.
     """
 
     path: Path
@@ -88,8 +88,9 @@ def save_checkpoint(
     """Write all that a run needs to go on. A file already at `path` stays until the new one is whole.
 
     The file is written beside its place, loaded as a test, synced, and renamed. Call it between epochs: the
-    place within an epoch is not kept, nor are the random numbers inside ``persistent_workers``.
-    A process killed while it writes leaves a hidden ``.part`` file, which the next saving there removes.
+    loader's place within an epoch is not found by itself (`gpulesson.autosave.AutoSave` does that), nor are
+    the random numbers inside ``persistent_workers``. A process killed while it writes leaves a hidden
+    ``.part`` file, which the next saving there removes (on Windows, it stays).
 
     Parameters
     ----------
@@ -117,9 +118,12 @@ def save_checkpoint(
     Raises
     ------
     CheckpointError
-        If the file cannot be written, `epoch` or `step` is no count, a parameter is NaN or infinite, the
-        scheduler is another optimizer's, or a state holds an object that ``weights_only=True`` refuses.
-        What stands at `path` stays. Ctrl-C, or whatever a signal raises, comes through as itself.
+        If the file cannot be written, `epoch` or `step` is no count, a parameter is NaN or infinite, a buffer
+        that is saved is NaN, the parts do not belong together, or a state holds an object that
+        ``weights_only=True`` refuses.
+        What stands at `path` stays. Ctrl-C, or whatever a signal raises, comes through as itself, unless it
+        meets one of the rare moments in which Python drops it: in ``copyreg``, which is asked about each
+        ``OrderedDict``, or in the destructor of an object that the garbage collector frees just then.
 
     Examples
     --------
@@ -176,7 +180,7 @@ def _save(path: Path, content: dict[str, Any]) -> Path:
             _load_back(file)
     except Exception as error:
         _raise_interrupt(error, handled)
-        raise CheckpointError(f"{printable(path)} was not written. {_reason(error)}") from error
+        raise CheckpointError(f"{printable(path)} was not written. {_reason(error, handled)}") from error
     return path
 
 
@@ -220,7 +224,7 @@ def load_checkpoint(
         raise CheckpointError(f"{printable(path)} {_missing(path)}") from error
     except Exception as error:
         _raise_interrupt(error, handled)
-        raise CheckpointError(f"{printable(path)} was not loaded. {_reason(error)}") from error
+        raise CheckpointError(f"{printable(path)} was not loaded. {_reason(error, handled)}") from error
     keys = [each.name for each in fields(Checkpoint) if each.name not in ("path", "saved")]
     if missing := [key for key in keys if not isinstance(content, dict) or key not in content]:
         raise CheckpointError(
@@ -253,13 +257,14 @@ def latest(folder: str | os.PathLike[str], *, pattern: str = "*.pt") -> Path | N
     >>> latest("no/run/yet") is None
     True
     """
+    handled = sys.exc_info()[1]
     try:
         files = [path for path in Path(folder).iterdir() if path.match(pattern)]
     except FileNotFoundError:
         return None
     except (OSError, ValueError) as error:
         where = printable(folder)
-        raise CheckpointError(f"Cannot look for checkpoints in {where}. {_reason(error)}") from error
+        raise CheckpointError(f"Cannot look for checkpoints in {where}. {_reason(error, handled)}") from error
     places: dict[Path, str] = {}
     for path in files:
         try:
@@ -297,6 +302,9 @@ def resume(
     must be given: without its optimizer state it is another run. (For the weights alone:
     ``model.load_state_dict(checkpoint.model)``.)
 
+    The checkpoint's ``step``, ``position`` and ``extra`` are left to who saved them. A ``step`` with no
+    ``position`` leads nowhere: it is a warning that the batches of that epoch will come a second time.
+
     Returns
     -------
     int
@@ -318,11 +326,10 @@ def resume(
     path = printable(checkpoint.path)
     if mistake := find_mistake(model, optimizer, scheduler, generator):
         raise CheckpointError(f"{path} was not loaded: {mistake}")
-    given = _outline(model, optimizer, scheduler, generator)
-    parts = {name: text for name, text in checkpoint.outline.items() if not name.startswith("model ")}
-    saved = tensor_outline(checkpoint.model) | parts
-    if lines := compare(saved, given):
+    given = tensor_outline(model.state_dict()) | _outline(model, optimizer, scheduler, generator)
+    if lines := compare(checkpoint.outline | tensor_outline(checkpoint.model), given):
         raise CheckpointError("\n  ".join([f"{path} does not fit; nothing was loaded:", *lines]))
+    handled = sys.exc_info()[1]
     undo, numbers = undo_point(model, optimizer, scheduler, generator), _rng_state()
     try:
         model.load_state_dict(checkpoint.model)
@@ -338,7 +345,15 @@ def resume(
         _set_rng_state(numbers)
         if not isinstance(error, Exception):
             raise
-        raise CheckpointError(f"{path} is malformed; nothing was loaded. {_reason(error)}") from error
+        raise CheckpointError(
+            f"{path} is malformed; nothing was loaded. {_reason(error, handled)}"
+        ) from error
+    if checkpoint.step and checkpoint.position is None:
+        warnings.warn(
+            f"{path} was saved after {checkpoint.step} batches of an epoch, with no position to find them "
+            "by: the run will begin it anew",
+            stacklevel=2,
+        )
     return checkpoint.epoch
 
 
@@ -475,15 +490,19 @@ def _place(path: Path) -> str:
     return comment[1].decode() if comment else "~"
 
 
-def _reason(error: BaseException) -> str:
-    """Name the cause: torch hides the system's error behind its own, and advises to trust the file."""
+def _reason(error: BaseException, handled: BaseException | None) -> str:
+    """Name the cause: torch hides the system's error behind its own, and advises to trust the file.
+
+    `handled` was being handled before: it is no cause.
+    """
     if isinstance(error, Refused):
         return str(error)
     refused = isinstance(error, AttributeError | TypeError) and "pickle" in str(error)
     if refused or isinstance(error, pickle.PickleError):
         found = re.search(r"(?:GLOBAL|attribute lookup|local object|cannot pickle) (\S+)", str(error))
         return f"It holds {printable(found[1]) if found else 'an object'}; {PLAIN}"
-    cause = error.__context__ if isinstance(error.__context__, OSError) else error
+    hidden = error.__context__
+    cause = hidden if isinstance(hidden, OSError) and hidden is not handled else error
     return f"{type(cause).__name__}: {printable(cause)}"
 
 
@@ -493,7 +512,7 @@ def _outline(
     scheduler: LRScheduler | None,
     generator: torch.Generator | None,
 ) -> dict[str, str]:
-    outline = tensor_outline(model.state_dict())
+    outline = {}
     if optimizer is not None:
         sizes = [len(group["params"]) for group in optimizer.param_groups]
         outline["optimizer"] = f"{type(optimizer).__name__} with groups of {sizes} parameters"

@@ -416,6 +416,7 @@ class Batches:
     def _transformed(self, inputs: Tensor, *, try_out: bool) -> Tensor:
         """Return what the transform makes of a batch; `try_out`: of a copy, to see if it changes that."""
         assert self.transform is not None
+        data = inputs
         if try_out:
             with torch.inference_mode(False):  # in which a tensor would not count its changes
                 inputs = inputs.clone()
@@ -431,7 +432,8 @@ class Batches:
                 f"the transform made a tensor {list(result.shape)} of one {list(inputs.shape)}: dimension 0 "
                 "holds the samples, and has to stay as long as it is"
             )
-        if try_out and inputs._version != before:
+        # A change through inputs.numpy() is not counted; one that happens to change nothing here is.
+        if try_out and (inputs._version != before or not torch.equal(_bytes(inputs), _bytes(data))):
             raise ValueError(
                 "the transform changes its batch in place, and so would change the data: let it make a new "
                 "tensor, as images.float() / 255 does, or images.clone() at its beginning"
@@ -442,6 +444,10 @@ class Batches:
         here = self.tensors[0].device
         source = here if self.generator is None else self.generator.device
         return torch.randperm(len(self.tensors[0]), generator=self.generator, device=source).to(here)
+
+
+def _bytes(tensor: Tensor) -> Tensor:
+    return tensor.contiguous().view(torch.uint8)  # in which NaN equals itself
 
 
 def _rows(tensor: Tensor, rows: Tensor) -> Tensor:

@@ -8,6 +8,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from gpulesson._files import open_file, printable, whole_file
@@ -54,11 +55,7 @@ def export_weights(model: nn.Module, path: str | os.PathLike[str]) -> Path:
         raise CheckpointError(
             f"{name} was not written: the model's {printable(spoilt)} holds NaN or infinity"
         )
-    state = model.state_dict()
-    if others := [printable(entry) for entry, value in state.items() if not isinstance(value, Tensor)]:
-        raise CheckpointError(
-            f"{name} was not written: {', '.join(others)} of the model's state is no tensor"
-        )
+    state = _tensors(model, f"{name} was not written")
     first = _first_names(state)
     tied = {entry: kept for entry, kept in first.items() if entry != kept}
     tensors = {entry: state[entry].contiguous() for entry in state if entry not in tied}
@@ -75,13 +72,15 @@ def export_weights(model: nn.Module, path: str | os.PathLike[str]) -> Path:
 def import_weights(model: nn.Module, path: str | os.PathLike[str]) -> None:
     """Load the weights of a safetensors file into the model: all of them, or nothing is changed.
 
-    Every name, shape and dtype must be the model's own; one of several names for one tensor is enough.
+    Every name, shape and dtype must be the model's own; one of several names for one tensor is enough, and
+    more must agree.
     Until all is loaded, a copy of the old weights is kept in host memory.
 
     Raises
     ------
     CheckpointError
-        If safetensors is not installed, the file cannot be read, or anything differs.
+        If safetensors is not installed, the file cannot be read, anything differs, or the model's state holds
+        anything but tensors.
 
     Examples
     --------
@@ -93,12 +92,12 @@ def import_weights(model: nn.Module, path: str | os.PathLike[str]) -> None:
     library = _library(name)
     if mistake := find_mistake(model, None, None, None):
         raise CheckpointError(f"{name} was not loaded: {mistake}")
+    state = _tensors(model, f"{name} was not loaded")
     try:
         open_file(path).close()
         tensors: dict[str, Any] = library.load_file(os.fspath(path))
     except Exception as error:
         raise CheckpointError(f"{name} was not loaded. {type(error).__name__}: {printable(error)}") from error
-    state = model.state_dict()
     first = _first_names(state)
     under = {first[entry]: entry for entry in tensors if entry in first}  # the name that the file uses
     for entry, kept in first.items():
@@ -106,6 +105,13 @@ def import_weights(model: nn.Module, path: str | os.PathLike[str]) -> None:
             tensors[entry] = tensors[under[kept]]
     if lines := compare(tensor_outline(tensors), tensor_outline(state)):
         raise CheckpointError("\n  ".join([f"{name} does not fit; nothing was loaded:", *lines]))
+    for entry in tensors:
+        other = under[first[entry]]
+        if entry != other and not torch.equal(_bytes(tensors[entry]), _bytes(tensors[other])):
+            raise CheckpointError(
+                f"{name} does not fit; nothing was loaded: {printable(entry)} and {printable(other)} are one "
+                "tensor of the model, and differ in the file"
+            )
     undo = undo_point(model, None, None, None)
     try:
         model.load_state_dict(tensors)
@@ -122,6 +128,17 @@ def _library(name: str) -> Any:
     except ImportError as error:
         raise CheckpointError(f"{name}: this needs safetensors: python -m pip install safetensors") from error
     return safetensors.torch
+
+
+def _tensors(model: nn.Module, failed: str) -> dict[str, Tensor]:
+    state: dict[str, Any] = model.state_dict()
+    if others := [printable(entry) for entry, value in state.items() if not isinstance(value, Tensor)]:
+        raise CheckpointError(f"{failed}: {', '.join(others)} of the model's state is no tensor")
+    return state
+
+
+def _bytes(tensor: Tensor) -> Tensor:
+    return tensor.reshape(-1).view(torch.uint8)
 
 
 def _first_names(state: dict[str, Any]) -> dict[str, str]:
