@@ -102,7 +102,8 @@ class AutoSave:
     -----
     Exact are: dropout, shuffling, random transforms in the dataset (drawn from torch, NumPy's or Python's
     global generator), with and without workers. On resuming, the batches that are done are loaded once more
-    and dropped. Not exact, as nothing here can know of them: generators that are not named above; NumPy's
+    and dropped; what the loop does in the epoch before ``saves.batches(…)`` is done once more, with the same
+    random numbers. Not exact, as nothing here can know of them: generators that are not named above; NumPy's
     ``default_rng``; a dataset that remembers what it gave; another number of workers, if transforms are
     random. What the loop itself counts or collects belongs into `extra`. ``persistent_workers=True`` is
     refused, in a loader for validation give it neither: such workers keep random states, out of reach.
@@ -173,6 +174,7 @@ class AutoSave:
         self._thread: threading.Thread | None = None
         self._failure: BaseException | None = None
         self._epoch: int | None = None  # that runs, counted from 0
+        self._begun: _Begun | None = None  # the random states with which it did
         self._place: _Place | None = None  # within it, once there are batches
         self._found: _Found | None = None  # where to go on
 
@@ -239,14 +241,21 @@ class AutoSave:
 
     def _count(self, first: int, number: int) -> Iterator[int]:
         self._saved_at = time.monotonic()
-        for epoch in range(first, number):
-            self._epoch, self._place = epoch, None
-            yield epoch
-            self._save(finished=True)
-            self._place = None
-            if self._signal is not None:
-                self._stop()
-        self._epoch = None
+        begun = None
+        try:
+            for epoch in range(first, number):
+                self._epoch, self._place = epoch, None
+                if self._found is not None:
+                    self._found.begin(self.generator)
+                self._begun = begun = _Begun(self.generator)
+                yield epoch
+                self._save(finished=True)
+                self._place = self._found = None
+                if self._signal is not None:
+                    self._stop()
+        finally:  # also after `break`
+            if self._begun is begun:  # no other loop has begun since
+                self._epoch = None
 
     def batches(self, loader: Iterable[Batch]) -> Iterator[Batch]:
         """Yield the loader's batches; after a resume within the epoch, those that are not done.
@@ -264,7 +273,7 @@ class AutoSave:
         CheckpointError
             Length, batch size or generators are not those of the loader that the checkpoint knew.
         """
-        if self._epoch is None:
+        if self._epoch is None or self._begun is None:
             raise RuntimeError("saves.batches(…) belongs inside `for epoch in saves.epochs(…):`")
         if self._place is not None:
             raise RuntimeError(
@@ -278,6 +287,7 @@ class AutoSave:
         found, self._found = self._found, None
         if found is not None:
             place.begin_as(found, self.path)
+        place.begun = self._begun.with_states(place.states())
         batches = self._calm(lambda: iter(loader))
         if found is not None and found.done:
             for _ in range(found.done):
@@ -486,7 +496,7 @@ class _Found:
     length: int | None  # of the loader, in batches
     batch_size: int | None
     generators: list[torch.Tensor]  # their states
-    begun: dict[str, Any] | None  # the random states before the epoch's first batch
+    begun: dict[str, Any] | None  # the random states with which the epoch began
     rng: dict[str, Any]
 
     @staticmethod
@@ -500,9 +510,27 @@ class _Found:
             and (position["begun"].keys() == {"rng", "generators"} if position["done"] else True)
         )
 
+    def begin(self, given: torch.Generator | None) -> None:
+        """Set the random states with which the epoch began, for what the loop draws before its batches."""
+        if self.begun is not None:  # else resume() has set them
+            checkpoint._set_rng_state(self.begun["rng"])
+            if given is not None:
+                given.set_state(self.begun["generators"][0].cpu())
+
+
+class _Begun:
+    """The random states with which an epoch began; those of the loader's own generators are added later."""
+
+    def __init__(self, given: torch.Generator | None) -> None:
+        self.rng = checkpoint._rng_state()
+        self.given = [] if given is None else [given.get_state()]
+
+    def with_states(self, states: list[torch.Tensor]) -> dict[str, Any]:
+        return {"rng": self.rng, "generators": self.given + states[len(self.given) :]}
+
 
 class _Place:
-    """How far an epoch is, and the random states that its batches began with."""
+    """How far an epoch is, and the random states that it began with."""
 
     def __init__(self, loader: Any, given: torch.Generator | None) -> None:
         self.done = self.learned = self.steps = 0  # batches handed out, those up to the last step, and steps
@@ -516,7 +544,7 @@ class _Place:
         holders = loader, getattr(loader, "sampler", None), batches, getattr(batches, "sampler", None)
         found = [given, *(getattr(holder, "generator", None) for holder in holders)]
         self.generators = list(dict.fromkeys(each for each in found if isinstance(each, torch.Generator)))
-        self.begun: dict[str, Any] = {"rng": checkpoint._rng_state(), "generators": self._states()}
+        self.begun: dict[str, Any] | None = None
 
     def position(self, *, finished: bool) -> dict[str, Any]:
         """Return what a checkpoint holds of this place, or of the end of the epoch."""
@@ -525,12 +553,12 @@ class _Place:
             "steps": 0 if finished else self.steps,
             "length": self.length,
             "batch_size": self.batch_size,
-            "generators": self._states(),
+            "generators": self.states(),
             "begun": None if finished else self.begun,
         }
 
     def begin_as(self, found: _Found, path: Path | None) -> None:
-        """Set the random states with which the epoch began."""
+        """Set the states with which the loader's own generators began the epoch."""
         what = "length", "batch_size"
         known = {name: getattr(found, name) for name in what} | {"generators": len(found.generators)}
         given = {name: getattr(self, name) for name in what} | {"generators": len(self.generators)}
@@ -541,13 +569,8 @@ class _Place:
                 f"{path} was saved with another loader: {known} in the file, {given} given. The place within "
                 "an epoch is only found again with the loader that the run had."
             )
-        if found.begun is None:
-            self._set_states(found.generators, but=self.given)  # which resume() has set
-            self.begun["generators"] = self._states()
-        else:
-            checkpoint._set_rng_state(found.begun["rng"])
-            self._set_states(found.begun["generators"])
-            self.begun = found.begun
+        states = found.generators if found.begun is None else found.begun["generators"]
+        self._set_states(states, but=self.given)  # which is set already
 
     def go_on_as(self, found: _Found) -> None:
         """Set the random states of the moment of saving."""
@@ -556,7 +579,7 @@ class _Place:
         self.done = self.learned = found.done
         self.steps = found.steps
 
-    def _states(self) -> list[torch.Tensor]:
+    def states(self) -> list[torch.Tensor]:
         return [generator.get_state() for generator in self.generators]
 
     def _set_states(self, states: list[torch.Tensor], but: torch.Generator | None = None) -> None:
