@@ -17,6 +17,7 @@ import shlex
 import signal
 import sys
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +45,10 @@ class Noisy(Dataset):
         return (torch.arange(6.0).add(index).sin() + noise).float(), index % 3
 
 
+def in_drawn_order(*data: torch.Tensor) -> list[tuple[torch.Tensor, ...]]:
+    return [tuple(each[some] for each in data) for some in torch.randperm(SAMPLES).split(BATCH)]
+
+
 def make_run(
     feed: str = "loader", own_generator: bool = False, workers: int = 0, sampler: bool = False, **loader: Any
 ) -> tuple[Any, dict[str, Any]]:
@@ -56,9 +61,7 @@ def make_run(
     generator = torch.Generator().manual_seed(1) if own_generator else None
     if feed == "indices":  # drawn by the loop itself, at the head of each epoch
         data = torch.randn(SAMPLES, 6), torch.arange(SAMPLES) % 3
-        batches: Any = lambda: [
-            (data[0][some], data[1][some]) for some in torch.randperm(SAMPLES).split(BATCH)
-        ]
+        batches: Any = partial(in_drawn_order, *data)
     elif feed == "batches":
         data = torch.randn(SAMPLES, 6), torch.arange(SAMPLES) % 3
         batches = Batches(*data, batch_size=BATCH, shuffle=True, generator=generator)

@@ -378,6 +378,47 @@ def test_a_signal_without_a_step_to_stop_at_goes_where_it_went(tmp_path, parts, 
 
 
 @posix
+def test_a_signal_before_the_loop_leaves_the_others_for_the_loop(tmp_path, parts, monkeypatch):
+    before = signal.signal(signal.SIGUSR1, signal.SIG_IGN)
+    try:
+        with pytest.raises(Stopped), AutoSave(tmp_path, **parts) as saves:
+            os.kill(os.getpid(), signal.SIGUSR1)
+            for _ in saves.epochs(1):
+                assert signal.getsignal(signal.SIGTERM) == saves._on_signal
+                for number in saves.batches([signal.SIGUSR1, signal.SIGTERM]):
+                    os.kill(os.getpid(), number)
+                    saves.step()
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+
+
+@posix
+@pytest.mark.parametrize("where", ["loop", "background"])
+def test_a_signal_is_not_lost_with_an_error(tmp_path, parts, monkeypatch, capfd, where):
+    came = []
+    before = signal.signal(signal.SIGTERM, lambda number, frame: came.append(number))
+    if where == "background":
+        monkeypatch.setattr(checkpoint, "_save", lambda path, content: 1 / 0)
+    try:
+        with (
+            pytest.raises(ZeroDivisionError),
+            AutoSave(tmp_path, **parts, every_steps=1, background=True) as saves,
+        ):
+            for _ in saves.epochs(1):
+                for number in saves.batches([1, 0]):
+                    saves.step()
+                    os.kill(os.getpid(), signal.SIGTERM)
+                    if where == "background":
+                        break
+                    1 / (number - 1)
+                break
+        assert came == [signal.SIGTERM]
+        assert "ZeroDivisionError: " in capfd.readouterr().err
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+@posix
 def test_a_signal_waits_for_the_step_that_several_batches_make(tmp_path, parts):
     with pytest.raises(Stopped), AutoSave(tmp_path, **parts, every_steps=100) as saves:
         for _ in saves.epochs(1):

@@ -14,6 +14,7 @@ import signal
 import sys
 import threading
 import time
+import traceback
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
@@ -199,7 +200,8 @@ class AutoSave:
         if threading.current_thread() is threading.main_thread():  # others may not
             for name in ("SIGTERM", "SIGUSR1"):
                 if number := getattr(signal, name, None):
-                    self._handlers[number] = signal.signal(number, self._on_signal)
+                    self._handlers[number] = signal.getsignal(number)
+                    signal.signal(number, self._on_signal)
         return self
 
     def __exit__(
@@ -216,8 +218,10 @@ class AutoSave:
             if self._lock is not None:
                 self._lock.release()
             self._lock = self._epoch = self._place = self._found = None
-        if self._signal is not None and error is None:  # it came too late for a step
-            signal.raise_signal(self._signal)
+            if self._signal is not None and not isinstance(error, SystemExit):  # it came to no step
+                if raised := sys.exc_info()[1]:  # which may not be seen any more
+                    traceback.print_exception(raised)
+                signal.raise_signal(self._signal)
 
     def epochs(self, number: int) -> Iterator[int]:
         """Load the newest valid checkpoint of the folder, if there is one, and count on from it.
@@ -473,8 +477,12 @@ class AutoSave:
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         if self._epoch is None:  # no loop that could stop
-            self._put_back_handlers()
-            signal.raise_signal(number)
+            before = self._handlers[number]
+            if callable(before):
+                before(number, frame)
+            elif before != signal.SIG_IGN:
+                signal.signal(number, signal.SIG_DFL)
+                signal.raise_signal(number)
             return
         self._signal = number
         # A cluster ends the loader's workers, too, which torch would answer in the middle of a step.
@@ -482,7 +490,7 @@ class AutoSave:
             self._handlers[child] = signal.signal(child, signal.SIG_DFL)
 
     def _put_back_handlers(self) -> None:
-        for number, handler in self._handlers.items():
+        for number, handler in list(self._handlers.items()):
             signal.signal(number, signal.SIG_DFL if handler is None else handler)
         self._handlers.clear()
 
