@@ -272,15 +272,18 @@ def test_the_state_of_a_run_comes_back(tmp_path, parts, model):
             self.value = state["value"]
 
     average = Average()
-    with AutoSave(tmp_path, **parts, extra={"average": average, "losses": [1.0]}) as saves:
+    plain = {"losses": [1.0], "best": {"epoch": 1}, "last": 2.0}
+    with AutoSave(tmp_path, **parts, extra={"average": average} | plain) as saves:
         average.value = 3.0
         train(saves)
     weights = {name: value.clone() for name, value in model.state_dict().items()}
     nn.init.zeros_(model.weight)
-    again, extra = Average(), {"losses": []}
-    with AutoSave(tmp_path, **parts, extra={"average": again} | extra) as saves:
+    again, losses, best = Average(), [5.0, 6.0], {"step": 0}
+    extra = {"average": again, "losses": losses, "best": best, "last": None}
+    with AutoSave(tmp_path, **parts, extra=extra) as saves:
         assert list(saves.epochs(1)) == []
-        assert (again.value, saves.extra["losses"]) == (3.0, [1.0])
+        assert (again.value, extra["last"]) == (3.0, 2.0)
+        assert extra["losses"] is losses == [1.0] and extra["best"] is best == {"epoch": 1}
     assert all(torch.equal(value, weights[name]) for name, value in model.state_dict().items())
 
 
@@ -543,12 +546,16 @@ def test_folders_that_cannot_be_used(tmp_path, parts, monkeypatch):
 )
 def test_another_loader_within_the_epoch(tmp_path, parts, change, message):
     loader = Batches(torch.ones(8, 2), batch_size=2)
+    folder = tmp_path / "red\u202e"  # a name that would change what is printed after it
     for given in (loader, change(loader)):
-        with AutoSave(tmp_path, **parts, every_steps=1) as saves:
+        with AutoSave(folder, **parts, every_steps=1) as saves:
             for _ in saves.epochs(1):
                 if given is not loader:
-                    with pytest.raises(CheckpointError, match=f"saved with another loader.*{message}"):
+                    with pytest.raises(
+                        CheckpointError, match=f"saved with another loader.*{message}"
+                    ) as error:
                         next(saves.batches(given))
+                    assert "red\\u202e" in str(error.value)
                     break
                 for number, _ in enumerate(saves.batches(given)):
                     saves.step()
@@ -598,6 +605,59 @@ def test_files_that_do_not_fit(tmp_path, parts, model):
     save_checkpoint(tmp_path / "autosave-epoch-0009-batch-000000.pt", epoch=9, **parts)
     with AutoSave(tmp_path, **parts) as saves, pytest.raises(CheckpointError, match="move it away"):
         saves.epochs(10)
+
+
+def test_nothing_is_loaded_if_a_part_of_extra_or_of_the_run_does_not_fit(tmp_path, parts, model):
+    with AutoSave(tmp_path, **parts, extra={"first": nn.Linear(2, 2), "last": nn.Linear(2, 2)}) as saves:
+        train(saves)
+    other = nn.Linear(3, 1)
+    for wide, given in (
+        (2, {"model": other, "optimizer": torch.optim.SGD(other.parameters(), momentum=0.5)}),
+        (5, parts),
+    ):
+        extra = {"first": nn.Linear(2, 2), "last": nn.Linear(wide, 2)}
+        held = [given["model"], *extra.values()]
+        before = [part.weight.detach().clone() for part in held]
+        random = torch.get_rng_state()
+        wrong = "extra 'last' was not loaded" if given is parts else "1, 2.*1, 3"
+        with (
+            AutoSave(tmp_path, **given, extra=extra) as saves,
+            pytest.raises(CheckpointError, match=f"(?s)does not fit; nothing was loaded:.*{wrong}"),
+        ):
+            saves.epochs(2)
+        assert all(torch.equal(part.weight, was) for part, was in zip(held, before, strict=True))
+        assert torch.equal(torch.get_rng_state(), random)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"done": 1}, "move it away"),
+        ({"steps": "1"}, "move it away"),
+        ({"length": [2]}, "move it away"),
+        ({"generators": [torch.zeros(3)]}, "move it away"),
+        ({"done": 1, "begun": {"rng": {}, "generators": [torch.zeros(1)]}}, "move it away"),
+        ({"done": 1, "begun": {"rng": {}, "generators": []}}, "nothing was loaded: the random states"),
+    ],
+)
+def test_a_position_that_is_malformed(tmp_path, parts, model, change, message):
+    position = {"done": 0, "steps": 0, "length": None, "batch_size": None, "generators": [], "begun": None}
+    path = tmp_path / "autosave-epoch-0000-batch-000000.pt"
+    save_checkpoint(path, epoch=0, position=position | change, extra={}, **parts)
+    nn.init.zeros_(model.weight)
+    with AutoSave(tmp_path, **parts) as saves, pytest.raises(CheckpointError, match=message):
+        saves.epochs(1)
+    assert not model.weight.any()
+    if change.keys() != {"generators"}:
+        return
+    position["generators"] = [torch.zeros(3, dtype=torch.uint8)]
+    save_checkpoint(path, epoch=0, position=position, extra={}, **parts)
+    loader = Batches(torch.ones(2, 2), batch_size=2, shuffle=True, generator=torch.Generator())
+    with AutoSave(tmp_path, **parts) as saves:
+        for _ in saves.epochs(1):
+            with pytest.raises(CheckpointError, match="no proper state of the loader's generator"):
+                next(saves.batches(loader))
+            break
 
 
 def test_fit_and_an_autosave_that_does_not_fit(tmp_path, parts, model):

@@ -74,7 +74,8 @@ class AutoSave:
     extra : dict, optional
         What else the run needs, by name. A value with ``state_dict`` and ``load_state_dict``, such as a
         ``GradScaler``, is saved and loaded by these; any other is a plain value, saved as it is, and put
-        into this dict again on resuming: ``{"scaler": scaler, "losses": []}``.
+        into this dict again on resuming (a list or dict is filled anew, and stays the same object):
+        ``{"scaler": scaler, "losses": []}``.
     every_steps : int, optional
         Save after so many steps of an epoch.
     every_minutes : float, optional
@@ -302,7 +303,7 @@ class AutoSave:
                         f"{printable(self.path)} was saved after {found.done} batches of an epoch, and this "
                         "loader has fewer. Give the loader that the run had."
                     )
-            place.go_on_as(found)
+            place.go_on_as(found, self.path)
         self._place = place
         while (batch := self._next(batches)) is not _END:
             place.done += 1
@@ -359,27 +360,45 @@ class AutoSave:
             return 0
         found = checkpoint.load_checkpoint(self.path)
         extra = self._checked(found)
-        parts = self.extra | self._own
-        for name, value in extra.items():
-            if hasattr(parts[name], "load_state_dict"):
-                try:
-                    parts[name].load_state_dict(value)
-                except Exception as error:
-                    raise CheckpointError(
-                        f"{printable(self.path)} does not fit: extra {name!r} was not loaded. "
-                        f"{type(error).__name__}: {printable(error)}"
-                    ) from error
-        done = checkpoint.resume(
-            found,
-            model=self.model,
-            optimizer=self.optimizer,
-            scheduler=self.scheduler,
-            generator=self.generator,
-        )
-        self.extra.update(
-            {name: extra[name] for name in self.extra if not hasattr(self.extra[name], "load_state_dict")}
-        )
-        self._found = _Found(**found.position, rng=found.rng)
+        parts = {
+            name: part for name, part in (self.extra | self._own).items() if hasattr(part, "load_state_dict")
+        }
+        before = {name: copy.deepcopy(part.state_dict()) for name, part in parts.items()}
+        numbers = _Begun(self.generator)
+        reason = "the random states of its position are malformed"
+        place = _Found(**found.position, rng=found.rng)
+        try:
+            place.begin(self.generator)  # to try it: an epoch sets them when it begins
+            for name, part in parts.items():
+                reason = f"extra {name!r} was not loaded"
+                part.load_state_dict(extra[name])
+            done = checkpoint.resume(
+                found,
+                model=self.model,
+                optimizer=self.optimizer,
+                scheduler=self.scheduler,
+                generator=self.generator,
+            )
+        except BaseException as error:
+            for name, part in parts.items():
+                part.load_state_dict(before[name])
+            numbers.put_back(self.generator)
+            if isinstance(error, CheckpointError) or not isinstance(error, Exception):
+                raise
+            raise CheckpointError(
+                f"{printable(self.path)} does not fit; nothing was loaded: {reason}. "
+                f"{type(error).__name__}: {printable(error)}"
+            ) from error
+        for name in self.extra.keys() - parts.keys():
+            value, saved = self.extra[name], extra[name]
+            if isinstance(value, list) and isinstance(saved, list):
+                value[:] = saved
+            elif isinstance(value, dict) and isinstance(saved, dict):
+                value.clear()
+                value.update(saved)
+            else:
+                self.extra[name] = saved
+        self._found = place
         reached = f"{done} of {number} epochs" + (f" and {found.step} batches" if found.step else "")
         what = "going on after" if done < number else "nothing to do after"
         print(f"{printable(self.path)}: {what} {reached}", file=sys.stderr)
@@ -387,7 +406,7 @@ class AutoSave:
 
     def _checked(self, found: checkpoint.Checkpoint) -> dict[str, Any]:
         """Return `extra` of a checkpoint that is one of ours, and fits."""
-        if not isinstance(found.extra, dict) or not _Found.describes(found.position):
+        if not isinstance(found.extra, dict) or not _Found.describes(found):
             raise CheckpointError(
                 f"{printable(found.path)} has the name of a file of AutoSave, but was written otherwise: "
                 "move it away."
@@ -508,14 +527,22 @@ class _Found:
     rng: dict[str, Any]
 
     @staticmethod
-    def describes(position: Any) -> bool:
-        """Tell whether `position` is one."""
+    def describes(found: checkpoint.Checkpoint) -> bool:
+        """Tell whether its `position` is one."""
+        position, given = found.position, found.generator is not None
+        names = {"done", "steps", "length", "batch_size", "generators", "begun"}
+        if not isinstance(position, dict) or position.keys() != names:
+            return False
+        states, begun = position["generators"], position["begun"]
+        known: Any = begun.get("generators") if isinstance(begun, dict) else begun
         return (
-            isinstance(position, dict)
-            and position.keys() == {"done", "steps", "length", "batch_size", "generators", "begun"}
-            and all(type(position[name]) is int for name in ("done", "steps"))
-            and isinstance(position["generators"], list)
-            and (position["begun"].keys() == {"rng", "generators"} if position["done"] else True)
+            all(checkpoint._is_count(position[name]) for name in ("done", "steps"))
+            and all(
+                position[name] is None or type(position[name]) is int for name in ("length", "batch_size")
+            )
+            and (begun is not None) == (position["done"] > 0)
+            and _are_states(states, given)
+            and (begun is None or (_are_states(known, given) and len(known) == len(states)))
         )
 
     def begin(self, given: torch.Generator | None) -> None:
@@ -532,6 +559,11 @@ class _Begun:
     def __init__(self, given: torch.Generator | None) -> None:
         self.rng = checkpoint._rng_state()
         self.given = [] if given is None else [given.get_state()]
+
+    def put_back(self, given: torch.Generator | None) -> None:
+        checkpoint._set_rng_state(self.rng)
+        if given is not None:
+            given.set_state(self.given[0])
 
     def with_states(self, states: list[torch.Tensor]) -> dict[str, Any]:
         return {"rng": self.rng, "generators": self.given + states[len(self.given) :]}
@@ -574,26 +606,35 @@ class _Place:
             known |= {name: given[name] for name in what}
         if known != given:
             raise CheckpointError(
-                f"{path} was saved with another loader: {known} in the file, {given} given. The place within "
-                "an epoch is only found again with the loader that the run had."
+                f"{printable(path)} was saved with another loader: {known} in the file, {given} given. "
+                "The place within an epoch is only found again with the loader that the run had."
             )
         states = found.generators if found.begun is None else found.begun["generators"]
-        self._set_states(states, but=self.given)  # which is set already
+        self._set_states(states, path, but=self.given)  # which is set already
 
-    def go_on_as(self, found: _Found) -> None:
+    def go_on_as(self, found: _Found, path: Path | None) -> None:
         """Set the random states of the moment of saving."""
         checkpoint._set_rng_state(found.rng)
-        self._set_states(found.generators)
+        self._set_states(found.generators, path)
         self.done = self.learned = found.done
         self.steps = found.steps
 
     def states(self) -> list[torch.Tensor]:
         return [generator.get_state() for generator in self.generators]
 
-    def _set_states(self, states: list[torch.Tensor], but: torch.Generator | None = None) -> None:
+    def _set_states(
+        self, states: list[torch.Tensor], path: Path | None, but: torch.Generator | None = None
+    ) -> None:
         for generator, state in zip(self.generators, states, strict=True):
-            if generator is not but:
+            if generator is but:
+                continue
+            try:
                 generator.set_state(state.cpu())
+            except RuntimeError as error:
+                raise CheckpointError(
+                    f"{printable(path)} holds no proper state of the loader's generator: {printable(error)}. "
+                    "Move this file away, to go on from the one before."
+                ) from error
 
 
 def _refuse_inexact(loader: Any) -> None:
@@ -607,6 +648,15 @@ def _refuse_inexact(loader: Any) -> None:
         raise ValueError(
             "the loader has in_order=False: then chance decides which batch comes next. Leave it out"
         )
+
+
+def _are_states(value: Any, given: bool) -> bool:
+    """Tell whether this is a list of states of generators; the first is that of the given one."""
+    return (
+        isinstance(value, list)
+        and len(value) >= given
+        and all(isinstance(state, torch.Tensor) and state.dtype == torch.uint8 for state in value)
+    )
 
 
 def _whole(value: object) -> bool:
