@@ -452,6 +452,36 @@ def test_a_signal_that_ends_the_workers_while_a_batch_is_waited_for(tmp_path, pa
 
 
 @posix
+def test_a_signal_that_ends_the_workers_before_it_comes_here(tmp_path, parts):
+    class Loader:
+        num_workers = 1
+
+        def __iter__(self):
+            signal.signal(signal.SIGCHLD, fail)  # as torch does
+            return self.batches()
+
+        def batches(self):
+            yield 1
+            threading.Timer(0.05, os.kill, (os.getpid(), signal.SIGTERM)).start()
+            raise ConnectionResetError
+
+    def fail(number, frame):
+        raise RuntimeError("DataLoader worker is killed by signal: Terminated")
+
+    before = signal.getsignal(signal.SIGCHLD)
+    try:
+        with pytest.raises(Stopped), AutoSave(tmp_path, **parts, every_steps=100) as saves:
+            for _ in saves.epochs(1):
+                for _ in saves.batches(Loader()):
+                    os.kill(os.getpid(), signal.SIGCHLD)  # in the middle of a step
+                    saves.step()
+        assert signal.getsignal(signal.SIGCHLD) is fail
+    finally:
+        signal.signal(signal.SIGCHLD, before)
+    assert names(tmp_path) == ["autosave-epoch-0000-batch-000001.pt"]
+
+
+@posix
 def test_a_signal_after_the_last_step_stops_at_the_epochs_end(tmp_path, parts):
     with pytest.raises(Stopped), AutoSave(tmp_path, **parts) as saves:
         for _ in saves.epochs(2):

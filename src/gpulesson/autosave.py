@@ -41,6 +41,9 @@ _END: Any = object()
 _PATIENCE = 10
 """Seconds to wait for another run that leaves the folder: workers may outlive a killed one for five."""
 
+_GRACE = 1
+"""Seconds to wait for a signal that has ended the loader's workers already."""
+
 
 class Stopped(SystemExit):
     """A signal asked the run to stop, and it did, at a step; the message says where it is saved.
@@ -293,30 +296,36 @@ class AutoSave:
         if found is not None:
             place.begin_as(found, self.path)
         place.begun = self._begun.with_states(place.states())
-        batches = self._calm(lambda: iter(loader))
+        workers = bool(getattr(loader, "num_workers", 0))
+        batches = self._calm(lambda: iter(loader), workers)
+        if workers:
+            self._hold_child_signal()
         if found is not None and found.done:
             for _ in range(found.done):
                 if self._signal is not None:
                     self._stop()
-                if self._next(batches) is _END:
+                if self._next(batches, workers) is _END:
                     raise CheckpointError(
                         f"{printable(self.path)} was saved after {found.done} batches of an epoch, and this "
                         "loader has fewer. Give the loader that the run had."
                     )
             place.go_on_as(found, self.path)
         self._place = place
-        while (batch := self._next(batches)) is not _END:
+        while (batch := self._next(batches, workers)) is not _END:
             place.done += 1
             yield batch
 
-    def _next(self, batches: Iterator[Any]) -> Any:
-        return self._calm(lambda: next(batches, _END))
+    def _next(self, batches: Iterator[Any], workers: bool) -> Any:
+        return self._calm(lambda: next(batches, _END), workers)
 
-    def _calm(self, ask: Callable[[], Any]) -> Any:
-        """Ask the loader, whose workers the signal may have ended, too."""
+    def _calm(self, ask: Callable[[], Any], workers: bool) -> Any:
+        """Ask the loader, whose workers the signal may have ended, too, even before it came here."""
         try:
             return ask()
         except Exception:
+            until = time.monotonic() + (_GRACE if workers and self._handlers else 0)
+            while self._signal is None and time.monotonic() < until:
+                time.sleep(0.01)
             if self._signal is None:
                 raise
             self._stop()
@@ -504,8 +513,12 @@ class AutoSave:
                 signal.raise_signal(number)
             return
         self._signal = number
-        # A cluster ends the loader's workers, too, which torch would answer in the middle of a step.
-        if (child := getattr(signal, "SIGCHLD", None)) and child not in self._handlers:
+        self._hold_child_signal()
+
+    def _hold_child_signal(self) -> None:
+        """Let a worker's end interrupt no step, as torch would: the loader tells of it at the next batch."""
+        child = getattr(signal, "SIGCHLD", None)
+        if child and self._handlers and child not in self._handlers:
             self._handlers[child] = signal.signal(child, signal.SIG_DFL)
 
     def _put_back_handlers(self) -> None:
