@@ -1,8 +1,9 @@
 """Save a run while it trains, stop it when a signal says so, and go on with it, also within an epoch.
 
 A cluster ends a program at its time limit: first by a signal, a minute later by force. `AutoSave` writes
-checkpoints of `gpulesson.checkpoint` often enough, and the same command, started again, goes on from the
-newest one, with the same bits as a run that nothing stopped (where the same run twice gives the same bits).
+checkpoints of `gpulesson.checkpoint` often enough, and the same command, started again, goes on from the one
+that got furthest, with the same bits as a run that nothing stopped (where the same run twice gives the same
+bits).
 """
 
 from __future__ import annotations
@@ -44,6 +45,18 @@ _PATIENCE = 10
 _GRACE = 1
 """Seconds to wait for a signal that has ended the loader's workers already."""
 
+_writing: set[threading.Thread] = set()
+
+
+def _wait_for_writing() -> None:
+    """Let no process fork while a thread of it writes: its locks would stay closed in the child."""
+    for thread in list(_writing):
+        thread.join()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_wait_for_writing)
+
 
 class Stopped(SystemExit):
     """A signal asked the run to stop, and it did, at a step; the message says where it is saved.
@@ -55,17 +68,22 @@ class Stopped(SystemExit):
     """
 
     def __init__(self, message: str, code: int) -> None:
-        super().__init__(message)
+        super().__init__(message, code)  # both, so that it can be pickled
         self.code = code
+
+    def __str__(self) -> str:
+        return str(self.args[0])
 
 
 class AutoSave:
-    """Save a run every few steps or minutes and at each epoch's end, and go on from the newest checkpoint.
+    """Save a run every few steps or minutes and at each epoch's end, and go on from what was saved.
 
     Within ``with AutoSave(…) as saves:``, `epochs` resumes and counts epochs, `batches` hands out the
     loader's batches, and `step` comes last in the loop. SIGTERM and SIGUSR1, which clusters send before a
     time limit ends, lead to a last checkpoint at the next `step`, and to `Stopped`, which ends the program.
-    Ctrl-C is as ever.
+    Ctrl-C is as ever. The signal must reach the program: with Slurm, a batch script that says
+    ``#SBATCH --signal=TERM@120`` starts it by ``srun``, for only what ``srun`` started gets the signal. If it
+    ends the workers of a loader for validation, too, the run goes on from the checkpoint before.
 
     Parameters
     ----------
@@ -84,11 +102,11 @@ class AutoSave:
     every_minutes : float, optional
         Save at the first step after so many minutes. 10, where neither is given.
     keep : int
-        How many checkpoints stay: the newest. Other files in the folder are left alone.
+        How many checkpoints stay: the last. Other files in the folder are left alone.
     background : bool
         Copy all tensors to the host's memory at once, and write them from there while the training goes on.
-        What goes wrong meanwhile is raised at the next step, or on leaving. A ``DataLoader`` with workers
-        waits for the writing before it starts them.
+        What goes wrong meanwhile is raised at the next step, or on leaving. Whatever forks this process,
+        such as a ``DataLoader`` that starts workers, waits for the writing.
 
     Attributes
     ----------
@@ -228,7 +246,7 @@ class AutoSave:
                 signal.raise_signal(self._signal)
 
     def epochs(self, number: int) -> Iterator[int]:
-        """Load the newest valid checkpoint of the folder, if there is one, and count on from it.
+        """Load the checkpoint of the folder that got furthest, if there is one, and count on from it.
 
         Parameters
         ----------
@@ -289,14 +307,14 @@ class AutoSave:
                 "through others, for validation, without it"
             )
         _refuse_inexact(loader)
-        if getattr(loader, "num_workers", 0):
-            self._settle()  # a process must not fork while a thread of it writes
+        workers = bool(getattr(loader, "num_workers", 0))
+        if workers:
+            self._settle()  # before they fork, when Ctrl-C would be lost
         place = _Place(loader, self.generator)
         found, self._found = self._found, None
         if found is not None:
             place.begin_as(found, self.path)
         place.begun = self._begun.with_states(place.states())
-        workers = bool(getattr(loader, "num_workers", 0))
         batches = self._calm(lambda: iter(loader), workers)
         if workers:
             self._hold_child_signal()
@@ -361,7 +379,7 @@ class AutoSave:
             self._save()
 
     def _resume(self, number: int) -> int:
-        """Load the newest checkpoint; return how many epochs are finished."""
+        """Load the checkpoint that got furthest; return how many epochs are finished."""
         self._settle()
         self._found = None
         self.path = checkpoint.latest(self.folder, pattern="autosave-epoch-*.pt")
@@ -408,7 +426,9 @@ class AutoSave:
             else:
                 self.extra[name] = saved
         self._found = place
-        reached = f"{done} of {number} epochs" + (f" and {found.step} batches" if found.step else "")
+        reached = f"{done} of {_plural(number, 'epoch')}"
+        if found.step:
+            reached += f" and {_plural(found.step, 'batch', 'es')}"
         what = "going on after" if done < number else "nothing to do after"
         print(f"{printable(self.path)}: {what} {reached}", file=sys.stderr)
         return done
@@ -455,8 +475,9 @@ class AutoSave:
         )
         self._saved_at = time.monotonic()
         if self.background:
-            self._thread = threading.Thread(target=self._write_aside, args=(path, _on_host(content)))
+            self._thread = threading.Thread(target=self._write_aside, args=(path, _on_host(content, {})))
             self._thread.start()
+            _writing.add(self._thread)
         else:
             self._write(path, content)
 
@@ -479,6 +500,7 @@ class AutoSave:
         """Wait for what is written in the background, and raise what went wrong with it."""
         if self._thread is not None:
             self._thread.join()
+            _writing.discard(self._thread)
             self._thread = None
         failure, self._failure = self._failure, None
         if failure is not None:
@@ -672,6 +694,10 @@ def _are_states(value: Any, given: bool) -> bool:
     )
 
 
+def _plural(number: int, what: str, ending: str = "s") -> str:
+    return f"{number} {what}{ending if number != 1 else ''}"
+
+
 def _whole(value: object) -> bool:
     return type(value) is int and value >= 1
 
@@ -682,15 +708,21 @@ def _order(path: Path) -> tuple[int, ...]:
     return tuple(map(int, found.groups())) if found else ()
 
 
-def _on_host(value: Any) -> Any:
-    """Copy a nest of containers; tensors come to the host's memory."""
+def _on_host(value: Any, known: dict[Any, torch.Tensor]) -> Any:
+    """Copy a nest of containers; tensors come to the host's memory, one that is there twice only once."""
     if isinstance(value, torch.Tensor):
-        return value.detach().to("cpu", copy=True)
+        key: Any = id(value)
+        if value.layout is torch.strided:  # tied weights are other objects, with the same memory
+            place = value.device, value.data_ptr(), value.dtype, value.is_conj(), value.is_neg()
+            key = *place, value.shape, value.stride()
+        if key not in known:
+            known[key] = value.detach().to("cpu", copy=True)
+        return known[key]
     if isinstance(value, dict):
         copied = copy.copy(value)  # with the attributes that a state_dict has
-        copied.update((name, _on_host(part)) for name, part in value.items())
+        copied.update((name, _on_host(part, known)) for name, part in value.items())
         return copied
     if isinstance(value, list | tuple):
-        parts = [_on_host(part) for part in value]
+        parts = [_on_host(part, known) for part in value]
         return parts if isinstance(value, list) else tuple(parts)
     return copy.deepcopy(value)
