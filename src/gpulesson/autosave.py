@@ -81,9 +81,12 @@ class AutoSave:
     Within ``with AutoSave(…) as saves:``, `epochs` resumes and counts epochs, `batches` hands out the
     loader's batches, and `step` comes last in the loop. SIGTERM and SIGUSR1, which clusters send before a
     time limit ends, lead to a last checkpoint at the next `step`, and to `Stopped`, which ends the program.
-    Ctrl-C is as ever. The signal must reach the program: with Slurm, a batch script that says
-    ``#SBATCH --signal=TERM@120`` starts it by ``srun``, for only what ``srun`` started gets the signal. If it
-    ends the workers of a loader for validation, too, the run goes on from the checkpoint before.
+    Ctrl-C is as ever. If an error ends the loop before that `step`, it is printed, and the signal does what
+    it did before there was this `AutoSave`.
+
+    The signal must reach the program: with Slurm, a batch script that says ``#SBATCH --signal=TERM@120``
+    starts it by ``srun``, for only what ``srun`` started gets the signal. If it ends the workers of a loader
+    for validation, too, the run goes on from the checkpoint before.
 
     Parameters
     ----------
@@ -91,7 +94,8 @@ class AutoSave:
         For this run alone; made where it is missing. To start afresh, give another, or empty it.
     model, optimizer, scheduler, generator
         As in `save_checkpoint`. The generators of a ``DataLoader``, its sampler or ``Batches`` are found
-        without being told; `generator` is another that the run draws from.
+        without being told; `generator` is another that the run draws from, or that of the loader, if the loop
+        itself draws from it, too.
     extra : dict, optional
         What else the run needs, by name. A value with ``state_dict`` and ``load_state_dict``, such as a
         ``GradScaler``, is saved and loaded by these; any other is a plain value, saved as it is, and put
@@ -390,7 +394,7 @@ class AutoSave:
         parts = {
             name: part for name, part in (self.extra | self._own).items() if hasattr(part, "load_state_dict")
         }
-        before = {name: copy.deepcopy(part.state_dict()) for name, part in parts.items()}
+        before = {name: _on_host(part.state_dict(), {}) for name, part in parts.items()}
         numbers = _Begun(self.generator)
         reason = "the random states of its position are malformed"
         place = _Found(**found.position, rng=found.rng)
@@ -399,6 +403,7 @@ class AutoSave:
             for name, part in parts.items():
                 reason = f"extra {name!r} was not loaded"
                 part.load_state_dict(extra[name])
+            reason = "the run's own parts were not loaded"
             done = checkpoint.resume(
                 found,
                 model=self.model,
