@@ -665,9 +665,10 @@ print("checkpoints:", len(list((folder / "stopped").glob("*.pt"))))
 # ``background=True`` copies it to the :term:`host memory`, and writes the file from there
 # while the training goes on.
 #
-# (Ask your cluster to send its signal early enough, to the program itself: with Slurm,
-# ``--signal=TERM@120`` sends it two minutes before the end. And with ``fit`` of lesson 5,
-# the whole loop becomes ``fit(…, autosave=saves)``.)
+# (Ask your cluster to send its signal early enough, to the program itself. With Slurm,
+# ``--signal=TERM@120`` sends it two minutes before the end, but only to what ``srun``
+# started: so write ``srun python run.py`` into your batch script. And with ``fit`` of
+# lesson 5, the whole loop becomes ``fit(…, autosave=saves)``.)
 #
 # .. question:: After which signal can a program still save?
 #
@@ -803,8 +804,8 @@ with warnings.catch_warnings():
 # A crash can also come *while* a file is being written. So ``save_checkpoint`` writes
 # to a file with another name, and renames it when it is complete; until then the
 # checkpoint from before is untouched. If there is half a file all the same, perhaps
-# because a copy was cut off, ``latest``, which looks for the newest checkpoint, skips
-# it:
+# because a copy was cut off, ``latest``, which looks for the checkpoint of a run that got
+# furthest, skips it:
 
 from gpulesson.checkpoint import latest
 
@@ -816,8 +817,8 @@ with warnings.catch_warnings():
     print("resume from", latest(folder, pattern="safe-*.pt").name)
 
 # %%
-# It found the newest checkpoint that is whole. **Keep more than one checkpoint**, in
-# case the newest is damaged. Now we delete the folder of this lesson:
+# It found the last checkpoint that is whole. **Keep more than one checkpoint**, in case
+# the last is damaged. Now we delete the folder of this lesson:
 
 shutil.rmtree(folder)
 

@@ -17,6 +17,7 @@ import shlex
 import signal
 import sys
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +45,10 @@ class Noisy(Dataset):
         return (torch.arange(6.0).add(index).sin() + noise).float(), index % 3
 
 
+def in_drawn_order(*data: torch.Tensor) -> list[tuple[torch.Tensor, ...]]:
+    return [tuple(each[some] for each in data) for some in torch.randperm(SAMPLES).split(BATCH)]
+
+
 def make_run(
     feed: str = "loader", own_generator: bool = False, workers: int = 0, sampler: bool = False, **loader: Any
 ) -> tuple[Any, dict[str, Any]]:
@@ -54,9 +59,12 @@ def make_run(
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-2, weight_decay=1e-3)
     scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 2, gamma=0.5)
     generator = torch.Generator().manual_seed(1) if own_generator else None
-    if feed == "batches":
+    if feed == "indices":  # drawn by the loop itself, at the head of each epoch
         data = torch.randn(SAMPLES, 6), torch.arange(SAMPLES) % 3
-        batches: Any = Batches(*data, batch_size=BATCH, shuffle=True, generator=generator)
+        batches: Any = partial(in_drawn_order, *data)
+    elif feed == "batches":
+        data = torch.randn(SAMPLES, 6), torch.arange(SAMPLES) % 3
+        batches = Batches(*data, batch_size=BATCH, shuffle=True, generator=generator)
     else:
         order: dict[str, Any] = {"shuffle": True, "generator": generator}
         if sampler:  # draws as it goes along, ahead of the workers
@@ -70,7 +78,10 @@ def by_hand(saves: AutoSave, batches: Any, epochs: int, parts: dict[str, Any], a
     """Train in the loop of a learner; the losses are in `extra`."""
     model, optimizer, scheduler = parts.values()
     for _ in saves.epochs(epochs):
-        for number, (inputs, targets) in enumerate(saves.batches(batches), start=1):
+        shift = torch.rand((), generator=saves.generator)
+        source = batches() if callable(batches) else batches
+        for number, (inputs, targets) in enumerate(saves.batches(source), start=1):
+            inputs = inputs + shift
             if saves.generator is not None:  # the loader's own one is the loop's, too
                 inputs = inputs + 0.1 * torch.randn(inputs.shape, generator=saves.generator)
             loss = loss_fn(model(inputs), targets)
@@ -156,7 +167,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder")
     parser.add_argument("--how", default="hand", choices=["hand", "fit"])
-    parser.add_argument("--feed", default="loader", choices=["loader", "batches"])
+    parser.add_argument("--feed", default="loader", choices=["loader", "batches", "indices"])
     for name, default in (("epochs", 3), ("every-steps", 2), ("keep", 3), ("workers", 0), ("accumulate", 1)):
         parser.add_argument(f"--{name}", type=int, default=default)
     parser.add_argument("--background", action="store_true")

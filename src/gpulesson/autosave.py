@@ -1,8 +1,9 @@
 """Save a run while it trains, stop it when a signal says so, and go on with it, also within an epoch.
 
 A cluster ends a program at its time limit: first by a signal, a minute later by force. `AutoSave` writes
-checkpoints of `gpulesson.checkpoint` often enough, and the same command, started again, goes on from the
-newest one, with the same bits as a run that nothing stopped (where the same run twice gives the same bits).
+checkpoints of `gpulesson.checkpoint` often enough, and the same command, started again, goes on from the one
+that got furthest, with the same bits as a run that nothing stopped (where the same run twice gives the same
+bits).
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import signal
 import sys
 import threading
 import time
+import traceback
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
@@ -40,6 +42,21 @@ _END: Any = object()
 _PATIENCE = 10
 """Seconds to wait for another run that leaves the folder: workers may outlive a killed one for five."""
 
+_GRACE = 1
+"""Seconds to wait for a signal that has ended the loader's workers already."""
+
+_writing: set[threading.Thread] = set()
+
+
+def _wait_for_writing() -> None:
+    """Let no process fork while a thread of it writes: its locks would stay closed in the child."""
+    for thread in list(_writing):
+        thread.join()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_wait_for_writing)
+
 
 class Stopped(SystemExit):
     """A signal asked the run to stop, and it did, at a step; the message says where it is saved.
@@ -51,17 +68,25 @@ class Stopped(SystemExit):
     """
 
     def __init__(self, message: str, code: int) -> None:
-        super().__init__(message)
+        super().__init__(message, code)  # both, so that it can be pickled
         self.code = code
+
+    def __str__(self) -> str:
+        return str(self.args[0])
 
 
 class AutoSave:
-    """Save a run every few steps or minutes and at each epoch's end, and go on from the newest checkpoint.
+    """Save a run every few steps or minutes and at each epoch's end, and go on from what was saved.
 
     Within ``with AutoSave(…) as saves:``, `epochs` resumes and counts epochs, `batches` hands out the
     loader's batches, and `step` comes last in the loop. SIGTERM and SIGUSR1, which clusters send before a
     time limit ends, lead to a last checkpoint at the next `step`, and to `Stopped`, which ends the program.
-    Ctrl-C is as ever.
+    Ctrl-C is as ever. If an error ends the loop before that `step`, it is printed, and the signal does what
+    it did before there was this `AutoSave`.
+
+    The signal must reach the program: with Slurm, a batch script that says ``#SBATCH --signal=TERM@120``
+    starts it by ``srun``, for only what ``srun`` started gets the signal. If it ends the workers of a loader
+    for validation, too, the run goes on from the checkpoint before.
 
     Parameters
     ----------
@@ -69,21 +94,23 @@ class AutoSave:
         For this run alone; made where it is missing. To start afresh, give another, or empty it.
     model, optimizer, scheduler, generator
         As in `save_checkpoint`. The generators of a ``DataLoader``, its sampler or ``Batches`` are found
-        without being told; `generator` is another that the run draws from.
+        without being told; `generator` is another that the run draws from, or that of the loader, if the loop
+        itself draws from it, too.
     extra : dict, optional
         What else the run needs, by name. A value with ``state_dict`` and ``load_state_dict``, such as a
         ``GradScaler``, is saved and loaded by these; any other is a plain value, saved as it is, and put
-        into this dict again on resuming: ``{"scaler": scaler, "losses": []}``.
+        into this dict again on resuming (a list or dict is filled anew, and stays the same object):
+        ``{"scaler": scaler, "losses": []}``.
     every_steps : int, optional
         Save after so many steps of an epoch.
     every_minutes : float, optional
         Save at the first step after so many minutes. 10, where neither is given.
     keep : int
-        How many checkpoints stay: the newest. Other files in the folder are left alone.
+        How many checkpoints stay: the last. Other files in the folder are left alone.
     background : bool
         Copy all tensors to the host's memory at once, and write them from there while the training goes on.
-        What goes wrong meanwhile is raised at the next step, or on leaving. A ``DataLoader`` with workers
-        waits for the writing before it starts them.
+        What goes wrong meanwhile is raised at the next step, or on leaving. Whatever forks this process,
+        such as a ``DataLoader`` that starts workers, waits for the writing.
 
     Attributes
     ----------
@@ -102,7 +129,8 @@ class AutoSave:
     -----
     Exact are: dropout, shuffling, random transforms in the dataset (drawn from torch, NumPy's or Python's
     global generator), with and without workers. On resuming, the batches that are done are loaded once more
-    and dropped. Not exact, as nothing here can know of them: generators that are not named above; NumPy's
+    and dropped; what the loop does in the epoch before ``saves.batches(…)`` is done once more, with the same
+    random numbers. Not exact, as nothing here can know of them: generators that are not named above; NumPy's
     ``default_rng``; a dataset that remembers what it gave; another number of workers, if transforms are
     random. What the loop itself counts or collects belongs into `extra`. ``persistent_workers=True`` is
     refused, in a loader for validation give it neither: such workers keep random states, out of reach.
@@ -173,6 +201,7 @@ class AutoSave:
         self._thread: threading.Thread | None = None
         self._failure: BaseException | None = None
         self._epoch: int | None = None  # that runs, counted from 0
+        self._begun: _Begun | None = None  # the random states with which it did
         self._place: _Place | None = None  # within it, once there are batches
         self._found: _Found | None = None  # where to go on
 
@@ -197,7 +226,8 @@ class AutoSave:
         if threading.current_thread() is threading.main_thread():  # others may not
             for name in ("SIGTERM", "SIGUSR1"):
                 if number := getattr(signal, name, None):
-                    self._handlers[number] = signal.signal(number, self._on_signal)
+                    self._handlers[number] = signal.getsignal(number)
+                    signal.signal(number, self._on_signal)
         return self
 
     def __exit__(
@@ -214,11 +244,13 @@ class AutoSave:
             if self._lock is not None:
                 self._lock.release()
             self._lock = self._epoch = self._place = self._found = None
-        if self._signal is not None and error is None:  # it came too late for a step
-            signal.raise_signal(self._signal)
+            if self._signal is not None and not isinstance(error, SystemExit):  # it came to no step
+                if raised := sys.exc_info()[1]:  # which may not be seen any more
+                    traceback.print_exception(raised)
+                signal.raise_signal(self._signal)
 
     def epochs(self, number: int) -> Iterator[int]:
-        """Load the newest valid checkpoint of the folder, if there is one, and count on from it.
+        """Load the checkpoint of the folder that got furthest, if there is one, and count on from it.
 
         Parameters
         ----------
@@ -239,14 +271,21 @@ class AutoSave:
 
     def _count(self, first: int, number: int) -> Iterator[int]:
         self._saved_at = time.monotonic()
-        for epoch in range(first, number):
-            self._epoch, self._place = epoch, None
-            yield epoch
-            self._save(finished=True)
-            self._place = None
-            if self._signal is not None:
-                self._stop()
-        self._epoch = None
+        begun = None
+        try:
+            for epoch in range(first, number):
+                self._epoch, self._place = epoch, None
+                if self._found is not None:
+                    self._found.begin(self.generator)
+                self._begun = begun = _Begun(self.generator)
+                yield epoch
+                self._save(finished=True)
+                self._place = self._found = None
+                if self._signal is not None:
+                    self._stop()
+        finally:  # also after `break`
+            if self._begun is begun:  # no other loop has begun since
+                self._epoch = None
 
     def batches(self, loader: Iterable[Batch]) -> Iterator[Batch]:
         """Yield the loader's batches; after a resume within the epoch, those that are not done.
@@ -264,7 +303,7 @@ class AutoSave:
         CheckpointError
             Length, batch size or generators are not those of the loader that the checkpoint knew.
         """
-        if self._epoch is None:
+        if self._epoch is None or self._begun is None:
             raise RuntimeError("saves.batches(…) belongs inside `for epoch in saves.epochs(…):`")
         if self._place is not None:
             raise RuntimeError(
@@ -272,36 +311,43 @@ class AutoSave:
                 "through others, for validation, without it"
             )
         _refuse_inexact(loader)
-        if getattr(loader, "num_workers", 0):
-            self._settle()  # a process must not fork while a thread of it writes
+        workers = bool(getattr(loader, "num_workers", 0))
+        if workers:
+            self._settle()  # before they fork, when Ctrl-C would be lost
         place = _Place(loader, self.generator)
         found, self._found = self._found, None
         if found is not None:
             place.begin_as(found, self.path)
-        batches = self._calm(lambda: iter(loader))
+        place.begun = self._begun.with_states(place.states())
+        batches = self._calm(lambda: iter(loader), workers)
+        if workers:
+            self._hold_child_signal()
         if found is not None and found.done:
             for _ in range(found.done):
                 if self._signal is not None:
                     self._stop()
-                if self._next(batches) is _END:
+                if self._next(batches, workers) is _END:
                     raise CheckpointError(
                         f"{printable(self.path)} was saved after {found.done} batches of an epoch, and this "
                         "loader has fewer. Give the loader that the run had."
                     )
-            place.go_on_as(found)
+            place.go_on_as(found, self.path)
         self._place = place
-        while (batch := self._next(batches)) is not _END:
+        while (batch := self._next(batches, workers)) is not _END:
             place.done += 1
             yield batch
 
-    def _next(self, batches: Iterator[Any]) -> Any:
-        return self._calm(lambda: next(batches, _END))
+    def _next(self, batches: Iterator[Any], workers: bool) -> Any:
+        return self._calm(lambda: next(batches, _END), workers)
 
-    def _calm(self, ask: Callable[[], Any]) -> Any:
-        """Ask the loader, whose workers the signal may have ended, too."""
+    def _calm(self, ask: Callable[[], Any], workers: bool) -> Any:
+        """Ask the loader, whose workers the signal may have ended, too, even before it came here."""
         try:
             return ask()
         except Exception:
+            until = time.monotonic() + (_GRACE if workers and self._handlers else 0)
+            while self._signal is None and time.monotonic() < until:
+                time.sleep(0.01)
             if self._signal is None:
                 raise
             self._stop()
@@ -337,7 +383,7 @@ class AutoSave:
             self._save()
 
     def _resume(self, number: int) -> int:
-        """Load the newest checkpoint; return how many epochs are finished."""
+        """Load the checkpoint that got furthest; return how many epochs are finished."""
         self._settle()
         self._found = None
         self.path = checkpoint.latest(self.folder, pattern="autosave-epoch-*.pt")
@@ -345,35 +391,56 @@ class AutoSave:
             return 0
         found = checkpoint.load_checkpoint(self.path)
         extra = self._checked(found)
-        parts = self.extra | self._own
-        for name, value in extra.items():
-            if hasattr(parts[name], "load_state_dict"):
-                try:
-                    parts[name].load_state_dict(value)
-                except Exception as error:
-                    raise CheckpointError(
-                        f"{printable(self.path)} does not fit: extra {name!r} was not loaded. "
-                        f"{type(error).__name__}: {printable(error)}"
-                    ) from error
-        done = checkpoint.resume(
-            found,
-            model=self.model,
-            optimizer=self.optimizer,
-            scheduler=self.scheduler,
-            generator=self.generator,
-        )
-        self.extra.update(
-            {name: extra[name] for name in self.extra if not hasattr(self.extra[name], "load_state_dict")}
-        )
-        self._found = _Found(**found.position, rng=found.rng)
-        reached = f"{done} of {number} epochs" + (f" and {found.step} batches" if found.step else "")
+        parts = {
+            name: part for name, part in (self.extra | self._own).items() if hasattr(part, "load_state_dict")
+        }
+        before = {name: _on_host(part.state_dict(), {}) for name, part in parts.items()}
+        numbers = _Begun(self.generator)
+        reason = "the random states of its position are malformed"
+        place = _Found(**found.position, rng=found.rng)
+        try:
+            place.begin(self.generator)  # to try it: an epoch sets them when it begins
+            for name, part in parts.items():
+                reason = f"extra {name!r} was not loaded"
+                part.load_state_dict(extra[name])
+            reason = "the run's own parts were not loaded"
+            done = checkpoint.resume(
+                found,
+                model=self.model,
+                optimizer=self.optimizer,
+                scheduler=self.scheduler,
+                generator=self.generator,
+            )
+        except BaseException as error:
+            for name, part in parts.items():
+                part.load_state_dict(before[name])
+            numbers.put_back(self.generator)
+            if isinstance(error, CheckpointError) or not isinstance(error, Exception):
+                raise
+            raise CheckpointError(
+                f"{printable(self.path)} does not fit; nothing was loaded: {reason}. "
+                f"{type(error).__name__}: {printable(error)}"
+            ) from error
+        for name in self.extra.keys() - parts.keys():
+            value, saved = self.extra[name], extra[name]
+            if isinstance(value, list) and isinstance(saved, list):
+                value[:] = saved
+            elif isinstance(value, dict) and isinstance(saved, dict):
+                value.clear()
+                value.update(saved)
+            else:
+                self.extra[name] = saved
+        self._found = place
+        reached = f"{done} of {_plural(number, 'epoch')}"
+        if found.step:
+            reached += f" and {_plural(found.step, 'batch', 'es')}"
         what = "going on after" if done < number else "nothing to do after"
         print(f"{printable(self.path)}: {what} {reached}", file=sys.stderr)
         return done
 
     def _checked(self, found: checkpoint.Checkpoint) -> dict[str, Any]:
         """Return `extra` of a checkpoint that is one of ours, and fits."""
-        if not isinstance(found.extra, dict) or not _Found.describes(found.position):
+        if not isinstance(found.extra, dict) or not _Found.describes(found):
             raise CheckpointError(
                 f"{printable(found.path)} has the name of a file of AutoSave, but was written otherwise: "
                 "move it away."
@@ -413,8 +480,9 @@ class AutoSave:
         )
         self._saved_at = time.monotonic()
         if self.background:
-            self._thread = threading.Thread(target=self._write_aside, args=(path, _on_host(content)))
+            self._thread = threading.Thread(target=self._write_aside, args=(path, _on_host(content, {})))
             self._thread.start()
+            _writing.add(self._thread)
         else:
             self._write(path, content)
 
@@ -437,6 +505,7 @@ class AutoSave:
         """Wait for what is written in the background, and raise what went wrong with it."""
         if self._thread is not None:
             self._thread.join()
+            _writing.discard(self._thread)
             self._thread = None
         failure, self._failure = self._failure, None
         if failure is not None:
@@ -463,16 +532,24 @@ class AutoSave:
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         if self._epoch is None:  # no loop that could stop
-            self._put_back_handlers()
-            signal.raise_signal(number)
+            before = self._handlers[number]
+            if callable(before):
+                before(number, frame)
+            elif before != signal.SIG_IGN:
+                signal.signal(number, signal.SIG_DFL)
+                signal.raise_signal(number)
             return
         self._signal = number
-        # A cluster ends the loader's workers, too, which torch would answer in the middle of a step.
-        if (child := getattr(signal, "SIGCHLD", None)) and child not in self._handlers:
+        self._hold_child_signal()
+
+    def _hold_child_signal(self) -> None:
+        """Let a worker's end interrupt no step, as torch would: the loader tells of it at the next batch."""
+        child = getattr(signal, "SIGCHLD", None)
+        if child and self._handlers and child not in self._handlers:
             self._handlers[child] = signal.signal(child, signal.SIG_DFL)
 
     def _put_back_handlers(self) -> None:
-        for number, handler in self._handlers.items():
+        for number, handler in list(self._handlers.items()):
             signal.signal(number, signal.SIG_DFL if handler is None else handler)
         self._handlers.clear()
 
@@ -486,23 +563,54 @@ class _Found:
     length: int | None  # of the loader, in batches
     batch_size: int | None
     generators: list[torch.Tensor]  # their states
-    begun: dict[str, Any] | None  # the random states before the epoch's first batch
+    begun: dict[str, Any] | None  # the random states with which the epoch began
     rng: dict[str, Any]
 
     @staticmethod
-    def describes(position: Any) -> bool:
-        """Tell whether `position` is one."""
+    def describes(found: checkpoint.Checkpoint) -> bool:
+        """Tell whether its `position` is one."""
+        position, given = found.position, found.generator is not None
+        names = {"done", "steps", "length", "batch_size", "generators", "begun"}
+        if not isinstance(position, dict) or position.keys() != names:
+            return False
+        states, begun = position["generators"], position["begun"]
+        known: Any = begun.get("generators") if isinstance(begun, dict) else begun
         return (
-            isinstance(position, dict)
-            and position.keys() == {"done", "steps", "length", "batch_size", "generators", "begun"}
-            and all(type(position[name]) is int for name in ("done", "steps"))
-            and isinstance(position["generators"], list)
-            and (position["begun"].keys() == {"rng", "generators"} if position["done"] else True)
+            all(checkpoint._is_count(position[name]) for name in ("done", "steps"))
+            and all(
+                position[name] is None or type(position[name]) is int for name in ("length", "batch_size")
+            )
+            and (begun is not None) == (position["done"] > 0)
+            and _are_states(states, given)
+            and (begun is None or (_are_states(known, given) and len(known) == len(states)))
         )
+
+    def begin(self, given: torch.Generator | None) -> None:
+        """Set the random states with which the epoch began, for what the loop draws before its batches."""
+        if self.begun is not None:  # else resume() has set them
+            checkpoint._set_rng_state(self.begun["rng"])
+            if given is not None:
+                given.set_state(self.begun["generators"][0].cpu())
+
+
+class _Begun:
+    """The random states with which an epoch began; those of the loader's own generators are added later."""
+
+    def __init__(self, given: torch.Generator | None) -> None:
+        self.rng = checkpoint._rng_state()
+        self.given = [] if given is None else [given.get_state()]
+
+    def put_back(self, given: torch.Generator | None) -> None:
+        checkpoint._set_rng_state(self.rng)
+        if given is not None:
+            given.set_state(self.given[0])
+
+    def with_states(self, states: list[torch.Tensor]) -> dict[str, Any]:
+        return {"rng": self.rng, "generators": self.given + states[len(self.given) :]}
 
 
 class _Place:
-    """How far an epoch is, and the random states that its batches began with."""
+    """How far an epoch is, and the random states that it began with."""
 
     def __init__(self, loader: Any, given: torch.Generator | None) -> None:
         self.done = self.learned = self.steps = 0  # batches handed out, those up to the last step, and steps
@@ -516,7 +624,7 @@ class _Place:
         holders = loader, getattr(loader, "sampler", None), batches, getattr(batches, "sampler", None)
         found = [given, *(getattr(holder, "generator", None) for holder in holders)]
         self.generators = list(dict.fromkeys(each for each in found if isinstance(each, torch.Generator)))
-        self.begun: dict[str, Any] = {"rng": checkpoint._rng_state(), "generators": self._states()}
+        self.begun: dict[str, Any] | None = None
 
     def position(self, *, finished: bool) -> dict[str, Any]:
         """Return what a checkpoint holds of this place, or of the end of the epoch."""
@@ -525,12 +633,12 @@ class _Place:
             "steps": 0 if finished else self.steps,
             "length": self.length,
             "batch_size": self.batch_size,
-            "generators": self._states(),
+            "generators": self.states(),
             "begun": None if finished else self.begun,
         }
 
     def begin_as(self, found: _Found, path: Path | None) -> None:
-        """Set the random states with which the epoch began."""
+        """Set the states with which the loader's own generators began the epoch."""
         what = "length", "batch_size"
         known = {name: getattr(found, name) for name in what} | {"generators": len(found.generators)}
         given = {name: getattr(self, name) for name in what} | {"generators": len(self.generators)}
@@ -538,31 +646,35 @@ class _Place:
             known |= {name: given[name] for name in what}
         if known != given:
             raise CheckpointError(
-                f"{path} was saved with another loader: {known} in the file, {given} given. The place within "
-                "an epoch is only found again with the loader that the run had."
+                f"{printable(path)} was saved with another loader: {known} in the file, {given} given. "
+                "The place within an epoch is only found again with the loader that the run had."
             )
-        if found.begun is None:
-            self._set_states(found.generators, but=self.given)  # which resume() has set
-            self.begun["generators"] = self._states()
-        else:
-            checkpoint._set_rng_state(found.begun["rng"])
-            self._set_states(found.begun["generators"])
-            self.begun = found.begun
+        states = found.generators if found.begun is None else found.begun["generators"]
+        self._set_states(states, path, but=self.given)  # which is set already
 
-    def go_on_as(self, found: _Found) -> None:
+    def go_on_as(self, found: _Found, path: Path | None) -> None:
         """Set the random states of the moment of saving."""
         checkpoint._set_rng_state(found.rng)
-        self._set_states(found.generators)
+        self._set_states(found.generators, path)
         self.done = self.learned = found.done
         self.steps = found.steps
 
-    def _states(self) -> list[torch.Tensor]:
+    def states(self) -> list[torch.Tensor]:
         return [generator.get_state() for generator in self.generators]
 
-    def _set_states(self, states: list[torch.Tensor], but: torch.Generator | None = None) -> None:
+    def _set_states(
+        self, states: list[torch.Tensor], path: Path | None, but: torch.Generator | None = None
+    ) -> None:
         for generator, state in zip(self.generators, states, strict=True):
-            if generator is not but:
+            if generator is but:
+                continue
+            try:
                 generator.set_state(state.cpu())
+            except RuntimeError as error:
+                raise CheckpointError(
+                    f"{printable(path)} holds no proper state of the loader's generator: {printable(error)}. "
+                    "Move this file away, to go on from the one before."
+                ) from error
 
 
 def _refuse_inexact(loader: Any) -> None:
@@ -578,6 +690,19 @@ def _refuse_inexact(loader: Any) -> None:
         )
 
 
+def _are_states(value: Any, given: bool) -> bool:
+    """Tell whether this is a list of states of generators; the first is that of the given one."""
+    return (
+        isinstance(value, list)
+        and len(value) >= given
+        and all(isinstance(state, torch.Tensor) and state.dtype == torch.uint8 for state in value)
+    )
+
+
+def _plural(number: int, what: str, ending: str = "s") -> str:
+    return f"{number} {what}{ending if number != 1 else ''}"
+
+
 def _whole(value: object) -> bool:
     return type(value) is int and value >= 1
 
@@ -588,15 +713,21 @@ def _order(path: Path) -> tuple[int, ...]:
     return tuple(map(int, found.groups())) if found else ()
 
 
-def _on_host(value: Any) -> Any:
-    """Copy a nest of containers; tensors come to the host's memory."""
+def _on_host(value: Any, known: dict[Any, torch.Tensor]) -> Any:
+    """Copy a nest of containers; tensors come to the host's memory, one that is there twice only once."""
     if isinstance(value, torch.Tensor):
-        return value.detach().to("cpu", copy=True)
+        key: Any = id(value)
+        if value.layout is torch.strided:  # tied weights are other objects, with the same memory
+            place = value.device, value.data_ptr(), value.dtype, value.is_conj(), value.is_neg()
+            key = *place, value.shape, value.stride()
+        if key not in known:
+            known[key] = value.detach().to("cpu", copy=True)
+        return known[key]
     if isinstance(value, dict):
         copied = copy.copy(value)  # with the attributes that a state_dict has
-        copied.update((name, _on_host(part)) for name, part in value.items())
+        copied.update((name, _on_host(part, known)) for name, part in value.items())
         return copied
     if isinstance(value, list | tuple):
-        parts = [_on_host(part) for part in value]
+        parts = [_on_host(part, known) for part in value]
         return parts if isinstance(value, list) else tuple(parts)
     return copy.deepcopy(value)
