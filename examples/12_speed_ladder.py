@@ -747,7 +747,7 @@ def limits(**switches):
     return {
         "arithmetic": flop * len(images) / product_rate(**switches),
         "bytes": (floats.nbytes + steps * 7 * 4 * sum(weights)) / copy_rate,
-        "latency": epoch_seconds(**switches, tiny=True),
+        "latency": epoch_seconds(**{"feed": "tensors", **switches}, tiny=True),
     }
 
 

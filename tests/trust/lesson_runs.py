@@ -10,6 +10,7 @@ import hashlib
 import itertools
 import json
 import os
+import re
 import time
 from pathlib import Path
 from types import ModuleType
@@ -23,6 +24,7 @@ from _ext.recorded.run import run_cell, surroundings
 
 PROJECT = Path(__file__).parents[2]
 LESSONS = sorted([*PROJECT.glob("examples/[0-9]*.py"), *PROJECT.glob("examples/guides/*.py")])
+PYTESTS_OWN = re.compile(r" in \d+\.\d\ds$", re.MULTILINE)  # its clock, in a program of its own
 PROFILED = ("cpu_time_total", "time_range")  # what a cell says that shows the times of PyTorch's profiler
 
 
@@ -37,6 +39,7 @@ def run_lesson(script, file):
         for cell in read_cells(lesson):
             result = run_cell(cell, lesson, main)
             texts = [without_paths(text, PROJECT) for text in (result.text, result.html)]
+            texts = [PYTESTS_OWN.sub("", text) for text in texts]
             figures = [digest_of_figure(number) for number in plt.get_fignums()]
             told.append({"code": cell.code, "text": "\n".join(texts), "figures": figures})
             plt.close("all")
