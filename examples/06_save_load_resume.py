@@ -603,7 +603,7 @@ with AutoSave(name, **run, every_steps=5) as saves:
 
 torch.save(model.state_dict(), name + ".pt")
 """
-(folder / "run.py").write_text(first_lines + loop)
+_ = (folder / "run.py").write_text(first_lines + loop)
 
 # %%
 # Three things are new in the loop. ``saves.epochs`` counts the epochs, ``saves.batches``
