@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,10 @@ import pytest
 # The models are tiny: a second thread would wait for the first, or for the other programs of a busy machine.
 # Here, because PyTorch reads it when it is first imported; for the processes that tests start, too.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+# What a shell starts in the background ignores Ctrl-C, and so does what it starts itself: tests send it.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # With pytest-xdist, a module is one worker's, which makes its fixtures once. The modules that read the real
 # site are one worker's together, which builds it. What takes longest comes first, so that no worker is left
