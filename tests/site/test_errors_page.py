@@ -233,7 +233,10 @@ def searched(built, browser) -> Iterator[Page]:
         "docs/index.rst": "\n   ".join(["Home\n====\n\n.. toctree::\n", *pages]),
         **{f"examples/{name}.py": lesson(name) for name in LESSONS},
     })  # fmt: skip
-    with served(project.folder / "out") as address, opened(browser, base_url=address) as context:
+    with (
+        served(project.folder / "out") as address,
+        opened(browser, base_url=address, bypass_csp=True) as context,
+    ):
         yield context.new_page()
 
 
