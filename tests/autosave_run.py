@@ -34,15 +34,32 @@ SAMPLES, BATCH = 44, 8  # six batches, the last one short
 loss_fn = nn.CrossEntropyLoss()
 
 
-class Noisy(Dataset):
-    """Samples that torch, NumPy and Python disturb with random numbers at every access."""
+class NoisySamples(Dataset):
+    """Samples whose inputs torch, NumPy and Python disturb with random numbers at every access."""
+
+    def __init__(self, number: int = 40) -> None:
+        self.number = number
 
     def __len__(self) -> int:
-        return SAMPLES
+        return self.number
 
     def __getitem__(self, index: int) -> tuple[torch.Tensor, int]:
         noise = torch.randn(6) * 0.1 + np.random.normal() * 0.01 + random.gauss(0, 0.01)
-        return (torch.arange(6.0).add(index).sin() + noise).float(), index % 3
+        return torch.arange(6.0).add(index).sin() + noise, index % 3
+
+
+def noisy_parts(seed: int = 0, width: int = 16, device: str = "cpu") -> dict[str, Any]:
+    """Seed all three sources, and build dropout, batch norm, Adam and a scheduler."""
+    torch.manual_seed(seed)
+    np.random.seed(seed)
+    random.seed(seed)
+    model = nn.Sequential(
+        nn.Linear(6, width), nn.BatchNorm1d(width), nn.ReLU(), nn.Dropout(0.4), nn.Linear(width, 3)
+    )
+    model.to(device)
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-2, weight_decay=1e-3)
+    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, step_size=2, gamma=0.3)
+    return {"model": model, "optimizer": optimizer, "scheduler": scheduler}
 
 
 def in_drawn_order(*data: torch.Tensor) -> list[tuple[torch.Tensor, ...]]:
@@ -53,11 +70,7 @@ def make_run(
     feed: str = "loader", own_generator: bool = False, workers: int = 0, sampler: bool = False, **loader: Any
 ) -> tuple[Any, dict[str, Any]]:
     """Return the loader, and what else a run has: dropout, batch norm, Adam, a scheduler."""
-    for seed in (torch.manual_seed, np.random.seed, random.seed):
-        seed(0)
-    model = nn.Sequential(nn.Linear(6, 16), nn.BatchNorm1d(16), nn.ReLU(), nn.Dropout(0.4), nn.Linear(16, 3))
-    optimizer = torch.optim.Adam(model.parameters(), lr=1e-2, weight_decay=1e-3)
-    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 2, gamma=0.5)
+    parts = noisy_parts()
     generator = torch.Generator().manual_seed(1) if own_generator else None
     if feed == "indices":  # drawn by the loop itself, at the head of each epoch
         data = torch.randn(SAMPLES, 6), torch.arange(SAMPLES) % 3
@@ -68,10 +81,10 @@ def make_run(
     else:
         order: dict[str, Any] = {"shuffle": True, "generator": generator}
         if sampler:  # draws as it goes along, ahead of the workers
-            draw = torch.utils.data.RandomSampler(Noisy(), True, SAMPLES, generator)
+            draw = torch.utils.data.RandomSampler(NoisySamples(SAMPLES), True, SAMPLES, generator)
             order = {"sampler": draw}
-        batches = DataLoader(Noisy(), BATCH, num_workers=workers, **order, **loader)
-    return batches, {"model": model, "optimizer": optimizer, "scheduler": scheduler}
+        batches = DataLoader(NoisySamples(SAMPLES), BATCH, num_workers=workers, **order, **loader)
+    return batches, parts
 
 
 def by_hand(saves: AutoSave, batches: Any, epochs: int, parts: dict[str, Any], accumulate: int = 1) -> Any:

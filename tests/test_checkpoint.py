@@ -22,9 +22,10 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from autosave_run import NoisySamples, noisy_parts
 from torch import nn
 from torch.optim import lr_scheduler
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader
 
 from gpulesson import checkpoint as checkpoint_module
 from gpulesson.checkpoint import CheckpointError, latest, load_checkpoint, resume, save_checkpoint
@@ -32,32 +33,14 @@ from gpulesson.checkpoint import CheckpointError, latest, load_checkpoint, resum
 EPOCHS = 5
 
 
-class NoisySamples(Dataset):
-    """40 samples whose inputs torch, numpy and Python disturb with random numbers at every access."""
-
-    def __len__(self):
-        return 40
-
-    def __getitem__(self, index):
-        noise = torch.randn(6) * 0.1 + np.random.normal() * 0.01 + random.gauss(0, 0.01)
-        return torch.arange(6.0).add(index).sin() + noise, index % 3
-
-
 def make_run(*, explicit_generator=True, num_workers=0, seed=0, device="cpu"):
     """Build everything a run has: dropout, batch norm, a shuffled loader, Adam and a scheduler."""
-    torch.manual_seed(seed)
-    np.random.seed(seed)
-    random.seed(seed)
-    model = nn.Sequential(nn.Linear(6, 16), nn.BatchNorm1d(16), nn.ReLU(), nn.Dropout(0.4), nn.Linear(16, 3))
-    model.to(device)
-    optimizer = torch.optim.Adam(model.parameters(), lr=1e-2, weight_decay=1e-3)
+    parts = noisy_parts(seed, device=device)
     generator = torch.Generator().manual_seed(seed) if explicit_generator else None
     loader = DataLoader(
         NoisySamples(), batch_size=8, shuffle=True, generator=generator, num_workers=num_workers
     )
-    scheduler = lr_scheduler.StepLR(optimizer, step_size=2, gamma=0.3)
-    parts = {"model": model, "optimizer": optimizer, "scheduler": scheduler, "generator": generator}
-    return loader, parts
+    return loader, parts | {"generator": generator}
 
 
 def train(folder, loader, parts, *, first=0, epochs=EPOCHS, die_after=None, device="cpu"):

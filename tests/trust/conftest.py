@@ -81,7 +81,8 @@ def warm():
     """A process that has imported PyTorch and the programs of this folder, and forks."""
     if not POSSIBLE:
         pytest.skip("this system has no warm process")
-    places = [str(FOLDER), str(FOLDER.parents[1] / "src"), os.environ.get("PYTHONPATH", "")]
+    places = map(str, (FOLDER, FOLDER.parent, FOLDER.parents[1] / "src"))
+    path = os.pathsep.join(filter(None, (*places, os.environ.get("PYTHONPATH"))))
     preload = ["torch", "torch._dynamo", "numpy", "torchvision.datasets", "pooch", "requests", "runs"]
-    with WarmProcess(preload, {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, places))}) as warm:
+    with WarmProcess(preload, {**os.environ, "PYTHONPATH": path}) as warm:
         yield warm

@@ -20,9 +20,10 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from autosave_run import NoisySamples, noisy_parts
 from torch import nn
 from torch.optim import lr_scheduler
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader
 
 from gpulesson import _fashion, practice_gpu
 from gpulesson.autosave import AutoSave
@@ -30,30 +31,6 @@ from gpulesson.checkpoint import CheckpointError, latest, load_checkpoint, resum
 from gpulesson.data import DataError, fashion_mnist_folder, load_fashion_mnist
 
 EPOCHS = 4
-
-
-class NoisySamples(Dataset):
-    """40 samples whose inputs torch, numpy and Python disturb with random numbers at every access."""
-
-    def __len__(self):
-        return 40
-
-    def __getitem__(self, index):
-        noise = torch.randn(6) * 0.1 + np.random.normal() * 0.01 + random.gauss(0, 0.01)
-        return torch.arange(6.0).add(index).sin() + noise, index % 3
-
-
-def parts_of_a_run(seed=0, width=16):
-    """Build dropout, batch norm, Adam and a scheduler."""
-    torch.manual_seed(seed)
-    np.random.seed(seed)
-    random.seed(seed)
-    model = nn.Sequential(
-        nn.Linear(6, width), nn.BatchNorm1d(width), nn.ReLU(), nn.Dropout(0.4), nn.Linear(width, 3)
-    )
-    optimizer = torch.optim.Adam(model.parameters(), lr=1e-2, weight_decay=1e-3)
-    scheduler = lr_scheduler.StepLR(optimizer, step_size=2, gamma=0.3)
-    return {"model": model, "optimizer": optimizer, "scheduler": scheduler}
 
 
 def learn(parts, inputs, targets):
@@ -65,7 +42,7 @@ def learn(parts, inputs, targets):
 
 def train_each_epoch(folder, workers):
     """Save after each epoch, and go on with the latest: written by hand, as lesson 6 does it."""
-    parts = parts_of_a_run()
+    parts = noisy_parts()
     generator = torch.Generator().manual_seed(0)
     loader = DataLoader(NoisySamples(), 8, shuffle=True, generator=generator, num_workers=workers)
     print("begun", flush=True)
@@ -81,7 +58,7 @@ def train_each_epoch(folder, workers):
 
 def train_each_step(folder, workers):
     """Save after each step, and go on within the epoch."""
-    parts = parts_of_a_run()
+    parts = noisy_parts()
     loader = DataLoader(NoisySamples(), 8, shuffle=True, num_workers=workers)
     print("begun", flush=True)
     with AutoSave(folder, **parts, every_steps=1) as saves:
@@ -157,7 +134,7 @@ def watched(operation, how, *arguments):
 def saving(folder):
     """Save over an older checkpoint."""
     path = Path(folder, "last.pt")
-    parts = parts_of_a_run()
+    parts = noisy_parts()
     save_checkpoint(path, epoch=1, **parts)
     learn(parts, torch.ones(8, 6).cumsum(0).sin(), torch.arange(8) % 3)
 
@@ -170,7 +147,7 @@ def saving(folder):
 def check_saved(folder, old_is_wrong=False):
     """Say what is wrong with the checkpoint that `saving` saved or failed to save, and with the next save."""
     path = Path(folder, "last.pt")
-    parts = parts_of_a_run()
+    parts = noisy_parts()
     old = digest(parts["model"].state_dict())
     learn(parts, torch.ones(8, 6).cumsum(0).sin(), torch.arange(8) % 3)
     new = digest(parts["model"].state_dict())
@@ -194,7 +171,7 @@ def left(folder, *expected):
 def searching(folder):
     """Find the latest of three checkpoints."""
     for epoch in (1, 2, 3):
-        save_checkpoint(Path(folder, f"{epoch}.pt"), epoch=epoch, **parts_of_a_run())
+        save_checkpoint(Path(folder, f"{epoch}.pt"), epoch=epoch, **noisy_parts())
     found = []
     latest(folder)
 
@@ -210,10 +187,10 @@ def searching(folder):
 def resuming(folder):
     """Load a checkpoint into a run that has begun otherwise."""
     path = Path(folder, "last.pt")
-    saved = parts_of_a_run(seed=1)
+    saved = noisy_parts(seed=1)
     learn(saved, torch.ones(8, 6).cumsum(0).sin(), torch.arange(8) % 3)
     save_checkpoint(path, epoch=1, **saved)
-    given = parts_of_a_run(seed=2)
+    given = noisy_parts(seed=2)
     learn(given, torch.ones(8, 6).cumsum(0).sin(), torch.arange(8) % 3)
 
     def state():
@@ -222,7 +199,7 @@ def resuming(folder):
     before = state()
     resume(load_checkpoint(path), **given)
     after = state()
-    given = parts_of_a_run(seed=2)
+    given = noisy_parts(seed=2)
     learn(given, torch.ones(8, 6).cumsum(0).sin(), torch.arange(8) % 3)
     assert before == state() != after
 
@@ -292,7 +269,7 @@ def after_the_end(folder):
 
 def write_for_ever(folder, epoch):
     """Save over the same path again and again, until SIGTERM."""
-    parts, end = parts_of_a_run(seed=epoch), []
+    parts, end = noisy_parts(seed=epoch), []
     signal.signal(signal.SIGTERM, lambda *_: end.append(1))
     print("begun", flush=True)
     while not end:
@@ -305,7 +282,7 @@ def write_for_ever(folder, epoch):
 def read_checkpoint(place):
     """Read a file with all that reads checkpoints, and tell what it took."""
     path = Path(os.fsdecode(bytes.fromhex(place)))
-    given = parts_of_a_run()
+    given = noisy_parts()
 
     def read():
         try:

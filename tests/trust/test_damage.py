@@ -12,7 +12,8 @@ import warnings
 from datetime import datetime, timedelta, timezone
 
 import pytest
-from runs import digest, left, parts_of_a_run
+from autosave_run import noisy_parts
+from runs import digest, left
 from torch import nn
 
 from gpulesson import checkpoint
@@ -26,7 +27,7 @@ def sizes(tmp_path_factory):
     """The content of genuine checkpoints of several sizes."""
     folder = tmp_path_factory.mktemp("sizes")
     return [
-        save_checkpoint(folder / f"{width}.pt", epoch=1, **parts_of_a_run(width=width)).read_bytes()
+        save_checkpoint(folder / f"{width}.pt", epoch=1, **noisy_parts(width=width)).read_bytes()
         for width in WIDTHS
     ]
 
@@ -66,7 +67,7 @@ def test_truncated_files(tally, sizes, tmp_path):
 
 
 def test_newest_damaged(tally, tmp_path):
-    paths = [save_checkpoint(tmp_path / f"{n}.pt", epoch=n, **parts_of_a_run()) for n in (1, 2, 3)]
+    paths = [save_checkpoint(tmp_path / f"{n}.pt", epoch=n, **noisy_parts()) for n in (1, 2, 3)]
     content = paths[2].read_bytes()
     for part in tally.pick(range(200)):
         paths[2].write_bytes(content[: len(content) * part // 200])
@@ -105,8 +106,8 @@ def test_clock_steps(tally, tmp_path, monkeypatch):
 
 @pytest.mark.slow
 def test_two_writers(tally, warm, tmp_path):
-    save_checkpoint(tmp_path / "a.pt", epoch=1, **parts_of_a_run(seed=1))
-    expected = {seed: digest(parts_of_a_run(seed=seed)["model"].state_dict()) for seed in (1, 2)}
+    save_checkpoint(tmp_path / "a.pt", epoch=1, **noisy_parts(seed=1))
+    expected = {seed: digest(noisy_parts(seed=seed)["model"].state_dict()) for seed in (1, 2)}
     writers = [warm.start("runs:write_for_ever", str(tmp_path), seed, folder=tmp_path) for seed in (1, 2)]
     assert [writer.stdout.readline() for writer in writers] == [b"begun\n"] * 2
     seen = set()
@@ -139,7 +140,7 @@ def small_disk(tmp_path):
 
 
 def test_full_disk(tally, tmp_path, small_disk):
-    parts = parts_of_a_run(width=2000)
+    parts = noisy_parts(width=2000)
     size = save_checkpoint(tmp_path / "whole.pt", epoch=1, **parts).stat().st_size
     folder = small_disk or tmp_path
     path = folder / "a.pt"

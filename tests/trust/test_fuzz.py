@@ -11,9 +11,10 @@ from pathlib import Path
 import hostile
 import pytest
 from _ext.recorded import files as recorded
+from autosave_run import noisy_parts
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from runs import parts_of_a_run, small_data
+from runs import small_data
 
 from gpulesson.checkpoint import CheckpointError, load_checkpoint, resume, save_checkpoint
 from gpulesson.data import DataError, fashion_mnist_folder, load_fashion_mnist
@@ -78,7 +79,7 @@ def fuzz(tally, strategy, read, own_errors):
 
 def test_fuzzed_checkpoints(tally, tmp_path):
     """The members of the archive are changed, and the digest put right: what reads them is reached."""
-    path = save_checkpoint(tmp_path / "a.pt", epoch=1, **parts_of_a_run())
+    path = save_checkpoint(tmp_path / "a.pt", epoch=1, **noisy_parts())
     genuine = path.read_bytes()
     parts = hostile.members(genuine)
     bare = hostile.zipped(parts)
@@ -92,7 +93,7 @@ def test_fuzzed_checkpoints(tally, tmp_path):
         else:
             archive = hostile.zipped({**parts, name: changed(parts[name], changes)})
         path.write_bytes(hostile.with_digest(archive, genuine))
-        run = parts_of_a_run()
+        run = noisy_parts()
         before = hostile.hashlib.sha256(repr(run["model"].state_dict()).encode()).digest()
         try:
             resume(load_checkpoint(path), **run)

@@ -12,7 +12,8 @@ from pathlib import Path
 
 import hostile
 import pytest
-from runs import parts_of_a_run, small_data
+from autosave_run import noisy_parts
+from runs import small_data
 
 from gpulesson.checkpoint import save_checkpoint
 
@@ -24,7 +25,7 @@ pytestmark = pytest.mark.slow
 @pytest.fixture
 def genuine(tmp_path):
     """The bytes of a checkpoint."""
-    return save_checkpoint(tmp_path / "genuine" / "a.pt", epoch=1, **parts_of_a_run()).read_bytes()
+    return save_checkpoint(tmp_path / "genuine" / "a.pt", epoch=1, **noisy_parts()).read_bytes()
 
 
 def test_hostile_checkpoints(tally, warm, genuine, tmp_path):
