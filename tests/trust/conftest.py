@@ -81,7 +81,7 @@ def warm():
     """A process that has imported PyTorch and the programs of this folder, and forks."""
     if not POSSIBLE:
         pytest.skip("this system has no warm process")
-    places = map(str, (FOLDER, FOLDER.parent, FOLDER.parents[1] / "src"))
+    places = [str(folder) for folder in (FOLDER, FOLDER.parent, FOLDER.parents[1] / "src")]
     path = os.pathsep.join(filter(None, (*places, os.environ.get("PYTHONPATH"))))
     preload = ["torch", "torch._dynamo", "numpy", "torchvision.datasets", "pooch", "requests", "runs"]
     with WarmProcess(preload, {**os.environ, "PYTHONPATH": path}) as warm:

@@ -46,7 +46,7 @@ def test_other_pytorch(tally, request, tmp_path):
 
 def python(executable=sys.executable):
     """Run a function of runs.py with an interpreter."""
-    places = map(str, (FOLDER, FOLDER.parent, FOLDER.parents[1] / "src"))
+    places = [str(folder) for folder in (FOLDER, FOLDER.parent, FOLDER.parents[1] / "src")]
 
     def call(function, folder, device):
         done = subprocess.run(
