@@ -563,12 +563,17 @@ def test_another_thread_than_the_main_one_may_save(tmp_path, parts):
         ({"every_minutes": 0}, "every_minutes=0: give a number of minutes, more than 0"),
         ({"every_minutes": float("nan")}, "every_minutes=nan: give"),
         ({"extra": [1]}, "extra is a list: give a dict with names"),
+        (
+            {"extra": {"scaler": torch.amp.GradScaler}},
+            r"extra\['scaler'\] is the class GradScaler itself: give",
+        ),
+        ({"folder": "runs\0a"}, r"folder='runs\\x00a' holds a NUL character"),
         ({"optimizer": torch.optim.SGD}, r"the optimizer is .*: give an object that has state_dict\(\)"),
     ],
 )
 def test_options_that_make_no_sense(tmp_path, parts, options, message):
     with pytest.raises(ValueError, match=message):
-        AutoSave(tmp_path, **parts | options)
+        AutoSave(**{"folder": tmp_path} | parts | options)
 
 
 def test_calls_at_the_wrong_place(tmp_path, parts):

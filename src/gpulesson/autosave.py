@@ -186,6 +186,14 @@ class AutoSave:
             raise ValueError(
                 f"extra is a {type(extra).__name__}: give a dict with names, such as {{'scaler': scaler}}"
             )
+        for name, value in (extra or {}).items():
+            if isinstance(value, type):
+                raise ValueError(
+                    f"extra[{name!r}] is the class {value.__name__} itself: give the object that the run "
+                    f"uses, such as {value.__name__}()"
+                )
+        if "\0" in str(folder):
+            raise ValueError(f"folder={str(folder)!r} holds a NUL character, which no name of a folder can")
         if mistake := find_mistake(model, optimizer, scheduler, generator):
             raise ValueError(mistake)
         self.folder = Path(folder)
