@@ -92,11 +92,13 @@ def docs(session: nox.Session) -> None:
 
 @nox.session
 def serve(session: nox.Session) -> None:
-    """Build the site and show it on http://127.0.0.1:8000 (another port: nox -s serve -- 9000)."""
-    install(session, "docs")
-    build(session)
-    port = session.posargs[0] if session.posargs else "8000"
-    session.run("python", "-m", "http.server", port, "--bind", "127.0.0.1", "--directory", str(SITE))
+    """Show the site on http://127.0.0.1:8000, built again at every change (another port: -- --port 9000)."""
+    install(session, "serve")
+    options = [part for folder in ("examples", "src", "benchmarks/results") for part in ("--watch", folder)]
+    options += ["--ignore", "docs/lessons", "--ignore", "docs/wheels", "--re-ignore", "__pycache__"]  # made
+    # beside the finished site: the server puts a script into each page, which the policy there does not run
+    options += ["-n", "-c", ".", "-D", "gpulesson_policy=0", *session.posargs]
+    session.run("sphinx-autobuild", *options, "docs", "_build/serve")
 
 
 @nox.session

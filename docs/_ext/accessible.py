@@ -20,8 +20,8 @@ HIGHLIGHT = "sphinx_highlight.js"  # marks the words of a search; the search pag
 LANDMARKS = {"aside.sidebar-drawer": "Site", "aside.toc-drawer": "On this page"}
 
 
-def mend(page: str) -> str:
-    """Give names, levels and texts to what has none, and the policy to the page as it is then."""
+def mend(page: str) -> BeautifulSoup:
+    """Give names, levels and texts to what has none."""
     soup = BeautifulSoup(page, "html.parser")
     for selector, name in LANDMARKS.items():
         for landmark in soup.select(selector):
@@ -40,8 +40,7 @@ def mend(page: str) -> str:
         article.insert(0, heading)
     if downloads := soup.select_one(".downloads"):
         soup.select("article h1")[0].insert_after(downloads.extract())
-    add_policy(soup)
-    return str(soup)
+    return soup
 
 
 def mend_image(image: Tag) -> None:
@@ -78,7 +77,13 @@ def drop_note(app: Sphinx, document: nodes.document) -> None:
 
 
 def add_filter(app: Sphinx) -> None:
-    app.builder.templates.environment.filters["mend"] = mend
+    def finished(page: str) -> str:
+        soup = mend(page)
+        if app.config.gpulesson_policy:
+            add_policy(soup)  # to the page as it is then
+        return str(soup)
+
+    app.builder.templates.environment.filters["mend"] = finished
 
 
 def setup(app: Sphinx) -> ExtensionMetadata:

@@ -2,6 +2,7 @@
 
 Scripts, styles and pictures come from the site's own files. Of the scripts that stand in a page itself, the
 theme's run, named by their hashes, and none of the page's content. Styles in a page are named by hashes, too.
+While a page is being written, ``nox -s serve`` turns the policy off: its server puts a script into each page.
 """
 
 from __future__ import annotations
@@ -69,5 +70,6 @@ def hashes(texts: Iterable[str]) -> list[str]:
 
 
 def setup(app: Sphinx) -> ExtensionMetadata:
+    app.add_config_value("gpulesson_policy", True, "html", bool)
     app.connect("build-finished", allow_all_styles)
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}
