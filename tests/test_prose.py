@@ -13,6 +13,7 @@ from sphinx_gallery.py_source_parser import split_code_and_text_blocks
 ROOT = Path(__file__).parents[1]
 LESSONS = sorted((ROOT / "examples").glob("[0-9][0-9]_*.py"))
 GUIDES = sorted((ROOT / "examples" / "guides").glob("*.py"))
+TEMPLATE = ROOT / "docs" / "lesson_template.py"  # to be copied
 PAGES = sorted((ROOT / "docs").glob("*.rst")) + sorted((ROOT / "examples").rglob("GALLERY_HEADER.rst"))
 GLOSSARY = ROOT / "docs" / "glossary.rst"
 
@@ -105,13 +106,13 @@ def unexplained(text: str, terms: list[str]) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    "path", [*LESSONS, *GUIDES, *PAGES], ids=lambda path: f"{path.parent.name}/{path.stem}"
+    "path", [*LESSONS, *GUIDES, *PAGES, TEMPLATE], ids=lambda path: f"{path.parent.name}/{path.stem}"
 )
 def test_a_page_uses_plain_words(path):
     assert not unwanted(text_blocks(path))
 
 
-@pytest.mark.parametrize("path", [*LESSONS, *GUIDES], ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", [*LESSONS, *GUIDES, TEMPLATE], ids=lambda path: path.stem)
 def test_a_term_is_linked_where_it_is_first_used(path):
     assert not unexplained(text_blocks(path), glossary())
 

@@ -8,7 +8,7 @@ from textwrap import indent
 
 import nbformat
 import pytest
-from projects import INDEX, Project, lesson
+from projects import INDEX, ROOT, Project, lesson
 
 pytestmark = pytest.mark.slow  # each builds a project
 
@@ -297,3 +297,18 @@ print(Path.home() / "data", numpy.__file__)
     assert "./examples/01_first.py:" in page and "UserWarning: look here" in page
     assert "~/data site-packages/numpy/__init__.py" in page
     assert str(project.folder) not in page and "/somewhere/home" not in page
+
+
+def test_the_template_of_a_lesson_is_one(project):
+    text = (ROOT / "docs/lesson_template.py").read_text(encoding="utf-8").replace("NN", "13")
+    project.write("examples/13_new.py", text)
+    for name in ("exercises/exercise_13.py", "solutions/solution_13.py"):
+        project.write(f"examples/{name}", "print()\n")
+    for name in set(re.findall("/lessons/([0-9]+_[a-z_]+)`", text)):
+        project.write(f"examples/{name}.py", lesson(name))
+    project.write("docs/glossary.rst", GLOSSARY)
+    project.write("docs/index.rst", INDEX + "   glossary\n")
+    build = project.build()
+    assert build.status == 0, build.log
+    boxes = {box["class"][1] for box in project.page("lessons/13_new").select(".box")}
+    assert boxes == {"overview", "questions", "objectives", "keypoints", "prereq", "exercise", "question"}
