@@ -30,6 +30,8 @@ def mend(page: str) -> BeautifulSoup:
         caption["aria-level"] = "2"
     for box in soup.select("div.admonition"):
         box["role"] = "note"
+    for block in soup.select("pre div.viewcode-block"):  # HTML has no div within pre
+        block.name = "span"
     for image in soup.select("article img"):
         mend_image(image)
     for thumbnail in soup.select(".sphx-glr-thumbcontainer"):

@@ -91,6 +91,12 @@ def test_everything_that_a_page_loads_is_there(pages):
     assert not missing
 
 
+def test_no_code_holds_a_block(pages):
+    """HTML has no ``div`` within ``pre``; Sphinx puts some there, into the pages of the package's source."""
+    sources = [page for page in pages.values() if page.soup.select("pre .viewcode-block")]
+    assert sources and not [page.name for page in pages.values() if page.soup.select("pre div")]
+
+
 def test_no_link_is_broken(pages, site):
     broken = set()
     for name, page in pages.items():
