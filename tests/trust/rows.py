@@ -58,7 +58,7 @@ ROWS = {
     "other_pytorch": Row(
         40, "checkpoints of the oldest supported PyTorch, resumed by this one, and back", True
     ),
-    "lessons_again": Row(44, "further runs of a lesson, compared with its first"),
+    "lessons_again": Row(48, "further runs of a lesson, compared with its first"),
 }
 """By the name of the test, without its ``test_``."""
 

@@ -12,7 +12,7 @@ from lesson_runs import LESSONS, differences
 
 from gpulesson.exercises.process.warm import POSSIBLE, WarmProcess
 
-TIMES, LONG = 5, {"12_speed_ladder": 2}  # how often in all; one lesson takes minutes
+TIMES = 5  # in all
 FOLDER = Path(__file__).parent
 
 
@@ -45,8 +45,8 @@ def test_lessons_again(tally, warm_with_docs, tmp_path):
 
     first = {}
     lessons = LESSONS if tally.scale >= 1 else tally.pick(LESSONS[1:])
-    times = {lesson: LONG.get(lesson.stem, TIMES) if tally.scale >= 1 else 2 for lesson in lessons}
-    jobs = [(lesson, number) for lesson in lessons for number in range(times[lesson])]
+    times = TIMES if tally.scale >= 1 else 2
+    jobs = [(lesson, number) for lesson in lessons for number in range(times)]
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         for lesson, told in pool.map(run, jobs):
             if isinstance(told, str):
