@@ -1,7 +1,7 @@
 """Offer the whole course as one file: lessons, exercises, solutions, the package, and what to install.
 
 Unpacked into an empty folder, it runs there. The same content gives the same bytes: members are sorted, and
-all of one date. Pages link to it as ``gpulesson.zip``, which lies at the site's top.
+all of one date. Pages link to it as ``gpulesson-course.zip``, which lies at the site's top.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from sphinx.util.typing import ExtensionMetadata
 from .paths import examples_dir, executed_scripts, gallery_dir
 from .wheel import FOLDER
 
-NAME = "gpulesson"  # of the file, and of the folder in it
+NAME = "gpulesson-course"  # of the file, and of the folder in it
 DATE = (1980, 1, 1, 0, 0, 0)  # the first that a zip file can have
 PYTORCH_FOR_CPU = "https://download.pytorch.org/whl/cpu"
 

@@ -16,9 +16,13 @@ def install_gpulesson(wheel: str, site: str) -> None:
     wanted = wheel.split("-")[1]
     modules = ["gpulesson", "matplotlib", "pooch", "requests", "sklearn", "torch", "torchvision", "tqdm"]
 
+    def is_there(name: str) -> bool:
+        spec = importlib.util.find_spec(name)
+        return spec is not None and spec.origin is not None  # a mere folder of that name has no origin
+
     def missing() -> list[str]:
         importlib.invalidate_caches()
-        names = [name for name in modules if importlib.util.find_spec(name) is None]
+        names = [name for name in modules if not is_there(name)]
         if "gpulesson" not in names and (found := importlib.metadata.version("gpulesson")) != wanted:
             names.append(f"gpulesson {wanted} (version {found} is here)")
         return names
@@ -42,7 +46,7 @@ def install_gpulesson(wheel: str, site: str) -> None:
         )
     address = files[0].as_uri() if files else site + wheel
     uv = shutil.which("uv")
-    if importlib.util.find_spec("pip"):
+    if is_there("pip"):
         command = [sys.executable, "-m", "pip", "install", "--quiet"]
     elif uv:
         command = [uv, "pip", "install", "--quiet", "--python", sys.executable]

@@ -35,6 +35,7 @@ from sphinx_gallery.py_source_parser import (
     remove_ignore_blocks,
     split_code_and_text_blocks,
 )
+from sphinx_gallery.utils import zip_files
 
 from . import install_cell
 from .boxes import question
@@ -226,6 +227,7 @@ def write_others(app: Sphinx) -> None:
                 for kind, text, line in found
             ]
             write(lesson_notebook(app, blocks, None, path.parent), path)
+            zip_files([str(path.with_suffix(".py")), str(path)], path.with_suffix(".zip"), path.parent)
 
 
 def write(made: NotebookNode, path: Path) -> None:

@@ -29,7 +29,7 @@ def test_the_same_files_give_the_same_bytes_in_any_order():
     first, second = {"b/x.py": b"1", "a": b"2" * 999}, {"a": b"2" * 999, "b/x.py": b"1"}
     assert packed(first) == packed(second)
     with zipfile.ZipFile(io.BytesIO(packed(first))) as archive:
-        assert archive.namelist() == ["gpulesson/a", "gpulesson/b/x.py"]
+        assert archive.namelist() == ["gpulesson-course/a", "gpulesson-course/b/x.py"]
         assert {(member.date_time[0], member.external_attr >> 16) for member in archive.infolist()} == {
             (1980, 0o100644)
         }
@@ -39,9 +39,9 @@ def test_the_same_files_give_the_same_bytes_in_any_order():
 def course(site: Site, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The unpacked course, in a folder that was empty."""
     folder = tmp_path_factory.mktemp("empty")
-    with zipfile.ZipFile(site.html / "gpulesson.zip") as archive:
+    with zipfile.ZipFile(site.html / "gpulesson-course.zip") as archive:
         archive.extractall(folder)
-    return folder / "gpulesson"
+    return folder / "gpulesson-course"
 
 
 @pytest.mark.slow
@@ -75,9 +75,9 @@ def test_what_it_installs_are_the_versions_of_the_build(course):
 @pytest.mark.slow
 def test_pages_link_to_it_and_the_wheel(site):
     for page, link in (
-        ("index", "gpulesson.zip"),
-        ("setup", "gpulesson.zip"),
-        ("lessons/index", "../gpulesson.zip"),
+        ("index", "gpulesson-course.zip"),
+        ("setup", "gpulesson-course.zip"),
+        ("lessons/index", "../gpulesson-course.zip"),
     ):
         assert site.page(page).soup.select(f'article a[href="{link}"]'), page
     (wheel,) = site.html.glob("gpulesson-*.whl")
@@ -147,6 +147,15 @@ def test_a_notebook_installs_the_package_from_the_folder_and_runs(environment, c
     assert run.returncode == 0, run.stderr
     first, *others = code_of(course / "lessons" / "01_is_there_a_gpu.ipynb")
     assert "Installing from file://" in str(first.outputs) and all(cell.outputs for cell in others[:1])
+
+
+@pytest.mark.slow
+def test_an_exercise_is_checked_by_the_last_cell_of_its_notebook(environment, course):
+    environment.install("-r", "requirements.txt", folder=course)
+    run = environment.run(str(RUNNER), "exercise_03.ipynb", folder=course / "exercises")
+    assert run.returncode == 0, run.stderr
+    *_, check = code_of(course / "exercises" / "exercise_03.ipynb")
+    assert "model-on-cpu" in str(check.outputs), "the starter's mistake"
 
 
 @pytest.mark.slow

@@ -25,10 +25,15 @@ class Machine:
         self.uv, self.status, self.commands = "/bin/uv", 0, []
         self.folder = folder
         monkeypatch.chdir(folder)
-        monkeypatch.setattr(importlib.util, "find_spec", lambda name: name in self.modules or None)
+        self.folders: set[str] = set()  # which Python takes for packages without files
+        monkeypatch.setattr(importlib.util, "find_spec", self.find)
         monkeypatch.setattr(importlib.metadata, "version", lambda name: self.version)
         monkeypatch.setattr(shutil, "which", lambda name: self.uv)
         monkeypatch.setattr(subprocess, "run", self.run)
+
+    def find(self, name):
+        origin = "a file" if name in self.modules else None
+        return SimpleNamespace(origin=origin) if name in self.modules | self.folders else None
 
     def run(self, command, **_):
         self.commands.append(command)
@@ -47,6 +52,13 @@ def machine(monkeypatch, tmp_path) -> Machine:
 def test_where_all_is_there_it_does_nothing(machine, capsys):
     install_gpulesson(WHEEL, SITE)
     assert not machine.commands and capsys.readouterr().out == ""
+
+
+def test_a_folder_with_its_name_is_not_the_package(machine):
+    machine.modules.remove("gpulesson")
+    machine.folders.add("gpulesson")
+    install_gpulesson(WHEEL, SITE)
+    assert len(machine.commands) == 1
 
 
 @pytest.mark.parametrize("gone", ["gpulesson", "pooch"])
