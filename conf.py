@@ -26,6 +26,7 @@ extensions = [
     "sphinx_gallery.gen_gallery",
     "_ext.accessible",
     "_ext.boxes",
+    "_ext.course",
     "_ext.drawings",
     "_ext.freshness",
     "_ext.libraries",
@@ -60,13 +61,11 @@ sphinx_gallery_conf = {
     "default_thumb_file": str(ROOT / "docs" / "_static" / "thumbnail.svg"),
     "remove_config_comments": True,
     "write_computation_times": False,  # that page calls third-party servers
+    "download_all_examples": False,  # docs/_ext/course.py has one file with everything
     "show_signature": False,
     "show_memory": False,
     "inspect_global_variables": False,  # else "data" in "torch.utils.data" leads to a class of ours
 }
-# what the notebooks' first cell gives to pip; a URL ("gpulesson[lessons] @ https://…") works too. Not the
-# bare name: the package is on no index, and whoever registered that name there would be installed
-gpulesson_install = f"gpulesson-{version}-py3-none-any.whl[lessons]"
 # a change here re-runs the lessons
 gpulesson_packages = ["src/gpulesson"]
 # the facts of the five source texts, S0.1 to S0.7 and so on, which the lessons cover

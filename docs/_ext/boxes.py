@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import re
+from pathlib import Path
 from typing import Any, ClassVar
 
 from docutils import nodes
@@ -21,7 +22,7 @@ from sphinx.util.docutils import SphinxDirective
 from sphinx.util.typing import ExtensionMetadata
 
 from .cells import FOLDED
-from .paths import examples_dir
+from .paths import examples_dir, gallery_dir
 
 logger = logging.getLogger(__name__)
 
@@ -161,14 +162,21 @@ class FileBox(Box):
         if not path.is_file():
             logger.warning("%s: there is no file %s", self.name, path, location=self.get_location())
             return []
-        relative = os.path.relpath(path, self.env.srcdir)
         code = path.read_text(encoding="utf-8").rstrip()
-        # Sphinx copies what such a link names, and reads the page again when it has changed
-        link = addnodes.download_reference("", "", nodes.literal(name, name), reftarget=f"/{relative}")
+        links = [nodes.Text("Download "), self.download(path)]
+        notebook = gallery_dir(self.env.app) / folder / f"{path.stem}.ipynb"
+        if notebook.is_file():
+            links += [nodes.Text(" or "), self.download(notebook)]
         return [
             nodes.literal_block(code, code, language="python"),
-            nodes.paragraph("", "", nodes.Text("Download "), link, classes=["page-only"]),
+            nodes.paragraph("", "", *links, classes=["page-only"]),
         ]
+
+    def download(self, path: Path) -> addnodes.download_reference:
+        """Link to a file: Sphinx copies it, and reads the page again when it has changed."""
+        relative = os.path.relpath(path, self.env.srcdir)
+        name = nodes.literal(path.name, path.name)
+        return addnodes.download_reference("", "", name, reftarget=f"/{relative}")
 
 
 class exercise(nodes.admonition):

@@ -32,14 +32,20 @@ class UnknownNode(Exception):
 class Markdown:
     """Writes blocks of a lesson, one below the other.
 
-    `page` gives the title of the page that a cross-reference names without a text of its own, `picture` the
-    address under which the notebook has a picture. The depth says whether a block stands inside a box.
+    `page` gives the title of the page that a cross-reference names without a text of its own, `link` its
+    address or nothing, `picture` the address under which the notebook has a picture. The depth says whether a
+    block stands inside a box.
     """
 
     depth = 0
 
-    def __init__(self, page: Callable[[nodes.Element], str], picture: Callable[[nodes.image], str]) -> None:
-        self.page, self.picture = page, picture
+    def __init__(
+        self,
+        page: Callable[[nodes.Element], str],
+        picture: Callable[[nodes.image], str],
+        link: Callable[[nodes.Element], str],
+    ) -> None:
+        self.page, self.picture, self.link = page, picture, link
 
     def blocks(self, children: Iterable[nodes.Node]) -> str:
         """Write blocks, with blank lines between; between lists also a comment, Markdown would join them."""
@@ -180,10 +186,13 @@ class Markdown:
         return f"[{text}]({address})" if address else text
 
     def span_pending_xref(self, node: addnodes.pending_xref) -> str:
-        """Write the text of a cross-reference: a notebook stands alone, without the pages of the site."""
+        """Write a cross-reference: a link to the site or, as a notebook stands alone, its text."""
         if node["reftype"] in ("doc", "ref", "numref") and not node["refexplicit"]:
-            return f"*{escape(self.page(node))}*"  # a page's title, set off from the sentence around it
-        return self.spans(node)
+            text = f"*{escape(self.page(node))}*"  # a page's title, set off from the sentence around it
+        else:
+            text = self.spans(node)
+        address = self.link(node)
+        return f"[{text}]({address})" if address else text
 
     def span_image(self, node: nodes.image) -> str:
         return f"![{escape(node.get('alt', ''))}]({self.picture(node)})"

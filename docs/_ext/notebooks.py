@@ -2,15 +2,17 @@
 
 Here the text of a lesson is parsed with Sphinx's roles and directives, our boxes included, and written as
 Markdown. The one hook is the function with which sphinx-gallery turns the blocks of a script into a notebook.
+The exercises become notebooks, too. Where the site has an address, notebooks link to it.
 """
 
 from __future__ import annotations
 
+import ast
 import base64
 import inspect
 import mimetypes
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,7 +20,7 @@ from typing import Any
 import sphinx_gallery
 from docutils import nodes
 from docutils.core import publish_doctree
-from nbformat import NotebookNode
+from nbformat import NotebookNode, read, writes
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 from sphinx import addnodes
 from sphinx.application import Sphinx
@@ -27,43 +29,67 @@ from sphinx.util import docname_join, logging
 from sphinx.util.docutils import sphinx_domains
 from sphinx.util.typing import ExtensionMetadata
 from sphinx_gallery import gen_rst
+from sphinx_gallery.py_source_parser import (
+    Block,
+    remove_config_comments,
+    remove_ignore_blocks,
+    split_code_and_text_blocks,
+)
+from sphinx_gallery.utils import zip_files
 
+from . import install_cell
 from .boxes import question
 from .cells import FOLDED
-from .markdown import Markdown, UnknownNode, place
-from .paths import docname, executed_scripts
+from .markdown import Markdown, UnknownNode, escape, place
+from .paths import docname, examples_dir, executed_scripts, gallery_dir
 
 logger = logging.getLogger(__name__)
 
 HOOK, PARAMETERS = "jupyter_notebook", ["script_blocks", "gallery_conf", "target_dir"]
 
-INSTALL = """\
-# Installs what this notebook needs, if it is not there yet. The package gpulesson is a file (.whl): download
-# it from the course's page "Set up" into the folder of this notebook.
-import importlib.util
-
-needed = "gpulesson matplotlib pooch sklearn torchvision tqdm".split()
-if not all(map(importlib.util.find_spec, needed)):
-    %pip install --quiet "{requirement}"
-"""
 REPORTED = 2  # docutils' level of a warning
 CODE_CELL = "gpulesson code cell "  # a comment with a number: where a code cell stood in the text
+INSTALL = "install"  # instead of a number: the cell that installs, between the title and the lesson
+CHECK = """\
+# Checks your cell above, as it was when you last ran it.
+from gpulesson.exercises import check
+
+tried = [code for code in globals().get("In", []) if code.startswith('{start}')]
+check(tried[-1]) if tried else print("Run your cell above first. Its first line must stay as it was.")
+"""
 
 
 def lesson_notebook(
     app: Sphinx, script_blocks: list[Any], gallery_conf: Any, target_dir: Any
 ) -> NotebookNode:
     """Make a notebook of the blocks of a script; stands in for sphinx-gallery's function of that name."""
-    install = new_code_cell(INSTALL.format(requirement=app.config.gpulesson_install).strip())
-    found = [install, *cells(app, script_blocks, Path(target_dir))]
-    for number, cell in enumerate(found):
-        cell.id = f"cell-{number}"  # not nbformat's random one: unchanged sources give the same bytes
+    return notebook(cells(app, script_blocks, Path(target_dir)))
+
+
+def notebook(found: Iterable[NotebookNode]) -> NotebookNode:
+    """Put cells together; unchanged sources give the same bytes."""
+    numbered = list(found)
+    for number, cell in enumerate(numbered):
+        cell.id = f"cell-{number}"  # not nbformat's random one
     metadata = {
         "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
         "language_info": {"name": "python"},
     }
-    notebook: NotebookNode = new_notebook(cells=found, metadata=metadata)
-    return notebook
+    made: NotebookNode = new_notebook(cells=numbered, metadata=metadata)
+    return made
+
+
+def install(app: Sphinx) -> NotebookNode:
+    """Make the cell that installs what a notebook needs."""
+    _, _, code = inspect.getsource(install_cell).partition('"""\n\n')
+    call = f"install_gpulesson({app.config.gpulesson_wheel!r}, {address(app)!r})".replace("'", '"')
+    return code_cell(f"{FOLDED} Install what is missing\n{code}\n\n{call}")
+
+
+def address(app: Sphinx, page: str = "") -> str:
+    """Return the address of the site, or of a page there; nothing where the site has none."""
+    site = app.config.html_baseurl.rstrip("/")
+    return f"{site}/{page}" if site else ""
 
 
 def parse(app: Sphinx, script_blocks: list[Any]) -> nodes.document:
@@ -72,6 +98,7 @@ def parse(app: Sphinx, script_blocks: list[Any]) -> nodes.document:
     for number, block in enumerate(script_blocks):
         lines += [""] * max(1, block.lineno - 1 - len(lines))  # so that messages have the line of the script
         lines += block.content.split("\n") if block.type == "text" else [f".. {CODE_CELL}{number}"]
+        lines += ["", f".. {CODE_CELL}{INSTALL}"] if number == 0 else []
     # as Sphinx adds them to pages
     lines += ["", app.config.rst_prolog or "", "", app.config.rst_epilog or ""]
     title = script_blocks[0].content
@@ -94,13 +121,14 @@ def cells(app: Sphinx, script_blocks: list[Any], folder: Path) -> Iterator[Noteb
     """Yield the cells: the text between two code cells is one, or several with questions between them."""
     pictures: dict[str, Any] = {}
     tree = parse(app, script_blocks)
-    writer = Markdown(partial(page_title, app), partial(attach, pictures, Path(app.srcdir), folder))
+    picture = partial(attach, pictures, Path(app.srcdir), folder)
+    writer = Markdown(partial(page_title, app), picture, partial(link, app))
     text: list[nodes.Node] = []
     for node in flatten(tree):
         if isinstance(node, nodes.comment) and node.astext().startswith(CODE_CELL):
             yield from text_cell(writer.blocks(text), pictures)
-            number = int(node.astext().removeprefix(CODE_CELL))
-            yield code_cell(script_blocks[number].content.strip())
+            number = node.astext().removeprefix(CODE_CELL)
+            yield install(app) if number == INSTALL else code_cell(script_blocks[int(number)].content.strip())
             text.clear()
         elif isinstance(node, question):  # has a cell of its own
             yield from text_cell(writer.blocks(text), pictures)
@@ -161,6 +189,81 @@ def page_title(app: Sphinx, node: addnodes.pending_xref) -> str:
     return title[1]
 
 
+def link(app: Sphinx, node: addnodes.pending_xref) -> str:
+    """Find the address of what `:doc:` and `:ref:` name, if the site has one."""
+    role, target = node["reftype"], node["reftarget"]
+    if role == "doc":
+        return address(app, f"{docname_join(node['refdoc'], target)}.html")
+    pages = {path.stem: path for path in Path(app.srcdir).glob("*.rst")} if role == "ref" else {}
+    pages |= {docname(app, name): path for name, path in executed_scripts(app).items()} if pages else {}
+    for page, path in pages.items():
+        if re.search(rf"^(?:# )?\.\. _{re.escape(target)}:", path.read_text(encoding="utf-8"), re.M | re.I):
+            return address(app, f"{page}.html#{nodes.make_id(target)}")
+    return ""
+
+
+def exercise_notebook(app: Sphinx, script: Path) -> NotebookNode:
+    """Make a notebook of a starter: the program in one cell, and below it the check."""
+    code = script.read_text(encoding="utf-8").strip()
+    line = (ast.get_docstring(ast.parse(code)) or script.stem).partition("\n")[0]
+    title, _, task = line.partition(": ")
+    task = escape(task[:1].upper() + task[1:])
+    text = f"# {escape(title)}\n\n{task} Work in the second cell, and run it. Then check it."
+    check = new_code_cell(CHECK.format(start=f'"""{title}:').strip())
+    return notebook([new_markdown_cell(text), install(app), new_code_cell(code), check])
+
+
+def write_others(app: Sphinx) -> None:
+    """Write what sphinx-gallery does not: the exercises, and the lessons where the address changed."""
+    for script in sorted((examples_dir(app) / "exercises").glob("*.py")):
+        write(exercise_notebook(app, script), gallery_dir(app) / "exercises" / f"{script.stem}.ipynb")
+    first = install(app).source
+    for name, script in executed_scripts(app).items():
+        path = (gallery_dir(app) / name).with_suffix(".ipynb")
+        if path.is_file() and all(cell.source != first for cell in read(path, as_version=4).cells):
+            _, found = split_code_and_text_blocks(script)
+            blocks = [
+                Block(kind, remove_config_comments(remove_ignore_blocks(text)), line)
+                for kind, text, line in found
+            ]
+            write(lesson_notebook(app, blocks, None, path.parent), path)
+            zip_files([str(path.with_suffix(".py")), str(path)], path.with_suffix(".zip"), path.parent)
+
+
+def write(made: NotebookNode, path: Path) -> None:
+    """Write a notebook, unless it is there already."""
+    text = writes(made) + "\n"
+    if not path.is_file() or path.read_text(encoding="utf-8") != text:
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+
+
+def launchers(app: Sphinx, page: str) -> dict[str, str]:
+    """Return the addresses that open a page's notebook in a browser; none where it is in no repository.
+
+    Colab and Kaggle open notebooks of a repository on GitHub, and Binder a whole repository. The cell that
+    installs then needs the site.
+    """
+    source = Path(app.srcdir, f"{page}.ipynb")
+    host, _, repository = getattr(app.config, "gpulesson_repository", "").rstrip("/").partition("github.com/")
+    branch = app.config.gpulesson_course_branch
+    if not (host and repository and branch and address(app) and source.is_file()):
+        return {}
+    file = f"lessons/{source.name}"
+    on_github = f"{repository}/blob/{branch}/{file}"
+    return {
+        "Colab": f"https://colab.research.google.com/github/{on_github}",
+        "Kaggle": f"https://kaggle.com/kernels/welcome?src=https://github.com/{on_github}",
+        "Binder (no GPU)": f"https://mybinder.org/v2/gh/{repository}/{branch}?labpath={file}",
+    }
+
+
+def offer_launchers(
+    app: Sphinx, page: str, template: str, context: dict[str, Any], tree: nodes.document
+) -> None:
+    context["launchers"] = launchers(app, page)
+
+
 def take_over(app: Sphinx) -> None:
     """Make sphinx-gallery call us."""
     setattr(gen_rst, HOOK, partial(lesson_notebook, app))
@@ -173,7 +276,13 @@ def setup(app: Sphinx) -> ExtensionMetadata:
             "notebooks: sphinx-gallery %s has no function gen_rst.%s(%s); its notebooks cannot be replaced"
         )
         raise ExtensionError(message % (sphinx_gallery.__version__, HOOK, ", ".join(PARAMETERS)))
-    requirement = "what the notebook's first cell gives to pip"
-    app.add_config_value("gpulesson_install", "gpulesson[lessons]", "", types=[str], description=requirement)
+    values = {
+        "gpulesson_wheel": "the package's file, which a notebook installs",
+        "gpulesson_course_branch": "the branch of the repository that holds the unpacked course",
+    }
+    for name, description in values.items():
+        app.add_config_value(name, "", "html", types=[str], description=description)
     app.connect("builder-inited", take_over, priority=450)  # sphinx-gallery writes notebooks at 500
+    app.connect("builder-inited", write_others, priority=550)
+    app.connect("html-page-context", offer_launchers)
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

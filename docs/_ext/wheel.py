@@ -1,6 +1,7 @@
 """Offer the package on the site, so that a downloaded script or notebook can run: a wheel.
 
-Pages link to it with the substitution ``|wheel|``. Hatchling's wheels are reproducible: unchanged sources
+It lies at the site's top, where notebooks find it. Pages there link to it with the substitution ``|wheel|``.
+Hatchling's wheels are reproducible: unchanged sources
 give the same bytes, and then the file is left alone, which keeps an unchanged build short.
 """
 
@@ -12,7 +13,7 @@ from hatchling.builders.wheel import WheelBuilder
 from sphinx.application import Sphinx
 from sphinx.config import Config
 
-FOLDER = "wheels"  # below docs/
+FOLDER = "wheels"  # below docs/; its files come to the top of the site
 
 
 def build_wheel(root: Path, folder: Path) -> Path:
@@ -36,14 +37,16 @@ def build_wheel(root: Path, folder: Path) -> Path:
 
 
 def offer(app: Sphinx, config: Config) -> None:
-    """Build the wheel, and define ``|wheel|`` as a link to it."""
-    wheel = build_wheel(Path(app.confdir), Path(app.srcdir) / FOLDER)
-    config.rst_epilog = (
-        f"{config.rst_epilog or ''}\n.. |wheel| replace:: :download:`{wheel.name} </{FOLDER}/{wheel.name}>`\n"
-    )
+    """Build the wheel, put its folder's files on the site, and define ``|wheel|`` as a link."""
+    folder = Path(app.srcdir) / FOLDER
+    wheel = build_wheel(Path(app.confdir), folder)
+    config.gpulesson_wheel = wheel.name
+    config.html_extra_path = [*config.html_extra_path, str(folder)]
+    config.rst_epilog = f"{config.rst_epilog or ''}\n.. |wheel| replace:: `{wheel.name} <{wheel.name}>`__\n"
 
 
 def setup(app: Sphinx) -> dict[str, Any]:
     """Connect."""
+    app.setup_extension("_ext.notebooks")  # has the setting for the wheel's name
     app.connect("config-inited", offer)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

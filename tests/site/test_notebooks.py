@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 import base64
-import importlib.util
 import json
+import os
 import re
-import sys
-import zipfile
+import shutil
 
 import nbformat
 import pytest
 from bs4 import BeautifulSoup
-from IPython.core.interactiveshell import InteractiveShell
 from markdown_it import MarkdownIt
-from projects import CONF, Project, lesson
+from projects import CONF, TABLES, Project, lesson
 
 pytestmark = pytest.mark.slow  # each builds a project
 
 PICTURE = base64.b64decode(
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNkYPhfDwAChwGA60e6kgAAAABJRU5ErkJggg=="
 )
+WHEEL = "gpulesson-1.2-py3-none-any.whl"
+TASK = '"""Exercise 1: do *it*."""\n\nprint("the starter")\n'
 # one construct after the other; `{}` is where a code cell follows
 BODY = r"""
 # %%
@@ -28,7 +28,7 @@ BODY = r"""
 # ---------
 #
 # Roles: :func:`torch.ones`, :class:`~torch.nn.Linear`, :doc:`/index`, :doc:`02_other`,
-# :doc:`that one <02_other>`, :ref:`a place <genindex>`, **much**.
+# :doc:`that one <02_other>`, :ref:`a place <genindex>`, :ref:`a label <a label>`, **much**.
 # Code: ``a * b``, ``c`d``, ``x|y``. Links: `a page <https://example.org/a_b>`__, https://example.org.
 # Signs: 5 * 3 * 2, state_dict, _private_, $1 and $2, a < b & c, [x], back\\slash and ``new
 # line``.
@@ -108,10 +108,16 @@ def site(built, tmp_path_factory) -> Project:
     picture = tmp_path_factory.mktemp("picture") / "picture.png"
     picture.write_bytes(PICTURE)
     copy = f"import shutil\nshutil.copy({str(picture)!r}, 'docs')"
-    conf = f"{CONF}\n{copy}\ngpulesson_install = 'a-package[extra]'"
-    return built(
-        {"conf.py": conf, "examples/01_first.py": first, "examples/02_other.py": lesson("Other *one*")}
-    )
+    # the setting for the repository is of another extension
+    setting = "def setup(app): app.add_config_value('gpulesson_repository', '', 'html')"
+    files = {
+        "conf.py": f"{CONF}\n{copy}\n{setting}\ngpulesson_wheel = {WHEEL!r}",
+        "docs/tables.rst": f".. _a label:\n{TABLES}",
+        "examples/01_first.py": first,
+        "examples/02_other.py": lesson("Other *one*"),
+        "examples/exercises/01_task.py": TASK,
+    }
+    return built(files)
 
 
 @pytest.fixture(scope="module")
@@ -149,7 +155,7 @@ def test_code_cells_are_the_code_of_the_script(notebook):
     code = [cell.source for cell in notebook.cells if cell.cell_type == "code"]
     assert code[1:] == ['print("it ran")', "1 + 1", "2 + 2"]
     kinds = "".join(cell.cell_type[0] for cell in notebook.cells)
-    assert kinds == "cmcmcmcm", "texts and code in turn"
+    assert kinds == "mccmcmcm", "texts and code in turn"
 
 
 def test_nothing_raw_is_left(html):
@@ -184,7 +190,7 @@ def test_roles_and_text(html):
     links = {link.get_text(): link["href"] for link in roles.find_all("a")}
     assert links == {"a page": "https://example.org/a_b", "https://example.org": "https://example.org"}
     text = " ".join(roles.get_text().split())
-    assert "Home, Other *one*, that one, a place, much" in text
+    assert "Home, Other *one*, that one, a place, a label, much" in text
     assert r"5 * 3 * 2, state_dict, _private_, $1 and $2, a < b & c, [x], back\slash" in text
     titles = ["Home", "Other *one*"]  # of pages, set off; nothing else
     assert [em.get_text() for em in roles.find_all("em")] == titles
@@ -242,10 +248,7 @@ def test_boxes_stay_boxes(html):
 def test_starter_and_solution_are_folded_with_their_code(html):
     folds = {fold.summary.get_text(): fold for fold in html.find_all("details")}
     assert set(folds) == {"The starter, 01_task.py", "Solution", "For instructors"}
-    assert (
-        folds["The starter, 01_task.py"].select_one("pre code.language-python").get_text()
-        == 'print("the starter")\n'
-    )
+    assert folds["The starter, 01_task.py"].select_one("pre code.language-python").get_text() == TASK
     assert folds["Solution"].select_one("pre code.language-python").get_text() == 'print("the solution")\n'
     assert "Because." in folds["Solution"].p.get_text()
     assert "Download" not in html.get_text()  # a notebook has no files beside it
@@ -256,32 +259,91 @@ def test_substitutions(html):
     assert html.find("a", href="https://example.org/t")
 
 
-def run_install_cell(notebook, missing: bool, monkeypatch) -> list[tuple[str, str]]:
-    """Run the first cell in IPython, as where the package is missing or not; return the magics it called."""
-    shell, called = InteractiveShell.instance(), []
-    monkeypatch.setattr(shell, "run_line_magic", lambda name, line, **_: called.append((name, line)))
-    monkeypatch.setattr(
-        importlib.util, "find_spec", lambda name: None if missing and name == "gpulesson" else sys
+def test_the_cell_that_installs_follows_the_title_and_is_folded(notebook):
+    title, first, *_ = notebook.cells
+    assert title.source.startswith("# First") and "Overview" in title.source
+    assert first.cell_type == "code" and first.metadata.jupyter.source_hidden
+    assert first.source.startswith("# @title Install what is missing\nimport importlib")
+    calls = [line for line in first.source.splitlines() if line.startswith("install_gpulesson(")]
+    assert calls == [f'install_gpulesson("{WHEEL}", "")'] and first.source.endswith(calls[0])
+
+
+def test_an_exercise_is_a_notebook_too(site):
+    path = site.folder / "docs/lessons/exercises/01_task.ipynb"
+    title, first, task, check = nbformat.read(path, as_version=4).cells
+    assert title.source.startswith("# Exercise 1\n\nDo \\*it\\*. Work in the second cell")
+    assert first.source.endswith(f'("{WHEEL}", "")')
+    assert task.source == TASK.strip()
+    assert """startswith('\"\"\"Exercise 1:')""" in check.source
+    links = {link.get_text(): link["href"] for link in site.page("lessons/01_first").select("details a")}
+    assert json.loads((site.folder / "out/lessons" / links["01_task.ipynb"]).read_text()) == json.loads(
+        path.read_text()
     )
-    shell.run_cell(notebook.cells[0].source).raise_error()
-    return called
+    assert "01_task.py" in links
 
 
-def test_the_first_cell_installs_what_is_missing(notebook, monkeypatch):
-    assert run_install_cell(notebook, True, monkeypatch) == [("pip", 'install --quiet "a-package[extra]"')]
-    assert run_install_cell(notebook, False, monkeypatch) == []
+def test_the_check_of_an_exercise_takes_the_cell_as_it_was_last_run(site, monkeypatch, capsys):
+    path = site.folder / "docs/lessons/exercises/01_task.ipynb"
+    code = nbformat.read(path, as_version=4).cells[-1].source
+    checked = []
+    monkeypatch.setattr("gpulesson.exercises.check", checked.append)
+    exec(code, {})  # as the checker does, where there is no notebook
+    assert not checked and "Run your cell above first" in capsys.readouterr().out
+    exec(code, {"In": ["", TASK, TASK + "2", "other", f"{TASK[:13]}1: another", code]})
+    assert checked == [TASK + "2"]
+
+
+@pytest.fixture(scope="module")
+def addressed(site) -> Project:
+    """The same site, once it has an address, a repository, and a branch of it that holds the course."""
+    ran = site.folder / "docs/lessons/01_first.py.md5"
+    os.utime(ran, (1, 1))
+    settings = {"html_baseurl": "https://example.org/course", "gpulesson_course_branch": "course"}
+    settings["gpulesson_repository"] = "https://github.com/someone/gpulesson"
+    copy = site.keep()
+    build = site.build(*(word for name in settings for word in ("-D", f"{name}={settings[name]}")))
+    assert build.status == 0, build.log
+    assert ran.stat().st_mtime == 1, "the lesson has run again"
+    made = Project(site.folder.with_name("addressed"), None)
+    shutil.rmtree(made.folder)
+    shutil.copytree(site.folder, made.folder)
+    site.restore(copy)
+    return made
+
+
+def test_with_an_address_notebooks_link_to_the_site(addressed):
+    notebook = nbformat.read(addressed.folder / "docs/lessons/01_first.ipynb", as_version=4)
+    text = "".join(cell.source for cell in notebook.cells if cell.cell_type == "markdown")
+    assert notebook.cells[1].source.endswith(f'("{WHEEL}", "https://example.org/course/")')
+    assert "[*Home*](https://example.org/course/index.html)" in text
+    assert "[that one](https://example.org/course/lessons/02_other.html)" in text
+    assert "[a label](https://example.org/course/tables.html#a-label)" in text
+
+
+def test_launchers_open_the_notebook_in_the_branch(addressed):
+    links = addressed.page("lessons/01_first").select("p.downloads a[href^=https]")
+    there = "github.com/someone/gpulesson/blob/course/lessons/01_first.ipynb"
+    assert {link.get_text(): link["href"] for link in links} == {
+        "Colab": f"https://colab.research.google.com/{there.replace('.com', '')}",
+        "Kaggle": f"https://kaggle.com/kernels/welcome?src=https://{there}",
+        "Binder (no GPU)": "https://mybinder.org/v2/gh/someone/gpulesson/course?labpath=lessons/01_first.ipynb",
+    }
+    assert not addressed.page("index").select("p.downloads")
+
+
+def test_without_an_address_there_is_no_launcher_and_no_link_to_the_site(site, html):
+    assert not site.page("lessons/01_first").select("p.downloads a[href^=https]")
+    assert not html.select("a[href$=html]")
 
 
 def test_the_download_is_the_clean_notebook(site):
     downloads = {
         link["href"]
-        for link in site.page("lessons/01_first").select("a.download")
+        for link in site.page("lessons/01_first").select("p.downloads a")
         if ".ipynb" in link["href"]
     }
     (notebook,) = [json.loads((site.folder / "out/lessons" / link).read_text()) for link in downloads]
     assert notebook == json.loads((site.folder / "docs/lessons/01_first.ipynb").read_text())
-    with zipfile.ZipFile(site.folder / "docs/lessons/lessons_jupyter.zip") as archive:
-        assert json.loads(archive.read("01_first.ipynb")) == notebook
 
 
 def test_the_downloaded_script_is_the_script(site):

@@ -1,0 +1,185 @@
+"""The whole course as one file: what it holds, and that it runs in an empty folder, as its README says."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import shutil
+import subprocess
+import sys
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import nbformat
+import offline
+import pytest
+import tomllib
+from _ext.course import packed
+from packaging.requirements import Requirement
+from pages import GUIDES, LESSONS, ROOT, Site
+
+EXAMPLES = ROOT / "examples"
+RUNNER = Path(__file__).with_name("run_notebook.py")
+
+
+def test_the_same_files_give_the_same_bytes_in_any_order():
+    first, second = {"b/x.py": b"1", "a": b"2" * 999}, {"a": b"2" * 999, "b/x.py": b"1"}
+    assert packed(first) == packed(second)
+    with zipfile.ZipFile(io.BytesIO(packed(first))) as archive:
+        assert archive.namelist() == ["gpulesson-course/a", "gpulesson-course/b/x.py"]
+        assert {(member.date_time[0], member.external_attr >> 16) for member in archive.infolist()} == {
+            (1980, 0o100644)
+        }
+
+
+@pytest.fixture(scope="module")
+def course(site: Site, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The unpacked course, in a folder that was empty."""
+    folder = tmp_path_factory.mktemp("empty")
+    with zipfile.ZipFile(site.html / "gpulesson-course.zip") as archive:
+        archive.extractall(folder)
+    return folder / "gpulesson-course"
+
+
+@pytest.mark.slow
+def test_it_holds_every_script_notebook_and_solution(course, site):
+    expected = {f"lessons/{script.stem}{end}" for script in LESSONS + GUIDES for end in (".py", ".ipynb")}
+    starters = (EXAMPLES / "exercises").glob("*.py")
+    expected |= {f"exercises/{script.stem}{end}" for script in starters for end in (".py", ".ipynb")}
+    for folder in ("solutions", "scripts"):
+        expected |= {f"{folder}/{script.name}" for script in (EXAMPLES / folder).glob("*.py")}
+    (wheel,) = site.html.glob("gpulesson-*.whl")
+    expected |= {wheel.name, "README.md", "requirements.txt", "LICENSE"}
+    assert {path.relative_to(course).as_posix() for path in course.rglob("*") if path.is_file()} == expected
+    assert (course / wheel.name).read_bytes() == wheel.read_bytes()
+    for script in LESSONS:
+        assert (course / "lessons" / script.name).read_bytes() == script.read_bytes()
+
+
+@pytest.mark.slow
+def test_what_it_installs_are_the_versions_of_the_build(course):
+    groups = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["dependency-groups"]
+    *pins, wheel = (course / "requirements.txt").read_text("utf-8").splitlines()
+    assert pins == groups["lessons"] and (course / wheel).is_file()
+    readme = (course / "README.md").read_text("utf-8")
+    pytorch = [pin for pin in pins if pin.startswith("torch")]
+    for pin in map(Requirement, pytorch):  # another build of PyTorch is the version that is asked for, too
+        assert pin.specifier.contains(f"{str(pin.specifier).removeprefix('==')}+cpu"), pin
+    assert f"pip install {' '.join(pytorch)} --index-url https://download.pytorch.org/whl/cpu" in readme
+    assert "$" not in readme and all(name in readme for name in ("requirements.txt", "exercise_01.py"))
+
+
+@pytest.mark.slow
+def test_pages_link_to_it_and_the_wheel(site):
+    for page, link in (
+        ("index", "gpulesson-course.zip"),
+        ("setup", "gpulesson-course.zip"),
+        ("lessons/index", "../gpulesson-course.zip"),
+    ):
+        assert site.page(page).soup.select(f'article a[href="{link}"]'), page
+    (wheel,) = site.html.glob("gpulesson-*.whl")
+    for page in ("setup", "testing"):
+        assert site.page(page).soup.select(f'article a[href="{wheel.name}"]'), page
+
+
+class Environment:
+    """A fresh environment, made by uv: it has no pip. What it installs comes from the package index, or from
+    uv's cache of it, where nox has the same files from; so no gigabytes are fetched again.
+    """
+
+    def __init__(self, folder: Path, uv: str) -> None:
+        self.uv, self.python = uv, folder / "env" / "bin" / "python"
+        subprocess.run([uv, "venv", "--quiet", "--python", sys.executable, folder / "env"], check=True)
+
+    def install(self, *what: str, folder: Path) -> None:
+        command = [self.uv, "pip", "install", "--quiet", "--python", str(self.python), *what]
+        for options in ["--offline"], []:
+            done = subprocess.run([*command, *options], cwd=folder, capture_output=True, text=True)
+            if done.returncode == 0:
+                return
+        (pytest.fail if os.environ.get("CI") else pytest.skip)(f"nothing can be installed: {done.stderr}")
+
+    def run(self, *arguments: str, folder: Path, network: bool = True) -> subprocess.CompletedProcess[str]:
+        """Run Python in a folder, with no setting of this project and no path into it."""
+        ours = ("GPULESSON_", "PYTHONPATH", "VIRTUAL_ENV")
+        around = os.environ if network else offline.environment() | {"UV_OFFLINE": "1"}
+        names = {name: value for name, value in around.items() if not name.startswith(ours)}
+        names |= {"MPLBACKEND": "Agg", "HOME": str(self.python.parents[2]), "PATH": self.path()}
+        before = [] if network else offline.isolated()
+        return subprocess.run(
+            [*before, str(self.python), *arguments], cwd=folder, env=names, capture_output=True, text=True
+        )
+
+    def path(self) -> str:
+        return os.pathsep.join([str(Path(self.uv).parent), "/usr/bin", "/bin"])
+
+
+@pytest.fixture(scope="module")
+def environment(course: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Environment]:
+    """An environment in which the course's second command has run, and notebooks can."""
+    uv = shutil.which("uv")
+    if uv is None or os.name != "posix":
+        pytest.skip("needs uv, on Linux or macOS")
+    folder = tmp_path_factory.mktemp("fresh")
+    fresh = Environment(folder, uv)
+    fresh.install("-r", "requirements.txt", folder=course)
+    fresh.install("ipykernel", "nbclient", "nbformat", folder=course)
+    yield fresh
+    shutil.rmtree(folder)
+
+
+@pytest.mark.slow
+def test_scripts_and_the_check_run_in_the_folder(environment, course):
+    lesson = environment.run("lessons/01_is_there_a_gpu.py", folder=course)
+    assert lesson.returncode == 0 and lesson.stdout, lesson.stderr
+    solution = environment.run("-m", "gpulesson", "check", "01", "solutions/solution_01.py", folder=course)
+    assert solution.returncode == 0, solution.stdout + solution.stderr
+    starter = environment.run("-m", "gpulesson", "check", "exercises/exercise_02.ipynb", folder=course)
+    assert starter.returncode == 1, starter.stdout + starter.stderr
+
+
+@pytest.mark.slow
+def test_a_notebook_installs_the_package_from_the_folder_and_runs(environment, course):
+    uninstall(environment)
+    run = environment.run(str(RUNNER), "01_is_there_a_gpu.ipynb", folder=course / "lessons")
+    assert run.returncode == 0, run.stderr
+    first, *others = code_of(course / "lessons" / "01_is_there_a_gpu.ipynb")
+    assert "Installing from file://" in str(first.outputs) and all(cell.outputs for cell in others[:1])
+
+
+@pytest.mark.slow
+def test_an_exercise_is_checked_by_the_last_cell_of_its_notebook(environment, course):
+    environment.install("-r", "requirements.txt", folder=course)
+    run = environment.run(str(RUNNER), "exercise_03.ipynb", folder=course / "exercises")
+    assert run.returncode == 0, run.stderr
+    *_, check = code_of(course / "exercises" / "exercise_03.ipynb")
+    assert "model-on-cpu" in str(check.outputs), "the starter's mistake"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("reason", ["it is not there", "ended with status"])
+def test_where_nothing_can_be_installed_the_first_cell_stops_the_notebook(
+    reason, environment, course, tmp_path
+):
+    """Without the package's file; and with it, but neither a network nor what the lessons use."""
+    uninstall(environment, *(["pooch"] if reason == "ended with status" else []))
+    shutil.copy(course / "lessons" / "04_training_loop.ipynb", tmp_path)
+    if reason == "ended with status":
+        shutil.copy(*course.glob("*.whl"), tmp_path)
+    run = environment.run(str(RUNNER), "04_training_loop.ipynb", folder=tmp_path, network=False)
+    assert run.returncode != 0
+    message = run.stderr.rpartition("This notebook cannot run yet. Missing: ")[2]  # behind the cell's code
+    assert message.startswith("gpulesson") and reason in message, run.stderr
+    assert "optimizer" not in run.stderr, "a later cell ran"
+
+
+def uninstall(environment: Environment, *others: str) -> None:
+    command = [environment.uv, "pip", "uninstall", "--quiet", "--python", str(environment.python)]
+    subprocess.run([*command, "gpulesson", *others], check=True)
+
+
+def code_of(path: Path) -> list[nbformat.NotebookNode]:
+    notebook = json.loads(path.read_text(encoding="utf-8"))
+    return [cell for cell in nbformat.from_dict(notebook).cells if cell.cell_type == "code"]
