@@ -52,7 +52,7 @@ A & "B"
    Nor this.
 
 What the page
-``is about``? One more sentence. And a last one, which is so long that it does not fit behind the others,
+``is "about"``? One more sentence. And a last one, which is so long that it does not fit behind the others,
 since two hundred characters are more than anybody reads, and what follows is cut off by those who show it.
 
 Another paragraph.
@@ -118,13 +118,14 @@ def test_examples_in_docstrings():
 
 
 def test_a_description_is_the_first_sentence_and_what_fits(unpublished):
-    assert about(unpublished.page("text"))["description"] == "What the page is about? One more sentence."
+    assert about(unpublished.page("text"))["description"] == 'What the page is "about"? One more sentence.'
     assert about(unpublished.page("lessons/01_one"))["description"] == "Learn one thing with code."
 
 
 def test_each_page_has_a_description_of_its_own(unpublished):
     found = [about(page)["description"] for page in pages(unpublished.folder / "out").values()]
     assert all(found) and len(set(found)) == len(found) >= 8
+    assert about(unpublished.page("search"))["description"].startswith("Search of ")
 
 
 def test_without_addresses_nothing_that_needs_one(unpublished):
