@@ -58,7 +58,7 @@ since two hundred characters are more than anybody reads, and what follows is cu
 Another paragraph.
 """
 FILES = {
-    "conf.py": CONF + 'extensions.append("_ext.publishing")\nexclude_patterns = ["lessons/*_none.rst"]\n',
+    "conf.py": CONF + 'extensions.append("_ext.publishing")\n',
     "docs/index.rst": INDEX + "   text\n\nThe first page.\n",
     "docs/tables.rst": "Tables\n======\n\nTables are here.\n",
     "docs/text.rst": TEXT,
