@@ -26,7 +26,8 @@ LONGEST = 200  # characters of a description, more than search engines show
 LESSONS, SCRIPTS, PAGES = "lessons/", "examples/", "docs/"
 NOT_FOUND = "404"
 CARD = "_static/lesson.png"
-CARD_TEXT = "A part of a lesson: a question with its answers folded, a cell of code, and what it printed"
+CARD_TEXT = "A part of a lesson: text, code and output"
+VIEWPORT = re.compile(r'\s*<meta name="viewport"[^>]*>')  # docutils' own; the theme has one, too
 SITEMAP = "http://www.sitemaps.org/schemas/sitemap/0.9"
 SOURCE_MAP = re.compile(r"\n?(//|/\*)# sourceMappingURL=[^\s*]+(\s*\*/)?\s*$")
 # pages that Sphinx makes; those of _modules have titles
@@ -62,14 +63,13 @@ def add_to_head(
         about["name"]["twitter:card"] = "summary_large_image"
         about["property"] = {
             "og:type": "website",
-            "og:site_name": app.config.project,
             "og:title": title,
             "og:description": text or title,
             "og:url": context["pageurl"],
             "og:image": urljoin(app.config.html_baseurl, CARD),
             "og:image:alt": CARD_TEXT,
         }
-    context["metatags"] = context.get("metatags", "") + "".join(
+    context["metatags"] = VIEWPORT.sub("", context.get("metatags", "")) + "".join(
         f'\n<meta {kind}="{name}" content="{escape(content)}">'
         for kind, contents in about.items()
         for name, content in contents.items()
@@ -94,10 +94,9 @@ def link_to_source(
     """Give the page's template links: to what a person would edit, of a lesson its script; to a report."""
     repository = app.config.gpulesson_repository
     if repository and tree and page != NOT_FOUND:
-        title = quote(f"{app.env.titles[page].astext()} ({page})")
         context["source_links"] = {
             "Edit this page": f"{repository}/edit/main/{source_of(page, Path(app.confdir))}",
-            "Report a problem on this page": f"{repository}/issues/new?title={title}",
+            "Report a problem": f"{repository}/issues/new?title={quote(page)}:",
         }
 
 
