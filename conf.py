@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from importlib.metadata import version as installed_version
 from pathlib import Path
@@ -37,6 +38,7 @@ extensions = [
     "_ext.paths",
     "_ext.policy",
     "_ext.programs",
+    "_ext.publishing",
     "_ext.quick_start",
     "_ext.recorded.pages",
     "_ext.results",
@@ -88,8 +90,15 @@ nitpick_ignore_regex = [
     ),
 ]
 
+# -- publishing: without these two addresses, what needs one is left out
+html_baseurl = os.environ.get("GPULESSON_SITE", "")  # of the site, such as https://OWNER.github.io/gpulesson/
+gpulesson_repository = os.environ.get(
+    "GPULESSON_REPOSITORY", ""
+)  # such as https://github.com/OWNER/gpulesson
+
 # -- HTML
 html_theme = "furo"
+html_favicon = str(ROOT / "docs" / "_static" / "favicon.svg")
 html_static_path = [str(ROOT / "docs" / "_static")]
 html_css_files = [("gpulesson.css", {"priority": 900})]  # after the theme's and sphinx-gallery's
 html_js_files = [("gpulesson.js", {"defer": "defer"})]

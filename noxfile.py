@@ -7,6 +7,7 @@ on the machine that takes seconds.
 import json
 import os
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ PYTORCH = re.compile(r"torch|torchvision|triton|nvidia-.*|cuda-.*")
 # its weaknesses are published: a database that knows none of them has not been asked
 KNOWN_WEAK = "django==2.0"
 SITE = Path("_build", "html")
+PUBLISHED = Path("_build", "site")
 # Tests start many interpreters. Where Python is told to keep no bytecode, each compiles PyTorch
 # and Sphinx again, which takes longer than the tests; the environment is nox's own, and may keep it.
 BYTECODE = {"PYTHONDONTWRITEBYTECODE": ""}
@@ -88,6 +90,27 @@ def docs(session: nox.Session) -> None:
     install(session, "docs")
     build(session, *session.posargs)
     session.log(f"open {(SITE / 'index.html').resolve().as_uri()}")
+
+
+@nox.session
+def publish(session: nox.Session) -> None:
+    """Build what a web server shows, into an empty _build/site; GPULESSON_SITE is the site's address."""
+    install(session, "docs")
+    shutil.rmtree(PUBLISHED, ignore_errors=True)
+    pages_read = SITE / ".doctrees"  # the same as for `docs`
+    session.run(
+        "sphinx-build", "-W", "-n", "--keep-going", "-c", ".", "-d", str(pages_read), "docs", str(PUBLISHED)
+    )
+    (PUBLISHED / ".buildinfo").unlink()
+
+
+@nox.session
+def dist(session: nox.Session) -> None:
+    """Make the package's wheel and source distribution, in dist, and check them."""
+    install_group(session, "dist")
+    shutil.rmtree("dist", ignore_errors=True)
+    session.run("python", "-m", "build", "--no-isolation")
+    session.run("twine", "check", "--strict", *map(str, Path("dist").iterdir()))
 
 
 @nox.session

@@ -264,6 +264,7 @@ def test_wheel_and_sdist_build_and_the_wheel_installs(tmp_path):
         "pyproject.toml",
         "README.md",
         "LICENSE",
+        "CITATION.cff",
         "src/gpulesson/py.typed",
         "tests/test_package.py",
     } <= names

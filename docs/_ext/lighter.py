@@ -52,6 +52,8 @@ CODE_LINK = re.compile(r'<a class="sphx-glr-backref[^"]*"( href="[^"]*") title="
 # a number that the next change of the page gives to another block
 CAPTION_ID = re.compile(r'(<div class="literal-block-wrapper[^"]*") id="id\d+">')
 CAPTION_LINK = re.compile(r'<a class="headerlink" href="#id\d+" title="[^"]*">[^<]*</a>')
+# comments, and links in the head that browsers do not show
+UNSEEN = re.compile(r"""\s*<!--.*?-->|<link[^>]* rel="(?:index|search)"[^>]*>""", re.S)
 SYMBOL = re.compile(r'<symbol id="([\w-]+)".*?</symbol>', re.S)
 
 
@@ -103,16 +105,18 @@ def used_rule(rule: re.Match[str]) -> str:
 
 
 def lighter_page(text: str) -> str:
-    """Remove marks that give no colour, titles of links in code, addresses of captions, unused icons.
+    """Remove what nobody sees, marks that give no colour, titles of links in code, unused icons.
 
     Examples
     --------
     >>> lighter_page('<span class="nb">print</span><span class="p">(</span><span class="n">x</span>')
     '<span class="nb">print</span>(x'
+    >>> lighter_page('<title>x</title> <!-- Made --><link href="genindex.html" rel="index" title="Index"/>')
+    '<title>x</title>'
     >>> lighter_page('<span class="k">if</span> <span class="k">not</span> x')
     '<span class="k">if not</span> x'
     """
-    text = WORD.sub(r"\1", text)
+    text = WORD.sub(r"\1", UNSEEN.sub("", text))
     text = CAPTION_LINK.sub("", CAPTION_ID.sub(r"\1>", text))
     text = CODE_LINK.sub(r"<a\1>", PLAIN.sub(r"\1", text))
     text = MARK.sub(lambda run: f'<span class="{run[1]}">{re.sub("<[^>]*>", "", run[0])}</span>', text)

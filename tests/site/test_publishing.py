@@ -1,0 +1,438 @@
+from __future__ import annotations
+
+import doctest
+import os
+import re
+import runpy
+import shutil
+import subprocess
+import sys
+import sysconfig
+import threading
+import urllib.error
+import urllib.request
+import venv
+from collections.abc import Iterator
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+from urllib.parse import urldefrag, urljoin, urlsplit
+from xml.etree import ElementTree
+
+import nox
+import pytest
+from _ext import publishing
+from bs4 import BeautifulSoup
+from filelock import FileLock
+from pages import ROOT, css_addresses, loaded
+from projects import CONF, INDEX, Project, lesson
+from ruamel.yaml import YAML
+
+PROJECT = nox.project.load_toml(ROOT / "pyproject.toml")["project"]
+WORKFLOWS = {path.stem: YAML(typ="safe").load(path) for path in (ROOT / ".github" / "workflows").iterdir()}
+SITE, REPOSITORY = "https://example.org/course", "https://github.com/OWNER/course/"
+ADDRESSES = f"html_baseurl, gpulesson_repository = {SITE!r}, {REPOSITORY!r}\n"
+
+TEXT = """
+A & "B"
+=======
+
+.. covers:: S0.1
+
+.. code-block:: python
+
+   print("not this.")
+
+.. list-table::
+
+   * - Nor this.
+
+.. note::
+
+   Nor this.
+
+What the page
+``is "about"``? One more sentence. And a last one, which is so long that it does not fit behind the others,
+since two hundred characters are more than anybody reads, and what follows is cut off by those who show it.
+
+Another paragraph.
+"""
+FILES = {
+    "conf.py": CONF + 'extensions.append("_ext.publishing")\n',
+    "docs/index.rst": INDEX + "   text\n\nThe first page.\n",
+    "docs/tables.rst": "Tables\n======\n\nTables are here.\n",
+    "docs/text.rst": TEXT,
+    "docs/404.rst": (ROOT / "docs" / "404.rst").read_text("utf-8"),
+    "examples/01_one.py": lesson("One").replace("S0.1", ""),
+}
+
+
+@pytest.fixture(scope="module")
+def unpublished(built) -> Project:
+    return built(FILES)
+
+
+@pytest.fixture(scope="module")
+def published(built) -> Project:
+    return built({**FILES, "conf.py": FILES["conf.py"] + ADDRESSES})
+
+
+def pages(folder: Path) -> dict[str, BeautifulSoup]:
+    found = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*.html")}
+    return {name: BeautifulSoup(path.read_text("utf-8"), "html.parser") for name, path in found.items()}
+
+
+def about(page: BeautifulSoup) -> dict[str, str]:
+    """What the page's head says of it, by name."""
+    metas = page.select("meta[name], meta[property]")
+    names = [meta.get("name") or meta["property"] for meta in metas]
+    assert len({*names}) == len(names), names
+    return {name: meta["content"] for name, meta in zip(names, metas, strict=True)}
+
+
+def canonical(page: BeautifulSoup) -> str | None:
+    link = page.find("link", rel="canonical")
+    return link and link["href"]
+
+
+def in_sitemap(folder: Path) -> set[str]:
+    found = ElementTree.parse(folder / "sitemap.xml").getroot()
+    return {str(url.text) for url in found.iter(f"{{{publishing.SITEMAP}}}loc")}
+
+
+def check_addresses(folder: Path, address: str) -> None:
+    """The canonical links and the sitemap name the pages that are there, each once, and nothing else."""
+    found = pages(folder)
+    names = {name: canonical(page) for name, page in found.items()}
+    assert names.pop("404.html") is None and names["index.html"] == address
+    assert all(url == address + name for name, url in names.items() if name != "index.html")
+    made = ("genindex.html", "search.html", "py-modindex.html", "_modules/")
+    assert in_sitemap(folder) == {url for name, url in names.items() if not name.startswith(made)}
+    for name, page in found.items():
+        assert about(page).get("og:url", names.get(name)) == names.get(name)
+
+
+def test_examples_in_docstrings():
+    failed, tried = doctest.testmod(publishing)
+    assert tried and not failed
+
+
+def test_a_description_is_the_first_sentence_and_what_fits(unpublished):
+    assert about(unpublished.page("text"))["description"] == 'What the page is "about"? One more sentence.'
+    assert about(unpublished.page("lessons/01_one"))["description"] == "Learn one thing with code."
+
+
+def test_each_page_has_a_description_of_its_own(unpublished):
+    found = [about(page)["description"] for page in pages(unpublished.folder / "out").values()]
+    assert all(found) and len(set(found)) == len(found) >= 8
+    assert about(unpublished.page("search"))["description"].startswith("Search of ")
+
+
+def test_without_addresses_nothing_that_needs_one(unpublished):
+    out = unpublished.folder / "out"
+    assert not (out / "sitemap.xml").exists() and "Sitemap" not in (out / "robots.txt").read_text()
+    for page in pages(out).values():
+        assert not canonical(page) and not page.select(".source-links")
+        assert not any(name.startswith(("og:", "twitter:")) for name in about(page))
+    assert "without its own address" in unpublished.page("404").text
+
+
+def test_the_files_for_servers(published, unpublished):
+    for out in published.folder / "out", unpublished.folder / "out":
+        assert (out / ".nojekyll").is_file()
+        assert (out / "robots.txt").read_text().startswith("User-agent: *\nDisallow:\n")
+        assert not list(out.rglob("*.map"))
+        code = [path for path in out.rglob("*") if path.suffix in (".js", ".css")]
+        assert code and not [path for path in code if "sourceMappingURL" in path.read_text("utf-8")]
+    assert f"\nSitemap: {SITE}/sitemap.xml\n" in (published.folder / "out" / "robots.txt").read_text()
+
+
+def test_canonical_links_and_the_sitemap(published):
+    check_addresses(published.folder / "out", f"{SITE}/")
+
+
+def test_a_preview_says_what_the_page_says(published):
+    found = about(published.page("text"))
+    assert found["og:title"] == "A & “B”" and found["og:description"] == found["description"]
+    assert found["twitter:card"] == "summary_large_image"
+    image = found["og:image"].removeprefix(f"{SITE}/_static/")
+    assert (ROOT / "docs" / "_static" / image).is_file()
+
+
+def test_the_404_page_works_at_any_depth(published):
+    page = published.page("404")
+    assert about(page)["robots"] == "noindex" and "without its own address" not in page.text
+    assert page.html["data-content_root"] == "/course/"
+    links = [link["href"] for link in page.find_all("a", href=True)] + loaded(page)
+    inside = [link for link in links if not re.match(r"\w+:|#", link)]
+    assert len(inside) > 10
+    for link in inside:
+        assert link.startswith("/course/")
+        assert (published.folder / "out" / urlsplit(link).path.removeprefix("/course/")).exists(), link
+    assert "mistak" not in (published.folder / "out" / "searchindex.js").read_text(
+        "utf-8"
+    )  # its text, stemmed
+
+
+def test_the_links_to_sources(published):
+    def links(name: str) -> list[str]:
+        return [link["href"] for link in published.page(name).select(".source-links a")]
+
+    repository = REPOSITORY.rstrip("/")
+    edit, report = links("lessons/01_one")
+    assert edit == f"{repository}/edit/main/examples/01_one.py"
+    assert report == f"{repository}/issues/new?title=lessons/01_one:"
+    assert links("lessons/index")[0].endswith("/edit/main/examples/GALLERY_HEADER.rst")
+    assert links("text")[0].endswith("/edit/main/docs/text.rst")
+    assert links("404") == links("search") == []
+
+
+def test_a_source_that_is_missing_is_named(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"lessons/02_two should be made from examples/02_two\.py"):
+        publishing.source_of("lessons/02_two", tmp_path)
+
+
+def test_what_is_no_address_is_refused(project):
+    project.write("conf.py", FILES["conf.py"] + 'html_baseurl = "example.org"\n')
+    build = project.build()
+    assert build.status and "html_baseurl is 'example.org', but has to begin with https://" in build.log
+
+
+def test_an_address_that_is_taken_back_leaves_nothing(published):
+    kept = published.keep()
+    published.write("conf.py", FILES["conf.py"])
+    assert published.build().status == 0
+    assert not (published.folder / "out" / "sitemap.xml").exists()
+    assert not [page for page in pages(published.folder / "out").values() if canonical(page)]
+    published.restore(kept)
+
+
+def test_the_settings_are_two_variables(monkeypatch):
+    monkeypatch.setenv("GPULESSON_SITE", SITE)
+    monkeypatch.setenv("GPULESSON_REPOSITORY", REPOSITORY)
+    monkeypatch.setattr(sys, "path", sys.path.copy())
+    found = runpy.run_path(str(ROOT / "conf.py"))
+    assert (found["html_baseurl"], found["gpulesson_repository"]) == (SITE, REPOSITORY)
+    assert Path(found["html_favicon"]).is_file()
+
+
+def valid(schema: str, *paths: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", schema, *map(str, paths)]
+    return subprocess.run(command, capture_output=True, text=True)
+
+
+def test_the_citation(tmp_path):
+    path = ROOT / "CITATION.cff"
+    assert valid("vendor.citation-file-format", path).returncode == 0
+    citation = YAML(typ="safe").load(path)
+    assert citation["title"] == PROJECT["name"] and citation["version"] == PROJECT["version"]
+    assert citation["license"] == PROJECT["license"].partition(" AND ")[0]  # its form knows no AND
+    assert citation["authors"] == [{"name": "the gpulesson authors"}]
+    (tmp_path / "CITATION.cff").write_text("cff-version: 1.2.0\n")
+    assert valid("vendor.citation-file-format", tmp_path / "CITATION.cff").returncode
+
+
+def steps() -> list[tuple[str, dict[str, Any]]]:
+    return [
+        (f"{name} {job}", step)
+        for name, workflow in WORKFLOWS.items()
+        for job, parts in workflow["jobs"].items()
+        for step in parts["steps"]
+    ]
+
+
+def test_the_workflows_have_github_s_form(tmp_path):
+    assert set(WORKFLOWS) == {"pages", "release"}
+    done = valid("vendor.github-workflows", *(ROOT / ".github" / "workflows").iterdir())
+    assert done.returncode == 0, done.stdout
+
+
+def test_a_job_may_do_no_more_than_it_has_to():
+    permissions = {
+        f"{name} {job}": parts["permissions"]
+        for name, workflow in WORKFLOWS.items()
+        for job, parts in workflow["jobs"].items()
+    }
+    assert permissions == {
+        "pages build": {"contents": "read", "pages": "read"},
+        "pages test": {"contents": "read"},
+        "pages deploy": {"pages": "write", "id-token": "write"},
+        "release build": {"contents": "read"},
+        "release publish": {"id-token": "write"},
+    }
+    assert [workflow["permissions"] for workflow in WORKFLOWS.values()] == [{}, {}]
+    for job, step in steps():
+        if step.get("uses", "").startswith("actions/checkout@"):
+            assert step["with"]["persist-credentials"] is False, job
+        if permissions[job].get("id-token"):
+            assert "run" not in step, f"{job} runs code of the repository"
+    assert WORKFLOWS["pages"]["jobs"]["deploy"]["needs"] == ["build", "test"]
+
+
+def test_each_action_is_named_by_its_hash():
+    named: dict[str, set[str]] = {}
+    for path in (ROOT / ".github" / "workflows").iterdir():
+        for line in re.findall(r"uses: *(.+)", path.read_text("utf-8")):
+            found = re.fullmatch(r"([\w-]+/[\w-]+)@([0-9a-f]{40} # v\d+\.\d+\.\d+)", line)
+            assert found, f"{path.name}: {line}"
+            named.setdefault(found[1], set()).add(found[2])
+    assert len(named) > 6 and all(len(versions) == 1 for versions in named.values()), named
+
+
+def test_only_the_tag_of_the_version_is_released(tmp_path):
+    (check,) = [step["run"] for _, step in steps() if step.get("name") == "The tag is the version"]
+    for tag, status in (f"v{PROJECT['version']}", 0), ("v9.9.9", 1), ("v", 1):
+        environment = {**os.environ, "GITHUB_REF_NAME": tag}
+        done = subprocess.run(["bash", "-e", "-c", check], cwd=ROOT, env=environment, capture_output=True)
+        assert done.returncode == status, tag
+
+
+# -- the real site, as the workflow publishes it
+
+
+class UnderAFolder(SimpleHTTPRequestHandler):
+    """Serves a site under /gpulesson/ as GitHub Pages does; for what is missing, its 404 page."""
+
+    folder: Path
+
+    def do_GET(self) -> None:
+        path = urlsplit(self.path).path
+        file = self.folder / path.removeprefix("/gpulesson/")
+        file = file / "index.html" if path.endswith("/") else file
+        found = path.startswith("/gpulesson/") and file.is_file()
+        content = (file if found else self.folder / "404.html").read_bytes()
+        self.send_response(200 if found else 404)
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        self.wfile.write(content)
+
+    def log_message(self, *arguments: object) -> None:
+        pass
+
+
+PYTHON3 = """\
+#!/bin/sh
+# what pip would fetch, the environment of the tests has; nox gets an environment that is complete
+[ "$1 $2 $3" = "-m pip install" ] && exit 0
+[ "$1 $2" = "-m nox" ] && shift 2 && exec {python} -m nox --envdir {environments} -R "$@"
+exec {python} "$@"
+"""
+
+
+def run_steps(job: dict[str, Any], folder: Path, values: dict[str, str]) -> None:
+    """Run the commands of a job here, with what GitHub would put into their variables.
+
+    They get a `python3` that fetches nothing, so that the test needs no network: nox runs the real session,
+    in an environment with all that the tests have.
+    """
+    environments, tools = folder / "environments", folder / "bin"
+    for session in (
+        match[1] for step in job["steps"] if (match := re.search(r"nox -s (\w+)", step.get("run", "")))
+    ):
+        venv.create(environments / session, symlinks=True)
+        (packages,) = (environments / session).glob("lib/python*/site-packages")
+        (packages / "tests.pth").write_text(
+            f"import site; site.addsitedir({sysconfig.get_path('purelib')!r})\n"
+        )
+    tools.mkdir()
+    (tools / "python3").write_text(PYTHON3.format(python=sys.executable, environments=environments))
+    (tools / "python3").chmod(0o755)
+    path = os.pathsep.join([str(tools), str(Path(sys.executable).parent), os.environ["PATH"]])
+    for step in job["steps"]:
+        if "run" in step:
+            own = {
+                name: re.sub(r"\$\{\{ (.+?) \}\}", lambda e: values[e[1]], text)
+                for name, text in step.get("env", {}).items()
+            }
+            environment = {**os.environ, "PATH": path, **own}
+            done = subprocess.run(
+                ["bash", "-e", "-c", step["run"]], cwd=ROOT, env=environment, text=True, capture_output=True
+            )
+            assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.fixture(scope="module")
+def real_site(tmp_path_factory) -> Iterator[tuple[Path, str]]:
+    """What the workflow uploads, and the address of its server."""
+    folder, output = tmp_path_factory.mktemp("workflow"), ROOT / "_build" / "site"
+    server = ThreadingHTTPServer(("127.0.0.1", 0), UnderAFolder)
+    address = f"http://127.0.0.1:{server.server_port}/gpulesson"
+    values = {
+        "steps.pages.outputs.base_url": address,
+        "github.server_url": "https://github.com",
+        "github.repository": "OWNER/gpulesson",
+    }
+    job = WORKFLOWS["pages"]["jobs"]["build"]
+    assert job["steps"][-1]["with"]["path"] == "_build/site"
+    with FileLock(ROOT / "_build" / "tests.lock"):
+        if output.exists():  # somebody's, with another address
+            output.rename(folder / "kept")
+        try:
+            run_steps(job, folder, values)
+            shutil.move(output, folder / "site")
+        finally:
+            if (folder / "kept").exists():
+                shutil.rmtree(output, ignore_errors=True)
+                shutil.move(folder / "kept", output)
+    UnderAFolder.folder = folder / "site"
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield folder / "site", f"{address}/"
+    server.shutdown()
+    server.server_close()
+
+
+def addresses(page: BeautifulSoup, url: str) -> set[str]:
+    links = [link["href"] for link in page.find_all("a", href=True)] + loaded(page)
+    return {urldefrag(urljoin(url, link)).url for link in links if not link.startswith("data:")}
+
+
+def answer(url: str) -> tuple[int, bytes]:
+    try:
+        with urllib.request.urlopen(url) as found:
+            return found.status, found.read()
+    except urllib.error.HTTPError as error:
+        return error.code, error.read()
+
+
+@pytest.mark.slow
+def test_the_workflow_publishes_no_more_than_the_site(real_site):
+    folder, _ = real_site
+    hidden = [path.name for path in folder.rglob(".*")]
+    assert hidden == [".nojekyll"] and not list(folder.rglob("*.map"))
+
+
+@pytest.mark.slow
+def test_every_page_of_the_site_has_a_description_of_its_own(real_site):
+    found = {name: about(page)["description"] for name, page in pages(real_site[0]).items()}
+    shared = [name for name, text in found.items() if list(found.values()).count(text) > 1]
+    assert not shared
+    assert all(15 <= len(text) <= 220 and ">>>" not in text for text in found.values()), found
+
+
+@pytest.mark.slow
+def test_the_site_works_under_a_folder(real_site):
+    folder, address = real_site
+    check_addresses(folder, address)
+    wanted = in_sitemap(folder)
+    for name, page in pages(folder).items():
+        wanted |= addresses(page, address + name)
+        if image := about(page).get("og:image"):
+            wanted.add(image)
+    for style in folder.rglob("*.css"):
+        url = address + style.relative_to(folder).as_posix()
+        wanted |= {urljoin(url, link) for link in css_addresses(style.read_text("utf-8"))}
+    server = urljoin(address, "/")
+    inside = {url for url in wanted if url.startswith(server)}
+    assert len(inside) > 150 and not [url for url in inside if not url.startswith(address)]
+    assert not [url for url in sorted(inside) if answer(url)[0] != 200]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("missing", ["nothing", "lessons/99_nothing.html", "a/b/c/"])
+def test_what_is_missing_under_a_folder(real_site, missing):
+    _, address = real_site
+    status, text = answer(address + missing)
+    assert status == 404
+    links = addresses(BeautifulSoup(text, "html.parser"), address + missing) - {address + missing}
+    inside = {url for url in links if url.startswith(urljoin(address, "/"))}
+    assert len(inside) > 10 and not [url for url in inside if answer(url)[0] != 200]
