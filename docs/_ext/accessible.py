@@ -17,6 +17,13 @@ from .policy import add_policy
 
 TAGS = "sg-tags.js"  # for tags on lessons; we have none
 HIGHLIGHT = "sphinx_highlight.js"  # marks the words of a search; the search page alone cannot do without it
+# instead of the theme's most detailed icons: light or dark as the system is, and the contents
+HALF = (
+    '<circle cx="12" cy="12" fill="none" r="8" stroke="currentColor"/>'
+    '<path d="M12 4a8 8 0 0 1 0 16z" fill="currentColor"/>'
+)
+LIST = '<path d="M4 6h12M4 12h16M4 18h9" stroke="currentColor" stroke-width="2"/>'
+ICONS = {"svg-sun-with-moon": HALF, "svg-moon-with-sun": HALF, "svg-toc": LIST}
 LANDMARKS = {"aside.sidebar-drawer": "Site", "aside.toc-drawer": "On this page"}
 
 
@@ -42,6 +49,9 @@ def mend(page: str) -> BeautifulSoup:
         article.insert(0, heading)
     if downloads := soup.select_one(".downloads"):
         soup.select("article h1")[0].insert_after(downloads.extract())
+    for address, drawing in ICONS.items():
+        for icon in soup.select(f"symbol#{address} > svg"):
+            icon.replace_with(BeautifulSoup(drawing, "html.parser"))
     return soup
 
 
@@ -55,8 +65,13 @@ def mend_image(image: Tag) -> None:
 
 
 def mend_thumbnail(thumbnail: Tag) -> None:
-    """Leave one title, the link, which sphinx-gallery would have hidden in favour of a text that is none."""
+    """Leave one title, the link, which sphinx-gallery would have hidden in favour of a text that is none.
+
+    All pictures get the same place, the size of sphinx-gallery's.
+    """
     del thumbnail["tooltip"]
+    for image in thumbnail.select("img"):
+        image["width"], image["height"] = "400", "280"
     for title in thumbnail.select(".sphx-glr-thumbnail-title"):
         title.decompose()
 

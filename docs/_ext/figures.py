@@ -1,8 +1,8 @@
 """Figures that follow the light and the dark theme: each is drawn once by the lesson, and saved for both.
 
 The two pictures differ in their ink alone: text, axes and grid. Lines keep their colours, which can be told
-from either ground. Both grounds are transparent. A third picture, smaller and with larger text, is for the
-lesson's card.
+from either ground. Both grounds are transparent. A third picture, smaller and without words, is for the
+lesson's card: it is told from the others by its shape.
 """
 
 from __future__ import annotations
@@ -81,10 +81,15 @@ def scrape(block: Any, block_vars: dict[str, Any], gallery_conf: Any) -> str:
 
 
 def save_card(figure: Any, path: Path) -> None:
-    """Save a small picture without titles, for which there is no room; the card has the lesson's name."""
+    """Save a small picture without words, for which there is no room; the card has the lesson's name."""
     figure.suptitle("")
+    for legend in figure.legends:
+        legend.remove()
     for axes in figure.axes:
-        axes.set_title("")
+        axes.set(title="", xlabel="", ylabel="")
+        axes.tick_params(which="both", length=0, labelleft=False, labelbottom=False, labelright=False)
+        for words in (*axes.texts, *filter(None, [axes.get_legend()])):
+            words.remove()
     figure.set_size_inches(*CARD)
     figure.savefig(path, dpi=160, facecolor="white")
 

@@ -20,7 +20,7 @@ from sphinx.util.typing import ExtensionMetadata
 
 EXTENSIONS = "furo-extensions.css"  # the theme's rules for Sphinx extensions that are not used here
 STYLES = ("gpulesson.css", "pygments.css", "styles/furo.css")
-SCRIPTS = ("doctools.js", "documentation_options.js", "gpulesson.js")  # furo.js is small already
+SCRIPTS = ("doctools.js", "documentation_options.js", "gpulesson.js", "progress.js", "continue.js")
 KEPT_ICONS = ("search",)
 # no page has elements of these classes, which the theme knows, or marks in code of other classes than MARKS:
 # tests/site/test_site.py
@@ -31,13 +31,22 @@ ABSENT = (
     *("footnote", "footnote-reference", "citation", "option-list", "classifier", "guilabel", "eqno"),
     *("versionadded", "versionchanged", "versionremoved", "deprecated", "sig-inline"),
     *("highlighttable", "linenos", "hll", "toc-backref"),
-    *("align-left", "align-right", "align-center", "loweralpha", "lowerroman", "upperroman"),
+    *("align-left", "align-right", "align-center", "text-left", "text-center", "centered"),
+    *("loweralpha", "lowerroman", "upperroman"),
+    "this-will-duplicate-information-and-it-is-still-useful-here",
 )
 # the classes of marks in code that pages have
 MARKS = "bp|c1|fm|go|gp|k|kc|kn|l|m|mf|mh|mi|nb|nc|nd|ne|nf|nn|nt|nv|ow|s|s1|s2|sa|sd|se|si|vm"
 RULE = re.compile(r"([^{}@]+)\{([^{}]*)\}")
 OF_ABSENT = re.compile(rf"(?<!:not\()\.({'|'.join(ABSENT)})(?![\w-])|\.highlight \.(?!(?:{MARKS})\b)\w+\s*$")
-VARIABLE = re.compile(rf"--[\w-]+--({'|'.join(ABSENT)}):[^;{{}}]*;?")
+# variables that only those rules read
+UNREAD = (
+    *("announcement", "api-added", "api-changed", "api-deprecated", "api-removed", "background-item"),
+    *("card", "guilabel", "sidebar-search-text", "toc-item-text--hover", "topic"),
+)
+VARIABLE = re.compile(
+    rf"--(?:[\w-]+--({'|'.join(ABSENT)})|color-({'|'.join(UNREAD)})(-[\w-]+)?|icon-topic-default):[^;{{}}]*;?"
+)
 
 # names, operators, brackets, spaces: coloured as all code
 PLAIN = re.compile(r'<span class="[npow]">([^<]*)</span>')

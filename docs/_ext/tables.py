@@ -6,11 +6,13 @@ a page. A table is filled in when every lesson has been read. `table` makes the 
 
 from __future__ import annotations
 
+import posixpath
 import re
-from collections.abc import Iterable, Iterator, Set
+from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from bs4 import BeautifulSoup
 from docutils import nodes
 from sphinx.application import Sphinx
 from sphinx.config import Config
@@ -25,6 +27,8 @@ from sphinx.util.typing import ExtensionMetadata
 from .boxes import anchor, covers, exercise, overview
 
 logger = logging.getLogger(__name__)
+
+NUMBER = re.compile(r"[-−+±≤≥]?\d[\d,]*(\.\d+)?( ?(%|×|min|s|ms|µs|kB|MB|GB))?")
 
 
 @dataclass(frozen=True)
@@ -160,17 +164,51 @@ def facts(config: Config) -> list[str]:
 
 
 def table(rows: Iterable[list[Any]], name: str) -> nodes.table:
-    """Make a table of texts and links; the first row is its head."""
-    head, *body = [nodes.row("", *[cell(content) for content in row]) for row in rows]
+    """Make a table of texts and links, its head first; columns of numbers are aligned at the right."""
+    texts = list(rows)
+    numbers = [all_numbers(column[1:]) for column in zip(*texts, strict=True)]
+    head, *body = [nodes.row("", *map(cell, row, numbers)) for row in texts]
     columns = [nodes.colspec(colwidth=1) for _ in head]
     group = nodes.tgroup("", *columns, nodes.thead("", head), nodes.tbody("", *body), cols=len(head))
     return nodes.table("", group, classes=[name])
 
 
-def cell(content: str | list[nodes.Node]) -> nodes.entry:
+def all_numbers(column: Sequence[Any]) -> bool:
+    """Tell whether a column has numbers, with or without a unit, and nothing else but empty cells.
+
+    Examples
+    --------
+    >>> all_numbers(["1,204", "", "3.5 ms"]), all_numbers(["2.15.0"]), all_numbers([""])
+    (True, False, False)
+    """
+    filled = [content for content in column if content != ""]
+    return bool(filled) and all(isinstance(text, str) and NUMBER.fullmatch(text) for text in filled)
+
+
+def cell(content: str | list[nodes.Node], number: bool) -> nodes.entry:
     """Make a cell of a text, or of links and texts, one a line."""
     inline = [nodes.Text(content)] if isinstance(content, str) else content
-    return nodes.entry("", *[nodes.paragraph("", "", node) for node in inline])
+    paragraphs = [nodes.paragraph("", "", node) for node in inline]
+    return nodes.entry("", *paragraphs, classes=["text-right"] if number else [])  # the theme's
+
+
+def describe_cards(
+    app: Sphinx, page: str, template: str, context: dict[str, Any], tree: nodes.document
+) -> None:
+    """Put each lesson's sentence and minutes on its card, on the page of all lessons."""
+    lessons = app.env.get_domain("lesson").data["lessons"]
+    if "sphx-glr-thumbcontainer" not in context.get("body", ""):
+        return
+    soup = BeautifulSoup(context["body"], "html.parser")
+    for card in soup.select(".sphx-glr-thumbcontainer"):
+        docname = posixpath.join(
+            posixpath.dirname(page), str(card.select("a")[0]["href"]).partition(".html")[0]
+        )
+        if lesson := lessons.get(docname):
+            minutes = f"{lesson.teaching} min, exercise {lesson.exercises} min"
+            for words in (lesson.summary, minutes):
+                card.append(soup.new_tag("p", string=words))
+    context["body"] = str(soup)
 
 
 def refresh(app: Sphinx, env: BuildEnvironment, added: Any, changed: Any, removed: Any) -> list[str]:
@@ -187,4 +225,5 @@ def setup(app: Sphinx) -> ExtensionMetadata:
     app.add_directive("coverage-table", Listing)
     app.add_post_transform(FillListings)
     app.connect("env-get-outdated", refresh)
+    app.connect("html-page-context", describe_cards)
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

@@ -19,6 +19,7 @@ PAGES = [
     "errors_rare",
     "instructors",
     "reference",
+    "results",
     "coverage",
     "licences",
     "measured",
@@ -139,11 +140,20 @@ def test_wide_output_is_reached_with_the_keyboard(browser, address):
         )
 
 
-def test_search_finds_a_lesson(browser, address):
+@pytest.mark.parametrize(
+    ("query", "place"),
+    [
+        ("accelerator", "lessons/"),
+        ("pin_memory", "lessons/09_feeding_the_gpu"),
+        ("resume", "lessons/06_save_load_resume"),
+        ("out of memory", "errors.html#error-out-of-memory"),
+    ],
+)
+def test_search_finds_a_lesson(browser, address, query, place):
     with opened(browser) as context:
         tab = context.new_page()
-        tab.goto(f"{address}search.html?q=accelerator")
+        tab.goto(f"{address}search.html?q={query}")
         tab.wait_for_selector("#search-results li a")
-        links = tab.locator("#search-results li a").all()
-        assert any("lessons/" in link.get_attribute("href") for link in links)
+        links = tab.locator("#search-results ul.search > li > a").all()
+        assert any(place in link.get_attribute("href") for link in links[:3])
         assert tab.locator("h1").count() == 1

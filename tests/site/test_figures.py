@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 
+import matplotlib.pyplot as plt
 import pytest
-from _ext.figures import COLOURS, INK
+from _ext.figures import COLOURS, INK, save_card
 from colours import colour, contrast
 from projects import CONF, INDEX, Project, lesson
 
@@ -31,6 +32,20 @@ def test_lines_and_ink_can_be_seen_on_both_grounds():
     assert contrast(colour("#000000"), colour("#ffffff")) == pytest.approx(21)
     assert all(contrast(colour(line), ground) >= 3 for line in COLOURS for ground in GROUNDS.values())
     assert contrast(colour(INK["dark"]), GROUNDS["dark"]) >= 7 and INK["light"] == "black"
+
+
+def test_a_card_shows_a_shape_without_words(tmp_path):
+    figure, axes = plt.subplots()
+    axes.bar(["a", "b"], [1, 2], label="bars")
+    axes.set(title="Bars", xlabel="in s", ylabel="GB")
+    axes.text(0, 1, "one")
+    axes.legend()
+    figure.legend(["two"])
+    figure.suptitle("All")
+    save_card(figure, tmp_path / "card.png")
+    words = [text for text in figure.findobj(plt.Text) if text.get_visible() and text.get_text()]
+    plt.close(figure)
+    assert not words and (tmp_path / "card.png").stat().st_size > 1000
 
 
 @pytest.fixture(scope="module")

@@ -144,7 +144,8 @@ LABEL = "Recorded: Pretended GPU 9000, PyTorch 9.8.7, 2026-01-31"
 def test_both_outputs_stand_below_their_cell(recorded):
     page = recorded.page("lessons/01_first")
     (live,) = [tag for tag in page.select(".live") if "computed on" in tag.get_text()]
-    assert live.p.get_text().startswith("Output of this build: CPU, PyTorch ")
+    said = [label.get_text() for label in page.select(".live > p.machine")]
+    assert said[0].startswith("Output of this build") and len(said) == len({*said})  # once a page
     assert live.pre.get_text() == "computed on this machine\n"
     box = live.find_next_sibling()
     assert "recorded" in box["class"] and box.p.get_text() == LABEL
@@ -167,7 +168,8 @@ def test_what_a_gpu_computed_bears_its_name_and_memory(recorded):
     """A CUDA device names the live output; the memory is 1000 float32, in blocks of 512 bytes."""
     page = recorded.page("lessons/01_first")
     (live,) = [tag for tag in page.select(".live") if "cuda:0" in tag.get_text()]
-    assert live.p.get_text().startswith("Output of this build: Practice GPU (simulated on the CPU), PyTorch ")
+    said = " ".join(label.get_text() for label in page.select(".live > p.machine"))
+    assert "Practice GPU (simulated on the CPU), PyTorch " in said
     memory = [cell.peak_memory for cell in load(recorded.folder / "docs/recordings/01_first.json").cells]
     assert memory == [0, 0, 0, 0, 0, 0, 4096, 0]
     assert live.find_next_sibling().select_one(".measured").get_text().endswith(", peak GPU memory 4.0 KiB")

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+from xml.etree import ElementTree
 
+import pytest
+from _ext.results import MARGIN, WIDTH, chart
 from projects import CONF, lesson
 
 RESULT = {
@@ -37,6 +40,8 @@ def test_the_table_the_figures_and_the_machine(project):
     page = project.page("tables")
     rows = [[cell.get_text(strip=True) for cell in row.select("th, td")] for row in page.select("table tr")]
     assert rows == [["what", "ratio", "other"], ["one", "1.23", "3.0"], ["two", "9.00", ""]]
+    right = [cell.get_text(strip=True) for cell in page.select("table .text-right")]
+    assert right == ["ratio", "other", "1.23", "3.0", "9.00", ""]
     text = " ".join(page.get_text().split())
     assert [code.get_text() for code in page.select("article code")] == ["B", "A"]
     assert "A / B: 1.020 (target: ≤ 1.01, missed)" in text
@@ -66,3 +71,43 @@ def test_a_wide_table_is_cut_in_two(project):
     project.write("docs/tables.rst", f"{PAGE}   :split: z\n")
     build = project.build()
     assert build.status and "there is no column 'z' to split at; the others are x, y" in build.log
+
+
+RATIOS = {
+    "title": "`A` against <B>",
+    "columns": [["what", "what", ""], ["median", "median", ".2f"]],
+    "rows": [
+        {"what": "half", "min": 0.25, "median": 0.5, "max": 1},
+        {"what": "twice", "min": 1, "median": 2, "max": 4},
+        {"what": "a limit & more", "median": 4.2},
+    ],
+}
+
+
+def test_a_chart_shows_each_row_on_a_scale_of_ratios():
+    svg = ElementTree.fromstring(chart(RATIOS))
+    assert svg.get("role") == "img" and svg.get("aria-label", "").startswith("A against <B>: ")
+    dots, ranges = svg.findall("circle"), svg.findall("line[@class='range']")
+    middle = float(svg.find("line[@class='one']").get("x1"))
+    half, twice = (float(dot.get("cx")) for dot in dots[:2])
+    assert middle - half == pytest.approx(twice - middle) and half < middle  # half as fast is as far as twice
+    assert ranges[0].get("x2") == ranges[1].get("x1")  # at 1
+    assert len(dots) == 3 and len(ranges) == 2  # a limit was measured once
+    texts = [text.text for text in svg.findall("text")]
+    assert texts[:6] == ["half", "0.50", "twice", "2.00", "a limit & more", "4.20"]
+    assert texts[6:] == ["0.2", "0.5", "1", "2", "5"]
+    places = [float(dot.get("cx")) for dot in dots] + [
+        float(line.get(end)) for line in ranges for end in ("x1", "x2")
+    ]
+    assert min(places) >= MARGIN and max(places) <= WIDTH - MARGIN
+
+
+def test_a_chart_stands_above_its_table_where_it_is_asked_for(project):
+    project.write("conf.py", f'{CONF}\nextensions.append("_ext.results")\n')
+    project.write("examples/01_first.py", lesson())
+    project.write("docs/tables.rst", PAGE + "   :chart:\n\n.. benchmark:: speed\n")
+    project.write("benchmarks/speed.py", "")
+    project.write("benchmarks/results/speed.json", json.dumps({**RESULT, **RATIOS}))
+    assert project.build().status == 0
+    page = project.page("tables")
+    assert len(page.select("svg.chart")) == 1 and len(page.select("svg.chart ~ .table-wrapper")) == 2

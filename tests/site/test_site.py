@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import json
 import re
 import sys
 from pathlib import Path
@@ -10,6 +11,7 @@ from pathlib import Path
 import nbformat
 import pytest
 from _ext import lighter
+from _ext.manuals import places
 from errors_page import plain, sections
 from pages import GUIDES, LESSONS, ROOT, Page, Site, css_addresses, loaded, page_name, section_after
 from processes import run_script
@@ -177,12 +179,47 @@ def test_the_syllabus_sums_the_minutes_of_the_lessons(pages):
     ]
     rows = [
         [cell.get_text() for cell in row.find_all("td")]
-        for row in pages["index.html"].soup.select("table.syllabus tr")
+        for row in pages["instructors.html"].soup.select("table.syllabus tr")
     ]
     assert len(rows) == len(LESSONS) + 2
     assert rows[-1][1:] == [f"{sum(part)} min" for part in minutes]
     for row, teaching, exercises, text in zip(rows[1:-1], *minutes, texts, strict=True):
         assert row[0].startswith(text.splitlines()[1]) and row[1:] == [f"{teaching} min", f"{exercises} min"]
+
+
+def test_each_lesson_has_a_card_of_its_own(pages):
+    """With its picture, its sentence and its minutes; the first page does not say all that again."""
+    cards = pages["lessons/index.html"].soup.select(".sphx-glr-thumbcontainer")[: len(LESSONS)]
+    pictures = set()
+    for card, path in zip(cards, LESSONS, strict=True):
+        text = path.read_text(encoding="utf-8")
+        teaching, exercises = (re.search(rf":{part}: (\d+)", text)[1] for part in ("teaching", "exercises"))
+        title, sentence, minutes = [words.get_text() for words in card.select("p")]
+        assert title == text.splitlines()[1] and minutes == f"{teaching} min, exercise {exercises} min"
+        assert (
+            sentence[:20]
+            in pages[f"lessons/{path.stem}.html"].soup.select_one("article h1 ~ p:not([class])").text
+        )
+        assert card.img["width"] == "400" and card.img["height"] == "280" and card.img["loading"] == "lazy"
+        pictures.add(pages["lessons/index.html"].file(card.img["src"]).read_bytes())
+    assert len(pictures) == len(LESSONS)
+    assert (ROOT / "docs/_static/thumbnail.svg").read_bytes() not in pictures
+    assert not pages["index.html"].soup.select("table.syllabus, .sphx-glr-thumbcontainer")
+
+
+def test_every_name_of_a_manual_is_linked(pages):
+    manuals = json.loads((ROOT / "docs/manuals.json").read_text(encoding="utf-8"))
+    linked = {link["href"] for page in pages.values() for link in page.soup.select("a[href^=https]")}
+    listed = {manual["address"] + place for manual in manuals.values() for place in places(manual).values()}
+    assert listed and listed <= linked
+
+
+def test_no_style_reads_a_variable_that_was_left_out(site, pages):
+    """docs/_ext/lighter.py removes those of the theme that nobody reads."""
+    styles = "".join((site.html / "_static" / name).read_text(encoding="utf-8") for name in lighter.STYLES)
+    styles += "".join(str(style) for page in pages.values() for style in page.soup.select("style"))
+    read = set(re.findall(r"var\((--[\w-]+)\)", styles))
+    assert read and not [name for name in read if lighter.VARIABLE.match(f"{name}:")]
 
 
 def test_no_page_has_a_box_whose_icon_was_left_out(pages):
@@ -205,7 +242,14 @@ def test_every_part_of_the_pages_has_its_licence_listed(pages):
     """Scripts and styles that others wrote are on the page of licences; none of them brings a font."""
     files = {page.file(url) for page in pages.values() for url in loaded(page.soup)}
     parts = {file.name: file for file in files if file.suffix in (".js", ".css")}
-    ours = {"gpulesson.css", "gpulesson.js", "message_search.js", "searchindex.js"}
+    ours = {
+        "gpulesson.css",
+        "gpulesson.js",
+        "message_search.js",
+        "progress.js",
+        "continue.js",
+        "searchindex.js",
+    }
     table = pages["licences.html"].soup.select("table")[-1]
     listed = {code.get_text() for code in table.select("td:first-child code")}
     assert parts and parts.keys() - ours == listed

@@ -118,9 +118,11 @@ class PlaceOutputs(SphinxTransform):
         if recording and (stale := [mark["hash"] for mark in marks if mark["hash"] not in known]):
             cells = read_cells(Path(self.env.doc2path(self.env.docname)).with_suffix(".py"))
             facts["stale_cells"] = [f"line {c.line}: {c.first_line}" for c in cells if c.hash in stale]
+        said = None
         for mark in marks:
             live = gather(mark)
-            group = this_build(mark["machine"], live) if live else None
+            group = this_build(mark["machine"], said, live) if live else None
+            said = mark["machine"] if live else said
             box = None
             if recording and mark["hash"] in known:
                 box = recorded_box(recording, known[mark["hash"]], live)
@@ -184,9 +186,16 @@ def refuse_strays(app: Sphinx, env: BuildEnvironment) -> None:
 # -- the boxes below a cell
 
 
-def this_build(machine: str, live: Sequence[nodes.Node]) -> nodes.container:
-    """Put a label on what this build's machine gave."""
-    return nodes.container("", label("Output of this build", machine), *live, classes=["live"])
+def this_build(machine: str, said: str | None, live: Sequence[nodes.Node]) -> nodes.container:
+    """Put a label on what this build's machine gave: in words once a page, then the machine where it changes.
+
+    All others get a short mark from the style.
+    """
+    if said is None:
+        head = [label("Output of this build", machine)]
+    else:
+        head = [nodes.paragraph(machine, machine, classes=["machine"])] if machine != said else []
+    return nodes.container("", *head, *live, classes=["live"])
 
 
 def recorded_box(
