@@ -16,7 +16,9 @@ from sphinx.util.typing import ExtensionMetadata
 from .policy import add_policy
 
 TAGS = "sg-tags.js"  # for tags on lessons; we have none
-HIGHLIGHT = "sphinx_highlight.js"  # marks the words of a search; the search page alone cannot do without it
+# what the search page alone cannot do without: Sphinx's tools, which elsewhere make "/" a short cut that nobody
+# can turn off, and a mark on the words of a search
+SEARCH = ("doctools.js", "documentation_options.js", "sphinx_highlight.js")
 # instead of the theme's most detailed icons: light or dark as the system is, and the contents
 HALF = (
     '<circle cx="12" cy="12" fill="none" r="8" stroke="currentColor"/>'
@@ -24,7 +26,7 @@ HALF = (
 )
 LIST = '<path d="M4 6h12M4 12h16M4 18h9" stroke="currentColor" stroke-width="2"/>'
 ICONS = {"svg-sun-with-moon": HALF, "svg-moon-with-sun": HALF, "svg-toc": LIST}
-LANDMARKS = {"aside.sidebar-drawer": "Site", "aside.toc-drawer": "On this page"}
+LANDMARKS = {"aside.sidebar-drawer": "Site menu", "aside.toc-drawer": "On this page"}
 
 
 def mend(page: str) -> BeautifulSoup:
@@ -79,7 +81,7 @@ def mend_thumbnail(thumbnail: Tag) -> None:
 def whole_page(app: Sphinx, pagename: str, templatename: str, context: dict[str, Any], doctree: Any) -> str:
     """Render the chosen template inside ours."""
     context["chosen_template"] = templatename
-    unused = (TAGS,) if pagename == "search" else (TAGS, HIGHLIGHT)
+    unused = (TAGS,) if pagename == "search" else (TAGS, *SEARCH)
     context["script_files"] = [
         script for script in context["script_files"] if not str(script.filename).endswith(unused)
     ]
