@@ -1,4 +1,4 @@
-"""A lesson used with the keyboard, on a telephone and on a desk: where the focus goes, and that it is seen."""
+"""A lesson used with the keyboard, on a telephone and on a desk: the focus is seen wherever it goes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ pytestmark = pytest.mark.slow
 
 PAGE = f"lessons/{LESSONS[2].stem}.html"
 PHONE, DESK = {"width": 375, "height": 800}, {"width": 1280, "height": 800}
-# the element in focus: its place in the page, what of it lies in the window, and how it looks with and without focus
+# the element in focus: its place in the page, whether it is seen, and differs from how it is without focus
 FOCUSED = """
 () => {
   const element = document.activeElement;
@@ -23,7 +23,9 @@ FOCUSED = """
     return [outlineStyle === "none" ? "" : outlineWidth + outlineColor, boxShadow].join();
   };
   const {left, top, right, bottom} = element.getBoundingClientRect();
-  const seen = Math.min(right, innerWidth) - Math.max(left, 0) > 1 && Math.min(bottom, innerHeight) - Math.max(top, 0) > 1;
+  const width = Math.min(right, innerWidth) - Math.max(left, 0);
+  const height = Math.min(bottom, innerHeight) - Math.max(top, 0);
+  const seen = width > 1 && height > 1;
   const focused = look();
   element.blur();
   const plain = look();
@@ -42,7 +44,7 @@ def walk(tab) -> list[dict]:
     while len(stops) < 1000:
         tab.keyboard.press("Tab")
         stop = tab.evaluate(FOCUSED)
-        if stop is None or stops and stop["place"] == stops[0]["place"]:
+        if stop is None or (stops and stop["place"] == stops[0]["place"]):
             return stops
         stops.append(stop)
     raise AssertionError("the focus is caught")
