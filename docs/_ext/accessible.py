@@ -16,7 +16,9 @@ from sphinx.util.typing import ExtensionMetadata
 from .policy import add_policy
 
 TAGS = "sg-tags.js"  # for tags on lessons; we have none
-HIGHLIGHT = "sphinx_highlight.js"  # marks the words of a search; the search page alone cannot do without it
+# what the search page alone cannot do without: Sphinx's tools, which elsewhere only make "/" a short cut that
+# nobody can turn off, and marks on the words of a search
+SEARCH = ("doctools.js", "documentation_options.js", "sphinx_highlight.js")
 # instead of the theme's most detailed icons: light or dark as the system is, and the contents
 HALF = (
     '<circle cx="12" cy="12" fill="none" r="8" stroke="currentColor"/>'
@@ -24,7 +26,8 @@ HALF = (
 )
 LIST = '<path d="M4 6h12M4 12h16M4 18h9" stroke="currentColor" stroke-width="2"/>'
 ICONS = {"svg-sun-with-moon": HALF, "svg-moon-with-sun": HALF, "svg-toc": LIST}
-LANDMARKS = {"aside.sidebar-drawer": "Site", "aside.toc-drawer": "On this page"}
+LANDMARKS = {"aside.sidebar-drawer": "Site menu", "aside.toc-drawer": "On this page"}
+BETWEEN = re.compile(r"(?<=[_.:])(?=\w)|(?<=[a-z])(?=[A-Z])")  # two words of a name
 
 
 def mend(page: str) -> BeautifulSoup:
@@ -39,6 +42,8 @@ def mend(page: str) -> BeautifulSoup:
         box["role"] = "note"
     for block in soup.select("pre div.viewcode-block"):  # HTML has no div within pre
         block.name = "span"
+    for code in soup.select(":is(h1, h2, h3, .toc-tree) code"):
+        let_break(code)
     for image in soup.select("article img"):
         mend_image(image)
     for thumbnail in soup.select(".sphx-glr-thumbcontainer"):
@@ -53,6 +58,22 @@ def mend(page: str) -> BeautifulSoup:
         for icon in soup.select(f"symbol#{address} > svg"):
             icon.replace_with(BeautifulSoup(drawing, "html.parser"))
     return soup
+
+
+def let_break(code: Tag) -> None:
+    """Let a long name go on in the next line between two of its words, before it breaks anywhere.
+
+    Examples
+    --------
+    >>> soup = BeautifulSoup("<code>at::set_seed torch.manualSeed(0)</code>", "html.parser")
+    >>> let_break(soup.select("code")[0])
+    >>> print(soup)
+    <code>at::<wbr/>set_<wbr/>seed torch.<wbr/>manual<wbr/>Seed(0)</code>
+    """
+    for text in code.find_all(string=BETWEEN):
+        parts = BETWEEN.split(text)
+        breaks = [Tag(name="wbr", can_be_empty_element=True) for _ in parts]
+        text.replace_with(*[each for pair in zip(parts, breaks, strict=True) for each in pair][:-1])
 
 
 def mend_image(image: Tag) -> None:
@@ -79,7 +100,7 @@ def mend_thumbnail(thumbnail: Tag) -> None:
 def whole_page(app: Sphinx, pagename: str, templatename: str, context: dict[str, Any], doctree: Any) -> str:
     """Render the chosen template inside ours."""
     context["chosen_template"] = templatename
-    unused = (TAGS,) if pagename == "search" else (TAGS, HIGHLIGHT)
+    unused = (TAGS,) if pagename == "search" else (TAGS, *SEARCH)
     context["script_files"] = [
         script for script in context["script_files"] if not str(script.filename).endswith(unused)
     ]

@@ -22,11 +22,16 @@ EXTENSIONS = "furo-extensions.css"  # the theme's rules for Sphinx extensions th
 STYLES = ("gpulesson.css", "pygments.css", "styles/furo.css")
 SCRIPTS = ("doctools.js", "documentation_options.js", "gpulesson.js", "progress.js", "continue.js")
 KEPT_ICONS = ("search",)
-# no page has elements of these classes, which the theme knows, or marks in code of other classes than MARKS:
-# tests/site/test_site.py
+# no page has these elements, or elements of these classes, which the theme knows, or marks in code of other
+# classes than MARKS: tests/site/test_site.py
+ELEMENTS = (
+    *("h4", "h5", "h6", "hr", "kbd", "samp", "sub", "sup"),
+    *("fieldset", "legend", "optgroup", "progress", "select", "template", "textarea"),
+)
 ABSENT = (
     *("announcement", "announcement-content", "sidebar", "sidebar-logo", "sidebar-logo-container", "icons"),
     *("attention", "caution", "danger", "hint", "important", "seealso", "warning", "admonition-todo"),
+    *("note", "problematic", "math-wrapper", "edit-this-page", "view-this-page", "highlight-link"),
     *("topic", "topic-title", "line-block", "pull-quote", "epigraph", "highlights", "attribution"),
     *("footnote", "footnote-reference", "citation", "option-list", "classifier", "guilabel", "eqno"),
     *("versionadded", "versionchanged", "versionremoved", "deprecated", "sig-inline"),
@@ -38,7 +43,10 @@ ABSENT = (
 # the classes of marks in code that pages have
 MARKS = "bp|c1|fm|go|gp|k|kc|kn|l|m|mf|mh|mi|nb|nc|nd|ne|nf|nn|nt|nv|ow|s|s1|s2|sa|sd|se|si|vm"
 RULE = re.compile(r"([^{}@]+)\{([^{}]*)\}")
-OF_ABSENT = re.compile(rf"(?<!:not\()\.({'|'.join(ABSENT)})(?![\w-])|\.highlight \.(?!(?:{MARKS})\b)\w+\s*$")
+OF_ABSENT = re.compile(
+    rf"(?<!:not\()\.({'|'.join(ABSENT)})(?![\w-])|(?<![\w.#=-])({'|'.join(ELEMENTS)})(?![\w-])"
+    rf"|\.highlight \.(?!(?:{MARKS})\b)\w+\s*$"
+)
 # variables that only those rules read
 UNREAD = (
     *("announcement", "api-added", "api-changed", "api-deprecated", "api-removed", "background-item"),
@@ -99,8 +107,8 @@ def lighter_style(text: str) -> str:
     --------
     >>> lighter_style("/* so */\na {\n  top: 0;\n}\nb{--icon-pen:url('data:x');left:0}")
     'a{top:0}b{left:0}'
-    >>> lighter_style("p,.topic p{top:0}.caution{left:0}.hints{--color--hint:red;left:0}")
-    'p{top:0}.hints{left:0}'
+    >>> lighter_style("p,.topic p{top:0}.caution,h4 p{left:0}.hints{--color--hint:red;left:0}.sub{left:0}")
+    'p{top:0}.hints{left:0}.sub{left:0}'
     """
     icon = rf"--icon-(?!{'|'.join(KEPT_ICONS)}\b)[\w-]+:url\('[^']*'\);?"
     return RULE.sub(used_rule, VARIABLE.sub("", re.sub(icon, "", rcssmin.cssmin(text))))

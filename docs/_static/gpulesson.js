@@ -1,4 +1,5 @@
-// What scrolls sideways can be scrolled with the keyboard, and what is folded is printed.
+// What scrolls sideways can be scrolled with the keyboard, what is folded is printed, the drawers have buttons, and
+// code can be copied.
 "use strict";
 
 function reach() {
@@ -11,3 +12,62 @@ function reach() {
 new ResizeObserver(reach).observe(document.body);
 addEventListener("toggle", reach, true);
 addEventListener("beforeprint", () => document.querySelectorAll("details").forEach((fold) => (fold.open = true)));
+
+function button(name, text, onclick) {
+  return Object.assign(document.createElement("button"), {type: "button", className: name, textContent: text, onclick});
+}
+
+// The theme opens its two drawers by check boxes, whose labels no keyboard reaches: here they become buttons. While a
+// drawer is open, nothing else can be reached.
+const parts = document.querySelectorAll(".skip-to-content, .mobile-header, .content, .sidebar-drawer, .toc-drawer");
+for (const [box, selector] of [["__navigation", ".sidebar-drawer"], ["__toc", ".toc-drawer"]]) {
+  const state = document.getElementById(box), drawer = document.querySelector(selector);
+  const toggle = () => state.click();
+  const close = button("close", "Close", toggle);
+  let opener;
+  const openers = [...document.querySelectorAll(`label[for=${box}]:not(.overlay)`)].map((label) => {
+    const made = button(label.className, "", () => {
+      opener = made;
+      toggle();
+    });
+    made.append(...label.childNodes);
+    made.ariaLabel = drawer.ariaLabel;
+    made.ariaExpanded = false;
+    made.setAttribute("aria-controls", drawer.id = selector.slice(1));
+    label.replaceWith(made);
+    return made;
+  });
+  drawer.prepend(close);
+  state.checked = false; // some browsers remember it
+  state.onchange = () => {
+    for (const part of parts) part.inert = state.checked && part !== drawer;
+    for (const one of openers) one.ariaExpanded = state.checked;
+    (state.checked ? close : opener)?.focus();
+  };
+  const shut = (event) => {
+    if (state.checked && (event.type !== "keydown" || event.key === "Escape")) toggle();
+  };
+  addEventListener("keydown", shut);
+  matchMedia("(min-width: 63em)").addEventListener("change", shut);
+  matchMedia("(min-width: 82em)").addEventListener("change", shut);
+  drawer.addEventListener("click", (event) => event.target.closest("a") && shut(event));
+}
+
+if (navigator.clipboard) { // only over https, on this machine and from a folder
+  const said = document.createElement("output");
+  said.className = "said";
+  document.body.append(said);
+  for (const block of document.querySelectorAll("article [class*=highlight-]:not(.sphx-glr-script-out, .doctest) > .highlight")) {
+    const copy = button("copy", "Copy", async () => {
+      try {
+        await navigator.clipboard.writeText(block.querySelector("pre").textContent.trimEnd());
+        copy.textContent = said.value = "Copied";
+      } catch {
+        copy.textContent = said.value = "Not copied";
+      }
+      setTimeout(() => { copy.textContent = "Copy"; said.value = ""; }, 2000);
+    });
+    copy.ariaLabel = "Copy this code";
+    block.append(copy);
+  }
+}

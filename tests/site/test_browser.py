@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import product
+from statistics import median
 
 import pytest
 from browser import SETTLE, check_accessible, opened, violations
@@ -27,6 +28,35 @@ PAGES = [
     "testing",
     "search",
 ]
+# the letters of each line of running text but the last of a paragraph
+LINES = """
+() => [...document.querySelectorAll("article section > p")].flatMap((paragraph) => {
+  const letter = document.createRange(), lines = {};
+  const texts = document.createTreeWalker(paragraph, NodeFilter.SHOW_TEXT);
+  for (let text; text = texts.nextNode();) for (let at = 0; at < text.length; at++) {
+    letter.setStart(text, at);
+    letter.setEnd(text, at + 1);
+    const [box] = letter.getClientRects();
+    if (!box) continue;
+    const line = Math.round((box.top + box.bottom) / 16); // code in it is less high
+    lines[line] = (lines[line] ?? 0) + 1;
+  }
+  return Object.values(lines).slice(0, -1);
+})
+"""
+# words in headings that go on in the next line
+CUT_WORDS = """
+() => [...document.querySelectorAll("article :is(h1, h2, h3)")].flatMap((heading) => {
+  const part = document.createRange(), cut = [];
+  const texts = document.createTreeWalker(heading, NodeFilter.SHOW_TEXT);
+  for (let text; text = texts.nextNode();) for (const word of text.data.matchAll(/[^\\s-]+/g)) {
+    part.setStart(text, word.index);
+    part.setEnd(text, word.index + word[0].length);
+    if (new Set([...part.getClientRects()].map((box) => box.top)).size > 1) cut.push(word[0]);
+  }
+  return cut;
+})
+"""
 
 
 @pytest.mark.parametrize("name", PAGES)
@@ -34,7 +64,7 @@ def test_a_page_breaks_no_rule_of_accessibility(browser, address, name):
     with opened(browser) as context:
         tab = context.new_page()
         tab.goto(f"{address}{name}.html")
-        for width, scheme in product((1280, 375), ("light", "dark")):
+        for width, scheme in product((1440, 1280, 768, 375), ("light", "dark")):
             check_accessible(tab, width, scheme)
 
 
@@ -52,6 +82,25 @@ def test_the_check_sees_colours_and_widths(browser, address):
         tab.evaluate("document.querySelector('article p').style.width = '1000px'")
         with pytest.raises(AssertionError, match="wider than 375"):
             check_accessible(tab, 375, "light")
+
+
+@pytest.mark.parametrize("name", [page_name(LESSONS[2]), "errors"])
+def test_a_line_of_running_text_has_70_to_75_letters(browser, address, name):
+    """Half of the lines have: all but the last of each paragraph, in a wide window."""
+    with opened(browser, viewport={"width": 1440, "height": 800}) as context:
+        tab = context.new_page()
+        tab.goto(f"{address}{name}.html")
+        lengths = tab.evaluate(LINES)
+    assert len(lengths) > 50 and 70 <= median(lengths) <= 75
+
+
+@pytest.mark.parametrize("name", ["errors", "errors_rare"])
+def test_headings_break_between_words_on_a_telephone(browser, address, name):
+    with opened(browser, viewport={"width": 375, "height": 800}) as context:
+        tab = context.new_page()
+        tab.goto(f"{address}{name}.html")
+        assert tab.locator("article :is(h2, h3) code").count() > 5
+        assert tab.evaluate(CUT_WORDS) == []
 
 
 def test_no_page_asks_another_server(browser, site, address):

@@ -265,6 +265,7 @@ def test_no_page_has_what_the_styles_leave_out(pages):
 
     marks = {name for name in classes(".highlight pre span") if "-" not in name}  # l-Scalar-Plain is also l
     assert not classes("*") & set(lighter.ABSENT)
+    assert not [name for name, page in pages.items() if page.soup.find(lighter.ELEMENTS)]
     assert marks and marks <= {*"npow", *lighter.MARKS.split("|")}  # without colour, and with
 
 
