@@ -15,6 +15,7 @@ PAGES = [
     "index",
     *map(page_name, LESSONS + GUIDES),
     "lessons/index",
+    "lessons/guides/index",
     "glossary",
     "errors",
     "errors_rare",
@@ -24,9 +25,15 @@ PAGES = [
     "coverage",
     "licences",
     "measured",
+    "promises",
     "setup",
     "testing",
     "search",
+    "genindex",
+    "py-modindex",
+    "404",
+    "_modules/index",
+    "_modules/gpulesson/training",  # as all pages of source
 ]
 # the letters of each line of running text but the last of a paragraph
 LINES = """
@@ -57,6 +64,12 @@ CUT_WORDS = """
   return cut;
 })
 """
+
+
+def test_all_pages_are_looked_at(site):
+    found = {path.relative_to(site.html).with_suffix("").as_posix() for path in site.pages()}
+    sources = {name for name in found if name.startswith("_modules/gpulesson")}
+    assert len(PAGES) > 25 and found - sources == set(PAGES) - sources
 
 
 @pytest.mark.parametrize("name", PAGES)

@@ -28,7 +28,7 @@ def printed(request, browser, site, address) -> tuple[str, BeautifulSoup, list[s
         tab = window.new_page()
         tab.goto(f"{address}lessons/{request.param}.html", wait_until="networkidle")
         reader = PdfReader(io.BytesIO(tab.pdf(format="A4")))
-    page = BeautifulSoup((site.lessons / f"{request.param}.html").read_text("utf-8"), "html.parser")
+    page = BeautifulSoup((site.html / "lessons" / f"{request.param}.html").read_text("utf-8"), "html.parser")
     return request.param, page, [sheet.extract_text() for sheet in reader.pages]
 
 
