@@ -125,6 +125,14 @@ def serve(session: nox.Session) -> None:
 
 
 @nox.session
+def pdf(session: nox.Session) -> None:
+    """Build the site, and print the whole course into _build/gpulesson.pdf; needs Chromium or Chrome."""
+    install(session, "test")
+    build(session)
+    session.run("python", "docs/course_pdf.py")
+
+
+@nox.session
 def record(session: nox.Session) -> None:
     """Run the lessons on this machine's GPU and record their output (some: nox -s record -- 01 05)."""
     install(session, "docs")

@@ -22,7 +22,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 # site are one worker's together, which builds it. What takes longest comes first, so that no worker is left
 # alone with it at the end: one worker begins with the site, the other with what is named next.
 SITE = ("test_downloads", "test_browser", "test_course", "test_publishing")
-SITE += ("test_site", "test_keyboard", "test_print")
+SITE += ("test_site", "test_keyboard", "test_print", "test_course_pdf")
 LONGEST = (*SITE, "test_attempts", "test_lessons", "test_recordings", "test_errors_page", "test_freshness")
 
 
