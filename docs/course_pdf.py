@@ -17,7 +17,6 @@ from pypdf.generic import ArrayObject, NameObject
 
 SITE = Path("_build/html").resolve()
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-MARGINS = dict.fromkeys(("top", "right", "bottom", "left"), "15mm")
 LEFT_OUT = ("genindex", "py-modindex", "reference")  # for looking up on a screen
 
 
@@ -36,7 +35,7 @@ def print_course(browser: Browser, site: Path, pages: Iterable[Path], out: Path)
         tab.goto(page.as_uri())
         first_sheets[page.as_uri()] = len(writer.pages)
         title = tab.locator("h1").evaluate("title => title.firstChild.textContent")
-        writer.append(BytesIO(tab.pdf(format="A4", margin=MARGINS)), outline_item=title)
+        writer.append(BytesIO(tab.pdf(format="A4")), outline_item=title)
     tab.close()
     join_links(writer, site, first_sheets)
     writer.add_metadata({"/Title": "gpulesson"})
