@@ -88,11 +88,11 @@ nitpick_ignore_regex = [
     (r"py:exc", r"torch\._(dynamo|inductor)\.exc\..*"),  # not documented
 ]
 
-# -- publishing: without these two addresses, what needs one is left out
+# -- publishing: without these, what needs them is left out
 html_baseurl = os.environ.get("GPULESSON_SITE", "")  # of the site, such as https://OWNER.github.io/gpulesson/
-gpulesson_repository = os.environ.get(
-    "GPULESSON_REPOSITORY", ""
-)  # such as https://github.com/OWNER/gpulesson
+# such as https://github.com/OWNER/gpulesson, and the branch there that holds the unpacked course
+gpulesson_repository = os.environ.get("GPULESSON_REPOSITORY", "")
+gpulesson_course_branch = os.environ.get("GPULESSON_COURSE_BRANCH", "")
 
 # -- HTML
 html_theme = "furo"

@@ -79,9 +79,9 @@ def install_group(session: nox.Session, group: str, *pytorch: str) -> None:
     session.install("--require-hashes", *options, "-r", str(chosen))
 
 
-def build(session: nox.Session, *options: str) -> None:
+def build(session: nox.Session, *options: str, folder: Path = SITE) -> None:
     """Run the lessons whose code, package or data changed, and render the pages."""
-    session.run("sphinx-build", "-W", "-n", "--keep-going", "-c", ".", *options, "docs", str(SITE))
+    session.run("sphinx-build", "-W", "-n", "--keep-going", "-c", ".", *options, "docs", str(folder))
 
 
 @nox.session
@@ -96,12 +96,13 @@ def docs(session: nox.Session) -> None:
 def publish(session: nox.Session) -> None:
     """Build what a web server shows, into an empty _build/site; GPULESSON_SITE is the site's address."""
     install(session, "docs")
-    shutil.rmtree(PUBLISHED, ignore_errors=True)
-    pages_read = SITE / ".doctrees"  # the same as for `docs`
-    session.run(
-        "sphinx-build", "-W", "-n", "--keep-going", "-c", ".", "-d", str(pages_read), "docs", str(PUBLISHED)
-    )
-    (PUBLISHED / ".buildinfo").unlink()
+    unfinished = PUBLISHED.with_suffix(".part")  # nobody publishes what was not built to its end
+    for folder in (PUBLISHED, unfinished):
+        shutil.rmtree(folder, ignore_errors=True)
+    build(session, *session.posargs, folder=unfinished)
+    shutil.rmtree(unfinished / ".doctrees")
+    (unfinished / ".buildinfo").unlink()
+    unfinished.rename(PUBLISHED)
 
 
 @nox.session

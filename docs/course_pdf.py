@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import shutil
+import sys
 from collections.abc import Iterable
 from io import BytesIO
 from pathlib import Path
@@ -58,6 +59,8 @@ def join_links(writer: PdfWriter, site: Path, first_sheets: dict[str, int]) -> N
 
 
 if __name__ == "__main__":
+    if CHROMIUM is None:
+        sys.exit("found no chromium, chromium-browser or google-chrome: install one, and try again")
     with sync_playwright() as playwright:
         chromium = playwright.chromium.launch(executable_path=CHROMIUM)
         print_course(chromium, SITE, course_pages(SITE), SITE.parent / "gpulesson.pdf")

@@ -61,7 +61,9 @@ def inventory(name: str, manual: dict[str, Any]) -> bytes:
 
 def write_inventories(app: Sphinx, config: Config) -> None:
     """Before intersphinx looks at its settings: give it one inventory a manual."""
-    for name, manual in json.loads(Path(app.srcdir, FILE).read_text(encoding="utf-8")).items():
+    text = Path(app.srcdir, FILE).read_text(encoding="utf-8")
+    config.gpulesson_manuals = text  # with another one, all pages are written again
+    for name, manual in json.loads(text).items():
         file = Path(app.doctreedir, f"{name}.inv")
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_bytes(inventory(name, manual))
@@ -120,6 +122,7 @@ def within(node: nodes.Node, kinds: tuple[type, ...]) -> bool:
 
 def setup(app: Sphinx) -> ExtensionMetadata:
     app.setup_extension("sphinx.ext.intersphinx")
+    app.add_config_value("gpulesson_manuals", "", "env", str)
     app.connect("config-inited", write_inventories, priority=700)  # intersphinx's own: 800
     app.add_post_transform(LinkNames)
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

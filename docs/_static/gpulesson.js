@@ -11,7 +11,12 @@ function reach() {
 
 new ResizeObserver(reach).observe(document.body);
 addEventListener("toggle", reach, true);
-addEventListener("beforeprint", () => document.querySelectorAll("details").forEach((fold) => (fold.open = true)));
+let closed = [];
+addEventListener("beforeprint", () => {
+  closed = [...document.querySelectorAll("details:not([open])")];
+  for (const fold of closed) fold.open = true;
+});
+addEventListener("afterprint", () => closed.forEach((fold) => (fold.open = false)));
 
 function button(name, text, onclick) {
   return Object.assign(document.createElement("button"), {type: "button", className: name, textContent: text, onclick});

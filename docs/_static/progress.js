@@ -9,7 +9,7 @@ const Progress = {
     const state = {read: {}, passed: {}, last: []};
     try {
       const kept = JSON.parse(localStorage.getItem(this.key));
-      for (const part in state) state[part] = kept[part] ?? state[part];
+      for (const part in state) if (kept[part]?.constructor === state[part].constructor) state[part] = kept[part];
     } catch { /* nothing yet, or nothing that we wrote */ }
     return state;
   },

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import shutil
 import threading
 from collections.abc import Iterator
 from functools import partial
@@ -12,9 +11,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 from axe_playwright_python.sync_playwright import Axe
+from course_pdf import CHROMIUM
 from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 QUIET = [  # no calls home: a test must see the requests of the page alone
     "--headless",
     "--no-sandbox",

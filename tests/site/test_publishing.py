@@ -245,6 +245,8 @@ def test_the_workflows_have_github_s_form(tmp_path):
     assert set(WORKFLOWS) == {"pages", "release"}
     done = valid("vendor.github-workflows", *(ROOT / ".github" / "workflows").iterdir())
     assert done.returncode == 0, done.stdout
+    (tmp_path / "pages.yml").write_text("on: push\njobs:\n  build:\n    steps: []\n")
+    assert valid("vendor.github-workflows", tmp_path / "pages.yml").returncode
 
 
 def test_a_job_may_do_no_more_than_it_has_to():
@@ -258,6 +260,7 @@ def test_a_job_may_do_no_more_than_it_has_to():
         "pages test": {"contents": "read"},
         "pages deploy": {"pages": "write", "id-token": "write"},
         "release build": {"contents": "read"},
+        "release test": {"contents": "read"},
         "release publish": {"id-token": "write"},
     }
     assert [workflow["permissions"] for workflow in WORKFLOWS.values()] == [{}, {}]
@@ -355,25 +358,27 @@ def run_steps(job: dict[str, Any], folder: Path, values: dict[str, str]) -> None
 def real_site(tmp_path_factory) -> Iterator[tuple[Path, str]]:
     """What the workflow uploads, and the address of its server."""
     folder, output = tmp_path_factory.mktemp("workflow"), ROOT / "_build" / "site"
+    kept = output.with_suffix(".kept")
     server = ThreadingHTTPServer(("127.0.0.1", 0), UnderAFolder)
     address = f"http://127.0.0.1:{server.server_port}/gpulesson"
     values = {
         "steps.pages.outputs.base_url": address,
         "github.server_url": "https://github.com",
         "github.repository": "OWNER/gpulesson",
+        "vars.GPULESSON_COURSE_BRANCH": "course",
     }
     job = WORKFLOWS["pages"]["jobs"]["build"]
     assert job["steps"][-1]["with"]["path"] == "_build/site"
     with FileLock(ROOT / "_build" / "tests.lock"):
         if output.exists():  # somebody's, with another address
-            output.rename(folder / "kept")
+            output.rename(kept)
         try:
             run_steps(job, folder, values)
             shutil.move(output, folder / "site")
         finally:
-            if (folder / "kept").exists():
+            if kept.exists():
                 shutil.rmtree(output, ignore_errors=True)
-                shutil.move(folder / "kept", output)
+                kept.rename(output)
     UnderAFolder.folder = folder / "site"
     threading.Thread(target=server.serve_forever, daemon=True).start()
     yield folder / "site", f"{address}/"
