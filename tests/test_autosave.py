@@ -163,7 +163,8 @@ def test_a_process_killed_anywhere_goes_on_with_the_same_bits(warm, tmp_path, wo
         pytest.skip("this system cannot fork")
     words = f"--workers {workers} --own-generator"
     whole = run_script(warm, SCRIPT, SCRIPT.parent, AUTOSAVE_RUN=f"{tmp_path / 'whole'} {words}")
-    for after in (3, 5):
+    # not at the first step of an epoch: a worker of PyTorch whose parent ends while it starts never ends
+    for after in (3, 6):
         killed = run_script(
             warm, SCRIPT, SCRIPT.parent, AUTOSAVE_RUN=f"{tmp_path / 'run'} {words} --die-after {after}"
         )
