@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import signal
 from collections import Counter
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -118,3 +120,19 @@ def count_operators():
         return mode.counts
 
     return count
+
+
+@pytest.fixture
+def noxfile(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """The project's noxfile, as a module of its own, whose sessions no other module sees."""
+    import nox  # not everywhere where these tests run
+
+    root = Path(__file__).parents[1]
+    monkeypatch.chdir(root)
+    monkeypatch.delenv("UV_TORCH_BACKEND", raising=False)
+    monkeypatch.setattr(nox.registry, "_REGISTRY", nox.registry._REGISTRY.copy())  # where its sessions go
+    found = importlib.util.spec_from_file_location("noxfile", root / "noxfile.py")
+    assert found and found.loader
+    module = importlib.util.module_from_spec(found)
+    found.loader.exec_module(module)
+    return module

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
 from importlib import metadata
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 
 import nox
 import pytest
@@ -19,17 +18,6 @@ GROUPS = list(PROJECT["dependency-groups"])
 TEXT = (ROOT / "lock.txt").read_text(encoding="utf-8")
 # each line that names a distribution, and the lines that belong to it
 ENTRIES = re.split(r"^(?=\w)", TEXT, flags=re.MULTILINE)[1:]
-
-
-@pytest.fixture
-def noxfile(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    monkeypatch.chdir(ROOT)
-    monkeypatch.delenv("UV_TORCH_BACKEND", raising=False)
-    monkeypatch.setattr(nox.registry, "_REGISTRY", nox.registry._REGISTRY.copy())  # where its sessions go
-    found = importlib.util.spec_from_file_location("noxfile", ROOT / "noxfile.py")
-    module = importlib.util.module_from_spec(found)
-    found.loader.exec_module(module)
-    return module
 
 
 def parts(entry: str) -> tuple[str, str, list[str], list[str]]:

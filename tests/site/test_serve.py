@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import re
 import signal
@@ -12,22 +11,17 @@ import sys
 import time
 from types import SimpleNamespace
 
-import nox
 import pytest
 from browser import opened
-from projects import ROOT, lesson
+from projects import lesson
 
 
-def command(monkeypatch: pytest.MonkeyPatch, *options: str) -> list[str]:
-    """Return what the session runs, but for its installation."""
-    monkeypatch.setattr(nox.registry, "_REGISTRY", nox.registry._REGISTRY.copy())  # where its sessions go
-    found = importlib.util.spec_from_file_location("noxfile", ROOT / "noxfile.py")
-    noxfile = importlib.util.module_from_spec(found)
-    monkeypatch.chdir(ROOT)
-    found.loader.exec_module(noxfile)
+@pytest.fixture
+def command(noxfile, monkeypatch) -> list[str]:
+    """What the session runs, but for its installation, on a free port."""
     monkeypatch.setattr(noxfile, "install", lambda *arguments: None)
     commands: list[tuple[str, ...]] = []
-    noxfile.serve(SimpleNamespace(posargs=options, run=lambda *words: commands.append(words)))
+    noxfile.serve(SimpleNamespace(posargs=["--port", "0"], run=lambda *words: commands.append(words)))
     ((program, *arguments),) = commands
     assert program == "sphinx-autobuild"
     return [sys.executable, "-m", "sphinx_autobuild", *arguments]
@@ -40,14 +34,13 @@ def listens(address: str) -> bool:
 
 
 @pytest.mark.slow
-def test_an_open_page_shows_a_change(project, browser, monkeypatch):
-    words = command(monkeypatch, "--port", "0")
+def test_an_open_page_shows_a_change(project, browser, command):
     project.write("examples/01_first.py", lesson("First words"))
     for folder in ("src", "benchmarks/results"):
         (project.folder / folder).mkdir(parents=True)
     environment = {**os.environ, "PYTHONUNBUFFERED": "1", "XDG_CACHE_HOME": str(project.folder / "cache")}
     serving = subprocess.Popen(
-        words,
+        command,
         cwd=project.folder,
         env=environment,
         stdout=subprocess.PIPE,
