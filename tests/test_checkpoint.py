@@ -975,7 +975,7 @@ def test_an_interrupt_at_any_moment_is_never_swallowed(tmp_path, raised):
     assert [other.name for other in tmp_path.iterdir()] == ["a.pt"]
 
 
-def test_an_interrupt_on_entry_to_any_function_comes_through(tmp_path):
+def test_an_interrupt_on_entry_to_any_function_comes_through(tmp_path, request):
     """So none is a destructor, or the callback of a weak reference, where Python would only print it."""
     model = nn.Linear(3, 3)
     path = save_checkpoint(tmp_path / "a.pt", model=model, epoch=0)
@@ -986,6 +986,8 @@ def test_an_interrupt_on_entry_to_any_function_comes_through(tmp_path):
             entered[id(frame.f_code)] = frame.f_code
             raise KeyboardInterrupt
 
+    callbacks, gc.callbacks[:] = gc.callbacks[:], []  # others' code, at any moment
+    request.addfinalizer(lambda: gc.callbacks.extend(callbacks))
     while True:
         before = len(entered)
         sys.setprofile(interrupt)  # which Python takes away at the first error

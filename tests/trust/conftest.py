@@ -77,12 +77,18 @@ def tally(request):
 
 
 @pytest.fixture(scope="session")
-def warm():
+def surroundings():
+    """The environment in which a process finds the programs of this folder, and the package."""
+    places = [str(folder) for folder in (FOLDER, FOLDER.parent, FOLDER.parents[1] / "src")]
+    path = os.pathsep.join(filter(None, (*places, os.environ.get("PYTHONPATH"))))
+    return {**os.environ, "PYTHONPATH": path}
+
+
+@pytest.fixture(scope="session")
+def warm(surroundings):
     """A process that has imported PyTorch and the programs of this folder, and forks."""
     if not POSSIBLE:
         pytest.skip("this system has no warm process")
-    places = [str(folder) for folder in (FOLDER, FOLDER.parent, FOLDER.parents[1] / "src")]
-    path = os.pathsep.join(filter(None, (*places, os.environ.get("PYTHONPATH"))))
     preload = ["torch", "torch._dynamo", "numpy", "torchvision.datasets", "pooch", "requests", "runs"]
-    with WarmProcess(preload, {**os.environ, "PYTHONPATH": path}) as warm:
+    with WarmProcess(preload, surroundings) as warm:
         yield warm

@@ -5,12 +5,10 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 import torch
 
-FOLDER = Path(__file__).parent
 RUN = "import sys, runs; getattr(runs, sys.argv[1])(*sys.argv[2:])"
 
 pytestmark = pytest.mark.slow
@@ -27,31 +25,30 @@ def test_cpu_to_practice(tally, warm, tmp_path):
 NO_GPU = {**os.environ, "CUDA_VISIBLE_DEVICES": ""}
 
 
-def test_cpu_to_gpu(tally, tmp_path):
+def test_cpu_to_gpu(tally, surroundings, tmp_path):
     if not torch.cuda.is_available() or "simulated" in torch.cuda.get_device_name():
         pytest.skip("no GPU")
     tally.notes.append(torch.cuda.get_device_name())
-    there_and_back(tally, tmp_path, (python(), "cpu"), (python(), "cuda"))
+    there_and_back(tally, tmp_path, (python(surroundings), "cpu"), (python(surroundings), "cuda"))
 
 
-def test_other_pytorch(tally, request, tmp_path):
+def test_other_pytorch(tally, request, surroundings, tmp_path):
     if not (other := request.config.getoption("--other-python", None)):
         pytest.skip("no other PyTorch")
     found = subprocess.run(
         [other, "-c", "import torch; print(torch.__version__)"], capture_output=True, text=True
     )
     tally.notes.append(f"PyTorch {found.stdout.strip().partition('+')[0]}")
-    there_and_back(tally, tmp_path, (python(other), "cpu"), (python(), "cpu"))
+    there_and_back(tally, tmp_path, (python(surroundings, other), "cpu"), (python(surroundings), "cpu"))
 
 
-def python(executable=sys.executable):
+def python(surroundings, executable=sys.executable):
     """Run a function of runs.py with an interpreter."""
-    places = [str(folder) for folder in (FOLDER, FOLDER.parent, FOLDER.parents[1] / "src")]
 
     def call(function, folder, device):
         done = subprocess.run(
             [executable, "-c", RUN, function, str(folder), device],
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(places)},
+            env=surroundings,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
