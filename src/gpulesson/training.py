@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable, Iterable
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field
-from itertools import islice
 from operator import length_hint
 from typing import TYPE_CHECKING, Any
 
@@ -416,9 +415,11 @@ def fit(
         numbers = (epoch + 1 for epoch in autosave.epochs(epochs))
     bar = epoch_bar(numbers, progress, epochs - start_epoch - len(history.train_loss))
     first = True  # labels on a device come again in every epoch: wait for one look
-    show: Any = getattr(bar, "set_postfix_str", lambda text: None)
+    show: Any = getattr(bar, "set_postfix_str", None)
+    path, _, leaf = next((name for name, _ in model.named_parameters()), "").rpartition(".")
+    owner = model.get_submodule(path)
     for epoch in bar:
-        if any(parameter.device != device for parameter in islice(model.parameters(), 1)):  # moved since
+        if leaf and getattr(owner, leaf).device != device:  # moved since
             _checks.check_placement(model, device)
         start = time.perf_counter()
         given = FirstStep(model, device, batches, look) if first else nullcontext()
@@ -465,7 +466,8 @@ def fit(
             scheduler.step()
         if on_epoch is not None:
             on_epoch(epoch, history)
-        show(f"loss {loss:.4f}")
+        if show is not None:
+            show(f"loss {loss:.4f}")
         first = False
     return history
 
