@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-from importlib.metadata import version as installed_version
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +11,14 @@ ROOT = Path(__file__).parent
 sys.path.insert(0, str(ROOT / "docs"))
 from _ext.paths import fix_data_folder  # noqa: E402
 
+from gpulesson import __version__  # noqa: E402
+
 fix_data_folder()
 
 project = html_title = "gpulesson"
 author = "the gpulesson authors"
 project_copyright = "the gpulesson authors. Texts: CC BY 4.0, code: MIT"
-version = release = installed_version("gpulesson")
+version = release = __version__
 language = "en"
 
 extensions = [
@@ -37,6 +38,7 @@ extensions = [
     "_ext.message_search",
     "_ext.notebooks",
     "_ext.paths",
+    "_ext.plans",
     "_ext.policy",
     "_ext.programs",
     "_ext.progress",
@@ -85,6 +87,9 @@ python_use_unqualified_type_names = True
 # no name in docs/manuals.json: Batch is a TypeVar, Rule and Probe are names of types of functions
 nitpick_ignore_regex = [
     (r"py:class", r"callable|optional|binary file|Rule|Probe|gpulesson\.(autosave|device)\.Batch"),
+    # of the planner, parts that are not documented one by one
+    (r"py:class", r"(gpulesson\.planning\.\w+\.)?(Record|Floor|Unknown|Allocation)|str to int"),
+    (r"py:(exc|attr)", r"ProgramFailed|Record\.events"),
     (r"py:exc", r"torch\._(dynamo|inductor)\.exc\..*"),  # not documented
 ]
 

@@ -15,6 +15,10 @@ from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
+from bs4 import BeautifulSoup
+from hatchling.metadata.core import ProjectMetadata
+from hatchling.plugin.manager import PluginManager
+from markdown_it import MarkdownIt
 
 import gpulesson
 
@@ -24,8 +28,8 @@ MODULES = sorted(path.stem for path in SOURCE.glob("[!_]*.py"))  # the public on
 
 # What a module of the package may import from it. All others, and those not named here, import torch alone.
 ARROWS = {
-    "__init__": {"exercises", "practice"},
-    "__main__": {"device", "exercises", "practice"},
+    "__init__": {"exercises", "planning", "practice"},
+    "__main__": {"device", "exercises", "planning", "practice"},
     "_bounds": {"_files"},
     "_checks": {"_arguments", "_explain", "device"},
     "_explain": {"_arguments", "device"},
@@ -252,6 +256,20 @@ def test_heavy_libraries_are_imported_inside_functions_only():
     assert found == []
 
 
+def test_the_package_index_shows_the_readme_without_what_it_does_not_have():
+    """It has no other file of this folder: no picture of it, and nothing that a link could lead to."""
+
+    def parts(text: str) -> tuple[str, list[str]]:
+        page = BeautifulSoup(MarkdownIt("commonmark").enable("table").render(text), "html.parser")
+        links = [tag["href"] for tag in page.find_all("a")] + [tag["src"] for tag in page.find_all("img")]
+        return " ".join(page.get_text().split()), [link for link in links if "//" not in link]
+
+    shown = ProjectMetadata(str(ROOT), PluginManager()).core
+    words, links = parts((ROOT / "README.md").read_text("utf-8"))
+    assert shown.readme_content_type == "text/markdown" and len(links) > 3
+    assert parts(shown.readme) == (words, [])
+
+
 @pytest.mark.slow
 def test_wheel_and_sdist_build_and_the_wheel_installs(tmp_path):
     run(
@@ -265,6 +283,7 @@ def test_wheel_and_sdist_build_and_the_wheel_installs(tmp_path):
         "README.md",
         "LICENSE",
         "CITATION.cff",
+        "hatch_build.py",
         "src/gpulesson/py.typed",
         "tests/test_package.py",
     } <= names

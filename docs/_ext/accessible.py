@@ -27,7 +27,9 @@ HALF = (
 LIST = '<path d="M4 6h12M4 12h16M4 18h9" stroke="currentColor" stroke-width="2"/>'
 ICONS = {"svg-sun-with-moon": HALF, "svg-moon-with-sun": HALF, "svg-toc": LIST}
 LANDMARKS = {"aside.sidebar-drawer": "Site menu", "aside.toc-drawer": "On this page"}
-BETWEEN = re.compile(r"(?<=[_.:])(?=\w)|(?<=[a-z])(?=[A-Z])")  # two words of a name
+# names of code, which have no spaces: in headings, and where the package is described
+NAMES = ":is(h1, h2, h3, .toc-tree) code, :is([id^=module-], [id^=gpulesson-]) > h2, dl.py :is(dt, p > *)"
+BETWEEN = re.compile(r"(?<=[_.:/])(?=\w)|(?<=[a-z])(?=[A-Z])")  # two words of a name
 
 
 def mend(page: str) -> BeautifulSoup:
@@ -42,8 +44,15 @@ def mend(page: str) -> BeautifulSoup:
         box["role"] = "note"
     for block in soup.select("pre div.viewcode-block"):  # HTML has no div within pre
         block.name = "span"
-    for code in soup.select(":is(h1, h2, h3, .toc-tree) code"):
-        let_break(code)
+    for block in soup.select("dd > p > ul"):  # nor a list within a paragraph
+        if block.parent:
+            block.parent.unwrap()
+    for tags in soup.select("#sg-tag-list"):  # of sphinx-gallery, empty, and twice on a page of two galleries
+        tags.decompose()
+    for words in soup.select(NAMES):
+        let_break(words)
+    for bracket in soup.select("dt .sig-paren:-soup-contains('(')"):
+        bracket.insert_after(break_here())
     for image in soup.select("article img"):
         mend_image(image)
     for thumbnail in soup.select(".sphx-glr-thumbcontainer"):
@@ -72,8 +81,11 @@ def let_break(code: Tag) -> None:
     """
     for text in code.find_all(string=BETWEEN):
         parts = BETWEEN.split(text)
-        breaks = [Tag(name="wbr", can_be_empty_element=True) for _ in parts]
-        text.replace_with(*[each for pair in zip(parts, breaks, strict=True) for each in pair][:-1])
+        text.replace_with(*[each for part in parts for each in (part, break_here())][:-1])
+
+
+def break_here() -> Tag:
+    return Tag(name="wbr", can_be_empty_element=True)
 
 
 def mend_image(image: Tag) -> None:

@@ -20,10 +20,16 @@ def install_gpulesson(wheel: str, site: str) -> None:
         spec = importlib.util.find_spec(name)
         return spec is not None and spec.origin is not None  # a mere folder of that name has no origin
 
+    def version() -> str:
+        try:
+            return importlib.metadata.version("gpulesson")
+        except importlib.metadata.PackageNotFoundError:  # a folder on the PYTHONPATH
+            return str(importlib.import_module("gpulesson").__version__)
+
     def missing() -> list[str]:
         importlib.invalidate_caches()
         names = [name for name in modules if not is_there(name)]
-        if "gpulesson" not in names and (found := importlib.metadata.version("gpulesson")) != wanted:
+        if "gpulesson" not in names and (found := version()) != wanted:
             names.append(f"gpulesson {wanted} (version {found} is here)")
         return names
 

@@ -88,8 +88,8 @@ def install(app: Sphinx) -> NotebookNode:
 
 def address(app: Sphinx, page: str = "") -> str:
     """Return the address of the site, or of a page there; nothing where the site has none."""
-    site = app.config.html_baseurl.rstrip("/")
-    return f"{site}/{page}" if site else ""
+    site: str = app.config.html_baseurl
+    return site and site + page
 
 
 def parse(app: Sphinx, script_blocks: list[Any]) -> nodes.document:
@@ -215,8 +215,11 @@ def exercise_notebook(app: Sphinx, script: Path) -> NotebookNode:
 
 def write_others(app: Sphinx) -> None:
     """Write what sphinx-gallery does not: the exercises, and the lessons where the address changed."""
-    for script in sorted((examples_dir(app) / "exercises").glob("*.py")):
-        write(exercise_notebook(app, script), gallery_dir(app) / "exercises" / f"{script.stem}.ipynb")
+    folder, starters = gallery_dir(app) / "exercises", sorted((examples_dir(app) / "exercises").glob("*.py"))
+    for script in starters:
+        write(exercise_notebook(app, script), folder / f"{script.stem}.ipynb")
+    for old in {*folder.glob("*.ipynb")} - {folder / f"{script.stem}.ipynb" for script in starters}:
+        old.unlink()
     first = install(app).source
     for name, script in executed_scripts(app).items():
         path = (gallery_dir(app) / name).with_suffix(".ipynb")
@@ -245,7 +248,7 @@ def launchers(app: Sphinx, page: str) -> dict[str, str]:
     installs then needs the site.
     """
     source = Path(app.srcdir, f"{page}.ipynb")
-    host, _, repository = getattr(app.config, "gpulesson_repository", "").rstrip("/").partition("github.com/")
+    host, _, repository = app.config.gpulesson_repository.partition("github.com/")
     branch = app.config.gpulesson_course_branch
     if not (host and repository and branch and address(app) and source.is_file()):
         return {}
@@ -270,6 +273,7 @@ def take_over(app: Sphinx) -> None:
 
 
 def setup(app: Sphinx) -> ExtensionMetadata:
+    app.setup_extension("_ext.addresses")
     hook = getattr(gen_rst, HOOK, None)
     if hook is None or not {*PARAMETERS} <= {*inspect.signature(hook).parameters}:
         message = (

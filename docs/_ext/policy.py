@@ -44,7 +44,8 @@ def add_policy(soup: BeautifulSoup) -> None:
         "meta", attrs={"http-equiv": "Content-Security-Policy", "content": "; ".join(rules)}
     )
     if soup.head:
-        soup.head.insert(1, policy)  # after the character set
+        before = soup.head.select_one("meta[charset]")  # which has to be among the first 1024 bytes
+        before.insert_after(policy) if before else soup.head.insert(0, policy)
 
 
 def allow_all_styles(app: Sphinx, exception: Exception | None) -> None:

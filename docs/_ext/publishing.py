@@ -18,8 +18,6 @@ from xml.etree import ElementTree
 from bs4 import BeautifulSoup
 from docutils import nodes
 from sphinx.application import Sphinx
-from sphinx.config import Config
-from sphinx.errors import ConfigError
 from sphinx.util.typing import ExtensionMetadata
 
 LONGEST = 200  # characters of a description, more than search engines show
@@ -32,19 +30,6 @@ SITEMAP = "http://www.sitemaps.org/schemas/sitemap/0.9"
 SOURCE_MAP = re.compile(r"\n?(//|/\*)# sourceMappingURL=[^\s*]+(\s*\*/)?\s*$")
 # pages that Sphinx makes; those of _modules have titles
 MADE = {"genindex": "Index", "py-modindex": "Modules", "search": "Search", "_modules/index": "Sources"}
-
-
-def check_addresses(app: Sphinx, config: Config) -> None:
-    """Refuse what is no address; the site's ends with a slash, the repository's does not."""
-    for name, end in ("html_baseurl", "/"), ("gpulesson_repository", ""):
-        if address := config[name]:
-            if not re.match(r"https?://[^/]", address):
-                raise ConfigError(
-                    f"{name} is {address!r}, but has to begin with https:// and a server's name"
-                )
-            config[name] = address.rstrip("/") + end
-    if config.html_baseurl:
-        app.tags.add("address")  # for  .. only:: address
 
 
 def add_to_head(
@@ -159,8 +144,7 @@ def rooted(page: str, folder: str) -> str:
 
 
 def setup(app: Sphinx) -> ExtensionMetadata:
-    app.add_config_value("gpulesson_repository", "", "html", str)
-    app.connect("config-inited", check_addresses, priority=100)  # before anyone reads them
+    app.setup_extension("_ext.addresses")
     app.connect("html-page-context", add_to_head)
     app.connect("html-page-context", link_to_source)
     app.connect("build-finished", finish, priority=950)  # after the pages and styles are lighter

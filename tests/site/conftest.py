@@ -1,11 +1,14 @@
 from __future__ import annotations
 
 import os
+import shutil
+import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from browser import CHROMIUM, chromium, served
+from fresh import Environment
 from pages import Site, build
 from playwright.sync_api import Browser
 from projects import PRELOADED, Project
@@ -46,6 +49,29 @@ def built(
 def site(tmp_path_factory: pytest.TempPathFactory) -> Site:
     """The real site, up to date. The modules that use it are named in `SITE` of tests/conftest.py."""
     return build(tmp_path_factory.mktemp("site"))
+
+
+@pytest.fixture(scope="session")
+def course(site: Site, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The unpacked course, in a folder that was empty."""
+    folder = tmp_path_factory.mktemp("empty")
+    with zipfile.ZipFile(site.html / "gpulesson-course.zip") as archive:
+        archive.extractall(folder)
+    return folder / "gpulesson-course"
+
+
+@pytest.fixture(scope="session")
+def environment(course: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Environment]:
+    """An environment in which the course's second command has run, and notebooks can."""
+    uv = shutil.which("uv")
+    if uv is None or os.name != "posix":
+        pytest.skip("needs uv, on Linux or macOS")
+    folder = tmp_path_factory.mktemp("fresh")
+    fresh = Environment(folder, uv)
+    fresh.install("-r", "requirements.txt", folder=course)
+    fresh.install("ipykernel", "nbclient", "nbformat", folder=course)
+    yield fresh
+    shutil.rmtree(folder)
 
 
 @pytest.fixture(scope="session")

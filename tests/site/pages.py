@@ -74,7 +74,7 @@ class Page:
     """A page of the site, and what it links to."""
 
     def __init__(self, path: Path, site: Path) -> None:
-        self.path, self.name = path, path.relative_to(site).as_posix()
+        self.path, self.site, self.name = path, site, path.relative_to(site).as_posix()
         self.soup = BeautifulSoup(path.read_text(encoding="utf-8"), "html.parser")
         self.anchors = {tag[key] for key in ("id", "name") for tag in self.soup.find_all(attrs={key: True})}
 
@@ -90,8 +90,10 @@ class Page:
         return soup.get_text()
 
     def file(self, link: str) -> Path:
-        """The file that a relative link leads to."""
+        """The file that a link within the site leads to; the 404 page's begin at the server's root."""
         target = re.split("[#?]", link)[0]
+        if target.startswith("/"):
+            return self.site / target.removeprefix(self.soup.html["data-content_root"])
         return Path(os.path.normpath(self.path.parent / target)) if target else self.path
 
 

@@ -25,6 +25,7 @@ PAGES = [
     "coverage",
     "licences",
     "measured",
+    "plan",
     "promises",
     "setup",
     "testing",
@@ -51,11 +52,11 @@ LINES = """
   return Object.values(lines).slice(0, -1);
 })
 """
-# words in headings that go on in the next line
+# words that go on in the next line, in what a selector finds
 CUT_WORDS = """
-() => [...document.querySelectorAll("article :is(h1, h2, h3)")].flatMap((heading) => {
+(selector) => [...document.querySelectorAll(selector)].flatMap((element) => {
   const part = document.createRange(), cut = [];
-  const texts = document.createTreeWalker(heading, NodeFilter.SHOW_TEXT);
+  const texts = document.createTreeWalker(element, NodeFilter.SHOW_TEXT);
   for (let text; text = texts.nextNode();) for (const word of text.data.matchAll(/[^\\s-]+/g)) {
     part.setStart(text, word.index);
     part.setEnd(text, word.index + word[0].length);
@@ -113,7 +114,15 @@ def test_headings_break_between_words_on_a_telephone(browser, address, name):
         tab = context.new_page()
         tab.goto(f"{address}{name}.html")
         assert tab.locator("article :is(h2, h3) code").count() > 5
-        assert tab.evaluate(CUT_WORDS) == []
+        assert tab.evaluate(CUT_WORDS, "article :is(h1, h2, h3)") == []
+
+
+def test_names_break_between_words_on_a_telephone(browser, address):
+    with opened(browser, viewport={"width": 375, "height": 800}) as context:
+        tab = context.new_page()
+        tab.goto(f"{address}reference.html")
+        assert tab.locator("article dt.sig").count() > 50
+        assert tab.evaluate(CUT_WORDS, "article :is(h1, h2, h3, dt, p)") == []
 
 
 def test_no_page_asks_another_server(browser, site, address):

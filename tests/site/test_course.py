@@ -4,23 +4,21 @@ from __future__ import annotations
 
 import io
 import json
-import os
 import shutil
 import subprocess
-import sys
 import zipfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import nbformat
-import offline
 import pytest
 import tomllib
 from _ext.course import packed
+from fresh import Environment
 from packaging.requirements import Requirement
-from pages import GUIDES, LESSONS, ROOT, Site
+from pages import GUIDES, LESSONS, ROOT
 
 EXAMPLES = ROOT / "examples"
+SOLUTIONS = sorted((EXAMPLES / "solutions").glob("*.py"))
 RUNNER = Path(__file__).with_name("run_notebook.py")
 
 
@@ -32,15 +30,6 @@ def test_the_same_files_give_the_same_bytes_in_any_order():
         assert {(member.date_time[0], member.external_attr >> 16) for member in archive.infolist()} == {
             (1980, 0o100644)
         }
-
-
-@pytest.fixture(scope="module")
-def course(site: Site, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The unpacked course, in a folder that was empty."""
-    folder = tmp_path_factory.mktemp("empty")
-    with zipfile.ZipFile(site.html / "gpulesson-course.zip") as archive:
-        archive.extractall(folder)
-    return folder / "gpulesson-course"
 
 
 @pytest.mark.slow
@@ -84,60 +73,21 @@ def test_pages_link_to_it_and_the_wheel(site):
         assert site.page(page).soup.select(f'article a[href="{wheel.name}"]'), page
 
 
-class Environment:
-    """A fresh environment, made by uv: it has no pip. What it installs comes from the package index, or from
-    uv's cache of it, where nox has the same files from; so no gigabytes are fetched again.
-    """
-
-    def __init__(self, folder: Path, uv: str) -> None:
-        self.uv, self.python = uv, folder / "env" / "bin" / "python"
-        subprocess.run([uv, "venv", "--quiet", "--python", sys.executable, folder / "env"], check=True)
-
-    def install(self, *what: str, folder: Path) -> None:
-        command = [self.uv, "pip", "install", "--quiet", "--python", str(self.python), *what]
-        for options in ["--offline"], []:
-            done = subprocess.run([*command, *options], cwd=folder, capture_output=True, text=True)
-            if done.returncode == 0:
-                return
-        (pytest.fail if os.environ.get("CI") else pytest.skip)(f"nothing can be installed: {done.stderr}")
-
-    def run(self, *arguments: str, folder: Path, network: bool = True) -> subprocess.CompletedProcess[str]:
-        """Run Python in a folder, with no setting of this project and no path into it."""
-        ours = ("GPULESSON_", "PYTHONPATH", "VIRTUAL_ENV")
-        around = os.environ if network else offline.environment() | {"UV_OFFLINE": "1"}
-        names = {name: value for name, value in around.items() if not name.startswith(ours)}
-        names |= {"MPLBACKEND": "Agg", "HOME": str(self.python.parents[2]), "PATH": self.path()}
-        before = [] if network else offline.isolated()
-        return subprocess.run(
-            [*before, str(self.python), *arguments], cwd=folder, env=names, capture_output=True, text=True
-        )
-
-    def path(self) -> str:
-        return os.pathsep.join([str(Path(self.uv).parent), "/usr/bin", "/bin"])
-
-
-@pytest.fixture(scope="module")
-def environment(course: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Environment]:
-    """An environment in which the course's second command has run, and notebooks can."""
-    uv = shutil.which("uv")
-    if uv is None or os.name != "posix":
-        pytest.skip("needs uv, on Linux or macOS")
-    folder = tmp_path_factory.mktemp("fresh")
-    fresh = Environment(folder, uv)
-    fresh.install("-r", "requirements.txt", folder=course)
-    fresh.install("ipykernel", "nbclient", "nbformat", folder=course)
-    yield fresh
-    shutil.rmtree(folder)
-
-
 @pytest.mark.slow
 def test_scripts_and_the_check_run_in_the_folder(environment, course):
     lesson = environment.run("lessons/01_is_there_a_gpu.py", folder=course)
     assert lesson.returncode == 0 and lesson.stdout, lesson.stderr
-    solution = environment.run("-m", "gpulesson", "check", "01", "solutions/solution_01.py", folder=course)
-    assert solution.returncode == 0, solution.stdout + solution.stderr
     starter = environment.run("-m", "gpulesson", "check", "exercises/exercise_02.ipynb", folder=course)
     assert starter.returncode == 1, starter.stdout + starter.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("solution", SOLUTIONS, ids=lambda path: path.stem)
+def test_check_passes_each_solution(solution, environment, course):
+    environment.install("-r", "requirements.txt", folder=course)
+    command = ["-m", "gpulesson", "check", solution.stem[-2:], f"solutions/{solution.name}"]
+    done = environment.run(*command, folder=course, network=False)
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 @pytest.mark.slow

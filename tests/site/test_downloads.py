@@ -89,9 +89,11 @@ def test_a_notebook_has_the_code_of_its_script(script, site, tmp_path):
 
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=by_stem)
-def test_a_notebook_runs_by_itself(script, site, tmp_path):
+def test_a_notebook_runs_by_itself(script, site, course, environment, tmp_path):
+    """In an environment that has what the course installs, and no more than a notebook needs beside it."""
     path = download(site, script, ".ipynb", tmp_path / "empty")
-    run = run_offline([sys.executable, str(HERE / "run_notebook.py"), path.name], path.parent, None)
+    environment.install("-r", "requirements.txt", folder=course)
+    run = environment.run(str(HERE / "run_notebook.py"), path.name, folder=path.parent, network=False)
     assert run.returncode == 0, run.stderr
     first, *cells = code_of(nbformat.read(path, as_version=4))
     assert first.outputs == [], "the first cell has nothing to install here"

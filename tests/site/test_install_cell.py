@@ -99,6 +99,19 @@ def test_another_version_is_replaced(machine):
     assert len(machine.commands) == 1
 
 
+@pytest.mark.parametrize(("version", "commands"), [("1.2", 0), ("1.1", 1)])
+def test_a_package_on_the_path_that_is_not_installed_has_a_version(machine, monkeypatch, version, commands):
+    def installed(name):
+        if not machine.commands:
+            raise importlib.metadata.PackageNotFoundError(name)
+        return machine.version
+
+    monkeypatch.setattr(importlib.metadata, "version", installed)
+    monkeypatch.setitem(sys.modules, "gpulesson", SimpleNamespace(__version__=version))
+    install_gpulesson(WHEEL, SITE)
+    assert len(machine.commands) == commands
+
+
 def test_without_a_file_and_a_site_it_says_where_it_looked(machine):
     machine.modules -= {"gpulesson", "tqdm"}
     with pytest.raises(RuntimeError) as error:

@@ -108,10 +108,8 @@ def site(built, tmp_path_factory) -> Project:
     picture = tmp_path_factory.mktemp("picture") / "picture.png"
     picture.write_bytes(PICTURE)
     copy = f"import shutil\nshutil.copy({str(picture)!r}, 'docs')"
-    # the setting for the repository is of another extension
-    setting = "def setup(app): app.add_config_value('gpulesson_repository', '', 'html')"
     files = {
-        "conf.py": f"{CONF}\n{copy}\n{setting}\ngpulesson_wheel = {WHEEL!r}",
+        "conf.py": f"{CONF}\n{copy}\ngpulesson_wheel = {WHEEL!r}",
         "docs/tables.rst": f".. _a label:\n{TABLES}",
         "examples/01_first.py": first,
         "examples/02_other.py": lesson("Other *one*"),
@@ -299,7 +297,7 @@ def addressed(site) -> Project:
     ran = site.folder / "docs/lessons/01_first.py.md5"
     os.utime(ran, (1, 1))
     settings = {"html_baseurl": "https://example.org/course", "gpulesson_course_branch": "course"}
-    settings["gpulesson_repository"] = "https://github.com/someone/gpulesson"
+    settings["gpulesson_repository"] = "https://github.com/someone/gpulesson/"
     copy = site.keep()
     build = site.build(*(word for name in settings for word in ("-D", f"{name}={settings[name]}")))
     assert build.status == 0, build.log
@@ -389,6 +387,17 @@ def test_a_changed_starter_changes_the_notebook(project):
     project.write("examples/exercises/01_task.py", "another = task\n")
     project.build()
     assert "another = task" in (project.folder / "docs/lessons/01_first.ipynb").read_text()
+
+
+def test_a_removed_exercise_leaves_no_notebook(project):
+    project.write("examples/01_first.py", lesson())
+    starter = project.write("examples/exercises/02_task.py", "another = task\n")
+    assert project.build().status == 0
+    notebooks = project.folder / "docs/lessons/exercises"
+    assert {path.name for path in notebooks.iterdir()} == {"01_task.ipynb", "02_task.ipynb"}
+    starter.unlink()
+    assert project.build().status == 0
+    assert {path.name for path in notebooks.iterdir()} == {"01_task.ipynb"}
 
 
 def test_another_sphinx_gallery_without_the_hook_is_an_error(project):

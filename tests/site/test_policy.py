@@ -65,7 +65,7 @@ def test_the_policy_names_scripts_of_the_theme_and_styles():
 
 
 def test_the_policy_comes_before_what_is_loaded():
-    page = '<html><head><meta charset="utf-8"/><link href="a.css" rel="stylesheet"/></head></html>'
+    page = '<html><head>\n<meta charset="utf-8"/><link href="a.css" rel="stylesheet"/></head></html>'
     found = with_policy(page)
     assert found.index("charset") < found.index("Content-Security-Policy") < found.index("a.css")
 

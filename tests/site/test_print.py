@@ -5,11 +5,12 @@ from __future__ import annotations
 import io
 import re
 import unicodedata
+from xml.etree import ElementTree
 
 import pytest
 from browser import opened
 from bs4 import BeautifulSoup
-from pypdf import PdfReader
+from pypdf import PageObject, PdfReader
 
 pytestmark = pytest.mark.slow
 
@@ -22,15 +23,33 @@ def letters(text: str) -> str:
     return re.sub(r"\s+", "", unicodedata.normalize("NFKC", text))
 
 
+def lowest(sheet: PageObject) -> float:
+    """How far down the text of a sheet reaches, of its height."""
+    heights = []
+
+    def see(text: str, page: list[float], line: list[float], *_: object) -> None:
+        if text.strip():
+            heights.append(page[1] * line[4] + page[3] * line[5] + page[5])
+
+    sheet.extract_text(visitor_text=see)
+    return 1 - min(heights) / float(sheet.mediabox.height)
+
+
 @pytest.fixture(scope="module", params=SHEETS)
-def printed(request, browser, site, address) -> tuple[str, BeautifulSoup, list[str]]:
-    """The name of a lesson, its page, and the texts of its sheets, as a reader of dark pages prints them."""
+def paper(request, browser, address) -> tuple[str, PdfReader]:
+    """The name of a lesson, and its sheets, as a reader of dark pages prints them."""
     with opened(browser, color_scheme="dark") as window:
         tab = window.new_page()
         tab.goto(f"{address}lessons/{request.param}.html")
-        reader = PdfReader(io.BytesIO(tab.pdf(format="A4")))
-    page = BeautifulSoup((site.html / "lessons" / f"{request.param}.html").read_text("utf-8"), "html.parser")
-    return request.param, page, [sheet.extract_text() for sheet in reader.pages]
+        return request.param, PdfReader(io.BytesIO(tab.pdf(format="A4")))
+
+
+@pytest.fixture(scope="module")
+def printed(paper, site) -> tuple[str, BeautifulSoup, list[str]]:
+    """The name of a lesson, its page, and the texts of its sheets."""
+    name, reader = paper
+    page = BeautifulSoup((site.html / "lessons" / f"{name}.html").read_text("utf-8"), "html.parser")
+    return name, page, [sheet.extract_text() for sheet in reader.pages]
 
 
 def test_all_code_and_output_is_on_paper(printed):
@@ -39,6 +58,20 @@ def test_all_code_and_output_is_on_paper(printed):
     lines = [line for block in page.select("article pre") for line in block.get_text().splitlines()]
     assert len(lines) > 100
     assert not [line for line in lines if letters(line) not in paper]
+
+
+def test_every_figure_is_on_paper(printed, site):
+    """Its words are: they are text. A figure is loaded when it comes into view, which none does on paper."""
+    name, page, sheets = printed
+    figures = page.select("article img.figure.only-light")
+    assert bool(figures) == (not name.startswith("02"))  # which has drawings only
+    paper = letters(" ".join(sheets))
+    for figure in figures:
+        drawn = ElementTree.parse(site.html / "lessons" / figure["src"]).iter(
+            "{http://www.w3.org/2000/svg}text"
+        )
+        words = [letters("".join(text.itertext())) for text in drawn]
+        assert len(words) > 3 and not [word for word in words if word not in paper], figure["src"]
 
 
 def test_nothing_of_the_window_is_on_paper(printed):
@@ -60,3 +93,10 @@ def test_links_to_elsewhere_show_where(printed):
 def test_no_sheet_is_wasted(printed):
     name, _, sheets = printed
     assert len(sheets) <= SHEETS[name]
+
+
+def test_no_sheet_is_half_empty(paper):
+    """But the last: a figure that does not fit goes to the next sheet, so none may be high."""
+    name, reader = paper
+    *sheets, _ = map(lowest, reader.pages)
+    assert min(sheets) > 0.5, f"{name}: {[round(sheet, 2) for sheet in sheets]}"

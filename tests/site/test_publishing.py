@@ -237,12 +237,12 @@ def steps() -> list[tuple[str, dict[str, Any]]]:
         (f"{name} {job}", step)
         for name, workflow in WORKFLOWS.items()
         for job, parts in workflow["jobs"].items()
-        for step in parts["steps"]
+        for step in parts.get("steps", [])
     ]
 
 
 def test_the_workflows_have_github_s_form(tmp_path):
-    assert set(WORKFLOWS) == {"pages", "release"}
+    assert set(WORKFLOWS) == {"pages", "release", "test"}
     done = valid("vendor.github-workflows", *(ROOT / ".github" / "workflows").iterdir())
     assert done.returncode == 0, done.stdout
     (tmp_path / "pages.yml").write_text("on: push\njobs:\n  build:\n    steps: []\n")
@@ -262,20 +262,28 @@ def test_a_job_may_do_no_more_than_it_has_to():
         "release build": {"contents": "read"},
         "release test": {"contents": "read"},
         "release publish": {"id-token": "write"},
+        "test test": {"contents": "read"},
     }
-    assert [workflow["permissions"] for workflow in WORKFLOWS.values()] == [{}, {}]
+    assert [workflow["permissions"] for workflow in WORKFLOWS.values()] == [{}, {}, {}]
     for job, step in steps():
         if step.get("uses", "").startswith("actions/checkout@"):
             assert step["with"]["persist-credentials"] is False, job
         if permissions[job].get("id-token"):
             assert "run" not in step, f"{job} runs code of the repository"
-    assert WORKFLOWS["pages"]["jobs"]["deploy"]["needs"] == ["build", "test"]
+
+
+def test_nothing_is_published_that_was_not_tested():
+    for name, publishing_job in ("pages", "deploy"), ("release", "publish"):
+        jobs = WORKFLOWS[name]["jobs"]
+        assert jobs[publishing_job]["needs"] == ["build", "test"]
+        assert jobs["test"]["uses"] == "./.github/workflows/test.yml"
+    assert [step["run"] for job, step in steps() if job == "test test" and "run" in step] == [".ci/run"]
 
 
 def test_each_action_is_named_by_its_hash():
     named: dict[str, set[str]] = {}
     for path in (ROOT / ".github" / "workflows").iterdir():
-        for line in re.findall(r"uses: *(.+)", path.read_text("utf-8")):
+        for line in re.findall(r"uses: *([^.\s].*)", path.read_text("utf-8")):
             found = re.fullmatch(r"([\w-]+/[\w-]+)@([0-9a-f]{40} # v\d+\.\d+\.\d+)", line)
             assert found, f"{path.name}: {line}"
             named.setdefault(found[1], set()).add(found[2])

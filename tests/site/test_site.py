@@ -93,6 +93,26 @@ def test_everything_that_a_page_loads_is_there(pages):
     assert not missing
 
 
+def test_the_character_set_comes_early(pages):
+    """A browser looks for it in the first 1024 bytes; a page's policy may be longer."""
+    late = {
+        name for name, page in pages.items() if b'<meta charset="utf-8"' not in page.path.read_bytes()[:1024]
+    }
+    assert not late
+
+
+def test_no_name_is_given_twice_on_a_page(pages):
+    for name, page in pages.items():
+        names = [tag["id"] for tag in page.soup.find_all(id=True)]
+        assert len({*names}) == len(names), (
+            f"{name}: {sorted({one for one in names if names.count(one) > 1})}"
+        )
+
+
+def test_no_paragraph_holds_a_list(pages):
+    assert not [name for name, page in pages.items() if page.soup.select("p :is(ul, ol, dl, div)")]
+
+
 def test_no_code_holds_a_block(pages):
     """HTML has no ``div`` within ``pre``; Sphinx puts some there, into the pages of the package's source."""
     sources = [page for page in pages.values() if page.soup.select("pre .viewcode-block")]

@@ -13,8 +13,8 @@ def test_the_wheel_holds_every_file_of_the_package(tmp_path):
     wheel = build_wheel(ROOT, tmp_path / "wheels")
     with zipfile.ZipFile(wheel) as archive:
         packed = {name: archive.read(name) for name in archive.namelist() if name.startswith("gpulesson/")}
-    kinds = (".py", ".typed", ".json")
-    sources = [path for path in (ROOT / "src" / "gpulesson").rglob("*") if path.suffix in kinds]
+    files = (path for path in (ROOT / "src" / "gpulesson").rglob("*") if path.is_file())
+    sources = [path for path in files if path.suffix != ".pyc"]
     expected = {path.relative_to(ROOT / "src").as_posix(): path.read_bytes() for path in sources}
     starters = (ROOT / "examples" / "exercises").glob("*.py")
     expected |= {f"gpulesson/exercises/starters/{path.name}": path.read_bytes() for path in starters}
