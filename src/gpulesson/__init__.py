@@ -18,6 +18,10 @@ def __getattr__(name: str) -> Any:
         from gpulesson.practice import practice_gpu
 
         return practice_gpu
+    if name == "plan":
+        from gpulesson.planning.plan import plan
+
+        return plan
     if name == "check":
         from gpulesson.exercises.checker import check
 

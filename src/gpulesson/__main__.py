@@ -1,4 +1,4 @@
-"""Run ``python -m gpulesson``: what this machine can compute on, the practice GPU, and the exercises."""
+"""Run ``python -m gpulesson``: what this machine can compute on, the practice GPU, plans, exercises."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import argparse
 from collections.abc import Sequence
 
 from gpulesson.exercises import commands as exercise_commands
+from gpulesson.planning import command as plan_command
 from gpulesson.practice import command as practice_command
 
 
@@ -32,11 +33,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     commands = parser.add_subparsers(dest="command")
     commands.add_parser("report", help="print the devices, versions and advice (also without a command)")
     practice_command.add(commands)
+    plan_command.add(commands)
     exercise_commands.add(commands)
     words = list(sys.argv[1:] if arguments is None else arguments)
     program: list[str] = []
     if words[:1] == ["practice"]:
         words[1:], program = practice_command.split(words[1:])
+    elif words[:1] == ["plan"]:
+        words[1:], program = plan_command.split(words[1:])
     options = parser.parse_args(words)
     if options.command == "check":
         return exercise_commands.run_check(options)
@@ -48,6 +52,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return exercise_commands.run_lessons()
     if options.command == "practice":
         return practice_command.run(options, program)
+    if options.command == "plan":
+        return plan_command.run(options, program)
     return report()
 
 

@@ -8,7 +8,7 @@ the entry.
 import os
 import weakref
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 
@@ -39,6 +39,16 @@ class Block(weakref.ref):  # type: ignore[type-arg]
     size: int
 
 
+class Observer(Protocol):
+    """What is told of every storage that comes onto a device and goes."""
+
+    def born(self, block: Block) -> None:
+        """Take note of a block that has just been entered."""
+
+    def died(self, block: Block) -> None:
+        """Take note of a block that has just been given back; this may happen at any moment."""
+
+
 class Ledger:
     """
     The table of blocks, by the addresses of their storages, with an allocator for each device.
@@ -59,6 +69,7 @@ class Ledger:
         self.allocators = tuple(Allocator(index, capacity) for index in range(count))
         self.used = False
         """Whether CUDA is initialised, as PyTorch calls it: after the first use."""
+        self.observers: list[Observer] = []
         self._process = os.getpid()
         self._forget = self._forgetting(self.blocks)
         self._forget_pinned = self._forgetting(self.pinned)
@@ -125,6 +136,8 @@ class Ledger:
         self.allocators[index].take(size)
         block = self.blocks[address] = Block(storage, self._forget)  # without _note: often, and in haste
         block.address, block.bit, block.index, block.size = address, GPU_BIT << index, index, size
+        for observer in self.observers:
+            observer.born(block)
 
     def place(self, tensor: torch.Tensor, index: int) -> None:
         """Say that `tensor` is on device `index` (-1: the CPU), and take or give back its memory."""
@@ -191,12 +204,15 @@ class Ledger:
 
     def _forgetting(self, table: dict[int, Block]) -> Callable[[Block], None]:
         give_back = [allocator.give_back for allocator in self.allocators]
+        observers = self.observers
 
         def forget(block: Block) -> None:
             if table.get(block.address) is block:  # else another storage has the address by now
                 del table[block.address]
                 if block.size:
                     give_back[block.index](block.size)
+                    for observer in observers:
+                        observer.died(block)
 
         return forget
 

@@ -1,0 +1,86 @@
+"""The command ``python -m gpulesson plan``: options first, then the program with its own arguments."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import signal
+import sys
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+_USAGE = "python -m gpulesson plan [options] (script | -m module) [argument ...]"
+_WITH_VALUE = ("--gpu", "--steps", "--batch-size", "--picture", "--table")
+
+
+def add(commands: Any) -> None:
+    """Add the command's options to a parser's commands."""
+    parser: argparse.ArgumentParser = commands.add_parser(
+        "plan",
+        help="say whether a training script will fit on a GPU, and how fast it can be at most",
+        usage=_USAGE,
+        description="Run a few steps of a training program on the practice GPU, as it is, and work out what "
+        "it needs of real ones. The program writes its files as ever, so run it where they may be written. "
+        "All that stands behind the script or the module is the program's.",
+        allow_abbrev=False,
+    )
+    parser.add_argument(
+        "--gpu", help='names of GPUs, with commas between: "T4,A100" (default: some usual ones)'
+    )
+    parser.add_argument("--steps", type=int, default=3, help="steps to record (default: 3)")
+    parser.add_argument("--batch-size", type=int, help="plan for this batch instead of the program's own")
+    parser.add_argument(
+        "--dry", action="store_true", help="take shapes only: for models too large to compute here"
+    )
+    parser.add_argument("--json", action="store_true", help="print numbers for other programs")
+    parser.add_argument(
+        "--picture", type=Path, help="draw the memory over one step into this file (.png, .svg)"
+    )
+    parser.add_argument(
+        "--table", action="append", default=[], help="a CSV file with more GPUs; may be repeated"
+    )
+    parser.set_defaults(refuse=parser.error)
+
+
+def split(words: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Split a command line after ``plan`` into the command's options and the program."""
+    position = 0
+    while position < len(words) and (words[position].startswith("--") or words[position] == "-h"):
+        position += 2 if words[position] in _WITH_VALUE else 1
+    return list(words[:position]), list(words[position:])
+
+
+def run(options: argparse.Namespace, program: Sequence[str]) -> int:
+    """Plan for the program and print the answer; 1 if there is none."""
+    from gpulesson.planning.plan import GPUS, plan
+    from gpulesson.planning.programs import ProgramFailed
+
+    if not program:
+        options.refuse("there is no program; expected a script, or -m module, behind the options")
+    for word in dict.fromkeys(program[1:]):
+        if word in (*_WITH_VALUE, "--dry", "--json"):
+            print(f"{word} stands behind {program[0]}, so it is the program's own option", file=sys.stderr)
+    names = [name.strip() for name in options.gpu.split(",")] if options.gpu else GPUS
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that the program's process ends, too
+    try:
+        answer = plan(
+            program,
+            gpu=names,
+            steps=options.steps,
+            batch_size=options.batch_size,
+            dry=options.dry,
+            tables=options.table,
+        )
+        if options.picture is not None:
+            answer.plot().figure.savefig(options.picture)
+    except KeyboardInterrupt:
+        print("python -m gpulesson plan: stopped", file=sys.stderr)
+        return 130
+    except (ValueError, OSError, ProgramFailed) as error:
+        print(f"python -m gpulesson plan: {error}", file=sys.stderr)
+        return 1
+    print(json.dumps(answer.to_json(), indent=1) if options.json else answer)
+    return 0

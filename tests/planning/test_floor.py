@@ -1,0 +1,210 @@
+from __future__ import annotations
+
+import csv
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+
+import pytest
+import torch
+import torchvision
+from shapes import step_of
+from torch import nn
+from torch.nn import functional as F
+
+from gpulesson.planning import gpus
+from gpulesson.planning.floor import ARITHMETIC, LAUNCHES, TRAFFIC, _rounded_down, floor
+from gpulesson.planning.gpus import Gpu
+from gpulesson.planning.record import Operation, Place, Record, Waits
+
+GPU = Gpu("Toy", (), 2**30, 1e9, {"float32": 1e9, "float16": 4e9}, 1000)
+
+
+def operation(name="mm", flop=0, nbytes=0, launches=1, dtype="float32", step=0, least=None, place=None):
+    least = flop if least is None else least
+    return Operation(name, dtype, flop, least, nbytes, launches, step, "forward", place or Place())
+
+
+def record(*operations: Operation, steps: int = 1, waits=()) -> Record:
+    return Record(operations=list(operations), ends=[0] * steps, waits=list(waits))
+
+
+def test_each_operator_takes_the_longer_of_its_arithmetic_and_its_bytes():
+    found = floor(
+        record(
+            operation(flop=3_000_000, nbytes=1_002_000),  # 3 ms and, without 2 × 1000 in the cache, 1 ms
+            operation("add", nbytes=5_002_000),  # 5 ms
+            operation("mm", flop=8_000_000, dtype="float16"),  # 2 ms
+        ),
+        GPU,
+    )
+    assert found.kernels == pytest.approx(10e-3)
+    assert (found.arithmetic, found.traffic) == (pytest.approx(5e-3), pytest.approx(6e-3))
+    assert (found.launches, found.launching) == (3, pytest.approx(4.5e-6))
+    assert found.seconds == found.kernels
+
+
+@pytest.mark.parametrize(
+    ("operations", "bound", "seconds"),
+    [
+        ([operation(flop=6_000_000), operation(nbytes=5_002_000)], ARITHMETIC, 11e-3),
+        ([operation(flop=6_000_000), operation(nbytes=7_002_000)], TRAFFIC, 13e-3),
+        ([operation(flop=6_000), operation(nbytes=9_000)] * 100, TRAFFIC, 100 * 13e-6),
+        ([operation(flop=600), operation(nbytes=2_900)] * 100, LAUNCHES, 200 * 1.5e-6),
+    ],
+)
+def test_which_of_the_three_binds(operations, bound, seconds):
+    found = floor(record(*operations), GPU)
+    assert (found.bound, found.seconds) == (bound, pytest.approx(seconds))
+
+
+def test_what_quick_algorithms_leave_out_does_not_count():
+    assert floor(record(operation(flop=4_000_000, least=1_000_000)), GPU).seconds == pytest.approx(1e-3)
+
+
+def test_bytes_that_fit_twice_into_the_cache_cost_nothing():
+    assert floor(record(operation(nbytes=2_000)), GPU).traffic == 0
+    assert floor(record(operation(nbytes=3_000)), GPU).traffic == pytest.approx(1e-6)
+
+
+def test_a_step_is_chosen_and_the_last_is_the_default():
+    two = record(operation(flop=1_000_000), operation(flop=2_000_000, step=1), operation(step=2), steps=2)
+    assert (floor(two, GPU).seconds, floor(two, GPU).step) == (pytest.approx(2e-3), 1)
+    assert floor(two, GPU, 0).seconds == floor(two, GPU, -2).seconds == pytest.approx(1e-3)
+    for step in (2, -3):
+        with pytest.raises(ValueError, match=f"no step {step}: the optimizer took 2"):
+            floor(two, GPU, step)
+    with pytest.raises(ValueError, match="no step -1: the optimizer took 0"):
+        floor(record(operation(), steps=0), GPU)
+    with pytest.raises(ValueError, match="no operator ran on the device in step 0"):
+        floor(record(), GPU)
+
+
+def test_operators_modules_and_lines_that_take_most():
+    a, b = Place("net.a", "train.py", 3), Place("net.b", "train.py", 5)
+    found = floor(
+        record(
+            operation(flop=2_000_000, place=a),
+            operation("add", nbytes=3_002_000, place=a),
+            operation(flop=4_000_000, place=b),
+            *[operation("tiny", place=Place())] * 3,
+        ),
+        GPU,
+    )
+    by_operator = found.most("operator")
+    assert [each.name for each in by_operator] == ["mm", "add", "tiny"]
+    assert [each.seconds for each in by_operator] == pytest.approx([6e-3, 3e-3, 3 * 1.5e-6])
+    assert [each.launches for each in by_operator] == [2, 1, 3]
+    assert [each.name for each in found.most("module")] == ["net.a", "net.b", ""]
+    assert [each.name for each in found.most("line", 2)] == ["train.py:3", "train.py:5"]
+
+
+def test_waits_of_the_step_are_listed_by_line():
+    waits = [
+        Waits(0, ".item()", "a.py", 1, 9),
+        Waits(1, ".cpu()", "a.py", 2, 1),
+        Waits(1, ".item()", "a.py", 7, 4),
+    ]
+    found = floor(record(operation(), operation(step=1), steps=2, waits=waits), GPU)
+    assert [(each.line, each.count) for each in found.waits] == [(7, 4), (2, 1)]
+
+
+def test_the_sentence_and_its_conditions():
+    t4 = gpus.find("T4")
+    slow = floor(record(*[operation()] * 1267), t4)  # 1267 launches take 1.9005 ms
+    assert slow.sentence == (
+        "not faster than 1.9 ms a step on a T4; latency-bound: a larger batch or a captured step (CUDA "
+        "graph) would help"
+    )
+    text = str(slow)
+    assert text.startswith(slow.sentence + "\nThis holds if:\n- ")
+    for word in "torch.compile", "CUDA graphs", "Winograd", "last-level cache", "1.5 µs", "clock", "waits":
+        assert word in text
+    quick = floor(record(operation(flop=10**12, dtype="float16")), gpus.find("A100"))
+    assert quick.sentence == (
+        "not faster than 3.2 ms a step on an A100; bound by arithmetic on tensor cores: fewer operations or "
+        "a quicker GPU would help"
+    )
+    for dtype in ("float32", "tfloat32"):  # a T4 has no tensor cores for either
+        assert "autocast" in floor(record(operation(flop=10**12, dtype=dtype)), t4).sentence
+    assert "memory traffic" in floor(record(operation(nbytes=10**12)), t4).sentence
+
+
+def test_a_table_row_that_nobody_checked_and_a_type_without_a_rate_are_told():
+    unseen = replace(GPU, name="New", unseen=("memory_gib", "bandwidth", "cache"))
+    found = floor(record(operation(flop=10**9, nbytes=3_000, dtype="complex64")), unseen)
+    assert found.arithmetic == 0
+    assert any("Of New, bandwidth, cache were seen in no document" in each for each in found.conditions)
+    assert any("complex64 is not counted" in each for each in found.conditions)
+    assert not any("no document" in each for each in floor(record(operation()), GPU).conditions)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (1.999e-3, "1.9 ms"),
+        (0.3052, "300 ms"),
+        (12.34, "12 s"),
+        (4.56e-5, "45 µs"),
+        (1e-3, "1 ms"),
+        (0, "0 ms"),
+    ],
+)
+def test_times_are_rounded_down(seconds, text):
+    assert _rounded_down(seconds) == text
+
+
+# -- published step times: none may be below its floor
+
+_LINES = Path(__file__).with_name("published_times.csv").read_text("utf-8").splitlines()
+PUBLISHED = list(csv.DictReader(line for line in _LINES if not line.startswith("#")))
+QUICK = {("resnet50", "T4"), ("resnet18", "RTX 3090"), ("vit_b_32", "RTX 5090")}
+
+
+def bert_large() -> nn.Module:
+    """The 24 layers of BERT-large, without embeddings and head."""
+    layer = nn.TransformerEncoderLayer(1024, 16, 4096, dropout=0.0, activation="gelu", batch_first=True)
+    return nn.TransformerEncoder(layer, 24, enable_nested_tensor=False)
+
+
+def vit_small() -> nn.Module:
+    return torchvision.models.VisionTransformer(224, 16, 12, 6, 384, 1536)
+
+
+@cache
+def published_step(model: str, batch: int, task: str, dtype: str) -> Record:
+    if model == "bert_large_512":
+        make, shape = bert_large, (batch, 512, 1024)
+    else:
+        make = vit_small if model == "vit_small_16" else getattr(torchvision.models, model)
+        shape = batch, 3, 224, 224
+
+    def loss_of(outputs):
+        if outputs.ndim == 3:
+            return outputs.sum()
+        return F.cross_entropy(outputs, torch.zeros(batch, dtype=torch.int64))
+
+    half = torch.float16 if dtype == "float16" else None
+    torch.set_float32_matmul_precision("high" if dtype == "tfloat32" else "highest")
+    try:
+        return step_of(make, lambda: torch.empty(shape), loss_of, training=task == "training", dtype=half)
+    finally:
+        torch.set_float32_matmul_precision("highest")
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        pytest.param(row, marks=() if (row["model"], row["gpu"]) in QUICK else pytest.mark.slow)
+        for row in PUBLISHED
+    ],
+    ids=lambda row: "-".join((row["model"], row["gpu"], row["task"], row["batch"], row["precision"])),
+)
+def test_no_published_time_is_below_its_floor(row):
+    step = published_step(row["model"], int(row["batch"]), row["task"], row["precision"])
+    found = floor(step, gpus.find(row["gpu"]))
+    ratio = float(row["milliseconds"]) / (found.seconds * 1e3)
+    print(f"{ratio:.2f}: {row['milliseconds']} ms, {found.sentence}")
+    assert ratio >= 1
+    if int(row["batch"]) >= 32:
+        assert ratio < 5, "a floor so low tells nothing"
