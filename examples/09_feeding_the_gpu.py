@@ -687,4 +687,5 @@ for way in (floats_by_batch, bytes_by_batch, bytes_at_once):
 #      by index.
 #    - Data that fits lives on the device, as bytes; then the loop copies nothing.
 #
-# **Next:** :doc:`/lessons/11_profile_first` looks inside the step itself.
+# **Next:** :doc:`/lessons/10_where_did_my_memory_go` counts what a step needs of the
+# GPU's memory.

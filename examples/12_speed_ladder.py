@@ -922,4 +922,5 @@ matmul.fp32_precision = "none"
 #    - The limit is the largest of arithmetic, reading and latency. In small steps it is
 #      often latency, which a faster GPU does not change.
 #
-# **Next:** :doc:`/results` shows what the project's own benchmarks found, rung by rung.
+# **Next:** :doc:`/lessons/13_when_it_does_not_fit` is about memory again: what to do
+# when there is too little of it.

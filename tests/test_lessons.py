@@ -217,6 +217,53 @@ def test_exercise_9_starter_calls_for_each_sample_and_its_solution_for_each_batc
 
 
 @pytest.mark.slow
+def test_lesson_10_meets_its_predictions(run):
+    """The sizes are added up here once more, from the layers that the page names."""
+    done = run(ROOT / "examples/10_where_did_my_memory_go.py")
+    assert done.returncode == 0, done.stderr
+    rows = re.findall(r"^(\w[\w ]*\w) +([\d,]+) +([\d,]+)$", done.stdout, re.M)
+    ledger = {name: (int(a.replace(",", "")), int(b.replace(",", ""))) for name, a, b in rows}
+    layers = [(784, 256), (256, 256), (256, 256), (256, 10)]
+    parameters = sum(4 * a * b + -(-4 * b // 512) * 512 for a, b in layers)
+    activations = 256 * (3 * 256 + 10) * 4 + 512 + 512
+    sizes = {"parameters": parameters, "activations": activations, "gradients": parameters}
+    sizes |= {"optimizer state": 2 * parameters, "batch": 256 * (4 * 784 + 8)}
+    assert ledger == {name: (size, size) for name, size in sizes.items()}
+    said = re.findall(r"(\d+) rows: the peak is in the part '(\w+)'", done.stdout)
+    assert said == [("256", "optimizer"), ("2048", "backward")]
+    hidden = 256 * 256 * 4  # the result of a hidden layer: four of them at the peak, or two
+    for name, results in (("as in training", 4), ("no_grad", 2), ("inference_mode", 2)):
+        assert re.search(rf"^{name} +{results * hidden:,} bytes more", done.stdout, re.M), done.stdout
+    for name, nbytes in (("loss", activations), ("loss.detach()", 512), ("loss.item()", 0)):
+        assert re.search(rf"^{re.escape(name)} +{nbytes:,} bytes a loss$", done.stdout, re.M), done.stdout
+
+
+@pytest.mark.slow
+def test_exercise_10_starter_keeps_what_its_solution_does_not(run):
+    number = "10"
+    starter = run(exercise(number))
+    assert starter.returncode == 1, starter.stderr
+    assert starter.stdout.splitlines()[-1] == "6 of 6 mean losses have kept their history"
+    held = [int(n.replace(",", "")) for n in re.findall(r"([\d,]+) bytes allocated", starter.stdout)]
+    a_batch = 3 * 64 * 256 * 4 + 64 * 10 * 4 + 512  # three hidden layers, the log-probabilities, a number
+    assert [b - a for a, b in pairwise(held)] == [5 * a_batch + 2 * 512] * 2
+    solution = run(solved(number))
+    assert (solution.returncode, solution.stdout.splitlines()[-1]) == (0, "nothing is kept"), solution.stderr
+    needed = 2 * 64 * 256 * 4 + 4 * 512  # two results of a hidden layer, and four losses
+    assert solution.stdout.count(f"the evaluation needs {needed:,}\n") == 3
+    # each of the two steps is needed
+    text = solved(number).read_text()
+    kept, needs = "3 of 6 mean losses have kept their history", "the evaluation needs too much"
+    with_history = text.replace("torch.inference_mode()", "torch.enable_grad()")
+    detached = with_history.replace("labels))\n    return", "labels).detach())\n    return")
+    changed = text.replace("loss.detach()", "loss")
+    assert len({text, changed, with_history, detached}) == 4
+    for program, verdict in [(changed, kept), (with_history, kept), (detached, needs)]:
+        done = run(program)
+        assert done.returncode == 1 and verdict in done.stdout, done.stdout + done.stderr
+
+
+@pytest.mark.slow
 def test_exercise_11_starter_does_what_nobody_needs_and_its_solution_does_not(run):
     number = "11"
     starter = run(exercise(number))
@@ -262,6 +309,45 @@ def test_exercise_12_starter_needs_too_many_epochs_and_its_solution_does_not(run
     assert text.count("RATE = 3e-2") == 1
     done = run(text.replace("RATE = 3e-2", "RATE = 3e-1"))
     assert done.returncode == 1 and done.stdout.endswith("it needs more epochs than it is worth\n")
+
+
+@pytest.mark.slow
+def test_lesson_13_shows_what_each_way_saves(run):
+    done = run(ROOT / "examples/13_when_it_does_not_fit.py")
+    assert done.returncode == 0, done.stderr
+    said = done.stdout
+
+    def numbers(pattern):
+        return [float(number) for number in re.search(pattern, said).groups()]
+
+    # 256 images, 8 channels; three results a block and one before them; the peak has a few more
+    result = 256 * 8 * 28 * 28 * 4 / 2**20
+    (large,), (small,) = numbers(r"256 at once: +([\d.]+) MiB"), numbers(r"4 times 64: +([\d.]+) MiB")
+    assert 37 * result < large < 39 * result
+    assert abs(small - large / 4) < 1
+    rounding, parted = numbers(r"no norm +(\S+)\n"), numbers(r"BatchNorm2d +(\S+)\n")
+    assert rounding[0] < 1e-12 and numbers(r"GroupNorm +(\S+)\n")[0] < 1e-12 < 1e-3 < parted[0]
+    # a convolution of 9 · 8 · 8 weights: two FLOP forward, four backward; recomputing, two once more
+    again = 24 * 2 * 9 * 8 * 8 * 256 * 784 / 1e9
+    kept, work = numbers(r"Net +([\d.]+) MiB, +([\d.]+) GFLOP")
+    less, more = numbers(r"Recomputing +([\d.]+) MiB, +([\d.]+) GFLOP")
+    assert kept == large and abs(less - 16 * result) < 1 and abs(more - work - again) < 0.2
+    (full,), (half,) = numbers(r"float32: +([\d.]+) MiB"), numbers(r"autocast: +([\d.]+) MiB")
+    assert 0.45 * full < half < 0.55 * full
+    assert numbers(r"bfloat16, Adam +([\d.]+) GiB") == [round(8e9 / 2**30, 1)]
+    rows = re.findall(r"^(.+?) +([\d.]+) GiB +(fits|close|does not fit) +(\d+) +(\d+) ms$", said, re.M)
+    table = {name: (float(peak), answer) for name, peak, answer, _, _ in rows}
+    assert list(table) == ["as it is", "accumulate 4 × 24", "recompute", "autocast", "both"]
+    assert table["as it is"][1] == "does not fit" and table["both"][1] == "fits"
+    assert table["both"][0] < min(table["recompute"][0], table["autocast"][0])
+
+
+@pytest.mark.slow
+def test_exercise_13_starter_does_not_fit_and_its_solution_does(run):
+    starter = run(exercise("13"))
+    assert starter.returncode == 1 and "OutOfMemoryError" in starter.stderr
+    done = run(solved("13"))
+    assert (done.returncode, done.stdout.splitlines()[-1]) == (0, "it fits, and learns the same"), done.stderr
 
 
 @pytest.mark.slow

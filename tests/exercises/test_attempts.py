@@ -95,7 +95,10 @@ NOTHING = {
     "empty": "",
     "pass": "pass\n",
     "another program": "import torch\nprint(torch.ones(2, device=torch.get_default_device()).sum())\n",
-    "the expected words": "print('measured right, well fed, lean, it pays, the same bits, accuracy 0.99')\n",
+    "the expected words": (
+        "print('measured right, well fed, nothing is kept, lean, it pays, the same bits, "
+        "it fits, and learns the same, accuracy 0.99')\n"
+    ),
 }
 
 

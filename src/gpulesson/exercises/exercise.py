@@ -1,4 +1,4 @@
-"""What an exercise is, and where they all are: the files ``e01_….py`` to ``e12_….py`` beside this one."""
+"""What an exercise is, and where they all are: the files ``e01_….py`` to ``e13_….py`` beside this one."""
 
 from __future__ import annotations
 
