@@ -103,6 +103,7 @@ def benchmarks(out: Path, rehearse: bool) -> Iterator[Part]:
     for name, seconds, rounds, few in (
         ("captured", 60, "--rounds 9", "--rounds 2"),
         ("memory", 60, "", ""),
+        ("plan_on_gpu", 90, "", "--batch 2 --steps 1"),
         ("ladder", 300, "--rounds 5", "--rounds 2"),
         ("overhead", 180, "--pairs 100", "--pairs 2 --rounds 2"),
         ("time_to_accuracy", 400, "--seeds 5", "--seeds 2"),

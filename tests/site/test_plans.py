@@ -1,0 +1,44 @@
+"""A plan that a page shows, and the table of GPUs."""
+
+from __future__ import annotations
+
+import csv
+
+import pytest
+from pages import ROOT
+from projects import CONF, INDEX
+
+SCRIPT = """
+   import torch
+   model = torch.nn.Linear(1000, 10).to("cuda")
+   optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+   for _ in range(3):
+       model(torch.ones(64, 1000, device="cuda")).sum().backward()
+       optimizer.step()
+"""
+CONF = CONF + 'extensions.append("_ext.plans")\n'
+
+
+@pytest.mark.slow
+def test_a_page_shows_script_command_plan_and_the_gpus(project):
+    project.write("conf.py", CONF)
+    page = f"Home\n====\n\n.. planned:: --gpu T4 --steps 2\n{SCRIPT}\n.. gpus::\n"
+    project.write("docs/index.rst", page + INDEX)
+    build = project.build()
+    assert build.status == 0, build.log
+    soup = project.page("index")
+    script, command, answer = (block.get_text() for block in soup.select("article pre"))
+    assert "optimizer.step()" in script
+    assert command.strip() == "python -m gpulesson plan --gpu T4 --steps 2 train.py"
+    assert answer.startswith("Plan of train.py: 2 steps") and "fits" in answer
+    lines = (ROOT / "src/gpulesson/planning/gpus.csv").read_text().splitlines()
+    names = [row["name"] for row in csv.DictReader(line for line in lines if not line.startswith("#"))]
+    assert [row.td.get_text().strip() for row in soup.select("table.gpus tbody tr")] == names
+
+
+@pytest.mark.slow
+def test_a_plan_that_fails_fails_the_build(project):
+    project.write("conf.py", CONF)
+    project.write("docs/index.rst", "Home\n====\n\n.. planned::\n\n   print(1 / 0)\n" + INDEX)
+    build = project.build()
+    assert build.status != 0 and "ZeroDivisionError" in build.log
