@@ -312,9 +312,11 @@ with gpulesson.practice_gpu(force=True):
 # - **Compilers.** What you give to ``torch.compile`` runs as it is, with one warning.
 #   ``torch.export`` takes models on the CPU only, and some programs that move or make
 #   tensors cannot be given to ``torch.jit``. An error says so.
-# - **Several processes.** ``init_process_group("nccl")`` stops with an error. With
-#   ``"gloo"``, processes can exchange tensors of the practice GPU, and
-#   ``DistributedDataParallel`` works. So does ``DataParallel``, in one process.
+# - **How fast several GPUs are.** ``python -m gpulesson practice --nproc 2 script.py``
+#   starts a script for several GPUs in two processes, each with a GPU of its own.
+#   ``init_process_group("nccl")`` works, and so do ``DistributedDataParallel`` and
+#   ``fully_shard``. PyTorch's Gloo carries the tensors. Where two processes do not send
+#   the same, an error says so at once. NCCL would wait until its timeout.
 # - **Some tools.** A GPU's meters, such as its temperature, memory pools of your own, and
 #   kernels of your own, in CUDA C++ or Triton, stop with an error. A few libraries use
 #   such kernels, for instance the trainers of

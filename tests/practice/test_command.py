@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from gpulesson.__main__ import main
-from gpulesson.practice import environment
+from gpulesson.practice import command, environment
 
 
 @pytest.fixture
@@ -51,6 +51,22 @@ def test_what_is_run(run, words, program, settings):
     assert run(*words) == (program or words, {**DEFAULTS, **settings})
 
 
+def test_torchrun_brings_as_many_gpus_as_processes(run, monkeypatch):
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "3")
+    assert run(__file__)[1] == {**DEFAULTS, "count": 3}
+
+
+@pytest.mark.parametrize(("words", "count"), [(["--nproc", "4"], 4), (["--nproc=4", "--count", "2"], 2)])
+def test_several_processes_are_launched_with_the_program_and_its_gpus(monkeypatch, words, count):
+    found = []
+    monkeypatch.setattr(command, "launch", lambda *given: found.append(given) or 7)
+    monkeypatch.setattr(sys, "orig_argv", ["python", "-O", "-m", "gpulesson"])
+    assert main(["practice", *words, "-m", "pack", "--nproc"]) == 7
+    ((number, program, surroundings),) = found
+    assert (number, program) == (4, [sys.executable, "-O", "-m", "pack", "--nproc"])
+    assert json.loads(surroundings[environment.VARIABLE]) == {**DEFAULTS, "count": count}
+
+
 @pytest.mark.parametrize(
     ("python", "kept"),
     [
@@ -72,7 +88,7 @@ def test_options_of_python_are_kept(run, monkeypatch, python, kept):
         (["--report"], "there is nothing to run"),
         (["-m"], "there is nothing behind -m"),
         (["nowhere.py"], "there is no script 'nowhere.py'"),
-        (["-O", "x.py"], "-O is not an option: there are --count, --memory, --report and --force"),
+        (["-O", "x.py"], "-O is not an option: there are --nproc, --count, --memory, --report and --force"),
         (["--gpus=2", "x.py"], "unrecognized arguments: --gpus=2"),
         (["--count", "17", "x.py"], "'17' is no number of devices from 1 to 16"),
         (["--count", "two", "x.py"], "'two' is no number of devices from 1 to 16"),

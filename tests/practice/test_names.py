@@ -107,7 +107,7 @@ CALLED_PLAINLY = """
     cuda.memory_reserved cuda.memory_snapshot cuda.memory_stats cuda.memory_stats_as_nested_dict
     cuda.memory_summary cuda.nvtx.range_pop cuda.profiler.start cuda.profiler.stop
     cuda.reset_accumulated_memory_stats cuda.reset_max_memory_allocated cuda.reset_max_memory_cached
-    cuda.reset_peak_memory_stats cuda.seed cuda.seed_all cuda.synchronize cuda.tunable.is_enabled
+    cuda.nccl.version cuda.reset_peak_memory_stats cuda.seed cuda.seed_all cuda.synchronize cuda.tunable.is_enabled
     cuda.tunable.record_untuned_is_enabled cuda.tunable.tuning_is_enabled
     cuda.tunable.wildcard_fallback_is_enabled
 """
@@ -130,7 +130,7 @@ NEEDS_A_GPU = """
     cuda.green_contexts.SMPartition cuda.green_contexts.get_num_locality_domains
     cuda.host_memory_stats cuda.host_memory_stats_as_nested_dict cuda.list_gpu_processes cuda.memory_usage
     cuda.nccl.all_gather cuda.nccl.all_reduce cuda.nccl.broadcast cuda.nccl.init_rank cuda.nccl.reduce
-    cuda.nccl.reduce_scatter cuda.nccl.unique_id cuda.nccl.version
+    cuda.nccl.reduce_scatter cuda.nccl.unique_id
     cuda.power_draw cuda.reset_accumulated_host_memory_stats cuda.reset_peak_host_memory_stats
     cuda.temperature cuda.tunable.dynamic_dims_mask cuda.tunable.enable
     cuda.tunable.get_cublaslt_requested_algo_count

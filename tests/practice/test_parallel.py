@@ -4,9 +4,8 @@ import pytest
 import torch
 from torch import distributed, nn
 from torch.cuda import comm
-from torch.distributed.distributed_c10d import Backend, BackendConfig
 
-from gpulesson.practice import PracticeError, practice_gpu
+from gpulesson.practice import practice_gpu
 
 
 def places(tensors):
@@ -81,19 +80,6 @@ def test_communication_into_given_tensors():
 # -- processes
 
 ALONE = {"rank": 0, "world_size": 1}
-
-
-@pytest.mark.skipif(not distributed.is_nccl_available(), reason="this PyTorch has no NCCL")
-@pytest.mark.parametrize("backend", ["nccl", "cpu:gloo,cuda:nccl", None])
-def test_nccl_is_refused_and_gloo_named(backend):
-    with practice_gpu(force=True):
-        if backend is None and "cuda" not in BackendConfig(Backend("undefined")).get_device_backend_map():
-            pytest.skip("this PyTorch takes gloo alone where it found no CUDA as it was imported")
-        with pytest.raises(PracticeError, match=r'does not simulate NCCL.*init_process_group\("gloo"\)'):
-            distributed.init_process_group(backend, store=distributed.HashStore(), **ALONE)
-        assert not distributed.is_initialized()
-        with pytest.raises(PracticeError, match="NCCL"):
-            distributed.ProcessGroupNCCL(distributed.HashStore(), 0, 1)
 
 
 def test_a_model_trains_in_a_process_group_of_gloo():

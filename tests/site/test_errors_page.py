@@ -159,6 +159,15 @@ MAKERS = {  # of errors: with what their texts on the pages were made
     "invalid_gradient": ("Function DoubleBackward returned an invalid", 0, 0, -1),
     "wrong_convolution_type": ("weight", torch.float16, torch.float32),
     "wrong_sections": (0,),
+    "no_backend": ("cpu",),
+    "bitwise": ("BAND",),
+    "same_gpu": (0, 1, 0, (2, 30)),
+    "unlike_calls": (
+        0,
+        "allreduce of 2 elements, torch.float32",
+        1,
+        "allreduce of 3 elements, torch.float32",
+    ),
 }
 
 

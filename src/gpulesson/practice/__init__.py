@@ -20,7 +20,9 @@ Python surface and ``torch.cuda`` answer accordingly. The modules:
 ``storages``, ``functions``      saving and loading, functions that compare devices themselves
 ``cuda``, ``streams``,           ``torch.cuda`` and ``torch.accelerator``, and what hangs on them
 ``generators``, ``amp``
-``parallel``                     several devices in one call, several processes
+``parallel``, ``launch``         several devices in one call; several processes, as torchrun starts them,
+``process_groups``,              that send one another what is on their GPUs, as NCCL does; what
+``sync_batch_norm``              ``SyncBatchNorm`` calls
 ``compilers``                    TorchScript, ``torch.compile``, ``torch.export``
 ``libraries``, ``absent``        CUDA's runtime and NVTX; what refuses
 ``graphs``, ``recording``        CUDA graphs: PyTorch's objects for them, and what they consist of

@@ -15,6 +15,10 @@ if TYPE_CHECKING:
     from typing import Any
 
 _ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))  # noqa: PTH100, PTH120
+_LOOK = 0.5
+"""Seconds from one look after torchrun to the next."""
+_PATIENCE = 20
+"""Seconds that a process has to end after it."""
 _here: "list[Any]" = []
 """What waits for PyTorch in this process, or the practice GPU that has come with it."""
 
@@ -35,6 +39,8 @@ def start_with_torch(text: str) -> bool:
     """
     if _here:
         return False
+    if "TORCHELASTIC_RUN_ID" in os.environ:  # torchrun has started this process
+        _end_with_parent()
     if "torch" in sys.modules:
         _start(text)
     else:
@@ -42,6 +48,28 @@ def start_with_torch(text: str) -> bool:
         sys.meta_path.insert(0, waiting)
         _here.append(waiting)
     return True
+
+
+def _end_with_parent() -> None:
+    """
+    End this process some time after its parent, torchrun.
+
+    Where that is killed by force, it leaves processes that wait for one another for ever.
+    """
+    import signal
+    import threading
+    import time
+
+    parent = os.getppid()
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(_LOOK)
+        os.kill(os.getpid(), signal.SIGTERM)  # it may save something first
+        time.sleep(_PATIENCE)
+        os._exit(1)
+
+    threading.Thread(target=watch, name="the end of torchrun", daemon=True).start()
 
 
 def end() -> None:

@@ -14,10 +14,11 @@ from pathlib import Path
 from typing import Any
 
 from gpulesson.practice import environment
+from gpulesson.practice.launch import launch
 from gpulesson.practice.sizes import check_count, parse_size
 
 _USAGE = "python -m gpulesson practice [options] (script | -m module | -c code) [argument ...]"
-_WITH_VALUE = ("--memory", "--count")
+_WITH_VALUE = ("--memory", "--count", "--nproc")
 
 
 def add(commands: Any) -> argparse.ArgumentParser:
@@ -30,7 +31,8 @@ def add(commands: Any) -> argparse.ArgumentParser:
         "script or the module is the program's.",
         allow_abbrev=False,
     )
-    parser.add_argument("--count", type=_count, default=1, help="how many GPUs (default: 1)")
+    parser.add_argument("--nproc", type=_count, help="run it in so many processes, as torchrun does")
+    parser.add_argument("--count", type=_count, help="how many GPUs (default: one for each process)")
     parser.add_argument("--memory", type=_size, default="8 GiB", help='memory of each (default: "8 GiB")')
     parser.add_argument("--report", action="store_true", help="in the end, print a table of copies and waits")
     parser.add_argument("--force", action="store_true", help="simulate although a real GPU is present")
@@ -49,9 +51,13 @@ def split(words: Sequence[str]) -> tuple[list[str], list[str]]:
 def run(options: argparse.Namespace, program: Sequence[str]) -> int:
     """Run the program, instead of this one where the system can do that; return its exit status."""
     _check(program, options.refuse)
-    text = environment.settings(options.memory, options.count, options.force, options.report)
+    processes = options.nproc or int(os.environ.get("LOCAL_WORLD_SIZE", 1))  # this may be one of torchrun's
+    count = options.count or processes
+    text = environment.settings(options.memory, count, options.force, options.report)
     surroundings = environment.with_practice_gpu(text, os.environ)
     command = [sys.executable, *_options_of_python(), *program]
+    if options.nproc:
+        return launch(options.nproc, command, surroundings)
     if os.name == "posix":
         sys.stdout.flush()
         sys.stderr.flush()
@@ -71,7 +77,7 @@ def _check(program: Sequence[str], refuse: Any) -> None:
         if not others:
             refuse(f"there is nothing behind {first}")
     elif first.startswith("-") and first != "-":
-        known = "--count, --memory, --report and --force"
+        known = "--nproc, --count, --memory, --report and --force"
         refuse(f"{first} is not an option: there are {known}; Python's own come before: python {first} -m …")
     elif first != "-" and not Path(first).exists():
         refuse(f"there is no script {first!r} to run with the practice GPU")

@@ -492,9 +492,71 @@ def exported() -> PracticeError:
     )
 
 
+# -- several processes
+
+
 def no_nccl() -> PracticeError:
-    """A process group of NCCL is made."""
+    """A group of NCCL is made by hand."""
     return PracticeError(
-        "the practice GPU does not simulate NCCL, by which processes send each other what is on their GPUs: "
-        'use torch.distributed.init_process_group("gloo"), which here takes the tensors of the device as well'
+        "the practice GPU does not simulate the classes of NCCL, whose objects send what is on the GPUs: "
+        'make the group by torch.distributed.init_process_group("nccl")'
+    )
+
+
+def no_backend(kind: str) -> RuntimeError:
+    """A collective's tensors are on a type of device that the group does not serve (``ProcessGroup.hpp``)."""
+    return RuntimeError(f"No backend type associated with device type {kind}")
+
+
+def not_dense_cuda() -> ValueError:
+    """Some of a collective's tensors are on the CPU, or sparse (``ProcessGroupNCCL.cpp``)."""
+    return ValueError("Tensors must be CUDA and dense")
+
+
+def several_devices() -> ValueError:
+    """A collective's tensors are on several devices (``ProcessGroupNCCL.cpp``)."""
+    return ValueError("Expected list of tensors on the same device")
+
+
+def received_from_any() -> RuntimeError:
+    """``recv`` without a source (``Backend.hpp``)."""
+    return RuntimeError("Backend nccl does not support recvAnysource")
+
+
+def bitwise(op: str) -> ValueError:
+    """A bitwise reduction (``ProcessGroupNCCL.cpp``)."""
+    return ValueError(f"Cannot use ReduceOp.{op} with NCCL")
+
+
+def unlike_calls(rank: int, call: str, other: int, theirs: str) -> PracticeError:
+    """Two processes of a group do not call the same."""
+    return PracticeError(
+        f"rank {rank} calls {call}, but rank {other} calls {theirs}. NCCL does not compare them: the GPUs "
+        "would wait for one another until the group's timeout, and then its watchdog would end the "
+        "processes. All ranks have to call the same collectives, in the same order, with tensors of the "
+        "same size and type"
+    )
+
+
+def same_gpu(rank: int, other: int, index: int, version: Sequence[int]) -> RuntimeError:
+    """
+    Two processes of a group are on the same GPU.
+
+    Sources: ``init.cc`` of NCCL 2.19.3 and, for the newer text, the library of NCCL 2.30.7; what stands
+    around it, ``NCCLUtils.cpp`` and ``getNcclErrorDetailStr`` of PyTorch. NCCL names a GPU by the number of
+    its bus, in hexadecimal; here it is made of the number of the device.
+    """
+    error: type[RuntimeError] = torch.distributed.DistBackendError
+    text = (
+        "Multiple Ranks are using the same GPU/Partition. Set NCCL_MULTI_RANK_GPU_ENABLE=1 to enable this "
+        "configuration."
+    )
+    if tuple(version) < (2, 30):
+        text = (
+            f"Duplicate GPU detected : rank {rank} and rank {other} both on CUDA device {(index + 1) << 12:x}"
+        )
+    return error(
+        "NCCL error in: /pytorch/torch/csrc/distributed/c10d/NCCLUtils.cpp:93, invalid usage (run with "
+        f"NCCL_DEBUG=WARN for details), NCCL version {'.'.join(map(str, version))}\n"
+        f"ncclInvalidUsage: This usually reflects invalid usage of NCCL library.\nLast error:\n{text}"
     )

@@ -6,7 +6,7 @@ import torch
 from torch.overrides import _get_current_function_mode_stack
 from torch.utils._device import DeviceContext
 
-from gpulesson.practice import errors
+from gpulesson.practice import errors, keys
 from gpulesson.practice.gpu import PracticeGPU, as_device
 from gpulesson.practice.ledger import CPU
 from gpulesson.practice.patches import Handler, Patches
@@ -132,6 +132,8 @@ def make(
     kwargs: dict[str, Any],
 ) -> Any:
     """Call a function that makes a tensor, and put what it makes on `device`, or on device `home`."""
+    if keys.only_shapes():
+        return original(*args, **kwargs if device is None else {**kwargs, "device": device})
     if device is not None:
         device = as_device(device)
         if device.type not in ("cpu", "cuda"):

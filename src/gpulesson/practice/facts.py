@@ -45,6 +45,8 @@ class Facts:
         Its first argument is a tensor, and the only one.
     plain : bool
         None of what follows.
+    collective : bool
+        It sends tensors from process to process.
     composite : bool
         It is made of other operators alone, and comes here whole only where autograd is off (in inference
         mode). A few have a kernel besides, which rounds differently than the others together:
@@ -72,6 +74,7 @@ class Facts:
     __slots__ = (
         "call",
         "checks",
+        "collective",
         "composite",
         "fresh",
         "generator",
@@ -97,7 +100,8 @@ class Facts:
     def __init__(self, func: Any) -> None:
         self.call = func._op
         schema = func._schema
-        _, _, self.name = schema.name.partition("::")
+        namespace, _, self.name = schema.name.partition("::")
+        self.collective = namespace in ("c10d", "_c10d_functional")
         self.overload = schema.overload_name
         kinds = [(n, str(a.type), a) for n, a in enumerate(schema.arguments)]
         self.tensors = tuple(n for n, kind, a in kinds if kind in _TENSOR and not a.kwarg_only)

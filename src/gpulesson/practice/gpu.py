@@ -113,6 +113,8 @@ class PracticeGPU:
         """The current one of each device; None: the default one."""
         self.graph_memory: dict[int, Any] = {}
         """By the address of its storage: what captures have made and tensors hold."""
+        self.process_groups: dict[str, Any] = {}
+        """Those that were asked for with NCCL, by name."""
         self.capture: Capture | None = None
         """The capture of a CUDA graph in progress: one at a time."""
         self.thread_state = ThreadState()

@@ -96,6 +96,11 @@ def passed_by() -> AbstractContextManager[None]:
     return nullcontext() if KEY is None else torch._C._ExcludeDispatchKeyGuard(_KEY_ALONE)
 
 
+def only_shapes() -> bool:
+    """Tell whether this thread's tensors are fake ones, which have shapes and devices, and no numbers."""
+    return torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.FAKE) is not None
+
+
 @contextmanager
 def unobserved() -> Iterator[None]:
     """Keep this thread's operators from everybody who watches them, the practice GPU too."""

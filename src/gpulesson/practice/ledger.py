@@ -27,6 +27,8 @@ address_of: Callable[[torch.Tensor], int] = torch._C._storage_address  # type: i
 """The address of a tensor's storage; an error if it has none of its own (sparse, wrapped by torch.func)."""
 
 _NO_STORAGE = (RuntimeError, NotImplementedError)
+_PLAIN = (torch.Tensor, torch.nn.Parameter)
+"""Mostly, and they wrap nothing."""
 
 
 class Block(weakref.ref):  # type: ignore[type-arg]
@@ -78,18 +80,12 @@ class Ledger:
 
     def index(self, tensor: torch.Tensor) -> int:
         """Return the number of the simulated device that `tensor` is on, or -1 for the CPU."""
-        try:
-            block = self.blocks.get(address_of(tensor))
-        except _NO_STORAGE:
-            block = self._block_of_parts(tensor)
+        block = self._block(tensor)
         return CPU if block is None else block.index
 
     def bit(self, tensor: torch.Tensor) -> int:
         """Return the bit that stands for the place of `tensor`."""
-        try:
-            block = self.blocks.get(address_of(tensor))
-        except _NO_STORAGE:
-            block = self._block_of_parts(tensor)
+        block = self._block(tensor)
         return CPU_BIT if block is None else block.bit
 
     def is_unplaced(self, tensor: torch.Tensor) -> bool:
@@ -216,6 +212,15 @@ class Ledger:
 
         return forget
 
+    def _block(self, tensor: torch.Tensor) -> Block | None:
+        try:
+            block = self.blocks.get(address_of(tensor))
+        except _NO_STORAGE:
+            return self._block_of_parts(tensor)
+        if block is None and type(tensor) not in _PLAIN and parts_of_wrapper(tensor):
+            return self._block_of_parts(tensor)
+        return block
+
     def _block_of_parts(self, tensor: torch.Tensor) -> Block | None:
         parts = dense_parts(tensor)
         return self.blocks.get(address_of(parts[0])) if parts else None
@@ -227,8 +232,22 @@ def wraps_others(kind: type) -> bool:
     return not plain and not kind.__module__.startswith("torch._subclasses")  # PyTorch's tracers' own
 
 
+def parts_of_wrapper(tensor: torch.Tensor) -> list[torch.Tensor]:
+    """
+    Return the tensors that another wraps, such as a ``DTensor`` its own part; none of an ordinary tensor.
+
+    Those that PyTorch makes from C++ are not in the ledger; what they wrap is.
+    """
+    if not wraps_others(type(tensor)) or not hasattr(tensor, "__tensor_flatten__"):
+        return []
+    held = [getattr(tensor, name) for name in tensor.__tensor_flatten__()[0]]
+    return [each for each in held if isinstance(each, torch.Tensor)]
+
+
 def dense_parts(tensor: torch.Tensor) -> tuple[torch.Tensor, ...]:
-    """Return the tensors with storages that `tensor` is made of: itself, or the parts of a sparse one."""
+    """Return the tensors with storages that `tensor` is made of: itself, or parts."""
+    if type(tensor) not in _PLAIN and (parts := parts_of_wrapper(tensor)):
+        return tuple(dense for part in parts for dense in dense_parts(part))
     layout = tensor.layout
     if layout is torch.strided or layout is torch.jagged:
         while torch._C._functorch.is_functorch_wrapped_tensor(tensor):

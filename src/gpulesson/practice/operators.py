@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode_stack
 
-from gpulesson.practice import dtypes, errors, generators, keys, rules
+from gpulesson.practice import dtypes, errors, generators, keys, process_groups, rules
 from gpulesson.practice.events import TO_HOST, WAIT
 from gpulesson.practice.facts import Facts
 from gpulesson.practice.gpu import PracticeGPU
@@ -37,6 +37,7 @@ _FACTS: dict[int, Facts] = {}
 """By identity: hashing an operator costs more than looking it up."""
 _HOST = torch.device("cpu")
 _META = torch.device("meta")
+_CPU_ALONE = torch._C.DispatchKeySet(torch._C.DispatchKey.CPU)
 _MASKS = (torch.bool, torch.uint8)
 _ASSERTED = re.compile(
     r"(index_copy_\(\): )?index (-?\d+ is )?out of (range in self|bounds)"
@@ -151,6 +152,8 @@ class Operators(TorchDispatchMode):
         if self.asleep:
             return func(*args, **(kwargs or {}))
         facts = _FACTS.get(id(func)) or facts_of(func)
+        if facts.collective and self.gpu.process_groups:
+            return _collective(self, Call(func, facts, args, kwargs or {}))
         blocks = self._blocks
         try:
             if facts.unary:
@@ -258,7 +261,7 @@ def facts_of(func: Any) -> Facts:
     return facts
 
 
-# -- the slow path
+# -- the slow paths
 
 
 @dataclass(slots=True)
@@ -296,9 +299,19 @@ class Call:
         return sorted(known, key=lambda operand: operand.argument != "out")
 
 
+def _collective(mode: Operators, call: Call) -> Any:
+    """Send something from process to process; what PyTorch's compilers call consists of the others."""
+    if call.func.namespace != "c10d":
+        with mode:
+            return call.func.redispatch(_CPU_ALONE, *call.args, **call.kwargs)
+    return process_groups.run(mode.gpu, call.func, call.args, call.kwargs)
+
+
 def _slow_path(mode: Operators, call: Call) -> Any:
     """Do with one operator what CUDA would: refuse it, or compute and enter the results in the ledger."""
     gpu, facts = mode.gpu, call.facts
+    if keys.only_shapes():
+        return call()
     seen = 0
     for tensor in call.tensors():
         seen |= gpu.ledger.bit(tensor)

@@ -1,56 +1,26 @@
-"""Several devices, and several processes: what ``DataParallel`` and ``torch.cuda.comm`` call, and NCCL."""
+"""Several devices in one process: what ``DataParallel`` and ``torch.cuda.comm`` call."""
 
-import inspect
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
 from torch.nn.parallel import _functions
 
-from gpulesson.practice import errors
-from gpulesson.practice.absent import refused_class
 from gpulesson.practice.gpu import PracticeGPU
 from gpulesson.practice.ledger import CPU
-from gpulesson.practice.patches import Handler, Patches
+from gpulesson.practice.patches import Patches
 from gpulesson.practice.tensors import move
 
 _Tensors = Sequence[torch.Tensor]
 
 
 def plan(patches: Patches, gpu: PracticeGPU) -> None:
-    """Plan the functions of ``torch._C`` below :mod:`torch.nn.parallel.comm`, and the processes of NCCL."""
+    """Plan the functions of ``torch._C`` below :mod:`torch.nn.parallel.comm`."""
     communication = _Communication(gpu)
     for name in ("broadcast", "broadcast_out", "broadcast_coalesced", "scatter", "scatter_out", "gather"):
         patches.plan(torch._C, f"_{name}", getattr(communication, name))
     patches.plan(torch._C, "_gather_out", communication.gather_out)
     patches.plan(_functions, "_streams", None)  # a table of the streams that it has made
-    if torch.distributed.is_available():
-        _plan_processes(patches)
-
-
-def _plan_processes(patches: Patches) -> None:
-    from torch.distributed import distributed_c10d
-
-    patches.handle(distributed_c10d, "_new_process_group_helper", _new_group)
-    for name in dir(distributed_c10d):
-        if name.startswith("ProcessGroupNCCL"):
-            group = refused_class(getattr(distributed_c10d, name), _no_nccl)
-            for owner in (torch.distributed, distributed_c10d):
-                patches.plan(owner, name, group)
-
-
-def _no_nccl(*_: Any, **__: Any) -> Any:
-    raise errors.no_nccl()
-
-
-def _new_group(gpu: PracticeGPU, original: Handler, /, *args: Any, **kwargs: Any) -> Any:
-    """Make a group of processes unless it is one of NCCL: that would end this process."""
-    from torch.distributed.distributed_c10d import BackendConfig
-
-    asked_for = inspect.signature(original).bind(*args, **kwargs).arguments["backend"]
-    if any(name.startswith("nccl") for name in BackendConfig(asked_for).get_device_backend_map().values()):
-        raise errors.no_nccl()
-    return original(*args, **kwargs)
 
 
 class _Communication:

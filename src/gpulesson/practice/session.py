@@ -26,9 +26,11 @@ from gpulesson.practice import (
     libraries,
     operators,
     parallel,
+    process_groups,
     sharing,
     storages,
     streams,
+    sync_batch_norm,
     tensors,
     tracebacks,
 )
@@ -60,8 +62,10 @@ class Session:
             libraries,
             operators,
             parallel,
+            process_groups,
             storages,
             streams,
+            sync_batch_norm,
             tensors,
         )
         for module in modules:

@@ -1,0 +1,55 @@
+"""Start a program once for each practice GPU of this machine, as ``torchrun --standalone`` does."""
+
+import os
+import sys
+import uuid
+from collections.abc import Mapping, Sequence
+
+
+def launch(number: int, command: Sequence[str], environment: Mapping[str, str]) -> int:
+    """
+    Run a command in several processes that know of one another, by PyTorch's own launcher.
+
+    Parameters
+    ----------
+    number : int
+        How many.
+    command : sequence of str
+        What each runs.
+    environment : mapping
+        What is set in their environment besides what is set here.
+
+    Returns
+    -------
+    int
+        0, the exit status of the process that failed first, or 130 after Ctrl-C; 128 and the number of the
+        signal if one ended it. The other processes have ended then, too.
+    """
+    from torch.distributed.elastic.multiprocessing.api import SignalException
+    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+    from torch.distributed.launcher.api import LaunchConfig, elastic_launch
+
+    os.environ.update(environment)  # now that PyTorch is here: this process has no use for a practice GPU
+    os.environ.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // number)))
+    config = LaunchConfig(
+        min_nodes=1,
+        max_nodes=1,
+        nproc_per_node=number,
+        run_id=uuid.uuid4().hex,
+        rdzv_backend="c10d",
+        rdzv_endpoint="127.0.0.1:0",
+        local_addr="127.0.0.1",
+        max_restarts=0,
+        monitor_interval=0.1,
+    )
+    try:
+        elastic_launch(config, command[0])(*command[1:])
+    except ChildFailedError as error:
+        rank, failure = error.get_first_failure()
+        print(
+            f"rank {rank} failed with exit status {failure.exitcode}, the others were ended", file=sys.stderr
+        )
+        return failure.exitcode if failure.exitcode > 0 else 128 - failure.exitcode
+    except SignalException as error:
+        return 128 + error.sigval
+    return 0

@@ -1,0 +1,264 @@
+"""
+Process groups of NCCL: several processes that send one another what is on their GPUs.
+
+Storages are in host memory, so Gloo carries them. The group has the name that it was asked for, takes what
+NCCL takes, and refuses what NCCL refuses. Every collective comes here as an operator of ``c10d``, also those
+of ``DistributedDataParallel`` and of ``fully_shard``, which call it from C++ and from autograd's threads.
+"""
+
+import inspect
+import os
+import socket
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import torch
+
+from gpulesson.practice import errors
+from gpulesson.practice.absent import refused_class
+from gpulesson.practice.gpu import PracticeGPU
+from gpulesson.practice.ledger import tensors_in
+from gpulesson.practice.patches import Handler, Patches
+
+_CARRIER = "cpu:gloo,cuda:gloo"
+_NCCL = (2, 30, 7)
+"""The version that is claimed where PyTorch was built without NCCL."""
+_BETWEEN_TWO = ("send", "recv_")
+_OF_ANY_SIZE = ("alltoall_", "alltoall_base_", "barrier", "gather_", "scatter_")
+_LONGEST = 80
+"""Bytes in which a call is described."""
+
+
+@dataclass(slots=True)
+class Group:
+    """
+    A process group that was asked for with NCCL.
+
+    Attributes
+    ----------
+    group : torch.distributed.ProcessGroup
+        It consists of Gloo.
+    store : torch.distributed.Store
+        Of this group alone.
+    kinds : frozenset of str
+        The types of devices that it serves, such as ``cuda`` alone.
+    bound : torch.device or None
+        ``device_id`` of ``init_process_group``.
+    compared : bool
+        Whether the processes have told one another which GPU each is on.
+    """
+
+    group: Any
+    store: Any
+    kinds: frozenset[str]
+    bound: torch.device | None
+    compared: bool = False
+
+
+def plan(patches: Patches, gpu: PracticeGPU) -> None:
+    """Plan the replacements in :mod:`torch.distributed`; none where PyTorch was built without it."""
+    if not torch.distributed.is_available():
+        return
+    from torch.distributed import ProcessGroup, distributed_c10d
+
+    for owner in (torch.distributed, distributed_c10d):
+        patches.plan(owner, "is_nccl_available", lambda: True)
+        for name in dir(distributed_c10d):
+            if name.startswith("ProcessGroupNCCL"):
+                group = refused_class(getattr(distributed_c10d, name), _made_by_hand)
+                patches.plan(owner, name, group)
+    patches.handle(distributed_c10d, "_new_process_group_helper", _new_group)
+    patches.handle(ProcessGroup, "_get_backend_name", _backend_name)
+    patches.wrap(ProcessGroup, "_device_types", lambda original: _device_types(gpu, original))
+    patches.plan(torch.cuda.nccl, "version", nccl_version)
+    patches.plan(torch._C, "_get_accelerator", lambda *_: torch.device("cuda"))  # fully_shard asks
+
+
+def nccl_version() -> tuple[int, ...]:
+    """Return the version of NCCL that PyTorch was built with."""
+    built_with: Any = getattr(torch._C, "_nccl_version", None)
+    if built_with is None:
+        return _NCCL
+    number = built_with()
+    return number if isinstance(number, tuple) else (number >> 32, (number >> 16) & 0xFFFF, number & 0xFFFF)
+
+
+def _made_by_hand(*_: Any, **__: Any) -> Any:
+    raise errors.no_nccl()
+
+
+# -- making a group
+
+
+def _new_group(gpu: PracticeGPU, original: Handler, /, *args: Any, **kwargs: Any) -> Any:
+    """Make a group of Gloo where one of NCCL was asked for, and call it what it was asked for."""
+    from torch.distributed import ProcessGroup, distributed_c10d
+
+    given = inspect.signature(original).bind(*args, **kwargs).arguments
+    asked_for = distributed_c10d.BackendConfig(distributed_c10d.Backend(given["backend"]))
+    backends = asked_for.get_device_backend_map()
+    device = given.get("device_id")
+    unfinished = device is not None and device.index is None  # which PyTorch refuses
+    if unfinished or not any(name.startswith("nccl") for name in backends.values()):
+        return original(**given)
+    backend, given["backend"] = given["backend"], _CARRIER
+    for option in ("backend_options", "pg_options", "device_id"):
+        given.pop(option, None)
+    # torchrun keeps the store when it starts killed processes again: their addresses are still there
+    attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+    given["store"] = distributed_c10d.PrefixStore(f"attempt {attempt}", given["store"])
+    group, store = original(**given)
+    if isinstance(group, ProcessGroup):  # else this process is not in it
+        world = distributed_c10d._world
+        world.pg_map[group] = (backend, store)
+        world.pg_backend_config[group] = str(asked_for)
+        group.bound_device_id = device
+        gpu.process_groups[group.group_name] = Group(group, store, frozenset(backends), device)
+    return group, store
+
+
+def _backend_name(gpu: PracticeGPU, original: Handler, /, group: Any, *args: Any) -> str:
+    name: str = "nccl" if group.group_name in gpu.process_groups else original(group, *args)
+    return name
+
+
+def _device_types(gpu: PracticeGPU, original: Any) -> property:
+    """Answer as NCCL does, by which PyTorch sends objects through the GPU."""
+
+    def read(group: Any) -> list[torch.device]:
+        ours = gpu.process_groups.get(group.group_name)
+        return original.__get__(group) if ours is None else [torch.device(kind) for kind in ours.kinds]
+
+    return property(read)
+
+
+# -- collectives
+
+
+def group_of(gpu: PracticeGPU, func: Any, args: Sequence[Any]) -> Group | None:
+    """Return the group of NCCL that an operator of c10d was given; None for any other."""
+    position = _positions(func).get("ProcessGroup")
+    if position is None or position >= len(args):
+        return None
+    group = torch.distributed.ProcessGroup.unbox(args[position])
+    return gpu.process_groups.get(group.group_name)
+
+
+@cache
+def _positions(func: Any) -> dict[str, int]:
+    """Return where an operator of c10d has its group, and the name of the reduction."""
+    return {
+        str(a.type).rpartition(".")[2]: n
+        for n, a in enumerate(func._schema.arguments)
+        if "c10d." in str(a.type)
+    }
+
+
+def run(gpu: PracticeGPU, func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+    """Run an operator of c10d: refuse what NCCL refuses, let Gloo send, and enter the results."""
+    group = group_of(gpu, func, args)
+    if group is None:
+        return func(*args, **kwargs)
+    name = func._schema.name.rpartition(":")[2]
+    home = _check(gpu, group, name, args)
+    if name not in _BETWEEN_TWO:
+        _compare_devices(group, home)
+        _compare_calls(group, name, args)
+    args = [*args]
+    if name.endswith("_base_"):  # NCCL looks at the number of elements only
+        args[:2] = [value.view(-1) if value.is_contiguous() else value for value in args[:2]]
+    averaged = _sum_for_average(func, args)
+    result = func(*args, **kwargs)
+    if averaged:
+        torch.distributed.Work.unbox(result[-1] if isinstance(result, tuple | list) else result).wait()
+        for tensor in tensors_in([args[0]]):
+            tensor.div_(group.group.size(), rounding_mode=None if tensor.is_floating_point() else "trunc")
+    return result
+
+
+def _check(gpu: PracticeGPU, group: Group, name: str, args: Sequence[Any]) -> int:
+    """Return the device of a collective's tensors, or raise NCCL's error, or PyTorch's."""
+    if name == "barrier":
+        chosen = args[2] if len(args) > 2 else ()
+        bound = group.bound
+        return chosen[0] if chosen else gpu.current if bound is None else gpu.index_of(bound)
+    if name == "recv_any_source_":
+        raise errors.received_from_any()
+    tensors = [*tensors_in([*args])]
+    places = {gpu.ledger.index(tensor) for tensor in tensors if not gpu.ledger.is_unplaced(tensor)}
+    if not places:  # made by PyTorch's C++, and it could be anywhere
+        return -1
+    kinds = {"cuda" if place >= 0 else "cpu" for place in places}
+    if not kinds & group.kinds:
+        raise errors.no_backend("cuda" if "cuda" in kinds else "cpu")
+    if kinds == {"cpu"}:
+        return -1
+    if "cpu" in kinds:
+        raise errors.not_dense_cuda()
+    if len(places) > 1:
+        raise errors.several_devices()
+    (home,) = places
+    for tensor in tensors:
+        if gpu.ledger.is_unplaced(tensor):
+            gpu.ledger.place(tensor, home)
+        if tensor.layout is not torch.strided:
+            raise errors.not_dense_cuda()
+    return home
+
+
+def _compare_devices(group: Group, home: int) -> None:
+    """
+    Raise NCCL's error if two processes are on the same GPU, as NCCL does before its first collective.
+
+    What torchrun has started at once is a machine: its processes have the same GROUP_RANK.
+    """
+    size, rank = group.group.size(), group.group.rank()
+    if group.compared or size == 1 or home < 0:
+        return
+    group.compared = True
+    machine = f"{socket.gethostname()} {os.environ.get('GROUP_RANK', 0)}"
+    here = f"{machine} {home}"
+    group.store.set(f"gpu of {rank}", here)
+    for other in range(size):
+        if other != rank and group.store.get(f"gpu of {other}").decode() == here:
+            raise errors.same_gpu(rank, other, home, nccl_version())
+
+
+def _compare_calls(group: Group, name: str, args: Sequence[Any]) -> None:
+    """
+    Raise an error if another process calls something else, or sends more or less.
+
+    NCCL does not look, and the processes wait for one another until its timeout; Gloo may say nothing, too.
+    """
+    size, rank = group.group.size(), group.group.rank()
+    if size == 1:
+        return
+    given = [*tensors_in([args[1] if "allgather" in name else args[0]])]
+    words = name.strip("_").removesuffix("_base")
+    if name not in _OF_ANY_SIZE and given:
+        words += f" of {sum(map(torch.numel, given))} elements, {given[0].dtype}"
+    sent = torch.frombuffer(bytearray(words.encode().ljust(_LONGEST)), dtype=torch.uint8)
+    received = [torch.empty_like(sent) for _ in range(size)]
+    group.group._get_backend(torch.device("cpu")).allgather(received, sent).wait()
+    for other in range(size):
+        if other != rank and not torch.equal(received[other], sent):
+            theirs = received[other].numpy().tobytes().decode().rstrip()
+            raise errors.unlike_calls(rank, words, other, theirs)
+
+
+def _sum_for_average(func: Any, args: list[Any]) -> bool:
+    """Ask for the sum where the average was: Gloo has none of integers, and long had none at all."""
+    position = _positions(func).get("ReduceOp")
+    if position is None or position >= len(args):
+        return False
+    ReduceOp = torch.distributed.ReduceOp
+    op: Any = ReduceOp.unbox(args[position])
+    for bitwise in ("BAND", "BOR", "BXOR"):
+        if op == getattr(ReduceOp, bitwise):
+            raise errors.bitwise(bitwise)
+    if op != ReduceOp.AVG:
+        return False
+    args[position] = ReduceOp(ReduceOp.SUM).boxed()
+    return True
