@@ -107,7 +107,8 @@ CALLED_PLAINLY = """
     cuda.memory_reserved cuda.memory_snapshot cuda.memory_stats cuda.memory_stats_as_nested_dict
     cuda.memory_summary cuda.nvtx.range_pop cuda.profiler.start cuda.profiler.stop
     cuda.reset_accumulated_memory_stats cuda.reset_max_memory_allocated cuda.reset_max_memory_cached
-    cuda.nccl.version cuda.reset_peak_memory_stats cuda.seed cuda.seed_all cuda.synchronize cuda.tunable.is_enabled
+    cuda.nccl.version cuda.reset_peak_memory_stats cuda.seed cuda.seed_all cuda.synchronize
+    cuda.tunable.is_enabled
     cuda.tunable.record_untuned_is_enabled cuda.tunable.tuning_is_enabled
     cuda.tunable.wildcard_fallback_is_enabled
 """
