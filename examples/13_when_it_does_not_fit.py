@@ -702,4 +702,4 @@ for optimizer in (torch.optim.Adam, torch.optim.SGD):
 #    - First see what fills the memory, then choose. A plan compares the ways before there
 #      is a GPU.
 #
-# **Next:** :doc:`/results` shows what the project's own benchmarks found, rung by rung.
+# **Next:** :doc:`/lessons/14_many_gpus` divides the work among several GPUs.

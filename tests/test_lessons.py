@@ -351,6 +351,53 @@ def test_exercise_13_starter_does_not_fit_and_its_solution_does(run):
 
 
 @pytest.mark.slow
+def test_lesson_14_shows_that_two_learn_what_one_learns(run):
+    done = run(ROOT / "examples/14_many_gpus.py")
+    assert done.returncode == 0, done.stderr
+    said = done.stdout
+    assert re.findall(r"^rank (\d) of 2 on cuda:(\d): the sum is 3\.0$", said, re.M) == [
+        ("0", "0"),
+        ("1", "1"),
+    ]
+    parts = re.findall(r"^rank \d: (\d+) rows, own (\S+), averaged (\S+)$", said, re.M)
+    ((rows, whole),) = re.findall(r"^one process: (\d+) rows, (\S+)$", said, re.M)
+    own = [float(gradient) for _, gradient, _ in parts]
+    assert {averaged for _, _, averaged in parts} == {whole} and len(set(own)) == len(parts) == 2
+    assert sum(own) / 2 == pytest.approx(float(whole), abs=1e-6)
+    assert sum(int(number) for number, _, _ in parts) == int(rows) == 50
+    gaps = [float(gap) for gap in re.findall(r"^largest difference of a weight: (\S+)$", said, re.M)]
+    assert len(gaps) == 2 and max(gaps) < 1e-12
+    assert "rank 0: 1 rows of the last batch" in said and "rank 1: 0 rows of the last batch" in said
+    assert "Multiple Ranks are using the same GPU" in said or "Duplicate GPU detected" in said
+    assert re.findall(r"^rank (\d): finished in attempt 1, after 11 steps$", said, re.M) == ["0", "1"]
+    shared = re.findall(r"^rank \d: copied +([\d.]+) MiB, shared +([\d.]+) MiB$", said, re.M)
+    numbers = 4 * (1024 * 1024 + 1024) * 4 / 2**20  # of the parameters; there are three times as many more
+    for copied, part in shared:
+        assert 4 * numbers <= float(copied) < 4 * numbers + 1
+        assert 2 * numbers <= float(part) < 2 * numbers + 1
+    assert len(shared) == 2
+
+
+@pytest.mark.slow
+def test_the_script_of_lesson_14_trains_on_two_gpus_as_lesson_5s_does_on_one(genuine_data, tmp_path):
+    script = ROOT / "examples/scripts/fashion_mnist_ddp.py"
+    command = [sys.executable, "-m", "gpulesson", "practice", "--nproc", "2", str(script)]
+    command.append(str(genuine_data.absolute()))
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=1200)
+    assert done.returncode == 0, done.stderr
+    lines = sorted(done.stdout.splitlines(), key=lambda line: not line.startswith("training on"))
+    assert sorted(lines[:2]) == ["training on cuda:0", "training on cuda:1"]
+    losses = [re.fullmatch(r"Epoch \[(\d)/5\], loss (\d\.\d{4})", line).groups() for line in lines[2:7]]
+    assert [int(number) for number, _ in losses] == [1, 2, 3, 4, 5]
+    assert float(losses[-1][1]) < float(losses[0][1]) < np.log(10)
+    weights = torch.load(tmp_path / "fashion_mnist.pt", weights_only=True, map_location="cpu")
+    right, total = numpy_accuracy(weights, genuine_data / "FashionMNIST" / "raw")
+    stated = re.fullmatch(r"(\d+) of (\d+) test images right: (\d+\.\d\d)%", lines[7])
+    assert int(stated[2]) == total and abs(int(stated[1]) - right) <= 2
+    assert len(lines) == 8 and right / total > 0.7
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("script", LESSONS, ids=lambda path: path.stem)
 def test_a_lesson_runs_where_there_is_a_gpu(script, run):
     """A simulated one, for the code that is left out without a GPU."""

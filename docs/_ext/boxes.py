@@ -7,6 +7,7 @@ solutions and whole scripts are files, to be downloaded and tested.
 
 from __future__ import annotations
 
+import difflib
 import os
 import re
 from pathlib import Path
@@ -216,14 +217,30 @@ class Solution(FileBox):
 
 
 class Script(FileBox):
-    """A whole script, folded."""
+    """A whole script, folded; with `changed-from`, and in view, what differs from another script."""
 
     required_arguments = 1
     has_content = False
+    option_spec: ClassVar[Any] = {"changed-from": directives.unchanged_required}
 
     def run(self) -> list[nodes.Node]:
-        name = self.arguments[0]
-        return [self.fold(f"The whole script, {name}", *self.source("scripts", name))]
+        name, before = self.arguments[0], self.options.get("changed-from")
+        whole = self.fold(f"The whole script, {name}", *self.source("scripts", name))
+        return [*self.changes(before, name), whole] if before else [whole]
+
+    def changes(self, before: str, name: str) -> list[nodes.Node]:
+        """Show the lines that are new or gone, each group with the line before and behind it."""
+        folder = examples_dir(self.env.app) / "scripts"
+        texts = []
+        for path in (folder / before, folder / name):
+            self.env.note_dependency(str(path))
+            if not path.is_file():
+                logger.warning("%s: there is no file %s", self.name, path, location=self.get_location())
+                return []
+            texts.append(path.read_text(encoding="utf-8").splitlines())
+        lines = list(difflib.unified_diff(*texts, n=1, lineterm=""))[3:]
+        code = "\n".join("" if line.startswith("@@") else line for line in lines)
+        return [nodes.literal_block(code, code, language="diff")]
 
 
 class InstructorNote(Box):

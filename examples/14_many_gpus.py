@@ -1,0 +1,578 @@
+"""
+14 · Many GPUs
+==============
+
+Train one model on several :term:`GPUs <GPU>`, each with its own part of every
+:term:`batch`, and show that they learn what one GPU would have learned. Two
+:term:`practice GPUs <practice GPU>` on a laptop are enough.
+
+.. overview::
+   :teaching: 35
+   :exercises: 20
+
+   .. questions::
+
+      - What does each GPU hold, and what do they tell one another?
+      - Which lines of my training script change?
+      - Does it still learn the same?
+      - What happens when one of the processes dies?
+      - What if the model does not fit on one GPU?
+
+   .. objectives::
+
+      - Start a script with ``torchrun``, and say what rank and world size are.
+      - Average gradients over two processes, and compare with the whole batch.
+      - Change lesson 5's script so that it trains on all GPUs of a machine.
+      - Show that two and four processes learn what one learns.
+      - Let a run survive a process that is killed.
+      - Share a model that is too large, and say when not to use more GPUs.
+"""
+
+# %%
+# .. prereq::
+#
+#    - :doc:`Lesson 5 </lessons/05_fashion_mnist>`: a whole training script
+#    - :doc:`Lesson 6 </lessons/06_save_load_resume>`: :term:`checkpoints <checkpoint>`
+#    - :doc:`Lesson 13 </lessons/13_when_it_does_not_fit>`: :term:`gradients <gradient>`
+#      that add up
+#
+# Thirty students correct a pile of exams. Each takes a part of the pile. In the end they
+# compare notes, so that all of them know the result. Several GPUs train a model in the
+# same way: each takes a part of the batch, and then they compare their gradients.
+#
+# .. drawing:: data_parallel.svg
+#
+# **Each GPU has a process of its own, with the whole model.** The copies begin equal. In
+# every :term:`step` each process computes gradients from its own part. Then the processes
+# average them, and make the same step. So the copies stay equal. This is *data
+# parallel* training.
+#
+# Start one program several times
+# -------------------------------
+#
+# You do not start these processes yourself. PyTorch's command ``torchrun`` does:
+#
+# .. code-block:: bash
+#
+#    torchrun --nproc-per-node 2 train.py
+#
+# It runs the same script twice. How does a process know which of the two it is? Its
+# number, the :term:`rank`, is in an environment variable. Most scripts for several GPUs
+# begin with these lines:
+
+start = """\
+import os
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+rank = int(os.environ["RANK"])
+world_size = int(os.environ["WORLD_SIZE"])
+local_rank = int(os.environ["LOCAL_RANK"])
+device = torch.device("cuda", local_rank)
+torch.cuda.set_device(device)
+dist.init_process_group("nccl", device_id=device)
+"""
+
+# %%
+# - ``RANK`` is the number of this process among all, from 0. :term:`World size` says how
+#   many there are.
+# - ``LOCAL_RANK`` is its number on this machine. It chooses the GPU.
+# - ``set_device`` makes it the default of this process.
+# - ``init_process_group`` waits until all processes are there. *NCCL* is NVIDIA's library
+#   that sends :term:`tensors <tensor>` from GPU to GPU.
+#
+# Now each process has a number, and we add them up. ``all_reduce`` is an
+# :term:`all-reduce`: afterwards every process has the sum:
+
+add = """\
+number = torch.tensor(rank + 1.0, device=device)
+dist.all_reduce(number)
+print(f"rank {rank} of {world_size} on {device}: the sum is {number.item()}")
+dist.destroy_process_group()
+"""
+
+# %%
+# We write the program into a file, and start it twice. If there are fewer than two GPUs,
+# the processes get practice GPUs: ``python -m gpulesson practice
+# --nproc 2`` does the same as ``torchrun``. What do you expect to see?
+
+# fold: A helper that starts a program in several processes
+import re
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import torch
+
+scratch = tempfile.TemporaryDirectory()
+folder = Path(scratch.name)
+real = torch.cuda.is_available() and torch.cuda.device_count() >= 2
+LINE = re.compile(r"rank \d+.*?(?=rank \d+|$)", re.M)  # two may come at once
+ERROR = re.compile(r"^.*\b(\w+Error: .*|Last error:|Multiple.*|Duplicate.*)$", re.M)
+
+
+def launch(number, program, *options):
+    """Run a program in so many processes; print what they print, by rank."""
+    (folder / "program.py").write_text(program)
+    torchrun = ["torch.distributed.run", "--standalone", "--nproc-per-node"]
+    practice = ["gpulesson", "practice", "--force"]  # also where there is one GPU
+    if real:
+        words = [*torchrun, str(number), *options, "program.py"]
+    elif options:
+        words = [*torchrun, str(number), *options, "-m", *practice, "program.py"]
+    else:
+        words = [*practice, "--nproc", str(number), "program.py"]
+    done = subprocess.run(
+        [sys.executable, "-m", *words], cwd=folder, capture_output=True, text=True
+    )
+    lines = sorted(LINE.findall(done.stdout))
+    if done.returncode:
+        lines += dict.fromkeys(ERROR.findall(done.stderr))
+    print(*lines, sep="\n")
+
+
+# %%
+
+launch(2, start + add)
+
+# %%
+# 1 and 2 make 3, in both processes. Each is on a GPU of its own. **All processes run all
+# lines.** If one of them does not come to ``all_reduce``, the others wait for it.
+#
+# .. question:: Below ``if rank == 0:`` stand ``all_reduce`` and ``print``. What happens?
+#
+#    - Rank 0 prints the sum.
+#
+#      No. A sum over all processes needs all of them.
+#
+#    - Rank 0 waits for the others, and nothing is printed.
+#
+#      Yes. On GPUs it waits ten minutes, then it stops with an error. Put
+#      ``all_reduce`` before the ``if``, and only ``print`` below it.
+#
+#    - Each rank prints its own number.
+#
+#      No. The others skip these lines.
+#
+# Average the gradients
+# ---------------------
+#
+# .. _average-gradients:
+#
+# Now a model. Its images are those of lesson 5, 1,001 of them. We take double precision,
+# to compare to the last digit. The file ``task.py`` has what is the same for one process
+# and for many:
+
+from gpulesson.data import load_fashion_mnist
+
+data = load_fashion_mnist()
+images = data.train_images[:1001].flatten(1).double() / 255
+labels = data.train_targets[:1001]
+torch.save((images, labels), folder / "images.pt")
+print(f"{data.source}, {tuple(images.shape)}, on {'GPUs' if real else 'practice GPUs'}")
+
+# %%
+
+task = """\
+from pathlib import Path
+import torch
+from torch import nn
+
+images, labels = torch.load(Path(__file__).with_name("images.pt"))
+sum_of_losses = nn.CrossEntropyLoss(reduction="sum")
+
+def make_model():
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(784, 64), nn.Tanh(), nn.Linear(64, 10)).double()
+
+def batches(epoch):
+    draw = torch.Generator().manual_seed(epoch)
+    return torch.randperm(len(images), generator=draw).split(50)
+"""
+(folder / "task.py").write_text(task)
+sys.path.insert(0, str(folder))
+
+# %%
+# ``batches`` cuts a shuffled order into batches of 50 rows. The last one has only one
+# row, because 1,001 is 20 times 50 and one more. Remember this one.
+#
+# ``DistributedDataParallel``, *DDP* for short, wraps the model. It averages the gradients
+# during ``backward``. Within ``no_sync`` it does not, so we can look at both. For the
+# first batch of 50 rows, ``rank`` 0 takes the rows 0, 2, 4, … and rank 1 the rows 1, 3,
+# 5, …:
+
+average = """\
+from task import *
+
+model = make_model().to(device)
+parallel = DistributedDataParallel(model, device_ids=[local_rank])
+mine = batches(0)[0][rank::world_size]
+
+def gradient():
+    model.zero_grad()
+    logits = parallel(images[mine].to(device))
+    (sum_of_losses(logits, labels[mine].to(device)) / len(mine)).backward()
+    return model[2].bias.grad[0].item()
+
+with parallel.no_sync():
+    own = gradient()
+print(f"rank {rank}: {len(mine)} rows, own {own:+.6f}, averaged {gradient():+.6f}")
+dist.destroy_process_group()
+"""
+launch(2, start + average)
+
+# %%
+# Is the average right? Here is the gradient of all 50 rows, from one process:
+
+from task import batches, make_model, sum_of_losses
+
+model, rows = make_model(), batches(0)[0]
+(sum_of_losses(model(images[rows]), labels[rows]) / len(rows)).backward()
+print(f"one process: {len(rows)} rows, {model[2].bias.grad[0].item():+.6f}")
+
+# %%
+# The same. The two own gradients differ, for each comes from other rows. Their mean is
+# the gradient of the whole batch. This is lesson 13's :ref:`accumulation <accumulate>`,
+# side by side instead of one after the other.
+#
+# Train with two processes
+# ------------------------
+#
+# .. _two-processes:
+#
+# Now the whole loop. First alone, as in lesson 4. Each :term:`loss` is a sum, divided by
+# the rows of the batch:
+
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for epoch in range(2):
+    for rows in batches(epoch):
+        loss = sum_of_losses(model(images[rows]), labels[rows]) / len(rows)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+alone = model.state_dict()
+
+# %%
+# For many processes three things change. They have numbers in the comments:
+
+many = """\
+from task import *
+
+model = make_model().to(device)
+parallel = DistributedDataParallel(model, device_ids=[local_rank])  # 1
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for epoch in range(2):
+    for rows in batches(epoch):
+        mine = rows[rank::world_size]  # 2
+        loss = sum_of_losses(parallel(images[mine].to(device)), labels[mine].to(device))
+        loss = loss / len(rows) * world_size  # 3
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+if rank == 0:
+    torch.save(model.state_dict(), "many.pt")
+print(f"rank {rank}: {len(mine)} rows of the last batch")
+dist.destroy_process_group()
+"""
+
+# %%
+# 1. DDP wraps the model. At the start it also copies rank 0's weights to the others.
+# 2. Each process takes its part of the batch.
+# 3. DDP takes the *mean* of the gradients. So each sum of losses is divided by the rows
+#    of the whole batch, and multiplied by the number of processes. If all parts are
+#    equal, the mean loss of the part gives the same.
+#
+# How far apart will the weights be?
+
+
+def gap(a, b):
+    """The largest difference between two models' weights."""
+    return max((a[name].cpu() - b[name].cpu()).abs().max().item() for name in a)
+
+
+launch(2, start + many)
+together = torch.load(folder / "many.pt", map_location="cpu")
+print(f"largest difference of a weight: {gap(alone, together):.0e}")
+
+# %%
+# The difference is rounding: sums in another order. In the last batch there was one row,
+# and rank 1 had none. Its part of the gradient is zero, and that is right. **Two
+# processes learn what one learns, if the batch of all together stays the same.** So do
+# four: try ``launch(4, start + many)``.
+#
+# Often the batch is *not* kept. Each process gets 50 rows, and together they have 100.
+# Then there are half as many steps, and your :term:`learning rate` was chosen for a batch
+# of 50. :doc:`Past this machine </scaling>` says what then changes.
+#
+# .. question:: In the loop, rank 0 prints ``loss.item() / world_size``. What is it?
+#
+#    - The mean loss of the whole batch.
+#
+#      No. Nothing has been added up over the processes yet.
+#
+#    - Rank 0's share of the mean loss.
+#
+#      Yes. Add up the shares of all with ``all_reduce``, as in the first program.
+#
+#    - The same on each rank, because DDP averages.
+#
+#      No. DDP averages gradients, and nothing else.
+#
+# Change lesson 5's script
+# ------------------------
+#
+# .. _script-for-many:
+#
+# A real script reads images with a ``DataLoader``. This is what changes in the script of
+# :doc:`lesson 5 </lessons/05_fashion_mnist>`. Lines with ``+`` are new, lines with ``-``
+# are gone:
+#
+# .. script:: fashion_mnist_ddp.py
+#    :changed-from: fashion_mnist.py
+#
+# - **Each process reads other images.** ``DistributedSampler`` deals them out, like
+#   cards. It makes all parts equally long, and repeats an image if it must. So the last
+#   batch is not exactly that of one process. ``set_epoch`` gives each
+#   :term:`epoch` another order; without it, every epoch has the same.
+# - **The batch is shared.** Each process takes 64 divided by the number of processes.
+# - **What is counted is added up.** The loss and the correct answers of a process are
+#   those of its own images. ``all_reduce`` adds them up over all processes.
+# - **Rank 0 prints and saves, once.** It saves ``model``, not ``parallel``: the names in
+#   the wrapped model begin with ``module.``, and a plain model would not load them.
+#
+# It is a script that runs as it stands:
+#
+# .. code-block:: bash
+#
+#    torchrun --nproc-per-node 2 fashion_mnist_ddp.py
+#    python -m gpulesson practice --nproc 2 fashion_mnist_ddp.py
+#
+# The first line takes two GPUs, the second two practice GPUs. For a cluster there are
+# scripts with everything that a long run needs: :doc:`On a cluster </cluster>`.
+#
+# Read the error of a forgotten line
+# ----------------------------------
+#
+# .. _forgotten-set-device:
+#
+# The most common mistake is to forget ``set_device`` and the local rank. What does
+# ``"cuda"`` mean then, in each of the processes?
+
+forgotten = """\
+import torch
+import torch.distributed as dist
+
+dist.init_process_group("nccl")
+dist.all_reduce(torch.ones(1, device="cuda"))
+"""
+launch(2, forgotten)
+
+# %%
+# ``"cuda"`` is the first GPU, in both. NCCL refuses that. (Versions before 2.30 say
+# ``Duplicate GPU detected``.) Do not set the variable that it names. **Each process needs
+# a GPU of its own: set_device, or a** :term:`device` **with a number.**
+#
+# Survive a process that dies
+# ---------------------------
+#
+# .. _survive:
+#
+# With many machines, one of them fails sooner or later. When one process dies, the others
+# cannot go on: they wait for its gradients. So ``torchrun`` ends them all. With
+# ``--max-restarts`` it then starts all of them again. They begin at the first line. What
+# do they need, in order not to begin at the first epoch?
+#
+# A checkpoint, as in lesson 6. ``gpulesson.distributed`` has the pieces.
+# ``processes`` does what our first lines did. ``Parts`` gives each process its part of
+# the same batches, with the factor 3 from above as ``weight``. ``RankAutoSave`` saves
+# once for all, and resumes on all:
+
+begin = """\
+import os
+import torch
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader, TensorDataset
+from task import images, labels, make_model
+from gpulesson.distributed import Parts, RankAutoSave, processes
+
+loss_fn = torch.nn.CrossEntropyLoss()
+dataset = TensorDataset(images, labels)
+
+def set_up(ranks):
+    model = make_model().to(ranks.device)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    parts = Parts(len(dataset), batch_size=50, ranks=ranks)
+    return model, optimizer, parts, DataLoader(dataset, batch_sampler=parts)
+"""
+
+# %%
+# Now the loop. In the first attempt rank 1 ends itself at step 13 of the second epoch, as
+# a broken machine would:
+
+loop = """\
+with processes() as ranks:
+    model, optimizer, parts, loader = set_up(ranks)
+    parallel = DistributedDataParallel(model)
+    saved = {"model": model, "optimizer": optimizer, "every_steps": 5, "ranks": ranks}
+    with RankAutoSave(folder, **saved) as saves:
+        for epoch in saves.epochs(2):
+            parts.set_epoch(epoch)
+            for step, ((x, y), part) in enumerate(saves.batches(parts.weighted(loader))):
+                if dies and (attempt, ranks.rank, epoch, step) == ("0", 1, 1, 12):
+                    os.kill(os.getpid(), 9)
+                loss = loss_fn(parallel(x.to(ranks.device)), y.to(ranks.device))
+                optimizer.zero_grad()
+                (loss * part.weight).backward()
+                optimizer.step()
+                saves.step()
+    print(f"rank {ranks.rank}: finished in attempt {attempt}, after {step + 1} steps")
+    if ranks.is_main:
+        torch.save(model.state_dict(), f"{folder}.pt")
+"""
+
+# %%
+# For comparison the same program runs as one process, without ``torchrun``. ``processes``
+# allows that. Which attempt of the two processes will come to the end?
+
+names = "folder, attempt, dies = {}, os.environ.get('TORCHELASTIC_RESTART_COUNT'), {}\n"
+(folder / "one.py").write_text(begin + names.format("'one'", False) + loop)
+subprocess.run([sys.executable, "one.py"], cwd=folder, check=True)
+launch(2, begin + names.format("'two'", True) + loop, "--max-restarts", "1")
+
+one, two = (torch.load(folder / f"{n}.pt", map_location="cpu") for n in ("one", "two"))
+print(f"largest difference of a weight: {gap(one, two):.0e}")
+
+# %%
+# The second attempt. It went on from the last checkpoint, at step 10 of the second epoch,
+# and did 11 steps more. Its weights are those of one process that nobody ended, but for
+# rounding. **A run of many processes needs checkpoints more than any other:** ten times
+# the machines fail ten times as often.
+#
+# Share a model that does not fit
+# -------------------------------
+#
+# .. _sharded:
+#
+# With DDP each GPU holds the whole model, its gradients and the
+# :term:`optimizer state`. Is the model too large for one GPU, ten GPUs do not help. Then
+# share it: each process keeps a part of every :term:`parameter`. Before a layer computes,
+# its parts are collected. Afterwards what belongs to the others is thrown away. PyTorch
+# calls this *FSDP*, fully sharded data parallel. It is one call for each layer, and one
+# for the model. How much memory will each process need, with four equal layers?
+
+shared = """\
+from torch.distributed.fsdp import fully_shard
+
+def held(shard):
+    torch.manual_seed(0)
+    model = nn.Sequential(*(nn.Linear(1024, 1024) for _ in range(4))).to(device)
+    if shard:
+        for layer in [*model, model]:
+            fully_shard(layer)
+    optimizer = torch.optim.Adam(model.parameters())
+    model(torch.ones(8, 1024, device=device)).sum().backward()
+    optimizer.step()
+    return torch.cuda.memory_allocated() / 2**20
+
+print(f"rank {rank}: copied {held(False):5.1f} MiB, shared {held(True):5.1f} MiB")
+dist.destroy_process_group()
+"""
+launch(2, start + shared)
+
+# %%
+# About half. Parameters, gradients and Adam's two numbers are all shared by two. With
+# eight processes it would be an eighth. The :term:`activations <activation>` are not
+# shared: they belong to each process's own rows. And what is saved in memory is paid with
+# messages: the layers travel in every :term:`forward pass` and in every
+# :term:`backward pass`.
+#
+# There are two more ways to divide a model. *Tensor parallel* cuts single layers:
+# each GPU computes some columns of a product. *Pipeline parallel* gives each GPU some of
+# the layers, one after the other. Both are for models of many billions of parameters. So
+# this is how to choose:
+#
+# .. list-table::
+#    :header-rows: 1
+#    :widths: 40 30 30
+#
+#    * - What you have
+#      - What to use
+#      - What you pay
+#    * - the model fits, and a run takes too long
+#      - DDP
+#      - gradients travel in each step
+#    * - the model does not fit, and lesson 13's ways are used up
+#      - FSDP
+#      - parameters travel as well
+#    * - a single layer does not fit, or its messages take too long
+#      - tensor parallel, within one machine
+#      - messages in every layer, over fast links only
+#    * - the layers fit on several machines only
+#      - pipeline parallel, with the others
+#      - GPUs that wait for one another, a harder program
+#    * - a run is short, or one GPU is not busy yet
+#      - one GPU
+#      - nothing
+#
+# **First make one GPU busy.** A GPU that waits for data or for Python, as in lessons 9
+# and 11, waits no less when there are eight of them. :doc:`Past this machine </scaling>`
+# has the arithmetic: what a step takes with 2, 8 and 64 GPUs, and when the messages take
+# longer than the work.
+#
+# .. question:: A step takes 10 ms on one GPU, and 8 ms on two. Where are the other 3 ms?
+#
+#    - The second GPU is slower.
+#
+#      No. Even then DDP would wait for it, and the step would take as long as its part.
+#
+#    - In messages, and in what does not get shorter with fewer rows.
+#
+#      Yes. The gradients are as long as before, however few rows there are. And small
+#      batches use a GPU less well.
+#
+#    - In ``DistributedSampler``.
+#
+#      No. It only deals out numbers of rows.
+#
+# .. instructor-note::
+#
+#    Two practice GPUs share the processor of one laptop. They show what is computed, and
+#    nothing about speed. Say so before your learners measure.
+#
+# Exercise
+# --------
+#
+# .. exercise:: Two GPUs for one loop
+#    :minutes: 20
+#    :difficulty: medium
+#    :starter: exercise_14.py
+#
+#    The script trains on one GPU.
+#
+#    1. **Predict:** which lines have to change, so that two processes train together?
+#    2. Change them. Together the processes must learn what one process learned.
+#    3. Start it: ``python -m gpulesson practice --nproc 2 exercise_14.py``.
+#
+#    To check it: ``python -m gpulesson check exercise_14.py``. The check starts it in two
+#    processes, too.
+#
+# .. solution::
+#    :file: solution_14.py
+#
+#    Each process takes its rows, DDP averages, what is counted is added up, and rank 0
+#    saves.
+#
+# .. keypoints::
+#
+#    - ``torchrun`` starts one process for each GPU. Each has a rank, and the whole model.
+#    - DDP averages gradients during ``backward``. It averages nothing else.
+#    - Keep the batch, and divide it: then many processes learn what one learns.
+#    - All processes come to each collective, and rank 0 prints and saves.
+#    - ``--max-restarts`` starts all processes again. A checkpoint makes that useful.
+#    - FSDP shares a model that is too large. Use no more GPUs than you can keep busy.
+#
+# **Next:** :doc:`/cluster` has scripts for Slurm and PBS, and :doc:`/scaling` what a
+# thousand GPUs change.

@@ -1,0 +1,101 @@
+"""Train on Fashion-MNIST with several GPUs, save the weights:
+torchrun --nproc-per-node 2 fashion_mnist_ddp.py [data folder]"""
+
+import os
+import sys
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader, DistributedSampler
+from torchvision.datasets import FashionMNIST
+from torchvision.transforms import ToTensor
+
+EPOCHS, BATCH_SIZE, LEARNING_RATE = 5, 64, 1e-3
+
+
+class Classifier(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.hidden1 = nn.Linear(784, 128)
+        self.hidden2 = nn.Linear(128, 64)
+        self.out = nn.Linear(64, 10)
+
+    def forward(self, x):
+        x = x.view(x.size(0), -1)  # [N, 1, 28, 28] to [N, 784]
+        x = torch.relu(self.hidden1(x))  # [N, 128]
+        x = torch.relu(self.hidden2(x))  # [N, 64]
+        return self.out(x)  # logits, [N, 10]
+
+
+def make_loader(folder, train):
+    dataset = FashionMNIST(folder, train=train, transform=ToTensor())
+    rank, world_size = dist.get_rank(), dist.get_world_size()
+    mine = range(rank, len(dataset), world_size)
+    if train:
+        mine = DistributedSampler(dataset)
+    settings = {"num_workers": 2, "persistent_workers": True}
+    settings["pin_memory"] = torch.cuda.is_available()
+    share = BATCH_SIZE // world_size
+    return DataLoader(dataset, batch_size=share, sampler=mine, **settings)
+
+
+def train_epoch(model, loader, loss_fn, optimizer, device):
+    model.train()
+    no_wait = device.type == "cuda"  # elsewhere such a copy may read a freed batch
+    running_loss = torch.zeros((), device=device)
+    for images, labels in loader:
+        images = images.to(device, non_blocking=no_wait)
+        labels = labels.to(device, non_blocking=no_wait)
+        loss = loss_fn(model(images), labels)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        running_loss += loss.detach() * len(labels)  # weighted by samples
+    dist.all_reduce(running_loss)
+    return running_loss.item() / len(loader.dataset)
+
+
+@torch.inference_mode()
+def count_correct(model, loader, device):
+    model.eval()
+    correct = torch.zeros((), dtype=torch.int64, device=device)
+    for images, labels in loader:
+        predicted = model(images.to(device)).argmax(dim=1)
+        correct += (predicted == labels.to(device)).sum()
+    dist.all_reduce(correct)
+    return correct.item()
+
+
+def main(folder):
+    torch.manual_seed(0)
+    local_rank = int(os.environ["LOCAL_RANK"])
+    device = torch.device("cuda", local_rank)
+    torch.cuda.set_device(device)
+    dist.init_process_group("nccl", device_id=device)
+    print(f"training on {device}")
+    if dist.get_rank() == 0:
+        FashionMNIST(folder, download=True)  # once; the others wait for it
+    dist.barrier()
+    train_loader = make_loader(folder, train=True)
+    test_loader = make_loader(folder, train=False)
+    model = Classifier().to(device)
+    parallel = DistributedDataParallel(model, device_ids=[local_rank])
+    loss_fn = nn.CrossEntropyLoss()
+    optimizer = torch.optim.Adam(model.parameters(), lr=LEARNING_RATE)
+    for epoch in range(1, EPOCHS + 1):
+        train_loader.sampler.set_epoch(epoch)
+        loss = train_epoch(parallel, train_loader, loss_fn, optimizer, device)
+        if dist.get_rank() == 0:
+            print(f"Epoch [{epoch}/{EPOCHS}], loss {loss:.4f}", flush=True)
+    correct = count_correct(model, test_loader, device)
+    total = len(test_loader.dataset)
+    if dist.get_rank() == 0:
+        print(f"{correct} of {total} test images right: {correct / total:.2%}")
+        torch.save(model.state_dict(), "fashion_mnist.pt")
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":  # some systems import this file again in each worker
+    main(sys.argv[1] if len(sys.argv) > 1 else "data")  # the folder, if one is named
