@@ -1,12 +1,18 @@
 from __future__ import annotations
 
+from functools import cache
+
 import pytest
 import torch
+import torchvision
 from records import allocation
+from shapes import step_of
 from torch import nn
+from torch.nn import functional as F
 from torch.nn.parallel import DistributedDataParallel
 
 import gpulesson
+import published_scaling
 from gpulesson.planning import fitting, gpus, links
 from gpulesson.planning.floor import floor
 from gpulesson.planning.links import Link
@@ -207,6 +213,44 @@ class TestMemory:
         record = Record([allocation(4096, kind="parameters")], [0])
         assert self.peak(spread_out(record, 8, 0)) == 4096
         assert spread_out(record, 8, 3).allocations[0].nbytes == 512
+
+
+# -- published throughputs: none may be above what a floor allows
+
+
+@cache
+def resnet50_floor(batch: int, precision: str, gpu: str) -> float:
+    """The least time of one GPU's step, all of it hiding what is sent."""
+    torch.set_float32_matmul_precision("high" if precision == "tfloat32" else "highest")
+    try:
+        step = step_of(
+            torchvision.models.resnet50,
+            lambda: torch.empty(batch, 3, 224, 224),
+            lambda outputs: F.cross_entropy(outputs, torch.zeros(batch, dtype=torch.int64)),
+            training=True,
+            dtype=torch.float16 if precision == "float16" else None,
+        )
+    finally:
+        torch.set_float32_matmul_precision("highest")
+    return floor(step, gpus.find(gpu)).seconds
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "row",
+    published_scaling.read(),
+    ids=lambda row: "-".join(row[key] for key in ("model", "gpu", "precision", "gpus")),
+)
+def test_no_published_step_takes_less_than_its_floor(row):
+    batch = int(row["batch"])
+    if row["model"] == "resnet50":
+        alone = resnet50_floor(batch, row["precision"], row["gpu"])
+    else:  # two operations for each parameter and token in the forward pass, four in the backward pass
+        alone = 6 * int(row["parameters"]) * batch / gpus.find(row["gpu"]).rates[row["precision"]]
+    found = published_scaling.with_communication(row, Compute(0.0, alone, 0.0))
+    ratio = published_scaling.seconds(row, "gpus", "rate") / found.seconds
+    print(f"{ratio:.2f}")
+    assert 1 <= ratio < 6
 
 
 class TestPlan:
