@@ -30,7 +30,6 @@ from measuring import Result, about, options
 TABLE = Path(__file__).with_suffix(".csv")
 COLUMNS = [
     ("what", "training", ""),
-    ("gpus", "GPUs", ""),
     ("computing", "computing, ms", ".1f"),
     ("model", "model, ms", ".1f"),
     ("measured", "measured, ms", ".1f"),
@@ -86,8 +85,8 @@ def compared(row: dict[str, str]) -> dict[str, Any]:
     fewer, measured = seconds(row, "fewer", "fewer_rate"), seconds(row, "gpus", "rate")
     found = with_communication(row, Compute(0.0, fewer, 0.0))
     return {
-        "what": f"{row['model']}, {row['precision']}, {row['gpu']}, batch {int(row['batch']):,}",
-        "gpus": f"{row['fewer']} → {row['gpus']}",
+        "what": f"{row['model']}, {row['precision']}, batch {int(row['batch']):,}, from {row['fewer']} to "
+        f"{row['gpus']} {row['gpu']}",
         "computing": fewer * 1e3,
         "model": found.seconds * 1e3,
         "measured": measured * 1e3,

@@ -28,7 +28,7 @@ COUNTS = tuple(2**power for power in range(11))
 SHOWN = 1, 8, 64, 1024
 FORWARD = 1 / 3
 """Share of the forward pass: the backward pass computes twice as much."""
-LEFT, TOP, HEIGHT = 44, 12, 220
+LEFT, RIGHT, TOP, HEIGHT = 44, 20, 12, 220
 LINES = """
 svg.chart .line { fill: none; stroke: var(--color-link); stroke-width: 2px; }
 svg.chart .slow { stroke-dasharray: 7 3; }
@@ -68,7 +68,7 @@ class StepsByRanks(SphinxDirective):
         rows = [["GPUs", *lines]]
         for count in SHOWN:
             found = [line[COUNTS.index(count)] for line in lines.values()]
-            cells = [f"{each.seconds:.2f} s, {math.ceil(100 * each.efficiency)} %" for each in found]
+            cells = [f"{each.seconds:.2f} s, {math.ceil(100 * each.efficiency - 1e-6)} %" for each in found]
             rows.append([f"{count:,}", *cells])
         times = {name: [each.seconds for each in line] for name, line in lines.items()}
         return [nodes.raw("", chart(times), format="html"), table(rows, "ranks")]
@@ -90,7 +90,7 @@ def chart(times: dict[str, list[float]]) -> str:
     bottom = TOP + HEIGHT
 
     def x(count: int) -> float:
-        return LEFT + (WIDTH - LEFT - 12) * math.log(count) / math.log(COUNTS[-1])
+        return LEFT + (WIDTH - LEFT - RIGHT) * math.log(count) / math.log(COUNTS[-1])
 
     def y(seconds: float) -> float:
         return bottom - HEIGHT * (math.log(seconds) - low) / (high - low)

@@ -203,7 +203,7 @@ def _ranks(plan: Plan) -> Iterator[str]:
             f"Several {on.gpu.name}{batch}: {inside} in nodes of {PER_NODE}, {between} between nodes."
         )
         unit = _unit(max(each.replay.peak_reserved for each in on.several))
-        heads = ("GPUs", "model", "memory of each", "", "a step takes at least", "efficiency", "bound by")
+        heads = ("GPUs", "model", "memory of each", "", "least time", "efficiency", "bound by")
         yield from _columns([heads, *(_on_ranks(each, unit) for each in on.several)])
 
 
@@ -211,7 +211,7 @@ def _on_ranks(each: OnRanks, unit: tuple[str, int]) -> tuple[str, ...]:
     memory = _size(each.replay.peak_reserved, unit), each.verdict.answer
     if each.step is None:
         return f"{each.ranks:,}", each.strategy, *memory, "not known", "", ""
-    time, efficiency = rounded_down(each.step.seconds), f"at most {math.ceil(100 * each.step.efficiency)} %"
+    time, efficiency = rounded_down(each.step.seconds), f"≤ {math.ceil(100 * each.step.efficiency - 1e-6)} %"
     return f"{each.ranks:,}", each.strategy, *memory, time, efficiency, each.step.bound
 
 
