@@ -281,6 +281,21 @@ class TestPlan:
         assert sent > compute.beside, "so that it cannot hide"
         assert step.seconds >= compute.before + sent + compute.after - 1e-12
 
+    def test_sharded_ranks_share_the_work_of_the_optimizer(self):
+        """Seconds of arithmetic at the peak rate: 1 forward, 2 backward, 1.6 in the optimizer's step."""
+        t4 = gpus.find("T4")
+        seconds = {"forward": 1.0, "backward": 2.0, "optimizer": 1.6}
+        flop = {phase: round(each * t4.rates["float32"]) for phase, each in seconds.items()}
+        ran = [
+            Operation("mm", "float32", each, each, 0, 1, 0, phase, Place()) for phase, each in flop.items()
+        ]
+        record = Record(operations=ran, ends=[0])
+        alone = floor(record, t4)
+        for strategy, expected in ((DDP, 4.6), (SHARDED, 3.1)):
+            found = least_step(record, alone, 16, strategy, INSIDE, OWN)
+            assert found.seconds == pytest.approx(expected)
+            assert found.efficiency == pytest.approx(4.6 / expected)
+
     def test_a_gpu_whose_link_is_not_known_has_memory_and_no_time(self, plan):
         on = plan.gpus[2]
         assert on.node is None
