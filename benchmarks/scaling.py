@@ -11,7 +11,8 @@ of both, in which nothing is hidden.
 
 Two networks: convolutions with few parameters, and wide linear layers with many. The batch of each process
 stays the same, so that a step would take equally long if communication cost nothing, and each process had a
-core of its own.
+core of its own. The control is the processor time of the steps without communication: where the processes
+had less than 95 % of the cores that they could use, other programs ran, and the result is inconclusive.
 """
 
 from __future__ import annotations
@@ -81,8 +82,8 @@ def step(
     return times[1] - times[0], times[2] - times[1], times[3] - times[2]
 
 
-def measured_step(make: Callable[[], Any], rounds: int, steps: int) -> tuple[list[Any], list[float]]:
-    """Return the parts of steps without communication, and the times of steps with DDP."""
+def measured_step(make: Callable[[], Any], rounds: int, steps: int) -> tuple[list[Any], list[float], float]:
+    """Return the parts of steps without communication, the times of steps with DDP, and the control."""
     sides = []
     for wrap in (lambda each: each, DistributedDataParallel):
         network, images, labels = prepared(make)
@@ -92,11 +93,14 @@ def measured_step(make: Callable[[], Any], rounds: int, steps: int) -> tuple[lis
     for _ in range(3):  # warm: DDP arranges its buckets once more after its first step
         for side in sides:
             step(*side)
+    computing = 0.0
     for _ in range(rounds):
         for number in (0, 1, 1, 0):
             dist.barrier()
+            start = time.process_time()
             found[number].extend(step(*sides[number]) for _ in range(steps))
-    return found[0], [sum(parts) for parts in found[1]]
+            computing += (time.process_time() - start) * (number == 0)
+    return found[0], [sum(parts) for parts in found[1]], computing / sum(map(sum, found[0]))
 
 
 def all_reduce_seconds(nbytes: int, repeats: int) -> float:
@@ -127,10 +131,14 @@ def process(rank: int, processes: int, folder: str, rounds: int, steps: int) -> 
         "bucket": all_reduce_seconds(BUCKET, 4 * rounds),
     }
     for name, make in MODELS.items():
-        alone, together = measured_step(make, rounds, steps)
-        all_alone: list[Any] = [None] * processes
-        dist.all_gather_object(all_alone, alone)
-        found[name] = {"alone": [parts for each in all_alone for parts in each], "ddp": together}
+        alone, together, control = measured_step(make, rounds, steps)
+        everyone: list[Any] = [None] * processes
+        dist.all_gather_object(everyone, (alone, control))
+        found[name] = {
+            "alone": [parts for each, _ in everyone for parts in each],
+            "ddp": together,
+            "cores": sum(control for _, control in everyone),
+        }
     if rank == 0:
         Path(folder, "found.json").write_text(json.dumps(found), encoding="utf-8")
     dist.destroy_process_group()
@@ -168,6 +176,7 @@ def row(name: str, processes: int, found: dict[str, Any]) -> dict[str, Any]:
         "ratio": median / floor.seconds,
         "to_added": median / added,
         "bound": floor.bound,
+        "cores": found[name]["cores"],
         "latency": latency * 1e6 if share else None,
         "bandwidth": bandwidth / 1e9 if share else None,
     }
@@ -186,6 +195,7 @@ COLUMNS = [
     ("ratio", "median / all hidden", ".2f"),
     ("to_added", "median / nothing hidden", ".2f"),
     ("bound", "bound by", ""),
+    ("cores", "cores they had", ".2f"),
     ("latency", "all-reduce: latency, µs", ".0f"),
     ("bandwidth", "GB/s", ".2f"),
 ]
@@ -197,7 +207,6 @@ def main() -> None:
     torch.set_num_threads(1)
     os.environ["OMP_NUM_THREADS"] = "1"
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
-    busy = os.getloadavg()[0]
     facts = about(None, backend="gloo", rounds=chosen.rounds, steps_a_turn=chosen.steps)
     result = Result("scaling", "A step of DDP on one machine, measured and worked out", facts, COLUMNS)
     found = {number: measured(number, chosen.rounds, chosen.steps) for number in PROCESSES}
@@ -211,9 +220,14 @@ def main() -> None:
         f"Each process has one thread. The machine has {cores} cores: four processes share them, and the "
         "time to compute is measured while they do."
     )
-    result.notes.append(f"Programs that ran or waited for a core before the first process: {busy:.1f}.")
-    if busy > 0.5:
-        result.notes.append("Inconclusive: other programs ran at the same time.")
+    shares = [
+        each["cores"] / min(number, cores) for each, number in zip(result.rows, PROCESSES * 2, strict=True)
+    ]
+    result.claim("DDP with gloo processes, control: least share of the cores", min(shares), ".2f")
+    if min(shares) < 0.95:
+        result.notes.append(
+            "Inconclusive: the control is below 0.95, so other programs ran at the same time."
+        )
     result.finish(chosen.json)
 
 

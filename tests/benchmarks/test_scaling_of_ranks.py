@@ -12,7 +12,7 @@ def test_the_model_gets_what_was_measured():
     found = {
         "latency": 0.001,
         "bucket": 0.001 + BUCKET / 1e9,  # two processes send each byte once: 1 GB/s
-        "wide layers": {"alone": [(0.01, 0.02, 0.005)], "ddp": [0.05, 0.06, 0.07]},
+        "wide layers": {"alone": [(0.01, 0.02, 0.005)], "ddp": [0.05, 0.06, 0.07], "cores": 1.9},
     }
     two = row("wide layers", 2, found)
     count = 784 * 2048 + 2 * 2048 * 2048 + 2048 * 10 + 3 * 2048 + 10
@@ -35,3 +35,4 @@ def test_processes_measure_and_end(monkeypatch):
     for name in ("convolutions", "wide layers"):
         assert len(found[name]["alone"]) == 2 * 2 and len(found[name]["ddp"]) == 2
         assert row(name, 2, found)["ratio"] > 0
+        assert 0 < found[name]["cores"] < 3, "two processes with one thread each"
