@@ -102,7 +102,7 @@ def plan(
     ...         optimizer.zero_grad()
     >>> found = plan(train, gpu="T4", batch_size=64)
     >>> found.peak.by_kind["parameters"], found.gpus[0].verdict.answer
-    (40448, 'fits')
+    (40960, 'fits')
     """
     for name, number in (("steps", steps), ("batch_size", batch_size), *(("ranks", each) for each in ranks)):
         if number is not None and (isinstance(number, bool) or not isinstance(number, int) or number < 1):
