@@ -46,6 +46,7 @@ extensions = [
     "_ext.quick_start",
     "_ext.recorded.pages",
     "_ext.results",
+    "_ext.scaling",
     "_ext.tables",
     "_ext.terms",
     "_ext.trust",

@@ -42,6 +42,8 @@ BENCHMARKS = [
     "import_time",
     "saving",
     "site_build",
+    "scaling",
+    "published_scaling",
 ]
 
 

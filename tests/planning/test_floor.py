@@ -13,7 +13,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from gpulesson.planning import gpus
-from gpulesson.planning.floor import ARITHMETIC, LAUNCHES, TRAFFIC, _rounded_down, floor
+from gpulesson.planning.floor import ARITHMETIC, LAUNCHES, TRAFFIC, floor, rounded_down
 from gpulesson.planning.gpus import Gpu
 from gpulesson.planning.record import Operation, Place, Record, Waits
 
@@ -150,8 +150,8 @@ def test_a_table_row_that_nobody_checked_and_a_type_without_a_rate_are_told():
         (0, "0 ms"),
     ],
 )
-def test_times_are_rounded_down(seconds, text):
-    assert _rounded_down(seconds) == text
+def test_times_arerounded_down(seconds, text):
+    assert rounded_down(seconds) == text
 
 
 # -- published step times: none may be below its floor

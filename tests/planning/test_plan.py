@@ -55,7 +55,8 @@ def ask(tmp_path: Path, *words: str, script: str | None = None) -> subprocess.Co
 def asked(tmp_path_factory) -> tuple[Path, subprocess.CompletedProcess]:
     folder = tmp_path_factory.mktemp("asked")
     picture = ("--picture", "memory.svg")
-    return folder, ask(folder, "--gpu", "T4,H100", "--json", *picture, "train.py", "100", script=SCRIPT)
+    options = ("--gpu", "T4,H100", "--ranks", "2,64", "--json", *picture)
+    return folder, ask(folder, *options, "train.py", "100", script=SCRIPT)
 
 
 @pytest.mark.slow
@@ -79,6 +80,12 @@ class TestCommand:
         assert (t4["name"], t4["answer"]) == ("T4", "fits")
         assert h100["largest_batch"] > t4["largest_batch"] > 32
         assert t4["least_time"]["bound"] == "launches"
+
+    def test_several_gpus_have_answers(self, asked):
+        t4 = json.loads(asked[1].stdout)["gpus"][0]
+        rows = [(row["ranks"], row["model"], row["answer"]) for row in t4["ranks"]]
+        assert rows == [(n, model, "fits") for n in (2, 64) for model in ("DDP", "fully sharded")]
+        assert all(row["least_time"]["seconds"] >= t4["least_time"]["seconds"] for row in t4["ranks"])
 
     def test_nothing_is_left_behind(self, asked):
         folder, _ = asked

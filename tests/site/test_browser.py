@@ -27,6 +27,7 @@ PAGES = [
     "measured",
     "plan",
     "promises",
+    "scaling",
     "setup",
     "testing",
     "search",

@@ -21,6 +21,8 @@ record. The modules:
 ``cost``         arithmetic, bytes and launches of one operator
 ``gpus``         what GPUs can do at most, from ``gpus.csv``
 ``floor``        the least time of a step on one of them
+``ranks``        memory and least time of a step on several
+``links``        what joins GPUs, from ``links.csv``
 ===============  ============================================================================================
 """
 

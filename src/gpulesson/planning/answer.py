@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import textwrap
 from collections import Counter
 from collections.abc import Iterator
@@ -10,9 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from gpulesson.planning.fitting import CONTEXT, MARGIN, Replay, Verdict
-from gpulesson.planning.floor import Floor
+from gpulesson.planning.floor import Floor, rounded_down
 from gpulesson.planning.gpus import Gpu
+from gpulesson.planning.links import Link
 from gpulesson.planning.peak import Peak
+from gpulesson.planning.ranks import CONDITIONS, PER_NODE, OnRanks
 from gpulesson.planning.record import OPTIMIZER, Record, Waits
 from gpulesson.practice.allocator import rounded
 from gpulesson.practice.sizes import format_size
@@ -35,12 +38,19 @@ class OnGpu:
         The least time of the last step; None if no step was recorded.
     largest_batch : int or None
         None if it is not known; `Plan.notes` says why.
+    several : tuple of OnRanks
+        One for each number of ranks that was asked for, and each way to spread the model over them.
+    node, network : Link or None
+        What joins the GPUs of a node, and what joins nodes.
     """
 
     gpu: Gpu
     verdict: Verdict
     floor: Floor | None
     largest_batch: int | None
+    several: tuple[OnRanks, ...] = ()
+    node: Link | None = None
+    network: Link | None = None
 
 
 @dataclass(frozen=True)
@@ -74,8 +84,8 @@ class Plan:
     notes: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        parts = [_head(self), *_gpus(self), *_memory(self), *_waits(self.record), *_remarks(self)]
-        return "\n".join(parts)
+        parts = [_head(self), *_gpus(self), *_ranks(self), *_memory(self)]
+        return "\n".join([*parts, *_waits(self.record), *_remarks(self)])
 
     def to_json(self) -> dict[str, Any]:
         """Return the plan as numbers and texts, for other programs; sizes in bytes, times in seconds."""
@@ -159,9 +169,7 @@ def _gpus(plan: Plan) -> Iterator[str]:
         ("GPU", "memory", batch, "largest batch", "a step takes at least", "bound by")
     ]
     rows += [_row(each) for each in plan.gpus]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    for row in rows:
-        yield "  ".join(map(str.ljust, row, widths)).rstrip()
+    yield from _columns(rows)
     context = CONTEXT.name, format_size(CONTEXT.least), format_size(CONTEXT.most)
     yield from _wrapped(
         f"Beside the tensors a GPU holds the {context[0]}, of {context[1]} to {context[2]} in published "
@@ -180,7 +188,37 @@ def _row(on: OnGpu) -> tuple[str, ...]:
 
 
 def _time(floor: Floor) -> str:
-    return floor.sentence.removeprefix("not faster than ").split(" a step")[0]
+    return rounded_down(floor.seconds)
+
+
+def _ranks(plan: Plan) -> Iterator[str]:
+    for on in plan.gpus:
+        if not on.several:
+            continue
+        batch = f", each with a batch of {plan.record.batch_size:,}" if plan.record.batch_size else ""
+        inside = on.node.name if on.node else "a link that is not known"
+        between = on.network.name if on.network else "a network that is not known"
+        yield ""
+        yield from _wrapped(
+            f"Several {on.gpu.name}{batch}: {inside} in nodes of {PER_NODE}, {between} between nodes."
+        )
+        unit = _unit(max(each.replay.peak_reserved for each in on.several))
+        heads = ("GPUs", "model", "memory of each", "", "least time", "efficiency", "bound by")
+        yield from _columns([heads, *(_on_ranks(each, unit) for each in on.several)])
+
+
+def _on_ranks(each: OnRanks, unit: tuple[str, int]) -> tuple[str, ...]:
+    memory = _size(each.replay.peak_reserved, unit), each.verdict.answer
+    if each.step is None:
+        return f"{each.ranks:,}", each.strategy, *memory, "not known", "", ""
+    time, efficiency = rounded_down(each.step.seconds), f"≤ {math.ceil(100 * each.step.efficiency - 1e-6)} %"
+    return f"{each.ranks:,}", each.strategy, *memory, time, efficiency, each.step.bound
+
+
+def _columns(rows: list[tuple[str, ...]]) -> Iterator[str]:
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    for row in rows:
+        yield "  ".join(map(str.ljust, row, widths)).rstrip()
 
 
 def _waits(record: Record) -> Iterator[str]:
@@ -193,6 +231,8 @@ def _waits(record: Record) -> Iterator[str]:
 
 def _remarks(plan: Plan) -> Iterator[str]:
     conditions = dict.fromkeys(each for on in plan.gpus if on.floor for each in on.floor.conditions)
+    if any(each.step for on in plan.gpus for each in on.several):
+        conditions |= dict.fromkeys(CONDITIONS)
     if conditions:
         yield "\nThe times are bounds, no promises: a step takes longer. They hold if:"
     for condition in conditions:
@@ -267,7 +307,21 @@ def _gpu_as_json(on: OnGpu) -> dict[str, Any]:
             "launches": floor.launches,
             "conditions": list(floor.conditions),
         }
+    if on.several:
+        answer["links"] = [link.name if link else None for link in (on.node, on.network)]
+        answer["ranks"] = [_ranks_as_json(each) for each in on.several]
     return answer
+
+
+def _ranks_as_json(each: OnRanks) -> dict[str, Any]:
+    return {
+        "ranks": each.ranks,
+        "model": each.strategy,
+        "answer": each.verdict.answer,
+        "allocated": each.replay.peak_allocated,
+        "reserved": each.replay.peak_reserved,
+        "least_time": asdict(each.step) if each.step else None,
+    }
 
 
 def _last_waits(record: Record) -> list[Waits]:

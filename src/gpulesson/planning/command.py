@@ -11,8 +11,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from gpulesson.planning.links import NETWORK
+
 _USAGE = "python -m gpulesson plan [options] (script | -m module) [argument ...]"
-_WITH_VALUE = ("--gpu", "--steps", "--batch-size", "--picture", "--table")
+_WITH_VALUE = ("--gpu", "--steps", "--batch-size", "--picture", "--table", "--ranks", "--network")
 
 
 def add(commands: Any) -> None:
@@ -41,7 +43,23 @@ def add(commands: Any) -> None:
     parser.add_argument(
         "--table", action="append", default=[], help="a CSV file with more GPUs; may be repeated"
     )
+    parser.add_argument(
+        "--ranks",
+        type=_numbers,
+        default=(),
+        help='plan for so many GPUs besides: "2,8,64", a process for each',
+    )
+    parser.add_argument("--network", default=NETWORK, help=f"what joins nodes of 8 GPUs (default: {NETWORK})")
     parser.set_defaults(refuse=parser.error)
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    try:
+        return tuple(int(word) for word in text.split(","))
+    except ValueError:
+        raise argparse.ArgumentTypeError(
+            f"found {text!r}, expected whole numbers with commas between, such as 2,8,64"
+        ) from None
 
 
 def split(words: Sequence[str]) -> tuple[list[str], list[str]]:
@@ -73,6 +91,8 @@ def run(options: argparse.Namespace, program: Sequence[str]) -> int:
             batch_size=options.batch_size,
             dry=options.dry,
             tables=options.table,
+            ranks=options.ranks,
+            network=options.network,
         )
         if options.picture is not None:
             answer.plot().figure.savefig(options.picture)

@@ -153,7 +153,7 @@ class Floor:
         if self.bound == ARITHMETIC and self.most_arithmetic() in _TENSOR_CORES & set(self.gpu.rates):
             advice = _FAST_ALREADY
         name = self.gpu.name
-        return f"not faster than {_rounded_down(self.seconds)} a step on {_article(name)} {name}; {advice}"
+        return f"not faster than {rounded_down(self.seconds)} a step on {_article(name)} {name}; {advice}"
 
     def most_arithmetic(self) -> str:
         """Return the type in which most of the arithmetic's time is spent; "" if there is none."""
@@ -274,7 +274,7 @@ def _article(name: str) -> str:
     return "an" if name[0].upper() in ("AEFHILMNORSX" if spelled else "AEIOU") else "a"
 
 
-def _rounded_down(seconds: float) -> str:
+def rounded_down(seconds: float) -> str:
     """Return a time with two digits that is not longer than it is: a bound must not grow by rounding."""
     if seconds <= 0:
         return "0 ms"

@@ -8,12 +8,14 @@ from inspect import signature
 from os import PathLike, fspath
 from pathlib import Path
 
-from gpulesson.planning import fitting, gpus, scaling
+from gpulesson.planning import fitting, gpus, links, scaling
 from gpulesson.planning.answer import OnGpu, Plan
 from gpulesson.planning.floor import floor
 from gpulesson.planning.gpus import Gpu
+from gpulesson.planning.links import NETWORK, Link
 from gpulesson.planning.peak import peak
 from gpulesson.planning.programs import Outcome, ProgramFailed, Request, record_function, record_program
+from gpulesson.planning.ranks import on_ranks
 from gpulesson.planning.record import Record
 
 GPUS = ("T4", "RTX 3060", "A100", "H100")
@@ -34,6 +36,8 @@ def plan(
     batch_size: int | None = None,
     dry: bool = False,
     tables: Sequence[str | PathLike[str]] = (),
+    ranks: Sequence[int] = (),
+    network: str = NETWORK,
 ) -> Plan:
     """
     Say whether a training program will fit on a GPU, and how fast it can be at most.
@@ -60,6 +64,10 @@ def plan(
         this machine. What the program prints has no meaning then.
     tables : sequence of path
         CSV files with more GPUs, of the form of the package's own.
+    ranks : sequence of int
+        Numbers of GPUs to plan for besides, each with a process and a batch of its own.
+    network : str, default "InfiniBand NDR"
+        What joins nodes of eight GPUs, by its name in the table of links.
 
     Returns
     -------
@@ -68,8 +76,8 @@ def plan(
     Raises
     ------
     ValueError
-        If a GPU is not known, `steps` or `batch_size` is less than 1, or the batch size of the program is not
-        known although another is asked for.
+        If a GPU or the network is not known, `steps`, `batch_size` or one of `ranks` is less than 1, or the
+        batch size of the program is not known although another is asked for.
     FileNotFoundError
         If there is no such script.
     ProgramFailed
@@ -78,9 +86,9 @@ def plan(
     Notes
     -----
     Not known: the CUDA context, cuDNN's workspaces; they are given as ranges. Not planned for:
-    ``torch.compile``, several GPUs, custom kernels. A program that asks how much memory the GPU has is told
-    4 TiB. A function trains what it is given, and its changes stay. LSTM and GRU run as cuDNN's on a GPU,
-    which keeps other memory than the CPU's operators do.
+    ``torch.compile``, custom kernels, programs that use several GPUs by themselves. A program that asks how
+    much memory the GPU has is told 4 TiB. A function trains what it is given, and its changes stay. LSTM and
+    GRU run as cuDNN's on a GPU, which keeps other memory than the CPU's operators do.
 
     Examples
     --------
@@ -94,11 +102,12 @@ def plan(
     ...         optimizer.zero_grad()
     >>> found = plan(train, gpu="T4", batch_size=64)
     >>> found.peak.by_kind["parameters"], found.gpus[0].verdict.answer
-    (40448, 'fits')
+    (40960, 'fits')
     """
-    for name, number in (("steps", steps), ("batch_size", batch_size)):
+    for name, number in (("steps", steps), ("batch_size", batch_size), *(("ranks", each) for each in ranks)):
         if number is not None and (isinstance(number, bool) or not isinstance(number, int) or number < 1):
             raise ValueError(f"{name}={number!r}: give a whole number, 1 or more")
+    between_nodes = links.network(network)
     table = gpus.read(*map(Path, tables))
     chosen = [gpus.find(name, table) for name in ([gpu] if isinstance(gpu, str) else gpu)]
     runs = _Function(program, steps, dry) if callable(program) else _Script(program, steps, dry)
@@ -134,19 +143,28 @@ def plan(
         peak(record),
         fitting.replay(record, workspace=workspace),
         fitting.replay(record, expandable_segments=True, workspace=workspace),
-        tuple(_on(each, record, small) for each in chosen),
+        tuple(_on(each, record, small, ranks, between_nodes) for each in chosen),
         tuple(notes),
     )
 
 
-def _on(gpu: Gpu, record: Record, small: tuple[Record, Record] | None) -> OnGpu:
+def _on(
+    gpu: Gpu,
+    record: Record,
+    small: tuple[Record, Record] | None,
+    ranks: Sequence[int],
+    network: Link,
+) -> OnGpu:
     capability = gpu.capability or _USUAL
     verdict = fitting.verdict(record, gpu.memory, capability)
     largest = None
     if small is not None:
         room = int(fitting.MARGIN * verdict.least_left)
         largest = scaling.largest_batch(*small, room, workspace=fitting.cublas_workspace(capability))
-    return OnGpu(gpu, verdict, floor(record, gpu) if record.steps and not record.recurrent else None, largest)
+    least = floor(record, gpu) if record.steps and not record.recurrent else None
+    node = links.of_gpu(gpu.name)
+    several = on_ranks(record, gpu, least, ranks, node, network)
+    return OnGpu(gpu, verdict, least, largest, several, node, network)
 
 
 def _small(runs: _Script | _Function, own: Record | None, notes: list[str]) -> tuple[Record, Record] | None:
