@@ -43,7 +43,15 @@ ARROWS = {
     "checkpoint": {"_bounds", "_files", "_state"},
     "data": {"_fashion", "_standin"},
     "device": {"_arguments", "_hardware", "_report"},
-    "evaluation": {"_checks", "device"},
+    "distributed": {
+        "_arguments",
+        "_files",
+        "autosave",
+        "checkpoint",
+        "device",
+        "evaluation",
+    },
+    "evaluation": {"_checks", "_state", "device"},
     "models": {"_arguments"},
     "timing": {"_arguments", "device"},
     "weights": {"_files", "_state", "checkpoint"},
@@ -100,6 +108,10 @@ def test_public_functions_have_examples():
                 without.add(name)
     results_and_errors = {
         "DeviceError",
+        "DistributedError",
+        "Part",
+        "Ranks",
+        "load_shards",
         "Checkpoint",
         "CheckpointError",
         "Images",
