@@ -8,6 +8,7 @@ Started by ``python train.py``, the same script is a single process, and runs as
 from __future__ import annotations
 
 import io
+import math
 import os
 import pickle
 import random
@@ -91,13 +92,13 @@ class Ranks:
         Parameters
         ----------
         value : int, float or Tensor
-            Of the same kind, dtype and shape on every rank; one on a GPU makes the CPU wait for it. Whole
-            numbers are added exactly, other numbers as float64.
+            A number on every rank, or a tensor of the same dtype and shape. Numbers are added without
+            rounding in between; one float makes the sum a float.
 
         Returns
         -------
         int, float or Tensor
-            As `value`; a tensor is a new one, and has no gradient. In a single process, the value itself.
+            A tensor is a new one, and has no gradient. In a single process, the value itself.
 
         Raises
         ------
@@ -117,21 +118,19 @@ class Ranks:
             refuse("value", value, "a number or a tensor", "give a loss times its samples, or a count")
         if self.world_size == 1:
             return value
-        kind = f"{described(value)} on the {value.device.type}" if isinstance(value, Tensor) else ""
-        given = self._gather(kind or type(value).__name__)
+        tensor = isinstance(value, Tensor)
+        given = self._gather(f"{described(value)} on the {value.device.type}" if tensor else value)
+        if not any(isinstance(each, str) for each in given):
+            return math.fsum(given) if any(isinstance(each, float) for each in given) else sum(given)
         if len(set(given)) > 1:
             found = ", ".join(f"rank {rank}: {each}" for rank, each in enumerate(given))
             raise ValueError(
-                f"sum was given different things ({found}), expected the same kind, dtype and shape on every "
-                "rank: add up what differs in length first, as value.sum()"
+                f"sum was given different things ({found}), expected numbers, or tensors of the same dtype "
+                "and shape on every rank: add up what differs in length first, as value.sum()"
             )
-        if isinstance(value, Tensor):
-            total = value.detach().clone(memory_format=torch.contiguous_format)
-            dist.all_reduce(total)
-            return total
-        total = torch.tensor(value, dtype=torch.float64 if isinstance(value, float) else torch.int64)
+        total = value.detach().clone(memory_format=torch.contiguous_format)
         dist.all_reduce(total)
-        return total.item()
+        return total
 
     def join(self, evaluation: Evaluation) -> Evaluation:
         """Return what `gpulesson.evaluation.evaluate` would have found on the data of all ranks together.
@@ -153,7 +152,7 @@ class Ranks:
             return Evaluation(loss, evaluation.accuracy, None, samples)
         confusion = self.sum(evaluation.confusion)
         counted = int(confusion.sum())
-        accuracy = int(confusion.trace()) / counted if counted else float("nan")
+        accuracy = int(confusion.trace()) / counted if counted else math.nan
         return Evaluation(loss, accuracy, confusion, samples)
 
     def on_main(self, function: Callable[[], Result]) -> Result:
