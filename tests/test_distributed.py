@@ -26,6 +26,7 @@ from torch.utils.data import DataLoader, DistributedSampler
 from gpulesson.checkpoint import CheckpointError, load_checkpoint, resume, save_checkpoint
 from gpulesson.distributed import (
     DistributedError,
+    Part,
     Parts,
     RankAutoSave,
     Ranks,
@@ -206,7 +207,7 @@ def test_parts_make_up_the_batches_of_one_process(world_size, samples, batch_siz
 
 def test_an_empty_part_has_no_gradient():
     parts = Parts(1, 4, Ranks(0, 0, 2, CPU), shuffle=False)
-    assert parts.parts == [(0, 0.0)] and list(parts) == [[0]]
+    assert parts.parts == [Part(0, 0.0)] and list(parts) == [[0]]
 
 
 @pytest.mark.parametrize(

@@ -12,9 +12,9 @@ import os
 import random
 import sys
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple, NoReturn, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -43,8 +43,17 @@ __all__ = [
 Batch = TypeVar("Batch")
 
 
-class Part(NamedTuple):
-    """A rank's part of a global batch: how many samples, and what to multiply their mean loss by."""
+@dataclass(frozen=True)
+class Part:
+    """A rank's part of a global batch.
+
+    Attributes
+    ----------
+    size : int
+        How many samples of the global batch are here, 0 or more.
+    weight : float
+        What their mean loss is multiplied by: size × ranks ÷ samples of the global batch.
+    """
 
     size: int
     weight: float
@@ -59,8 +68,8 @@ class Parts(Sampler[list[int]]):
     ``DistributedSampler`` alone does not give this. It repeats samples until each rank has as many, and it
     cuts the data into batches a rank: the last batch then counts repeated samples, or parts that differ in
     size as if they were equal, because ``DistributedDataParallel`` takes the mean of the ranks' gradients.
-    Here the mean loss of a part is multiplied by its `weight`, its size × ranks ÷ samples of the global
-    batch, and the mean of the gradients is the gradient of the global batch's mean loss.
+    Here the mean loss of a part is multiplied by the weight of its `Part`, and the mean of the gradients is
+    the gradient of the global batch's mean loss.
 
     Parameters
     ----------
@@ -76,7 +85,7 @@ class Parts(Sampler[list[int]]):
         The same on every rank. The global random numbers have no part in the order.
     drop_last : bool
         Leave out a last batch that is not full. With it, and a `batch_size` that the ranks divide, all
-        weights are 1.
+        weights are 1, as `gpulesson.training.fit` takes them to be.
 
     Notes
     -----
