@@ -273,6 +273,22 @@ def test_autosave_refuses_to_write_in_the_background_beside_others(tmp_path, mod
         RankAutoSave(tmp_path, ranks=None, model=model, optimizer=optimizer)
 
 
+def test_ranks_that_the_saved_run_did_not_have_draw_other_numbers(tmp_path, model):
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+    def saves(ranks: Ranks) -> RankAutoSave:
+        return RankAutoSave(tmp_path, ranks=ranks, model=model, optimizer=optimizer)
+
+    with processes() as ranks, saves(ranks) as one:
+        list(one.epochs(1))
+        expected = torch.get_rng_state()
+    loaded = [saves(Ranks(rank, rank, 3, CPU))._load(one.path).rng for rank in range(3)]
+    assert torch.equal(loaded[0]["cpu"], expected)
+    assert len({each["python"] for each in loaded}) == 3
+    assert len({each["cpu"].numpy().tobytes() for each in loaded}) == 3
+    assert torch.equal(torch.get_rng_state(), expected)
+
+
 # ---- shards
 
 
@@ -480,6 +496,7 @@ def test_fit_and_evaluate_in_two_ranks(tmp_path):
     loss, accuracy, confusion, samples = found["evaluation"]
     assert (loss, accuracy) == pytest.approx((expected.loss, expected.accuracy), abs=1e-12)
     assert torch.equal(confusion, expected.confusion) and samples == program.SAMPLES
+    assert found["alone"] == 12
 
 
 @linux
