@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import functools
+import math
 import os
 import random
 import re
@@ -163,16 +164,14 @@ def test_sum_takes_numbers_and_tensors_alone():
         Ranks(0, 0, 1, CPU).sum([1])
 
 
-def test_join_weighs_by_samples():
-    class Two(Ranks):  # the second rank found the same in twice the samples
-        def sum(self, value):
-            return value * 3 if value is not one.loss * one.samples else value
-
+def test_one_rank_joins_what_it_found():
     one = Evaluation(0.5, 0.75, torch.tensor([[2, 1], [0, 1]]), 4)
     with processes() as ranks:
         joined = ranks.join(one)
     assert (joined.loss, joined.accuracy, joined.samples) == (0.5, 0.75, 4)
-    with pytest.raises(TypeError, match=r"evaluation is 0.5"):
+    ignored = Ranks(0, 0, 1, CPU).join(Evaluation(0.5, math.nan, torch.zeros(2, 2, dtype=torch.int64), 4))
+    assert math.isnan(ignored.accuracy)
+    with pytest.raises(TypeError, match=r"evaluation is 0\.5"):
         Ranks(0, 0, 1, CPU).join(0.5)
 
 
