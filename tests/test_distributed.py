@@ -14,6 +14,7 @@ import subprocess
 import sys
 import time
 import uuid
+from contextlib import suppress
 from pathlib import Path
 
 import distributed_run as program
@@ -555,21 +556,35 @@ def test_killed_ranks_are_started_again_and_end_with_the_same_bits(tmp_path, und
 
 @linux
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "to"), [("SIGTERM", "launcher"), ("SIGTERM", 1), ("SIGUSR1", 1)])
-def test_a_signal_to_one_stops_all_after_one_save(tmp_path, undisturbed, name, to):
-    launched = Launched(2, "train", tmp_path, *NOISY, "--pause", 0.3)
+@pytest.mark.parametrize(
+    ("name", "to", "workers"),
+    [
+        ("SIGTERM", "launcher", 0),
+        ("SIGTERM", 1, 0),
+        ("SIGUSR1", 1, 0),
+        ("SIGTERM", "all but the launcher", 2),
+    ],
+)
+def test_a_signal_stops_all_ranks_after_one_save(tmp_path, undisturbed, name, to, workers):
+    options = *NOISY, "--workers", workers
+    launched = Launched(2, "train", tmp_path, *options, "--pause", 0.3)
     while not (tmp_path / "rank-1-step-2").exists() and launched.process.poll() is None:
         time.sleep(0.05)
-    pid = launched.process.pid if to == "launcher" else launched.ranks()[to]
-    os.kill(pid, getattr(signal, name))
+    if to == "launcher":
+        meant = [launched.process.pid]
+    else:  # a cluster reaches the workers of the loaders, too
+        meant = [launched.ranks()[to]] if to == 1 else [*set(launched.left()) - {launched.process.pid}]
+    for pid in meant:
+        with suppress(ProcessLookupError):
+            os.kill(pid, getattr(signal, name))
     output = launched.wait()
     assert output.count("asked this run to stop. It is saved in") == 1, output
     steps = [len(list(tmp_path.glob(f"rank-{rank}-step-*"))) for rank in (0, 1)]
     assert steps[0] == steps[1] < 15
     saved = max(tmp_path.glob("autosave-*.pt"))
     assert load_checkpoint(saved).epoch * 5 + load_checkpoint(saved).step == steps[0]
-    launch(2, "train", tmp_path, *NOISY)
-    expected, found = undisturbed(0), torch.load(tmp_path / "train.pt")
+    launch(2, "train", tmp_path, *options)
+    expected, found = undisturbed(workers), torch.load(tmp_path / "train.pt")
     for key, weights in expected["weights"].items():
         assert torch.equal(found["weights"][key], weights)
     assert found["losses"] == expected["losses"] and found["steps"] == 15 - steps[0]
