@@ -35,7 +35,9 @@ ARROWS = {
     "_explain": {"_arguments", "device"},
     "_fashion": {"_files", "_progress"},
     "_first_step": {"_arguments", "_checks"},
+    "_ranks": {"_arguments", "_files", "device", "evaluation"},
     "_report": {"_hardware"},
+    "_shards": {"_files", "_ranks", "checkpoint"},
     "_standin": {"_files"},
     "_state": {"_files"},
     "autosave": {"_files", "_state", "checkpoint"},
@@ -43,7 +45,8 @@ ARROWS = {
     "checkpoint": {"_bounds", "_files", "_state"},
     "data": {"_fashion", "_standin"},
     "device": {"_arguments", "_hardware", "_report"},
-    "evaluation": {"_checks", "device"},
+    "distributed": {"_arguments", "_ranks", "_shards", "autosave", "checkpoint"},
+    "evaluation": {"_checks", "_state", "device"},
     "models": {"_arguments"},
     "timing": {"_arguments", "device"},
     "weights": {"_files", "_state", "checkpoint"},
@@ -74,7 +77,14 @@ def test_the_version_is_that_of_the_metadata():
 
 @pytest.mark.parametrize(
     "name",
-    ["gpulesson", "gpulesson._files", "gpulesson._report", "gpulesson._hardware"]
+    [
+        "gpulesson",
+        "gpulesson._files",
+        "gpulesson._hardware",
+        "gpulesson._ranks",
+        "gpulesson._report",
+        "gpulesson._shards",
+    ]
     + [f"gpulesson.{m}" for m in MODULES],
 )
 def test_examples_in_docstrings(name):
@@ -100,6 +110,7 @@ def test_public_functions_have_examples():
                 without.add(name)
     results_and_errors = {
         "DeviceError",
+        "Part",
         "Checkpoint",
         "CheckpointError",
         "Images",

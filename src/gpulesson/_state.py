@@ -14,6 +14,11 @@ from gpulesson._files import printable
 _Undo = Callable[[], None]
 
 
+def unwrapped(model: Any) -> Any:
+    """Return the model that a ``DistributedDataParallel`` wraps, whose names are those of one process."""
+    return model.module if isinstance(model, nn.parallel.DistributedDataParallel) else model
+
+
 _NEEDED = {
     "model": ["state_dict()", "named_parameters()"],
     "optimizer": ["state_dict()", "param_groups"],

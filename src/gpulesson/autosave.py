@@ -216,21 +216,8 @@ class AutoSave:
     def __enter__(self) -> AutoSave:
         if self._lock is not None:
             raise RuntimeError("this AutoSave is entered already: leave its with block before another begins")
-        lock = FileLock(self.folder / ".autosave.lock", thread_local=False)
-        try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-            lock.acquire(timeout=_PATIENCE, poll_interval=0.1)
-        except Timeout as error:
-            raise CheckpointError(
-                f"Another run saves into {printable(self.folder)}. Give each run a folder of its own, or "
-                f"wait until the other one has ended. (If there is none, delete {printable(lock.lock_file)}.)"
-            ) from error
-        except (OSError, NotImplementedError) as error:
-            raise CheckpointError(
-                f"Checkpoints cannot go into {printable(self.folder)}. {type(error).__name__}: "
-                f"{printable(error)}. Give a folder that can be made and written."
-            ) from error
-        self._lock, self._own, self._signal, self._epoch, self.path = lock, {}, None, None, None
+        self._lock = self._acquire()
+        self._own, self._signal, self._epoch, self.path = {}, None, None, None
         if threading.current_thread() is threading.main_thread():  # others may not
             for name in ("SIGTERM", "SIGUSR1"):
                 if number := getattr(signal, name, None):
@@ -256,6 +243,27 @@ class AutoSave:
                 if raised := sys.exc_info()[1]:  # which may not be seen any more
                     traceback.print_exception(raised)
                 signal.raise_signal(self._signal)
+
+    def _new_lock(self) -> FileLock:
+        return FileLock(self.folder / ".autosave.lock", thread_local=False)
+
+    def _acquire(self) -> FileLock:
+        """Make the folder, and lock other runs out of it."""
+        lock = self._new_lock()
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            lock.acquire(timeout=_PATIENCE, poll_interval=0.1)
+        except Timeout as error:
+            raise CheckpointError(
+                f"Another run saves into {printable(self.folder)}. Give each run a folder of its own, or "
+                f"wait until the other one has ended. (If there is none, delete {printable(lock.lock_file)}.)"
+            ) from error
+        except (OSError, NotImplementedError) as error:
+            raise CheckpointError(
+                f"Checkpoints cannot go into {printable(self.folder)}. {type(error).__name__}: "
+                f"{printable(error)}. Give a folder that can be made and written."
+            ) from error
+        return lock
 
     def epochs(self, number: int) -> Iterator[int]:
         """Load the checkpoint of the folder that got furthest, if there is one, and count on from it.
@@ -289,7 +297,7 @@ class AutoSave:
                 yield epoch
                 self._save(finished=True)
                 self._place = self._found = None
-                if self._signal is not None:
+                if self._asked():
                     self._stop()
         finally:  # also after `break`
             if self._begun is begun:  # no other loop has begun since
@@ -332,7 +340,7 @@ class AutoSave:
             self._hold_child_signal()
         if found is not None and found.done:
             for _ in range(found.done):
-                if self._signal is not None:
+                if self._asked():
                     self._stop()
                 if self._next(batches, workers) is _END:
                     raise CheckpointError(
@@ -358,7 +366,7 @@ class AutoSave:
                 time.sleep(0.01)
             if self._signal is None:
                 raise
-            self._stop()
+            self._cut_off()
 
     def step(self) -> None:
         """Count one step of the optimizer; save if it is time, and stop if a signal came.
@@ -380,24 +388,33 @@ class AutoSave:
         place.learned = place.done
         if self._failure is not None:
             self._settle()
-        if self._signal is not None:
+        if self._asked():
             self._stop()
         if place.done == place.length:
             return  # the epoch's end is a save, too
-        now = time.monotonic()
-        if (self.every_steps is not None and place.steps % self.every_steps == 0) or (
-            self.every_minutes is not None and now - self._saved_at >= 60 * self.every_minutes
-        ):
+        if (self.every_steps is not None and place.steps % self.every_steps == 0) or self._late():
             self._save()
+
+    def _asked(self) -> bool:
+        """Tell whether a signal asked the run to stop."""
+        return self._signal is not None
+
+    def _cut_off(self) -> NoReturn:
+        """Leave, because the signal has ended the loader's workers, too."""
+        self._stop()
+
+    def _late(self) -> bool:
+        minutes = (time.monotonic() - self._saved_at) / 60
+        return self.every_minutes is not None and minutes >= self.every_minutes
 
     def _resume(self, number: int) -> int:
         """Load the checkpoint that got furthest; return how many epochs are finished."""
         self._settle()
         self._found = None
-        self.path = checkpoint.latest(self.folder, pattern="autosave-epoch-*.pt")
+        self.path = self._latest()
         if self.path is None:
             return 0
-        found = checkpoint.load_checkpoint(self.path)
+        found = self._load(self.path)
         extra = self._checked(found)
         parts = {
             name: part for name, part in (self.extra | self._own).items() if hasattr(part, "load_state_dict")
@@ -443,8 +460,17 @@ class AutoSave:
         if found.step:
             reached += f" and {_plural(found.step, 'batch', 'es')}"
         what = "going on after" if done < number else "nothing to do after"
-        print(f"{printable(self.path)}: {what} {reached}", file=sys.stderr)
+        self._tell(f"{printable(self.path)}: {what} {reached}")
         return done
+
+    def _latest(self) -> Path | None:
+        return checkpoint.latest(self.folder, pattern="autosave-epoch-*.pt")
+
+    def _load(self, path: Path) -> checkpoint.Checkpoint:
+        return checkpoint.load_checkpoint(path)
+
+    def _tell(self, message: str) -> None:
+        print(message, file=sys.stderr)
 
     def _checked(self, found: checkpoint.Checkpoint) -> dict[str, Any]:
         """Return `extra` of a checkpoint that is one of ours, and fits."""
@@ -486,6 +512,7 @@ class AutoSave:
                 for name, part in parts.items()
             },
         )
+        self._complete(content)
         self._saved_at = time.monotonic()
         if self.background:
             self._thread = threading.Thread(target=self._write_aside, args=(path, _on_host(content, {})))
@@ -493,6 +520,9 @@ class AutoSave:
             _writing.add(self._thread)
         else:
             self._write(path, content)
+
+    def _complete(self, content: dict[str, Any]) -> None:
+        """Add what a checkpoint needs besides: nothing, where the run is a single process."""
 
     def _write(self, path: Path, content: dict[str, Any]) -> None:
         """Write a checkpoint, and delete our files before the last `keep`."""
@@ -535,7 +565,7 @@ class AutoSave:
             f"{signal.Signals(self._signal).name} asked this run to stop. {where}; the same command goes on "
             "from there."
         )
-        print(message, file=sys.stderr)
+        self._tell(message)
         raise Stopped(message, 128 + self._signal)
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:

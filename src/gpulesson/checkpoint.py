@@ -35,6 +35,7 @@ from gpulesson._state import (
     load_scheduler,
     tensor_outline,
     undo_point,
+    unwrapped,
 )
 
 _COMMENT = re.compile(  # its first group sorts as the run goes: by epoch, then step, then time
@@ -97,7 +98,8 @@ def save_checkpoint(
     path
         File to write; missing folders are made.
     model, optimizer, scheduler
-        On any device; their ``state_dict()`` is kept.
+        On any device; their ``state_dict()`` is kept. Of a model in ``DistributedDataParallel``, that of the
+        model itself, so that one process loads it, too; in a run of several processes, call this on one.
     epoch
         Number of epochs finished so far, 0 or more.
     step
@@ -148,6 +150,7 @@ def _content(
     extra: Any,
 ) -> dict[str, Any]:
     """Collect what goes into a checkpoint, as it is now; the tensors are those of the run, not copies."""
+    model = unwrapped(model)
     if mistake := _wrong_count(epoch, step) or find_mistake(model, optimizer, scheduler, generator):
         raise CheckpointError(f"{printable(path)} was not written: {mistake}")
     if spoilt := find_not_finite(model):
@@ -323,7 +326,7 @@ def resume(
     >>> list(range(resume(load_checkpoint(path), model=model), 5))
     [3, 4]
     """
-    path = printable(checkpoint.path)
+    path, model = printable(checkpoint.path), unwrapped(model)
     if mistake := find_mistake(model, optimizer, scheduler, generator):
         raise CheckpointError(f"{path} was not loaded: {mistake}")
     given = tensor_outline(model.state_dict()) | _outline(model, optimizer, scheduler, generator)

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from gpulesson import _checks
+from gpulesson._state import unwrapped
 from gpulesson.device import to_device
 
 
@@ -56,7 +57,9 @@ def evaluate(
     Parameters
     ----------
     model : torch.nn.Module
-        On `device`. Called with inputs, it returns logits ``[N, C]`` (or, for regression, predictions).
+        On `device`. Called with inputs, it returns logits ``[N, C]`` (or, for regression, predictions). Of a
+        ``DistributedDataParallel``, the model in it is run, so that each process may have other batches, and
+        one of them may evaluate alone.
     batches : iterable of (inputs, targets)
         Targets are a tensor ``[N, …]``; class indices ``[N]`` of an integer type make it a classification.
         Inputs are whatever the model takes: a tensor, or tensors in a tuple, list or mapping, also nested.
@@ -106,6 +109,7 @@ def _evaluate_placed(
     with_confusion: bool = True,
 ) -> Evaluation:
     """Evaluate a model that is known to be on `device`; without the confusion matrix it takes less time."""
+    model = unwrapped(model)  # the wrapper would send buffers, and wait for the other processes
     reduction = _checks.loss_reduction(loss_fn)
     ignored = _checks.ignored_label(loss_fn)
     compute = _checks.checked_step(model, model, batches, loss_fn, device, on_device=check_targets)

@@ -245,7 +245,7 @@ def fit(
     ----------
     model, batches, loss_fn, optimizer, device
         As in `train_epoch`. `batches` is gone through once an epoch: a ``DataLoader`` or ``Batches``, not a
-        generator.
+        generator. Its sampler is told the number of each epoch, if it has ``set_epoch``.
     epochs : int
         How many passes.
     validation : iterable of (inputs, targets), optional
@@ -421,6 +421,10 @@ def fit(
     for epoch in bar:
         if leaf and getattr(owner, leaf).device != device:  # moved since
             _checks.check_placement(model, device)
+        for name in ("sampler", "batch_sampler"):
+            sampler: Any = getattr(batches, name, None)
+            if hasattr(sampler, "set_epoch"):
+                sampler.set_epoch(epoch - 1)
         start = time.perf_counter()
         given = FirstStep(model, device, batches, look) if first else nullcontext()
         try:
