@@ -11,9 +11,10 @@ import ast
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from gpulesson.exercises.exercise import COMMON, Exercise
+from gpulesson.exercises.exercise import Exercise
 from gpulesson.exercises.findings import Diagnosis, Finding, Source, plural
 from gpulesson.exercises.rules import causes, definitions, source_text
 from gpulesson.exercises.trace import ErrorSeen, Printed, SaveSeen, Trace
@@ -28,7 +29,8 @@ NOT_TRAINED = Diagnosis(
 )
 NO_GROUP = Diagnosis(
     "no-process-group",
-    "Two processes know nothing of one another until they join a process group. Each trains a model of its own.",
+    "Two processes know nothing of one another until they join a process group. Until then each trains a "
+    "model of its own.",
     'Before the model is made: dist.init_process_group("nccl"), with import torch.distributed as dist.',
 )
 SAME_GPU = Diagnosis(
@@ -40,7 +42,7 @@ SAME_GPU = Diagnosis(
 LEFT_THE_GPU = Diagnosis(
     "left-the-gpu",
     "The task is to train on two GPUs.",
-    'Move model and batches to the GPU of this process: .to("cuda"), after torch.cuda.set_device(local_rank).',
+    'Call torch.cuda.set_device(local_rank). Then move model and batches to that GPU: .to("cuda").',
 )
 ON_THE_CPU = Diagnosis(
     "sent-from-the-cpu",
@@ -74,14 +76,15 @@ OTHER_ROWS = Diagnosis(
 NOT_AVERAGED = Diagnosis(
     "gradients-not-averaged",
     "Each process steps with the gradient of its own rows, and the two models drift apart. "
-    "DistributedDataParallel averages the gradients during backward(), for what went through the wrapped model.",
+    "DistributedDataParallel averages the gradients during backward(), of what went through the wrapped "
+    "model.",
     "Wrap the model, and call the wrapped one: model = DistributedDataParallel(model, "
     "device_ids=[local_rank]).",
 )
 BATCH_NOT_DIVIDED = Diagnosis(
     "batch-not-divided",
-    "batch_size counts the rows of one process. With two processes each update comes from twice as many rows, "
-    "so there are half as many updates, and the model learns something else.",
+    "batch_size counts the rows of one process. With two processes each update comes from twice as many "
+    "rows, so there are half as many updates, and the model learns something else.",
     "Divide it: batch_size=BATCH // dist.get_world_size().",
 )
 SAME_ORDER = Diagnosis(
@@ -97,7 +100,8 @@ RATE_CHANGED = Diagnosis(
 )
 OTHER_WEIGHTS = Diagnosis(
     "other-weights",
-    "From the same first weights and the same batches, two processes have to learn what one learns, to rounding.",
+    "From the same first weights and the same batches, two processes have to learn what one learns, but for "
+    "rounding.",
     "Compare model, loss function and optimizer with the starter's. If you average gradients yourself: add "
     "them up, and divide by the number of processes.",
 )
@@ -176,7 +180,10 @@ def shared(trace: Trace, source: Source) -> Iterator[Finding]:
         fault = OTHER_WEIGHTS, r"\.backward\(", what
     if fault is not None:
         diagnosis, pattern, what = fault
-        yield source.failure(diagnosis, definitions.first_match(source.lines, pattern), what)
+        line = definitions.first_match(source.lines, pattern)
+        if diagnosis is NOT_AVERAGED:
+            line = _not_wrapped(trace, source)
+        yield source.failure(diagnosis, line, what)
     yield from _printed(trace.ranks, None if fault else alone, source)
     yield from _saved(trace.ranks, source)
 
@@ -218,7 +225,7 @@ def _of_one_rank(source: Source) -> int:
 
 
 def _fault(ranks: Sequence[dict[str, Any]]) -> tuple[Diagnosis, str, str] | None:
-    """Return what is wrong with the training, a pattern of its line, and what was seen; None if nothing is."""
+    """Return what is wrong with the training, a pattern of its line, and what was seen; or None."""
     devices = [facts["device"] for facts in ranks]
     if any(not device.startswith("cuda") for device in devices):
         return LEFT_THE_GPU, r"""["']cpu["']|\.to\(""", f"The two models are on {' and '.join(devices)}."
@@ -230,7 +237,7 @@ def _fault(ranks: Sequence[dict[str, Any]]) -> tuple[Diagnosis, str, str] | None
     if max(first, last) > _NEAR:
         when = "before the first step" if first > _NEAR else "at the end"
         what = f"The largest difference between a weight of the two models is {max(first, last):.1e} {when}."
-        return NOT_AVERAGED, r"\b(model|net|ddp\w*)\w*\(", what
+        return NOT_AVERAGED, "", what
     sizes = Counter(sum(map(len, parts)) for parts in zip(*(facts["steps"] for facts in ranks), strict=False))
     size = sizes.most_common(1)[0][0]
     if set(sizes) != {_BATCH}:
@@ -241,6 +248,14 @@ def _fault(ranks: Sequence[dict[str, Any]]) -> tuple[Diagnosis, str, str] | None
     if abs(rate - _RATE) > 1e-9:
         return RATE_CHANGED, r"\blr\b|optim\.", f"The learning rate is {rate:g}; expected {_RATE:g}."
     return None
+
+
+def _not_wrapped(trace: Trace, source: Source) -> int:
+    """Return the line that makes the model; or that calls it, where another model is the wrapped one."""
+    wraps = definitions.first_match(source.lines, r"\b(DDP|DistributedDataParallel)\(")
+    made = next((model.made.line for model in trace.models if model.stepped), 0)
+    called = next((call.site.line for call in trace.calls if call.trained), 0)
+    return called if wraps else made
 
 
 def _of_the_rows(orders: Sequence[list[int]]) -> tuple[Diagnosis, str, str] | None:
@@ -256,7 +271,8 @@ def _of_the_rows(orders: Sequence[list[int]]) -> tuple[Diagnosis, str, str] | No
     if all(len(order) == _EPOCHS * _ROWS for order in orders):
         return NOT_SPLIT, _LOADER, f"Each of the two processes took all {_ROWS} rows in every epoch."
     if taken != _EPOCHS * _ROWS:
-        what = f"In all, the processes took {taken:,} rows; expected {_EPOCHS * _ROWS:,}: {_ROWS} in each of {_EPOCHS} epochs."
+        expected = f"{_EPOCHS * _ROWS:,}: {_ROWS} in each of {_EPOCHS} epochs"
+        what = f"In all, the processes took {taken:,} rows; expected {expected}."
         return OTHER_ROWS, _LOADER, what
     epochs = [_in_epochs(order) for order in orders]
     together = [{row for part in parts for row in part} for parts in zip(*epochs, strict=True)]
@@ -311,13 +327,14 @@ def _alone(ranks: Sequence[dict[str, Any]]) -> _Alone:
         optimizer.zero_grad()
         each.mean().backward()  # type: ignore[no-untyped-call]
         optimizer.step()
-        told.append([part.tolist() for part in each.detach().split([len(part) for part in parts])])
+        left = iter(each.tolist())
+        told.append([list(islice(left, len(part))) for part in parts])
     found = torch.nn.utils.parameters_to_vector(model.parameters()).tolist()
     length = len(told) // _EPOCHS
     epochs = [told[start : start + length] for start in range(0, len(told), length)]
-    parts = [[_mean([step[rank] for step in epoch]) for epoch in epochs] for rank in range(len(ranks))]
     losses = [_mean([part for step in epoch for part in step]) for epoch in epochs]
-    return _Alone(_distance(found, ranks[0]["weights"]), losses, parts)
+    own = [[_mean([step[rank] for step in epoch]) for epoch in epochs] for rank in range(len(ranks))]
+    return _Alone(_distance(found, ranks[0]["weights"]), losses, own)
 
 
 def _mean(parts: Sequence[Sequence[float]]) -> float:
@@ -395,7 +412,8 @@ def _other_loss(told: Sequence[Sequence[Printed]], alone: _Alone, source: Source
             )
             return source.failure(LOSS_OF_ONE_PART, line.site, what)
     line = told[rank][0]
-    what = f"It printed {_numbers(line)[-1]}. The mean over all rows is {alone.losses[0]:.4f} in the first epoch."
+    mean = f"{alone.losses[0]:.4f} in the first epoch"
+    what = f"Rank {rank} printed {_numbers(line)[-1]}. The mean over all rows is {mean}."
     return source.failure(OTHER_LOSS, line.site, what)
 
 
@@ -427,8 +445,6 @@ def _saved(ranks: Sequence[Trace], source: Source) -> Iterator[Finding]:
 
 def probe(trace: Trace, observer: Observer, space: dict[str, Any]) -> None:
     """Note what this process has trained, on which rows, and what it has saved."""
-    import torch
-
     from gpulesson.exercises.watch.rows import Part
     from gpulesson.exercises.watch.training import parameters_of
 
@@ -448,7 +464,7 @@ def probe(trace: Trace, observer: Observer, space: dict[str, Any]) -> None:
         first = _flat(training.first_weights(seen))
     trace.facts |= {
         "device": str(parameters[0].device),
-        "grouped": bool(torch.distributed.is_initialized() or observer.reader.gpu.process_groups),
+        "grouped": observer.groups.joined_at is not None,
         "steps": [rows for _, rows in sorted(steps.items())],
         "first": first,
         "weights": weights,
@@ -503,9 +519,10 @@ EXERCISE = Exercise(
         "DistributedDataParallel(model, device_ids=[local_rank]).",
         "DistributedSampler(data) shuffles and shares the rows; DataLoader takes it as sampler, with half of "
         "the batch, and it wants to know the epoch.",
-        "Every process calls dist.all_reduce(total). Only rank 0 prints, and saves model.module.state_dict().",
+        "Every process calls dist.all_reduce(total). Rank 0 alone prints, and saves "
+        "model.module.state_dict().",
     ),
-    rules=(causes.own_work, *COMMON, shared),
+    rules=(causes.own_work, shared),
     probe=probe,
     processes=2,
     starts_empty=True,

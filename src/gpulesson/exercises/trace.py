@@ -268,7 +268,7 @@ class Trace:
     without_gpu: Trace | None = None
     """Of a second run, on a machine without a GPU, for an exercise that asks for one."""
     ranks: list[Trace] = field(default_factory=list)
-    """Of all processes, this one included, for an exercise that is run in several; none if one has no trace."""
+    """Of all processes, this one included, where an exercise is run in several; none if one has no trace."""
 
     @property
     def steps(self) -> int:

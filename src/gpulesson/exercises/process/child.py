@@ -127,20 +127,20 @@ def _join(number: int, of: int, folder: str) -> None:
 
     The first one keeps the store by which they find one another, at a port that the system has chosen.
     """
-    from torch.distributed import TCPStore
+    import torch
 
     port = Path(folder, "port")
     if number == 0:
-        _kept.append(TCPStore(_HOST, 0, is_master=True, wait_for_workers=False))
+        _kept.append(torch.distributed.TCPStore(_HOST, 0, is_master=True, wait_for_workers=False))
         part = port.with_suffix(".part")
         part.write_text(str(_kept[0].port))
         part.replace(port)
     while not port.exists():
         time.sleep(0.02)  # as long as the parent waits for the beginning
-    names = {"RANK": number, "LOCAL_RANK": number, "WORLD_SIZE": of, "LOCAL_WORLD_SIZE": of}
-    names |= {"GROUP_RANK": 0, "GROUP_WORLD_SIZE": 1, "MASTER_PORT": port.read_text()}
-    os.environ |= {name: str(value) for name, value in names.items()}
-    os.environ |= {"MASTER_ADDR": _HOST, "TORCHELASTIC_RESTART_COUNT": "0"}
+    os.environ |= dict.fromkeys(("RANK", "LOCAL_RANK"), str(number))
+    os.environ |= dict.fromkeys(("WORLD_SIZE", "LOCAL_WORLD_SIZE"), str(of))
+    os.environ |= {"GROUP_RANK": "0", "GROUP_WORLD_SIZE": "1", "TORCHELASTIC_RESTART_COUNT": "0"}
+    os.environ |= {"MASTER_ADDR": _HOST, "MASTER_PORT": port.read_text()}
     os.environ["TORCHELASTIC_USE_AGENT_STORE"] = "True"  # no program makes a store of its own
 
 
