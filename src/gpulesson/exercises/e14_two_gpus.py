@@ -8,10 +8,11 @@ then taken in one process, with the rows of both: that gives the weights and the
 from __future__ import annotations
 
 import ast
+import math
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from itertools import islice
+from itertools import islice, zip_longest
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gpulesson.exercises.exercise import Exercise
@@ -238,12 +239,14 @@ def _fault(ranks: Sequence[dict[str, Any]]) -> tuple[Diagnosis, str, str] | None
         when = "before the first step" if first > _NEAR else "at the end"
         what = f"The largest difference between a weight of the two models is {max(first, last):.1e} {when}."
         return NOT_AVERAGED, "", what
-    sizes = Counter(sum(map(len, parts)) for parts in zip(*(facts["steps"] for facts in ranks), strict=False))
-    size = sizes.most_common(1)[0][0]
+    steps = [facts["steps"] for facts in ranks]
+    sizes = Counter(sum(map(len, parts)) for parts in zip_longest(*steps, fillvalue=()))
     if set(sizes) != {_BATCH}:
-        steps = [len(facts["steps"]) for facts in ranks]
-        what = f"{plural(steps[0], 'update')}, most from {size} rows; expected {_EPOCHS * _ROWS // _BATCH}, "
-        return BATCH_NOT_DIVIDED, r"\bbatch_size\b|\bDataLoader\(", f"{what}each from {_BATCH}."
+        what = (
+            f"{plural(max(map(len, steps)), 'update')}, most from {plural(sizes.most_common(1)[0][0], 'row')}"
+        )
+        what = f"{what}; expected {_EPOCHS * _ROWS // _BATCH}, each from {_BATCH}."
+        return BATCH_NOT_DIVIDED, r"\bbatch_size\b|\bDataLoader\(", what
     rate = ranks[0]["rate"]
     if abs(rate - _RATE) > 1e-9:
         return RATE_CHANGED, r"\blr\b|optim\.", f"The learning rate is {rate:g}; expected {_RATE:g}."
@@ -267,12 +270,12 @@ def _of_the_rows(orders: Sequence[list[int]]) -> tuple[Diagnosis, str, str] | No
             _LOADER,
             f"{plural(strange, 'row')} of a batch {'is' if strange == 1 else 'are'} not of the data.",
         )
-    taken = sum(map(len, orders))
+    share = _ROWS // len(orders)
     if all(len(order) == _EPOCHS * _ROWS for order in orders):
         return NOT_SPLIT, _LOADER, f"Each of the two processes took all {_ROWS} rows in every epoch."
-    if taken != _EPOCHS * _ROWS:
-        expected = f"{_EPOCHS * _ROWS:,}: {_ROWS} in each of {_EPOCHS} epochs"
-        what = f"In all, the processes took {taken:,} rows; expected {expected}."
+    if any(len(order) != _EPOCHS * share for order in orders):
+        taken = " and ".join(f"{len(order):,}" for order in orders)
+        what = f"The processes took {taken} rows; expected {_EPOCHS * share:,} each, {share} in an epoch."
         return OTHER_ROWS, _LOADER, what
     epochs = [_in_epochs(order) for order in orders]
     together = [{row for part in parts for row in part} for parts in zip(*epochs, strict=True)]
@@ -297,7 +300,8 @@ def _in_epochs(order: list[int]) -> list[list[int]]:
 def _distance(one: Sequence[float], other: Sequence[float]) -> float:
     if len(one) != len(other):
         return float("inf")
-    return max((abs(a - b) for a, b in zip(one, other, strict=True)), default=0.0)
+    apart = [abs(a - b) for a, b in zip(one, other, strict=True)]
+    return max(apart, default=0.0) if all(map(math.isfinite, apart)) else float("inf")
 
 
 class _Alone(NamedTuple):

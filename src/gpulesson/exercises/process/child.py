@@ -127,11 +127,11 @@ def _join(number: int, of: int, folder: str) -> None:
 
     The first one keeps the store by which they find one another, at a port that the system has chosen.
     """
-    import torch
+    from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
     port = Path(folder, "port")
     if number == 0:
-        _kept.append(torch.distributed.TCPStore(_HOST, 0, is_master=True, wait_for_workers=False))
+        _kept.append(TCPStore(_HOST, 0, is_master=True, wait_for_workers=False))
         part = port.with_suffix(".part")
         part.write_text(str(_kept[0].port))
         part.replace(port)

@@ -22,7 +22,7 @@ _LEFT_ALONE = re.compile(
 
 
 class _Stopped(Exception):
-    """The check was stopped, and with it every process."""
+    """The check was stopped, or another process."""
 
 
 def run_ranks(
@@ -36,7 +36,8 @@ def run_ranks(
 ) -> list[Outcome]:
     """Run a program in several processes at once, each on a practice GPU of its own.
 
-    They share a folder, as on one machine. A process that waits longer than `WAIT` is stopped.
+    They share a folder, as on one machine. A process that waits longer than `WAIT` is stopped. If one cannot
+    be run to its end for another reason, the others are stopped with it.
 
     Parameters
     ----------
@@ -50,7 +51,7 @@ def run_ranks(
     Returns
     -------
     list of Outcome
-        In the order of the ranks.
+        In the order of the ranks. The status of one that was stopped with another is ``"stopped"``.
     """
     stopped = threading.Event()
 
@@ -61,7 +62,13 @@ def run_ranks(
             if tell is not None and rank == 0:
                 tell(seconds)
 
-        return run(source, name, idle=WAIT, rank=Rank(rank, number, shared), tell=go_on, **options)
+        try:
+            outcome = run(source, name, idle=WAIT, rank=Rank(rank, number, shared), tell=go_on, **options)
+        except _Stopped:
+            return Outcome("stopped")
+        if outcome.trace is None and outcome.status != "idle":  # who waits may wait for one that computes
+            stopped.set()
+        return outcome
 
     with tempfile.TemporaryDirectory(prefix="gpulesson-", ignore_cleanup_errors=True) as shared:
         lay_out(Path(shared, "program"), source, name, data)
@@ -95,9 +102,10 @@ def joined(outcomes: Sequence[Outcome]) -> Outcome:
 
 
 def _says_less(outcome: Outcome) -> int:
+    """Return a larger number the less an outcome says."""
     if outcome.trace is None:
-        return 1
+        return {"idle": 2, "stopped": 5}.get(outcome.status, 1)
     error = outcome.trace.error
     if error is None:
-        return 0 if outcome.trace.exit_code else 3
-    return 2 if _LEFT_ALONE.search(error.message) else 0
+        return 0 if outcome.trace.exit_code else 4
+    return 3 if _LEFT_ALONE.search(error.message) else 0
