@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import re
 import tempfile
-import threading
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -15,6 +16,8 @@ from gpulesson.exercises.process.run import Outcome, Rank, lay_out, run
 
 WAIT = 20.0
 """Seconds that a process may wait for another one; they start together, and have little to do."""
+_MORE = 3.0
+"""Seconds that the others have to say what they know when one has failed."""
 _LEFT_ALONE = re.compile(
     r"Connection (closed|reset) by peer|Broken pipe|failed to recv|Socket closed|unexpected state|Timed out"
 )
@@ -36,8 +39,8 @@ def run_ranks(
 ) -> list[Outcome]:
     """Run a program in several processes at once, each on a practice GPU of its own.
 
-    They share a folder, as on one machine. A process that waits longer than `WAIT` is stopped. If one cannot
-    be run to its end for another reason, the others are stopped with it.
+    They share a folder, as on one machine. A process that waits longer than `WAIT` is stopped. When one ends
+    otherwise before its end, the others are stopped soon after it.
 
     Parameters
     ----------
@@ -53,21 +56,23 @@ def run_ranks(
     list of Outcome
         In the order of the ranks. The status of one that was stopped with another is ``"stopped"``.
     """
-    stopped = threading.Event()
+    until = math.inf
 
     def one(rank: int, shared: str) -> Outcome:
         def go_on(seconds: float) -> None:
-            if stopped.is_set():
+            if time.monotonic() > until:
                 raise _Stopped
             if tell is not None and rank == 0:
                 tell(seconds)
 
+        nonlocal until
         try:
             outcome = run(source, name, idle=WAIT, rank=Rank(rank, number, shared), tell=go_on, **options)
         except _Stopped:
             return Outcome("stopped")
-        if outcome.trace is None and outcome.status != "idle":  # who waits may wait for one that computes
-            stopped.set()
+        failed = outcome.trace.error if outcome.trace else outcome.status != "idle"  # it may wait for work
+        if failed:
+            until = min(until, time.monotonic() + _MORE)
         return outcome
 
     with tempfile.TemporaryDirectory(prefix="gpulesson-", ignore_cleanup_errors=True) as shared:
@@ -77,7 +82,7 @@ def run_ranks(
             try:
                 return [each.result() for each in runs]
             finally:  # also after Ctrl-C: the processes end before the pool does
-                stopped.set()
+                until = -math.inf
 
 
 def joined(outcomes: Sequence[Outcome]) -> Outcome:
