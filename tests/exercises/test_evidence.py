@@ -1,4 +1,4 @@
-"""What counts is what the check has seen itself: exercises 8 to 13, and the result of any."""
+"""What counts is what the check has seen itself: exercises 8 to 14, and the result of any."""
 
 from __future__ import annotations
 
@@ -67,6 +67,7 @@ COPIED = {
         ("08", "import", ("not-yours", 2)),
         ("08", "call", ("not-yours", 4)),
         ("11", "run_path", ("not-yours", 2)),
+        ("14", "import", ("another-file", 2)),
     ],
 )
 def test_a_solution_copied_beside_the_file_does_not_count(number, way, expected, tmp_path, warm):

@@ -70,15 +70,18 @@ def wait_for(happened, seconds: float) -> bool:
     ("name", "status"),
     [("SIGINT", 130), ("SIGTERM", 143), ("SIGHUP", 129), ("SIGKILL", -9)],
 )
-@pytest.mark.parametrize("command", ["check", "submissions"])
+@pytest.mark.parametrize("command", ["check", "submissions", "two processes"])
 def test_a_command_that_ends_leaves_nothing_running(tmp_path, command, name, status):
     folder, started = tmp_path / "files", tmp_path / "started"
     folder.mkdir()
-    files = ["04_one.py"] if command == "check" else ["04_one.py", "04_two.py"]
+    files = {"check": ["04_one.py"], "two processes": ["14_one.py"]}.get(command, ["04_one.py", "04_two.py"])
+    number = 1 if command == "check" else 2
     for file in files:
         (folder / file).write_text(ENDLESS)
     asked = (
-        ["check", str(folder / files[0])] if command == "check" else ["submissions", "04", str(folder), "-j2"]
+        ["submissions", "04", str(folder), "-j2"]
+        if command == "submissions"
+        else ["check", str(folder / files[0])]
     )
     process = subprocess.Popen(
         [sys.executable, "-m", "gpulesson", *asked],
@@ -92,8 +95,8 @@ def test_a_command_that_ends_leaves_nothing_running(tmp_path, command, name, sta
         return started.read_text().split() if started.exists() else []
 
     try:
-        assert wait_for(lambda: len(runs()) == len(files), 300)
-        assert wait_for(lambda: len(processes(runs())) >= 2 * len(files), 60), "the children have begun"
+        assert wait_for(lambda: len(runs()) == number, 300)
+        assert wait_for(lambda: len(processes(runs())) >= 2 * number, 60), "the children have begun"
         started_by_it = family(process.pid) | set(processes(runs()))
         sent = time.monotonic()
         process.send_signal(getattr(signal, name))

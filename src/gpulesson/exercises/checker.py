@@ -16,7 +16,7 @@ from pathlib import Path, PurePath
 from gpulesson.exercises.demands import Demand, checklist
 from gpulesson.exercises.exercise import COMMON, Exercise, Rule, find
 from gpulesson.exercises.findings import Diagnosis, Finding, Source, plural, times
-from gpulesson.exercises.process import run
+from gpulesson.exercises.process import ranks, run
 from gpulesson.exercises.process.warm import START_SECONDS, WarmProcess
 from gpulesson.exercises.report import Report
 from gpulesson.exercises.rules import (
@@ -122,10 +122,14 @@ def check(
         "memory": memory_limit,
         "tell": tell,
     }
-    outcome = run.run(content, name, **options, warm=warm)  # type: ignore[arg-type]
+    if task is None or task.processes == 1:
+        outcome = run.run(content, name, **options, warm=warm)  # type: ignore[arg-type]
+    else:
+        outcome = ranks.joined(ranks.run_ranks(task.processes, content, name, **options, warm=warm))  # type: ignore[arg-type]
     trace = outcome.trace
     if trace is None:
-        findings = [_unfinished(outcome, source, time_limit, memory_limit)]
+        waited = time_limit if task is None or task.processes == 1 else min(time_limit, ranks.WAIT)
+        findings = [_unfinished(outcome, source, time_limit, waited, memory_limit)]
         return Report(task, shown, tuple(findings), output=readable(source.in_cells(outcome.output)))
     if task is not None and task.without_gpu and trace.error is None:
         trace.without_gpu = run.run(content, name, **options, gpu=False, warm=warm).trace  # type: ignore[arg-type]
@@ -193,7 +197,7 @@ def apply_rules(
         for rule in last:
             if not _failed(found):
                 apply(rule)
-    elif task is not None and _stopped_by_its_own_test(trace, source, task):
+    elif task is not None and (task.processes > 1 or _stopped_by_its_own_test(trace, source, task)):
         raised = found.pop(endings.raised)
         seen = {**found, **{rule: asked_of(rule) for rule in rules}}
         found = seen if _failed(seen) else {endings.raised: raised, **found}  # more than an assertion says
@@ -364,14 +368,14 @@ def _task(exercise: str | int | None, name: str, source: Source) -> Exercise | N
         return None
 
 
-def _unfinished(outcome: run.Outcome, source: Source, seconds: float, memory: int) -> Finding:
+def _unfinished(outcome: run.Outcome, source: Source, seconds: float, waited: float, memory: int) -> Finding:
     """Say why there is nothing to look at."""
     site, code = outcome.site, outcome.returncode
     here = ", on this line" if site.line else ""
     how = f"with status {code}" if code >= 0 else f"by signal {-code}"
     ways: dict[str, tuple[Diagnosis, Site | int, str]] = {
         "time": (endings.TIME, site, f"It was stopped after {seconds:g} seconds of work{here}."),
-        "idle": (endings.IDLE, site, f"It waited for {seconds:g} seconds{here}, and was stopped."),
+        "idle": (endings.IDLE, site, f"It waited for {waited:g} seconds{here}, and was stopped."),
         "memory": (endings.MEMORY, site, f"It was stopped when it used {memory / 2**30:.3g} GiB of memory."),
         "vanished": (endings.VANISHED, 0, f"The process ended {how}, before the end of the program."),
         "no-torch": (endings.NO_TORCH, 0, f"Python cannot import torch: {outcome.message}"),

@@ -1,4 +1,4 @@
-"""What an exercise is, and where they all are: the files ``e01_….py`` to ``e13_….py`` beside this one."""
+"""What an exercise is, and where they all are: the files ``e01_….py`` to ``e14_….py`` beside this one."""
 
 from __future__ import annotations
 
@@ -79,6 +79,9 @@ class Exercise:
         The first hint that helps with a kind of fault, from 1; the first of all where none is named.
     without_gpu : bool
         The program is run a second time, on a machine without a GPU.
+    processes : int
+        The program is run in so many at once, as torchrun does. Its own rule is asked also after an error:
+        it knows what processes say to one another.
     starts_empty : bool
         Files next to the program are not shown to it: it has to make them anew.
     """
@@ -98,6 +101,7 @@ class Exercise:
     asked_for: frozenset[str] = frozenset()
     hint_for: Mapping[str, int] = field(default_factory=dict)
     without_gpu: bool = False
+    processes: int = 1
     starts_empty: bool = False
 
     @property

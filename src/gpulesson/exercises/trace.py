@@ -267,6 +267,8 @@ class Trace:
     """What the exercise's own probe found."""
     without_gpu: Trace | None = None
     """Of a second run, on a machine without a GPU, for an exercise that asks for one."""
+    ranks: list[Trace] = field(default_factory=list)
+    """Of all processes, this one included, where an exercise is run in several; none if one has no trace."""
 
     @property
     def steps(self) -> int:

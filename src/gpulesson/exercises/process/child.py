@@ -21,6 +21,7 @@ import re
 import runpy
 import signal
 import sys
+import time
 import traceback
 import warnings
 from collections.abc import Callable, Iterator
@@ -31,6 +32,10 @@ from typing import Any
 
 from gpulesson.exercises.process.leftovers import MARK, end_when_closed
 
+_HOST = "127.0.0.1"
+_kept: list[Any] = []
+"""The store, which has to live as long as the process."""
+
 
 def main(job_file: str, watched: int = -1) -> None:
     """Run one job.
@@ -40,7 +45,8 @@ def main(job_file: str, watched: int = -1) -> None:
     job_file : str
         JSON: ``program`` (the copy to run), ``folder`` (private: ``started``, ``stacks``, ``result.json``),
         ``gpu`` (False: a machine without one), ``exercise``, ``seconds``, ``memory`` (bytes), ``beside``,
-        ``key`` (hexadecimal). The file is removed.
+        ``key`` (hexadecimal), ``rank`` (None, or ``number``, ``of`` and ``folder`` of one of several
+        processes). The file is removed.
     watched : int
         An end of a pipe: the program is ended when the other end is closed.
     """
@@ -55,6 +61,9 @@ def main(job_file: str, watched: int = -1) -> None:
         _write(folder, key, {"status": "no-torch", "message": f"{type(error).__name__}: {error}"})
         return
     torch.set_num_threads(1)
+    rank = job["rank"]
+    if rank is not None:
+        _join(**rank)
     from gpulesson.exercises import calls
     from gpulesson.exercises.exercise import find
     from gpulesson.exercises.watch import observer as watch
@@ -64,6 +73,8 @@ def main(job_file: str, watched: int = -1) -> None:
     with watch.observed() as observer:
         try:
             gpu: Any = practice_gpu() if job["gpu"] else nullcontext()
+            if rank is not None:
+                gpu = practice_gpu(count=rank["of"], force=True)  # as many on any machine
             opened = gpu.__enter__()
         except RuntimeError as error:  # a PracticeError, or a real GPU that is full, or another's
             _write(folder, key, {"status": "no-practice-gpu", "message": str(error)})
@@ -109,6 +120,28 @@ def main(job_file: str, watched: int = -1) -> None:
             _write(folder, key, {"status": "ran", "trace": trace.to_dict()})
     sys.stderr.flush()
     os._exit(0)  # threads that the program left running do not hold it up
+
+
+def _join(number: int, of: int, folder: str) -> None:
+    """Tell this process which of several it is, as torchrun does.
+
+    The first one keeps the store by which they find one another, at a port that the system has chosen.
+    """
+    from torch.distributed import TCPStore  # type: ignore[attr-defined]
+
+    port = Path(folder, "port")
+    if number == 0:
+        _kept.append(TCPStore(_HOST, 0, is_master=True, wait_for_workers=False))
+        part = port.with_suffix(".part")
+        part.write_text(str(_kept[0].port))
+        part.replace(port)
+    while not port.exists():
+        time.sleep(0.02)  # as long as the parent waits for the beginning
+    os.environ |= dict.fromkeys(("RANK", "LOCAL_RANK"), str(number))
+    os.environ |= dict.fromkeys(("WORLD_SIZE", "LOCAL_WORLD_SIZE"), str(of))
+    os.environ |= {"GROUP_RANK": "0", "GROUP_WORLD_SIZE": "1", "TORCHELASTIC_RESTART_COUNT": "0"}
+    os.environ |= {"MASTER_ADDR": _HOST, "MASTER_PORT": port.read_text()}
+    os.environ["TORCHELASTIC_USE_AGENT_STORE"] = "True"  # no program makes a store of its own
 
 
 def _run(program: str, beside: str, describe: Callable[..., Any]) -> dict[str, Any]:

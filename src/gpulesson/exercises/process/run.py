@@ -20,7 +20,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -45,6 +45,32 @@ _BEGIN = (
     "import sys; sys.path[0] = {root!r}; "
     "from gpulesson.exercises.process.child import main; main({job!r}, {watched})"
 )
+
+
+@dataclass(frozen=True)
+class Rank:
+    """Which of several processes a run is, where one program runs in all of them.
+
+    Attributes
+    ----------
+    number, of : int
+        From 0; and how many there are.
+    folder : str
+        One that they have in common; the program lies in its folder ``program``.
+    """
+
+    number: int
+    of: int
+    folder: str
+
+
+@dataclass(frozen=True)
+class _Bounds:
+    """Seconds of processor time, seconds of waiting, bytes of main memory."""
+
+    seconds: float
+    idle: float
+    memory: int
 
 
 @dataclass
@@ -85,7 +111,9 @@ def run(
     data: Sequence[Path] = (),
     gpu: bool = True,
     seconds: float = 60,
+    idle: float | None = None,
     memory: int = 4 * 2**30,
+    rank: Rank | None = None,
     warm: WarmProcess | None = None,
     tell: Callable[[float], object] | None = None,
 ) -> Outcome:
@@ -108,6 +136,10 @@ def run(
     seconds, memory : float, int
         The bounds: seconds of processor time from the program's first line, its children's included, or of
         waiting; bytes in main memory.
+    idle : float, optional
+        Seconds of waiting, where they are fewer.
+    rank : Rank, optional
+        It is one of several processes with a practice GPU each, and `lay_out` has written the program.
     warm : WarmProcess, optional
         Starts the program, with PyTorch imported already; by default it has a process of its own.
     tell : callable, optional
@@ -118,29 +150,36 @@ def run(
     Outcome
     """
     with tempfile.TemporaryDirectory(prefix="gpulesson-", ignore_cleanup_errors=True) as scratch:
-        private, own = Path(scratch, "private"), Path(scratch, "program")
+        private, own = Path(scratch, "private"), Path(rank.folder if rank else scratch, "program")
         private.mkdir()
-        own.mkdir()
-        for path in data:
-            _lend(path, own / path.name)
-        program = own / name
-        program.write_bytes(source)
+        if rank is None:
+            lay_out(own, source, name, data)
         key = secrets.token_bytes(32)
         job = {
             "key": key.hex(),
-            "program": str(program),
+            "program": str(own / name),
             "folder": str(private),
             "exercise": exercise,
             "beside": beside,
             "gpu": gpu,
             "seconds": seconds,
             "memory": memory,
+            "rank": None if rank is None else asdict(rank),
         }
         (private / "job.json").write_text(json.dumps(job), encoding="utf-8")
         environment = {**_environment(own, gpu), MARK: scratch}
         with _lifeline() as watched:
             process = _start(private, environment, warm, watched)
-            return _supervise(process, private, own, key, seconds, memory, tell)
+            bounds = _Bounds(seconds, seconds if idle is None else min(idle, seconds), memory)
+            return _supervise(process, private, own, key, bounds, tell)
+
+
+def lay_out(folder: Path, source: bytes, name: str, data: Sequence[Path]) -> None:
+    """Make the folder that a program runs in, with the program and copies of its data."""
+    folder.mkdir()
+    for path in data:
+        _lend(path, folder / path.name)
+    (folder / name).write_bytes(source)
 
 
 def _lend(path: Path, place: Path) -> None:
@@ -210,15 +249,14 @@ def _supervise(
     private: Path,
     own: Path,
     key: bytes,
-    seconds: float,
-    memory: int,
+    bounds: _Bounds,
     tell: Callable[[float], object] | None,
 ) -> Outcome:
     output = _Output(process.stdout)
     mark = str(private.parent)
     _running[mark] = process
     try:
-        ended = _wait(process, private, seconds, memory, tell)
+        ended = _wait(process, private, bounds, tell)
         if ended != "ended":
             _have_stack_written(process)
     finally:
@@ -227,14 +265,13 @@ def _supervise(
     output.thread.join(timeout=5)
     printed = output.text().replace(f"{own}{os.sep}", "")
     assert process.returncode is not None
-    return _outcome(ended, process.returncode, private, key, printed)
+    return _outcome(ended, process.returncode, private, own, key, printed)
 
 
 def _wait(
     process: subprocess.Popen[bytes] | ForkedProcess,
     private: Path,
-    seconds: float,
-    memory: int,
+    bounds: _Bounds,
     tell: Callable[[float], object] | None,
 ) -> str:
     """Wait until the process ends or breaks a bound; return which."""
@@ -248,20 +285,20 @@ def _wait(
         now, used = time.monotonic(), usage(process.pid)
         if tell is not None:
             tell(now - begun)
-        if used.resident > memory * 1.1:
+        if used.resident > bounds.memory * 1.1:
             return "memory"
         if before is None:
             if (private / "started").exists():
                 before, worked = used.seconds, (now, used.seconds)
             elif now - begun > START_SECONDS:
                 return "slow-start"
-        elif used.seconds - before > seconds:
+        elif used.seconds - before > bounds.seconds:
             return "time"
-        elif used.seconds - worked[1] > _IDLE * seconds:
+        elif used.seconds - worked[1] > _IDLE * bounds.idle:
             worked = now, used.seconds
-        elif not MEASURED and now - worked[0] > seconds + 1.5:  # its stack is written at `seconds`
+        elif not MEASURED and now - worked[0] > bounds.seconds + 1.5:  # its stack is written at `seconds`
             return "time"
-        elif MEASURED and now - worked[0] > seconds:
+        elif MEASURED and now - worked[0] > bounds.idle:
             return "idle"
 
 
@@ -274,14 +311,14 @@ def _have_stack_written(process: subprocess.Popen[bytes] | ForkedProcess) -> Non
             process.wait(timeout=_STACK_SECONDS)
 
 
-def _outcome(ended: str, returncode: int, private: Path, key: bytes, output: str) -> Outcome:
+def _outcome(ended: str, returncode: int, private: Path, own: Path, key: bytes, output: str) -> Outcome:
     result = _result(private, key)
     if result is not None:
         trace = Trace.from_dict(result["trace"]) if "trace" in result else None
         return Outcome(result["status"], trace, result.get("message", ""), Site(), output, returncode)
     if ended == "ended":
         ended = "vanished"
-    return Outcome(ended, None, "", _last_line(private), output, returncode)
+    return Outcome(ended, None, "", _last_line(private, own), output, returncode)
 
 
 def _result(private: Path, key: bytes) -> dict[str, Any] | None:
@@ -296,15 +333,14 @@ def _result(private: Path, key: bytes) -> dict[str, Any] | None:
     return result
 
 
-def _last_line(private: Path) -> Site:
+def _last_line(private: Path, own: Path) -> Site:
     """Find the learner's innermost line in the stack that was written when the time was over."""
     try:
         stacks = (private / "stacks").read_text(encoding="utf-8", errors="replace")
     except OSError:
         return Site()
-    own = str(private.parent / "program")
     for file, line in re.findall(r'File "(.+?)", line (\d+) in', stacks):
-        if file.startswith(own):
+        if file.startswith(str(own)):
             return Site(file, int(line))
     return Site()
 

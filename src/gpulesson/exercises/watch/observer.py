@@ -16,6 +16,7 @@ import torch
 from torch.utils import _device as default_device
 
 from gpulesson.exercises.trace import ErrorSeen, Evaluated, Site, Trace, TrainedOn
+from gpulesson.exercises.watch.groups import Groups
 from gpulesson.exercises.watch.models import Call
 from gpulesson.exercises.watch.rows import Part, Scaling, difference
 from gpulesson.exercises.watch.tensors import Reader
@@ -38,6 +39,7 @@ class Observer:
     reader: Reader
     training: Training
     values: Values
+    groups: Groups
 
     def trace(self) -> Trace:
         """Sum up the run so far; what comes later does not change it."""
@@ -268,10 +270,11 @@ def observed() -> Iterator[Observer]:
     torch.overrides.get_default_nowrap_functions()  # tables that must not hold our replacements
     reader = Reader()
     training = Training(reader)
-    values = Values(training)
+    values, groups = Values(training), Groups()
     patches = Patches()
     training.plan(patches)
     values.plan(patches)
+    groups.plan(patches)
     if torch.cuda.is_available():
         values.plan_readings(patches)
     output, errors = sys.stdout, sys.stderr
@@ -279,7 +282,7 @@ def observed() -> Iterator[Observer]:
     patches.apply()
     training.start()
     try:
-        yield Observer(reader, training, values)
+        yield Observer(reader, training, values, groups)
     finally:
         training.stop()
         patches.undo()
