@@ -29,7 +29,7 @@ parent = os.getppid()  # torchrun, if that started this process
 
 
 def stop_wanted():
-    """Tell whether a signal came, or torchrun is gone: then nobody else ends this rank."""
+    """Tell whether a signal came, or torchrun was killed: then nobody ends this rank."""
     return bool(asked) or ("LOCAL_RANK" in os.environ and os.getppid() != parent)
 
 
@@ -43,15 +43,12 @@ def any_rank(flag):
 def save(state, path):
     if dist.get_rank() == 0:  # all ranks hold the same: one file is enough
         torch.save(state, f"{path}.part")
-        os.replace(
-            f"{path}.part", path
-        )  # killed while it writes? the old file is whole
+        Path(f"{path}.part").replace(path)  # a kill never leaves half a file
     any_rank(False)  # nobody goes on, or exits, before the file is there
 
 
-def ignore_signals(
-    worker,
-):  # a batch system signals the processes that load images, too
+def ignore_signals(worker):
+    """Let processes that load images live on: a batch system signals them, too."""
     for number in SIGNALS:
         signal.signal(number, signal.SIG_IGN)
 
@@ -102,13 +99,14 @@ def main(args):
     args.folder.mkdir(parents=True, exist_ok=True)  # all nodes have to see this folder
     file = args.folder / "checkpoint.pt"
     if file.exists():
-        state = torch.load(file, map_location=device, weights_only=True)
-        model.load_state_dict(state.pop("model"))
+        state = torch.load(file, map_location="cpu", weights_only=True)
+        model.load_state_dict(state.pop("model"))  # copies to the model's device
         optimizer.load_state_dict(state.pop("optimizer"))
+        mine = rank == 0  # the sum of all ranks' losses: one rank takes it over
+        state["loss"] = state["loss"].to(device) * mine
         if rank == 0:
-            print(f"on from epoch {state['epoch'] + 1}, step {state['steps'] + 1}")
-        else:  # the loss is the sum of all ranks: one of them takes it over
-            state["loss"].zero_()
+            where = f"epoch {state['epoch'] + 1}, step {state['steps'] + 1}"
+            print(f"going on from {where}", flush=True)
 
     def checkpoint():
         models = {"model": model.state_dict(), "optimizer": optimizer.state_dict()}
