@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "setpriv")
-LIMIT = 100  # seconds: an end to what hangs; a busy machine may be slow
+LIMIT = 300  # seconds: an end to what hangs; a busy machine may be slow
 
 # No accounting, no control groups, no other machine. The nodes claim to be large, so that job scripts need
 # no change; both are this machine (Debian's Slurm can do so), and their names are ones that it can resolve.

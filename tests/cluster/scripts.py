@@ -19,7 +19,9 @@ def edited(name: str, folder: Path, training: tuple[str, ...], **lines: str) -> 
     text = (SCRIPTS / name).read_text("utf-8")
     lines = {"data": os.environ["GPULESSON_DATA"], "options": f"({shlex.join(training)})", **lines}
     for variable, value in lines.items():
-        text, count = re.subn(rf"^{variable}=(\([^)]*\)|\S*)", f"{variable}={value}", text, flags=re.MULTILINE)
+        text, count = re.subn(
+            rf"^{variable}=(\([^)]*\)|\S*)", f"{variable}={value}", text, flags=re.MULTILINE
+        )
         assert count == 1, f"{name} has {count} lines {variable}=, expected one"
     copy = folder / name
     copy.write_text(text, "utf-8")

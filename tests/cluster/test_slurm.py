@@ -55,7 +55,9 @@ def stop_when_saved(job: str, folder: Path) -> list[int]:
     """Stop a job's ranks after their first epoch, as if each step took long; returns their numbers."""
     wait_until((folder / "run" / "checkpoint.pt").exists, "the first checkpoint")
     ranks = [
-        rank for number in "01" for rank in processes(SLURM_JOB_ID=job, RANK=number, TORCHELASTIC_RESTART_COUNT="0")
+        rank
+        for number in "01"
+        for rank in processes(SLURM_JOB_ID=job, RANK=number, TORCHELASTIC_RESTART_COUNT="0")
     ]
     assert len(ranks) == 2
     for rank in ranks:
