@@ -91,9 +91,13 @@ def main(args):
     if cuda:
         torch.cuda.set_device(device)  # without it, every rank takes the first GPU
     backend = "cpu:gloo,cuda:nccl" if cuda else "gloo"  # NCCL connects GPUs, Gloo CPUs
-    alone = {"store": dist.HashStore(), "rank": 0, "world_size": 1}
-    dist.init_process_group(backend, **({} if "RANK" in os.environ else alone))
-    rank, world_size = dist.get_rank(), dist.get_world_size()
+    if "RANK" in os.environ:  # torchrun has set it
+        store, rank, world_size = next(dist.rendezvous("env://"))
+    else:
+        store, rank, world_size = dist.HashStore(), 0, 1
+    # after a restart by torchrun the store still has the addresses of ranks that died
+    store = dist.PrefixStore(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"), store)
+    dist.init_process_group(backend, store=store, rank=rank, world_size=world_size)
     if args.batch_size % world_size:
         sys.exit(f"--batch-size {args.batch_size} is no multiple of {world_size} ranks")
 
