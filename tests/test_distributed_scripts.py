@@ -25,7 +25,7 @@ pytestmark = pytest.mark.slow
 SCRIPTS = Path(__file__).parents[1] / "examples" / "distributed"
 BOTH = pytest.mark.parametrize("script", ["train_ddp.py", "train_fsdp.py"])
 DDP = pytest.mark.parametrize("script", ["train_ddp.py"])  # what is the same in both
-LIMIT = 150  # seconds: an end to what hangs
+LIMIT = 300  # seconds: an end to what hangs
 STOPPED = 75
 
 
@@ -185,9 +185,7 @@ def test_processes_that_load_images_survive_the_signal_to_their_group(script, tr
     process.terminate()
     process.wait(LIMIT)
     assert "DataLoader worker" not in training.text()
-    before = training.text().count("Epoch [")
-    assert training.epochs_done() >= before >= 1
-    assert torch.load(training.folder / "checkpoint.pt")["steps"] > 0 or training.epochs_done() > before
+    assert torch.load(training.folder / "checkpoint.pt")["steps"] > 0  # saved within an epoch
 
 
 @DDP

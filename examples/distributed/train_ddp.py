@@ -118,9 +118,7 @@ def main(args):
 
     ddp = DistributedDataParallel(model, device_ids=[local_rank] if cuda else None)
     while state["epoch"] < args.epochs:
-        sampler.set_epoch(
-            state["epoch"]
-        )  # another order each epoch, the same if resumed
+        sampler.set_epoch(state["epoch"])  # its order of images
         model.train()
         for step, (inputs, labels) in enumerate(loader):
             if step < state["steps"]:  # done before the stop
@@ -161,9 +159,7 @@ if __name__ == "__main__":  # the processes that load images may import this fil
     parser.add_argument("--epochs", type=int, default=5)
     parser.add_argument("--batch-size", type=int, default=256, help="of all ranks")
     parser.add_argument("--learning-rate", type=float, default=1e-3)
-    parser.add_argument(
-        "--workers", type=int, default=2, help="to load images, per rank"
-    )
+    parser.add_argument("--workers", type=int, default=2, help="that load images")
     parser.add_argument("--samples", type=int, help="train with the first ones only")
     args = parser.parse_args()
     if args.download:

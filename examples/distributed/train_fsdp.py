@@ -70,9 +70,8 @@ def accuracy(model, images, device):
     """All ranks have to call the model equally often: each call collects its parts."""
     rank, world_size = dist.get_rank(), dist.get_world_size()
     sampler = DistributedSampler(images, shuffle=False)  # repeats some, to be even
-    mine = torch.tensor(range(rank, len(sampler) * world_size, world_size)) < len(
-        images
-    )
+    count = len(sampler) * world_size
+    mine = torch.arange(rank, count, world_size) < len(images)  # the others are repeats
     correct = torch.zeros((), device=device)
     loader = DataLoader(images, batch_size=1000, sampler=sampler)
     for (inputs, labels), counts in zip(loader, mine.split(1000), strict=True):
@@ -118,9 +117,7 @@ def main(args):
     for layer in model[1:]:  # only one layer at a time is whole on a GPU
         fully_shard(layer, mesh=mesh)
     fully_shard(model, mesh=mesh)
-    optimizer = torch.optim.Adam(
-        model.parameters(), lr=args.learning_rate
-    )  # of the parts
+    optimizer = torch.optim.Adam(model.parameters(), lr=args.learning_rate)
     state = {"epoch": 0, "steps": 0, "loss": torch.zeros((), device=device)}
 
     args.folder.mkdir(parents=True, exist_ok=True)  # all nodes have to see this folder
@@ -143,9 +140,7 @@ def main(args):
             print(f"going on from {where}", flush=True)
 
     while state["epoch"] < args.epochs:
-        sampler.set_epoch(
-            state["epoch"]
-        )  # another order each epoch, the same if resumed
+        sampler.set_epoch(state["epoch"])  # its order of images
         model.train()
         for step, (inputs, labels) in enumerate(loader):
             if step < state["steps"]:  # done before the stop
@@ -190,9 +185,7 @@ if __name__ == "__main__":  # the processes that load images may import this fil
     parser.add_argument("--epochs", type=int, default=5)
     parser.add_argument("--batch-size", type=int, default=256, help="of all ranks")
     parser.add_argument("--learning-rate", type=float, default=1e-3)
-    parser.add_argument(
-        "--workers", type=int, default=2, help="to load images, per rank"
-    )
+    parser.add_argument("--workers", type=int, default=2, help="that load images")
     parser.add_argument("--samples", type=int, help="train with the first ones only")
     args = parser.parse_args()
     if args.download:
