@@ -189,6 +189,16 @@ def test_processes_that_load_images_survive_the_signal_to_their_group(script, tr
 
 
 @DDP
+def test_it_ends_after_an_error_though_processes_load_images(script, training) -> None:
+    process = training.start(None, 1000, workers=1)
+    training.wait_until(training.checkpoints)
+    process.send_signal(signal.SIGINT)
+    assert process.wait(LIMIT) != 0
+    assert "KeyboardInterrupt" in training.text()
+    training.wait_until(lambda: not training.ranks())
+
+
+@DDP
 def test_a_batch_that_cannot_be_shared_is_refused(script, training) -> None:
     training.script += ["--batch-size", "61"]
     process = training.start(2, 1)

@@ -9,10 +9,12 @@ with another number of GPUs. Exit status 75: it was asked to stop, and has saved
 """
 
 import argparse
+import atexit
 import os
 import shutil
 import signal
 import sys
+from multiprocessing import active_children
 from pathlib import Path
 
 import torch
@@ -63,6 +65,14 @@ def ignore_signals(worker):
     """Let processes that load images live on: a batch system signals them, too."""
     for number in SIGNALS:
         signal.signal(number, signal.SIG_IGN)
+
+
+@atexit.register
+def end_loading():
+    """End the processes that load images: they would ignore Python's own request."""
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # their end is no error now
+    for process in active_children():
+        process.kill()
 
 
 @torch.no_grad()
