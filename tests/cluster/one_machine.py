@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "setpriv")
+NOT_ROOT = "the rights of root"
 LIMIT = 300  # seconds: an end to what hangs; a busy machine may be slow
 
 # No accounting, no control groups, no other machine. The nodes claim to be large, so that job scripts need
@@ -52,7 +53,7 @@ def missing() -> list[str]:
     """Return what this machine lacks to run a Slurm of its own."""
     lacking = [name for name in PROGRAMS if shutil.which(name) is None]
     if not hasattr(os, "geteuid") or os.geteuid() != 0:
-        lacking.append("the rights of root")
+        lacking.append(NOT_ROOT)
     return lacking
 
 
