@@ -198,11 +198,18 @@ def trust(session: nox.Session) -> None:
 
 @nox.session
 def lint(session: nox.Session) -> None:
-    """Check style, formatting and types."""
+    """Check style, formatting and types, and the shell scripts."""
     install(session, "lint")
     session.run("ruff", "check", ".")
     session.run("ruff", "format", "--check", ".")
     session.run("mypy")
+    session.run("shellcheck", *map(str, shell_scripts()))
+
+
+def shell_scripts() -> list[Path]:
+    """Return the shell scripts of the project, a batch system's among them."""
+    jobs = Path("examples", "distributed")
+    return [Path(".ci", "run"), *sorted(jobs.glob("*.sbatch")), *sorted(jobs.glob("*.pbs"))]
 
 
 @nox.session(venv_backend="uv")

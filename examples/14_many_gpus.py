@@ -439,7 +439,7 @@ with processes() as ranks:
 
 names = "folder, attempt, dies = {}, os.environ.get('TORCHELASTIC_RESTART_COUNT'), {}\n"
 (folder / "one.py").write_text(begin + names.format("'one'", False) + loop)
-subprocess.run([sys.executable, "one.py"], cwd=folder, check=True)
+subprocess.run([sys.executable, "one.py"], cwd=folder, check=True, capture_output=True)
 launch(2, begin + names.format("'two'", True) + loop, "--max-restarts", "1")
 
 one, two = (torch.load(folder / f"{n}.pt", map_location="cpu") for n in ("one", "two"))
@@ -550,11 +550,13 @@ launch(2, start + shared)
 #    :difficulty: medium
 #    :starter: exercise_14.py
 #
-#    The script trains on one GPU.
+#    The script trains on one GPU. Its first lines say what to change.
 #
-#    1. **Predict:** which lines have to change, so that two processes train together?
-#    2. Change them. Together the processes must learn what one process learned.
-#    3. Start it: ``python -m gpulesson practice --nproc 2 exercise_14.py``.
+#    1. **Predict:** start it in two processes as it is. What will each of them print?
+#    2. ``python -m gpulesson practice --nproc 2 exercise_14.py``. Were you right?
+#    3. Change it, so that the two processes train one model together: each with half of
+#       every batch, on a GPU of its own.
+#    4. Print the loss over all rows once an epoch, and save once.
 #
 #    To check it: ``python -m gpulesson check exercise_14.py``. The check starts it in two
 #    processes, too.
@@ -562,8 +564,8 @@ launch(2, start + shared)
 # .. solution::
 #    :file: solution_14.py
 #
-#    Each process takes its rows, DDP averages, what is counted is added up, and rank 0
-#    saves.
+#    Each process takes its rows, DDP averages the gradients, the losses are added up, and
+#    rank 0 prints and saves. It saves ``model.module``, which a plain model loads.
 #
 # .. keypoints::
 #

@@ -74,6 +74,14 @@ def test_the_package_needs_nothing_beyond_its_groups(noxfile):
             assert canonicalize_name(Requirement(requirement).name) in noxfile.locked(group)
 
 
+def test_shellcheck_reads_every_shell_script(noxfile):
+    folders = [ROOT / name for name in (".ci", ".github", "benchmarks", "docs", "examples", "src", "tests")]
+    files = [path for folder in folders for path in folder.rglob("*") if path.is_file()]
+    shells = {path.relative_to(ROOT) for path in files if re.match(rb"#!.*sh\n", path.read_bytes()[:60])}
+    assert len(shells) > 5
+    assert set(noxfile.shell_scripts()) == shells
+
+
 class Recorder:
     """A session that notes what it would install, and the file of requirements of the time."""
 

@@ -64,6 +64,7 @@ def course(app: Sphinx) -> dict[str, bytes]:
         found |= {f"lessons/{path.name}": path for path in (script, notebook)}
     for folder in ("exercises", "solutions", "scripts"):
         found |= {f"{folder}/{path.name}": path for path in (examples / folder).glob("*.py")}
+    found |= {f"distributed/{path.name}": path for path in (examples / "distributed").glob("*.*")}
     for starter in (examples / "exercises").glob("*.py"):
         found[f"exercises/{starter.stem}.ipynb"] = generated / "exercises" / f"{starter.stem}.ipynb"
     files = {name: path.read_bytes() for name, path in found.items()}

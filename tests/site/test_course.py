@@ -39,6 +39,8 @@ def test_it_holds_every_script_notebook_and_solution(course, site):
     expected |= {f"exercises/{script.stem}{end}" for script in starters for end in (".py", ".ipynb")}
     for folder in ("solutions", "scripts"):
         expected |= {f"{folder}/{script.name}" for script in (EXAMPLES / folder).glob("*.py")}
+    jobs = {f"{name}.{end}" for name in ("one_node", "several_nodes", "array") for end in ("sbatch", "pbs")}
+    expected |= {f"distributed/{name}" for name in jobs | {"train_ddp.py", "train_fsdp.py"}}
     (wheel,) = site.html.glob("gpulesson-*.whl")
     expected |= {wheel.name, "README.md", "requirements.txt", "LICENSE"}
     assert {path.relative_to(course).as_posix() for path in course.rglob("*") if path.is_file()} == expected

@@ -1,0 +1,35 @@
+"""The job scripts of ``examples/distributed``, with the lines changed that their readers are to change."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+from pathlib import Path
+
+import torch
+
+SCRIPTS = Path(__file__).parents[2] / "examples" / "distributed"
+
+
+def edited(name: str, folder: Path, training: tuple[str, ...], **lines: str) -> Path:
+    """Copy a job script and its training script into a folder, with this data and these options."""
+    shutil.copy(SCRIPTS / "train_ddp.py", folder)
+    text = (SCRIPTS / name).read_text("utf-8")
+    lines = {"data": os.environ["GPULESSON_DATA"], "options": f"({shlex.join(training)})", **lines}
+    for variable, value in lines.items():
+        text, count = re.subn(
+            rf"^{variable}=(\([^)]*\)|\S*)", f"{variable}={value}", text, flags=re.MULTILINE
+        )
+        assert count == 1, f"{name} has {count} lines {variable}=, expected one"
+    copy = folder / name
+    copy.write_text(text, "utf-8")
+    return copy
+
+
+def same_weights(file: Path, expected: dict[str, torch.Tensor], rounding: float = 0.0) -> bool:
+    """Tell whether a file holds these weights, each at most this far from the expected one."""
+    found = torch.load(file)
+    assert found.keys() == expected.keys()
+    return all(torch.allclose(found[name], expected[name], rtol=0, atol=rounding) for name in found)
