@@ -26,6 +26,7 @@ PAGES = [
     "licences",
     "measured",
     "plan",
+    "cluster",
     "promises",
     "scaling",
     "setup",
