@@ -193,7 +193,6 @@ def batches(epoch):
     return torch.randperm(len(images), generator=draw).split(50)
 """
 (folder / "task.py").write_text(task)
-sys.path.insert(0, str(folder))
 
 # %%
 # ``batches`` cuts a shuffled order into batches of 50 rows. The last one has only one
@@ -227,6 +226,7 @@ launch(2, start + average)
 # %%
 # Is the average right? Here is the gradient of all 50 rows, from one process:
 
+sys.path.insert(0, str(folder))
 from task import batches, make_model, sum_of_losses
 
 model, rows = make_model(), batches(0)[0]
