@@ -58,7 +58,8 @@ Train one model on several :term:`GPUs <GPU>`, each with its own part of every
 #
 # It runs the same script twice. How does a process know which of the two it is? Its
 # number, the :term:`rank`, is in an environment variable. Most scripts for several GPUs
-# begin with these lines:
+# begin with these lines. A notebook is only one process, so we keep them as text, and
+# write them into a file below:
 
 start = """\
 import os
@@ -81,7 +82,8 @@ dist.init_process_group("nccl", device_id=device)
 # - ``LOCAL_RANK`` is its number on this machine. It chooses the GPU.
 # - ``set_device`` makes it the default of this process.
 # - ``init_process_group`` waits until all processes are there. *NCCL* is NVIDIA's library
-#   that sends :term:`tensors <tensor>` from GPU to GPU.
+#   that sends :term:`tensors <tensor>` from GPU to GPU. ``destroy_process_group`` ends
+#   the connection, and comes last.
 #
 # Now each process has a number, and we add them up. ``all_reduce`` is an
 # :term:`all-reduce`: afterwards every process has the sum:
@@ -119,7 +121,7 @@ def launch(number, program, *options):
     (folder / "program.py").write_text(program)
     torchrun = ["torch.distributed.run", "--standalone", "--nproc-per-node"]
     practice = ["gpulesson", "practice", "--force"]  # also where there is one GPU
-    if real:
+    if real and number <= torch.cuda.device_count():
         words = [*torchrun, str(number), *options, "program.py"]
     elif options:
         words = [*torchrun, str(number), *options, "-m", *practice, "program.py"]
@@ -140,9 +142,10 @@ launch(2, start + add)
 
 # %%
 # 1 and 2 make 3, in both processes. Each is on a GPU of its own. **All processes run all
-# lines.** If one of them does not come to ``all_reduce``, the others wait for it.
+# lines.** If one of them does not come to ``all_reduce``, the others wait for it. If it
+# comes to a later ``all_reduce`` instead, the two are added, and nobody sees an error.
 #
-# .. question:: Below ``if rank == 0:`` stand ``all_reduce`` and ``print``. What happens?
+# .. question:: You put these lines below ``if rank == 0:``, but for the last. And then?
 #
 #    - Rank 0 prints the sum.
 #
@@ -150,7 +153,7 @@ launch(2, start + add)
 #
 #    - Rank 0 waits for the others, and nothing is printed.
 #
-#      Yes. On GPUs it waits ten minutes, then it stops with an error. Put
+#      Yes. On GPUs it waits ten minutes, by default, then it stops with an error. Put
 #      ``all_reduce`` before the ``if``, and only ``print`` below it.
 #
 #    - Each rank prints its own number.
@@ -162,9 +165,9 @@ launch(2, start + add)
 #
 # .. _average-gradients:
 #
-# Now a model. Its images are those of lesson 5, 1,001 of them. We take double precision,
-# to compare to the last digit. The file ``task.py`` has what is the same for one process
-# and for many:
+# Now a model. Its images are those of lesson 5, 1,001 of them. We take float64, with
+# sixteen digits, so that rounding cannot hide a mistake. The file ``task.py`` has what is
+# the same for one process and for many:
 
 from gpulesson.data import load_fashion_mnist
 
@@ -200,8 +203,8 @@ def batches(epoch):
 #
 # ``DistributedDataParallel``, *DDP* for short, wraps the model. It averages the gradients
 # during ``backward``. Within ``no_sync`` it does not, so we can look at both. For the
-# first batch of 50 rows, ``rank`` 0 takes the rows 0, 2, 4, … and rank 1 the rows 1, 3,
-# 5, …:
+# first batch of 50 rows we print one number of the gradient, that of the last layer's
+# first bias. ``rank`` 0 takes the rows 0, 2, 4, … and rank 1 the rows 1, 3, 5, …:
 
 average = """\
 from task import *
@@ -235,8 +238,8 @@ print(f"one process: {len(rows)} rows, {model[2].bias.grad[0].item():+.6f}")
 
 # %%
 # The same. The two own gradients differ, for each comes from other rows. Their mean is
-# the gradient of the whole batch. This is lesson 13's :ref:`accumulation <accumulate>`,
-# side by side instead of one after the other.
+# the gradient of the whole batch, because both parts have 25 rows. This is lesson 13's
+# :ref:`accumulation <accumulate>`, side by side instead of one after the other.
 #
 # Train with two processes
 # ------------------------
@@ -300,8 +303,10 @@ print(f"largest difference of a weight: {gap(alone, together):.0e}")
 # %%
 # The difference is rounding: sums in another order. In the last batch there was one row,
 # and rank 1 had none. Its part of the gradient is zero, and that is right. **Two
-# processes learn what one learns, if the batch of all together stays the same.** So do
-# four: try ``launch(4, start + many)``.
+# processes learn what one learns, if the batch of all together stays the same, and each
+# row goes through the model by itself.** As in lesson 13, :term:`batch normalisation`
+# breaks that (``nn.SyncBatchNorm`` repairs it), and :term:`dropout` drops other values.
+# So do four: put 4 for the 2 in this cell, and run it again.
 #
 # Often the batch is *not* kept. Each process gets 50 rows, and together they have 100.
 # Then there are half as many steps, and your :term:`learning rate` was chosen for a batch
@@ -334,14 +339,19 @@ print(f"largest difference of a weight: {gap(alone, together):.0e}")
 #    :changed-from: fashion_mnist.py
 #
 # - **Each process reads other images.** ``DistributedSampler`` deals them out, like
-#   cards. It makes all parts equally long, and repeats an image if it must. So the last
-#   batch is not exactly that of one process. ``set_epoch`` gives each
+#   cards. It makes all parts equally long, and repeats an image if the number of
+#   processes does not divide theirs. Two and four divide 60,000. It also shuffles, so
+#   ``shuffle`` is gone. The test images are dealt by a ``range``, which repeats none, so
+#   each counts once. ``set_epoch`` gives each
 #   :term:`epoch` another order; without it, every epoch has the same.
-# - **The batch is shared.** Each process takes 64 divided by the number of processes.
+# - **The batch is shared.** Each process takes 64 divided by the number of processes,
+#   which has to divide 64.
 # - **What is counted is added up.** The loss and the correct answers of a process are
 #   those of its own images. ``all_reduce`` adds them up over all processes.
-# - **Rank 0 prints and saves, once.** It saves ``model``, not ``parallel``: the names in
-#   the wrapped model begin with ``module.``, and a plain model would not load them.
+# - **Rank 0 prints the results and saves, once.** (Each process prints its GPU.) It also
+#   downloads; ``barrier`` lets the others wait until all is there. It saves ``model``,
+#   not ``parallel``: the names in the wrapped model begin with ``module.``, and a plain
+#   model would not load them.
 #
 # It is a script that runs as it stands:
 #
@@ -358,7 +368,7 @@ print(f"largest difference of a weight: {gap(alone, together):.0e}")
 #
 # .. _forgotten-set-device:
 #
-# The most common mistake is to forget ``set_device`` and the local rank. What does
+# A common mistake is to forget ``set_device`` and the local rank. What does
 # ``"cuda"`` mean then, in each of the processes?
 
 forgotten = """\
@@ -371,16 +381,17 @@ dist.all_reduce(torch.ones(1, device="cuda"))
 launch(2, forgotten)
 
 # %%
-# ``"cuda"`` is the first GPU, in both. NCCL refuses that. (Versions before 2.30 say
-# ``Duplicate GPU detected``.) Do not set the variable that it names. **Each process needs
-# a GPU of its own: set_device, or a** :term:`device` **with a number.**
+# ``"cuda"`` is the first GPU, in both. NCCL refuses that. (NCCL before version 2.30 says
+# ``Duplicate GPU detected``.) Do not set the variable that it names: two processes would
+# then share one GPU. **Each process needs a GPU of its own: set_device, or a**
+# :term:`device` **with a number.**
 #
 # Survive a process that dies
 # ---------------------------
 #
 # .. _survive:
 #
-# With many machines, one of them fails sooner or later. When one process dies, the others
+# In a long run, a process dies sooner or later. When one does, the others
 # cannot go on: they wait for its gradients. So ``torchrun`` ends them all. With
 # ``--max-restarts`` it then starts all of them again. They begin at the first line. What
 # do they need, in order not to begin at the first epoch?
@@ -409,8 +420,10 @@ def set_up(ranks):
 """
 
 # %%
-# Now the loop. In the first attempt rank 1 ends itself at step 13 of the second epoch, as
-# a broken machine would:
+# Now the loop. In the first attempt rank 1 kills itself (signal 9) at step 13 of the
+# second epoch, as the system kills a process that takes too much memory. ``torchrun``
+# keeps the number of restarts in ``TORCHELASTIC_RESTART_COUNT``, 0 in the first attempt.
+# We set ``attempt`` to it below, and ``dies`` to whether rank 1 shall die:
 
 loop = """\
 with processes() as ranks:
@@ -449,7 +462,8 @@ print(f"largest difference of a weight: {gap(one, two):.0e}")
 # The second attempt. It went on from the last checkpoint, at step 10 of the second epoch,
 # and did 11 steps more. Its weights are those of one process that nobody ended, but for
 # rounding. **A run of many processes needs checkpoints more than any other:** ten times
-# the machines fail ten times as often.
+# the machines fail ten times as often. If a whole machine fails, its ``torchrun`` is
+# gone, too. Then the cluster has to start the job again: :doc:`/cluster`.
 #
 # Share a model that does not fit
 # -------------------------------
@@ -457,21 +471,25 @@ print(f"largest difference of a weight: {gap(one, two):.0e}")
 # .. _sharded:
 #
 # With DDP each GPU holds the whole model, its gradients and the
-# :term:`optimizer state`. Is the model too large for one GPU, ten GPUs do not help. Then
-# share it: each process keeps a part of every :term:`parameter`. Before a layer computes,
-# its parts are collected. Afterwards what belongs to the others is thrown away. PyTorch
-# calls this *FSDP*, fully sharded data parallel. It is one call for each layer, and one
-# for the model. How much memory will each process need, with four equal layers?
+# :term:`optimizer state`. If the model is too large for one GPU, ten GPUs with DDP do
+# not help. Then share it: each process keeps a part of every :term:`parameter`. Before a
+# layer computes, its parts are collected. Afterwards what belongs to the others is thrown
+# away. PyTorch calls this *FSDP*, fully sharded data parallel. It is one call for each
+# layer, and one for the model. Do not move the model yourself: ``fully_shard`` moves one
+# layer at a time. How much memory will each process hold after a step, with four equal
+# layers?
 
 shared = """\
 from torch.distributed.fsdp import fully_shard
 
 def held(shard):
     torch.manual_seed(0)
-    model = nn.Sequential(*(nn.Linear(1024, 1024) for _ in range(4))).to(device)
+    model = nn.Sequential(*(nn.Linear(1024, 1024) for _ in range(4)))
     if shard:
         for layer in [*model, model]:
-            fully_shard(layer)
+            fully_shard(layer)  # moves it to the GPU, and keeps a part
+    else:
+        model.to(device)
     optimizer = torch.optim.Adam(model.parameters())
     model(torch.ones(8, 1024, device=device)).sum().backward()
     optimizer.step()
@@ -483,10 +501,12 @@ dist.destroy_process_group()
 launch(2, start + shared)
 
 # %%
-# About half. Parameters, gradients and Adam's two numbers are all shared by two. With
-# eight processes it would be an eighth. The :term:`activations <activation>` are not
-# shared: they belong to each process's own rows. And what is saved in memory is paid with
-# messages: the layers travel in every :term:`forward pass` and in every
+# Half. Parameters, gradients and Adam's two numbers are all shared by two; with eight
+# processes it would be an eighth. While a layer computes, that layer is whole on each
+# GPU. (DDP itself would hold 16 MiB more: a copy of the gradients, to send.) The
+# :term:`activations <activation>` are not shared: they belong to each process's own rows.
+# And what is saved in memory is paid with messages: the layers travel in every
+# :term:`forward pass` and in every
 # :term:`backward pass`.
 #
 # There are two more ways to divide a model. *Tensor parallel* cuts single layers:
@@ -517,23 +537,22 @@ launch(2, start + shared)
 #      - one GPU
 #      - nothing
 #
-# **First make one GPU busy.** A GPU that waits for data or for Python, as in lessons 9
-# and 11, waits no less when there are eight of them. :doc:`Past this machine </scaling>`
-# has the arithmetic: what a step takes with 2, 8 and 64 GPUs, and when the messages take
-# longer than the work.
+# **First make one GPU busy.** A GPU that waits for Python, as in lesson 11, waits no less
+# when there are eight. If the processor or the disk is too slow, as in lesson 9, eight of
+# them share it. :doc:`Past this machine </scaling>` has the arithmetic: what a step takes
+# with 2, 8 and 64 GPUs, and when the messages take longer than the work.
 #
-# .. question:: A step takes 10 ms on one GPU, and 8 ms on two. Where are the other 3 ms?
+# .. question:: A step takes 10 ms, and 8 ms on two GPUs. Why not 5?
 #
-#    - The second GPU is slower.
+#    - Rank 0 averages for all.
 #
-#      No. Even then DDP would wait for it, and the step would take as long as its part.
+#      No. All ranks average together; none does it for the others.
 #
-#    - In messages, and in what does not get shorter with fewer rows.
+#    - Messages take time, and small batches use a GPU less well.
 #
-#      Yes. The gradients are as long as before, however few rows there are. And small
-#      batches use a GPU less well.
+#      Yes. The gradients are as long as before, however few rows each GPU has.
 #
-#    - In ``DistributedSampler``.
+#    - ``DistributedSampler`` takes 3 ms.
 #
 #      No. It only deals out numbers of rows.
 #
@@ -571,8 +590,10 @@ launch(2, start + shared)
 #
 #    - ``torchrun`` starts one process for each GPU. Each has a rank, and the whole model.
 #    - DDP averages gradients during ``backward``. It averages nothing else.
-#    - Keep the batch, and divide it: then many processes learn what one learns.
-#    - All processes come to each collective, and rank 0 prints and saves.
+#    - Keep the batch, and divide it: then many processes learn what one learns, but for
+#      batch normalisation and dropout.
+#    - All processes come to each ``all_reduce`` and each ``backward``; rank 0 prints and
+#      saves.
 #    - ``--max-restarts`` starts all processes again. A checkpoint makes that useful.
 #    - FSDP shares a model that is too large. Use no more GPUs than you can keep busy.
 #

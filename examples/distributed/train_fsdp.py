@@ -122,7 +122,7 @@ def main(args):
     layers = [nn.Flatten()]  # an image is [1, 28, 28], now it is [784]
     for inputs in (784, 512, 512, 512):
         layers += [nn.Sequential(nn.Linear(inputs, 512), nn.ReLU())]
-    model = nn.Sequential(*layers, nn.Linear(512, 10)).to(device)  # ten logits
+    model = nn.Sequential(*layers, nn.Linear(512, 10))  # ten logits
     mesh = init_device_mesh(device.type, (world_size,))
     for layer in model[1:]:  # only one layer at a time is whole on a GPU
         fully_shard(layer, mesh=mesh)

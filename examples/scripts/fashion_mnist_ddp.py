@@ -54,7 +54,7 @@ def train_epoch(model, loader, loss_fn, optimizer, device):
         optimizer.step()
         running_loss += loss.detach() * len(labels)  # weighted by samples
     dist.all_reduce(running_loss)
-    return running_loss.item() / len(loader.dataset)
+    return running_loss.item() / (len(loader.sampler) * dist.get_world_size())
 
 
 @torch.inference_mode()
