@@ -337,7 +337,9 @@ def test_start_copies_the_starter_and_never_over_a_file(capsys, monkeypatch, tmp
         assert main(["start", exercise.number]) == 0
         copy = tmp_path / f"exercise_{exercise.number}.py"
         assert copy.read_text() == (EXAMPLES / "exercises" / exercise.starter).read_text()
-        assert f"python -m gpulesson check {copy.name}" in capsys.readouterr().out
+        said = capsys.readouterr().out
+        assert f"python -m gpulesson check {copy.name}" in said
+        assert (f"python -m gpulesson practice --nproc 2 {copy.name}" in said) == (exercise.number == "14")
         assert checker.named_in(str(copy)) is exercise
     copy.write_text("my work")
     assert main(["start", exercise.number]) == 2 and copy.read_text() == "my work"

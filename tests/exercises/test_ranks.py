@@ -73,11 +73,13 @@ def test_an_endless_loop_in_one_process_is_told_and_not_that_the_other_waits(war
 
 
 @pytest.mark.slow
-def test_a_process_that_vanishes_takes_the_other_along(warm, tmp_path):
-    file = tmp_path / "14_mine.py"
-    file.write_text(f"{STEPS}while rank:\n    pass\nos._exit(3)\n")
-    (finding,) = check(file, warm=warm).findings
-    assert finding.kind == "vanished" and "status 3" in finding.what
+def test_a_process_that_vanishes_takes_the_other_along(warm):
+    outcomes = ranks.run_ranks(
+        2, f"{STEPS}while rank:\n    pass\nos._exit(3)\n".encode(), "mine.py", seconds=60, warm=warm
+    )
+    assert [each.status for each in outcomes] == ["vanished", "stopped"]
+    found = ranks.joined(outcomes)
+    assert (found.status, found.returncode) == ("vanished", 3)
 
 
 @pytest.mark.slow

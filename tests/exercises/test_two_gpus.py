@@ -137,7 +137,7 @@ SECOND = steps_of([[row for rows in EPOCHS for row in rows][1::2]], 16)[0]
         ({"first": [0.0, 1.1]}, two.NOT_AVERAGED),
         ({"weights": [1.0, float("nan")]}, two.NOT_AVERAGED),
         ({"weights": [1.0]}, two.NOT_AVERAGED),
-        ({"steps": [[*range(800)]]}, two.BATCH_NOT_DIVIDED),
+        ({"steps": [[row for step in SECOND for row in step]]}, two.BATCH_NOT_DIVIDED),
     ],
 )
 def test_what_two_ranks_have_to_have_in_common(others, expected):

@@ -178,7 +178,8 @@ def run_start(options: argparse.Namespace) -> int:
         return _usage(str(error), "start")
     print(_printable(f"Exercise {exercise.number}, {exercise.title}: {path} is yours to edit.\n"))
     print(f"  1. Open {path}. Its first lines say what to do.")
-    print(f"  2. Run it:    python {path}")
+    many = f"-m gpulesson practice --nproc {exercise.processes} " if exercise.processes > 1 else ""
+    print(f"  2. Run it:    python {many}{path}")
     print(f"  3. Check it:  python -m gpulesson check {path}")
     return 0
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from gpulesson.exercises.exercise import Exercise
 from gpulesson.exercises.findings import Diagnosis, Finding, Source, plural
 from gpulesson.exercises.rules import causes, definitions, source_text
-from gpulesson.exercises.trace import ErrorSeen, Printed, SaveSeen, Trace
+from gpulesson.exercises.trace import ErrorSeen, Printed, SaveSeen, Site, Trace
 
 if TYPE_CHECKING:
     from gpulesson.exercises.watch.observer import Observer
@@ -166,9 +166,8 @@ def shared(trace: Trace, source: Source) -> Iterator[Finding]:
         return
     ranks = [each.facts for each in trace.ranks]
     if not ranks or not all("steps" in facts for facts in ranks):
-        yield source.failure(
-            NOT_TRAINED, 0, "At least one of the two processes took no step of an optimizer."
-        )
+        what = "At least one of the two processes took no step of an optimizer."
+        yield source.failure(NOT_TRAINED, 0, what)
         return
     if not any(facts["grouped"] for facts in ranks):
         what = "The check ran the file in two processes, and neither joined a process group."
@@ -181,10 +180,8 @@ def shared(trace: Trace, source: Source) -> Iterator[Finding]:
         fault = OTHER_WEIGHTS, r"\.backward\(", what
     if fault is not None:
         diagnosis, pattern, what = fault
-        line = definitions.first_match(source.lines, pattern)
-        if diagnosis is NOT_AVERAGED:
-            line = _not_wrapped(trace, source)
-        yield source.failure(diagnosis, line, what)
+        site = _not_wrapped(trace, source) if diagnosis is NOT_AVERAGED else None
+        yield source.failure(diagnosis, site or definitions.first_match(source.lines, pattern), what)
     yield from _printed(trace.ranks, None if fault else alone, source)
     yield from _saved(trace.ranks, source)
 
@@ -242,10 +239,9 @@ def _fault(ranks: Sequence[dict[str, Any]]) -> tuple[Diagnosis, str, str] | None
     steps = [facts["steps"] for facts in ranks]
     sizes = Counter(sum(map(len, parts)) for parts in zip_longest(*steps, fillvalue=()))
     if set(sizes) != {_BATCH}:
-        what = (
-            f"{plural(max(map(len, steps)), 'update')}, most from {plural(sizes.most_common(1)[0][0], 'row')}"
-        )
-        what = f"{what}; expected {_EPOCHS * _ROWS // _BATCH}, each from {_BATCH}."
+        ((size, _),) = sizes.most_common(1)
+        what = f"{plural(max(map(len, steps)), 'update')}, most from {plural(size, 'row')}; "
+        what += f"expected {_EPOCHS * _ROWS // _BATCH}, each from {_BATCH}."
         return BATCH_NOT_DIVIDED, r"\bbatch_size\b|\bDataLoader\(", what
     rate = ranks[0]["rate"]
     if abs(rate - _RATE) > 1e-9:
@@ -253,11 +249,11 @@ def _fault(ranks: Sequence[dict[str, Any]]) -> tuple[Diagnosis, str, str] | None
     return None
 
 
-def _not_wrapped(trace: Trace, source: Source) -> int:
+def _not_wrapped(trace: Trace, source: Source) -> Site | None:
     """Return the line that makes the model; or that calls it, where another model is the wrapped one."""
     wraps = definitions.first_match(source.lines, r"\b(DDP|DistributedDataParallel)\(")
-    made = next((model.made.line for model in trace.models if model.stepped), 0)
-    called = next((call.site.line for call in trace.calls if call.trained), 0)
+    made = next((model.made for model in trace.models if model.stepped), None)
+    called = next((call.site for call in trace.calls if call.trained), None)
     return called if wraps else made
 
 
@@ -265,11 +261,8 @@ def _of_the_rows(orders: Sequence[list[int]]) -> tuple[Diagnosis, str, str] | No
     """Say what is wrong with the rows that the processes took, in their order."""
     strange = sum(row < 0 for order in orders for row in order)
     if strange:
-        return (
-            OTHER_ROWS,
-            _LOADER,
-            f"{plural(strange, 'row')} of a batch {'is' if strange == 1 else 'are'} not of the data.",
-        )
+        what = f"Rows of the batches that are not in the starter's data: {strange:,}."
+        return OTHER_ROWS, _LOADER, what
     share = _ROWS // len(orders)
     if all(len(order) == _EPOCHS * _ROWS for order in orders):
         return NOT_SPLIT, _LOADER, f"Each of the two processes took all {_ROWS} rows in every epoch."
@@ -281,11 +274,8 @@ def _of_the_rows(orders: Sequence[list[int]]) -> tuple[Diagnosis, str, str] | No
     together = [{row for part in parts for row in part} for parts in zip(*epochs, strict=True)]
     if any(len(rows) < _ROWS for rows in together):
         missed = _ROWS - min(map(len, together))
-        return (
-            PARTS_OVERLAP,
-            _LOADER,
-            f"In one epoch {plural(missed, 'row')} came to no process, and others came twice.",
-        )
+        what = f"In one epoch {plural(missed, 'row')} came to no process, and others came twice."
+        return PARTS_OVERLAP, _LOADER, what
     if all(parts[0] == parts[1] for parts in epochs):
         what = "In every epoch the rows came in the same order."
         return SAME_ORDER, r"^\s*for +epoch\b|^\s*for\b", what

@@ -63,6 +63,10 @@ def main(job_file: str, watched: int = -1) -> None:
     torch.set_num_threads(1)
     rank = job["rank"]
     if rank is not None:
+        if not torch.distributed.is_available():
+            message = "this PyTorch was built without torch.distributed"
+            _write(folder, key, {"status": "no-practice-gpu", "message": message})
+            return
         _join(**rank)
     from gpulesson.exercises import calls
     from gpulesson.exercises.exercise import find
