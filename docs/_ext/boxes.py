@@ -238,7 +238,7 @@ class Script(FileBox):
                 logger.warning("%s: there is no file %s", self.name, path, location=self.get_location())
                 return []
             texts.append(path.read_text(encoding="utf-8").splitlines())
-        lines = list(difflib.unified_diff(*texts, n=1, lineterm=""))[3:]
+        lines = list(difflib.unified_diff(texts[0], texts[1], n=1, lineterm=""))[3:]
         code = "\n".join("" if line.startswith("@@") else line for line in lines)
         return [nodes.literal_block(code, code, language="diff")]
 
