@@ -5,7 +5,7 @@ python -m gpulesson practice --nproc 2 exercise_14.py
 starts this file in two processes, each with a GPU of its own, as torchrun does. Now
 each of them trains alone on all rows. Change that, and only that:
 
-1. Start a process group with "nccl". Each process has its own GPU: LOCAL_RANK of them.
+1. Start a process group with "nccl". Each process takes the GPU of its LOCAL_RANK.
 2. Wrap the model in DistributedDataParallel.
 3. Share the rows: of each batch of 32, a process gets 16. Every epoch has a new order.
 4. Print the mean loss over all rows, once an epoch, from one process alone.
