@@ -564,9 +564,9 @@ launch(2, start + shared)
 # Exercise
 # --------
 #
-# .. exercise:: Two GPUs for one loop
+# .. exercise:: One training, two GPUs
 #    :minutes: 20
-#    :difficulty: medium
+#    :difficulty: hard
 #    :starter: exercise_14.py
 #
 #    The script trains on one GPU. Its first lines say what to change.

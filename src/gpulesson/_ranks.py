@@ -367,6 +367,7 @@ def _common_store(place: _Place, timeout: float) -> Any:
             is_master=place.rank == 0 and not served,
             timeout=timedelta(seconds=timeout),
             wait_for_workers=False,
+            use_libuv=os.name != "nt",  # PyTorch for Windows has none
         )
         return _store.PrefixStore(_attempt(store, place, until), store)
     except dist.DistError as error:

@@ -19,6 +19,8 @@ from gpulesson.checkpoint import CheckpointError
 Result = TypeVar("Result")
 
 _DIGESTS = "digests.sha256"
+_HIDDEN = (".metadata", ".gpulesson-")
+"""How the names of hidden files begin that a save makes."""
 
 
 def save_shards(
@@ -177,7 +179,7 @@ def _make_room(folder: Path) -> None:
     with _as_checkpoint_error(f"{printable(folder)} was not written"):
         folder.mkdir(parents=True, exist_ok=True)
         there = list(folder.iterdir())
-        ours = [each for each in there if each.suffix == ".distcp" or each.name.startswith(".")]
+        ours = [each for each in there if each.suffix == ".distcp" or each.name.startswith(_HIDDEN)]
         if any(each.name == _DIGESTS for each in there) or set(there) - {*ours, folder / "run.pt"}:
             names = ", ".join(sorted(printable(each.name) for each in there)[:6])
             raise CheckpointError(

@@ -423,7 +423,7 @@ def fit(
             _checks.check_placement(model, device)
         for name in ("sampler", "batch_sampler"):
             sampler: Any = getattr(batches, name, None)
-            if hasattr(sampler, "set_epoch"):
+            if hasattr(sampler, "set_epoch") and epochs > 1:  # else the loop around this may call it
                 sampler.set_epoch(epoch - 1)
         start = time.perf_counter()
         given = FirstStep(model, device, batches, look) if first else nullcontext()

@@ -38,7 +38,8 @@ def batches():
 
 def network(norm=False):
     torch.manual_seed(1)
-    layers = [nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4)] if norm else [nn.Conv2d(3, 4, 3)]
+    layers = [nn.Conv2d(3, 4, 3, bias=not norm)]  # behind it the norm takes any bias away
+    layers += [nn.BatchNorm2d(4)] if norm else []
     return nn.Sequential(*layers, nn.Tanh(), nn.Flatten(), nn.Linear(64, 4)).double()
 
 
@@ -106,6 +107,13 @@ def exchanges(rank, world, here):
     found["broadcast"] = given.tolist()
     dist.all_to_all_single(swapped := torch.empty(2, device=here), mine)
     found["all_to_all_single"] = swapped.tolist()
+    rows = torch.arange(6.0, device=here).view(3, 2) + 10 * rank
+    splits = [1, 2] if rank == 0 else [2, 1]
+    received = torch.empty(3, 2, device=here)
+    dist.all_to_all_single(received, rows, splits, splits)
+    found["rows of all_to_all_single"] = received.tolist()
+    dist.reduce(kept := torch.tensor([rank + 1.0], device=here), 0, dist.ReduceOp.AVG)
+    found["reduce"] = kept.tolist()
     dist.gather(mine, parts if rank == 0 else None)
     found["gather"] = [part.tolist() for part in parts] if rank == 0 else None
     dist.scatter(given, [mine + 5 * n for n in range(world)] if rank == 0 else None)

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from typing import Any
 
 _ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))  # noqa: PTH100, PTH120
+_WATCHED = "GPULESSON_WATCHED"
+"""The run of torchrun whose process watches for its end: what that process starts does not."""
 _LOOK = 0.5
 """Seconds from one look after torchrun to the next."""
 _PATIENCE = 20
@@ -39,7 +41,9 @@ def start_with_torch(text: str) -> bool:
     """
     if _here:
         return False
-    if "TORCHELASTIC_RUN_ID" in os.environ:  # torchrun has started this process
+    run = os.environ.get("TORCHELASTIC_RUN_ID")  # torchrun has started this process, or one above it
+    if run and os.environ.get(_WATCHED) != run:
+        os.environ[_WATCHED] = run
         _end_with_parent()
     if "torch" in sys.modules:
         _start(text)

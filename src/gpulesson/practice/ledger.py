@@ -240,7 +240,7 @@ def parts_of_wrapper(tensor: torch.Tensor) -> list[torch.Tensor]:
     """
     if not wraps_others(type(tensor)) or not hasattr(tensor, "__tensor_flatten__"):
         return []
-    held = [getattr(tensor, name) for name in tensor.__tensor_flatten__()[0]]
+    held = [getattr(tensor, name, None) for name in tensor.__tensor_flatten__()[0]]  # it may be being made
     return [each for each in held if isinstance(each, torch.Tensor)]
 
 

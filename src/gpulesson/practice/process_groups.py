@@ -12,6 +12,7 @@ import socket
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
+from itertools import count
 from typing import Any
 
 import torch
@@ -27,6 +28,8 @@ _NCCL = (2, 30, 7)
 """The version that is claimed where PyTorch was built without NCCL."""
 _BETWEEN_TWO = ("send", "recv_")
 _OF_ANY_SIZE = ("alltoall_", "alltoall_base_", "barrier", "gather_", "scatter_")
+_numbers = count()
+"""Of the groups that this process has been in: the same in all, which make the same groups."""
 _LONGEST = 80
 """Bytes in which a call is described."""
 
@@ -70,6 +73,9 @@ def plan(patches: Patches, gpu: PracticeGPU) -> None:
                 group = refused_class(getattr(distributed_c10d, name), _made_by_hand)
                 patches.plan(owner, name, group)
     patches.handle(distributed_c10d, "_new_process_group_helper", _new_group)
+    for owner in (torch.distributed, distributed_c10d):
+        patches.handle(owner, "destroy_process_group", _destroy)
+    patches.handle(ProcessGroup, "_start_coalescing", _coalesce)
     patches.handle(ProcessGroup, "_get_backend_name", _backend_name)
     patches.wrap(ProcessGroup, "_device_types", lambda original: _device_types(gpu, original))
     patches.plan(torch.cuda.nccl, "version", nccl_version)
@@ -106,9 +112,7 @@ def _new_group(gpu: PracticeGPU, original: Handler, /, *args: Any, **kwargs: Any
     backend, given["backend"] = given["backend"], _CARRIER
     for option in ("backend_options", "pg_options", "device_id"):
         given.pop(option, None)
-    # torchrun keeps the store when it starts killed processes again: their addresses are still there
-    attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
-    given["store"] = distributed_c10d.PrefixStore(f"attempt {attempt}", given["store"])
+    given["store"] = _fresh(given["store"])
     group, store = original(**given)
     if isinstance(group, ProcessGroup):  # else this process is not in it
         world = distributed_c10d._world
@@ -117,6 +121,34 @@ def _new_group(gpu: PracticeGPU, original: Handler, /, *args: Any, **kwargs: Any
         group.bound_device_id = device
         gpu.process_groups[group.group_name] = Group(group, store, frozenset(backends), device)
     return group, store
+
+
+def _fresh(store: Any) -> Any:
+    """
+    Return a part of a store in which no address of a process of before is, as torchrun leaves them there.
+
+    Where somebody has made a part of the store already, it is that.
+    """
+    PrefixStore = torch.distributed.distributed_c10d.PrefixStore
+    around = store.underlying_store if isinstance(store, PrefixStore) else store  # PyTorch's "default_pg"
+    if isinstance(around, PrefixStore):
+        return store
+    attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+    return PrefixStore(f"attempt {attempt}, group {next(_numbers)}", store)
+
+
+def _destroy(gpu: PracticeGPU, original: Handler, /, *args: Any, **kwargs: Any) -> None:
+    original(*args, **kwargs)
+    names = {*torch.distributed.distributed_c10d._world.pg_names.values()}
+    for name in gpu.process_groups.keys() - names:
+        del gpu.process_groups[name]
+
+
+def _coalesce(gpu: PracticeGPU, original: Handler, /, group: Any, *args: Any) -> Any:
+    if group.group_name not in gpu.process_groups:
+        return original(group, *args)
+    torch.distributed.distributed_c10d._world.pg_coalesce_state.pop(group, None)  # or all later ones wait
+    raise errors.not_simulated("the coalescing of collectives of NCCL")
 
 
 def _backend_name(gpu: PracticeGPU, original: Handler, /, group: Any, *args: Any) -> str:
@@ -167,11 +199,11 @@ def run(gpu: PracticeGPU, func: Any, args: Sequence[Any], kwargs: dict[str, Any]
         _compare_devices(group, home)
         _compare_calls(group, name, args)
     args = [*args]
-    if name.endswith("_base_"):  # NCCL looks at the number of elements only
+    if name in ("_allgather_base_", "_reduce_scatter_base_"):  # NCCL looks at the number of elements only
         args[:2] = [value.view(-1) if value.is_contiguous() else value for value in args[:2]]
-    averaged = _sum_for_average(func, args)
+    averaged = (home >= 0 or "cpu" not in group.kinds) and _sum_for_average(func, args)
     result = func(*args, **kwargs)
-    if averaged:
+    if averaged and not (name == "reduce_" and group.group.rank() != args[3]):
         torch.distributed.Work.unbox(result[-1] if isinstance(result, tuple | list) else result).wait()
         for tensor in tensors_in([args[0]]):
             tensor.div_(group.group.size(), rounding_mode=None if tensor.is_floating_point() else "trunc")
@@ -184,8 +216,6 @@ def _check(gpu: PracticeGPU, group: Group, name: str, args: Sequence[Any]) -> in
         chosen = args[2] if len(args) > 2 else ()
         bound = group.bound
         return chosen[0] if chosen else gpu.current if bound is None else gpu.index_of(bound)
-    if name == "recv_any_source_":
-        raise errors.received_from_any()
     tensors = [*tensors_in([*args])]
     places = {gpu.ledger.index(tensor) for tensor in tensors if not gpu.ledger.is_unplaced(tensor)}
     if not places:  # made by PyTorch's C++, and it could be anywhere
@@ -195,6 +225,8 @@ def _check(gpu: PracticeGPU, group: Group, name: str, args: Sequence[Any]) -> in
         raise errors.no_backend("cuda" if "cuda" in kinds else "cpu")
     if kinds == {"cpu"}:
         return -1
+    if name == "recv_any_source_":
+        raise errors.received_from_any()
     if "cpu" in kinds:
         raise errors.not_dense_cuda()
     if len(places) > 1:

@@ -33,6 +33,8 @@ from typing import Any
 from gpulesson.exercises.process.leftovers import MARK, end_when_closed
 
 _HOST = "127.0.0.1"
+_LOOK = 0.02
+"""Seconds from one look to the next."""
 _kept: list[Any] = []
 """The store, which has to live as long as the process."""
 
@@ -92,6 +94,8 @@ def main(job_file: str, watched: int = -1) -> None:
         else:
             faulthandler.dump_traceback_later(job["seconds"], file=stacks)
         calls.beside = job["beside"]
+        if rank is not None:
+            _begin_together(rank["number"], rank["of"])
         (folder / "started").touch()
         outcome = _run(job["program"], job["beside"], watch.error_seen)
         if os.getpid() != owner:  # a process that the program forked has come here as well
@@ -135,17 +139,35 @@ def _join(number: int, of: int, folder: str) -> None:
 
     port = Path(folder, "port")
     if number == 0:
-        _kept.append(TCPStore(_HOST, 0, is_master=True, wait_for_workers=False))
+        _kept.append(TCPStore(_HOST, 0, is_master=True, wait_for_workers=False, use_libuv=os.name != "nt"))
         part = port.with_suffix(".part")
         part.write_text(str(_kept[0].port))
         part.replace(port)
     while not port.exists():
-        time.sleep(0.02)  # as long as the parent waits for the beginning
+        time.sleep(_LOOK)  # as long as the parent waits for the beginning
+    if number:
+        _kept.append(TCPStore(_HOST, int(port.read_text()), use_libuv=os.name != "nt"))
     os.environ |= dict.fromkeys(("RANK", "LOCAL_RANK"), str(number))
     os.environ |= dict.fromkeys(("WORLD_SIZE", "LOCAL_WORLD_SIZE"), str(of))
     os.environ |= {"GROUP_RANK": "0", "GROUP_WORLD_SIZE": "1", "TORCHELASTIC_RESTART_COUNT": "0"}
     os.environ |= {"MASTER_ADDR": _HOST, "MASTER_PORT": port.read_text()}
     os.environ["TORCHELASTIC_USE_AGENT_STORE"] = "True"  # no program makes a store of its own
+
+
+def _begin_together(number: int, of: int) -> None:
+    """
+    Wait for the other processes: on a busy machine one may be ready long before another.
+
+    The parent bounds how long. The first process goes last: its program may end it, and the store with it.
+    """
+    (store,) = _kept
+    store.add("ready", 1)
+    while store.add("ready", 0) < of:
+        time.sleep(_LOOK)
+    if number:
+        store.add("gone", 1)
+    while not number and store.add("gone", 0) < of - 1:
+        time.sleep(_LOOK)
 
 
 def _run(program: str, beside: str, describe: Callable[..., Any]) -> dict[str, Any]:
