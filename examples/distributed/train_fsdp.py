@@ -14,6 +14,7 @@ import os
 import shutil
 import signal
 import sys
+import time
 from multiprocessing import active_children
 from pathlib import Path
 
@@ -107,6 +108,8 @@ def main(args):
     # after a restart by torchrun the store still has the addresses of ranks that died
     store = dist.PrefixStore(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"), store)
     dist.init_process_group(backend, store=store, rank=rank, world_size=world_size)
+    # Gloo has threads that must be done when Python ends (pytorch/pytorch#179291)
+    atexit.register(time.sleep, 0.2)
     if args.batch_size % world_size:
         sys.exit(f"--batch-size {args.batch_size} is no multiple of {world_size} ranks")
 

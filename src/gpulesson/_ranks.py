@@ -297,7 +297,7 @@ def processes(*, timeout: float = DEFAULT_TIMEOUT) -> Iterator[Ranks]:
     if ranks.world_size > 1:
         # Gloo's threads outlive the group. One that frees the tensors of the last collective while Python
         # ends would abort the process (pytorch/pytorch#179291): let them be done.
-        time.sleep(0.1)
+        time.sleep(0.2)
 
 
 class _Place(NamedTuple):

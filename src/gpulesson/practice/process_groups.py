@@ -6,9 +6,11 @@ NCCL takes, and refuses what NCCL refuses. Every collective comes here as an ope
 of ``DistributedDataParallel`` and of ``fully_shard``, which call it from C++ and from autograd's threads.
 """
 
+import atexit
 import inspect
 import os
 import socket
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -30,6 +32,7 @@ _BETWEEN_TWO = ("send", "recv_")
 _OF_ANY_SIZE = ("alltoall_", "alltoall_base_", "barrier", "gather_", "scatter_")
 _numbers = count()
 """Of the groups that this process has been in: the same in all, which make the same groups."""
+_MOMENT = 0.2
 _LONGEST = 80
 """Bytes in which a call is described."""
 
@@ -115,6 +118,8 @@ def _new_group(gpu: PracticeGPU, original: Handler, /, *args: Any, **kwargs: Any
     given["store"] = _fresh(given["store"])
     group, store = original(**given)
     if isinstance(group, ProcessGroup):  # else this process is not in it
+        atexit.unregister(_let_threads_end)
+        atexit.register(_let_threads_end)
         world = distributed_c10d._world
         world.pg_map[group] = (backend, store)
         world.pg_backend_config[group] = str(asked_for)
@@ -135,6 +140,16 @@ def _fresh(store: Any) -> Any:
         return store
     attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
     return PrefixStore(f"attempt {attempt}, group {next(_numbers)}", store)
+
+
+def _let_threads_end() -> None:
+    """
+    Wait a moment: Gloo's threads outlive the group.
+
+    One that frees the tensors of the last collective while Python ends would abort the process
+    (pytorch/pytorch#179291).
+    """
+    time.sleep(_MOMENT)
 
 
 def _destroy(gpu: PracticeGPU, original: Handler, /, *args: Any, **kwargs: Any) -> None:
