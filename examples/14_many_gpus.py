@@ -3,8 +3,8 @@
 ==============
 
 Train one model on several :term:`GPUs <GPU>`, each with its own part of every
-:term:`batch`, and show that they learn what one GPU would have learned. Two
-:term:`practice GPUs <practice GPU>` on a laptop are enough.
+:term:`batch`, and show on two :term:`practice GPUs <practice GPU>` that they learn what
+one GPU would have learned.
 
 .. overview::
    :teaching: 35

@@ -373,8 +373,8 @@ def test_lesson_14_shows_that_two_learn_what_one_learns(run):
     shared = re.findall(r"^rank \d: copied +([\d.]+) MiB, shared +([\d.]+) MiB$", said, re.M)
     numbers = 4 * (1024 * 1024 + 1024) * 4 / 2**20  # of the parameters; there are three times as many more
     for copied, part in shared:
-        assert 4 * numbers <= float(copied) < 4 * numbers + 1
-        assert 2 * numbers <= float(part) < 2 * numbers + 1
+        assert 4 * numbers - 0.05 <= float(copied) < 4 * numbers + 1
+        assert 2 * numbers - 0.05 <= float(part) < 2 * numbers + 1  # it is printed rounded
     assert len(shared) == 2
 
 
