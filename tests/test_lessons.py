@@ -455,7 +455,8 @@ def test_lesson_3_reproduces_the_published_losses_on_a_gpu(run):
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.stem)
 def test_a_script_to_take_along_needs_torch_and_torchvision_only(script):
     text = script.read_text()
-    assert len(text.splitlines()) <= 80, "it is to be read, from top to bottom"
+    longest = 105 if script.stem.endswith("_ddp") else 80  # several GPUs take 20 lines more
+    assert len(text.splitlines()) <= longest, "it is to be read, from top to bottom"
     nodes = list(ast.walk(ast.parse(text)))
     taken = {name.name for node in nodes if isinstance(node, ast.Import) for name in node.names}
     taken |= {node.module for node in nodes if isinstance(node, ast.ImportFrom)}
