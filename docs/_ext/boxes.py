@@ -226,9 +226,14 @@ class Script(FileBox):
     def run(self) -> list[nodes.Node]:
         name, before = self.arguments[0], self.options.get("changed-from")
         whole = self.fold(f"The whole script, {name}", *self.source("scripts", name))
-        return [*self.changes(before, name), whole] if before else [whole]
+        if not before:
+            return [whole]
+        changed: list[nodes.Element] = [*self.changes(before, name), whole]
+        for node in changed:  # the page of the other script is what a search for their code is to find
+            node["classes"].append("no-search")
+        return [*changed]
 
-    def changes(self, before: str, name: str) -> list[nodes.Node]:
+    def changes(self, before: str, name: str) -> list[nodes.Element]:
         """Show the lines that are new or gone, each group with the line before and behind it."""
         folder = examples_dir(self.env.app) / "scripts"
         texts = []
