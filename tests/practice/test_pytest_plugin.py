@@ -178,9 +178,9 @@ def test_the_commands_on_the_page_are_understood(tmp_path, monkeypatch):
     for line in lines:
         assert line.startswith("python -m gpulesson practice ")
         assert __main__.main(line.split()[3:]) == 0
-    assert [(options.count, program[-3:]) for options, program in found] == [
-        (2, ["train.py", "--epochs", "1"]),
-        (2, ["--nproc-per-node", "2", "train.py"]),
+    assert [(options.count, options.nproc, program[-3:]) for options, program in found] == [
+        (2, None, ["train.py", "--epochs", "1"]),
+        (None, 2, ["train_ddp.py"]),
     ]
 
 

@@ -153,8 +153,10 @@ def _let_threads_end() -> None:
 
 
 def _destroy(gpu: PracticeGPU, original: Handler, /, *args: Any, **kwargs: Any) -> None:
+    from torch.distributed import distributed_c10d
+
     original(*args, **kwargs)
-    names = {*torch.distributed.distributed_c10d._world.pg_names.values()}
+    names = {*distributed_c10d._world.pg_names.values()}
     for name in gpu.process_groups.keys() - names:
         del gpu.process_groups[name]
 
@@ -162,7 +164,9 @@ def _destroy(gpu: PracticeGPU, original: Handler, /, *args: Any, **kwargs: Any) 
 def _coalesce(gpu: PracticeGPU, original: Handler, /, group: Any, *args: Any) -> Any:
     if group.group_name not in gpu.process_groups:
         return original(group, *args)
-    torch.distributed.distributed_c10d._world.pg_coalesce_state.pop(group, None)  # or all later ones wait
+    from torch.distributed import distributed_c10d
+
+    distributed_c10d._world.pg_coalesce_state.pop(group, None)  # or all later ones wait
     raise errors.not_simulated("the coalescing of collectives of NCCL")
 
 
