@@ -383,7 +383,10 @@ def test_the_script_of_lesson_14_trains_on_two_gpus_as_lesson_5s_does_on_one(gen
     script = ROOT / "examples/scripts/fashion_mnist_ddp.py"
     command = [sys.executable, "-m", "gpulesson", "practice", "--nproc", "2", str(script)]
     command.append(str(genuine_data.absolute()))
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=1200)
+    whole_lines = {**os.environ, "PYTHONUNBUFFERED": ""}
+    done = subprocess.run(
+        command, cwd=tmp_path, env=whole_lines, capture_output=True, text=True, timeout=1200
+    )
     assert done.returncode == 0, done.stderr
     lines = sorted(done.stdout.splitlines(), key=lambda line: not line.startswith("training on"))
     assert sorted(lines[:2]) == ["training on cuda:0", "training on cuda:1"]
