@@ -136,6 +136,14 @@ def objects(rank, world, here):
 
 
 @check
+def received_on_the_host(rank, world, here):
+    group = dist.new_group(backend="cpu:gloo,cuda:nccl")
+    values = torch.tensor([rank + 5.0])
+    dist.send(values, 1, group=group) if rank == 0 else dist.recv(values, group=group)
+    return values.tolist()
+
+
+@check
 def functional(rank, world, here):
     import torch.distributed._functional_collectives as collectives
 

@@ -82,6 +82,10 @@ def test_objects_travel_by_the_device(found):
     assert both(found, "objects") == [[{"rank": 0}, {"rank": 1}], [1, 1]]
 
 
+def test_what_is_on_the_host_is_received_from_anybody_where_gloo_serves_it(found):
+    assert both(found, "received_on_the_host") == [5]
+
+
 def test_collectives_of_the_compiler(found):
     assert both(found, "functional") == [3, 3]
 

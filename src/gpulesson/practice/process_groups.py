@@ -28,7 +28,7 @@ from gpulesson.practice.patches import Handler, Patches
 _CARRIER = "cpu:gloo,cuda:gloo"
 _NCCL = (2, 30, 7)
 """The version that is claimed where PyTorch was built without NCCL."""
-_BETWEEN_TWO = ("send", "recv_")
+_BETWEEN_TWO = ("send", "recv_", "recv_any_source_")
 _OF_ANY_SIZE = ("alltoall_", "alltoall_base_", "barrier", "gather_", "scatter_")
 _numbers = count()
 """Of the groups that this process has been in: the same in all, which make the same groups."""
