@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from gpulesson.planning.links import NETWORK
+from gpulesson.practice import command as practice_command
 
 _USAGE = "python -m gpulesson plan [options] (script | -m module) [argument ...]"
 _WITH_VALUE = ("--gpu", "--steps", "--batch-size", "--picture", "--table", "--ranks", "--network")
@@ -64,10 +65,7 @@ def _numbers(text: str) -> tuple[int, ...]:
 
 def split(words: Sequence[str]) -> tuple[list[str], list[str]]:
     """Split a command line after ``plan`` into the command's options and the program."""
-    position = 0
-    while position < len(words) and (words[position].startswith("--") or words[position] == "-h"):
-        position += 2 if words[position] in _WITH_VALUE else 1
-    return list(words[:position]), list(words[position:])
+    return practice_command.split(words, _WITH_VALUE)
 
 
 def run(options: argparse.Namespace, program: Sequence[str]) -> int:

@@ -40,11 +40,11 @@ def add(commands: Any) -> argparse.ArgumentParser:
     return parser
 
 
-def split(words: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Split a command line after ``practice`` into the command's options and the program."""
+def split(words: Sequence[str], with_value: Sequence[str] = _WITH_VALUE) -> tuple[list[str], list[str]]:
+    """Split what stands behind a command into its options, of which some have a value, and the program."""
     position = 0
     while position < len(words) and (words[position].startswith("--") or words[position] == "-h"):
-        position += 2 if words[position] in _WITH_VALUE else 1
+        position += 2 if words[position] in with_value else 1
     return list(words[:position]), list(words[position:])
 
 
