@@ -61,6 +61,7 @@ one GPU would have learned.
 # begin with these lines. A notebook is only one process, so we keep them as text, and
 # write them into a file below:
 
+# sphinx_gallery_thumbnail_path = 'drawings/data_parallel.svg'
 start = """\
 import os
 import torch
