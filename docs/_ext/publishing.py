@@ -23,6 +23,7 @@ from sphinx.util.typing import ExtensionMetadata
 LONGEST = 200  # characters of a description, more than search engines show
 LESSONS, SCRIPTS, PAGES = "lessons/", "examples/", "docs/"
 NOT_FOUND = "404"
+WORD_JOINER = "\u2060"
 CARD = "_static/lesson.png"
 CARD_TEXT = "A part of a lesson: text, code and output"
 VIEWPORT = re.compile(r'\s*<meta name="viewport"[^>]*>')  # docutils' own; the theme has one, too
@@ -64,13 +65,21 @@ def add_to_head(
 def first_sentences(tree: nodes.document) -> str:
     """Return the first sentence of a page's text, and those behind it that are short enough."""
     paragraphs = (one for one in tree.findall(nodes.paragraph) if isinstance(one.parent, nodes.section))
-    text = " ".join(next(paragraphs, nodes.paragraph()).astext().split())
+    parts = next(paragraphs, nodes.paragraph()).findall(nodes.Text)
+    text = " ".join("".join(map(without_tags, parts)).split())
     chosen, *others = re.split(r"(?<=[.?!]) (?=[A-Z])", text)
     for sentence in others:
         if len(chosen) + 1 + len(sentence) > LONGEST:
             break
         chosen += f" {sentence}"
     return chosen.rstrip(":")
+
+
+def without_tags(text: nodes.Text) -> str:
+    """Return the words of a text, also of one that is HTML already, as a term of the glossary is."""
+    if not isinstance(text.parent, nodes.raw):
+        return text.astext()
+    return BeautifulSoup(text.astext(), "html.parser").get_text().replace(WORD_JOINER, "")
 
 
 def link_to_source(
