@@ -41,7 +41,7 @@ def read(file: Path) -> Program:
     constants = {
         part.targets[0].id.lower(): ast.literal_eval(part.value)  # type: ignore[attr-defined]
         for part in tree.body
-        if isinstance(part, ast.Assign) and part.targets[0].id in ("LIBRARY", "TOLERANCE")  # type: ignore[attr-defined]
+        if isinstance(part, ast.Assign) and getattr(part.targets[0], "id", None) in ("LIBRARY", "TOLERANCE")
     }
     return Program(file.stem, (ast.get_docstring(tree) or "").partition("\n")[0], **constants)
 
