@@ -92,7 +92,8 @@ def train(ranks: Ranks, folder: Path, options: argparse.Namespace) -> dict[str, 
                     os.kill(os.getpid(), signal.SIGKILL)
                 saves.step()
     drawn = ranks._gather(torch.rand(2).tolist())
-    return {"weights": model.state_dict(), "losses": losses, "drawn": drawn, "steps": steps}
+    result = {"weights": model.state_dict(), "losses": losses, "drawn": drawn}
+    return {**result, "steps": steps, "attempt": attempt}
 
 
 def use_fit(ranks: Ranks, folder: Path, options: argparse.Namespace) -> dict[str, Any]:

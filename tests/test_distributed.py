@@ -545,10 +545,12 @@ def undisturbed(tmp_path_factory):
 @pytest.mark.parametrize("workers", [0, 2])
 def test_killed_ranks_are_started_again_and_end_with_the_same_bits(tmp_path, undisturbed, workers):
     chance = random.Random(workers)
-    dies = [f"{chance.randint(1, 6)}:{chance.randint(0, 1)}" for _ in range(4)]
-    output = launch(2, "train", tmp_path, *NOISY, "--workers", workers, "--die", *dies, restarts=4)
+    # at most three steps an attempt, of which at most two are saved: all five are killed
+    dies = [f"{chance.randint(1, 3)}:{chance.randint(0, 1)}" for _ in range(5)]
+    output = launch(2, "train", tmp_path, *NOISY, "--workers", workers, "--die", *dies, restarts=5)
     expected, found = undisturbed(workers), torch.load(tmp_path / "train.pt")
     assert found["steps"] < expected["steps"] == 15 and "going on after" in output
+    assert (expected["attempt"], found["attempt"]) == (0, 5)
     for name, weights in expected["weights"].items():
         assert torch.equal(found["weights"][name], weights)
     assert (found["losses"], found["drawn"]) == (expected["losses"], expected["drawn"])

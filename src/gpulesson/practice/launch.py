@@ -31,6 +31,8 @@ def launch(number: int, command: Sequence[str], environment: Mapping[str, str]) 
 
     os.environ.update(environment)  # now that PyTorch is here: this process has no use for a practice GPU
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // number)))
+    if sys.platform == "win32":  # PyTorch asks for libuv and is built without: pytorch/pytorch#139990
+        os.environ.setdefault("USE_LIBUV", "0")
     config = LaunchConfig(
         min_nodes=1,
         max_nodes=1,
