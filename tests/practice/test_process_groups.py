@@ -160,14 +160,14 @@ def test_a_forgotten_set_device(tmp_path):
         "import torch\n"
         "import torch.distributed as dist\n"
         "dist.init_process_group('nccl')\n"
-        "print(torch.cuda.device_count(), flush=True)\n"
+        "assert torch.cuda.device_count() == 2\n"
         "dist.all_reduce(torch.ones(2).cuda())\n",
         encoding="utf-8",
     )
     torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     command = [sys.executable, *torchrun, "-m", "gpulesson", "practice", str(program)]
     done = subprocess.run(command, env=SURROUNDINGS, capture_output=True, text=True, timeout=LIMIT)
-    assert done.returncode == 1 and "".join(done.stdout.split()) == "22"
+    assert done.returncode == 1
     assert "torch.distributed.DistBackendError: NCCL error in: " in done.stderr
     said = (
         "Multiple Ranks are using the same GPU"
@@ -249,7 +249,8 @@ def test_processes_that_a_program_spawns(tmp_path):
     command = [*COMMAND, "--count", "2", str(program)]
     done = subprocess.run(command, env=SURROUNDINGS, capture_output=True, text=True, timeout=LIMIT)
     assert done.returncode == 0, done.stderr
-    assert sorted(done.stdout.splitlines()) == [f"[[1.5, 1.5]] cuda:{rank}" for rank in range(2)]
+    found = [line for line in done.stdout.splitlines() if "cuda" in line]  # some versions of Gloo print, too
+    assert sorted(found) == [f"[[1.5, 1.5]] cuda:{rank}" for rank in range(2)]
 
 
 def test_a_group_that_is_destroyed_is_forgotten():

@@ -302,8 +302,8 @@ class Call:
 def _collective(mode: Operators, call: Call) -> Any:
     """Send something from process to process; what PyTorch's compilers call consists of the others."""
     if call.func.namespace != "c10d":
-        with mode:
-            return call.func.redispatch(_CPU_ALONE, *call.args, **call.kwargs)
+        with mode, process_groups.functional(mode.gpu, call.func, call.args) as args:
+            return call.func.redispatch(_CPU_ALONE, *args, **call.kwargs)
     return process_groups.run(mode.gpu, call.func, call.args, call.kwargs)
 
 

@@ -11,7 +11,9 @@ import inspect
 import os
 import socket
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import cache
 from itertools import count
@@ -32,6 +34,12 @@ _BETWEEN_TWO = ("send", "recv_", "recv_any_source_")
 _OF_ANY_SIZE = ("alltoall_", "alltoall_base_", "barrier", "gather_", "scatter_")
 _numbers = count()
 """Of the groups that this process has been in: the same in all, which make the same groups."""
+_REDUCING = (
+    *("allreduce", "allreduce_coalesced", "reduce", "reduce_scatter", "_reduce_scatter_base"),
+    *("reduce_scatter_tensor_coalesced", "reduce_scatter_single", "reduce_scatter_single_coalesced"),
+)
+_averaging = ContextVar("averaging", default=False)
+"""Whether the sum that is asked for is to be divided by the number of processes."""
 _MOMENT = 0.2
 _LONGEST = 80
 """Bytes in which a call is described."""
@@ -79,6 +87,9 @@ def plan(patches: Patches, gpu: PracticeGPU) -> None:
     for owner in (torch.distributed, distributed_c10d):
         patches.handle(owner, "destroy_process_group", _destroy)
     patches.handle(ProcessGroup, "_start_coalescing", _coalesce)
+    for name in _REDUCING:
+        if hasattr(ProcessGroup, name):
+            patches.handle(ProcessGroup, name, _reduce)
     patches.handle(ProcessGroup, "_get_backend_name", _backend_name)
     patches.wrap(ProcessGroup, "_device_types", lambda original: _device_types(gpu, original))
     patches.plan(torch.cuda.nccl, "version", nccl_version)
@@ -190,7 +201,7 @@ def _device_types(gpu: PracticeGPU, original: Any) -> property:
 
 def group_of(gpu: PracticeGPU, func: Any, args: Sequence[Any]) -> Group | None:
     """Return the group of NCCL that an operator of c10d was given; None for any other."""
-    position = _positions(func).get("ProcessGroup")
+    position = _positions(func).get("process_group")
     if position is None or position >= len(args):
         return None
     group = torch.distributed.ProcessGroup.unbox(args[position])
@@ -199,12 +210,8 @@ def group_of(gpu: PracticeGPU, func: Any, args: Sequence[Any]) -> Group | None:
 
 @cache
 def _positions(func: Any) -> dict[str, int]:
-    """Return where an operator of c10d has its group, and the name of the reduction."""
-    return {
-        str(a.type).rpartition(".")[2]: n
-        for n, a in enumerate(func._schema.arguments)
-        if "c10d." in str(a.type)
-    }
+    """Return where an operator has its arguments."""
+    return {argument.name: n for n, argument in enumerate(func._schema.arguments)}
 
 
 def run(gpu: PracticeGPU, func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
@@ -220,9 +227,8 @@ def run(gpu: PracticeGPU, func: Any, args: Sequence[Any], kwargs: dict[str, Any]
     args = [*args]
     if name in ("_allgather_base_", "_reduce_scatter_base_"):  # NCCL looks at the number of elements only
         args[:2] = [value.view(-1) if value.is_contiguous() else value for value in args[:2]]
-    averaged = (home >= 0 or "cpu" not in group.kinds) and _sum_for_average(func, args)
     result = func(*args, **kwargs)
-    if averaged and not (name == "reduce_" and group.group.rank() != args[3]):
+    if _averaging.get() and not (name == "reduce_" and group.group.rank() != args[3]):
         torch.distributed.Work.unbox(result[-1] if isinstance(result, tuple | list) else result).wait()
         for tensor in tensors_in([args[0]]):
             tensor.div_(group.group.size(), rounding_mode=None if tensor.is_floating_point() else "trunc")
@@ -299,17 +305,66 @@ def _compare_calls(group: Group, name: str, args: Sequence[Any]) -> None:
             raise errors.unlike_calls(rank, words, other, theirs)
 
 
-def _sum_for_average(func: Any, args: list[Any]) -> bool:
-    """Ask for the sum where the average was: Gloo has none of integers, and long had none at all."""
-    position = _positions(func).get("ReduceOp")
-    if position is None or position >= len(args):
-        return False
+# -- averages
+
+
+def _reduce(gpu: PracticeGPU, original: Handler, /, group: Any, *args: Any, **kwargs: Any) -> Any:
+    known = gpu.process_groups.get(group.group_name)
+    if known is None:
+        return original(group, *args, **kwargs)
+    given = [*args, *kwargs.values()]
+    tensors = [*tensors_in([one for one in given if not hasattr(one, "reduceOp")])]
+    options = next((one for one in given if hasattr(one, "reduceOp")), None)
+    if options is not None:
+        before = options.reduceOp
+        with _sum_for_average(gpu, known, before, tensors) as options.reduceOp:
+            try:
+                return original(group, *args, **kwargs)
+            finally:
+                options.reduceOp = before
     ReduceOp = torch.distributed.ReduceOp
-    op: Any = ReduceOp.unbox(args[position])
-    for bitwise in ("BAND", "BOR", "BXOR"):
-        if op == getattr(ReduceOp, bitwise):
-            raise errors.bitwise(bitwise)
-    if op != ReduceOp.AVG:
-        return False
-    args[position] = ReduceOp(ReduceOp.SUM).boxed()
-    return True
+    op = next((one for one in given if isinstance(one, (ReduceOp, ReduceOp.RedOpType))), ReduceOp.SUM)
+    with _sum_for_average(gpu, known, op, tensors) as other:
+        args = tuple(other if one is op else one for one in args)
+        kwargs = {name: other if one is op else one for name, one in kwargs.items()}
+        return original(group, *args, **kwargs)
+
+
+@contextmanager
+def functional(gpu: PracticeGPU, func: Any, args: Sequence[Any]) -> Iterator[Sequence[Any]]:
+    """Give the arguments with which Gloo can run what the compilers call: the operator consists of others."""
+    positions = _positions(func)
+    if "reduce_op" not in positions:
+        yield args
+        return
+    group = args[positions["group_name"]]
+    known = gpu.process_groups.get(group if isinstance(group, str) else group.group_name)
+    if known is None:
+        yield args
+        return
+    changed = [*args]
+    position = positions["reduce_op"]
+    with _sum_for_average(gpu, known, args[position], [*tensors_in(args[0])]) as changed[position]:
+        yield changed
+
+
+@contextmanager
+def _sum_for_average(gpu: PracticeGPU, group: Group, op: Any, tensors: Sequence[Any]) -> Iterator[Any]:
+    """Give the sum where the average was asked for: Gloo has none of integers, and long had none at all."""
+    ReduceOp = torch.distributed.ReduceOp
+    if isinstance(op, str):
+        name = op.upper()
+    else:
+        name = next((name for name in ("AVG", "BAND", "BOR", "BXOR") if op == getattr(ReduceOp, name)), "")
+    on_host = all(not gpu.ledger.is_unplaced(one) and gpu.ledger.index(one) < 0 for one in tensors)
+    if not on_host or "cpu" not in group.kinds:
+        if name in ("BAND", "BOR", "BXOR"):
+            raise errors.bitwise(name)
+        if name == "AVG":
+            token = _averaging.set(True)
+            try:
+                yield "sum" if isinstance(op, str) else ReduceOp.SUM
+            finally:
+                _averaging.reset(token)
+            return
+    yield op
