@@ -168,7 +168,7 @@ def tests(session: nox.Session) -> None:
 @nox.session
 @nox.parametrize("torch", ["2.9.1", "2.12.1", "2.15.0"])
 def versions(session: nox.Session, torch: str) -> None:
-    """Run the package's fast tests and those of process groups on three PyTorch: oldest, newest, one between."""
+    """Run the fast tests and those of process groups on three PyTorch: oldest, newest, one between."""
     torchvision = {"2.9.1": "0.24.1", "2.12.1": "0.27.1", "2.15.0": "0.29.2"}[torch]
     install(session, "test", f"torch=={torch}", f"torchvision=={torchvision}")
     session.run("pytest", "--ignore", "tests/site", *session.posargs, env=BYTECODE)
