@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 
 from gpulesson.practice import errors
+from gpulesson.practice.allocator import rounded
 
 KIB, MIB, GIB = 2**10, 2**20, 2**30
 
@@ -350,11 +351,6 @@ class CachingAllocator:
         return errors.out_of_memory(
             segment_size(size), 0, self.capacity, self.capacity, self.allocated, spare
         )
-
-
-def rounded(nbytes: int) -> int:
-    """Return the bytes of the block for a request, a multiple of 512."""
-    return _up(nbytes, BLOCK)
 
 
 def segment_size(size: int) -> int:
