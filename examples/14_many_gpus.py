@@ -196,7 +196,7 @@ def batches(epoch):
     draw = torch.Generator().manual_seed(epoch)
     return torch.randperm(len(images), generator=draw).split(50)
 """
-(folder / "task.py").write_text(task)
+print(f"task.py: {(folder / 'task.py').write_text(task)} characters")
 
 # %%
 # ``batches`` cuts a shuffled order into batches of 50 rows. The last one has only one
