@@ -168,11 +168,15 @@ def tests(session: nox.Session) -> None:
 @nox.session
 @nox.parametrize("torch", ["2.9.1", "2.12.1", "2.15.0"])
 def versions(session: nox.Session, torch: str) -> None:
-    """Run the fast tests and those of process groups on three PyTorch: oldest, newest, one between."""
+    """Run the fast tests and those of process groups with the oldest PyTorch, a newer and the newest."""
     torchvision = {"2.9.1": "0.24.1", "2.12.1": "0.27.1", "2.15.0": "0.29.2"}[torch]
     install(session, "test", f"torch=={torch}", f"torchvision=={torchvision}")
     session.run("pytest", "--ignore", "tests/site", *session.posargs, env=BYTECODE)
-    session.run("pytest", "-m", "slow", "tests/practice/test_process_groups.py", env=BYTECODE)
+    groups = ["tests/practice/test_process_groups.py", "tests/practice/test_sync_batch_norm.py"]
+    none_chosen = [5] if session.posargs else []
+    session.run(
+        "pytest", "-m", "slow", *groups, *session.posargs, env=BYTECODE, success_codes=[0, *none_chosen]
+    )
 
 
 @nox.session

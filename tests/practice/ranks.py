@@ -7,6 +7,7 @@ written into ``FOLDER/RANK.json``.
 import json
 import os
 import sys
+import threading
 from datetime import timedelta
 from pathlib import Path
 
@@ -43,13 +44,13 @@ def network(norm=False):
     return nn.Sequential(*layers, nn.Tanh(), nn.Flatten(), nn.Linear(64, 4)).double()
 
 
-def train(model, parts, device):
+def train(model, parts, device, dtype=torch.float64, optimizer=torch.optim.AdamW):
     """Train with one of the parts, (rank, number), of each batch; their losses add up to the mean."""
     rank, number = parts
-    optimizer = torch.optim.AdamW(model.parameters(), 1e-2)
+    optimizer = optimizer(model.parameters(), 1e-2)
     for inputs, targets in batches():
         mine = slice(rank, None, number)
-        logits = model(inputs[mine].to(device))
+        logits = model(inputs[mine].to(device, dtype))
         loss = nn.functional.cross_entropy(logits, targets[mine].to(device), reduction="sum")
         optimizer.zero_grad()
         (loss * number / len(targets)).backward()  # the gradients are averaged over the ranks
@@ -152,6 +153,46 @@ def functional(rank, world, here):
     return (total * 2).tolist()
 
 
+@check
+def averages(rank, world, here):
+    """In every way in which they can be asked for; each process has its rank and ten times that."""
+    import torch.distributed._functional_collectives as collectives
+
+    group, average = dist.group.WORLD, dist.ReduceOp.AVG
+    mine = [
+        torch.tensor([rank, 10 * rank], device=here, dtype=dtype) for dtype in (torch.float32, torch.int64)
+    ]
+    found = {}
+    options = dist.AllreduceOptions()
+    options.reduceOp = average
+    for name in "options", "options again":
+        group.allreduce([values := mine[0].clone()], options).wait()
+        found[name] = values
+    group.allreduce(values := mine[0].clone(), average).wait()
+    found["by itself"] = values
+    group.allreduce([values := mine[0].clone()], op=average).wait()
+    found["by name"] = values
+    for name, values in zip(("coalesced floats", "coalesced integers"), mine, strict=True):
+        dist.all_reduce_coalesced(several := [values.clone(), values.clone()], average)
+        found[name] = several[1]
+    dist.reduce_scatter_tensor(part := torch.empty(1, device=here), mine[0], average)
+    dist.all_gather_into_tensor(whole := torch.empty(world, device=here), part)
+    found["parts"] = whole
+    part = collectives.wait_tensor(collectives.reduce_scatter_tensor(mine[0], "avg", 0, group))
+    dist.all_gather_into_tensor(whole := torch.empty(world, device=here), part)
+    found["functional parts"] = whole
+
+    class Other(threading.Thread):
+        def run(self):  # without what a thread does before
+            dist.all_reduce(mine[0], average)
+
+    thread = Other()
+    thread.start()
+    thread.join()
+    found["thread"] = mine[0]
+    return numbers(found)
+
+
 # -- models
 
 
@@ -173,6 +214,8 @@ def synchronised_norm(rank, world, here):
 def fully_sharded(rank, world, here):
     from torch.distributed.fsdp import fully_shard
 
+    single = network().float()  # whose gradients are averaged; those of float64 are divided before
+    train(fully_shard(single), (rank, world), here, torch.float32, torch.optim.SGD)
     model = network()
     for layer in (model[0], model[3], model):
         fully_shard(layer)
@@ -181,7 +224,8 @@ def fully_sharded(rank, world, here):
     assert (first.device, first.to_local().device) == (here, here)
     whole = {name: value.full_tensor() for name, value in model.state_dict().items()}
     held = sum(value.to_local().numel() for value in model.state_dict().values())
-    return {"weights": numbers(whole), "held": held}
+    single = {name: value.full_tensor() for name, value in single.state_dict().items()}
+    return {"weights": numbers(whole), "held": held, "float32": numbers(single)}
 
 
 @check
@@ -237,6 +281,11 @@ def on_two_devices(rank, world, here):
 @check
 def bitwise(rank, world, here):
     dist.all_reduce(torch.ones(2, dtype=torch.int64, device=here), dist.ReduceOp.BAND)
+
+
+@check
+def bitwise_on_the_cpu(rank, world, here):
+    dist.all_reduce(torch.ones(2, dtype=torch.int64), dist.ReduceOp.BAND)
 
 
 @check

@@ -90,6 +90,11 @@ def test_collectives_of_the_compiler(found):
     assert both(found, "functional") == [3, 3]
 
 
+def test_averages(found):
+    for way, values in both(found, "averages").items():
+        assert values == ([0, 5] if way == "coalesced integers" else [0.5, 5]), way
+
+
 def alone(norm=False):
     return ranks.train(ranks.network(norm), (0, 1), "cpu").state_dict()
 
@@ -112,6 +117,10 @@ def test_a_sharded_model_learns_the_same_and_each_process_holds_a_part(found):
     first, second = (each["fully_sharded"] for each in found)
     assert first["weights"] == second["weights"]
     assert distance(first["weights"], alone()) < 1e-12
+    in_steps = ranks.train(
+        ranks.network(), (0, 1), "cpu", optimizer=torch.optim.SGD
+    ).state_dict()
+    assert first["float32"] == second["float32"] and distance(first["float32"], in_steps) < 1e-6
     parts = first["held"], second["held"]
     assert sum(parts) == sum(value.numel() for value in alone().values()) and min(parts) > 0
 
@@ -132,6 +141,7 @@ def test_a_layer_in_two_parts(found):
         ("partly_on_the_cpu", "ValueError: Tensors must be CUDA and dense"),
         ("on_two_devices", "ValueError: Expected list of tensors on the same device"),
         ("bitwise", "ValueError: Cannot use ReduceOp.BAND with NCCL"),
+        ("bitwise_on_the_cpu", "RuntimeError: No backend type associated with device type cpu"),
         ("from_anybody", "RuntimeError: Backend nccl does not support recvAnysource"),
         (
             "of_other_sizes",

@@ -3,7 +3,8 @@ Process groups of NCCL: several processes that send one another what is on their
 
 Storages are in host memory, so Gloo carries them. The group has the name that it was asked for, takes what
 NCCL takes, and refuses what NCCL refuses. Every collective comes here as an operator of ``c10d``, also those
-of ``DistributedDataParallel`` and of ``fully_shard``, which call it from C++ and from autograd's threads.
+of ``DistributedDataParallel`` and of ``fully_shard``, which call it from C++ and from autograd's threads. An
+average becomes a sum before that: not every PyTorch lets an operator's reduction be read.
 """
 
 import atexit
@@ -38,8 +39,9 @@ _REDUCING = (
     *("allreduce", "allreduce_coalesced", "reduce", "reduce_scatter", "_reduce_scatter_base"),
     *("reduce_scatter_tensor_coalesced", "reduce_scatter_single", "reduce_scatter_single_coalesced"),
 )
-_averaging = ContextVar("averaging", default=False)
-"""Whether the sum that is asked for is to be divided by the number of processes."""
+_BITWISE = ("BAND", "BOR", "BXOR")
+_asked = ContextVar("asked", default="")
+"""The average, for which Gloo is given a sum, or the bitwise reduction that a group is asked for."""
 _MOMENT = 0.2
 _LONGEST = 80
 """Bytes in which a call is described."""
@@ -221,6 +223,9 @@ def run(gpu: PracticeGPU, func: Any, args: Sequence[Any], kwargs: dict[str, Any]
         return func(*args, **kwargs)
     name = func._schema.name.rpartition(":")[2]
     home = _check(gpu, group, name, args)
+    asked = _asked.get() if home >= 0 or "cpu" not in group.kinds else ""
+    if asked in _BITWISE:
+        raise errors.bitwise(asked)
     if name not in _BETWEEN_TWO:
         _compare_devices(group, home)
         _compare_calls(group, name, args)
@@ -228,11 +233,25 @@ def run(gpu: PracticeGPU, func: Any, args: Sequence[Any], kwargs: dict[str, Any]
     if name in ("_allgather_base_", "_reduce_scatter_base_"):  # NCCL looks at the number of elements only
         args[:2] = [value.view(-1) if value.is_contiguous() else value for value in args[:2]]
     result = func(*args, **kwargs)
-    if _averaging.get() and not (name == "reduce_" and group.group.rank() != args[3]):
-        torch.distributed.Work.unbox(result[-1] if isinstance(result, tuple | list) else result).wait()
-        for tensor in tensors_in([args[0]]):
-            tensor.div_(group.group.size(), rounding_mode=None if tensor.is_floating_point() else "trunc")
+    if asked == "AVG" and not (name == "reduce_" and group.group.rank() != args[3]):
+        return _divided(result, [*tensors_in([args[0]])], group.group.size())
     return result
+
+
+def _divided(result: Any, sums: list[torch.Tensor], number: int) -> Any:
+    """Wait for an operator of c10d, divide its sums, and return its result with a work that is done."""
+    from torch._C._distributed_c10d import _create_work_from_future
+
+    alone = not isinstance(result, tuple | list)
+    torch.distributed.Work.unbox(result if alone else result[-1]).wait()
+    for tensor in sums:
+        tensor.div_(number, rounding_mode=None if tensor.is_floating_point() else "trunc")
+    future: torch.futures.Future[list[torch.Tensor]] = torch.futures.Future()
+    future.set_result(sums)
+    work = _create_work_from_future(
+        future
+    ).boxed()  # Gloo's would copy the sum once more when it is waited for
+    return work if alone else type(result)([*result[:-1], work])
 
 
 def _check(gpu: PracticeGPU, group: Group, name: str, args: Sequence[Any]) -> int:
@@ -309,62 +328,62 @@ def _compare_calls(group: Group, name: str, args: Sequence[Any]) -> None:
 
 
 def _reduce(gpu: PracticeGPU, original: Handler, /, group: Any, *args: Any, **kwargs: Any) -> Any:
+    """Reduce by a method of a group, whose reduction is in its options or by itself among the arguments."""
     known = gpu.process_groups.get(group.group_name)
     if known is None:
         return original(group, *args, **kwargs)
+    if gpu.thread_state.mode is None:
+        gpu.watch_thread()
+    ReduceOp = torch.distributed.ReduceOp
     given = [*args, *kwargs.values()]
-    tensors = [*tensors_in([one for one in given if not hasattr(one, "reduceOp")])]
     options = next((one for one in given if hasattr(one, "reduceOp")), None)
+    tensors = [*tensors_in([one for one in given if one is not options])]
     if options is not None:
-        before = options.reduceOp
-        with _sum_for_average(gpu, known, before, tensors) as options.reduceOp:
+        with _for_gloo(gpu, known, options.reduceOp, tensors) as other:
+            if other is None:
+                return original(group, *args, **kwargs)
+            options.reduceOp = other
             try:
                 return original(group, *args, **kwargs)
             finally:
-                options.reduceOp = before
-    ReduceOp = torch.distributed.ReduceOp
+                options.reduceOp = ReduceOp.AVG
     op = next((one for one in given if isinstance(one, (ReduceOp, ReduceOp.RedOpType))), ReduceOp.SUM)
-    with _sum_for_average(gpu, known, op, tensors) as other:
-        args = tuple(other if one is op else one for one in args)
-        kwargs = {name: other if one is op else one for name, one in kwargs.items()}
+    with _for_gloo(gpu, known, op, tensors) as other:
+        if other is not None:
+            args = tuple(other if one is op else one for one in args)
+            kwargs = {name: other if one is op else one for name, one in kwargs.items()}
         return original(group, *args, **kwargs)
 
 
 @contextmanager
 def functional(gpu: PracticeGPU, func: Any, args: Sequence[Any]) -> Iterator[Sequence[Any]]:
-    """Give the arguments with which Gloo can run what the compilers call: the operator consists of others."""
+    """Give the arguments with which Gloo can run an operator of the compilers, which consists of others."""
     positions = _positions(func)
-    if "reduce_op" not in positions:
-        yield args
-        return
-    group = args[positions["group_name"]]
-    known = gpu.process_groups.get(group if isinstance(group, str) else group.group_name)
+    group = args[positions["group_name"]] if "reduce_op" in positions else None
+    known = gpu.process_groups.get(group if isinstance(group, str) else getattr(group, "group_name", ""))
     if known is None:
         yield args
         return
-    changed = [*args]
     position = positions["reduce_op"]
-    with _sum_for_average(gpu, known, args[position], [*tensors_in(args[0])]) as changed[position]:
-        yield changed
+    with _for_gloo(gpu, known, args[position], [*tensors_in(args[0])]) as other:
+        yield args if other is None else [*args[:position], "sum", *args[position + 1 :]]
 
 
 @contextmanager
-def _sum_for_average(gpu: PracticeGPU, group: Group, op: Any, tensors: Sequence[Any]) -> Iterator[Any]:
-    """Give the sum where the average was asked for: Gloo has none of integers, and long had none at all."""
+def _for_gloo(gpu: PracticeGPU, group: Group, op: Any, tensors: Sequence[Any]) -> Iterator[Any]:
+    """
+    Give the sum where the average was asked for of tensors on a GPU, else None, and tell `run`.
+
+    Gloo has no average of integers, and long had none at all.
+    """
     ReduceOp = torch.distributed.ReduceOp
-    if isinstance(op, str):
-        name = op.upper()
-    else:
-        name = next((name for name in ("AVG", "BAND", "BOR", "BXOR") if op == getattr(ReduceOp, name)), "")
-    on_host = all(not gpu.ledger.is_unplaced(one) and gpu.ledger.index(one) < 0 for one in tensors)
-    if not on_host or "cpu" not in group.kinds:
-        if name in ("BAND", "BOR", "BXOR"):
-            raise errors.bitwise(name)
-        if name == "AVG":
-            token = _averaging.set(True)
-            try:
-                yield "sum" if isinstance(op, str) else ReduceOp.SUM
-            finally:
-                _averaging.reset(token)
-            return
-    yield op
+    known = "AVG", *_BITWISE
+    name = op.upper() if isinstance(op, str) else ""
+    name = next((each for each in known if name == each or op == getattr(ReduceOp, each)), "")
+    placed = [tensor for tensor in tensors if not gpu.ledger.is_unplaced(tensor)]
+    on_gpu = any(gpu.ledger.index(tensor) >= 0 for tensor in placed) or "cpu" not in group.kinds
+    token = _asked.set(name)
+    try:
+        yield ReduceOp.SUM if name == "AVG" and on_gpu else None
+    finally:
+        _asked.reset(token)
