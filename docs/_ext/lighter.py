@@ -41,7 +41,7 @@ ABSENT = (
     "this-will-duplicate-information-and-it-is-still-useful-here",
 )
 # the classes of marks in code that pages have
-MARKS = "bp|c1|fm|go|gp|k|kc|kn|l|m|mf|mh|mi|nb|nc|nd|ne|nf|nn|nt|nv|ow|s|s1|s2|sa|sd|se|si|vm"
+MARKS = "bp|c1|ch|fm|gd|gi|go|gp|k|kc|kn|l|m|mf|mh|mi|nb|nc|nd|ne|nf|nn|nt|nv|ow|s|s1|s2|sa|sd|se|si|vm"
 RULE = re.compile(r"([^{}@]+)\{([^{}]*)\}")
 OF_ABSENT = re.compile(
     rf"(?<!:not\()\.({'|'.join(ABSENT)})(?![\w-])|(?<![\w.#=-])({'|'.join(ELEMENTS)})(?![\w-])"

@@ -117,9 +117,7 @@ def test_a_sharded_model_learns_the_same_and_each_process_holds_a_part(found):
     first, second = (each["fully_sharded"] for each in found)
     assert first["weights"] == second["weights"]
     assert distance(first["weights"], alone()) < 1e-12
-    in_steps = ranks.train(
-        ranks.network(), (0, 1), "cpu", optimizer=torch.optim.SGD
-    ).state_dict()
+    in_steps = ranks.train(ranks.network(), (0, 1), "cpu", optimizer=torch.optim.SGD).state_dict()
     assert first["float32"] == second["float32"] and distance(first["float32"], in_steps) < 1e-6
     parts = first["held"], second["held"]
     assert sum(parts) == sum(value.numel() for value in alone().values()) and min(parts) > 0
