@@ -22,7 +22,7 @@ def test_a_page_keeps_its_code_and_loses_marks_comments_and_icons(project):
     assert not [link for link in page.select("link") if "extensions" in link["href"]]
     styles = project.folder / "out" / "_static"
     furo, pygments = (styles / "styles/furo.css").read_text(), (styles / "pygments.css").read_text()
-    assert "/*" not in furo + pygments and ".highlight .nb" in pygments and ".highlight .gd" not in pygments
+    assert "/*" not in furo + pygments and ".highlight .nb" in pygments and ".highlight .gh" not in pygments
     assert ".admonition" in furo and ".announcement" not in furo and "--caution" not in furo
     script = (styles / "doctools.js").read_text()
     assert "const Documentation" in script and "/*" not in script and "\n  " not in script
