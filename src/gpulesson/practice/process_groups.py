@@ -240,7 +240,7 @@ def run(gpu: PracticeGPU, func: Any, args: Sequence[Any], kwargs: dict[str, Any]
 
 def _divided(result: Any, sums: list[torch.Tensor], number: int) -> Any:
     """Wait for an operator of c10d, divide its sums, and return its result with a work that is done."""
-    from torch._C._distributed_c10d import _create_work_from_future
+    from torch._C import _distributed_c10d  # not in every PyTorch
 
     alone = not isinstance(result, tuple | list)
     torch.distributed.Work.unbox(result if alone else result[-1]).wait()
@@ -248,9 +248,7 @@ def _divided(result: Any, sums: list[torch.Tensor], number: int) -> Any:
         tensor.div_(number, rounding_mode=None if tensor.is_floating_point() else "trunc")
     future: torch.futures.Future[list[torch.Tensor]] = torch.futures.Future()
     future.set_result(sums)
-    work = _create_work_from_future(
-        future
-    ).boxed()  # Gloo's would copy the sum once more when it is waited for
+    work = _distributed_c10d._create_work_from_future(future).boxed()  # Gloo's copies at each wait
     return work if alone else type(result)([*result[:-1], work])
 
 
