@@ -111,9 +111,9 @@ def poor(report: dict[str, Any]) -> list[str]:
 def errors(folder: Path) -> tuple[int, Counter[str]]:
     """Let the validator read all pages; return their number, and its errors, each with how often."""
     pages = sorted(str(page) for page in folder.rglob("*.html"))
-    done = run("vnu", "--format", "json", *pages)
+    done = run("vnu", "--stdout", "--format", "json", *pages)
     try:
-        messages = json.loads(done.stderr)["messages"]
+        messages = json.loads(done.stdout)["messages"]
     except (ValueError, KeyError) as error:
         raise SystemExit(f"The validator gave no answer:\n{(done.stdout + done.stderr)[-2000:]}") from error
     return len(pages), Counter(one["message"] for one in messages if one["type"] != "info")

@@ -41,7 +41,8 @@ if "--version" in sys.argv:
     sys.exit(print("4.5.6"))
 errors = [{"type": "error", "message": "no div here"} for page in sys.argv if "lesson" in page]
 errors.append({"type": "info", "subType": "warning", "message": "no matter"})
-print(json.dumps({"messages": errors}), file=sys.stderr)
+print("a warning of npm", file=sys.stderr)
+print(json.dumps({"messages": errors}), file=sys.stdout if "--stdout" in sys.argv else sys.stderr)
 sys.exit(1)
 """
 
