@@ -16,12 +16,10 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 
 from gpulesson.practice import errors
-from gpulesson.practice.allocator import rounded
+from gpulesson.practice.allocator import BLOCK, rounded
 
 KIB, MIB, GIB = 2**10, 2**20, 2**30
 
-BLOCK = 512
-"""Requests are rounded up to a multiple of this (``kMinBlockSize``)."""
 SMALL = 1 * MIB
 """Requests up to here come from the small pool, larger ones from the large pool (``kSmallSize``)."""
 SMALL_SEGMENT = 2 * MIB

@@ -8,6 +8,9 @@ from typing import Any
 
 from gpulesson.practice import errors
 
+BLOCK = 512
+"""Requests are rounded up to a multiple of this (``kMinBlockSize`` of CUDA's allocator)."""
+
 
 @dataclass(frozen=True)
 class Memory:
@@ -197,5 +200,5 @@ def _figures(current: int, peak: int, freed: int) -> dict[str, int]:
 
 
 def rounded(nbytes: int) -> int:
-    """Round bytes up to CUDA's smallest block, 512 bytes."""
-    return (nbytes + 511) & ~511
+    """Round bytes up to a multiple of `BLOCK`."""
+    return (nbytes + BLOCK - 1) & -BLOCK

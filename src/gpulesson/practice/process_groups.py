@@ -335,22 +335,22 @@ def _reduce(gpu: PracticeGPU, original: Handler, /, group: Any, *args: Any, **kw
     ReduceOp = torch.distributed.ReduceOp
     given = [*args, *kwargs.values()]
     options = next((one for one in given if hasattr(one, "reduceOp")), None)
-    tensors = [*tensors_in([one for one in given if one is not options])]
     if options is not None:
-        with _for_gloo(gpu, known, options.reduceOp, tensors) as other:
-            if other is None:
-                return original(group, *args, **kwargs)
-            options.reduceOp = other
-            try:
-                return original(group, *args, **kwargs)
-            finally:
-                options.reduceOp = ReduceOp.AVG
-    op = next((one for one in given if isinstance(one, (ReduceOp, ReduceOp.RedOpType))), ReduceOp.SUM)
-    with _for_gloo(gpu, known, op, tensors) as other:
-        if other is not None:
+        op = options.reduceOp
+    else:
+        op = next((one for one in given if isinstance(one, (ReduceOp, ReduceOp.RedOpType))), ReduceOp.SUM)
+    with _for_gloo(gpu, known, op, [*tensors_in(given)]) as other:
+        if other is None:
+            return original(group, *args, **kwargs)
+        if options is None:
             args = tuple(other if one is op else one for one in args)
             kwargs = {name: other if one is op else one for name, one in kwargs.items()}
-        return original(group, *args, **kwargs)
+            return original(group, *args, **kwargs)
+        options.reduceOp = other
+        try:
+            return original(group, *args, **kwargs)
+        finally:
+            options.reduceOp = ReduceOp.AVG
 
 
 @contextmanager
