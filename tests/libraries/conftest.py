@@ -1,5 +1,6 @@
-"""The option of ``nox -s libraries``."""
+"""The option of ``nox -s libraries``, and what its tests need."""
 
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import pytest
@@ -18,3 +19,18 @@ def pytest_addoption(parser):
 def table(request):
     """The file to write, or None. Without this folder on pytest's command line there is no such option."""
     return request.config.getoption("--table", None)
+
+
+@pytest.fixture
+def installed(table):
+    """A function that returns the version of a library, and skips the test where it is not installed."""
+
+    def found(library):
+        try:
+            return version(library)
+        except PackageNotFoundError:
+            if table:
+                raise
+            pytest.skip(f"needs {library}, which is not installed: nox -s libraries")
+
+    return found

@@ -4,7 +4,6 @@ import json
 import os
 import subprocess
 import sys
-from importlib.metadata import PackageNotFoundError, version
 
 import pytest
 
@@ -28,11 +27,8 @@ def blocks(numbers):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", EXPECTED)
-def test_a_program_with_a_library_is_planned_for_unmodified(name, tmp_path):
-    try:
-        version(PROGRAMS[name].library)
-    except PackageNotFoundError:
-        pytest.skip(f"needs {PROGRAMS[name].library}, which is not installed: nox -s libraries")
+def test_a_program_with_a_library_is_planned_for_unmodified(name, tmp_path, installed):
+    installed(PROGRAMS[name].library)
     command = ["-m", "gpulesson", "plan", "--gpu", "T4", "--json", SCRIPT, name]
     done = subprocess.run(
         [sys.executable, *command],

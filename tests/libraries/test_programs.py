@@ -10,7 +10,6 @@ import os
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
-from importlib.metadata import PackageNotFoundError, version
 
 import pytest
 import torch
@@ -29,14 +28,9 @@ WAYS = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_a_library_computes_the_same_on_the_practice_gpu(name, tmp_path, table):
+def test_a_library_computes_the_same_on_the_practice_gpu(name, tmp_path, table, installed):
     program = PROGRAMS[name]
-    try:
-        found = version(program.library)
-    except PackageNotFoundError:
-        if table:
-            raise
-        pytest.skip(f"needs {program.library}, which is not installed: nox -s libraries")
+    found = installed(program.library)
 
     def run(way):
         folder = tmp_path / way  # what one writes, another must not read

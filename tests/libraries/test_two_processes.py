@@ -3,7 +3,6 @@
 import os
 import subprocess
 import sys
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -49,13 +48,8 @@ def results(name: str, command: list[str], folder: Path, **environment: str) -> 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_a_library_trains_on_two_practice_gpus_as_in_two_processes_on_the_cpu(name, tmp_path, table):
-    try:
-        version(PROGRAMS[name].library)
-    except PackageNotFoundError:
-        if table:
-            raise
-        pytest.skip(f"needs {PROGRAMS[name].library}, which is not installed: nox -s libraries")
+def test_a_library_trains_on_two_practice_gpus_as_in_two_processes_on_the_cpu(name, tmp_path, installed):
+    installed(PROGRAMS[name].library)
     expected = results(name, TORCHRUN, tmp_path / "cpu", **ON_THE_CPU)
     assert [found["backend"] for found in expected] == ["gloo", "gloo"]
     ways = {"nproc": [*PRACTICE, "--nproc", "2"], "torchrun": [*TORCHRUN, *PRACTICE], "own": OWN.get(name)}
