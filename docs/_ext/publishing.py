@@ -20,10 +20,11 @@ from docutils import nodes
 from sphinx.application import Sphinx
 from sphinx.util.typing import ExtensionMetadata
 
+from .terms import JOINED
+
 LONGEST = 200  # characters of a description, more than search engines show
 LESSONS, SCRIPTS, PAGES = "lessons/", "examples/", "docs/"
 NOT_FOUND = "404"
-WORD_JOINER = "\u2060"
 CARD = "_static/lesson.png"
 CARD_TEXT = "A part of a lesson: text, code and output"
 VIEWPORT = re.compile(r'\s*<meta name="viewport"[^>]*>')  # docutils' own; the theme has one, too
@@ -79,7 +80,7 @@ def without_tags(text: nodes.Text) -> str:
     """Return the words of a text, also of one that is HTML already, as a term of the glossary is."""
     if not isinstance(text.parent, nodes.raw):
         return text.astext()
-    return BeautifulSoup(text.astext(), "html.parser").get_text().replace(WORD_JOINER, "")
+    return BeautifulSoup(text.astext(), "html.parser").get_text().replace(unescape(JOINED), "")
 
 
 def link_to_source(
