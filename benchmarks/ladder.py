@@ -5,7 +5,9 @@
 The 784-128-64-10 network with Adam on the images of the data source that is named. A rung that claims the
 same work must end its epoch with the naive script's loss, from the same weights, in the same order. In each
 round every rung trains for one epoch with fresh weights, in random order; ratios are taken within a round.
-On a CPU one thread computes, in the limits as well.
+On a CPU one thread computes, in the limits as well. There are two kinds: the arithmetic alone, at the rate
+of large matrix products, and on a CPU the operators of a step alone, one after the other, as step_limit.py
+measures them. No loop that runs these operators gets below the second.
 A warm-up round, in which compilers compile, is left out. How soon a way of training is as good as the naive
 script, is another question, see time_to_accuracy.py: a rung with other work may have learned less after its
 epoch, as the accuracy beside it shows.
@@ -33,6 +35,7 @@ from gpulesson.timing import synchronize
 from gpulesson.training import fit
 from measuring import Result, about, fashion, network, options, spread
 from plain_loops import by_hand, loader, loss_fn, naive, naive_loader, reseed
+from step_limit import Step, measure
 
 FLOP = 6 * (784 * 128 + 128 * 64 + 64 * 10) - 2 * 784 * 128  # a sample; no gradient of the images is needed
 
@@ -211,6 +214,17 @@ def limit(device: torch.device, dtype: torch.dtype, samples: int) -> float:
     return FLOP * samples / (2 * size**3 / timed(lambda: one @ one, device=device, repeats=7).median)
 
 
+def operators(rung: Rung, data: Images) -> float:
+    """Return the seconds of an epoch's operators on the CPU, each called alone."""
+    images, targets = data.train_images.flatten(1).float() / 255, data.train_targets
+    found = measure(Step(images, targets, rung.batch_size, dtype_of(rung)), rounds=24)
+    return sum(found["alone"].values()) * len(images) / rung.batch_size
+
+
+def dtype_of(rung: Rung) -> str:
+    return "bfloat16" if rung.options.get("amp") == "bf16" else "float32"
+
+
 def check(trainings: list[Training], losses: list[float]) -> None:
     """Refuse a rung that says it does the same work, and has another loss."""
     for training, loss in zip(trainings, losses, strict=True):
@@ -235,11 +249,27 @@ def main() -> None:
         rows.append({"rung": training.rung.name, "work": same, "seconds": statistics.median(took)})
         rows[-1] |= {"loss": loss, "accuracy": accuracy(training, data), **spread(ratios)}
     samples = len(data.train_images)
-    limits = {name: limit(device, getattr(torch, name), samples) for name in ("float32", "bfloat16")}
+    limits = {
+        f"arithmetic in {name}": limit(device, getattr(torch, name), samples)
+        for name in ("float32", "bfloat16")
+    }
+    if device.type == "cpu":
+        for rung in (rung_of(FIT), rung_of(fastest(rows)["rung"])):
+            limits[f"operators of batch {rung.batch_size}, {dtype_of(rung)}"] = operators(rung, data)
     for name, bound in limits.items():
-        rows.append({"rung": f"limit: the arithmetic in {name}", "seconds": bound})
+        rows.append({"rung": f"limit: the {name}", "seconds": bound})
         rows[-1] |= {"median": rows[0]["seconds"] / bound}
     report(chosen, about(device, "torchvision", data=data.source, rounds=chosen.rounds), rows)
+
+
+def rung_of(name: str) -> Rung:
+    return next(rung for rung in RUNGS if rung.name == name)
+
+
+def fastest(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return the row of `fit` with the highest speed-up over the naive script."""
+    of_fit = {rung.name for rung in RUNGS if rung.base == NAIVE and rung.loop == "fit"}
+    return max((row for row in rows if row["rung"] in of_fit), key=lambda row: float(row["median"]))
 
 
 def report(chosen: Any, facts: dict[str, Any], rows: list[dict[str, Any]]) -> None:
@@ -254,11 +284,10 @@ def report(chosen: Any, facts: dict[str, Any], rows: list[dict[str, Any]]) -> No
     result = Result("ladder", "From the naive script to near the limit: one epoch", facts, columns, rows)
     gpu = chosen.device.type == "cuda"
     by_name = {row["rung"]: row for row in rows}
-    of_fit = {rung.name for rung in RUNGS if rung.base == NAIVE and rung.loop == "fit"}
-    fastest = max((row for row in rows if row["rung"] in of_fit), key=lambda row: float(row["median"]))
+    best_of_fit = fastest(rows)
     for row, what, least in (
         (by_name[FIT], "same steps, same loss: `fit` / naive script", 20 if gpu else 7),
-        (fastest, f"`fit`, any batch ({fastest['rung']}) / naive script", 22),
+        (best_of_fit, f"`fit`, any batch ({best_of_fit['rung']}) / naive script", 22),
     ):
         spread_of = f"{row['min']:.1f} to {row['max']:.1f} in {chosen.rounds} rounds"
         reached = f"{row['accuracy']:.1%} after an epoch, the naive script {by_name[NAIVE]['accuracy']:.1%}"
@@ -269,7 +298,10 @@ def report(chosen: Any, facts: dict[str, Any], rows: list[dict[str, Any]]) -> No
     what = "fastest epoch / its arithmetic alone, in bfloat16, at the rate of 2048 by 2048 products"
     if gpu:
         what = what.replace("2048", "8192")
-    result.claim(what, best / rows[-1]["seconds"], ".1f")
+    result.claim(what, best / by_name["limit: the arithmetic in bfloat16"]["seconds"], ".1f")
+    for row in rows:
+        if row["rung"].startswith("limit: the operators"):
+            result.claim(f"{row['rung']}, alone, in place of the naive script", row["median"], ".2f")
     result.finish(chosen.json)
 
 
