@@ -106,6 +106,18 @@ def test_out_of_memory_has_the_text_and_type_of_cuda(gpu):
     assert torch.cuda.memory_allocated() == x.nbytes
 
 
+@pytest.mark.parametrize(
+    ("nbytes", "said"),
+    [(2**19, "2.00 MiB"), (6 * 2**20, "20.00 MiB"), (11 * 2**20, "12.00 MiB"), (31 * 2**19, "16.00 MiB")],
+)
+def test_the_error_names_what_the_allocator_asks_for(nbytes, said):
+    with (
+        practice_gpu(memory="1 KiB", force=True),
+        pytest.raises(torch.OutOfMemoryError, match=f"Tried to allocate {said}"),
+    ):
+        torch.zeros(nbytes // 4, device="cuda")
+
+
 def test_what_does_not_fit_is_not_computed_first(gpu):
     huge = 2**46  # more than any machine has
     with pytest.raises(torch.OutOfMemoryError, match=r"Tried to allocate 262144.00 GiB"):

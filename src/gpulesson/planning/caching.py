@@ -16,20 +16,17 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 
 from gpulesson.practice import errors
-from gpulesson.practice.allocator import BLOCK, rounded
+from gpulesson.practice.allocator import (
+    BLOCK,
+    LARGE_SEGMENT,
+    SMALL,
+    SMALL_SEGMENT,
+    rounded,
+    rounded_up,
+    segment_size,
+)
 
-KIB, MIB, GIB = 2**10, 2**20, 2**30
-
-SMALL = 1 * MIB
-"""Requests up to here come from the small pool, larger ones from the large pool (``kSmallSize``)."""
-SMALL_SEGMENT = 2 * MIB
-"""A segment of the small pool (``kSmallBuffer``)."""
-MEDIUM = 10 * MIB
-"""From here on a request has a segment of its own (``kMinLargeAlloc``)."""
-LARGE_SEGMENT = 20 * MIB
-"""What smaller ones of the large pool share (``large_segment_size_mb``)."""
-ROUND_LARGE = 2 * MIB
-"""A segment of its own is rounded up to a multiple of this (``kRoundLarge``)."""
+MIB = 2**20
 
 _PAGES = 2**40  # of the address space of an expandable segment: no GPU has as many
 
@@ -317,7 +314,7 @@ class CachingAllocator:
     def _map(self, block: Block | None, size: int) -> Block | None:
         """Put memory behind the first `size` bytes, in whole pages; None if CUDA has too little."""
         assert block is not None and not block.mapped
-        nbytes = min(_up(size, page_size(block.small)), block.size)
+        nbytes = min(rounded_up(size, page_size(block.small)), block.size)
         if not self._reserve(nbytes):
             return None
         self._take(block)
@@ -330,7 +327,7 @@ class CachingAllocator:
     def _unmap(self, block: Block) -> None:
         """Give the whole pages in a free block back to CUDA."""
         page = page_size(block.small)
-        start, end = _up(block.address, page), (block.address + block.size) // page * page
+        start, end = rounded_up(block.address, page), (block.address + block.size) // page * page
         if start >= end:
             return
         self._take(block)
@@ -351,20 +348,9 @@ class CachingAllocator:
         )
 
 
-def segment_size(size: int) -> int:
-    """Return the bytes that are asked of CUDA for a block of `size` bytes, if no free one is long enough."""
-    if size <= SMALL:
-        return SMALL_SEGMENT
-    return LARGE_SEGMENT if size < MEDIUM else _up(size, ROUND_LARGE)
-
-
 def page_size(small: bool) -> int:
     """Return the bytes by which an expandable segment grows."""
     return SMALL_SEGMENT if small else LARGE_SEGMENT
-
-
-def _up(number: int, multiple: int) -> int:
-    return -(-number // multiple) * multiple
 
 
 def _told(blocks: list[Block]) -> dict[str, Any]:

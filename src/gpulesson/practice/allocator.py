@@ -1,4 +1,7 @@
-"""The memory of one simulated device, counted in blocks of 512 bytes."""
+"""The memory of one simulated device, counted in blocks of 512 bytes.
+
+The sizes are those of ``c10/core/AllocatorConfig.h`` in PyTorch 2.15.
+"""
 
 import re
 import threading
@@ -10,6 +13,16 @@ from gpulesson.practice import errors
 
 BLOCK = 512
 """Requests are rounded up to a multiple of this (``kMinBlockSize`` of CUDA's allocator)."""
+SMALL = 2**20
+"""Requests up to here come from the small pool, larger ones from the large pool (``kSmallSize``)."""
+SMALL_SEGMENT = 2 * 2**20
+"""A segment of the small pool (``kSmallBuffer``)."""
+MEDIUM = 10 * 2**20
+"""From here on a request has a segment of its own (``kMinLargeAlloc``)."""
+LARGE_SEGMENT = 20 * 2**20
+"""What smaller ones of the large pool share (``large_segment_size_mb``)."""
+ROUND_LARGE = 2 * 2**20
+"""A segment of its own is rounded up to a multiple of this (``kRoundLarge``)."""
 
 
 @dataclass(frozen=True)
@@ -192,7 +205,8 @@ class Allocator:
         spare = self._spare()
         self._failures += 1
         self._reserved = self._allocated + spare  # the cache is given back before the allocator gives up
-        return errors.out_of_memory(size, self.index, self.capacity, self.allowed, self._allocated, spare)
+        asked = segment_size(size)  # CUDA's allocator names what it asked for, not the tensor
+        return errors.out_of_memory(asked, self.index, self.capacity, self.allowed, self._allocated, spare)
 
 
 def _figures(current: int, peak: int, freed: int) -> dict[str, int]:
@@ -202,3 +216,15 @@ def _figures(current: int, peak: int, freed: int) -> dict[str, int]:
 def rounded(nbytes: int) -> int:
     """Round bytes up to a multiple of `BLOCK`."""
     return (nbytes + BLOCK - 1) & -BLOCK
+
+
+def segment_size(size: int) -> int:
+    """Return the bytes that are asked of CUDA for a block of `size` bytes, if no free one is long enough."""
+    if size <= SMALL:
+        return SMALL_SEGMENT
+    return LARGE_SEGMENT if size < MEDIUM else rounded_up(size, ROUND_LARGE)
+
+
+def rounded_up(nbytes: int, multiple: int) -> int:
+    """Round bytes up to any multiple."""
+    return -(-nbytes // multiple) * multiple
