@@ -3,10 +3,10 @@
 ============================
 
 Predict the memory that training needs, measure it to the byte, and find what you keep
-without need.
+but do not need.
 
 .. overview::
-   :teaching: 25
+   :teaching: 30
    :exercises: 15
 
    .. questions::
@@ -20,7 +20,7 @@ without need.
    .. objectives::
 
       - Name the five things that live in the GPU's memory during training.
-      - Predict the bytes of each by counting, and meet them by measuring.
+      - Predict the bytes of each by counting, and check them by measuring.
       - Read the peak, and say in which part of a step it is.
       - Say what ``del``, ``empty_cache``, ``inference_mode`` and a kept loss change.
       - Record a memory snapshot on a real GPU.
@@ -36,11 +36,6 @@ without need.
 #      :term:`step`
 #    - nothing to download: how much memory a number takes does not depend on its value,
 #      so random numbers are enough here
-#
-# Sooner or later a program of yours will run :term:`out of memory`. You can then try
-# smaller and smaller :term:`batches <batch>` until it runs. After this lesson you know
-# more: which things fill the memory, how large each of them is, and which of them you can
-# do without.
 #
 # This lesson counts on your :term:`GPU`, if :term:`CUDA` can use it, or else on the
 # :term:`practice GPU`, which counts the same blocks:
@@ -59,6 +54,66 @@ allocated = torch.cuda.memory_allocated  # a shorter name, used often below
 print(torch.cuda.get_device_name())
 
 # %%
+# Run out of memory once
+# ----------------------
+#
+# Sooner or later a program of yours will run :term:`out of memory`. So let it happen now.
+# Here is a model for pictures of 28 × 28 pixels, 784 numbers each, with three hidden
+# layers, and a :term:`batch` of 128 pictures:
+
+
+def make_model():
+    return nn.Sequential(
+        nn.Linear(784, 256),
+        nn.ReLU(),
+        nn.Linear(256, 256),
+        nn.ReLU(),
+        nn.Linear(256, 256),
+        nn.ReLU(),
+        nn.Linear(256, 10),
+    )
+
+
+# %%
+
+batch_size = 128
+loss_fn = nn.CrossEntropyLoss()
+model = make_model().to(device)
+pictures = torch.rand(batch_size, 784, device=device)
+classes = torch.randint(10, (batch_size,), device=device)
+loss_fn(model(pictures), classes)  # a first time, in which libraries may take memory
+
+# %%
+# We allow this program 32 MiB more than it has now, on whatever GPU it runs. (A MiB is
+# 1,048,576 bytes, and a KiB is 1,024.) Then we evaluate the model a hundred times, always
+# with the same batch. Nothing in the loop gets larger. Will it come to its end?
+
+MIB = 2**20
+total = torch.cuda.get_device_properties(device).total_memory
+
+
+def evaluate_often():
+    """Return how many losses there are, and the error, if there was one."""
+    allowed = torch.cuda.memory_reserved() + 32 * MIB
+    torch.cuda.set_per_process_memory_fraction(allowed / total)
+    losses, message = [], "no error"
+    try:
+        for _ in range(100):
+            losses.append(loss_fn(model(pictures), classes))
+    except torch.OutOfMemoryError as error:
+        message = str(error).split(" If reserved")[0].replace(". ", ".\n")
+    torch.cuda.set_per_process_memory_fraction(1.0)
+    return len(losses), message
+
+
+print(*evaluate_often(), sep=" losses\n")
+
+# %%
+# It stopped on the way. A smaller batch would only make it stop later. Something is kept
+# that nobody needs. At the end of this lesson the loop runs to its end, with two words
+# more. On the way there you learn what fills the memory, how large each thing is, and
+# which of them you can do without.
+#
 # Name what lives on the GPU
 # --------------------------
 #
@@ -78,7 +133,7 @@ print(torch.cuda.get_device_name())
 #      - rows, times the numbers of a row
 #      - until you take the next one
 #    * - :term:`activations <activation>`
-#      - rows, times what the layers return
+#      - rows, times what ``backward`` needs of each
 #      - from the :term:`forward pass` until the :term:`backward pass` has used them
 #    * - :term:`gradients <gradient>`
 #      - one for each number of a parameter
@@ -114,9 +169,9 @@ print(torch.cuda.get_device_name())
 #
 #      Yes. ``x + 1`` is a tensor like any other. It goes when ``y`` is finished.
 #
-# (A MiB is 1,048,576 bytes, and a KiB is 1,024.) We measure it. The peak is forgotten
-# first, so that it is the peak of these two lines:
+# We measure it. The peak is forgotten first, so that it is the peak of these two lines:
 
+del model, pictures, classes
 before = allocated()
 torch.cuda.reset_peak_memory_stats()
 
@@ -131,32 +186,18 @@ print("at most:", (torch.cuda.max_memory_allocated() - before) / 2**20, "MiB mor
 # what you see afterwards.** A program that prints ``memory_allocated`` after each step
 # can look harmless, and fail in the middle of the next one.
 #
-# ``nvidia-smi``, NVIDIA's command that lists what a GPU does, shows more than any of
-# these counts. It has all that is reserved, and also what CUDA takes for itself, its
-# :term:`context`, before your first tensor is there: in 2023 that was `about 400 MB
+# ``nvidia-smi``, NVIDIA's command that lists what a GPU does, shows all that is reserved,
+# and also what CUDA takes for itself, its :term:`context`, before your first tensor is
+# there. In a report of 2023 that was `about 400 MB
 # <https://github.com/pytorch/pytorch/issues/109888>`__.
 #
 # Predict what the parameters take
 # --------------------------------
 #
-# Here is a model for pictures of 28 × 28 pixels, 784 numbers each, with three hidden
-# layers:
+# How many bytes does the model take? Four for each number, and each tensor takes whole
+# blocks, so we round up:
 
 del x, y
-
-
-def make_model():
-    return nn.Sequential(
-        *(nn.Linear(784, 256), nn.ReLU()),
-        *(nn.Linear(256, 256), nn.ReLU()),
-        *(nn.Linear(256, 256), nn.ReLU()),
-        nn.Linear(256, 10),
-    )
-
-
-# %%
-# How many bytes will it take? Four for each number, and each tensor takes whole blocks,
-# so we round up:
 
 
 def in_blocks(tensors):
@@ -196,16 +237,14 @@ print("kept by libraries:", allocated() - start, "bytes")
 # On the practice GPU it is 0. On a real one it depends on the GPU and on PyTorch's
 # version: in 2.9 it is 8,519,680 bytes or 32 MiB, once or several times (`its source
 # <https://github.com/pytorch/pytorch/blob/v2.9.1/aten/src/ATen/cuda/CublasHandlePool.cpp>`__).
-# New versions keep nothing, unless you `ask for it
-# <https://docs.pytorch.org/docs/2.15/cuda_environment_variables.html>`__. Either way it
-# does not change any more, so the differences below are those of our tensors.
+# In 2.15 the library takes its memory by itself, where these counts do not see it. Either
+# way it does not change any more, so the differences below are those of our tensors.
 #
 # Count what the forward pass keeps
 # ---------------------------------
 #
 # First the batch. A row has 784 numbers of four bytes each, and a label of eight bytes:
 
-batch_size = 256
 predicted["batch"] = batch_size * (784 * 4 + 8)
 
 before = allocated()
@@ -222,11 +261,11 @@ measured["batch"] = allocated() - before
 # - A ``ReLU`` keeps its *result*, to know where it was zero.
 #
 # The result of a ``ReLU`` is the input of the next ``Linear``. That is one tensor, kept
-# once. The input of the first layer is the batch, which is there anyway. The :term:`loss`
-# keeps ten log-probabilities a row. It keeps one number more, and it is a number itself:
-# two blocks. How much will be kept in all? We count, and then measure:
+# once. The input of the first layer is the batch, which is there anyway. For the
+# :term:`loss` ten numbers a row are kept, one for each class. Also kept is the number by
+# which it divides to get the mean, and the loss itself is a number. Each of these two
+# takes a block. How much will be kept in all? We count, and then measure:
 
-loss_fn = nn.CrossEntropyLoss()
 a_row = 256 + 256 + 256 + 10  # three ReLUs, and the loss
 predicted["activations"] = batch_size * a_row * 4 + 2 * 512
 
@@ -241,9 +280,11 @@ print("measured: ", measured["activations"], "bytes")
 # after the ``ReLU``, so they are gone before the forward pass ends. **What counts is not
 # what a layer computes, but what backward will need.**
 #
-# You need not believe the two rules. ``saved_tensors_hooks`` calls a function with each
-# tensor that :term:`autograd's graph <autograd graph>` keeps. Ours notes its
-# :term:`shape`, under the place of its memory, so that nothing is there twice:
+# You need not believe the two rules. ``saved_tensors_hooks`` takes two functions. The
+# first gets each tensor that :term:`autograd's graph <autograd graph>` keeps. Ours notes
+# its :term:`shape`. In the dict ``kept`` the address of the memory is the key, so that
+# nothing is there twice. The second function would bring the tensor back for
+# ``backward``; ours returns what it gets:
 
 known = {t.untyped_storage().data_ptr() for t in (inputs, labels, *model.parameters())}
 kept = {}
@@ -255,7 +296,7 @@ def note(tensor):
 
 
 # %%
-# Now the forward pass again, with the function in place. What will be new?
+# Now the forward pass again, with both functions in place. What will be new?
 
 with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
     loss = loss_fn(model(inputs), labels)
@@ -264,11 +305,11 @@ for place, shape in kept.items():
     print(f"{status:<13}{tuple(shape)}")
 
 # %%
-# The weights and the batch are needed as well, but they were there before. New are three
-# results of ``ReLU``, the log-probabilities, and the one number.
+# Weights and the batch are needed as well, but they were there before. New are three
+# results of ``ReLU``, ten numbers a row for the loss, and the number by which it divides.
 #
-# Complete the ledger of a step
-# -----------------------------
+# Complete the table of a step
+# ----------------------------
 #
 # Two entries are missing. There is one gradient for each number of a parameter. Adam
 # keeps two numbers for each. (It also counts its steps, in a tensor on the CPU.)
@@ -278,7 +319,7 @@ predicted["optimizer state"] = 2 * predicted["parameters"]
 
 loss.backward()
 del loss
-measured["gradients"] = allocated() - before  # before: without a loss
+measured["gradients"] = allocated() - before  # read before the forward pass
 
 optimizer = torch.optim.Adam(model.parameters())
 before = allocated()
@@ -294,9 +335,10 @@ for name in predicted:
 
 # %%
 # Five predictions, and each was right to the byte. Look at what it means for a large
-# model: **with Adam a parameter of four bytes needs sixteen**, four for itself, four
-# for its gradient, eight for the :term:`optimizer`. A billion parameters need 16 GB,
-# and the batch and the activations come on top.
+# model: **with Adam each number of the model needs sixteen bytes**, four for itself, four
+# for its gradient, eight for the :term:`optimizer`. A billion numbers need 16 GB. The
+# batch and the activations come on top, and so does, for a moment, what ``step`` needs
+# while it computes.
 #
 # And look at *when* things are there. After ``backward`` we measured the gradients, and
 # nothing else had been added: the activations were gone.
@@ -304,7 +346,8 @@ for name in predicted:
 # See where in a step the peak is
 # -------------------------------
 #
-# The class in this fold notes the count after each operator inside a ``with`` block:
+# The class in this fold notes the count after each operator inside a ``with`` block. (It
+# cannot see memory that one operator takes and gives back inside itself.)
 
 # fold: The class Watch, which notes the allocated memory after each operator
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -351,7 +394,7 @@ def watch_a_step(rows):
 # We take a small batch and a large one. In which part do you expect each peak?
 
 # fold: Watch two steps, and draw them
-steps = {rows: watch_a_step(rows) for rows in (256, 2048)}
+steps = {rows: watch_a_step(rows) for rows in (128, 2048)}
 fig, axes = plt.subplots(1, 2, figsize=(7.5, 3.6), sharey=True, layout="constrained")
 for ax, (rows, parts) in zip(axes, steps.items(), strict=True):
     first = 0
@@ -378,7 +421,7 @@ for rows, parts in steps.items():
 # a moment, as ``y = (x + 1) * 2`` did above. With few rows that is the peak, and a
 # smaller batch would hardly lower it. With many rows the activations make it, early in
 # the backward pass, while most of them are still there. **First find out in which part
-# the peak is: a smaller batch helps only against activations.**
+# the peak is: a smaller batch lowers only what belongs to its rows.**
 #
 # .. question:: A batch gets twice as many rows. Which of the five things double?
 #
@@ -395,32 +438,9 @@ for rows, parts in steps.items():
 #
 #      Yes. Both are so many numbers for each row.
 #
-# This chart takes the ledger's formulas, for three sizes:
-
-# fold: Draw the ledger for three sizes of the batch
-sizes = (64, 512, 4096)
-fixed = ("parameters", "gradients", "optimizer state")
-entries = {name: [predicted[name]] * len(sizes) for name in fixed}
-entries["batch"] = [rows * (784 * 4 + 8) for rows in sizes]
-entries["activations"] = [rows * a_row * 4 for rows in sizes]
-
-fig, ax = plt.subplots(figsize=(7, 3.2), layout="constrained")
-left = [0.0] * len(sizes)
-for name, values in entries.items():
-    mib = [value / 2**20 for value in values]
-    ax.barh([f"{rows} rows" for rows in sizes], mib, left=left, label=name)
-    left = [a + b for a, b in zip(left, mib, strict=True)]
-ax.invert_yaxis()
-ax.set(xlabel="MiB", title="What grows with the batch, and what does not")
-ax.legend()
-ax.grid(alpha=0.3, axis="x")
-plt.show()
-
-# %%
-# Three entries are the same in each bar. The other two grow with the batch. In this model
-# they are about equal, since a row has 784 numbers and keeps nearly as many results. That
-# is not always so. A *convolution* makes several pictures from one, here 32. How many
-# parameters does it have, and how many numbers does it return for a picture?
+# In this model the two are about equal: a row has 784 numbers, and 778 are kept for it.
+# That is not always so. A *convolution* makes several pictures from one, here 32. How
+# many parameters does it have, and how many numbers does it return for a picture?
 
 layer = nn.Conv2d(1, 32, 3)  # from 1 picture to 32, in squares of 3 by 3 pixels
 result = layer(torch.rand(1, 1, 28, 28))
@@ -428,8 +448,8 @@ print("parameters:", sum(p.numel() for p in layer.parameters()))
 print("results:   ", result.numel(), "for a picture of", 28 * 28, "pixels")
 
 # %%
-# Few parameters, and very many results. In a network of such layers the activations are
-# by far the largest entry.
+# Few parameters, and very many results. In a network of such layers, with a batch of a
+# usual size, the activations are by far the largest entry.
 #
 # Give memory back, and see what does not help
 # --------------------------------------------
@@ -439,9 +459,9 @@ print("results:   ", result.numel(), "for a picture of", 28 * 28, "pixels")
 
 
 def show(when):
-    now = (allocated() - start) / 2**20
-    kept = (torch.cuda.memory_reserved() - reserved) / 2**20
-    print(f"{when:<18} allocated {now:+5.1f} MiB, reserved {kept:+5.1f} MiB")
+    mine = (allocated() - start) / MIB
+    all_of_it = (torch.cuda.memory_reserved() - reserved) / MIB
+    print(f"{when:<18} allocated {mine:+5.1f} MiB, reserved {all_of_it:+5.1f} MiB")
 
 
 torch.cuda.empty_cache()
@@ -459,8 +479,8 @@ show("after empty_cache:")
 
 # %%
 # ``del`` lowers what is allocated, and PyTorch keeps the memory for its next tensor.
-# ``empty_cache`` gives it back to the GPU, for other programs. **It makes no room for
-# your own program**: PyTorch would have used that memory again anyway (`its documentation
+# ``empty_cache`` gives it back to the GPU, for other programs. **It makes no more room
+# for PyTorch**, which could have used that memory again by itself (`its documentation
 # <https://docs.pytorch.org/docs/stable/generated/torch.cuda.memory.empty_cache.html>`__).
 #
 # And ``del`` removes a *name*. The memory goes with the last thing that uses it. Here
@@ -492,8 +512,8 @@ for to_none in (False, True):
 # %%
 # Zeros take as much memory as any other numbers. Without gradients, ``None``, nothing is
 # held. So the usual order of the five calls, ``zero_grad`` before ``backward``, keeps the
-# gradients during the next forward pass. Where memory is short, call it right after
-# ``step``.
+# gradients during the next forward pass, and the peak may be there. Where memory is
+# short, call it right after ``step``, as ``watch_a_step`` does.
 #
 # Evaluate without a history
 # --------------------------
@@ -523,8 +543,8 @@ for name, mode in modes.items():
 # as well. In this model these are four against two; with thirty hidden layers it would be
 # thirty-one against two. **Evaluate in** ``inference_mode`` **or** ``no_grad``.
 #
-# It becomes worse if the result is kept. :doc:`Lesson 7 </lessons/07_common_mistakes>`
-# showed a list of losses that grows. Now you can say by how much:
+# It becomes worse if the result is kept, as in the loop at the beginning. By how much
+# does each of these ways make the memory grow?
 
 ways = {
     "loss": lambda loss: loss,
@@ -540,9 +560,21 @@ for name, keep in ways.items():
 print(f"{'predicted':<14} {predicted['activations']:>8,} bytes: the activations")
 
 # %%
-# A loss that was kept as it is holds all activations that led to it. A detached one holds
-# its block, and a number of Python nothing on the GPU. **Memory that grows from step to
-# step is mostly a tensor with a history, in a list or in a sum.**
+# A loss on which nobody has called ``backward`` holds all activations that led to it. (In
+# training ``backward`` lets them go, and the loss holds its block, as in :doc:`lesson 7
+# </lessons/07_common_mistakes>`.) A detached loss holds only its block.
+# ``loss.item()`` is a number of Python, and holds nothing on the GPU. **Memory that grows
+# from batch to batch is mostly a tensor with a history, in a list or in a sum.**
+#
+# Now the loop from the beginning once more, allowed 32 MiB more as before. Two words are
+# new, ``with torch.inference_mode()``:
+
+pictures, classes = inputs, labels
+with torch.inference_mode():
+    print(*evaluate_often(), sep=" losses\n")
+
+# %%
+# A hundred losses, with the same model and the same batch.
 #
 # .. question:: In ``no_grad`` you collect ``losses.append(loss)``. What grows?
 #
@@ -568,7 +600,7 @@ print(f"{'predicted':<14} {predicted['activations']:>8,} bytes: the activations"
 # ------------------------------------------
 #
 # Your own models will be too large to count by hand. On a real GPU PyTorch can record
-# each block, with the line that asked for it. (The underscore in a name says that PyTorch
+# each block, and the line that asked for it. (The underscore in a name says that PyTorch
 # may change the function in a later version.)
 
 import tempfile
@@ -583,7 +615,8 @@ def step():
 
 def snapshot(path):
     torch.cuda.memory._record_memory_history(max_entries=100_000)
-    step()
+    for _ in range(3):
+        step()
     torch.cuda.memory._dump_snapshot(path)
     torch.cuda.memory._record_memory_history(enabled=None)  # stop
     print(f"wrote {path.stat().st_size / 1024:.0f} KiB")
@@ -599,12 +632,14 @@ with tempfile.TemporaryDirectory() as folder:
         print(error)
 
 # %%
-# With a real GPU you have a file now. In your own program keep it, open `the viewer
+# A real GPU writes a file. In your own program choose a place where it stays, and begin
+# to record before you make the model: what was there before has no line. Open `the viewer
 # <https://pytorch.org/memory_viz>`__ in a browser, and drag the file onto the page. The
 # page works on your own computer and uploads nothing (`PyTorch's page on snapshots
 # <https://docs.pytorch.org/docs/stable/torch_cuda_memory.html>`__). You see a picture
 # like the one of the step above, with one stripe for each tensor. Move the pointer onto
-# a stripe, and you read the lines of Python that made it. What to look for:
+# a stripe, and you read which lines made it: yours in the forward pass, PyTorch's own in
+# the backward pass. What to look for:
 #
 # - a staircase, from step to step: something is kept;
 # - the widest stripes at the highest place: they make the peak;
@@ -621,13 +656,12 @@ with tempfile.TemporaryDirectory() as folder:
 # tensors between 1 and 10 MiB a segment has 20 MiB (`its settings
 # <https://github.com/pytorch/pytorch/blob/v2.15.0/c10/core/AllocatorConfig.h>`__). The
 # practice GPU counts blocks and knows no places, so its memory is never scattered. But
-# gpulesson has PyTorch's rules for places in a class of its own, for which no GPU is
-# needed. Ten tensors of 2 MiB fill a segment. Then we delete every second one. How much
-# is free, and does a tensor of 4 MiB fit?
+# gpulesson has a class, ``CachingAllocator``, that follows PyTorch's rules for the place
+# of each block, and needs no GPU. Ten tensors of 2 MiB fill a segment. Then we delete
+# every second one. How much is free, and does a tensor of 4 MiB fit?
 
 from gpulesson.planning.caching import CachingAllocator
 
-MIB = 2**20
 allocator = CachingAllocator()
 blocks = [allocator.malloc(2 * MIB) for _ in range(10)]
 for block in blocks[1::2]:
@@ -675,7 +709,7 @@ print("reserved:", four_batches(CachingAllocator()))
 #
 #    PYTORCH_ALLOC_CONF=expandable_segments:True python train.py
 #
-# PyTorch then has `one segment, which grows at its end
+# PyTorch then has, for large tensors, `one segment, which grows at its end
 # <https://docs.pytorch.org/docs/stable/notes/cuda.html#optimizing-memory-usage-with-pytorch-alloc-conf>`__
 # when it is too small. What is reserved for the four batches now?
 
@@ -683,12 +717,22 @@ print("reserved:", four_batches(CachingAllocator(expandable_segments=True)))
 
 # %%
 # The segment grew with the batches, by 20 MiB at a time, and each batch used the memory
-# of the one before.
-# **If reserved is much more than allocated, try expandable segments.** Older versions and
-# some messages call the variable ``PYTORCH_CUDA_ALLOC_CONF``, which `still works
+# of the one before. **If an error says that much is reserved but unallocated, try
+# expandable segments.** Older versions and some messages call the variable
+# ``PYTORCH_CUDA_ALLOC_CONF``, which `still works
 # <https://docs.pytorch.org/docs/2.15/cuda_environment_variables.html>`__.
 #
-# When you plan for a GPU, keep some of its memory free.
+# What to try when your own program runs out of memory, the cheapest first:
+#
+# 1. Evaluate in ``inference_mode``, and keep ``loss.item()`` or ``loss.detach()``.
+# 2. Keep clones of small parts, and ``del`` what is large and done.
+# 3. Call ``zero_grad`` right after ``step``.
+# 4. See in which part of a step the peak is. If it is the activations, take a smaller
+#    batch.
+# 5. If much is reserved but unallocated, try expandable segments.
+#
+# :doc:`Lesson 13 </lessons/13_when_it_does_not_fit>` has what to do if it still does not
+# fit.
 #
 # What we have switched on, we switch off again:
 
@@ -712,7 +756,8 @@ practice.stop()
 #       needs at most. Were you right?
 #    3. Change ``train`` and ``evaluate`` so that no loss keeps its history. They must
 #       still return the mean loss.
-#    4. Change ``evaluate`` once more, so that it needs about half of what it needs then.
+#    4. Change ``evaluate`` once more, so that it needs about half of what it needs after
+#       step 3.
 #
 #    To check it: ``python -m gpulesson check exercise_10.py``.
 #
@@ -721,20 +766,22 @@ practice.stop()
 # .. solution::
 #    :file: solution_10.py
 #
-#    ``train`` collects detached losses, and ``evaluate`` runs in ``inference_mode``.
-#    Neither ``del`` nor ``empty_cache`` would have helped: the mean held the losses.
+#    ``evaluate`` makes it grow by more: nobody calls ``backward`` there, so each loss
+#    keeps its activations. Now ``train`` collects detached losses, and ``evaluate`` runs
+#    in ``inference_mode``. Neither ``del`` nor ``empty_cache`` would have helped: the
+#    mean of the losses has their history, and the history holds the activations.
 #
 # .. keypoints::
 #
 #    - Parameters, the batch, activations, gradients and the optimizer's state fill the
 #      GPU's memory.
-#    - Count numbers, times four bytes, in blocks of 512: with Adam sixteen bytes a
-#      parameter, and the activations that ``backward`` needs.
-#    - What must fit is the peak. It is early in the backward pass or, with a small batch,
-#      in the optimizer.
+#    - Count numbers, times four bytes, in blocks of 512: with Adam sixteen bytes for each
+#      number of the model, and the activations that ``backward`` needs.
+#    - What must fit is the peak. With many rows the activations make it, with few rows
+#      the optimizer can.
 #    - ``del`` removes a name, ``empty_cache`` serves other programs, ``inference_mode``
-#      keeps no activations, and a kept loss keeps all of them.
-#    - A snapshot shows each block with the line that asked for it.
+#      keeps no activations, and a loss without its ``backward`` keeps all of them.
+#    - A snapshot shows each block, and the line that asked for it.
 #    - Free memory in many small gaps does not fit a large tensor; segments that can grow
 #      help.
 #

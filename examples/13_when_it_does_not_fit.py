@@ -66,15 +66,22 @@ print(f"{data.source} on {images.device}, {torch.cuda.get_device_name()}")
 
 # %%
 # 256 images with one colour, grey, and 28 × 28 pixels. The model has convolutions, which
-# return a lot, as lesson 10 has shown. Two of them make a block. ``norm`` is for later;
-# ``nn.Identity`` does nothing:
+# return a lot, as lesson 10 has shown. Two of them make a block:
 
 
 def make_block(width, norm):
     return nn.Sequential(
-        *(nn.Conv2d(width, width, 3, padding=1), norm(width), nn.ReLU()),
-        *(nn.Conv2d(width, width, 3, padding=1), norm(width), nn.ReLU()),
+        nn.Conv2d(width, width, 3, padding=1),
+        norm(width),
+        nn.ReLU(),
+        nn.Conv2d(width, width, 3, padding=1),
+        norm(width),
+        nn.ReLU(),
     )
+
+
+# %%
+# The model has several such blocks. ``norm`` is for later; ``nn.Identity`` does nothing:
 
 
 class Net(nn.Module):
@@ -119,7 +126,7 @@ model = Net(width=8, depth=12).to(device)
 allow(160)
 
 # %%
-# The error is long. Here each of its sentences has a line:
+# The error is long. Here each of its sentences has a line, without the advice at its end:
 
 try:
     step(model, images, labels)
@@ -129,21 +136,25 @@ except torch.OutOfMemoryError as error:
 # %%
 # Read it so:
 #
-# - *Tried to allocate* is the :term:`tensor` for which there was no room. It is not what
-#   your program needs: more tensors would have come.
+# - *Tried to allocate* is what PyTorch asked the GPU for, because one more
+#   :term:`tensor` had to go somewhere. It asks for :ref:`segments <fragmented>`: 2 MiB
+#   for a tensor up to 1 MiB, and 20 MiB for one up to 10 MiB. It is not what your program
+#   needs: more tensors would have come.
 # - *Total capacity* and *free* are about the whole GPU, with other programs on it.
 # - *This process has … in use* is your part of it, on a real GPU with the
 #   :term:`context`.
-# - *Allowed* is there only because we have set a limit.
+# - *Allowed* is there only because we have set a limit. The rest of this GPU is free, but
+#   not for us.
 # - *Allocated by PyTorch* is what your tensors hold.
 # - *Reserved by PyTorch but unallocated* is kept for the next tensors. If this is the
-#   large number, you have :ref:`fragmentation <fragmented>`. If it is small, your tensors
-#   really need the memory.
+#   large number, you have :ref:`fragmentation <fragmented>`. If it is small, and so is
+#   *free*, compare *in use* with the capacity: your tensors really need the memory, or
+#   another program has it.
 #
-# .. question:: *Allocated* is 120 MiB, and *tried to allocate* is 12 MiB. How much memory
-#               does the program need?
+# .. question:: 160 MiB are *allowed*, 154 MiB *allocated*, and PyTorch *tried to
+#               allocate* 20 MiB. How much memory does the program need?
 #
-#    - 132 MiB.
+#    - 174 MiB.
 #
 #      No. That would be enough for this tensor. Nobody knows what comes behind it.
 #
@@ -151,9 +162,9 @@ except torch.OutOfMemoryError as error:
 #
 #      Yes. It ended at the first tensor that did not fit. The peak may be far above.
 #
-#    - 12 MiB more than the GPU has.
+#    - 20 MiB more than it is allowed.
 #
-#      No. 12 MiB is the size of one tensor, not what is missing in all.
+#      No. 20 MiB is what PyTorch asked for at once, not what is missing in all.
 #
 # Suppose that you catch the error, and go on with a smaller batch. How much is allocated
 # inside the ``except``, and how much after it?
@@ -195,7 +206,7 @@ def accumulated(model, rows=64):
         some = slice(first, first + rows)
         loss = loss_fn(model(images[some]), labels[some])
         # each part has its share in the mean of all
-        loss = loss * rows / len(images)
+        loss = loss * len(labels[some]) / len(images)
         loss.backward()
 
 
@@ -253,15 +264,16 @@ print(f"difference:  {difference(large, small):.0e} of the largest gradient")
 #
 #    - With SGD each step is four times as long. Adam hides it.
 #
-#      Yes. Adam divides by the size of past gradients, so its steps hardly change. But
-#      clipping gradients, for instance, goes wrong.
+#      Yes. Adam divides by the size of past gradients, so its steps hardly change, and
+#      you may never see the mistake.
 #
 #    - PyTorch raises an error.
 #
 #      No. Any loss is a number, and PyTorch cannot know which one you meant.
 #
 # Two more mistakes undo all of it. ``zero_grad`` between the small batches throws away
-# what was collected. ``step`` between them makes four small steps.
+# what was collected. ``step`` between them makes four steps, each with the gradients so
+# far.
 #
 # ``fit`` does the same, kept in a function. Once with batches of 256, and once with
 # ``accumulate=4`` and batches of 64. How far apart are the weights after a step?
@@ -308,10 +320,11 @@ images = images.float()
 # With sixteen digits, what was rounding is all but gone, with two of the three models.
 # With ``BatchNorm2d`` the difference is there to stay. The mean of 64 images is not the
 # mean of 256, and no later division repairs that. **Accumulation is exact if each sample
-# goes through the model by itself.** With batch normalisation the small batch decides how
-# noisy the means are. That may be fine; very small batches are not. ``GroupNorm`` has no
-# such problem. (Losses with :term:`class weights` are another exception: they divide by
-# the weights of their own batch.)
+# goes through the model by itself, and the loss is a plain mean.** With batch
+# normalisation the small batch decides how noisy the means are. Batches of 64 are often
+# large enough for it; batches of 2 or 4 are not. ``GroupNorm`` has no such problem. (A
+# loss with :term:`class weights` is no plain mean: it divides by the weights of its own
+# batch. And :term:`dropout` draws other numbers.)
 #
 # Compute activations again
 # -------------------------
@@ -348,7 +361,7 @@ def gflop(run, model):
 
 
 # %%
-# The model as it was, and the new one:
+# Both models, with the same weights:
 
 found = {}
 for kind in (Net, Recomputing):
@@ -359,20 +372,22 @@ for kind in (Net, Recomputing):
 print(f"difference: {difference(*found.values()):.0e}")
 
 # %%
-# The gradients are the same, on a real GPU but for rounding. The peak is less than half,
+# The gradients are the same; on a real GPU, except for rounding. The peak is below half,
 # and the arithmetic is about a third more. That is what to expect: a :term:`forward pass`
 # is about a third of a step, and it is done twice. **You pay with time, and get memory.**
 # It helps with a batch of any size, even with one single image that is too large.
 #
-# Choose blocks for it, not single layers, and not the whole model. If the whole model is
-# one block, ``backward`` begins by making all activations again, and nothing is saved.
+# Choose blocks of several layers for it. With single layers, the input of each layer is
+# kept, and that is nearly everything. If the whole model is one block, ``backward``
+# begins by making all activations again, and nothing is saved.
 #
 # Use fewer bits
 # --------------
 #
-# Pack everything into less space: :term:`bfloat16` has two bytes in place of four. The
-# safe way is :term:`autocast`. :term:`Parameters <parameter>` stay as they are. Products
-# and convolutions are computed, and kept, in two bytes:
+# Pack everything into less space: numbers of two bytes, or of one, instead of four. There
+# are three places for that. The first is the activations, by :term:`autocast`. The
+# :term:`parameters <parameter>` stay as they are. Products and convolutions are computed,
+# and kept, in :term:`bfloat16`, which has two bytes:
 
 
 def with_autocast(model):
@@ -395,9 +410,9 @@ print(f"autocast: {look(with_autocast, model)[1]:5.1f} MiB")
 # About half. What stays in float32 are the parameters, their gradients and the
 # :term:`optimizer state`; here they are tiny.
 #
-# The other way is to convert the model itself, ``model.to(torch.bfloat16)``. Then these
-# are halved as well. But what happens to a weight of 1 when the :term:`optimizer` adds a
-# thousandth?
+# The second place is the model itself: ``model.to(torch.bfloat16)``. Then parameters,
+# gradients and optimizer state are halved, too. But what happens to a weight of 1 when
+# the :term:`optimizer` adds a thousandth?
 
 for dtype in (torch.float32, torch.bfloat16):
     weight = torch.tensor(1.0, dtype=dtype)
@@ -410,10 +425,10 @@ for dtype in (torch.float32, torch.bfloat16):
 # small changes of which training consists are rounded away. **Compute in bfloat16; keep
 # the weights that the optimizer changes in float32.**
 #
-# The third way is about the optimizer. Adam keeps two numbers of four bytes for each
-# parameter. 8-bit optimizers keep each in *one* byte, with a scale in float32 for each
-# block of 256 numbers (`the paper <https://arxiv.org/abs/2110.02861>`__ had blocks of
-# 2,048). They are in `bitsandbytes
+# The third place is the optimizer. Adam keeps two numbers of four bytes for each number
+# of the model. 8-bit optimizers keep each in *one* byte, with a scale in float32 for each
+# block of 256 numbers (`a paper of 2021 <https://arxiv.org/abs/2110.02861>`__ has the
+# idea). They are in `bitsandbytes
 # <https://huggingface.co/docs/bitsandbytes/reference/optim/optim_overview>`__ and in
 # `torchao <https://github.com/pytorch/ao>`__. What does a model of a billion parameters
 # need, without its activations?
@@ -428,9 +443,8 @@ ways = {  # bytes for a parameter, its gradient, and the optimizer's state
 for name, parts in ways.items():
     print(f"{name:<20} {sum(parts) * numbers / 2**30:5.1f} GiB")
 
-# %%
-# The 8-bit state takes a quarter of the state in float32. It saves much if the parameters
-# fill the memory, and nothing if the activations do.
+# %% The 8-bit state takes a quarter of the state in float32. It saves much if the
+# optimizer's state fills the memory, and nothing if the activations do.
 #
 # Rent a storage room, and count the drives
 # -----------------------------------------
@@ -452,27 +466,44 @@ kept, moved = look(at_once, model)[1], look(offloaded, model)[1]
 print(f"on the GPU: {kept:6.1f} MiB")
 print(f"offloaded:  {moved:6.1f} MiB")
 
+# %% Each tensor that ``backward`` needs goes over the bus, and in ``backward`` it comes
+# back. The hooks of lesson 10 count the bytes. (A result that two layers need is sent
+# twice.)
+
+sent = []
+
+
+def note(tensor):
+    sent.append(tensor.nbytes)
+    return tensor
+
+
+with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
+    loss_fn(model(images), labels)
+there_and_back = 2 * sum(sent)
+print(f"there and back: {there_and_back / MIB:.1f} MiB")
+
 # %%
-# What is no longer on the GPU goes over the bus, and in ``backward`` it comes back. A bus
-# of PCIe 4.0 moves `at most 16 billion bits a second
-# <https://en.wikipedia.org/wiki/PCI_Express>`__ on each of its 16 lanes, of which 128 in
-# 130 are yours. The GPU's own memory is much faster; here is that of an RTX 3060, from
-# gpulesson's table. How long does the trip take?
+# A bus of PCIe 4.0 moves `at most 16 billion bits a second
+# <https://en.wikipedia.org/wiki/PCI_Express>`__ on each of its 16 lanes. Of 130 bits, 128
+# are data. The GPU's own memory is much faster; here is that of an RTX 3060, from
+# gpulesson's table. How long does the trip take, at least?
 
 from gpulesson.planning.gpus import find
 
 bus = 16e9 * 16 * 128 / 130 / 8  # bytes a second
-there_and_back = 2 * (kept - moved) * MIB
 for name, rate in {"bus": bus, "RTX 3060": find("RTX 3060").bandwidth}.items():
     print(f"{name:<9} {rate / 1e9:4.0f} GB/s: {there_and_back / rate * 1e3:5.1f} ms")
 
 # %%
 # **The bus is the slow road. Offload what is used seldom.** The optimizer's state is used
-# once a step, however many small batches you accumulate. That is what
-# `ZeRO-Offload <https://www.deepspeed.ai/tutorials/zero-offload>`__ in DeepSpeed does,
-# and ``CPUOffload`` in `PyTorch's FSDP
-# <https://docs.pytorch.org/docs/stable/fsdp.html>`__. For activations, computing them
-# again is often quicker than fetching them.
+# once a step, however many small batches you accumulate. `ZeRO-Offload
+# <https://www.deepspeed.ai/tutorials/zero-offload>`__ in the library DeepSpeed leaves it
+# on the host for good: the CPU makes the step, gradients go there, and parameters come
+# back. ``CPUOffloadPolicy`` in `PyTorch's FSDP
+# <https://docs.pytorch.org/docs/stable/distributed.fsdp.fully_shard.html>`__, which is in
+# the next lesson, does the same. For activations, computing them again is often quicker
+# than fetching them.
 #
 # .. question:: The optimizer's state fills most of the memory. What helps?
 #
@@ -502,9 +533,9 @@ for name, rate in {"bus": bus, "RTX 3060": find("RTX 3060").bandwidth}.items():
 # Now a run of the usual size: photographs of 224 × 224 pixels in three colours, 64
 # channels. Will it train on an RTX 3060, with batches of 96? You need none to know.
 # ``gpulesson.plan`` runs a few steps of your program on the practice GPU, notes what each
-# operation allocates, and works out the rest. With ``dry=True`` it takes only the
-# :term:`shapes <shape>`, and computes nothing. It wants a function that trains, with the
-# batch size as its argument:
+# operation allocates, and works out the rest. With ``dry=True`` it follows only the
+# :term:`shapes <shape>`, and computes nothing, so it takes seconds. It wants a function
+# that trains, with the batch size as its argument:
 
 practice.stop()
 
@@ -566,14 +597,16 @@ for name, plan in plans.items():
 # %%
 # Compare the rows:
 #
-# - *Accumulated*, the peak is about a fourth. The largest batch is that of one small
-#   batch, and accumulation has no upper limit. Its time is that of four small batches,
-#   so it is for as many images as in the other rows.
+# - *Accumulated*, the peak is about a fourth. The largest batch is the limit for *one
+#   small batch*; you can add up as many of those as you like. (Each row's time is for 96
+#   images.)
 # - *Recompute* lowers the peak, and a step takes longer.
 # - *Autocast* halves the peak, and here it also shortens the step: this GPU computes
 #   faster in bfloat16, and there are half as many bytes to move.
 # - *Both* need least.
 #
+# The answer *close* means that it would fit, with less than 15 % of the memory to spare.
+# The largest batch is the largest one that leaves these 15 %.
 # The times are what a step takes *at least*; a real one takes longer. A plan has a
 # picture, too, of the memory over one step. Where would you expect the peak?
 
@@ -592,8 +625,8 @@ plt.show()
 # :term:`backward pass`. With recomputing only the inputs of the blocks are kept. In the
 # backward pass there is a small hill for each block, whose results are made again.
 #
-# **The cheapest way that fits is the best one: autocast first, then smaller batches, then
-# recomputing.**
+# **The cheapest way that fits is the best one: autocast first, if the GPU is fast in
+# bfloat16, then smaller batches, then recomputing.**
 #
 # Now a model whose parameters fill the memory: layers of 8,192 × 8,192 numbers, and few
 # rows. Will the same ways help? First with Adam, then with SGD, which keeps no state:
@@ -615,13 +648,13 @@ def wide(optimizer):
 
 for optimizer in (torch.optim.Adam, torch.optim.SGD):
     plan = gpulesson.plan(wide(optimizer), batch_size=64, **options)
-    most = next(iter(plan.peak.by_kind))
-    size = plan.replay.peak_allocated / 2**30
-    print(f"{optimizer.__name__:<5} {size:5.2f} GiB, most of it {most}")
+    kinds = plan.peak.by_kind.items()
+    parts = ", ".join(f"{kind} {n / 2**30:.1f}" for kind, n in kinds if n > 2**26)
+    print(f"{optimizer.__name__:<5} {parts} GiB")
 
 # %%
-# Here a smaller batch would change nothing, and another optimizer changes a lot. So this
-# is how to choose:
+# (Adam's *temporary* numbers are there while ``step`` computes.) A smaller batch would
+# change nothing here, and another optimizer changes a lot. So this is how to choose:
 #
 # .. list-table::
 #    :header-rows: 1
@@ -644,9 +677,9 @@ for optimizer in (torch.optim.Adam, torch.optim.SGD):
 #      - a library more; SGD wants another learning rate
 #    * - optimizer state
 #      - offloading
-#      - its bytes over the bus, each step
+#      - a slow step on the CPU, and gradients and parameters over the bus
 #    * - parameters and gradients
-#      - a smaller model, several GPUs, a larger one
+#      - a smaller model, a larger GPU, or several GPUs
 #      - money, or quality
 #
 # For a script of your own there is a command. It runs the script's first steps as they
@@ -676,7 +709,7 @@ for optimizer in (torch.optim.Adam, torch.optim.SGD):
 #       batch?
 #    2. Run it, and read the numbers of the error. Were you right?
 #    3. Change ``train``, so that it fits. Each of its updates must still learn from all
-#       4,096 rows: as many updates, and the same weights but for rounding.
+#       4,096 rows: as many updates, and the same weights, except for rounding.
 #    4. Run it again. What is the peak now?
 #
 #    To check it: ``python -m gpulesson check exercise_13.py``.
@@ -687,17 +720,18 @@ for optimizer in (torch.optim.Adam, torch.optim.SGD):
 #    :file: solution_13.py
 #
 #    Four parts of 1,024 rows, a quarter of each loss, and one ``step`` after the four.
-#    Activation checkpointing would have been right as well.
+#    Activation checkpointing would have been right as well, with blocks of several
+#    layers.
 #
 # .. keypoints::
 #
-#    - The error names the tensor that did not fit, not what the program needs. Leave the
-#      ``except`` before you try again.
-#    - Accumulated gradients of small batches are the large batch's, but for rounding, if
-#      each sample goes through the model by itself. Batch normalisation breaks that.
+#    - The error says what PyTorch asked for at last, not what the program needs. Leave
+#      the ``except`` before you try again.
+#    - Accumulated gradients of small batches are the large batch's, except for rounding,
+#      if each sample goes through the model by itself. Batch normalisation breaks that.
 #    - Activation checkpointing keeps the inputs of blocks, and computes the rest twice.
-#    - Autocast halves activations. Weights that an optimizer changes stay in float32; its
-#      state can have 8 bits.
+#    - Autocast saves up to half of the activations. Weights that an optimizer changes
+#      stay in float32; its state can have 8 bits.
 #    - Offloading trades the GPU's memory for trips over a slow bus.
 #    - First see what fills the memory, then choose. A plan compares the ways before there
 #      is a GPU.

@@ -225,17 +225,20 @@ def test_lesson_10_meets_its_predictions(run):
     ledger = {name: (int(a.replace(",", "")), int(b.replace(",", ""))) for name, a, b in rows}
     layers = [(784, 256), (256, 256), (256, 256), (256, 10)]
     parameters = sum(4 * a * b + -(-4 * b // 512) * 512 for a, b in layers)
-    activations = 256 * (3 * 256 + 10) * 4 + 512 + 512
+    activations = 128 * (3 * 256 + 10) * 4 + 512 + 512
     sizes = {"parameters": parameters, "activations": activations, "gradients": parameters}
-    sizes |= {"optimizer state": 2 * parameters, "batch": 256 * (4 * 784 + 8)}
+    sizes |= {"optimizer state": 2 * parameters, "batch": 128 * (4 * 784 + 8)}
     assert ledger == {name: (size, size) for name, size in sizes.items()}
     said = re.findall(r"(\d+) rows: the peak is in the part '(\w+)'", done.stdout)
-    assert said == [("256", "optimizer"), ("2048", "backward")]
-    hidden = 256 * 256 * 4  # the result of a hidden layer: four of them at the peak, or two
+    assert said == [("128", "optimizer"), ("2048", "backward")]
+    hidden = 128 * 256 * 4  # the result of a hidden layer: four of them at the peak, or two
     for name, results in (("as in training", 4), ("no_grad", 2), ("inference_mode", 2)):
         assert re.search(rf"^{name} +{results * hidden:,} bytes more", done.stdout, re.M), done.stdout
     for name, nbytes in (("loss", activations), ("loss.detach()", 512), ("loss.item()", 0)):
         assert re.search(rf"^{re.escape(name)} +{nbytes:,} bytes a loss$", done.stdout, re.M), done.stdout
+    stopped, went_on = re.findall(r"^(\d+) losses\n(.*)$", done.stdout, re.M)
+    assert 0 <= int(stopped[0]) - 32 * 2**20 // activations <= 2  # it had a little more
+    assert stopped[1] == "CUDA out of memory." and went_on == ("100", "no error")
 
 
 @pytest.mark.slow
