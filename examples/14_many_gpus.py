@@ -7,7 +7,7 @@ Train one model on several :term:`GPUs <GPU>`, each with its own part of every
 one GPU would have learned.
 
 .. overview::
-   :teaching: 35
+   :teaching: 45
    :exercises: 20
 
    .. questions::
@@ -25,7 +25,7 @@ one GPU would have learned.
       - Change lesson 5's script so that it trains on all GPUs of a machine.
       - Show that two and four processes learn what one learns.
       - Let a run survive a process that is killed.
-      - Share a model that is too large, and say when not to use more GPUs.
+      - Split a model that is too large, and say when not to use more GPUs.
 """
 
 # %%
@@ -56,10 +56,13 @@ one GPU would have learned.
 #
 #    torchrun --nproc-per-node 2 train.py
 #
-# It runs the same script twice. How does a process know which of the two it is? Its
-# number, the :term:`rank`, is in an environment variable. Most scripts for several GPUs
-# begin with these lines. A notebook is only one process, so we keep them as text, and
-# write them into a file below:
+# It runs the same script twice. (With ``--standalone`` before it, two such commands on
+# one machine do not meet on the same port. And do not mind a warning between lines of
+# stars: ``torchrun`` sets ``OMP_NUM_THREADS`` to 1, so that the processes do not compete
+# for the cores of the CPU.) How does a process know which of the two it is? Its number,
+# the :term:`rank`, is in an environment variable. Most scripts for several GPUs begin
+# with these lines. A notebook is only one process, so we keep them as text, and write
+# them into a file below:
 
 # sphinx_gallery_thumbnail_path = 'drawings/data_parallel.svg'
 start = """\
@@ -82,9 +85,10 @@ dist.init_process_group("nccl", device_id=device)
 #   many there are.
 # - ``LOCAL_RANK`` is its number on this machine. It chooses the GPU.
 # - ``set_device`` makes it the default of this process.
-# - ``init_process_group`` waits until all processes are there. *NCCL* is NVIDIA's library
-#   that sends :term:`tensors <tensor>` from GPU to GPU. ``destroy_process_group`` ends
-#   the connection, and comes last.
+# - ``init_process_group`` brings the processes together; with ``device_id`` it waits
+#   until all of them are there. *NCCL* is NVIDIA's library that sends :term:`tensors
+#   <tensor>` from GPU to GPU. ``destroy_process_group`` ends the connection, and comes
+#   last.
 #
 # Now each process has a number, and we add them up. ``all_reduce`` is an
 # :term:`all-reduce`: afterwards every process has the sum:
@@ -144,9 +148,11 @@ launch(2, start + add)
 # %%
 # 1 and 2 make 3, in both processes. Each is on a GPU of its own. **All processes run all
 # lines.** If one of them does not come to ``all_reduce``, the others wait for it. If it
-# comes to a later ``all_reduce`` instead, the two are added, and nobody sees an error.
+# comes to a later ``all_reduce`` instead, with as many numbers, the two are added, and
+# nobody sees an error.
 #
-# .. question:: You put these lines below ``if rank == 0:``, but for the last. And then?
+# .. question:: Suppose that all lines of ``add`` except the last one stand below
+#               ``if rank == 0:``. What happens?
 #
 #    - Rank 0 prints the sum.
 #
@@ -154,8 +160,8 @@ launch(2, start + add)
 #
 #    - Rank 0 waits for the others, and nothing is printed.
 #
-#      Yes. On GPUs it waits ten minutes, by default, then it stops with an error. Put
-#      ``all_reduce`` before the ``if``, and only ``print`` below it.
+#      Yes. On GPUs it waits up to ten minutes, by default, then it stops with an error.
+#      Put ``all_reduce`` before the ``if``, and only ``print`` below it.
 #
 #    - Each rank prints its own number.
 #
@@ -222,7 +228,8 @@ def gradient():
 
 with parallel.no_sync():
     own = gradient()
-print(f"rank {rank}: {len(mine)} rows, own {own:+.6f}, averaged {gradient():+.6f}")
+averaged = gradient()
+print(f"rank {rank}: {len(mine)} rows, own {own:+.6f}, averaged {averaged:+.6f}")
 dist.destroy_process_group()
 """
 launch(2, start + average)
@@ -302,26 +309,29 @@ together = torch.load(folder / "many.pt", map_location="cpu")
 print(f"largest difference of a weight: {gap(alone, together):.0e}")
 
 # %%
-# The difference is rounding: sums in another order. In the last batch there was one row,
-# and rank 1 had none. Its part of the gradient is zero, and that is right. **Two
+# The difference is rounding: sums in another order. Four processes learn the same, too:
+# write ``launch(4, start + many)`` in this cell, and run it again.
+#
+# In the last batch there was one row, and rank 1 had none. It calls ``backward`` all the
+# same, because the others wait for its part of the gradient, even if that is zero. **Two
 # processes learn what one learns, if the batch of all together stays the same, and each
 # row goes through the model by itself.** As in lesson 13, :term:`batch normalisation`
 # breaks that (``nn.SyncBatchNorm`` repairs it), and :term:`dropout` drops other values.
-# So do four: put 4 for the 2 in this cell, and run it again.
 #
 # Often the batch is *not* kept. Each process gets 50 rows, and together they have 100.
 # Then there are half as many steps, and your :term:`learning rate` was chosen for a batch
 # of 50. :doc:`Past this machine </scaling>` says what then changes.
 #
-# .. question:: In the loop, rank 0 prints ``loss.item() / world_size``. What is it?
+# .. question:: Suppose that rank 0 printed ``loss.item() / world_size`` in this loop.
+#               What would that be?
 #
 #    - The mean loss of the whole batch.
 #
 #      No. Nothing has been added up over the processes yet.
 #
-#    - Rank 0's share of the mean loss.
+#    - Rank 0's part of the mean loss.
 #
-#      Yes. Add up the shares of all with ``all_reduce``, as in the first program.
+#      Yes. Add up the parts of all with ``all_reduce``, as in the first program.
 #
 #    - The same on each rank, because DDP averages.
 #
@@ -342,10 +352,10 @@ print(f"largest difference of a weight: {gap(alone, together):.0e}")
 # - **Each process reads other images.** ``DistributedSampler`` deals them out, like
 #   cards. It makes all parts equally long, and repeats an image if the number of
 #   processes does not divide theirs. Two and four divide 60,000. It also shuffles, so
-#   ``shuffle`` is gone. The test images are dealt by a ``range``, which repeats none, so
-#   each counts once. ``set_epoch`` gives each
-#   :term:`epoch` another order; without it, every epoch has the same.
-# - **The batch is shared.** Each process takes 64 divided by the number of processes,
+#   ``shuffle`` is gone. ``set_epoch`` gives each :term:`epoch` another order; without it,
+#   every epoch has the same. Of the test images each process takes every second one, if
+#   there are two, by a ``range``. That repeats none, so each counts once.
+# - **The batch is split.** Each process takes 64 divided by the number of processes,
 #   which has to divide 64.
 # - **What is counted is added up.** The loss and the correct answers of a process are
 #   those of its own images. ``all_reduce`` adds them up over all processes.
@@ -387,6 +397,9 @@ launch(2, forgotten)
 # then share one GPU. **Each process needs a GPU of its own: set_device, or a**
 # :term:`device` **with a number.**
 #
+# Now you can do the exercise at the end. The two sections before it are about long runs,
+# and about models that do not fit on one GPU. You can read them when you need them.
+#
 # Survive a process that dies
 # ---------------------------
 #
@@ -397,10 +410,11 @@ launch(2, forgotten)
 # ``--max-restarts`` it then starts all of them again. They begin at the first line. What
 # do they need, in order not to begin at the first epoch?
 #
-# A checkpoint, as in lesson 6. ``gpulesson.distributed`` has the pieces.
-# ``processes`` does what our first lines did. ``Parts`` gives each process its part of
-# the same batches, with the factor 3 from above as ``weight``. ``RankAutoSave`` saves
-# once for all, and resumes on all:
+# A checkpoint, as in lesson 6. ``gpulesson.distributed`` has the pieces. (The scripts of
+# :doc:`/cluster` have them in plain PyTorch.) ``processes`` does what our first lines
+# did. ``Parts`` gives each process its part of the same batches, and as ``weight`` what
+# the loss was multiplied by above, in line 3. ``RankAutoSave`` saves once for all, and
+# resumes on all:
 
 begin = """\
 import os
@@ -424,7 +438,16 @@ def set_up(ranks):
 # Now the loop. In the first attempt rank 1 kills itself (signal 9) at step 13 of the
 # second epoch, as the system kills a process that takes too much memory. ``torchrun``
 # keeps the number of restarts in ``TORCHELASTIC_RESTART_COUNT``, 0 in the first attempt.
-# We set ``attempt`` to it below, and ``dies`` to whether rank 1 shall die:
+# The settings before the loop read it, and say whether rank 1 is to die at all:
+
+settings = """\
+folder = "{folder}"
+dies = {dies}
+attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT")
+"""
+
+# %%
+# In the loop, ranks, epochs and steps are counted from 0:
 
 loop = """\
 with processes() as ranks:
@@ -451,36 +474,42 @@ with processes() as ranks:
 # For comparison the same program runs as one process, without ``torchrun``. ``processes``
 # allows that. Which attempt of the two processes will come to the end?
 
-names = "folder, attempt, dies = {}, os.environ.get('TORCHELASTIC_RESTART_COUNT'), {}\n"
-(folder / "one.py").write_text(begin + names.format("'one'", False) + loop)
+
+def program(name, dies):
+    return begin + settings.format(folder=name, dies=dies) + loop
+
+
+(folder / "one.py").write_text(program("one", dies=False))
 subprocess.run([sys.executable, "one.py"], cwd=folder, check=True, capture_output=True)
-launch(2, begin + names.format("'two'", True) + loop, "--max-restarts", "1")
+launch(2, program("two", dies=True), "--max-restarts", "1")
 
 one, two = (torch.load(folder / f"{n}.pt", map_location="cpu") for n in ("one", "two"))
 print(f"largest difference of a weight: {gap(one, two):.0e}")
 
-# %%
-# The second attempt. It went on from the last checkpoint, at step 10 of the second epoch,
-# and did 11 steps more. Its weights are those of one process that nobody ended, but for
-# rounding. **A run of many processes needs checkpoints more than any other:** ten times
-# the machines fail ten times as often. If a whole machine fails, its ``torchrun`` is
-# gone, too. Then the cluster has to start the job again: :doc:`/cluster`.
+# %% The second attempt. It went on from the last checkpoint, at step 10 of the second
+# epoch, and did 11 steps more. Its weights are those of one process that ran without
+# interruption, except for rounding. **A run of many processes needs checkpoints more than
+# any other:** with ten times as many machines, a failure comes about ten times as often.
+# If a whole machine fails, its ``torchrun`` is gone, too. With a fixed number of
+# machines, the cluster then has to start the job again: :doc:`/cluster`.
 #
-# Share a model that does not fit
+# Split a model that does not fit
 # -------------------------------
 #
 # .. _sharded:
 #
 # With DDP each GPU holds the whole model, its gradients and the
 # :term:`optimizer state`. If the model is too large for one GPU, ten GPUs with DDP do
-# not help. Then share it: each process keeps a part of every :term:`parameter`. Before a
+# not help. Then split it: each process keeps a part of every :term:`parameter`. Before a
 # layer computes, its parts are collected. Afterwards what belongs to the others is thrown
-# away. PyTorch calls this *FSDP*, fully sharded data parallel. It is one call for each
-# layer, and one for the model. Do not move the model yourself: ``fully_shard`` moves one
-# layer at a time. How much memory will each process hold after a step, with four equal
-# layers?
+# away. PyTorch calls this *FSDP*, fully sharded data parallel; a shard is such a part. It
+# is one call for each layer, and one for the model. Do not move the model yourself:
+# ``fully_shard`` moves one layer at a time. (Each process makes the whole model in the
+# host's memory before that. `PyTorch's tutorial
+# <https://docs.pytorch.org/tutorials/intermediate/FSDP_tutorial.html>`__ shows how to
+# avoid it.) How much memory will each process hold after a step, with four equal layers?
 
-shared = """\
+split = """\
 from torch.distributed.fsdp import fully_shard
 
 def held(shard):
@@ -496,24 +525,24 @@ def held(shard):
     optimizer.step()
     return torch.cuda.memory_allocated() / 2**20
 
-print(f"rank {rank}: copied {held(False):5.1f} MiB, shared {held(True):5.1f} MiB")
+copied, parted = held(False), held(True)
+print(f"rank {rank}: copied {copied:5.1f} MiB, split {parted:5.1f} MiB")
 dist.destroy_process_group()
 """
-launch(2, start + shared)
+launch(2, start + split)
 
 # %%
-# Half. Parameters, gradients and Adam's two numbers are all shared by two; with eight
-# processes it would be an eighth. While a layer computes, that layer is whole on each
-# GPU. (DDP itself would hold 16 MiB more: a copy of the gradients, to send.) The
-# :term:`activations <activation>` are not shared: they belong to each process's own rows.
-# And what is saved in memory is paid with messages: the layers travel in every
-# :term:`forward pass` and in every
-# :term:`backward pass`.
+# Half. Parameters, gradients and Adam's two numbers are all split in two; with eight
+# processes each would keep an eighth. While a layer computes, that layer is whole on each
+# GPU. (DDP itself would by default hold 16 MiB more: a copy of the gradients, to send.)
+# The :term:`activations <activation>` are not split: they belong to each process's own
+# rows. And what is saved in memory is paid with messages: the layers travel in every
+# :term:`forward pass` and in every :term:`backward pass`.
 #
-# There are two more ways to divide a model. *Tensor parallel* cuts single layers:
-# each GPU computes some columns of a product. *Pipeline parallel* gives each GPU some of
-# the layers, one after the other. Both are for models of many billions of parameters. So
-# this is how to choose:
+# There are two more ways to divide a model. *Tensor parallel* cuts single layers: each
+# GPU computes some columns or rows of a product. *Pipeline parallel* gives each GPU some
+# of the layers, one after the other. Both are for models of many billions of parameters.
+# So this is how to choose:
 #
 # .. list-table::
 #    :header-rows: 1
@@ -531,7 +560,7 @@ launch(2, start + shared)
 #    * - a single layer does not fit, or its messages take too long
 #      - tensor parallel, within one machine
 #      - messages in every layer, over fast links only
-#    * - the layers fit on several machines only
+#    * - it fits on several machines only, and FSDP's messages between them take too long
 #      - pipeline parallel, with the others
 #      - GPUs that wait for one another, a harder program
 #    * - a run is short, or one GPU is not busy yet
@@ -591,12 +620,12 @@ launch(2, start + shared)
 #
 #    - ``torchrun`` starts one process for each GPU. Each has a rank, and the whole model.
 #    - DDP averages gradients during ``backward``. It averages nothing else.
-#    - Keep the batch, and divide it: then many processes learn what one learns, but for
-#      batch normalisation and dropout.
+#    - Keep the batch, and divide it: then many processes learn what one learns, except
+#      with batch normalisation and dropout.
 #    - All processes come to each ``all_reduce`` and each ``backward``; rank 0 prints and
 #      saves.
 #    - ``--max-restarts`` starts all processes again. A checkpoint makes that useful.
-#    - FSDP shares a model that is too large. Use no more GPUs than you can keep busy.
+#    - FSDP splits a model that is too large. Use no more GPUs than you can keep busy.
 #
 # **Next:** :doc:`/cluster` has scripts for Slurm and PBS, and :doc:`/scaling` what a
 # thousand GPUs change.

@@ -373,7 +373,7 @@ def test_lesson_14_shows_that_two_learn_what_one_learns(run):
     assert "rank 0: 1 rows of the last batch" in said and "rank 1: 0 rows of the last batch" in said
     assert "Multiple Ranks are using the same GPU" in said or "Duplicate GPU detected" in said
     assert re.findall(r"^rank (\d): finished in attempt 1, after 11 steps$", said, re.M) == ["0", "1"]
-    shared = re.findall(r"^rank \d: copied +([\d.]+) MiB, shared +([\d.]+) MiB$", said, re.M)
+    shared = re.findall(r"^rank \d: copied +([\d.]+) MiB, split +([\d.]+) MiB$", said, re.M)
     numbers = 4 * (1024 * 1024 + 1024) * 4 / 2**20  # of the parameters; there are three times as many more
     for copied, part in shared:
         assert 4 * numbers - 0.05 <= float(copied) < 4 * numbers + 1
