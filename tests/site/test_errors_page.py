@@ -10,13 +10,12 @@ import re
 import sysconfig
 from collections.abc import Iterator
 from functools import cache
-from itertools import product
 from pathlib import Path
 
 import pytest
 import sphinx
 import torch
-from browser import check_accessible, opened, served
+from browser import opened, served
 from errors_page import CAUSE, FIX, PAGES, Run, Section, blocks, plain, problems, sections
 from pages import ROOT
 from playwright.sync_api import Page
@@ -363,12 +362,3 @@ def test_without_the_private_name_the_search_is_sphinxs(searched):
         searched.unroute("**/searchtools.js*")
         searched.remove_listener("pageerror", note)
     assert not problems
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("page", WRITTEN)
-def test_a_page_of_messages_is_accessible(searched, page):
-    searched.goto(f"{page}.html")
-    for width, scheme in product((1280, 375), ("light", "dark")):
-        check_accessible(searched, width, scheme)
-    searched.set_viewport_size({"width": 1280, "height": 800})
