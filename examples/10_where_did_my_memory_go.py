@@ -81,12 +81,13 @@ loss_fn = nn.CrossEntropyLoss()
 model = make_model().to(device)
 pictures = torch.rand(batch_size, 784, device=device)
 classes = torch.randint(10, (batch_size,), device=device)
-loss_fn(model(pictures), classes)  # a first time, in which libraries may take memory
+print("a first loss:", loss_fn(model(pictures), classes).item())
 
 # %%
-# We allow this program 32 MiB more than it has now, on whatever GPU it runs. (A MiB is
-# 1,048,576 bytes, and a KiB is 1,024.) Then we evaluate the model a hundred times, always
-# with the same batch. Nothing in the loop gets larger. Will it come to its end?
+# (In that first call, libraries may have taken memory for themselves.) Now we allow this
+# program 32 MiB more than it has, on whatever GPU it runs. (A MiB is 1,048,576 bytes, and
+# a KiB is 1,024.) Then we evaluate the model a hundred times, always with the same batch.
+# Nothing in the loop gets larger. Will it come to its end?
 
 MIB = 2**20
 total = torch.cuda.get_device_properties(device).total_memory

@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 from gpulesson.practice import PracticeError, practice_gpu
+from gpulesson.practice.patches import Patches
 
 pytestmark = pytest.mark.filterwarnings("ignore:.torch.jit:FutureWarning")
 
@@ -83,6 +84,25 @@ def test_the_scripts_table_of_functions_keeps_none_of_ours():
         torch.jit._builtins._find_builtin(torch.add)
     assert torch.jit._builtins._find_builtin(torch.zeros) == "aten::zeros"
     assert torch.jit.script(nn.LayerNorm(3))(torch.ones(2, 3)).shape == (2, 3)
+
+
+def test_an_operator_that_is_called_first_leaves_other_threads_their_gpu(gpu, monkeypatch):
+    """``batch_norm`` in eval mode was such a one, while a DataLoader's thread pinned its batches."""
+    registered, register = [], torch.jit._builtins._register_builtin
+
+    def entered(*args):
+        registered.append(args)
+        register(*args)
+
+    def suspended(patches):
+        raise AssertionError("PyTorch's own were put back")
+
+    monkeypatch.setattr(torch.jit._builtins, "_register_builtin", entered)
+    monkeypatch.setattr(Patches, "suspended", suspended)
+    vars(torch.ops.aten).pop("digamma", None)  # as if nobody had called it
+    x = torch.full((2,), 3.0, device="cuda")
+    assert torch.ops.aten.digamma(x).device == CUDA
+    assert len(registered) == 1
 
 
 def test_a_move_in_a_script_is_refused_and_no_driver_is_asked_for(gpu):

@@ -22,7 +22,7 @@ def plan(patches: Patches, gpu: PracticeGPU) -> None:
     for owner in (torch.jit, torch.jit._script):
         patches.handle(owner, "script", functools.partial(_script, patches))
     patches.handle(torch.jit._recursive, "create_script_module", functools.partial(_unpatched, patches))
-    patches.handle(torch.jit._builtins, "_get_builtin_table", functools.partial(_unpatched, patches))
+    patches.handle(torch.jit._builtins, "_get_builtin_table", functools.partial(_table, patches))
     for scripted in (torch._C.ScriptFunction, torch._C.ScriptMethod):
         patches.handle(scripted, "__call__", _run_script)
     for name in ("trace", "trace_module"):
@@ -77,6 +77,17 @@ def _script(
 def _unpatched(patches: Patches, gpu: PracticeGPU, original: Handler, /, *args: Any, **kwargs: Any) -> Any:
     with _as_pytorch_is(patches):
         return original(*args, **kwargs)
+
+
+def _table(patches: Patches, gpu: PracticeGPU, original: Handler, /) -> Any:
+    """
+    Return TorchScript's table of functions, which is made once, of PyTorch's own.
+
+    Each operator is entered there when it is first called. Then nothing is undone: other threads do not know
+    of it, and one that pins batches would look for a driver.
+    """
+    made = torch.jit._builtins._builtin_table is not None
+    return original() if made else _unpatched(patches, gpu, original)
 
 
 class _LastError(TorchDispatchMode):  # type: ignore[no-untyped-call]

@@ -21,6 +21,7 @@ NAMES = {
     "torch._C.ScriptFunction": "to run TorchScript",
     "torch._C.ScriptMethod": "to run TorchScript",
     "torch._C._get_tracing_state": "to notice a move in torch.jit.trace",
+    "torch.jit._builtins._builtin_table": "to give TorchScript PyTorch's own functions",
     "torch.jit._builtins._find_builtin": "to give TorchScript PyTorch's own functions",
     "torch.jit._recursive.try_compile_fn": "to give TorchScript PyTorch's own functions",
     "torch.jit._script.script": "to give TorchScript PyTorch's own functions",
