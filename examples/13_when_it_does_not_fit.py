@@ -151,8 +151,7 @@ except torch.OutOfMemoryError as error:
 #   *free*, compare *in use* with the capacity: your tensors really need the memory, or
 #   another program has it.
 #
-# .. question:: 160 MiB are *allowed*, 154 MiB *allocated*, and PyTorch *tried to
-#               allocate* 20 MiB. How much memory does the program need?
+# .. question:: Allowed 160 MiB, allocated 154, tried 20: how much does the program need?
 #
 #    - 174 MiB.
 #

@@ -151,8 +151,7 @@ launch(2, start + add)
 # comes to a later ``all_reduce`` instead, with as many numbers, the two are added, and
 # nobody sees an error.
 #
-# .. question:: Suppose that all lines of ``add`` except the last one stand below
-#               ``if rank == 0:``. What happens?
+# .. question:: Only rank 0 runs the lines of ``add``, except for the last. What happens?
 #
 #    - Rank 0 prints the sum.
 #
@@ -322,8 +321,7 @@ print(f"largest difference of a weight: {gap(alone, together):.0e}")
 # Then there are half as many steps, and your :term:`learning rate` was chosen for a batch
 # of 50. :doc:`Past this machine </scaling>` says what then changes.
 #
-# .. question:: Suppose that rank 0 printed ``loss.item() / world_size`` in this loop.
-#               What would that be?
+# .. question:: What would ``loss.item() / world_size`` be, if rank 0 printed it here?
 #
 #    - The mean loss of the whole batch.
 #
@@ -505,7 +503,7 @@ print(f"largest difference of a weight: {gap(one, two):.0e}")
 # away. PyTorch calls this *FSDP*, fully sharded data parallel; a shard is such a part. It
 # is one call for each layer, and one for the model. Do not move the model yourself:
 # ``fully_shard`` moves one layer at a time. (Each process makes the whole model in the
-# host's memory before that. `PyTorch's tutorial
+# :term:`host`'s memory before that. `PyTorch's tutorial
 # <https://docs.pytorch.org/tutorials/intermediate/FSDP_tutorial.html>`__ shows how to
 # avoid it.) How much memory will each process hold after a step, with four equal layers?
 
@@ -525,8 +523,7 @@ def held(shard):
     optimizer.step()
     return torch.cuda.memory_allocated() / 2**20
 
-copied, parted = held(False), held(True)
-print(f"rank {rank}: copied {copied:5.1f} MiB, split {parted:5.1f} MiB")
+print(f"rank {rank}: copied {held(False):5.1f} MiB, split {held(True):5.1f} MiB")
 dist.destroy_process_group()
 """
 launch(2, start + split)
