@@ -87,7 +87,7 @@ print("a first loss:", loss_fn(model(pictures), classes).item())
 # (In that first call, libraries may have taken memory for themselves.) Now we allow this
 # program 32 MiB more than it has, on whatever GPU it runs. (A MiB is 1,048,576 bytes, and
 # a KiB is 1,024.) Then we evaluate the model a hundred times, always with the same batch.
-# Nothing in the loop gets larger. Will it come to its end?
+# Each turn does the same. Will the loop come to its end?
 
 MIB = 2**20
 total = torch.cuda.get_device_properties(device).total_memory
@@ -110,10 +110,10 @@ def evaluate_often():
 print(*evaluate_often(), sep=" losses\n")
 
 # %%
-# It stopped on the way. A smaller batch would only make it stop later. Something is kept
-# that nobody needs. At the end of this lesson the loop runs to its end, with two words
-# more. On the way there you learn what fills the memory, how large each thing is, and
-# which of them you can do without.
+# It stopped on the way, although each turn needs the same. Something is kept that nobody
+# needs. Later in this lesson the loop runs to its end, with two words more. On the way
+# there you learn what fills the memory, how large each thing is, and which of them you
+# can do without.
 #
 # Name what lives on the GPU
 # --------------------------
@@ -225,9 +225,10 @@ print("measured: ", measured["parameters"], "bytes")
 # Both are the same, to the byte: four bytes for each number, and a little for blocks that
 # are not full, such as that of the ten numbers of the last bias.
 #
-# Before we go on, one thing has to be out of the way. The first time that a real GPU
-# multiplies matrices, the library that does it, cuBLAS, can take memory to work in and
-# keep it. We let that happen now:
+# Before we go on, one thing has to be out of the way. On a real GPU a library multiplies
+# matrices, cuBLAS. It can take memory to work in when it is first used, and keep it. At
+# the beginning the forward pass has used it. The backward pass runs in a thread of its
+# own, and can do so once more. We let that happen now:
 
 start = allocated()
 model(torch.rand(64, 784, device=device)).sum().backward()
@@ -238,8 +239,9 @@ print("kept by libraries:", allocated() - start, "bytes")
 # On the practice GPU it is 0. On a real one it depends on the GPU and on PyTorch's
 # version: in 2.9 it is 8,519,680 bytes or 32 MiB, once or several times (`its source
 # <https://github.com/pytorch/pytorch/blob/v2.9.1/aten/src/ATen/cuda/CublasHandlePool.cpp>`__).
-# In 2.15 the library takes its memory by itself, where these counts do not see it. Either
-# way it does not change any more, so the differences below are those of our tensors.
+# New versions keep nothing, unless you `ask for it
+# <https://docs.pytorch.org/docs/2.15/cuda_environment_variables.html>`__. Either way it
+# does not change any more, so the differences below are those of our tensors.
 #
 # Count what the forward pass keeps
 # ---------------------------------
@@ -575,7 +577,7 @@ with torch.inference_mode():
     print(*evaluate_often(), sep=" losses\n")
 
 # %%
-# A hundred losses, with the same model and the same batch.
+# A hundred losses, with a model and a batch of the same size.
 #
 # .. question:: In ``no_grad`` you collect ``losses.append(loss)``. What grows?
 #

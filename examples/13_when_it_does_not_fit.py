@@ -442,7 +442,8 @@ ways = {  # bytes for a parameter, its gradient, and the optimizer's state
 for name, parts in ways.items():
     print(f"{name:<20} {sum(parts) * numbers / 2**30:5.1f} GiB")
 
-# %% The 8-bit state takes a quarter of the state in float32. It saves much if the
+# %%
+# The 8-bit state takes a quarter of the state in float32. It saves much if the
 # optimizer's state fills the memory, and nothing if the activations do.
 #
 # Rent a storage room, and count the drives
@@ -465,7 +466,8 @@ kept, moved = look(at_once, model)[1], look(offloaded, model)[1]
 print(f"on the GPU: {kept:6.1f} MiB")
 print(f"offloaded:  {moved:6.1f} MiB")
 
-# %% Each tensor that ``backward`` needs goes over the bus, and in ``backward`` it comes
+# %%
+# Each tensor that ``backward`` needs goes over the bus, and in ``backward`` it comes
 # back. The hooks of lesson 10 count the bytes. (A result that two layers need is sent
 # twice.)
 
@@ -501,8 +503,8 @@ for name, rate in {"bus": bus, "RTX 3060": find("RTX 3060").bandwidth}.items():
 # on the host for good: the CPU makes the step, gradients go there, and parameters come
 # back. ``CPUOffloadPolicy`` in `PyTorch's FSDP
 # <https://docs.pytorch.org/docs/stable/distributed.fsdp.fully_shard.html>`__, which is in
-# the next lesson, does the same. For activations, computing them again is often quicker
-# than fetching them.
+# the next lesson, does the same, and keeps the parameters there as well. For activations,
+# computing them again is often quicker than fetching them.
 #
 # .. question:: The optimizer's state fills most of the memory. What helps?
 #
@@ -602,10 +604,10 @@ for name, plan in plans.items():
 # - *Recompute* lowers the peak, and a step takes longer.
 # - *Autocast* halves the peak, and here it also shortens the step: this GPU computes
 #   faster in bfloat16, and there are half as many bytes to move.
-# - *Both* need least.
+# - *Both* together save more than either of them.
 #
-# The answer *close* means that it would fit, with less than 15 % of the memory to spare.
-# The largest batch is the largest one that leaves these 15 %.
+# The answer *close* means that it would fit, but that too little would be left: less than
+# 15 % of what CUDA's own :term:`context` leaves. The largest batch leaves these 15 %.
 # The times are what a step takes *at least*; a real one takes longer. A plan has a
 # picture, too, of the memory over one step. Where would you expect the peak?
 

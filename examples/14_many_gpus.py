@@ -56,13 +56,13 @@ one GPU would have learned.
 #
 #    torchrun --nproc-per-node 2 train.py
 #
-# It runs the same script twice. (With ``--standalone`` before it, two such commands on
-# one machine do not meet on the same port. And do not mind a warning between lines of
-# stars: ``torchrun`` sets ``OMP_NUM_THREADS`` to 1, so that the processes do not compete
-# for the cores of the CPU.) How does a process know which of the two it is? Its number,
-# the :term:`rank`, is in an environment variable. Most scripts for several GPUs begin
-# with these lines. A notebook is only one process, so we keep them as text, and write
-# them into a file below:
+# It runs the same script twice. (If another such command runs on the same machine, add
+# ``--standalone``, or the two disturb one another. And do not mind a warning between
+# lines of stars: ``torchrun`` sets ``OMP_NUM_THREADS`` to 1, so that the processes do not
+# compete for the cores of the CPU.) How does a process know which of the two it is? Its
+# number, the :term:`rank`, is in an environment variable. Most scripts for several GPUs
+# begin with these lines. A notebook is only one process, so we keep them as text, and
+# write them into a file below:
 
 # sphinx_gallery_thumbnail_path = 'drawings/data_parallel.svg'
 start = """\
@@ -309,7 +309,7 @@ print(f"largest difference of a weight: {gap(alone, together):.0e}")
 
 # %%
 # The difference is rounding: sums in another order. Four processes learn the same, too:
-# write ``launch(4, start + many)`` in this cell, and run it again.
+# write ``launch(4, start + many)`` in the cell above, and run it again.
 #
 # In the last batch there was one row, and rank 1 had none. It calls ``backward`` all the
 # same, because the others wait for its part of the gradient, even if that is zero. **Two
@@ -410,9 +410,9 @@ launch(2, forgotten)
 #
 # A checkpoint, as in lesson 6. ``gpulesson.distributed`` has the pieces. (The scripts of
 # :doc:`/cluster` have them in plain PyTorch.) ``processes`` does what our first lines
-# did. ``Parts`` gives each process its part of the same batches, and as ``weight`` what
-# the loss was multiplied by above, in line 3. ``RankAutoSave`` saves once for all, and
-# resumes on all:
+# did. ``Parts`` gives each process its part of the same batches, and a ``weight``. That
+# does for a mean loss what line 3 above did for a sum. ``RankAutoSave`` saves once for
+# all, and resumes on all:
 
 begin = """\
 import os
@@ -484,7 +484,8 @@ launch(2, program("two", dies=True), "--max-restarts", "1")
 one, two = (torch.load(folder / f"{n}.pt", map_location="cpu") for n in ("one", "two"))
 print(f"largest difference of a weight: {gap(one, two):.0e}")
 
-# %% The second attempt. It went on from the last checkpoint, at step 10 of the second
+# %%
+# The second attempt. It went on from the last checkpoint, at step 10 of the second
 # epoch, and did 11 steps more. Its weights are those of one process that ran without
 # interruption, except for rounding. **A run of many processes needs checkpoints more than
 # any other:** with ten times as many machines, a failure comes about ten times as often.
@@ -557,7 +558,7 @@ launch(2, start + split)
 #    * - a single layer does not fit, or its messages take too long
 #      - tensor parallel, within one machine
 #      - messages in every layer, over fast links only
-#    * - it fits on several machines only, and FSDP's messages between them take too long
+#    * - the model needs several machines, and FSDP's messages between them take too long
 #      - pipeline parallel, with the others
 #      - GPUs that wait for one another, a harder program
 #    * - a run is short, or one GPU is not busy yet

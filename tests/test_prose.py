@@ -125,6 +125,13 @@ def test_cells_are_short(path):
     assert statistics.median(lengths) <= MEDIAN
 
 
+@pytest.mark.parametrize("path", [*LESSONS, *GUIDES], ids=lambda path: path.stem)
+def test_nothing_stands_beside_the_mark_of_a_cell(path):
+    """sphinx-gallery would leave it out."""
+    marks = re.findall(r"^# %%.*", path.read_text("utf-8"), re.MULTILINE)
+    assert len(marks) > 10 and set(marks) == {"# %%"}
+
+
 def test_no_heading_stands_twice():
     counts = Counter(title for path in [*LESSONS, *GUIDES, *PAGES] for title in headings(text_blocks(path)))
     assert counts.pop("Exercise") == len(LESSONS)

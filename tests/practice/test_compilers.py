@@ -87,7 +87,7 @@ def test_the_scripts_table_of_functions_keeps_none_of_ours():
 
 
 def test_an_operator_that_is_called_first_leaves_other_threads_their_gpu(gpu, monkeypatch):
-    """``batch_norm`` in eval mode was such a one, while a DataLoader's thread pinned its batches."""
+    """``batch_norm`` in eval mode is such a one, and a DataLoader's thread may be pinning its batches."""
     registered, register = [], torch.jit._builtins._register_builtin
 
     def entered(*args):
