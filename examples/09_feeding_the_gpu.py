@@ -54,7 +54,7 @@ from gpulesson.models import MLP
 from gpulesson.timing import measure
 
 # %%
-# A few images are enough to measure with. On one thread of the CPU times are steadier.
+# A few images are enough to measure with. With one CPU thread, times vary less.
 
 torch.set_num_threads(1)
 device = choose_device()
@@ -106,7 +106,8 @@ print(tuple(picture.shape), "label", label.item())
 
 # %%
 # Here are the model, its :term:`optimizer`, and a loop that trains on any batches, and
-# moves each to the :term:`device`. (``non_blocking`` comes with :term:`pinned memory`.)
+# moves each to the :term:`device`. (``non_blocking`` is explained below, with
+# :term:`pinned memory`.)
 
 model = MLP(784, 128, 64, 10).to(device)
 optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
@@ -311,8 +312,11 @@ if not can_fork:
 # leave next to nothing for a worker to do. Files are work, and two workers share it.
 #
 # Two workers and the training are three processes. On two cores they take turns; on
-# sixteen each has its own. **Take as many workers as there are idle cores, only for
-# samples that take longer than their hand-over, and only if the clock agrees.**
+# sixteen each has its own. **Take workers**
+#
+# - **only as many as there are idle cores,**
+# - **only for samples that take longer than their hand-over,**
+# - **and only if the clock agrees.**
 #
 # .. instructor-note::
 #
@@ -339,7 +343,7 @@ for ahead in (2, 4) if can_fork else ():
     del batches  # ends the workers
 
 # %%
-# As many as ``prefetch_factor`` times the two workers. It is 2 `if you do not set it
+# As many as ``prefetch_factor`` times the two workers. `The default is 2
 # <https://docs.pytorch.org/docs/stable/data.html#torch.utils.data.DataLoader>`__. A
 # larger one helps if some batches take much longer than others. It makes no worker
 # faster, and batches that wait take memory.
@@ -357,8 +361,10 @@ for ahead in (2, 4) if can_fork else ():
 #    A batch in pageable memory is copied twice; a batch in pinned memory is copied
 #    once, and the GPU can compute meanwhile.
 #
-# With ``pin_memory=True`` a loader returns pinned batches. Here we pin one ourselves, and
-# copy it to your CUDA GPU, or else to the :term:`practice GPU`:
+# With ``pin_memory=True`` a loader returns pinned batches. To pin a batch is a copy, too.
+# With workers, a thread makes it in the background; without, your loop waits for it. So
+# measure whether it pays. Here we pin a batch ourselves, and copy it to your CUDA GPU, or
+# else to the :term:`practice GPU`:
 
 gpu = practice.start()
 print(torch.cuda.get_device_name())
@@ -523,9 +529,9 @@ print("floats after scale:", numbers)
 # %%
 # The bytes are as they were. The floats have changed, and the next epoch would divide
 # them again, without a message. (In ``by_index`` they would survive, since
-# ``index_select`` copies. A slice does not, and ``Batches`` without ``shuffle`` cuts
-# slices.) ``.float().div_(255)`` **is safe for bytes, and would change data that are
-# floats already.**
+# ``index_select`` copies. A slice does not. ``Batches`` tries its function on a copy, and
+# refuses one that changes it.) ``.float().div_(255)`` **is safe for bytes, and would
+# change data that are floats already.**
 #
 # Compare each feed with what the model takes
 # -------------------------------------------
@@ -627,8 +633,8 @@ for way in (floats_by_batch, bytes_by_batch, bytes_at_once):
 
 # %%
 # A batch needs two copies, of the images and of the labels. Images as bytes need a
-# quarter of the traffic of floats. The last way makes two copies *for the whole run*: the
-# epochs after the first copy nothing. **Send bytes, and make floats of them on the GPU;
+# quarter of the traffic of floats. The last way makes two copies *for the whole run*:
+# later epochs copy nothing. **Send bytes, and make floats of them on the GPU;
 # if all of them fit, send them once.**
 #
 # So which feed should you take?
@@ -644,8 +650,8 @@ for way in (floats_by_batch, bytes_by_batch, bytes_at_once):
 #    * - fit into host memory only
 #      - a loader with one call per batch, ``pin_memory`` and ``non_blocking``
 #    * - are files that must be decoded
-#      - decode once, and keep the bytes; or a loader with workers that are kept,
-#        ``pin_memory`` and ``non_blocking``
+#      - decode once, and keep the bytes, if they fit into host memory; or a loader with
+#        workers that are kept, ``pin_memory`` and ``non_blocking``
 #
 # Exercise
 # --------

@@ -94,7 +94,7 @@ total = torch.cuda.get_device_properties(device).total_memory
 
 
 def evaluate_often():
-    """Return how many losses there are, and the error, if there was one."""
+    """Print how many losses there are, and the error, if there was one."""
     allowed = torch.cuda.memory_reserved() + 32 * MIB
     torch.cuda.set_per_process_memory_fraction(allowed / total)
     losses, message = [], "no error"
@@ -104,10 +104,11 @@ def evaluate_often():
     except torch.OutOfMemoryError as error:
         message = str(error).split(" If reserved")[0].replace(". ", ".\n")
     torch.cuda.set_per_process_memory_fraction(1.0)
-    return len(losses), message
+    print(len(losses), "losses")
+    print(message)
 
 
-print(*evaluate_often(), sep=" losses\n")
+evaluate_often()
 
 # %%
 # It stopped on the way, although each turn needs the same. Something is kept that nobody
@@ -310,6 +311,7 @@ for place, shape in kept.items():
 # %%
 # Weights and the batch are needed as well, but they were there before. New are three
 # results of ``ReLU``, ten numbers a row for the loss, and the number by which it divides.
+# The loss itself is not in the list: ``backward`` does not need its value.
 #
 # Complete the table of a step
 # ----------------------------
@@ -338,10 +340,10 @@ for name in predicted:
 
 # %%
 # Five predictions, and each was right to the byte. Look at what it means for a large
-# model: **with Adam each number of the model needs sixteen bytes**, four for itself, four
-# for its gradient, eight for the :term:`optimizer`. A billion numbers need 16 GB. The
-# batch and the activations come on top, and so does, for a moment, what ``step`` needs
-# while it computes.
+# model: **with Adam and float32 each number of the model needs sixteen bytes**, four for
+# itself, four for its gradient, eight for the :term:`optimizer`. A billion numbers need
+# 16 GB. The batch and the activations come on top, and so does, for a moment, what
+# ``step`` needs while it computes.
 #
 # And look at *when* things are there. After ``backward`` we measured the gradients, and
 # nothing else had been added: the activations were gone.
@@ -482,9 +484,11 @@ show("after empty_cache:")
 
 # %%
 # ``del`` lowers what is allocated, and PyTorch keeps the memory for its next tensor.
-# ``empty_cache`` gives it back to the GPU, for other programs. **It makes no more room
-# for PyTorch**, which could have used that memory again by itself (`its documentation
-# <https://docs.pytorch.org/docs/stable/generated/torch.cuda.memory.empty_cache.html>`__).
+# ``empty_cache`` gives it back to the GPU, for other programs, and for libraries of yours
+# that take memory by themselves. **It makes no more room for PyTorch**, which could have
+# used that memory again (`its documentation
+# <https://docs.pytorch.org/docs/stable/generated/torch.cuda.memory.empty_cache.html>`__;
+# against gaps, the last topic of this lesson, it can help).
 #
 # And ``del`` removes a *name*. The memory goes with the last thing that uses it. Here
 # only the first row of a large tensor is kept. What does it cost?
@@ -542,9 +546,10 @@ for name, mode in modes.items():
 
 # %%
 # Half, in both ways. Without a history only two results are there at a time, the input
-# of a layer and its output. With one, all results that ``backward`` might need are there
-# as well. In this model these are four against two; with thirty hidden layers it would be
-# thirty-one against two. **Evaluate in** ``inference_mode`` **or** ``no_grad``.
+# of a layer and its output. With a history, the results of the three ReLUs stay, and
+# while the third ReLU computes, its input is there, too: four. With thirty hidden layers
+# it would be thirty-one against two. **Evaluate in** ``inference_mode`` **or**
+# ``no_grad``.
 #
 # It becomes worse if the result is kept, as in the loop at the beginning. By how much
 # does each of these ways make the memory grow?
@@ -574,10 +579,12 @@ print(f"{'predicted':<14} {predicted['activations']:>8,} bytes: the activations"
 
 pictures, classes = inputs, labels
 with torch.inference_mode():
-    print(*evaluate_often(), sep=" losses\n")
+    evaluate_often()
 
 # %%
-# A hundred losses, with a model and a batch of the same size.
+# A hundred losses, with a model and a batch of the same size. Now you can do the exercise
+# at the end. The two sections before it are for models that are too large to count by
+# hand, and for memory that is free and cannot be used.
 #
 # .. question:: In ``no_grad`` you collect ``losses.append(loss)``. What grows?
 #
@@ -703,10 +710,11 @@ def four_batches(allocator):
 print("reserved:", four_batches(CachingAllocator()))
 
 # %%
-# Never more than 90 MiB were needed at once. Before PyTorch stops, it gives back segments
-# that are *wholly* empty. But one tensor that lives on in each of them is enough to keep
-# them all. The error has the numbers: if what is *reserved by PyTorch but unallocated* is
-# large, this is your case. Then start the program like this:
+# That is 30 + 50 + 70 + 90, and never more than 90 MiB were needed at once. Here all four
+# segments are empty in the end, and before PyTorch stops, it gives back such segments.
+# But one tensor that lives on in each of them is enough to keep them all. The error has
+# the numbers: if what is *reserved by PyTorch but unallocated* is large, this is your
+# case. Then start the program like this:
 #
 # .. code-block:: bash
 #

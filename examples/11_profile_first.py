@@ -166,17 +166,17 @@ print(f"and {len(sums) - 12} more names: {others / everything:.0%}")
 # %%
 # ``aten::`` is PyTorch's library of operators. ``addmm`` is the product in a linear layer
 # on the way forward, ``mm`` a product on the way back. The self time of a name without
-# ``aten::`` is Python and book-keeping. On a :term:`CUDA` device there are also calls to
-# CUDA's runtime library, with ``cuda`` in their names, and a column with the time of the
-# :term:`kernels <kernel>`. (There the backward pass runs in a thread of its own, and
-# ``# backward`` contains the wait for it. On the :term:`practice GPU` you mostly see
-# ``PythonDispatchMode``, the simulation, and some operators count twice.)
+# ``aten::`` is Python and book-keeping. The exception are names with ``cuda``, on a
+# :term:`CUDA` device: they start work, copy, or wait. There is also a column with the
+# time of the :term:`kernels <kernel>`. (There the backward pass runs in a thread of its
+# own, and ``# backward`` contains the wait for it. On the :term:`practice GPU` you mostly
+# see ``PythonDispatchMode``, the simulation, and some operators count twice.)
 #
 # Ask three questions of such a table:
 #
 # 1. Is the time in a *few* names, or spread over many? If it is spread, making one of
 #    them faster helps little.
-# 2. How much of it is Python and book-keeping, and not ``aten::``?
+# 2. How much of it is Python and book-keeping, neither ``aten::`` nor ``cuda``?
 # 3. Is an operator called more often in a step than you expected?
 #
 # And how much time does the profiler itself take?
@@ -198,7 +198,8 @@ print(f"with the profiler, the loop takes {watched / plain:.1f} times as long")
 # So **read the shares of a profile, not its seconds.**
 #
 # With a :term:`GPU` the CPU's times mean something else: the time to *hand over* the
-# work. Only the part that reads waits, and it waits for the work of all the others.
+# work. Only the part that reads waits for the GPU, and it waits for the work of all the
+# others.
 #
 # .. question:: On a GPU, "read the loss" takes 80 % of the CPU's time. What is slow?
 #
@@ -294,8 +295,9 @@ print(f"{trace.name}: {trace.stat().st_size / 1e6:.1f} MB for {len(events)} even
 #
 # On CUDA, Python runs ahead of the GPU until it reads a value. There it waits until the
 # queue is empty, as :doc:`lesson 8 </lessons/08_was_it_faster>` shows. In a profile
-# every read, by ``item()``, ``float()`` or ``if``, is ``aten::_local_scalar_dense``. How
-# many do you expect in a step of our loop?
+# every read of one value, by ``item()``, ``float()`` or ``if``, is
+# ``aten::_local_scalar_dense``. (``tolist()`` and ``cpu()`` are copies.) How many do you
+# expect in a step of our loop?
 
 
 def reads(recorded):
@@ -311,7 +313,8 @@ print(f"{reads(recorded):.1f} reads a step")
 # :term:`parameter`, keeps these tensors on the CPU, and reads them in every step. On the
 # CPU there is no queue to wait for.
 #
-# So you need the lines that *wait*. With ``torch.cuda.set_sync_debug_mode("error")``, as
+# So the count mixes reads that wait with reads that do not. To find the lines that
+# *wait*, there is lesson 8's switch. With ``torch.cuda.set_sync_debug_mode("error")``, as
 # in lesson 8, the first of them stops the program. The practice GPU does the same, so the
 # next cell runs on any machine:
 
@@ -334,7 +337,7 @@ def first_wait(loop):
 print(first_wait(train))
 
 # %%
-# There it is. (In your own script you leave ``try`` away, and read the traceback. The
+# There it is. (In your own script leave out ``try``, and read the traceback. The
 # mode `does not notice every wait
 # <https://docs.pytorch.org/docs/stable/generated/torch.cuda.set_sync_debug_mode.html>`__.)
 #
@@ -632,8 +635,8 @@ plt.show()
 #      calls, and read shares, not seconds.
 #    - A timeline shows the gaps, in which nothing is computed. Viewers open the exported
 #      trace.
-#    - ``_local_scalar_dense`` counts the reads; ``set_sync_debug_mode`` and the practice
-#      GPU's log name the lines that wait.
+#    - ``_local_scalar_dense`` counts ``item()``, ``float()`` and ``if``;
+#      ``set_sync_debug_mode`` and the practice GPU's log name the lines that wait.
 #    - Operators, their bytes, and the FLOP of products can be counted on any machine,
 #      without a clock.
 #    - Divide each count by what the machine can do. The largest time names the limit,

@@ -310,7 +310,7 @@ print("control:", spread(pairs)[1])
 
 # %%
 # The control has to be near 1. In brackets stand the least and the largest of all rounds:
-# so far can you trust the number before them.
+# the further they are apart, the less you can trust the number before them.
 #
 # Feed it without a call for every picture
 # ----------------------------------------
@@ -356,9 +356,9 @@ rung("fused Adam", fused=True)
 # On a CPU, a read is one short call: expect a ratio near 1. On a GPU, it costs what the
 # queue would have hidden.
 #
-# Two more ways to start less. :term:`torch.compile` makes one function of what is between
-# the products. A :term:`CUDA graph` records a whole step, and starts it with one call. It
-# is like ordering "the usual": one word instead of the whole list. The last line does
+# Two more ways to start less. :term:`torch.compile` joins the small operators between the
+# matrix products. A :term:`CUDA graph` records a whole step, and starts it with one call.
+# It is like ordering "the usual": one word instead of the whole list. The last line does
 # both: the compiled model, inside a captured step.
 
 rung("torch.compile", compiled="default")
@@ -367,8 +367,8 @@ rung("compiled, in a graph", compiled="default", graph=True)
 
 # %%
 # A network of three layers has little between its products, and a run of a second does
-# not earn back a compiler's time. **Divide what costs time once by the length of your
-# run.**
+# not earn back a compiler's time. **What costs time once has to be earned back: divide it
+# by what an epoch saves.**
 #
 # Know when it compiles again
 # ---------------------------
@@ -401,8 +401,8 @@ for size in (64, 64, 40, 33):
 # With :term:`CUDA`, try the `modes
 # <https://docs.pytorch.org/docs/stable/generated/torch.compile.html>`__, too:
 # ``mode="reduce-overhead"`` puts the compiled part into CUDA graphs, and
-# ``mode="max-autotune"`` tries several :term:`kernels <kernel>` for each product, which
-# takes longer to compile.
+# ``mode="max-autotune"`` does so as well, and tries several :term:`kernels <kernel>` for
+# each product, which takes longer to compile.
 
 if device.type == "cuda" and not simulated:
     rung("mode reduce-overhead", compiled="reduce-overhead", graph=False)
@@ -415,7 +415,7 @@ else:
 #
 # The next rungs do other work, so their losses cannot be compared. **Now a rung must
 # reach the same accuracy, in less time.** Which one? The naive script's, with the best
-# :term:`learning rate` that it can have. If we tuned only the new rungs, part of their
+# :term:`learning rate` of a short list. If we tuned only the new rungs, part of their
 # gain would be the tuning. All runs have a fixed length, and we take the mean of several
 # seeds: if you stopped each run when it is good enough, you would stop at a lucky moment.
 
@@ -537,8 +537,8 @@ rates = (4e-3, 8e-3, 1.6e-2)
 other_work("batch 256", (5, 8), rates, batch=256)
 
 # %%
-# Compare its epochs with the five of the goal. **More epochs are no loss if each takes
-# less time by a larger factor.**
+# Compare its epochs with the five of the goal. **Twice the epochs, each in a third of the
+# time, is a win.**
 #
 # .. question:: A quarter of the time an epoch, three times the epochs: does it pay?
 #
@@ -604,7 +604,7 @@ other_work("images centred", (2, 3), rates, centred=True)
 
 if device.type == "cuda":
     print("bf16 in hardware:", torch.cuda.is_bf16_supported(including_emulation=False))
-print("products of float32 numbers:", matmul.fp32_precision)
+print("fp32_precision of products:", matmul.fp32_precision)
 
 # %%
 # The switch for float32 products is ``torch.backends.cuda.matmul.fp32_precision``, with

@@ -136,10 +136,10 @@ except torch.OutOfMemoryError as error:
 # %%
 # Read it so:
 #
-# - *Tried to allocate* is what PyTorch asked the GPU for, because one more
-#   :term:`tensor` had to go somewhere. It asks for :ref:`segments <fragmented>`: 2 MiB
-#   for a tensor up to 1 MiB, and 20 MiB for one up to 10 MiB. It is not what your program
-#   needs: more tensors would have come.
+# - *Tried to allocate* is what PyTorch asked the GPU for, to have room for one more
+#   :term:`tensor`. It is a whole :ref:`segment <fragmented>`, not the tensor: 2 MiB for a
+#   tensor up to 1 MiB, and 20 MiB for one up to 10 MiB. It is not what your program
+#   needs, either: more tensors would have come.
 # - *Total capacity* and *free* are about the whole GPU, with other programs on it.
 # - *This process has … in use* is your part of it, on a real GPU with the
 #   :term:`context`.
@@ -147,9 +147,9 @@ except torch.OutOfMemoryError as error:
 #   not for us.
 # - *Allocated by PyTorch* is what your tensors hold.
 # - *Reserved by PyTorch but unallocated* is kept for the next tensors. If this is the
-#   large number, you have :ref:`fragmentation <fragmented>`. If it is small, and so is
-#   *free*, compare *in use* with the capacity: your tensors really need the memory, or
-#   another program has it.
+#   large number, you have :ref:`fragmentation <fragmented>`. If it is small, look at *in
+#   use*: near the capacity, your tensors really need the memory; far below it, another
+#   program has the rest.
 #
 # .. question:: Allowed 160 MiB, allocated 154, tried 20: how much does the program need?
 #
@@ -210,8 +210,9 @@ def accumulated(model, rows=64):
 
 
 # %%
-# The :term:`loss` is a mean. A *quarter* of each of the four means of 64 adds up to the
-# mean of 256. Are the gradients the same? For the large batch we lift the limit:
+# The :term:`loss` is a mean. Take a *quarter* of each of the four means, and add them:
+# that is the mean of all 256. Are the gradients the same? For the large batch we lift the
+# limit:
 
 
 # fold: The functions at_once, look and difference
@@ -376,9 +377,9 @@ print(f"difference: {difference(*found.values()):.0e}")
 # is about a third of a step, and it is done twice. **You pay with time, and get memory.**
 # It helps with a batch of any size, even with one single image that is too large.
 #
-# Choose blocks of several layers for it. With single layers, the input of each layer is
-# kept, and that is nearly everything. If the whole model is one block, ``backward``
-# begins by making all activations again, and nothing is saved.
+# Choose blocks of several layers for it. If each block is a single layer, the input of
+# every layer is kept, nearly as much as before. If the whole model is one block,
+# ``backward`` begins by making all activations again, and nothing is saved.
 #
 # Use fewer bits
 # --------------
@@ -407,7 +408,8 @@ print(f"autocast: {look(with_autocast, model)[1]:5.1f} MiB")
 
 # %%
 # About half. What stays in float32 are the parameters, their gradients and the
-# :term:`optimizer state`; here they are tiny.
+# :term:`optimizer state`; here they are tiny. (Autocast also makes a copy of each weight
+# in bfloat16. Where the parameters fill the memory, it needs more, not less.)
 #
 # The second place is the model itself: ``model.to(torch.bfloat16)``. Then parameters,
 # gradients and optimizer state are halved, too. But what happens to a weight of 1 when
@@ -435,7 +437,7 @@ for dtype in (torch.float32, torch.bfloat16):
 numbers = 10**9
 ways = {  # bytes for a parameter, its gradient, and the optimizer's state
     "float32, Adam": (4, 4, 4 + 4),
-    "float32, 8-bit Adam": (4, 4, 1 + 1 + 2 * 4 / 256),
+    "float32, 8-bit Adam": (4, 4, 1 + 1 + 2 * 4 / 256),  # with their scales
     "float32, SGD": (4, 4, 0),
     "bfloat16, Adam": (2, 2, 2 + 2),
 }
@@ -606,8 +608,8 @@ for name, plan in plans.items():
 #   faster in bfloat16, and there are half as many bytes to move.
 # - *Both* together save more than either of them.
 #
-# The answer *close* means that it would fit, but that too little would be left: less than
-# 15 % of what CUDA's own :term:`context` leaves. The largest batch leaves these 15 %.
+# The answer *close* means: it would fit, but less than 15 % of what CUDA's own
+# :term:`context` leaves would stay free. The largest batch keeps these 15 % free.
 # The times are what a step takes *at least*; a real one takes longer. A plan has a
 # picture, too, of the memory over one step. Where would you expect the peak?
 
@@ -680,8 +682,8 @@ for optimizer in (torch.optim.Adam, torch.optim.SGD):
 #      - offloading
 #      - a slow step on the CPU, and gradients and parameters over the bus
 #    * - parameters and gradients
-#      - a smaller model, a larger GPU, or several GPUs
-#      - money, or quality
+#      - a smaller model, a larger GPU, several GPUs, or offloading
+#      - quality, money, or time
 #
 # For a script of your own there is a command. It runs the script's first steps as they
 # are, and needs no change in it:

@@ -56,13 +56,12 @@ one GPU would have learned.
 #
 #    torchrun --nproc-per-node 2 train.py
 #
-# It runs the same script twice. (If another such command runs on the same machine, add
-# ``--standalone``, or the two disturb one another. And do not mind a warning between
-# lines of stars: ``torchrun`` sets ``OMP_NUM_THREADS`` to 1, so that the processes do not
-# compete for the cores of the CPU.) How does a process know which of the two it is? Its
-# number, the :term:`rank`, is in an environment variable. Most scripts for several GPUs
-# begin with these lines. A notebook is only one process, so we keep them as text, and
-# write them into a file below:
+# It runs the same script twice. (Do not mind a warning between lines of stars: if you
+# have not set ``OMP_NUM_THREADS``, ``torchrun`` sets it to 1, so that the processes do
+# not compete for the cores of the CPU.) How does a process know which of the two it is?
+# Its number, the :term:`rank`, is in an environment variable. Most scripts for several
+# GPUs begin with these lines. A notebook is only one process, so we keep them as text,
+# and write them into a file below:
 
 # sphinx_gallery_thumbnail_path = 'drawings/data_parallel.svg'
 start = """\
@@ -147,9 +146,9 @@ launch(2, start + add)
 
 # %%
 # 1 and 2 make 3, in both processes. Each is on a GPU of its own. **All processes run all
-# lines.** If one of them does not come to ``all_reduce``, the others wait for it. If it
-# comes to a later ``all_reduce`` instead, with as many numbers, the two are added, and
-# nobody sees an error.
+# lines.** If one of them does not come to ``all_reduce``, the others wait for it. Worse:
+# if it skips one ``all_reduce``, its *next* one can meet the others' first. With as many
+# numbers, they give a wrong sum and no error.
 #
 # .. question:: Only rank 0 runs the lines of ``add``, except for the last. What happens?
 #
@@ -160,7 +159,7 @@ launch(2, start + add)
 #    - Rank 0 waits for the others, and nothing is printed.
 #
 #      Yes. On GPUs it waits up to ten minutes, by default, then it stops with an error.
-#      Put ``all_reduce`` before the ``if``, and only ``print`` below it.
+#      Of these lines, only ``print`` may stand below an ``if rank == 0:``.
 #
 #    - Each rank prints its own number.
 #
@@ -291,9 +290,10 @@ dist.destroy_process_group()
 # %%
 # 1. DDP wraps the model. At the start it also copies rank 0's weights to the others.
 # 2. Each process takes its part of the batch.
-# 3. DDP takes the *mean* of the gradients. So each sum of losses is divided by the rows
-#    of the whole batch, and multiplied by the number of processes. If all parts are
-#    equal, the mean loss of the part gives the same.
+# 3. We want the sum of all losses, divided by 50. DDP takes the *mean* of the gradients:
+#    with two processes, half of what both add up to. So each divides its own sum by 50,
+#    and multiplies by 2. If all parts are equal, the mean loss of the part gives the
+#    same.
 #
 # How far apart will the weights be?
 
@@ -348,11 +348,11 @@ print(f"largest difference of a weight: {gap(alone, together):.0e}")
 #    :changed-from: fashion_mnist.py
 #
 # - **Each process reads other images.** ``DistributedSampler`` deals them out, like
-#   cards. It makes all parts equally long, and repeats an image if the number of
-#   processes does not divide theirs. Two and four divide 60,000. It also shuffles, so
-#   ``shuffle`` is gone. ``set_epoch`` gives each :term:`epoch` another order; without it,
-#   every epoch has the same. Of the test images each process takes every second one, if
-#   there are two, by a ``range``. That repeats none, so each counts once.
+#   cards. It makes all parts equally long. If the images cannot be divided so, it takes
+#   some of them twice. Two and four divide 60,000. It also shuffles, so ``shuffle`` is
+#   gone. ``set_epoch`` gives each :term:`epoch` another order; without it, every epoch
+#   has the same. The test images have to count once each, so a ``range`` deals them out:
+#   with two processes, every second one.
 # - **The batch is split.** Each process takes 64 divided by the number of processes,
 #   which has to divide 64.
 # - **What is counted is added up.** The loss and the correct answers of a process are
@@ -410,9 +410,9 @@ launch(2, forgotten)
 #
 # A checkpoint, as in lesson 6. ``gpulesson.distributed`` has the pieces. (The scripts of
 # :doc:`/cluster` have them in plain PyTorch.) ``processes`` does what our first lines
-# did. ``Parts`` gives each process its part of the same batches, and a ``weight``. That
-# does for a mean loss what line 3 above did for a sum. ``RankAutoSave`` saves once for
-# all, and resumes on all:
+# did. ``Parts`` gives each process its part of the same batches, and a ``weight``.
+# Multiply the mean loss of a part by it, and DDP's mean is that of the whole batch, as
+# line 3 did above. ``RankAutoSave`` saves once for all, and resumes on all:
 
 begin = """\
 import os
@@ -532,7 +532,8 @@ launch(2, start + split)
 # %%
 # Half. Parameters, gradients and Adam's two numbers are all split in two; with eight
 # processes each would keep an eighth. While a layer computes, that layer is whole on each
-# GPU. (DDP itself would by default hold 16 MiB more: a copy of the gradients, to send.)
+# GPU, and often the next one, too. (*Copied* is the model without its wrapper. DDP would
+# by default hold 16 MiB more: a copy of the gradients, to send.)
 # The :term:`activations <activation>` are not split: they belong to each process's own
 # rows. And what is saved in memory is paid with messages: the layers travel in every
 # :term:`forward pass` and in every :term:`backward pass`.

@@ -36,8 +36,8 @@ On Windows, in PowerShell, the first line is `py -m venv env`. Then allow script
 the environment: `Set-ExecutionPolicy -Scope Process RemoteSigned; env\\Scripts\\Activate.ps1`. With uv, the
 second command is `uv pip install -r requirements.txt`.
 
-**Windows with an NVIDIA GPU?** The second command installs PyTorch for CPUs there. For the GPU install it first
-as the site's page "Set up" says.
+**Windows with an NVIDIA GPU?** The second command installs PyTorch for CPUs there. For the GPU install
+PyTorch before it, as the site's page "Set up" says.
 
 **No NVIDIA GPU?** On Linux the second command fetches PyTorch for CUDA, which is several gigabytes. Without
 such a GPU install the same version for CPUs before it, which is far smaller:
