@@ -19,7 +19,8 @@ import random
 import statistics
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -109,6 +110,16 @@ RUNGS = [
 ]
 
 
+@contextmanager
+def products(precision: str) -> Iterator[None]:
+    """Multiply float32 matrices with this precision, and with full precision afterwards."""
+    torch.set_float32_matmul_precision(precision)
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision("highest")
+
+
 class Training:
     """A rung with its data, which trains epoch by epoch from fresh weights."""
 
@@ -127,14 +138,12 @@ class Training:
     def epoch(self, seed: int) -> tuple[float, float]:
         """Train for one epoch in the order that `seed` decides; return seconds and mean loss."""
         reseed(self.batches, seed)
-        torch.set_float32_matmul_precision(self.rung.matmul)
-        synchronize(self.device)
-        start = time.perf_counter()
-        loss = self.loop()
-        synchronize(self.device)
-        seconds = time.perf_counter() - start
-        torch.set_float32_matmul_precision("highest")
-        return seconds, loss
+        with products(self.rung.matmul):
+            synchronize(self.device)
+            start = time.perf_counter()
+            loss = self.loop()
+            synchronize(self.device)
+            return time.perf_counter() - start, loss
 
     def mean(self, losses: list[float]) -> float:
         """Average over samples; the last batch may be short."""
@@ -217,9 +226,8 @@ def limit(device: torch.device, dtype: torch.dtype, samples: int) -> float:
 def operators(rung: Rung, data: Images) -> float:
     """Return the seconds of an epoch's operators on the CPU, each called alone."""
     images, targets = data.train_images.flatten(1).float() / 255, data.train_targets
-    torch.set_float32_matmul_precision(rung.matmul)
-    found = measure(Step(images, targets, rung.batch_size, dtype_of(rung)), rounds=24)
-    torch.set_float32_matmul_precision("highest")
+    with products(rung.matmul):
+        found = measure(Step(images, targets, rung.batch_size, dtype_of(rung)), rounds=24)
     return sum(found["alone"].values()) * len(images) / rung.batch_size
 
 
