@@ -454,32 +454,32 @@ with practice_gpu():
 #
 # .. covers:: S0.6
 #
-# .. exercise:: One script for every machine
+# .. exercise:: Compute on every machine
 #    :minutes: 10
 #    :difficulty: easy
 #    :starter: exercise_01.py
 #
-#    A colleague's script computes on ``cuda``, and nowhere else.
+#    Two functions are empty: one picks the device, one computes on it.
 #
-#    1. **Predict:** what will it print on your machine? If you have no GPU, which line
-#       will stop it?
-#    2. Run it: ``python exercise_01.py``. If it fails, find the script's line in
-#       the error. Did you predict it?
-#    3. Change it so that it runs on every machine, and uses a GPU where there is one.
-#    4. Run it again with ``GPULESSON_DEVICE=cpu`` set, or ``cuda`` if you have no GPU
-#       (:ref:`Settings <settings>` says how). Does your version obey?
+#    1. **Predict:** you write ``torch.device("cuda")`` and nothing else into
+#       ``pick_device``. What happens on a machine without a GPU, and in which line?
+#    2. Write ``pick_device``. It returns a CUDA GPU where there is one, and else the
+#       CPU. Check it: it is called on a machine with a GPU, and on one without.
+#    3. Write ``scores``. It makes images and weights on the device that it is given, and
+#       multiplies them there.
+#    4. Run the file: ``python exercise_01.py``. It computes on your machine, and on one
+#       with a GPU, which is simulated if you have none.
 #
 #    To check it: ``python -m gpulesson check exercise_01.py``.
 #
-#    You are done when it ends with ``done on …`` and the device that you expected.
+#    You are done when it says that both functions are right.
 #
 # .. solution::
 #    :file: solution_01.py
 #
-#    The device is chosen in one place and passed to everything that makes a tensor.
-#    ``choose_device`` obeys ``GPULESSON_DEVICE``, and stops with a message if there is
-#    no such device. Without the package, take the two commented lines, which do not
-#    read it.
+#    The device is picked in one place, and passed to everything that makes a tensor. So
+#    nothing has to be copied, and the result stays on the device. ``choose_device()`` or
+#    ``torch.accelerator`` do as well for ``pick_device``.
 #
 # .. keypoints::
 #

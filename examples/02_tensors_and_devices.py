@@ -388,29 +388,31 @@ practice.stop()
 # Exercise
 # --------
 #
-# .. exercise:: Where does it live?
+# .. exercise:: Say where it is, and bring it elsewhere
 #    :minutes: 10
 #    :difficulty: easy
 #    :starter: exercise_02.py
 #
-#    The script makes eight tensors. You say where each of them is.
+#    First a table of eight tensors, then a function.
 #
-#    1. Open ``exercise_02.py`` and read the lines under ``# the tensors``.
+#    1. Open ``exercise_02.py`` and read the lines of ``make_tensors``.
 #    2. **Predict:** write ``"cpu"`` or ``"cuda:0"`` for each name in ``ANSWERS``,
 #       before you run anything.
-#    3. Run it: ``python exercise_02.py``. It counts your right answers. The check
-#       below names the others.
-#    4. For each one that surprised you, find the paragraph above that explains it.
+#    3. Run it: ``python exercise_02.py``. It counts your right answers. The check below
+#       names the others, and the paragraph above that explains each.
+#    4. Write ``bring``. It brings a model and a batch to the device. One of them moves,
+#       and of the other you return a copy.
 #
 #    To check it: ``python -m gpulesson check exercise_02.py``.
 #
-#    You are done when it says ``8 of 8``.
+#    You are done when the table has 8 of 8, and ``bring`` is right, too.
 #
 # .. solution::
 #    :file: solution_02.py
 #
-#    ``d`` is the trap: ``to`` was called, and its result thrown away. ``f`` comes from
-#    NumPy and ignores the default device. ``h`` is the exception for a single number.
+#    ``d`` is the trap of the table: ``to`` was called, and its result thrown away. ``f``
+#    comes from NumPy and ignores the default device. ``h`` is the exception for a single
+#    number. ``bring`` needs no ``model =``, but it must keep each tensor's copy.
 #
 # .. keypoints::
 #

@@ -697,28 +697,27 @@ print_losses(published=published, copied_file=ours[::10], scikit_learn=others[::
 #    :difficulty: medium
 #    :starter: exercise_03.py
 #
-#    The script trains the network of this lesson, on the CPU only. It never looks at the
-#    test flowers.
+#    Write this lesson's program as three functions: the loop, the accuracy, and the run
+#    on a device that uses both.
 #
-#    1. **Predict:** what must move to train on a GPU? In which lines?
-#    2. Choose a device at the top with ``choose_device``, and move what has to be
-#       there, the model before the optimizer is made.
-#    3. Print where the model's parameters are after the move, with ``devices_of``.
-#    4. After training, compute the accuracy on ``X_test`` and ``y_test``, in evaluation
-#       mode and without gradients.
-#    5. Run it. If you have a GPU, run it once more with ``GPULESSON_DEVICE=cpu``
-#       (:ref:`Settings <settings>`). Is the first loss the same?
+#    1. **Predict:** what must move to train *and test* on a GPU? Count the things.
+#    2. Write ``train``: the loop of five calls. It returns the losses as numbers.
+#    3. Write ``accuracy``, in evaluation mode and without gradients.
+#    4. Write ``run``: set the seed, make the model, move what has to move, train, and
+#       return the accuracy on the test flowers.
+#    5. Run your file. It prints two losses of the lesson, and the accuracy after one
+#       epoch and after a hundred.
 #
-#    To check it: ``python -m gpulesson check exercise_03.py``.
+#    To check it: ``python -m gpulesson check exercise_03.py``. The check calls your
+#    functions on the :term:`practice GPU`, with flowers of its own.
 #
-#    You are done when the accuracy is printed, and the losses agree with this page to
-#    about three decimals.
+#    You are done when the check passes, and your two losses are those of this page.
 #
 # .. solution::
 #    :file: solution_03.py
 #
-#    The device is chosen once. Five things move to it: the model, and the features and
-#    labels of both parts. The loop stays as it was. The evaluation after it is new.
+#    Five things move: the model, and the features and labels of both parts. A model
+#    moves as it is. Of a tensor, ``to`` returns a copy, so each is assigned again.
 #
 # .. keypoints::
 #

@@ -696,34 +696,31 @@ print(correct.item(), "of", len(made_up), "right")
 #
 # .. covers:: S2.5
 #
-# .. exercise:: Bring this loop to a device
+# .. exercise:: Write the training loop
 #    :minutes: 15
 #    :difficulty: medium
 #    :starter: exercise_04.py
 #
-#    The script trains ``Classifier_MLP`` on scikit-learn's handwritten digits, on the
-#    CPU, and prints its accuracy. (It divides the grey values, 0 to 16, by 16.)
+#    The file has three functions without a body: one step of training, the accuracy, and
+#    the run that is made of both.
 #
-#    1. **Predict:** which lines must change? Mark them before you edit.
-#    2. Choose a device. Move the model, and build the optimizer after it. Move each
-#       batch, inputs and targets, in both loops.
-#    3. The script takes the mean of its batches' accuracies. Count the right answers on
-#       the device instead, fetch the count *once*, and divide once.
-#    4. Add what this loop lacks: shuffle the training rows, call ``train()`` at the
-#       start of each epoch and ``eval()`` before the evaluation, and evaluate without
-#       gradients.
+#    1. Write ``train_step``: copy the batch to the device, then the five calls.
+#    2. **Predict:** which of the five calls must not be in ``accuracy``? And which mode
+#       does the model need there? Then write it.
+#    3. Write ``run``: move the model, build the optimizer after that, shuffle the
+#       training rows in each epoch, and test at the end.
+#    4. Run the file. How much better is the model after ten epochs?
 #
-#    To check it: ``python -m gpulesson check exercise_04.py``. It may use the
-#    practice GPU, and then reports ``cuda``.
+#    To check it: ``python -m gpulesson check exercise_04.py``. You can check after each
+#    function.
 #
-#    You are done when the parameters are on the chosen device, and the accuracy is
-#    right answers divided by rows.
+#    You are done when all three have a check mark.
 #
 # .. solution::
 #    :file: solution_04.py
 #
-#    Two mistakes are common here: the data moves and the model does not, and the
-#    optimizer is built before the move.
+#    ``run`` uses the other two. ``train_step`` switches to training mode by itself, and
+#    ``accuracy`` to evaluation mode, so it does not matter which was called last.
 #
 # .. keypoints::
 #

@@ -465,7 +465,7 @@ print(f"{mistakes[row, column]} of {confusion[row].sum()} images")
 # The diagonal adds up to the right answers that we counted above, and a row adds up to
 # all the images of its class. **The accuracy says how good a model is, and the
 # confusion matrix says where to begin if it must get better.** (In the package,
-# ``evaluate`` counts both, as you will see in the exercise.)
+# ``evaluate`` counts both.)
 #
 # Look at the pictures that it gets most wrong
 # --------------------------------------------
@@ -607,34 +607,34 @@ for last_layer in (nn.Identity(), nn.Softmax(dim=1)):
 # Exercise
 # --------
 #
-# .. exercise:: How good is it at each class?
+# .. exercise:: Compute the accuracy of each class
 #    :minutes: 15
 #    :difficulty: medium
 #    :starter: exercise_05.py
 #
-#    The script trains the network of this lesson for two epochs, and prints one
-#    accuracy. It uses the package: ``MLP(784, 128, 64, 10)`` is ``Classifier`` for short.
+#    One accuracy does not say which clothes are hard. Write three functions that do.
 #
 #    1. **Predict:** which class will be the hardest? Write it down.
-#    2. Compute the accuracy of each class from the confusion matrix: the right answers
-#       for a class, divided by all the images of that class.
-#    3. Print a line for each class, with its name and its accuracy, the hardest class
-#       first.
-#    4. Add up the diagonal, and divide by the number of all images: it must be the
-#       accuracy that the script printed. Print it with as many digits (``:.4%``).
+#    2. Write ``per_class``: from a confusion matrix, the right answers for each class,
+#       divided by all the images of that class.
+#    3. Write ``hardest``: the names of the classes, the hardest first.
+#    4. Write ``class_accuracies``: go through the batches, count, and let ``per_class``
+#       do the rest.
+#    5. Run your file. It trains the network of this lesson for two epochs on a part of
+#       the images, and prints a line for each class, the hardest first.
 #
-#    To check it: ``python -m gpulesson check exercise_05.py``. It may use the
-#    :term:`practice GPU`, which draws other random numbers, so it can show another
-#    accuracy.
+#    To check it: ``python -m gpulesson check exercise_05.py``. The check calls your
+#    functions on the :term:`practice GPU`, with images of its own, and one class has
+#    none.
 #
-#    You are done when ten lines are printed, and the result of step 4 agrees with the
-#    first line to all digits.
+#    You are done when the check passes, and ten lines are printed. Was your prediction
+#    right?
 #
 # .. solution::
 #    :file: solution_05.py
 #
 #    A row of the matrix holds all the images of one true class, so the sum runs over
-#    dimension 1. ``argsort`` gives the order of printing.
+#    dimension 1. A sort of pairs keeps each name beside its number.
 #
 # .. keypoints::
 #

@@ -831,29 +831,28 @@ shutil.rmtree(folder)
 #    :difficulty: medium
 #    :starter: exercise_06.py
 #
-#    The script trains for six epochs without a break. Then it makes the same run again,
-#    stops after three epochs, and goes on with new objects. It saves the weights alone.
-#    In the end it compares the two.
+#    A run is to survive a stop: the same call again, perhaps in a new process, goes on
+#    where the first one ended. You write two functions, ``save`` and ``run``. The
+#    training itself is there already.
 #
-#    1. **Predict:** read the script. Which things in it change during the run, besides
-#       the weights?
-#    2. Run it. It says ``another run``.
-#    3. Save what you named in step 1, and restore it. Take ``torch.save`` and
-#       ``torch.load``, or ``gpulesson.checkpoint`` (without ``scheduler=``: this run
-#       has none).
-#    4. Run it again, until it says ``the same bits``.
+#    1. **Predict:** which things change during the run in ``main``, besides the weights?
+#    2. Write ``save``, with what you named in step 1.
+#    3. Write ``run``, first without a stop, then with one. In the end let it go on from
+#       the checkpoint, if there is one. Take ``torch.save`` and ``torch.load``, or
+#       ``gpulesson.checkpoint`` (without ``scheduler=``: this run has none).
+#    4. Run the file, until it says ``the same bits``.
 #
 #    To check it: ``python -m gpulesson check exercise_06.py``.
 #
-#    You are done when it says so, and the script still loads with ``weights_only=True``
-#    (as ``load_checkpoint`` always does).
+#    You are done when both functions pass: the run that was stopped ends with the
+#    weights of the one that was not, to the last bit.
 #
 # .. solution::
 #    :file: solution_06.py
 #
 #    Three things besides the weights: Adam's state, the epoch, and torch's random number
 #    generator, from which both dropout and shuffling draw. It is restored last, after
-#    the model is made.
+#    the model is made. And each epoch is saved before the run may stop.
 #
 # .. keypoints::
 #

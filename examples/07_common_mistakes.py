@@ -729,34 +729,36 @@ print(f"and the product was there after {finished * 1e3:.2f} ms")
 # Exercise
 # --------
 #
-# .. exercise:: Five mistakes in one script
+# .. exercise:: Fix five mistakes
 #    :minutes: 20
 #    :difficulty: hard
 #    :starter: exercise_07.py
 #
-#    The script trains a network on a GPU, or on the practice GPU, and evaluates it.
-#    It contains five mistakes of this lesson. Three of them stop it. Two give no
-#    message.
+#    Five short functions, and each has a mistake of this lesson. Three of them stop with
+#    an error. Two give no message.
 #
-#    1. **Predict:** read the script, and mark the mistakes that you find, before you run
-#       it.
-#    2. Run it. Read the message from its end: which operation, which argument, which
-#       device?
-#    3. Fix this one mistake, and run the script again, until it runs to its end. (A
-#       message names one tensor that is wrong, not all of them.)
-#    4. Find the two mistakes that gave no message.
+#    1. **Predict:** read the functions, and mark the mistakes that you find, before you
+#       run anything.
+#    2. Run the file. It calls each function on a GPU, or on the practice GPU, and prints
+#       what comes back, or the error. Read each message from its end: which operation,
+#       which argument, which device?
+#    3. Fix the three functions that stop. They must also work with tensors on the CPU. (A
+#       message names one thing that is wrong, not all of them.)
+#    4. Find and fix the two mistakes that give no message. The docstring of each
+#       function says what it promises.
 #
 #    To check it: ``python -m gpulesson check exercise_07.py``.
 #
-#    You are done when the check says *passed*. Each kept loss then holds one block of 512
-#    bytes. The same accuracy twice is a good sign, but no proof: two random answers can
-#    agree by chance.
+#    You are done when the check has a tick for each of the five. When you run the file
+#    then, a kept loss holds no more than a block of 512 bytes, and no answer changes.
 #
 # .. solution::
 #    :file: solution_07.py
 #
-#    Three mistakes stopped it: the class weights of the loss, the labels, and
-#    ``numpy()``. Two did not: the kept losses, and the missing ``eval()``.
+#    Three mistakes stopped a function: the class weights of the loss and the labels
+#    stayed on the CPU, and ``numpy()`` was called on a tensor of the GPU. Behind the last
+#    one there was another: a tensor with its graph must be detached. Two mistakes said
+#    nothing: the kept losses, and the missing ``eval()``.
 #
 # .. keypoints::
 #

@@ -565,30 +565,32 @@ for s in (2, 10, 1000):
 # Exercise
 # --------
 #
-# .. exercise:: Fix a stopwatch
+# .. exercise:: Write a stopwatch
 #    :minutes: 15
 #    :difficulty: medium
 #    :starter: exercise_08.py
 #
-#    The script has a made-up device with a queue, a slow start and a busy neighbour,
-#    and a made-up clock. So its true speed is known, and your measurement can be
-#    checked: no noise, the same numbers on every machine.
+#    The script has a made-up device with a queue, a slow start and disturbed runs, and a
+#    made-up clock. So its true speed is known, and your measurement can be checked: the
+#    same numbers on every computer. Two functions are empty.
 #
-#    1. **Predict:** ``stopwatch`` looks at the clock before and after one call. Is its
-#       result too large or too small? By how much?
-#    2. Run it, and compare.
-#    3. Fix ``stopwatch``: warm up, wait, repeat, take the median.
-#    4. Leave out each of the four in turn. What does it do to the result?
+#    1. **Predict:** you look at the clock before and after ``machine.run(work)``, and do
+#       not wait. What does it show of a run that computes for 400 µs?
+#    2. Write ``one_run``, which times one run of a warm machine.
+#    3. Write ``stopwatch``: warm up, repeat, take the median.
+#    4. Leave out the warm-up, each of the two waits, and the median in turn. What does
+#       it do to the result?
 #
 #    To check it: ``python -m gpulesson check exercise_08.py``.
 #
-#    You are done when it prints ``measured right``.
+#    You are done when both functions measure what is right.
 #
 # .. solution::
 #    :file: solution_08.py
 #
-#    It waits before the clock starts, too. Otherwise the first run counts what was
-#    handed over earlier; the median hides that one run here, and a mean would not.
+#    Without the wait at the end it shows 10 µs, the time of asking. Without the wait
+#    before the clock starts, the first run counts what was handed over earlier; a median
+#    hides that one run, and a mean would not.
 #
 # .. keypoints::
 #

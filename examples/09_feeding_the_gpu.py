@@ -656,31 +656,31 @@ for way in (floats_by_batch, bytes_by_batch, bytes_at_once):
 # Exercise
 # --------
 #
-# .. exercise:: Fewer calls, fewer bytes
+# .. exercise:: Feed a GPU with fewer calls and bytes
 #    :minutes: 15
 #    :difficulty: medium
 #    :starter: exercise_09.py
 #
-#    The script feeds one epoch to the practice GPU, and counts two things: how often
-#    the Dataset is called, and how many bytes are copied to the device.
+#    The file has a dataset, a plain feed that asks it for each picture by itself, and two
+#    functions without a body. Its ``main`` counts calls and bytes on the practice GPU.
 #
-#    1. **Predict:** what are the two numbers, for 2,000 images of 784 pixels in batches
-#       of 64?
-#    2. Change ``Pictures`` and ``feed`` so that one call fetches each batch of 64. Which
-#       of the two ways do you prefer?
-#    3. Send bytes, and make floats of them on the device.
-#    4. The script checks that the same images arrive in the same order.
+#    1. **Predict:** how many calls and how many bytes does the plain feed need, for 2,000
+#       pictures of 784 pixels in batches of 64? Run the file to see.
+#    2. Write ``floats``: send bytes, and make floats of them on the device.
+#    3. Write ``feed``, with one call for each batch. Which way do you prefer?
+#    4. Run the file again. By how much have the two numbers gone down?
 #
-#    To check it: ``python -m gpulesson check exercise_09.py``.
+#    To check it: ``python -m gpulesson check exercise_09.py``. You can check after each
+#    function.
 #
-#    You are done when it prints ``well fed``.
+#    You are done when both have a check mark.
 #
 # .. solution::
 #    :file: solution_09.py
 #
-#    A sampler that yields lists, ``batch_size=None``, and the division by 255 moved
-#    from the Dataset to ``feed``. 32 calls instead of 2,000, and about a quarter of the
-#    bytes: the labels keep their size.
+#    A sampler that yields lists, ``batch_size=None``, and the division by 255 after the
+#    copy. 32 calls instead of 2,000, and about a quarter of the bytes: the labels keep
+#    their size. A loop over slices is right as well.
 #
 # .. keypoints::
 #

@@ -753,34 +753,35 @@ practice.stop()
 # Exercise
 # --------
 #
-# .. exercise:: Find the leak
+# .. exercise:: Train and evaluate without a leak
 #    :minutes: 15
 #    :difficulty: medium
 #    :starter: exercise_10.py
 #
-#    The script trains for three :term:`epochs <epoch>` and evaluates after each. Its
-#    memory grows, and the evaluation needs more than it should.
+#    Two functions are empty: one trains for an :term:`epoch`, the other evaluates. Both
+#    return a mean loss, and neither may keep anything else.
 #
-#    1. **Predict:** read ``train`` and ``evaluate``. Which of the two makes the memory
-#       grow by more, and why?
-#    2. Run it. It prints what is allocated after each epoch, and what the evaluation
-#       needs at most. Were you right?
-#    3. Change ``train`` and ``evaluate`` so that no loss keeps its history. They must
-#       still return the mean loss.
-#    4. Change ``evaluate`` once more, so that it needs about half of what it needs after
-#       step 3.
+#    1. **Predict:** think of a ``train`` and an ``evaluate`` that put each loss into a
+#       list, as it is. In which of the two would the memory grow by more, and why?
+#    2. Write ``train``, so that each loss lets go of its history at once.
+#    3. Write ``evaluate``, so that it needs the memory of one batch, and keeps no
+#       activations. Its last batch may be shorter, and each row must count the same.
+#    4. Run the file. It prints what is allocated after each of three epochs, and what
+#       the evaluation needs at most. Is that less than one loss with its history holds?
 #
 #    To check it: ``python -m gpulesson check exercise_10.py``.
 #
-#    You are done when it prints ``nothing is kept``.
+#    You are done when the check has a tick for both functions. In the output of the file
+#    the memory then grows by no more than the losses that it keeps, 512 bytes each.
 #
 # .. solution::
 #    :file: solution_10.py
 #
-#    ``evaluate`` makes it grow by more: nobody calls ``backward`` there, so each loss
-#    keeps its activations. Now ``train`` collects detached losses, and ``evaluate`` runs
-#    in ``inference_mode``. Neither ``del`` nor ``empty_cache`` would have helped: the
-#    mean of the losses has their history, and the history holds the activations.
+#    ``evaluate`` would grow by more: nobody calls ``backward`` there, so each loss keeps
+#    its activations. Here ``train`` collects detached losses, and ``evaluate`` runs in
+#    ``inference_mode`` and adds up. Neither ``del`` nor ``empty_cache`` would help with
+#    losses that are kept as they are: they have their history, and the history holds the
+#    activations.
 #
 # .. keypoints::
 #

@@ -605,29 +605,31 @@ plt.show()
 # Exercise
 # --------
 #
-# .. exercise:: Three things that nobody needs
+# .. exercise:: Make a slow loop lean
 #    :minutes: 20
 #    :difficulty: hard
 #    :starter: exercise_11.py
 #
-#    The script contains a training loop that works and is slow. It counts a step's
-#    operators, bytes and reads, so that no clock is needed.
+#    The script contains ``slow``, a training loop that works and does three things that
+#    nobody needs. It counts a step's operators, bytes and reads, so that no clock is
+#    needed. Two functions are empty.
 #
 #    1. **Predict:** read ``slow``. What would you change first?
 #    2. Profile it: ``python exercise_11.py profile`` prints the table. What is called
 #       how often, with which self time? Were you right?
-#    3. Change ``mine(pixels, labels, steps)``, which calls ``slow`` to begin with. The
-#       losses must stay as they are.
+#    3. Write ``batch``: the images and labels of one step, and no others converted.
+#    4. Write ``losses``: the same losses as ``slow``, without what nobody needs.
+#    5. Run the script again. How many operators, bytes and reads are left?
 #
 #    To check it: ``python -m gpulesson check exercise_11.py``.
 #
-#    You are done when it prints ``lean``.
+#    You are done when both functions are right: the same losses, and one read.
 #
 # .. solution::
 #    :file: solution_11.py
 #
-#    In every step, all images were scaled again, a norm was computed whose value was not
-#    needed, and the loss was read.
+#    In every step ``slow`` scaled all images again, computed a norm whose value no loss
+#    needs, and read twice: in the ``if``, and for the loss.
 #
 # .. keypoints::
 #

@@ -700,31 +700,34 @@ for optimizer in (torch.optim.Adam, torch.optim.SGD):
 # Exercise
 # --------
 #
-# .. exercise:: Twelve mebibytes for 4,096 rows
+# .. exercise:: Learn from a large batch in little memory
 #    :minutes: 15
 #    :difficulty: medium
 #    :starter: exercise_13.py
 #
-#    The script trains with batches of 4,096 rows, on a practice GPU with little memory.
-#    The first step stops with an error.
+#    The file has two functions without a body: one collects the gradients of a batch in
+#    parts, the other trains with it. Its ``main`` trains with batches of 4,096 rows, on a
+#    practice GPU of 12 MiB, and lets 4,096, 1,024 or 256 of them through at a time.
 #
-#    1. **Predict:** read ``train``. What fills the memory, and does it grow with the
-#       batch?
-#    2. Run it, and read the numbers of the error. Were you right?
-#    3. Change ``train``, so that it fits. Each of its updates must still learn from all
-#       4,096 rows: as many updates, and the same weights, except for rounding.
-#    4. Run it again. What is the peak now?
+#    1. **Predict:** for which of the three will the memory be enough? What grows with the
+#       rows, and what does not?
+#    2. Write ``accumulate``. The last part can be shorter than the others: how much does
+#       its mean loss count?
+#    3. Write ``train``: one step for each batch, from all of its rows.
+#    4. Run the file. Were you right? And does the model learn the same from parts of
+#       1,024 rows as from parts of 256?
 #
-#    To check it: ``python -m gpulesson check exercise_13.py``.
+#    To check it: ``python -m gpulesson check exercise_13.py``. You can check after each
+#    function.
 #
-#    You are done when it prints ``it fits, and learns the same``.
+#    You are done when both have a check mark.
 #
 # .. solution::
 #    :file: solution_13.py
 #
-#    Four parts of 1,024 rows, a quarter of each loss, and one ``step`` after the four.
-#    Activation checkpointing would have been right as well, with blocks of several
-#    layers.
+#    Each part counts by its share of the rows, so a shorter last part is no problem, and
+#    there is one ``step`` after all parts of a batch. 4,096 rows at a time do not fit;
+#    with parts of 1,024 and of 256 rows the model learns the same, except for rounding.
 #
 # .. keypoints::
 #

@@ -593,27 +593,31 @@ launch(2, start + split)
 # Exercise
 # --------
 #
-# .. exercise:: One training, two GPUs
+# .. exercise:: Train one model on two GPUs
 #    :minutes: 20
 #    :difficulty: hard
 #    :starter: exercise_14.py
 #
-#    The script trains on one GPU. Its first lines say what to change.
+#    You write two functions: which rows a process takes, and what it does with them.
 #
-#    1. **Predict:** start it in two processes as it is. What will each of them print?
-#    2. ``python -m gpulesson practice --nproc 2 exercise_14.py``. Were you right?
-#    3. Change it, so that the two processes train one model together: each with half of
-#       every batch, on a GPU of its own.
-#    4. Print the loss over all rows once an epoch, and save once.
+#    1. **Predict:** 8 rows, batches of 4 in all, two processes. Which rows may rank 0
+#       take in one epoch, and which ones are left for rank 1?
+#    2. Write ``my_batches``. Then ``python -m gpulesson practice --nproc 2
+#       exercise_14.py`` shows the rows of both processes. Were you right?
+#    3. Write ``run``: choose the GPU, join the process group, wrap the model, train, and
+#       add up the losses over both processes.
+#    4. Save once. Start it again: both ranks show the same losses, and the saved weights
+#       have a smaller one.
 #
-#    To check it: ``python -m gpulesson check exercise_14.py``. The check starts it in two
-#    processes, too.
+#    To check it: ``python -m gpulesson check exercise_14.py``. The check calls ``run`` in
+#    two processes at once, too. You are done when both functions have their check mark.
 #
 # .. solution::
 #    :file: solution_14.py
 #
-#    Each process takes its rows, DDP averages the gradients, the losses are added up, and
-#    rank 0 prints and saves. It saves ``model.module``, which a plain model loads.
+#    The epoch is the :term:`seed`, so both processes shuffle in the same way and take
+#    different rows. DDP averages the gradients, ``all_reduce`` adds up the losses in
+#    both, and rank 0 saves the model inside, not the wrapped one.
 #
 # .. keypoints::
 #

@@ -25,7 +25,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 # alone with it at the end: one worker begins with the site, the other with what is named next.
 SITE = ("test_downloads", "test_browser", "test_course", "test_publishing")
 SITE += ("test_site", "test_keyboard", "test_print", "test_course_pdf")
-LONGEST = (*SITE, "test_attempts", "test_lessons", "test_recordings", "test_errors_page", "test_freshness")
+LONGEST = (*SITE, "test_contracts", "test_lessons", "test_recordings", "test_errors_page", "test_freshness")
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -66,7 +66,7 @@ def nobody_wishes_a_device(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(scope="session")
 def warm():
     """The process that has imported PyTorch once, and forks; None where the system cannot have one."""
-    from gpulesson.exercises.process.warm import warm_process
+    from warm import warm_process
 
     with warm_process() as process:
         yield process

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from gpulesson.exercises.process.warm import WarmProcess
+from warm import WarmProcess
 
 
 def run(

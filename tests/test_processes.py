@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 from processes import run_script
-
-from gpulesson.exercises.process.warm import POSSIBLE, WarmProcess
+from warm import POSSIBLE, WarmProcess
 
 pytestmark = pytest.mark.skipif(not POSSIBLE, reason="this system has no warm process")
 

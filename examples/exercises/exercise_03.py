@@ -1,28 +1,66 @@
-"""Exercise 3: run this on a device, and evaluate the model on the test flowers."""
+"""Exercise 3: Train and test on a device.
+
+Three functions are empty. Write them one after the other, and check whenever you like:
+
+    python -m gpulesson check exercise_03.py
+"""
 
 import torch
-from sklearn.model_selection import train_test_split
+from torch import nn
 
-from gpulesson.data import load_iris
-from gpulesson.models import MLP
 
-iris = load_iris(widely_copied=True)
-X_train, X_test, y_train, y_test = train_test_split(
-    iris.features.numpy(), iris.targets.numpy(), test_size=0.2, random_state=33
-)
-X_train, X_test = torch.tensor(X_train), torch.tensor(X_test)
-y_train, y_test = torch.tensor(y_train), torch.tensor(y_test)
+def train(model, X, y, loss_fn, optimizer, epochs):
+    """Train so many epochs; return their losses, a list of one number (float) an epoch.
 
-torch.manual_seed(32)
-model = MLP(4, 8, 9, 3)
-loss_fn = torch.nn.CrossEntropyLoss()
-optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+    X: features [N, 4], y: labels [N], on the device of the model. In each epoch all N
+    flowers go through the model at once, as in the lesson. Call the model itself, and
+    not its forward.
+    """
 
-for epoch in range(1, 101):
-    outputs = model(X_train)
-    loss = loss_fn(outputs, y_train)
-    optimizer.zero_grad()
-    loss.backward()
-    optimizer.step()
-    if epoch % 10 == 1:
-        print(f"epoch {epoch:>3}  loss {loss.item():.8f}")
+
+def accuracy(model, X, y):
+    """Return the share of right answers, a number (float) from 0 to 1.
+
+    X: features [N, 4], y: labels [N], on the device of the model, whose outputs are
+    [N, 3]. It may be in any mode. Compute without gradients, in evaluation mode.
+    """
+
+
+def run(make_model, X_train, y_train, X_test, y_test, device, epochs, seed):
+    """Set the seed, make a model, train it on the device; return its test accuracy.
+
+    make_model() returns a new model on the CPU, with random weights. The features and
+    the labels are on the CPU, too: train on the one part, test on the other. Take the
+    cross-entropy as the loss, and an optimizer that you like.
+    """
+
+
+def main():
+    """Train the network of the lesson, on its flowers, and see what it has learned."""
+    from sklearn.model_selection import train_test_split
+
+    from gpulesson.data import load_iris
+    from gpulesson.device import choose_device
+    from gpulesson.models import MLP
+
+    iris = load_iris(widely_copied=True)
+    X, y = iris.features.numpy(), iris.targets.numpy()
+    parts = train_test_split(X, y, test_size=0.2, random_state=33)
+    X_train, X_test, y_train, y_test = (torch.tensor(part) for part in parts)
+
+    torch.manual_seed(32)
+    model, loss_fn = MLP(4, 8, 9, 3), nn.CrossEntropyLoss()
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+    losses = train(model, X_train, y_train, loss_fn, optimizer, 11) or [None]
+    print("losses of epochs 1 and 11:", losses[0], losses[-1])
+    print("in the lesson:             1.1507… 0.9377…")
+
+    device = choose_device()
+    flowers = X_train, y_train, X_test, y_test
+    for epochs in (1, 100):
+        result = run(lambda: MLP(4, 8, 9, 3), *flowers, device, epochs, seed=32)
+        print(f"accuracy after {epochs:>3} epochs on {device}: {result}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,46 +1,69 @@
-"""Exercise 14: a training on one GPU. Let two GPUs share it.
+"""Exercise 14: Train one model on two GPUs.
 
-python -m gpulesson practice --nproc 2 exercise_14.py
+Two functions are empty. Both are about one process of several: this file is started
+twice, each time with a GPU of its own, by
 
-starts this file in two processes, each with a GPU of its own, as torchrun does. Now
-each of them trains alone on all rows. Change that, and only that:
+    python -m gpulesson practice --nproc 2 exercise_14.py
 
-1. Start a process group with "nccl". Each process takes the GPU of its LOCAL_RANK.
-2. Wrap the model in DistributedDataParallel.
-3. Share the rows: of each batch of 32, a process gets 16. Every epoch has a new order.
-4. Print the mean loss over all rows, once an epoch, from one process alone.
-5. Save once, from one process, what the plain model below can load.
+And to check it:
 
-320 rows make 10 batches of 32, and 32 has two equal halves: no part is left over.
+    python -m gpulesson check exercise_14.py
 """
 
+import os
+from pathlib import Path
+
 import torch
+import torch.distributed as dist
 from torch import nn
-from torch.utils.data import DataLoader, TensorDataset
 
-EPOCHS, ROWS, BATCH = 5, 320, 32
 
-draw = torch.Generator().manual_seed(14)
-inputs = torch.randn(ROWS, 8, generator=draw)
-labels = (inputs[:, 0] * inputs[:, 1] > 0).long()
-data = TensorDataset(inputs, labels)
+def my_batches(rows, batch_size, epoch, rank, world_size):
+    """Return the batches of one process in one epoch, each as numbers of rows.
 
-torch.manual_seed(0)
-model = nn.Sequential(nn.Linear(8, 32), nn.ReLU(), nn.Linear(32, 2))
-model = model.to("cuda")
-loss_fn = nn.CrossEntropyLoss()
-optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
-batches = DataLoader(data, batch_size=BATCH, shuffle=True)
+    rows: how many there are, numbered from 0. batch_size: how many rows a step takes, in
+    all processes together. It divides rows, and world_size divides it.
 
-for epoch in range(EPOCHS):
-    total = torch.zeros((), device="cuda")
-    for features, targets in batches:
-        features, targets = features.to("cuda"), targets.to("cuda")
-        loss = loss_fn(model(features), targets)
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        total += loss.detach() * len(features)
-    print(f"epoch {epoch + 1}: loss {total.item() / ROWS:.4f}")
+    In every epoch each row comes to one process, once. The rows have a new order in every
+    epoch, whatever was drawn before. A batch of one process has batch_size // world_size
+    rows. Return a list of lists, or of tensors.
+    """
 
-torch.save(model.state_dict(), "weights.pt")
+
+def run(model, inputs, targets, epochs, file):
+    """Do what one process does to train a model on all GPUs, as torchrun has started it.
+
+    Join the process group, with NCCL. Train on the GPU of this process. The model, inputs
+    [N, features] and class numbers [N] come from the CPU, and are the same in all
+    processes. Each step takes 32 rows in all, by my_batches, and the gradient of their
+    mean cross-entropy. Take an optimizer that you like.
+
+    Return a list, in every process: for each epoch the mean loss of all N rows, as a
+    number. Let one process save in file what model.load_state_dict can load.
+    """
+
+
+def main():
+    """Do what each process does, and try what they have saved."""
+    if "RANK" not in os.environ:
+        print("Start it twice: python -m gpulesson practice --nproc 2 exercise_14.py")
+        return
+    rank, file = int(os.environ["RANK"]), Path("weights.pt")
+    print(f"rank {rank}, batches of 4 of 8 rows: {my_batches(8, 4, 0, rank, 2)}")
+
+    torch.manual_seed(0)
+    inputs = torch.randn(320, 8)
+    targets = (inputs[:, 0] * inputs[:, 1] > 0).long()
+    model = nn.Sequential(nn.Linear(8, 32), nn.ReLU(), nn.Linear(32, 2))
+    print(f"rank {rank}, loss of each epoch: {run(model, inputs, targets, 5, file)}")
+    if rank == 0 and file.exists():
+        plain = nn.Sequential(nn.Linear(8, 32), nn.ReLU(), nn.Linear(32, 2))
+        plain.load_state_dict(torch.load(file, map_location="cpu"))
+        loss = nn.functional.cross_entropy(plain(inputs), targets)
+        print(f"loss of the weights that are saved: {loss.item():.4f}")
+    if dist.is_initialized():
+        dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,61 +1,38 @@
-"""Exercise 4, solved: the loop on a device, and right answers divided by samples."""
+"""Exercise 4, solved: the training loop, its test, and the run."""
 
 import torch
-from sklearn.datasets import load_digits
-from sklearn.model_selection import train_test_split
-from torch.utils.data import DataLoader, TensorDataset
-
-from gpulesson.device import choose_device
+from torch import nn
+from torch.utils.data import DataLoader
 
 
-class Classifier_MLP(torch.nn.Module):
-    """Logits [N, out_dim] from features [N, in_dim]."""
-
-    def __init__(self, in_dim, hidden_dim, out_dim):
-        super().__init__()
-        self.hidden = torch.nn.Linear(in_dim, hidden_dim)
-        self.dropout = torch.nn.Dropout(0.2)  # active in training mode only
-        self.out = torch.nn.Linear(hidden_dim, out_dim)
-
-    def forward(self, x):
-        return self.out(self.dropout(torch.relu(self.hidden(x))))
-
-
-digits = load_digits()
-X_train, X_test, y_train, y_test = train_test_split(
-    digits.data / 16, digits.target, test_size=0.2, random_state=0
-)
-train_set = TensorDataset(
-    torch.tensor(X_train, dtype=torch.float32), torch.tensor(y_train)
-)
-test_set = TensorDataset(
-    torch.tensor(X_test, dtype=torch.float32), torch.tensor(y_test)
-)
-
-device = choose_device()
-
-torch.manual_seed(0)
-model = Classifier_MLP(in_dim=64, hidden_dim=32, out_dim=10).to(device)
-loss_fn = torch.nn.CrossEntropyLoss()
-optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
-
-for _ in range(10):
+def train_step(model, inputs, targets, loss_fn, optimizer, device):
     model.train()
-    for inputs, targets in DataLoader(train_set, batch_size=64, shuffle=True):
-        inputs, targets = inputs.to(device), targets.to(device)
-        outputs = model(inputs)
-        loss = loss_fn(outputs, targets)
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
+    inputs, targets = inputs.to(device), targets.to(device)
+    outputs = model(inputs)
+    loss = loss_fn(outputs, targets)
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    return loss.item()
 
-model.eval()
-# the count stays on the device
-correct = torch.zeros((), dtype=torch.int64, device=device)
-with torch.inference_mode():
-    for inputs, targets in DataLoader(test_set, batch_size=64):
-        inputs, targets = inputs.to(device), targets.to(device)
-        correct += (model(inputs).argmax(dim=1) == targets).sum()
-right = correct.item()  # fetched once
-print("parameters on", next(model.parameters()).device)
-print(f"accuracy {right / len(test_set):.4f}: {right} of {len(test_set)}")
+
+def accuracy(model, batches, device):
+    model.eval()
+    right = rows = 0
+    with torch.no_grad():
+        for inputs, targets in batches:
+            inputs, targets = inputs.to(device), targets.to(device)
+            right += (model(inputs).argmax(dim=1) == targets).sum().item()
+            rows += len(targets)
+    return right / rows
+
+
+def run(model, train_set, test_set, device, epochs):
+    model.to(device)
+    loss_fn = nn.CrossEntropyLoss()
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
+    batches = DataLoader(train_set, batch_size=32, shuffle=True)
+    for _ in range(epochs):
+        for inputs, targets in batches:
+            train_step(model, inputs, targets, loss_fn, optimizer, device)
+    return accuracy(model, DataLoader(test_set, batch_size=32), device)

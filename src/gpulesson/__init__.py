@@ -23,7 +23,7 @@ def __getattr__(name: str) -> Any:
 
         return plan
     if name == "check":
-        from gpulesson.exercises.checker import check
+        from gpulesson.exercises import check
 
         return check
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -42,14 +42,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     elif words[:1] == ["plan"]:
         words[1:], program = plan_command.split(words[1:])
     options = parser.parse_args(words)
-    if options.command == "check":
-        return exercise_commands.run_check(options)
-    if options.command == "start":
-        return exercise_commands.run_start(options)
-    if options.command == "submissions":
-        return exercise_commands.run_submissions(options)
-    if options.command == "lessons":
-        return exercise_commands.run_lessons()
+    if options.command in ("check", "start", "submissions", "lessons"):
+        return exercise_commands.run(options)
     if options.command == "practice":
         return practice_command.run(options, program)
     if options.command == "plan":

@@ -1,222 +1,248 @@
-"""Wrong attempts get their own diagnosis, on the right line; right solutions, however written, pass.
-
-All begin in forks of one process that has imported PyTorch; test_robust.py has real starts.
-
-An attempt says what is to be found, in comments: ``# <- diagnosis: labels-on-cpu`` on the faulty line, and
-``# <- diagnosis: no-accuracy (no line)`` anywhere for what has none. Several of one line stand there with
-commas.
-"""
+"""Files of learners, checked as the command does it: in processes of their own."""
 
 from __future__ import annotations
 
-import ast
-import re
+import json
+import os
+import subprocess
+import sys
+import time
 from pathlib import Path
 
+import nbformat
 import pytest
-import torch
 
-from gpulesson.exercises import check, exercises, find
+from gpulesson import check
+from gpulesson.exercises import UsageError, exercises, find
+from gpulesson.exercises.checker import begin
 
-EXERCISES = exercises()
-HERE = Path(__file__).parent
-EXAMPLES = HERE.parents[1] / "examples"
-ATTEMPTS = sorted((HERE / "attempts").glob("*.py"))
-RIGHT = sorted((HERE / "right").glob("*.py"))
-ADVICE_ONLY = {
-    "03_loss_printed_with_history",
-    "04_evaluated_on_the_cpu",
-    "04_item_every_step",
-    "04_device_written_down",
-    "04_fetched_every_batch",
-    "04_not_shuffled",
-}
+ROOT = Path(__file__).parents[2]
+SOLUTION = (ROOT / "examples/solutions/solution_04.py").read_text(encoding="utf-8")
+STARTER = (ROOT / "examples/exercises/exercise_04.py").read_text(encoding="utf-8")
 
 
-def expected(file: Path) -> list[tuple[str, int]]:
-    """The diagnoses that a file's comments name, with their lines."""
-    found = []
-    for number, line in enumerate(file.read_text().splitlines(), start=1):
-        if match := re.search(r"# <- diagnosis: ([\w, -]+?)( \(no line\))?$", line):
-            found += [(kind, 0 if match[2] else number) for kind in match[1].split(", ")]
-    return sorted(found, key=lambda pair: (pair[1] or 10_000, pair[0]))
+@pytest.fixture(autouse=True)
+def own_progress(tmp_path, monkeypatch):
+    monkeypatch.setenv("GPULESSON_PROGRESS", str(tmp_path / "progress.json"))
 
 
-def found(report, severity: str) -> list[tuple[str, int]]:
-    kinds = [(each.kind, each.line) for each in report.findings if each.severity == severity]
-    return sorted(kinds, key=lambda pair: (pair[1] or 10_000, pair[0]))
+@pytest.fixture
+def checked(tmp_path):
+    """Checks a text as a file of exercise 4; returns the report."""
+
+    def checked(text: str, name: str = "exercise_04.py", **options):
+        path = tmp_path / name
+        path.write_text(text, encoding="utf-8")
+        return begin(path, **options).report()
+
+    return checked
+
+
+def states(report) -> dict[str, str]:
+    return {answer.name: answer.state for answer in report.answers}
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("attempt", ATTEMPTS, ids=lambda path: path.stem)
-def test_an_attempt_gets_its_diagnosis(attempt, warm, few_images, monkeypatch):
-    monkeypatch.setenv("GPULESSON_DATA", str(few_images))
-    report = check(attempt, warm=warm)
-    assert expected(attempt), "an attempt says what is wrong with it"
-    if "accelerator-not-asked" in attempt.read_text():
-        built_for = torch.accelerator.current_accelerator()
-        if built_for is None or built_for.type != "cuda":
-            pytest.skip("without a PyTorch for CUDA, the accelerator that is named is none, or works")
-    severity = "advice" if attempt.stem in ADVICE_ONLY else "failure"
-    assert found(report, severity) == expected(attempt), str(report)
-    assert report.passed == (attempt.stem in ADVICE_ONLY)
-    for finding in report.findings:
-        line = attempt.read_text().splitlines()[finding.line - 1].strip() if finding.line else ""
-        assert finding.text == line and finding.what and finding.why and finding.remedy
+@pytest.mark.parametrize("number", [exercise.number for exercise in exercises()])
+def test_the_solution_passes_and_the_starter_says_where_to_begin(number):
+    solution = begin(ROOT / f"examples/solutions/solution_{number}.py").report()
+    assert solution.passed, solution
+    starter = begin(ROOT / f"examples/exercises/exercise_{number}.py").report()
+    assert not starter.passed and not starter.stopped and starter.kinds
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("solution", RIGHT, ids=lambda path: path.stem)
-def test_a_right_solution_passes_however_it_is_written(solution, warm, few_images, monkeypatch):
-    monkeypatch.setenv("GPULESSON_DATA", str(few_images))
-    report = check(solution, warm=warm)
-    assert report.passed, str(report)
-    assert report.exercise is not None and report.exercise.number == solution.name[:2]
-    assert {finding.kind for finding in report.findings} <= {"item-every-step", "fetched-every-batch"}
+def test_an_empty_function_is_told_where_to_begin(checked):
+    report = checked(STARTER)
+    assert set(states(report).values()) == {"empty"}
+    assert (
+        "train_step is empty, or returns nothing. That is next.\n- Bring inputs and targets" in report.text()
+    )
 
 
-@pytest.mark.parametrize("exercise", EXERCISES, ids=lambda exercise: exercise.number)
-def test_the_starter_as_it_is_given_is_one_of_the_attempts(exercise):
-    """So its check, above, shows what a learner who has done nothing yet is told."""
-    given = HERE / "attempts" / f"{exercise.number}_as_given.py"
-    starter = EXAMPLES / "exercises" / exercise.starter
-    trees = [ast.dump(ast.parse(file.read_text())) for file in (given, starter)]
-    assert trees[0] == trees[1], "but for comments and line breaks"
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("exercise", EXERCISES, ids=lambda exercise: exercise.number)
-def test_a_solution_passes_without_advice(exercise, warm):
-    report = check(EXAMPLES / "solutions" / exercise.solution, warm=warm)
-    assert report.passed and not report.findings, str(report)
-
-
-NOTHING = {
-    "empty": "",
-    "pass": "pass\n",
-    "another program": "import torch\nprint(torch.ones(2, device=torch.get_default_device()).sum())\n",
-    "the expected words": (
-        "print('measured right, well fed, nothing is kept, lean, it pays, the same bits, "
-        "it fits, and learns the same, accuracy 0.99')\n"
-    ),
-}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("text", NOTHING.values(), ids=NOTHING)
-@pytest.mark.parametrize("exercise", EXERCISES, ids=lambda exercise: exercise.number)
-def test_a_program_that_does_nothing_of_the_exercise_has_not_passed(exercise, text, warm, tmp_path):
-    """Where there is no evidence, there is a failure."""
-    file = tmp_path / f"{exercise.name}.py"
-    file.write_text(text)
-    report = check(file, warm=warm)
-    assert report.exercise is exercise and not report.passed, str(report)
-
-
-EXPECTED_LINES = {
-    "01": "done on cuda:0: (64, 10) scores",
-    "02": "8 of 8",
-    "03": "parameters on cuda:0\nepoch   1  loss 1.1\naccuracy 100.0%: 30 of 30 new flowers",
-    "04": "parameters on cuda:0\naccuracy 0.9528: 343 of 360",
-    "05": "accuracy 80%\nShirt 51%\nPullover 60%\ntogether 80%",
-    "06": "the same bits",
-    "07": "40 losses held 512 bytes each\naccuracy 99.00%\naccuracy 99.00%",
-    "14": "epoch 1: loss 0.6862\nepoch 2: loss 0.6431\nepoch 3: loss 0.5981",
-}
-READS_THE_SOLUTION = {
-    "exec": "exec(open({path!r}).read())\n",
-    "runpy": "import runpy\nrunpy.run_path({path!r}, run_name='__main__')\n",
-}
-UNKNOWABLE = {"02": "answers that were read and answers that were thought of are the same eight words"}
-"""Exercises in which no checker can tell a program that reads the solution, and why."""
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("number", EXPECTED_LINES)
-def test_a_program_that_only_prints_the_expected_lines_has_not_passed(number, warm, tmp_path):
-    file = tmp_path / f"{number}_mine.py"
-    file.write_text(f"print({EXPECTED_LINES[number]!r})\n")
-    report = check(file, warm=warm)
-    assert not report.passed, str(report)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("way", READS_THE_SOLUTION)
-@pytest.mark.parametrize("number", [number for number in EXPECTED_LINES if number not in UNKNOWABLE])
-def test_a_program_that_runs_the_solution_has_not_passed(
-    number, way, warm, tmp_path, few_images, monkeypatch
-):
-    monkeypatch.setenv("GPULESSON_DATA", str(few_images))
-    solution = EXAMPLES / "solutions" / find(number).solution
-    file = tmp_path / f"{number}_mine.py"
-    file.write_text(READS_THE_SOLUTION[way].format(path=str(solution)))
-    report = check(file, warm=warm)
-    assert [finding.kind for finding in report.findings] == ["another-file"], str(report)
-
-
-def test_the_catalogue_says_what_the_lessons_and_the_files_say():
-    for exercise in EXERCISES:
-        (lesson,) = EXAMPLES.glob(f"{exercise.number}_*.py")
-        text = lesson.read_text()
-        assert f"{int(exercise.number)} · {exercise.lesson}" == text.splitlines()[1]
-        assert f"exercise:: {exercise.title}\n" in text
-        assert f":difficulty: {exercise.difficulty}\n" in text
-        assert f":starter: {exercise.starter}\n" in text and f":file: {exercise.solution}\n" in text
-        assert f"``python -m gpulesson check {exercise.starter}``" in text
-        assert (EXAMPLES / "exercises" / exercise.starter).is_file()
-        assert (EXAMPLES / "solutions" / exercise.solution).is_file()
-
-
-def test_there_are_attempts_for_every_exercise_and_ten_right_solutions_of_the_central_one():
-    for exercise in EXERCISES:
-        assert len([path for path in ATTEMPTS if path.name.startswith(exercise.number)]) >= 2
-    assert len([path for path in RIGHT if path.name.startswith("04_")]) >= 10
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize(
-    ("attempt", "words"),
-    {
-        "07_class_weights_copy_lost": "the class weights are still on cpu",
-        "03_copy_thrown_away": "the labels are still on cpu",
-        "08_median_divided": "That is 45 times too small",
-        "07_detached_and_lost": "39 losses of earlier steps",
-        "08_warm_up_of_four": "leaves out 4 calls, too few",
-        "08_warmed_up_once": "leaves out 1 call, too few",
-        "12_same_rate_for_both": "a rate of 0.03; expected 0.001",
-        "12_two_seeds": "1, 2; expected 0, 1, 2",
-        "01_cuda_left_over": "write .to(device) for .cuda()",
-        "01_name_of_the_gpu": "only where there is such a GPU",
-        "02_key_twice": "“g” is here for the second time, and ANSWERS has no “h”",
-        "05_best_first": "Leave out descending=True",
-        "05_in_their_order": "sorted(zip(numbers, names))",
-        "05_whole_total": "Divide with a single /",
-        "06_seeded_and_no_state_saved": "no random state had been saved. Save torch.get_rng_state()",
-        "06_adam_not_restored": 'optimizer.load_state_dict(state["adam"])',
-        "06_one_epoch_left_out": "Leave out the + 1",
-    }.items(),
+    ("text", "says"),
+    [
+        ("", "There is no train_step or accuracy or run in it"),
+        ("print('accuracy 0.95: done')\n", "There is no train_step"),
+        ("train_step = accuracy = run = 3\n", "There is no train_step"),
+        ("def train_step(:\n", "line 1: The file stops: SyntaxError"),
+        ("import nothing_of_this_name\n", "line 1: The file stops: ModuleNotFoundError"),
+        ("import sys\nsys.exit()\n", "the file ends itself by sys.exit()"),
+        ("import os\nos._exit(0)\n", "The file stops: the process ended: by os._exit"),
+        ("import os\nos.kill(os.getpid(), 9)\n", "The file stops: the process ended"),
+        ("\nx = bytearray(2**45)\n", "line 2: The file stops: MemoryError"),
+    ],
 )
-def test_the_words_name_what_was_seen(attempt, words, warm):
-    report = check(HERE / "attempts" / f"{attempt}.py", warm=warm)
-    assert words in f"{report.findings[0].what} {report.findings[0].remedy}"
+def test_a_file_without_functions_is_answered_kindly(checked, text, says):
+    report = checked(text)
+    assert not report.passed and says in " ".join(report.text().split())
+
+
+@pytest.mark.parametrize(
+    ("body", "says"),
+    [
+        ("while True: pass", "line 3: It did not come to an end: it was stopped after 2 seconds of work."),
+        ("return input()", "line 3: It stops: EOFError"),
+        ("raise SystemExit(0)", "line 3: It stops: SystemExit: 0"),
+        ("import os; os._exit(0)", "It stops: the process ended: by os._exit"),
+        ("return torch.ones(10**12)", "DefaultCPUAllocator: can't allocate memory"),
+        ("for _ in range(10**6): print('x' * 100)", "is empty"),
+        ("return model(inputs)", "mat1 is on cpu, different from other tensors on cuda:0"),
+    ],
+)
+def test_what_goes_wrong_in_a_function_is_that_functions(checked, body, says):
+    text = f"import torch\ndef train_step(model, inputs, targets, loss_fn, optimizer, device):\n    {body}\n"
+    begun = time.monotonic()
+    report = checked(text, seconds=2.0)
+    assert time.monotonic() - begun < 60
+    assert not report.passed and states(report)["train_step"] in ("wrong", "empty")
+    assert says in " ".join(report.text().split())
+
+
+def test_a_sleeping_function_is_stopped_too(checked):
+    begun = time.monotonic()
+    report = checked("import time\ndef train_step(*_):\n    time.sleep(1000)\n", seconds=1.0)
+    assert "line 3: It did not come to an end: it was stopped after 2.7 seconds on the clock" in " ".join(
+        report.text().split()
+    )
+    assert time.monotonic() - begun < 60
+
+
+OVERWRITES = """
+import builtins, json, math
+import gpulesson.exercises.checker as checker, gpulesson.exercises.contract as contract
+import gpulesson.exercises.report as report, gpulesson.exercises.watch as watch
+
+contract.differ = lambda *_: []
+contract.same = lambda *_: True
+contract.Referee.explain = lambda *_: contract.Found()
+contract.seen = contract.alone = lambda *_: {}
+report.Report.passed = True
+report.answers = lambda *_: iter(())
+watch.Watch.training = lambda self: []
+for exercise in contract.Task.__subclasses__():
+    exercise.observe = lambda *_: None
+math.isclose = lambda *_, **__: True
+
+
+def train_step(*_): return 0.5
+def accuracy(*_): return 0.5
+def run(*_): return 0.5
+"""
+
+
+def test_a_file_that_overwrites_the_checks_own_functions_is_not_passed(checked):
+    report = checked(OVERWRITES)
+    assert not report.passed and "done" not in states(report).values(), report
+
+
+def test_right_functions_are_called_in_the_place_of_wrong_ones_before(checked):
+    text = SOLUTION.replace("        optimizer.zero_grad()\n", "").replace("    optimizer.zero_grad()\n", "")
+    report = checked(text)
+    assert states(report) == {"train_step": "wrong", "accuracy": "done", "run": "later"}
+    assert report.kinds == ("train_step zero=never",)
+
+
+def test_several_mistakes_in_several_functions_are_named_at_once(checked):
+    text = SOLUTION.replace("    optimizer.zero_grad()\n", "").replace("    model.eval()\n", "")
+    text = text.replace("right / rows", "100 * right / rows").replace("shuffle=True", "shuffle=False")
+    assert checked(text).kinds == (
+        "train_step zero=never",
+        "accuracy test_mode=as it is",
+        "accuracy scale=percent",
+        "run shuffle=no",
+    )
+
+
+def test_the_words_go_further_each_time(tmp_path):
+    path = tmp_path / "exercise_04.py"
+    path.write_text(SOLUTION.replace("right / rows", "100 * right / rows"), encoding="utf-8")
+    first, second, third = (str(check(path)) for _ in range(3))
+    assert "That is a percentage. Seen: the accuracy is 36, expected 0.36." in " ".join(first.split())
+    assert "Fix:" not in first and "Fix: Return the share" in second and "Write:" not in second
+    assert "Write:\n      return right / rows" in third
+    path.write_text(SOLUTION, encoding="utf-8")
+    assert check(path).passed
+    path.write_text(SOLUTION.replace("right / rows", "100 * right / rows"), encoding="utf-8")
+    assert "Fix:" not in str(check(path)), "it was right in between"
+    assert "Fix:" in str(check(path, hint=True))
+
+
+def test_a_notebook_is_a_file_too(tmp_path):
+    broken = SOLUTION.replace("right / rows", "1 / 0")
+    cells = ["%matplotlib inline\n!pip list", broken, "import gpulesson\ngpulesson.check(4, run=run)"]
+    path = tmp_path / "exercise_04.ipynb"
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in cells])
+    path.write_text(nbformat.writes(notebook), encoding="utf-8")
+    report = begin(path).report()
+    line = broken.splitlines().index("    return 1 / 0") + 1
+    (finding,) = report.answers[1].findings
+    assert finding.says.startswith(f"cell 2, line {line}: It stops: ZeroDivisionError")
+
+
+def test_what_a_program_started_ends_with_it(checked, tmp_path):
+    mark = tmp_path / "alive"
+    program = f"import time\nwhile True:\n    time.sleep(0.1); open({str(mark)!r}, 'a').write('x')\n"
+    text = f"import subprocess, sys, time\nsubprocess.Popen([sys.executable, '-c', {program!r}])\n"
+    checked(f"{text}while not __import__('os').path.exists({str(mark)!r}): time.sleep(0.05)\n")
+    size = mark.stat().st_size
+    time.sleep(0.5)
+    assert mark.stat().st_size == size
 
 
 @pytest.mark.slow
-def test_the_check_itself_keeps_no_loss(warm):
-    """So the program counts the bytes of its losses as it does without a check."""
-    report = check(HERE / "attempts" / "07_last_eval.py", warm=warm)
-    assert "40 losses held 512 bytes each" in report.output
+def test_it_ends_when_the_check_is_killed(tmp_path):
+    mark = tmp_path / "alive"
+    path = tmp_path / "exercise_04.py"
+    path.write_text(f"import time\nwhile True:\n    time.sleep(0.1); open({str(mark)!r}, 'a').write('x')\n")
+    command = [sys.executable, "-m", "gpulesson", "check", str(path)]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    while not mark.exists():
+        assert process.poll() is None
+        time.sleep(0.05)
+    process.kill()
+    process.wait()
+    for _ in range(600):
+        size = mark.stat().st_size
+        time.sleep(0.5)
+        if mark.stat().st_size == size:
+            break
+    else:
+        pytest.fail("it goes on")
 
 
-@pytest.mark.slow
-def test_the_facts_of_several_models_are_not_mixed(warm):
-    report = check(EXAMPLES / "solutions" / "solution_12.py", warm=warm)
-    assert report.device == "CPU" and not any("loss" in fact for fact in report.facts)
-    report = check(EXAMPLES / "solutions" / "solution_11.py", warm=warm)
-    assert not report.facts, "there the check's own calls count"
+@pytest.mark.parametrize(
+    ("name", "content", "says"),
+    [
+        ("gone.py", None, "there is no file"),
+        ("loop.py", b"x = 1\n", "names no exercise; give its number"),
+        ("exercise_04.py", b"\xff\xfe\x00", "is not a text in UTF-8"),
+        ("exercise_04.ipynb", b"[]", "is not a notebook"),
+        ("exercise_77.py", b"", "there is no exercise 77: the numbers are 01, 02"),
+        ("04_training_loop.py", b"# .. overview::\n", "is a lesson, not an exercise"),
+        ("exercise_04.py", b"#" * 2**21, "more than the 1048576"),
+    ],
+)
+def test_what_is_no_learners_file_is_said(tmp_path, name, content, says):
+    path = tmp_path / name
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(UsageError, match=says):
+        begin(path)
 
 
-@pytest.mark.slow
-def test_the_checklist_of_an_exercise_without_training_names_none(warm):
-    report = check(HERE / "attempts" / "08_warm_up_of_four.py", warm=warm)
-    assert all(demand.met is not None for demand in report.demands), str(report)
+def test_a_pipe_is_no_file(tmp_path):
+    os.mkfifo(tmp_path / "exercise_04.py")
+    with pytest.raises(UsageError, match="is a pipe, not a file"):
+        begin(tmp_path / "exercise_04.py")
+
+
+def test_the_number_may_stand_in_the_text(tmp_path):
+    path = tmp_path / "mine.py"
+    path.write_text('"""My exercise 4."""\n')
+    assert begin(path).report().exercise == find(4)
+
+
+def test_a_report_can_be_written_as_json(checked):
+    content = json.loads(json.dumps(checked(STARTER).to_dict()))
+    assert content["exercise"] == "04" and not content["passed"] and len(content["answers"]) == 3

@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 import torch
 import word_for_word
+from warm import POSSIBLE, WarmProcess
 from word_for_word import Asking, Program, alike, described, of_script, programs, text_of, verdict
-
-from gpulesson.exercises.process.warm import POSSIBLE, WarmProcess
 
 GPUS = {"real": "NVIDIA Pretended 9000", "practice": "Practice GPU"}
 

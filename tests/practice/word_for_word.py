@@ -29,14 +29,14 @@ from typing import Any
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
-sys.path[:0] = [str(folder) for folder in (HERE, ROOT / "tests" / "site", ROOT / "src")]
+sys.path[:0] = [str(folder) for folder in (HERE, ROOT / "tests", ROOT / "tests" / "site", ROOT / "src")]
 
 import oracle  # noqa: E402
 import test_mistakes  # noqa: E402
 import torch  # noqa: E402
 from errors_page import CAUSE, FIX, plain, sections  # noqa: E402
+from warm import PRELOADED, WarmProcess  # noqa: E402
 
-from gpulesson.exercises.process.warm import PRELOADED, WarmProcess  # noqa: E402
 from gpulesson.practice import practice_gpu  # noqa: E402
 
 SIDES = ("real", "practice")

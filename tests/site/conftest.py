@@ -12,8 +12,7 @@ from fresh import Environment
 from pages import Site, build
 from playwright.sync_api import Browser
 from projects import PRELOADED, Project
-
-from gpulesson.exercises.process.warm import WarmProcess, warm_process
+from warm import WarmProcess, warm_process
 
 
 @pytest.fixture(scope="session")

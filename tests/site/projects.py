@@ -11,8 +11,7 @@ from textwrap import dedent
 
 from bs4 import BeautifulSoup
 from processes import run
-
-from gpulesson.exercises.process.warm import WarmProcess
+from warm import WarmProcess
 
 ROOT = Path(__file__).parents[2]
 

@@ -19,8 +19,7 @@ from browser import check_accessible, opened, served
 from processes import run_script
 from projects import CONF, ROOT, TABLES, Project, lesson
 from test_recorded_files import RUN
-
-from gpulesson.exercises.process.warm import WarmProcess
+from warm import WarmProcess
 
 pytestmark = pytest.mark.slow
 

@@ -11,8 +11,7 @@ from pathlib import Path
 
 import pytest
 from rows import ROWS, Tally, write_row
-
-from gpulesson.exercises.process.warm import POSSIBLE, WarmProcess
+from warm import POSSIBLE, WarmProcess
 
 FOLDER = Path(__file__).parent
 collect_ignore_glob = [] if POSSIBLE else ["test_[!r]*.py"]  # they need processes that fork, and limits

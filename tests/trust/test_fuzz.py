@@ -18,7 +18,7 @@ from runs import small_data
 
 from gpulesson.checkpoint import CheckpointError, load_checkpoint, resume, save_checkpoint
 from gpulesson.data import DataError, fashion_mnist_folder, load_fashion_mnist
-from gpulesson.exercises import progress
+from gpulesson.exercises import catalogue
 
 SECONDS = 5.0  # of the processor's time, for one example: a hang, not a limit of speed
 
@@ -220,12 +220,12 @@ def test_fuzzed_progress(tally, tmp_path, monkeypatch):
     """Nothing in this file may be fatal: there is no error of its own."""
     path = tmp_path / "progress.json"
     monkeypatch.setenv("GPULESSON_PROGRESS", str(path))
-    genuine = {"exercises": {"01": {"checks": 3, "hints": 0, "passed": "2026-01-31", "found": ""}}}
+    genuine = {"exercises": {"01": {"checks": 3, "passed": "2026-01-31", "said": {"scores feed=stays": 1}}}}
 
     def read(example):
         path.write_bytes(example)
-        progress.load()
-        if not progress.note_check("01", True):
+        catalogue.progress()
+        if not catalogue.note("01", ["scores feed=stays"], False)[1]:
             return "it could not be written"
         found = json.loads(Path(path).read_text())
         return "" if found["exercises"]["01"]["checks"] else "the check was not counted"

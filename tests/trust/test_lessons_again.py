@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 from lesson_runs import LESSONS, differences
-
-from gpulesson.exercises.process.warm import POSSIBLE, WarmProcess
+from warm import POSSIBLE, WarmProcess
 
 TIMES = 5  # in all
 FOLDER = Path(__file__).parent

@@ -1,174 +1,214 @@
-"""Exercise 1: one script for every machine."""
+"""Exercise 1: a device for every machine, and a product that is computed there."""
+# mypy: allow-untyped-defs, allow-untyped-calls
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator
+import contextlib
+from unittest.mock import MagicMock, patch
 
-from gpulesson.exercises.exercise import COMMON, Exercise
-from gpulesson.exercises.findings import Diagnosis, Finding, Source
-from gpulesson.exercises.rules import causes, devices, slices, source_text
-from gpulesson.exercises.rules.devices import BRANCHES_SWAPPED, HARD_CODED_CUDA
-from gpulesson.exercises.trace import ErrorSeen, Trace
+import torch
 
-GPU_LEFT_IDLE = Diagnosis(
-    "gpu-left-idle",
-    "A program that always takes the CPU runs everywhere, but never uses a GPU.",
-    "Let the program choose: from gpulesson.device import choose_device, then device = choose_device().",
-)
-NOT_ON_THE_DEVICE = Diagnosis(
-    "not-on-the-device",
-    "To choose a device moves nothing. A product is computed where its two tensors are.",
-    "Make both tensors there: torch.randn(10, 784, device=device), and the images likewise.",
-)
-CONDITION_FALSE = Diagnosis(
-    "condition-false",
-    "The condition on this line does not hold here, although there is a GPU.",
-    'Ask PyTorch: "cuda" if torch.cuda.is_available() else "cpu". Or write device = choose_device().',
-)
-CONDITION_TRUE = Diagnosis(
-    "condition-true",
-    "The condition on this line lets “cuda” through, although there is no GPU.",
-    'Ask PyTorch: "cuda" if torch.cuda.is_available() else "cpu". Or write device = choose_device().',
-)
-NAMING_IS_NO_TEST = Diagnosis(
-    "naming-is-no-test",
-    "To name a device raises no error where it is missing. So nothing inside this try fails, and the except "
-    "is never reached.",
-    'Ask PyTorch: "cuda" if torch.cuda.is_available() else "cpu". Or write device = choose_device().',
-)
-ACCELERATOR_NOT_ASKED = Diagnosis(
-    "accelerator-not-asked",
-    "current_accelerator() alone names the device that PyTorch was built for, whether or not it is there.",
-    "Write torch.accelerator.current_accelerator(check_available=True): where there is no GPU, that is None, "
-    "and you take the CPU.",
-)
-NO_ACCELERATOR = Diagnosis(
-    "no-accelerator",
-    "Where there is no GPU, current_accelerator(check_available=True) gives None, and None has no type.",
-    'Keep what it gives in a variable, and take torch.device("cpu") where that is None.',
-)
-ONLY_WITH_GPU = Diagnosis(
-    "only-with-a-gpu",
-    "What is set only in a branch for the GPU does not exist on a machine without one.",
-    "Give it a value for the other machines, too: the CPU, in an else.",
-)
-STOPS_WITHOUT_GPU = Diagnosis(
-    "stops-without-gpu",
-    "The script should compute and print on every machine, with or without a GPU.",
-    "See what this line takes for granted that only a machine with a GPU has.",
-)
-WORK_LEFT_OUT = Diagnosis(
-    "work-left-out",
-    "The script should compute and print on every machine, with or without a GPU.",
-    "First choose the device, then compute the scores on it, outside of any if: scores = images @ weights.T.",
-)
+from gpulesson.exercises.contract import Task, kind_of, mistakes
+from gpulesson.exercises.words import COMMON
+from gpulesson.practice import practice_gpu
 
-_SCORES = 64 * 10
+Asked = type("function", (MagicMock,), {})  # it knows whether it was taken for its answer
 
 
-def any_machine(trace: Trace, source: Source) -> Iterator[Finding]:
-    """Compare a run with a GPU and one without."""
-    used = {device for size, device, _ in trace.products if size == _SCORES}
-    without = trace.without_gpu
-    stopped = without.error if without is not None else None
-    swapped = source_text.swapped_branches(source.lines)
-    if stopped is not None and used == {"cpu"}:
-        swapped = swapped or source_text.choosing_line(source.lines)
-    if swapped and (used == {"cpu"} or stopped is not None):
-        what = "There was a GPU, but the scores were computed on the CPU."
-        yield source.failure(BRANCHES_SWAPPED, swapped, what)
+@contextlib.contextmanager
+def machine(gpus):
+    """Be a machine with so many GPUs, whose PyTorch was built for CUDA."""
+    asked = {"is_available": Asked(return_value=gpus > 0), "device_count": Asked(return_value=gpus)}
+
+    def accelerator(check_available=False):
+        return torch.device("cuda") if gpus or not check_available else None
+
+    with (
+        practice_gpu(force=True) if gpus else contextlib.nullcontext(),
+        patch.multiple(torch.cuda, **asked),
+        patch.multiple(torch.accelerator, **asked, current_accelerator=accelerator),
+        patch.object(torch.backends.mps, "is_available", lambda: False),
+    ):
+        yield asked
+
+
+def pick_device(*, looks="right"):
+    there = torch.cuda.is_available if looks == "no call" else torch.cuda.is_available()
+    found = {"always": True, "never": False, "swapped": not there}.get(looks, there)
+    return torch.device("cuda" if found else "cpu")
+
+
+def observe_pick_device(function, facts):
+    facts["not called"] = []
+    for gpus, name in enumerate(("no GPU", "a GPU")):
+        with machine(gpus) as asked:
+            value = function()
+        facts["not called"] = [name for name, each in asked.items() if each.__bool__.called]
+        facts[name] = kind_of(value)
+        if isinstance(value, str | torch.device):
+            device = torch.device(value)
+            facts[name] = str(device) if device.index else device.type
+
+
+def scores(count, device, *, made="there", asked="device", back="no", order="right", returns="scores", **by):
+    device, made = device if asked == "device" else "cuda", "there" if returns == "nothing" else made
+    by = {"weights": "randn", "images": "rand"} | by
+    make_weights, make_images = (getattr(torch, by[name]) for name in ("weights", "images"))
+    weights = make_weights(10, 784, device=device if made in ("there", "weights") else "cpu")
+    images = make_images(count, 784, device=device if made in ("there", "images") else "cpu")
+    if made == "copied":
+        weights, images = weights.to(device), images.to(device)
+    result = weights @ images.T if order == "turned" else images @ weights.T
+    if returns in ("shares", "classes"):
+        result = result.softmax(1) if returns == "shares" else result.argmax(1)
+    result = result.to(device) if made == "result" else result
+    return None if returns == "nothing" else result.cpu() if back == "yes" else result
+
+
+def call(function, count, device, facts, name):
+    """Call it, and note what was on the GPU. Return the result, and whether anything was copied there."""
+    torch.manual_seed(0)
+    with practice_gpu(force=True) as gpu:
+        before = torch.cuda.memory_allocated()
+        torch.cuda.reset_peak_memory_stats()
+        gpu.clear_events()
+        try:
+            value = function(count, torch.device(device))
+        finally:
+            torch.set_default_device(None)
+            peak = torch.cuda.max_memory_allocated() - before
+            sizes = {"both": count + 10, "images": count, "weights": 10, "neither": 0}
+            facts[name] = next(what for what, rows in sizes.items() if peak >= rows * 784 * 4)
+        copied = any(each.kind == "host to device" and each.nbytes >= 320 for each in gpu.events)
+    return value.detach() if isinstance(value, torch.Tensor) else value, copied
+
+
+def observe_scores(function, facts):
+    value, facts["copied"] = call(function, 40, "cuda", facts, "on the GPU")
+    facts["kind"], facts["shape"] = kind_of(value), list(getattr(value, "shape", ()))
+    value, _ = call(function, 400, "cpu", facts, "asked")
+    facts |= {"values": "scores", "images": "rand", "weights": "randn"}
+    if not isinstance(value, torch.Tensor):
         return
-    for _, _, site in trace.products:
-        if site.file and site.file != trace.program:
-            yield source.failure(causes.ANOTHER_FILE, 0, "The scores were computed by another file.")
-            return
-    if not used:
-        last = trace.products[-1][2] if trace.products else 0
-        other = f"; this line computes {trace.products[-1][0]}" if trace.products else ""
-        yield source.failure(WORK_LEFT_OUT, last, f"The scores, 64 × 10 numbers, were not computed{other}.")
-    elif used == {"cpu"}:
-        yield _on_the_cpu(trace, source)
-    if stopped is not None:
-        yield _needs_a_gpu(source, stopped)
-    elif without is None:
-        yield source.failure(WORK_LEFT_OUT, 0, "Run again without a GPU, it did not come to its end.")
-    elif used and not any(size == _SCORES for size, _, _ in without.products):
-        end = without.prints[-1] if without.prints else None
-        said = f"; it ended with “{end.text.strip()[:60]}”" if end is not None else ""
-        what = f"Run again without a GPU, it computed no scores{said}."
-        yield source.failure(WORK_LEFT_OUT, without.exit_at if end is None else end.site, what)
-    elif not trace.prints:
-        yield source.failure(WORK_LEFT_OUT, 0, "It printed nothing; expected “done on …” and the device.")
+    if not value.is_floating_point():
+        facts["values"] = "classes"
+    elif value.ndim == 2 and any((value.sum(dim) - 1).abs().max() < 1e-3 for dim in (0, 1)):
+        facts["values"] = "shares"
+    elif value.ndim == 2 and 10 in value.shape:
+        # Images around 0.5 move the mean of a class away from 0; images around 0 do not.
+        value = value.cpu() if value.shape[1] == 10 else value.cpu().T
+        level, spread = value.mean(0), value.std(0)
+        facts["images"] = "rand" if (level / spread).square().mean() > 0.06 else "randn"
+        size = spread.mean().item() / 28 * (12**0.5 if facts["images"] == "rand" else 1)
+        facts["weights"] = "randn" if 0.9 < size < 1.1 else "rand" if 0.52 < size < 0.64 else "other"
 
 
-def _on_the_cpu(trace: Trace, source: Source) -> Finding:
-    """Say why the scores were computed on the CPU, although there was a GPU."""
-    site = next(site for size, _, site in trace.products if size == _SCORES)
-    what = "There was a GPU, but the scores were computed on the CPU."
-    behind = slices.back(source.lines, site.line)
-    lost, call = source_text.thrown_away(
-        source.lines, {each for part in behind for each in slices.bound(part)}
-    )
-    if lost:
-        what = f"{what} {call} returns a copy, and nothing keeps it."
-        return source.failure(devices.MOVE_THROWN_AWAY, lost, what)
-    if not trace.gpu_named:
-        if line := source_text.literal_device(source.lines, "cpu"):
-            return source.failure(GPU_LEFT_IDLE, line, what)
-        if line := source_text.choosing_line(source.lines):
-            return source.failure(CONDITION_FALSE, line, what)
-        line = source_text.first_line(source.lines, r"device\w*\s*(:.*)?=[^=]")
-        return source.failure(GPU_LEFT_IDLE, line or site, what)
-    makes = slices.matches(r"\b(rand|randn|ones|zeros|full|tensor|empty|arange|normal)\(")
-    made = [each.lineno for each in behind if makes(each) and not slices.matches("device")(each)]
-    what = f"{what} “{trace.gpu_named}” is a GPU, but this tensor is not made there, nor moved there in time."
-    return source.failure(NOT_ON_THE_DEVICE, min(made, default=site.line), what)
+LOOK = """
+Fix: Ask PyTorch whether there is a GPU. Return the GPU if there is one, and the CPU if not.
+    return torch.device("cuda" if torch.cuda.is_available() else "cpu")"""
+PASS = """
+Fix: Pass the device that is given to each call that makes a tensor.
+    weights = torch.randn(10, 784, device=device)
+    images = torch.rand(count, 784, device=device)"""
+PRODUCT = """
+Fix: Return the product as it is, with the images first: each image is a row of it.
+    return images @ weights.T"""
 
 
-def _needs_a_gpu(source: Source, stopped: ErrorSeen) -> Finding:
-    """Say why it stopped where there is no GPU."""
-    message = stopped.message.strip().split("\n")[0].split(". ")[0]
-    what = f"Run again without a GPU, it stopped on {source.where(stopped.site.line)}: {message[:160]}."
-    if "NoneType" in stopped.message:
-        asks = slices.find(source.lines, stopped.site.line, slices.matches(r"current_accelerator\("))
-        if asks:
-            return source.failure(NO_ACCELERATOR, asks, what)
-    about_gpu = re.search(r"(?i)nvidia|cuda|gpu|accelerator|driver|hip", stopped.message)
-    if stopped.type in ("NameError", "UnboundLocalError"):
-        line = source_text.asking_if(source.lines, stopped.site.line)
-        return source.failure(ONLY_WITH_GPU, line or stopped.site, what)
-    if not about_gpu:
-        return source.failure(STOPS_WITHOUT_GPU, stopped.site, what)
-    if call := re.search(r"\btorch\.cuda\.\w+\(", source.line(stopped.site.line)):
-        remedy = f"Call {call[0]}) only where there is such a GPU: if torch.cuda.is_available():"
-        return source.failure(HARD_CODED_CUDA._replace(remedy=remedy), stopped.site, what)
-    named = source_text.names_cuda(source.lines, slices.back(source.lines, stopped.site.line))
-    ways = {"always": HARD_CODED_CUDA, "tried": NAMING_IS_NO_TEST, "chosen": CONDITION_TRUE}
-    if named is not None:
-        diagnosis = ways[named.how]
-        if diagnosis is HARD_CODED_CUDA:
-            diagnosis = devices.hard_coded(source.lines, named.line)
-        return source.failure(diagnosis, named.line, what)
-    if line := source_text.unasked_accelerator(source.lines):
-        return source.failure(ACCELERATOR_NOT_ASKED, line, what)
-    if line := source_text.literal_device(source.lines, "cuda"):
-        return source.failure(devices.hard_coded(source.lines, line), line, what)
-    chosen = source_text.chosen_device(source.lines)
-    return source.failure(STOPS_WITHOUT_GPU if chosen else HARD_CODED_CUDA, stopped.site, what)
+def spread(*_):
+    return "the scores are not spread as those of torch.rand images and torch.randn weights."
 
 
-EXERCISE = Exercise(
-    name="01_any_machine",
-    lesson="Is there a GPU?",
-    title="One script for every machine",
-    demand="the scores are computed with and without a GPU",
-    difficulty="easy",
-    hints=(
-        "Only one line decides on the device. Which?",
-        "torch.cuda.is_available() says whether there is a CUDA GPU. There are other GPUs: Apple's is “mps”.",
-        "choose_device() of gpulesson.device returns the GPU if there is one, else the CPU.",
+TASKS = (
+    Task(
+        name="pick_device",
+        does="returns the device to compute on, on every machine",
+        reference=pick_device,
+        observe=observe_pick_device,
+        begin="Ask PyTorch whether there is a CUDA GPU. Return one device or the other.",
+        gpu=False,
+        words={
+            "not called": lambda found, _: f"{' and '.join(found)} was not called.",
+            "no GPU": "on a machine without a GPU, what is returned",
+            "a GPU": "on a machine with a GPU, what is returned",
+        },
+        mistakes=mistakes(f"""
+looks=no call
+A function without its brackets () is the function itself, and not its answer. It always counts as true.{LOOK}
+
+looks=always
+It takes a GPU without looking whether there is one (current_accelerator looks if check_available=True).
+So the script stops on a machine without.{LOOK}
+
+looks=never
+It takes the CPU, even where there is a GPU. One is enough.{LOOK}
+
+looks=swapped
+The two devices have changed places.{LOOK}
+"""),
     ),
-    rules=(*COMMON, any_machine),
-    without_gpu=True,
+    Task(
+        name="scores",
+        does="makes images and weights on a device, and multiplies them there",
+        reference=scores,
+        observe=observe_scores,
+        begin="Make weights and images, each on the device. Return their matrix product.",
+        words={
+            "on the GPU": lambda found, _: {
+                "neither": "neither the images nor the weights were ever on the GPU."
+            }.get(found, f"only the {found} were on the GPU."),
+            "copied": lambda *_: "numbers were copied from the CPU to the GPU.",
+            "kind": "what is returned, with the GPU as the device,",
+            "shape": "the shape of the scores, for 40 images,",
+            "asked": lambda *_: "it used the GPU also when it was called with the CPU.",
+            "values": lambda found, _: f"what is returned are not scores, but {found}.",
+            **dict.fromkeys(("images", "weights"), spread),
+        },
+        mistakes=mistakes(
+            f"""
+made=weights
+The weights are on the device, and the images are on the CPU. Two devices do not mix.{PASS}
+
+made=images
+The images are on the device, and the weights are on the CPU. Two devices do not mix.{PASS}
+
+made=cpu (hides back, asked)
+Images and weights are made on the CPU, so that is where PyTorch computes.{PASS}
+
+made=copied
+Images or weights were made on the CPU, and copied to the GPU. A copy takes time, and none is needed.{PASS}
+
+made=result (hides asked)
+The product was computed on the CPU. Only its result was copied to the device.{PASS}
+
+asked=cuda
+It takes the GPU, whatever device is passed to it.{PASS}
+
+back=yes
+The scores were brought back to the CPU. A copy takes time, and the next step needs them on the GPU.{PRODUCT}
+
+order=turned
+The scores have their rows and columns exchanged.{PRODUCT}
+
+images=randn
+The images were made with torch.randn. It makes negative numbers, too, and a pixel is between 0 and 1.
+Fix: Make the images with torch.rand.
+    images = torch.rand(count, 784, device=device)
+
+weights=rand
+The weights were made with torch.rand, so none is negative. A weight has to be able to lower a score, too.
+Fix: Make the weights with torch.randn.
+    weights = torch.randn(10, 784, device=device)
+
+returns=shares (hides images, weights)
+It returns shares that add up to 1, as softmax makes them. The scores are the product itself.{PRODUCT}
+
+returns=classes (hides images, weights)
+It returns the number of a class for each image, as argmax does. Its ten scores are lost.{PRODUCT}
+
+returns=nothing (hides made, back, order, images, weights)
+""",
+            COMMON,
+        ),
+    ),
 )

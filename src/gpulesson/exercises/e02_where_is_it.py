@@ -1,167 +1,190 @@
-"""Exercise 2: where eight tensors live."""
+"""Exercise 2: where eight tensors are, and how a model and a batch get to a device."""
+# mypy: allow-untyped-defs, allow-untyped-calls
 
 from __future__ import annotations
 
-import ast
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+import copy
+import operator
+from collections.abc import Mapping
 
-from gpulesson.exercises.exercise import COMMON, Exercise
-from gpulesson.exercises.findings import Diagnosis, Finding, Source
-from gpulesson.exercises.rules import endings, slices, source_text
-from gpulesson.exercises.trace import Trace
+import torch
+from torch import nn
 
-if TYPE_CHECKING:
-    from gpulesson.exercises.watch.observer import Observer
+from gpulesson.exercises.contract import Facts, Task, kind_of, mistakes
+from gpulesson.exercises.words import COMMON
 
-NOT_ANSWERED = Diagnosis(
-    "not-answered",
-    "Predict before you run: a wrong guess costs nothing, and the check explains it.",
-    'Replace each "?" by "cpu" or "cuda:0", then check again.',
-)
-INDEX_MISSING = Diagnosis(
-    "index-missing",
-    "A machine can have several GPUs, so a tensor's device has a number. The first GPU is cuda:0.",
-    'Write "cuda:0" where you mean the first GPU.',
-)
-ANSWERS_COMPUTED = Diagnosis(
-    "answers-computed",
-    "The exercise is to predict. The tensors themselves always know where they are.",
-    'Write "cpu" or "cuda:0" for each name, before you run it.',
-)
-MADE_ON_CPU = Diagnosis(
-    "made-on-cpu",
-    "Without device=, and outside of any “with torch.device(…)”, a tensor is made on the CPU.",
-    "Look at the line that makes it: does it name a device?",
-)
-MADE_ON_DEVICE = Diagnosis(
-    "made-on-device",
-    "With device=, or inside “with torch.device(…)”, a tensor is made on that device.",
-    "Look at the line that makes it, and at the “with” above it.",
-)
-MOVED_COPY = Diagnosis(
-    "moved-copy",
-    "to(device) and cpu() return a copy on the other device. The original stays where it was.",
-    "Which of the two does the name stand for: the copy or the original?",
-)
-RESULT_THROWN_AWAY = Diagnosis(
-    "result-thrown-away",
-    "d.to(device) returns a copy, and here no name keeps it. A tensor does not move in place; a module does.",
-    "Which tensor does the name d stand for after that line?",
-)
-FROM_NUMPY_IGNORES_DEFAULT = Diagnosis(
-    "from-numpy-ignores-default",
-    "from_numpy() shares the array's memory, which is the CPU's. A default device does not change that.",
-    "Where is the memory of a NumPy array?",
-)
-NUMBER_MAY_JOIN = Diagnosis(
-    "number-may-join",
-    "A single number (a tensor without dimensions) may come from the CPU. The result is where the other "
-    "tensor is.",
-    "Where is b?",
-)
-TENSORS_CHANGED = Diagnosis(
-    "tensors-changed",
-    "The exercise is about these eight tensors as the starter makes them.",
-    "Put the lines under “# the tensors” back as they were: in the file itself, or all in one function.",
-)
+CPU, GPU = "cpu", "cuda:0"
+PLACES = dict(zip("abcdefgh", (CPU, GPU, GPU, CPU, CPU, CPU, GPU, GPU), strict=True))
 
-PLACES = {
-    "a": ("cpu", MADE_ON_CPU),
-    "b": ("cuda:0", MADE_ON_DEVICE),
-    "c": ("cuda:0", MOVED_COPY),
-    "d": ("cpu", RESULT_THROWN_AWAY),
-    "e": ("cpu", MOVED_COPY),
-    "f": ("cpu", FROM_NUMPY_IGNORES_DEFAULT),
-    "g": ("cuda:0", MADE_ON_DEVICE),
-    "h": ("cuda:0", NUMBER_MAY_JOIN),
+
+TENSORS, MODEL, DEFAULT = (
+    "Ask a tensor where it is",
+    "Copy a tensor, move a model",
+    "What a default device changes",
+)
+WHY = {
+    "a": ("The line names no device, so the tensor is made on the CPU.", TENSORS),
+    "b": ("The line says where the tensor is to be made: device=device.", TENSORS),
+    "c": ("c is the name of what to(device) returns: a tensor on the GPU.", MODEL),
+    "d": ("to() returns a copy, and here no name keeps it. d itself does not move.", MODEL),
+    "e": ("c.cpu() returns a copy on the CPU, and e is the name of that copy.", MODEL),
+    "f": ("from_numpy uses the memory of the NumPy array, and that is the CPU's.", DEFAULT),
+    "g": ("In this block the GPU is the default device, and arange makes a new tensor.", DEFAULT),
+    "h": ("The single number may come from the CPU. The result is where b is.", "Two devices do not mix"),
 }
-"""Where each tensor of exercise 2 is, and what a wrong prediction has overlooked."""
 
 
-def places(trace: Trace, source: Source) -> Iterator[Finding]:
-    """Compare the predictions of exercise 2 with where the tensors are."""
-    answers, really = trace.facts.get("answers", {}), trace.facts.get("places", {})
-    changed = [name for name, (place, _) in PLACES.items() if really.get(name) != place]
-    if changed:
-        gone = [name for name in changed if name not in really]
-        what = f"Not found when the program ended: {', '.join(gone)}."
-        if not gone:
-            what = f"{changed[0]} is on {really[changed[0]]}, and in the starter on {PLACES[changed[0]][0]}."
-        yield source.failure(TENSORS_CHANGED, _last_given(source, changed[0]), what)
-        return
-    if line := source_text.answers_computed(source.lines):
-        yield source.failure(ANSWERS_COMPUTED, line, "ANSWERS is filled with what the tensors report.")
-        return
-    wrong = [name for name, (place, _) in PLACES.items() if answers.get(name) != place]
-    twice = {name: line for name, line in source_text.keys_twice(source.lines).items() if name in PLACES}
-    missing = [name for name in wrong if name not in answers]
-    for name, line in twice.items():
-        if missing or name in wrong:
-            lacks = f", and there is no answer for {', '.join(missing)}" if missing else ""
-            what = f"“{name}” is here for the second time{lacks}."
-            remedy = f"Name one of the two {missing[0]}." if missing else f"Keep one answer for {name}."
-            yield source.failure(endings.KEY_TWICE._replace(remedy=remedy), line, what)
-            wrong = [each for each in wrong if each not in (name, *missing)]
-            missing = []
-    missing = [name for name in wrong if name not in answers]
-    if 0 < len(missing) < len(PLACES):
-        what = f"There is no answer for {', '.join(missing)}."
-        remedy = 'Write all eight names, a to h, each with "cpu" or "cuda:0".'
-        line = source_text.key_line(source.lines, missing[0])
-        yield source.failure(NOT_ANSWERED._replace(remedy=remedy), line, what)
-        wrong = [name for name in wrong if name not in missing]
-    short = [name for name in wrong if answers.get(name) == "cuda"]
-    if short:
-        line = source_text.key_line(source.lines, short[0])
-        what = f'You wrote "cuda" for {", ".join(short)}; expected "cuda:0" or "cpu".'
-        yield source.failure(INDEX_MISSING, line, what)
-        wrong = [name for name in wrong if name not in short]
-    unanswered = [name for name in wrong if answers.get(name) not in ("cpu", "cuda:0")]
-    if unanswered:
-        what = f'Not yet "cpu" or "cuda:0": {", ".join(unanswered)} ({len(unanswered)} of {len(PLACES)}).'
-        yield source.failure(NOT_ANSWERED, source_text.key_line(source.lines, unanswered[0]), what)
-    for name in wrong:
-        if name not in unanswered:
-            what = f'You wrote "{answers[name]}" for {name}; it is on the other device.'
-            yield source.failure(PLACES[name][1], source_text.key_line(source.lines, name), what)
+def answers(**wrong):
+    return PLACES | wrong
 
 
-def _last_given(source: Source, name: str) -> int:
-    """Return the line that gives a variable its last value; 0 if none does."""
-    given = [each for each in source_text.all_nodes(source.lines) if isinstance(each, ast.stmt)]
-    return max((each.lineno for each in given if name in slices.bound(each)), default=0)
+def observe_answers(table, facts):
+    facts["kind"] = kind_of(table)
+    table = dict.fromkeys(PLACES, "?") | (table if isinstance(table, dict) else {})
+    left = [name for name in PLACES if str(table[name]) in ("", "?", "None")]
+    facts["left"] = len(left)
+    for name, right in PLACES.items():  # "cuda" is the first GPU here, as in the starter
+        answer = str(table[name]).replace("cuda:0", "cuda").replace("cuda", GPU)
+        facts[name] = right if name in left else answer
 
 
-def probe(trace: Trace, observer: Observer, space: dict[str, Any]) -> None:
-    """Note the predictions, and where the tensors really are."""
-    import torch
-
-    if observer.values.frame is not None:  # the lines stand in a function
-        space = {**space, **observer.values.frame.f_locals}
-    answers = space.get("ANSWERS")
-    given = answers.items() if isinstance(answers, dict) else ()
-    trace.facts["answers"] = {str(name): str(place) for name, place in given}
-    tensors = {name: space.get(name) for name in "abcdefgh"}
-    trace.facts["places"] = {
-        name: str(tensor.device) for name, tensor in tensors.items() if isinstance(tensor, torch.Tensor)
-    }
+def is_no_place(found, _):
+    return (
+        "" if found in (CPU, GPU) else f'"{found}" is no device that is used here: write "cpu" or "cuda:0".'
+    )
 
 
-EXERCISE = Exercise(
-    name="02_where_is_it",
-    lesson="Tensors and devices",
-    title="Where does it live?",
-    demand="eight predictions, all right",
-    difficulty="easy",
-    hints=(
-        "Three things decide: device=…, a “with torch.device(…)” around the line, and what it is made from.",
-        "tensor.to(device) returns a copy. Which names stand for the copy, and which for the original?",
-        "A NumPy array is in the CPU's memory. A single number may come from the CPU, "
-        "whatever the rest is on.",
-        "ANSWERS needs eight entries, each name from a to h once.",
+def bring(model, batch, device, *, moved="yes", asked="device", kept="yes", place="new", returns="batch"):
+    device = device if asked == "device" else "cuda"
+    if moved == "copy" and returns != "nothing":
+        model = copy.deepcopy(model).to(device)
+    elif moved == "yes" or returns == "nothing":
+        model.to(device)
+    copies = {name: t if kept == "no" else t.to(device) for name, t in batch.items()}
+    if kept == "one":
+        copies["labels"] = batch["labels"]
+    if kept == "first":
+        del copies["labels"]
+    if place == "same":
+        batch.update(copies)
+    return {"batch": copies, "both": (model, copies)}.get(returns)
+
+
+def observe_bring(function, facts):
+    calls = []
+    tensors = {"images": torch.arange(6.0).view(2, 3), "labels": torch.tensor([1, 0])}
+    model = nn.Sequential(nn.Linear(3, 900), nn.BatchNorm1d(900))
+    for source, target in (("cpu", "cuda:0"), ("cuda:0", "cpu")):
+        model.to(source)
+        given = {name: t.to(source) for name, t in tensors.items()}
+        values, memory = list(given.values()), torch.cuda.memory_allocated()
+        torch.cuda.reset_peak_memory_stats()
+        result = function(model, given, torch.device(target))
+        parts = result if isinstance(result, tuple) else (result,)
+        found = next((part for part in parts if isinstance(part, Mapping)), {})
+        call: Facts = {"model": str(next(model.parameters()).device)}
+        grown = torch.cuda.max_memory_allocated() - memory
+        call["copy"] = source == call["model"] == "cpu" and grown > 9000  # the batch is smaller
+        call["kind"] = "a dict" if isinstance(result, Mapping) else kind_of(result)
+        call["batch"] = {name: str(getattr(t, "device", "nowhere")) for name, t in found.items()}
+        call["kept"] = len(given) == 2 and all(map(operator.is_, given.values(), values))
+        calls.append(call)
+    facts |= {name: [call[name] for call in calls] for name in calls[0]}
+
+
+def afterwards(what):
+    """Say where something was after the first call that left it elsewhere."""
+
+    def words(found, expected):
+        first = next(i for i in (0, 1) if found[i] != expected[i])
+        places = found[first] if isinstance(found[first], dict) else {"": found[first]}
+        where = " and ".join(f"{name} on {place}".strip() for name, place in places.items()) or "nothing"
+        return f"when the device was {(GPU, CPU)[first]}, {what} {where}."
+
+    return words
+
+
+TASKS = (
+    Task(
+        name="ANSWERS",
+        does="says where each of the eight tensors is",
+        reference=answers,
+        observe=observe_answers,
+        begin="Write where each tensor is.",
+        is_value=True,
+        words={
+            "kind": "ANSWERS",
+            "left": lambda found, _: f'{found} of 8 are left. Write "cpu" or "cuda:0" for each.',
+            **dict.fromkeys(PLACES, is_no_place),
+        },
+        mistakes=mistakes(
+            "\n\n".join(
+                f"{name}={CPU if PLACES[name] == GPU else GPU}\n{name}: {why}\n"
+                f'Fix: Read the section “{section}”.\n    "{name}": "{PLACES[name]}"'
+                for name, (why, section) in WHY.items()
+            )
+        ),
     ),
-    hint_for={"key-twice": 4, "no-such-key": 4},
-    rules=(*COMMON, places),
-    probe=probe,
+    Task(
+        name="bring",
+        does="brings a model and a batch to the device",
+        reference=bring,
+        observe=observe_bring,
+        begin="Bring the model to the device. Then make a new dictionary, with a copy of each tensor.",
+        words={
+            "model": afterwards("the model ended up"),
+            "copy": lambda *_: "memory for a second model was taken on the GPU.",
+            "kind": lambda found, _: f"{found[0]} is returned, expected a dict.",
+            "batch": afterwards("the dictionary returned had"),
+            "kept": lambda *_: "the dictionary that came in holds other tensors than before.",
+        },
+        mistakes=mistakes(
+            """
+moved=no
+The model stayed where it was.
+Fix: Call the model's method to. A model moves itself.
+    model.to(device)
+
+moved=copy
+A copy of the model was moved, and the caller's model stayed where it was.
+Fix: Move the model itself: call its own method to, and make no copy of it.
+    model.to(device)
+
+kept=no (hides place)
+The tensors in the dictionary are those that came in. A tensor does not move: to() returns a copy.
+Fix: Put what to() returns into a new dictionary.
+    {name: t.to(device) for name, t in batch.items()}
+
+kept=one
+Only the images are copied to the device. The labels must be there, too.
+Fix: Copy each tensor of the batch.
+    {name: t.to(device) for name, t in batch.items()}
+
+kept=first
+Only the first tensor of the batch was copied: the loop ended after one round.
+Fix: Let the loop go to its end. Look at the indentation of return.
+    for name, t in batch.items():
+        copies[name] = t.to(device)
+    return copies
+
+place=same
+The caller's dictionary was changed: it no longer holds the tensors that came in.
+Fix: Make a new dictionary for the copies.
+    {name: t.to(device) for name, t in batch.items()}
+
+asked=cuda
+It takes the GPU, whatever device is passed to it.
+Fix: Use the parameter.
+    model.to(device)
+
+returns=both
+It returns the model and the batch. Only the new dictionary is to be returned.
+Fix: Return the new dictionary alone.
+    return {name: t.to(device) for name, t in batch.items()}
+
+returns=nothing (hides kept=no, kept=one, kept=first, moved)
+""",
+            COMMON,
+        ),
+    ),
 )

@@ -1,45 +1,306 @@
-"""Exercise 3: a first model, taken to a device."""
+"""Exercise 3: the loop of five calls, the accuracy, and the run on a device that is made of them."""
+# mypy: allow-untyped-defs, allow-untyped-calls
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from contextlib import closing
+from itertools import pairwise
 
-from gpulesson.exercises.exercise import IF_NOTHING_ELSE, TRAINING_LOOP, Exercise
-from gpulesson.exercises.rules import evidence
-from gpulesson.exercises.trace import Trace
+import torch
+from torch import nn
 
-if TYPE_CHECKING:
-    from gpulesson.exercises.watch.observer import Observer
+from gpulesson.exercises.contract import Task, kind_of, mistakes, number_of
+from gpulesson.exercises.watch import Watch
+from gpulesson.exercises.words import COMMON, SEEN
 
-
-def probe(trace: Trace, observer: Observer, space: dict[str, Any]) -> None:
-    """Compare with the split of the published example."""
-    import torch
-    from sklearn.model_selection import train_test_split
-
-    from gpulesson.data import load_iris
-
-    with observer.reader.unnoticed(), torch.device("cpu"):  # whatever the program's default is
-        data = load_iris(widely_copied=True)
-        features, targets = data.features.numpy(), data.targets.numpy()
-    parts = train_test_split(features, targets, test_size=0.2, random_state=33)
-    samples = {"train": (parts[0], parts[2]), "test": (parts[1], parts[3])}
-    observer.compare_samples(trace, samples, passes=50, accuracy=0.8)
+EPOCHS, SEED = 2, 7
+FIVE = "model", "X_train", "y_train", "X_test", "y_test"
 
 
-EXERCISE = Exercise(
-    name="03_train_iris",
-    lesson="A first model on the GPU",
-    title="Train and test on a device",
-    difficulty="medium",
-    hints=(
-        "Everything in model(X_train) and in loss_fn(outputs, y_train) must be on one device.",
-        "Five things move: the model, and inputs and targets of both parts. The loop stays as it is.",
-        "After training: model.eval(), with torch.inference_mode(), argmax(dim=1), == y_test, sum(), and "
-        "divide by len(y_test).",
+class Model(nn.Sequential):
+    """What is in it is watched: so the passes of a ``model.forward(X)`` are seen, and those of one flower."""
+
+    def forward(self, X):
+        return self[0](X) if X.ndim > 1 else self[0](X[None])[0]
+
+
+def new_model(dropout=0.4):
+    return Model(nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Dropout(dropout), nn.Linear(8, 3)))
+
+
+def flowers(number, seed):
+    X = torch.randn(number, 4, generator=torch.Generator().manual_seed(seed))
+    return X, (X[:, 0] + X[:, 1] > 0).long() + (X[:, 2] > 0).long()
+
+
+def train(
+    model, X, y, loss_fn, optimizer, epochs,
+    *, passes="right", optimizers="given", zero="before", step="last", returns="list",
+):  # fmt: skip
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01) if optimizers == "own" else optimizer
+    losses = []
+    for _ in range(epochs + {"one more": 1, "one less": -1}.get(passes, 0)):
+        loss = loss_fn(model(X), y)
+        if zero == "before" or step == "early":
+            optimizer.zero_grad()
+        if step == "early":
+            optimizer.step()
+        loss.backward()
+        if zero == "late" and step != "early":
+            optimizer.zero_grad()
+        if step == "last":
+            optimizer.step()
+        losses.append(loss if returns == "tensors" else loss.item())
+        if returns == "inside":
+            break
+    if step == "once":
+        optimizer.step()
+    return {"last": losses[-1], "nothing": None}.get(returns, losses)
+
+
+def observe_train(function, facts):
+    torch.manual_seed(0)
+    model, (X, y), calls = new_model(dropout=0).cuda(), flowers(40, seed=1), []
+    model.register_forward_hook(lambda *_: calls.append(1))
+    optimizer, loss_fn = torch.optim.SGD(model.parameters(), lr=0.1), nn.CrossEntropyLoss()
+    results, trained = [], [0]
+    with closing(Watch(model[0])) as watch:
+        for epochs in (3, EPOCHS):
+            results.append(function(model, X.cuda(), y.cuda(), loss_fn, optimizer, epochs))
+            trained.append(len(watch.training()))
+    lists = [list(each) if hasattr(each, "__len__") and not torch.is_tensor(each) else [] for each in results]
+    kinds = {kind_of(value).partition(" on ")[0] for each in lists for value in each}
+    updates = watch.updates()
+    facts["called"] = len(calls) == len(watch.passes)
+    facts["train modes"] = sorted({each["training"] for each in watch.passes})
+    facts["trained"] = [b - a for a, b in pairwise(trained)]
+    facts["stale"], facts["steps"] = watch.stale, watch.steps
+    facts["optimizers"] = watch.optimizers <= 1
+    facts["updates"] = "each" if updates >= watch.steps > 0 else "some" if updates else "never"
+    facts["left"] = watch.steps > 0 and not updates and any(p.grad is not None for p in model.parameters())
+    facts["kind"] = f"a list: each is {' or '.join(sorted(kinds))}" if kinds else kind_of(results[0])
+    facts["count"] = [len(each) for each in lists]
+    facts["value"] = [[number_of(value) for value in each] for each in lists]
+    facts["weights"] = watch.weights()
+
+
+def accuracy(
+    model, X, y,
+    *, test_mode="eval", graph="no", dim=1, mean="rows", scale="share", returns="number",
+):  # fmt: skip
+    if test_mode == "eval":
+        model.eval()
+    with torch.set_grad_enabled(graph == "yes"):
+        outputs = model(X)
+    right = (outputs.argmax(dim=int(dim)) == y).sum() * (100 if scale == "percent" else 1)
+    right = right / {"none": 1, "classes": outputs.shape[1]}.get(mean, len(y))
+    return {"tensor": right, "nothing": None}.get(returns, right.item())
+
+
+def observe_accuracy(function, facts):
+    torch.manual_seed(0)
+    model, (X, y) = new_model().cuda(), flowers(50, seed=2)
+    with closing(Watch(model[0])) as watch:
+        try:
+            value = function(model, X.cuda(), y.cuda())
+        finally:
+            facts["test modes"] = sorted({each["training"] for each in watch.passes})
+            facts["graph"] = any(each["graph"] for each in watch.passes)
+    facts["kind"], facts["value"] = kind_of(value), number_of(value)
+
+
+def run(
+    make_model, X_train, y_train, X_test, y_test, device, epochs, seed,
+    *, seeded="before", stays="nothing", trained_on="train", tested_on="test", tests="trained",
+    returns="number",
+):  # fmt: skip
+    if seeded == "before":
+        torch.manual_seed(seed)
+    model, sets = make_model(), {"train": (X_train, y_train), "test": (X_test, y_test)}
+    five = zip(FIVE, (model, *sets[trained_on], *sets[tested_on]), strict=True)
+    _, *parts = (each if stays in (name, "everything") else each.to(device) for name, each in five)
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+    train(model, *parts[:2], nn.CrossEntropyLoss(), optimizer, epochs)
+    if tests == "another":
+        model = make_model().to(next(model.parameters()).device)
+    result = accuracy(model, *parts[2:])
+    return None if returns == "nothing" else result
+
+
+def observe_run(function, facts):
+    train, test, watches, seeds = flowers(40, seed=3), flowers(30, seed=4), [], []
+
+    def make_model():
+        model = new_model()
+        seeds.append(torch.initial_seed())
+        watches.append(Watch(model[0]))
+        return model
+
+    torch.manual_seed(5)
+    try:
+        value = function(make_model, *train, *test, torch.device("cuda"), EPOCHS, SEED)
+    finally:
+        for each in watches:
+            each.close()
+        watches.sort(key=lambda each: not each.training())
+        watch, *others = watches or [Watch(new_model()[0])]
+        facts["seed"], facts["another"] = seeds[:1] == [SEED], any(each.passes for each in others)
+        facts["steps"] = "some" if watch.steps else 0
+        if not watch.training():
+            watch.passes.clear()  # what was not trained is not tested
+        facts |= {name: fact for name, fact in watch.of_a_run(train, test).items() if name in WORDS}
+    of_test, of_train = watch.meaning(value, test, train), watch.meaning(value, train, test)
+    if of_test[0].isdigit() and not of_train[0].isdigit():  # both parts were tested
+        facts["tested on"], of_test = "the training rows", of_train
+    facts["kind"], facts["value"] = kind_of(value), of_test
+
+
+WORDS = {name: words for name, words in SEEN.items() if name not in ("order", "idle")} | {
+    "called": lambda *_: "model.forward(X) was called. It skips the model's hooks: call model(X).",
+    "trained": lambda found, _: (
+        f"two calls, with epochs=3 and epochs={EPOCHS}, trained for {found[0]} and {found[1]} epochs."
     ),
-    rules=(*TRAINING_LOOP, evidence.seeded),
-    last=IF_NOTHING_ELSE,
-    asked_for=frozenset({"gradients-while-evaluating", "optimizer-before-move"}),
-    probe=probe,
+    "stale": lambda *_: "gradients of an earlier epoch were still there.",
+    "left": lambda *_: "at the end there are gradients that were never used.",
+    "count": "the number of losses, of two calls,",
+    "seed": lambda *_: "the seed was not set before make_model() was called.",
+    "another": lambda *_: "make_model() was called again, and the new model was used, too.",
+    "epochs": "the number of epochs",
+    "value": "the number returned",
+}
+OWN = """
+passes=one more
+There was one epoch too many.
+Fix: range(epochs) counts from 0, and gives as many rounds as there are epochs.
+    for epoch in range(epochs):
+
+passes=one less
+There was one epoch too few.
+Fix: range(epochs) counts from 0, and gives as many rounds as there are epochs.
+    for epoch in range(epochs):
+
+optimizers=own
+train() made an optimizer of its own, so the one that it was given did nothing.
+Fix: Use the optimizer that the function is given.
+    optimizer.step()
+
+step=early
+step() came before backward(), so it had no gradients to work with.
+Fix: First compute the gradients, then use them.
+    loss.backward()
+    optimizer.step()
+
+step=once
+step() comes after the loop, so the weights changed once, and not in each epoch.
+Fix: Indent the call, so that it belongs to the loop.
+    optimizer.step()
+
+returns=tensors
+The losses are tensors, and not numbers. Such a tensor can keep the history that it was computed from.
+Fix: Fetch the number of each loss.
+    losses.append(loss.item())
+
+returns=last
+Only the last loss was returned.
+Fix: Collect the losses in a list that is made before the loop, and return the list.
+    losses.append(loss.item())
+
+returns=inside
+The function returns in the first round of its loop, so there was one epoch.
+Fix: Take the return out of the loop: it has the indent of `for`.
+    return losses
+
+test_mode=as it is
+The model was in training mode at the test. A layer such as dropout then sets some numbers to 0, at random.
+Fix: Switch the model to evaluation mode before the test.
+    model.eval()
+
+mean=classes
+The number of right answers was divided by the number of classes.
+Fix: Divide it by the number of flowers.
+    return right / len(y)
+
+seeded=never
+The seed was not set before the model was made, so its random weights are others in each run.
+Fix: Set the seed before the model is made.
+    torch.manual_seed(seed)
+
+trained_on=test
+It was trained on the test flowers, so their accuracy says nothing about new ones.
+Fix: Train on the training flowers alone.
+    train(model, X_train, y_train, loss_fn, optimizer, epochs)
+
+tested_on=train
+The accuracy is that of the training flowers, which the model has seen.
+Fix: Return the accuracy on the test flowers.
+    return accuracy(model, X_test, y_test)
+
+tests=another
+The model that was tested is not the one that was trained, but a new one.
+Fix: Call make_model() once, and use that model for both.
+    model = make_model().to(device)
+
+stays=everything
+Everything stayed on the CPU.
+Fix: Five things have to move: the model, and the features and labels of both parts.
+    model.to(device)
+    X_train = X_train.to(device)
+""" + "".join(
+    f"""
+stays={name}
+{name} stayed on the CPU.
+Fix: Move it before it is used. Of a tensor, keep what `to` returns: it is a copy.
+    {name} = {name}.to(device)
+"""
+    for name in FIVE
+)
+
+
+def known(kinds):
+    """Return the mistakes of these kinds, with the words for them."""
+    return mistakes(kinds.replace("; ", "\n"), (*COMMON, *mistakes(OWN)))
+
+
+TASKS = (
+    Task(
+        name="train",
+        does="trains for some epochs, and returns their losses",
+        reference=train,
+        observe=observe_train,
+        begin="Make an empty list, then a loop over the epochs with the five calls of the lesson.",
+        words=WORDS | {"value": "the losses"},
+        derived=frozenset({"value", "weights"}),
+        mistakes=known(
+            "passes=one more; passes=one less; optimizers=own; zero=never; zero=late; "
+            "step=never (hides zero=late, optimizers); step=once; step=early (hides zero); "
+            "returns=tensors; returns=last; returns=inside (hides passes, step=once); returns=nothing"
+        ),
+    ),
+    Task(
+        name="accuracy",
+        does="returns the share of right answers, from 0 to 1",
+        reference=accuracy,
+        observe=observe_accuracy,
+        begin="Switch to evaluation mode, and compute the outputs without gradients.",
+        words=WORDS | {"value": "the accuracy"},
+        derived=frozenset({"value"}),
+        mistakes=known(
+            "test_mode=as it is; graph=yes; dim=0; mean=none; mean=classes; scale=percent; "
+            "returns=tensor; returns=nothing (hides mean, scale)"
+        ),
+    ),
+    Task(
+        name="run",
+        does="makes a model, trains it on the device, and returns its accuracy on the test flowers",
+        reference=run,
+        observe=observe_run,
+        begin="Set the seed and make the model. Move five things to the device, then make the optimizer.",
+        words=WORDS,
+        derived=frozenset({"value"}),
+        mistakes=known(
+            "seeded=never; stays=everything; stays=model; stays=X_train; stays=y_train; stays=X_test; "
+            "stays=y_test; trained_on=test; tested_on=train; tests=another (hides tested_on, returns); "
+            "returns=nothing"
+        ),
+    ),
 )

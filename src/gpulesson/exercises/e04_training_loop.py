@@ -1,42 +1,229 @@
-"""Exercise 4: a training loop, brought to a device."""
+"""Exercise 4: one step of training, the accuracy, and the run that is made of them."""
+# mypy: allow-untyped-defs, allow-untyped-calls
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from contextlib import closing
 
-from gpulesson.exercises.exercise import IF_NOTHING_ELSE, TRAINING_LOOP, Exercise
-from gpulesson.exercises.rules import evidence, memory
-from gpulesson.exercises.trace import Trace
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, Subset, TensorDataset
 
-if TYPE_CHECKING:
-    from gpulesson.exercises.watch.observer import Observer
+from gpulesson.exercises.contract import Task, kind_of, mistakes, number_of
+from gpulesson.exercises.watch import Watch
+from gpulesson.exercises.words import COMMON, SEEN
 
-
-def probe(trace: Trace, observer: Observer, space: dict[str, Any]) -> None:
-    """Compare with the split of the starter."""
-    from sklearn.datasets import load_digits
-    from sklearn.model_selection import train_test_split
-
-    data = load_digits()
-    parts = train_test_split(data.data / 16, data.target, test_size=0.2, random_state=0)
-    samples = {"train": (parts[0], parts[2]), "test": (parts[1], parts[3])}
-    observer.compare_samples(trace, samples, passes=40, accuracy=0.8)
+DEVICE, EPOCHS = torch.device("cuda"), 2
 
 
-EXERCISE = Exercise(
-    name="04_training_loop",
-    lesson="The training loop on a device",
-    title="Bring this loop to a device",
-    difficulty="medium",
-    hints=(
-        "Two changes bring a loop to a device: one before the loop, one inside it.",
-        "model.to(device) once, before the optimizer; inputs and targets .to(device), in both loops.",
-        "Before you evaluate: model.eval(). While you evaluate: with torch.inference_mode().",
-        "correct += (model(inputs).argmax(dim=1) == targets).sum(), and at the end correct.item() / "
-        "len(test_set).",
+def make_model():
+    """Return a model in which the mode matters: dropout hides a part, batch normalisation learns."""
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(6, 16), nn.BatchNorm1d(16), nn.ReLU(), nn.Dropout(0.3), nn.Linear(16, 3))
+
+
+def make_rows(number, seed):
+    rows = torch.randn(number, 6, generator=torch.Generator().manual_seed(seed))
+    return rows, (rows[:, 0] + rows[:, 1] > 0).long() + (rows[:, 2] > 0).long()
+
+
+def train_step(
+    model, inputs, targets, loss_fn, optimizer, device,
+    *, feed="moved", train_mode="train", zero="before", step="yes", returns="number",
+):  # fmt: skip
+    if train_mode == "train":
+        model.train()
+    if feed == "moved":
+        inputs, targets = inputs.to(device), targets.to(device)
+    loss = loss_fn(model(inputs), targets)
+    if zero == "before":
+        optimizer.zero_grad()
+    loss.backward()
+    if zero == "late":
+        optimizer.zero_grad()
+    if step == "yes":
+        optimizer.step()
+    return {"number": loss.item(), "graph": loss, "tensor": loss.detach(), "nothing": None}[returns]
+
+
+def observe_train_step(function, facts):
+    model, (inputs, targets) = make_model().to(DEVICE).eval(), make_rows(32, seed=1)
+    optimizer, loss_fn = torch.optim.SGD(model.parameters(), lr=0.1), nn.CrossEntropyLoss()
+    halves = zip(inputs.split(16), targets.split(16), strict=True)
+    with closing(Watch(model)) as watch:
+        values = [function(model, *half, loss_fn, optimizer, DEVICE) for half in halves]
+    facts["train modes"] = [each["training"] for each in watch.passes]
+    facts["backwards"] = [each["backward"] for each in watch.passes]
+    facts["fresh"] = watch.stale == 0
+    facts["steps"] = watch.steps
+    facts["idle"] = watch.idle
+    facts["kind"] = kind_of(values[0])
+    facts["weights"] = watch.weights()
+    facts["value"] = [number_of(value) for value in values]
+
+
+def accuracy(
+    model, batches, device,
+    *, feed="moved", test_mode="eval", graph="no", rows="all", mean="rows", scale="share", dim="1",
+    returns="number",
+):  # fmt: skip
+    if test_mode == "eval":
+        model.eval()
+    right, count, parts = 0.0, 0, 0
+    for inputs, targets in batches:
+        if feed == "moved":
+            inputs, targets = inputs.to(device), targets.to(device)
+        with torch.set_grad_enabled(graph == "yes"):
+            outputs = model(inputs)
+        answers = {"0": outputs.argmax(0), "1": outputs.argmax(1), "none": outputs.argmax()}[dim]
+        hits = (answers == targets[:3] if dim == "0" else answers == targets).float()
+        right += hits.mean().item() if mean == "batches" else hits.sum().item()
+        count, parts = count + len(targets), parts + 1
+        if rows == "first":
+            break
+    result = right / {"rows": count, "none": 1}.get(mean, parts) * (100 if scale == "percent" else 1)
+    return {"number": result, "nothing": None}[returns]
+
+
+def observe_accuracy(function, facts):
+    model, (inputs, targets) = make_model().to(DEVICE).train(), make_rows(50, seed=2)
+    batches = list(zip(inputs.split(16), targets.split(16), strict=True))
+    with closing(Watch(model)) as watch:
+        value = function(model, batches, DEVICE)
+    facts["test modes"] = sorted({each["training"] for each in watch.passes})
+    facts["graph"] = any(each["graph"] for each in watch.passes)
+    facts["rows"] = sum(len(each["rows"]) for each in watch.passes)
+    facts["kind"] = kind_of(value)
+    facts["value"] = number_of(value)
+
+
+def run(
+    model, train_set, test_set, device, epochs,
+    *, move="yes", optimizers="one", shuffle="yes", train_mode="train", zero="before", step="yes", rows="all",
+    trained_on="train", tested_on="test", test_mode="eval", graph="no", mean="rows", scale="share",
+    returns="number", passes="right",
+):  # fmt: skip
+    model = model.to(device) if move == "yes" else model
+    device = device if move == "yes" else "cpu"
+    optimizer, loss_fn = torch.optim.Adam(model.parameters(), lr=1e-2), nn.CrossEntropyLoss()
+    sets = {"train": train_set, "test": test_set}
+    chosen = sets[trained_on]
+    if shuffle == "once":
+        chosen = Subset(chosen, torch.randperm(len(chosen)).tolist())
+    for _ in range(epochs + {"one more": 1, "one less": -1}.get(passes, 0)):
+        if optimizers == "each epoch":
+            optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
+        order = {"shuffle": shuffle == "yes", "drop_last": rows == "dropped"}
+        for batch in DataLoader(chosen, batch_size=32, **order):
+            how = {"train_mode": train_mode, "zero": zero, "step": step}
+            train_step(model, *batch, loss_fn, optimizer, device, **how)
+            if rows == "first":
+                break
+    batches = DataLoader(sets[tested_on], batch_size=32)
+    result = accuracy(model, batches, device, test_mode=test_mode, graph=graph, mean=mean, scale=scale)
+    return None if returns == "nothing" else result
+
+
+def observe_run(function, facts):
+    train, test = make_rows(90, seed=3), make_rows(83, seed=4)
+    model = make_model().eval()
+    torch.manual_seed(5)
+    with closing(Watch(model)) as watch:
+        value = function(model, TensorDataset(*train), TensorDataset(*test), DEVICE, EPOCHS)
+    facts |= watch.of_a_run(train, test)
+    facts["kind"], facts["value"] = kind_of(value), watch.meaning(value, test, train)
+
+
+TASKS = (
+    Task(
+        name="train_step",
+        does="trains on one batch, and returns its loss as a number",
+        reference=train_step,
+        observe=observe_train_step,
+        begin="Bring inputs and targets to the device, then write the five calls of the lesson, one a line.",
+        words=SEEN | {"value": "the losses of two batches"},
+        derived=frozenset({"weights", "value"}),
+        mistakes=mistakes(
+            """
+feed=stays
+train_mode=as it is
+zero=never
+zero=late
+step=never (hides zero=late)
+returns=graph
+returns=tensor
+returns=nothing
+""",
+            COMMON,
+        ),
     ),
-    rules=(*TRAINING_LOOP, evidence.shuffled, memory.fetched_once),
-    last=IF_NOTHING_ELSE,
-    asked_for=frozenset({"gradients-while-evaluating", "optimizer-before-move"}),
-    probe=probe,
+    Task(
+        name="accuracy",
+        does="returns the share of right answers, from 0 to 1",
+        reference=accuracy,
+        observe=observe_accuracy,
+        begin="Switch the model to evaluation mode, then go through the batches and count the right answers.",
+        words=SEEN | {"value": "the accuracy"},
+        derived=frozenset({"value"}),
+        mistakes=mistakes(
+            """
+feed=stays
+test_mode=as it is
+graph=yes
+dim=0 (hides mean, scale, rows)
+dim=none
+rows=first (hides mean=batches)
+mean=batches
+mean=count
+mean=none
+scale=percent
+returns=nothing (hides mean, scale, dim=none)
+""",
+            COMMON,
+        ),
+    ),
+    Task(
+        name="run",
+        does="trains for some epochs, and returns the accuracy on the test rows",
+        reference=run,
+        observe=observe_run,
+        begin="Move the model, then make the loss function and the optimizer. After that come two loops, one "
+        "in the other: over the epochs, and over the batches of a DataLoader.",
+        words=SEEN | {"value": "what is returned"},
+        derived=frozenset({"value"}),
+        mistakes=mistakes(
+            """
+move=no
+optimizers=each epoch
+shuffle=no
+shuffle=once
+passes=one more
+passes=one less (hides optimizers, shuffle=once)
+trained_on=test
+tested_on=train
+train_mode=as it is (hides test_mode)
+test_mode=as it is
+graph=yes
+zero=never
+zero=late
+step=never (hides zero=late, optimizers)
+mean=batches
+mean=count
+mean=none
+scale=percent
+returns=nothing (hides mean, scale)
+
+rows=first
+Each epoch ended after its first batch.
+Fix: Let the inner loop go to its end.
+    for inputs, targets in batches:
+
+rows=dropped
+Each epoch left out the rows of its last, shorter batch.
+Fix: Let the DataLoader keep it: drop_last is False by default.
+    DataLoader(train_set, batch_size=32, shuffle=True)
+""",
+            COMMON,
+        ),
+    ),
 )

@@ -1,375 +1,413 @@
-"""Exercise 6: a training that is stopped and resumed."""
+"""Exercise 6: a checkpoint, and a run that goes on from it with the same bits."""
+# mypy: allow-untyped-defs, allow-untyped-calls
 
 from __future__ import annotations
 
-import ast
-import re
-from collections.abc import Iterator
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+import contextlib
+import os
+import tempfile
+from pathlib import Path
+from unittest.mock import patch
 
-from gpulesson.exercises.exercise import COMMON, Exercise
-from gpulesson.exercises.findings import Diagnosis, Finding, Source, plural
-from gpulesson.exercises.rules import causes, definitions, evidence, source_text, steps
-from gpulesson.exercises.trace import OptimizerSeen, SaveSeen, Site, Trace
+import torch
+from torch import nn
 
-if TYPE_CHECKING:
-    from gpulesson.exercises.watch.observer import Observer
+from gpulesson.exercises.contract import Task, kind_of, mistakes
+from gpulesson.exercises.words import COMMON
 
-NO_CHECKPOINT = Diagnosis(
-    "no-checkpoint",
-    "What is not in a file is lost when the program stops.",
-    "Save a dictionary with everything that changes during training: torch.save({…}, path).",
-)
-CHECKPOINT_WITHOUT_OPTIMIZER = Diagnosis(
-    "checkpoint-without-optimizer",
-    "Adam keeps averages of past gradients. A new Adam has none, so the resumed run takes other steps.",
-    "Save optimizer.state_dict() as well, and load it into the new optimizer.",
-)
-OPTIMIZER_NOT_RESTORED = Diagnosis(
-    "optimizer-not-restored",
-    "The optimizer's state is in the file, but the resumed run began with a new optimizer.",
-    "Load it into the new optimizer, with load_state_dict().",
-)
-RANDOM_STATE_NOT_SAVED = Diagnosis(
-    "random-state-not-saved",
-    "Dropout and shuffling draw random numbers. If the resumed run draws other numbers, it ends with "
-    "other weights.",
-    "Save torch.get_rng_state() with the rest, and restore it last, with torch.set_rng_state().",
-)
-RANDOM_STATE_NOT_RESTORED = Diagnosis(
-    "random-state-not-restored",
-    "Dropout and shuffling draw random numbers. If the resumed run draws other numbers, it ends with "
-    "other weights.",
-    "Restore the saved state last, directly before you train on, with torch.set_rng_state().",
-)
-SEEDED_AGAIN = Diagnosis(
-    "seeded-again",
-    "A seed starts the random numbers from the beginning. The run was stopped in the middle of them.",
-    "Save torch.get_rng_state() when the run stops, and restore it here instead of the seed, with "
-    "torch.set_rng_state().",
-)
-EPOCH_NOT_RESTORED = Diagnosis(
-    "epoch-not-restored",
-    "The resumed run has to do the epochs that are left: no more and no fewer.",
-    "Save the number of finished epochs, and begin there.",
-)
-LOADS_ANYTHING = Diagnosis(
-    "loads-anything",
-    "With weights_only=False a file can run any code on your machine.",
-    "Write weights_only=True, and save only tensors and plain values.",
-)
-MODEL_NOT_RESTORED = Diagnosis(
-    "model-not-restored",
-    "A new model has random weights until you load the saved ones.",
-    "Load them into the new model, with load_state_dict().",
-)
-RANDOM_STATE_TOO_EARLY = Diagnosis(
-    "random-state-too-early",
-    "Every epoch draws random numbers. The resumed run needs the state at the moment of the stop.",
-    "Call torch.get_rng_state() when you save, after the last epoch before the stop.",
-)
-RANDOM_STATE_LOST = Diagnosis(
-    "random-state-lost",
-    "torch.manual_seed(…), which make() calls, overwrites the random state that you restored.",
-    "Restore the random state last, directly before you train on.",
-)
-NOT_RESUMED = Diagnosis(
-    "not-resumed",
-    "A checkpoint is useful only if a run can go on from it.",
-    "Make a new model and optimizer, load the file into them, and train the epochs that are left.",
-)
-NOT_ANEW = Diagnosis(
-    "not-anew",
-    "After a real stop only the file is left. The resumed run has to begin with new objects, and with "
-    "that file.",
-    "Call make() again, and load what this run has saved into the new model and optimizer.",
-)
-TASK_CHANGED = Diagnosis(
-    "task-changed",
-    "Without dropout and shuffling nothing is random, and there is nothing to restore.",
-    "Put Dropout and shuffle=True back. Then save the random state and restore it.",
-)
-NO_SEED = Diagnosis(
-    "no-seed",
-    "Two runs can be compared only if they begin with the same weights, from the same seed.",
-    "Call torch.manual_seed(0) in make(), before the model is made.",
-)
-NOT_THE_SAME_BITS = Diagnosis(
-    "not-the-same-bits",
-    "Weights, optimizer, epoch and random state must all be saved and restored, and nothing may draw a "
-    "random number in between.",
-    "Restore the random state last, directly before you train on.",
-)
+EPOCHS, STOPS, SAVED, SEED, FOLDER = 12, (4, 10), 57, 70007, Path("run")
+TRAINED = "the trained model"
+PARTS = "weights", "adam", "random"
 
 
-def resuming(trace: Trace, source: Source) -> Iterator[Finding]:
-    """Say what a resumed training lacks: the first thing, in the order in which one meets them."""
-    saves = [save for save in trace.saves if save.has_model]
-    runs = [optimizer for optimizer in trace.optimizers if optimizer.steps]
-    unsafe = next((load for load in trace.loads if not load.safe), None)
-    if not saves:
-        yield source.failure(NO_CHECKPOINT, 0, "No file with the model's weights was saved.")
+def make_run():
+    torch.manual_seed(SEED)
+    model = nn.BatchNorm1d(3)
+    return model, torch.optim.Adam(model.parameters(), lr=0.1)
+
+
+def train(model, optimizer):
+    """Change by random numbers all that an epoch changes; a backward pass would cost time."""
+    for parameter in model.parameters():
+        parameter.grad = parameter.detach() - torch.rand_like(parameter)
+    model.running_mean += torch.rand_like(model.running_mean)
+    optimizer.step()
+
+
+def values(content):
+    """Yield the tensors and whole numbers of what a file holds; of an object, those of its state_dict."""
+    content = getattr(content, "__self__", content)  # of a method, such as state_dict without brackets
+    if isinstance(content, nn.Module | torch.optim.Optimizer):
+        content = content.state_dict()
+    if isinstance(content, torch.Tensor):
+        yield content.numpy().tobytes() if content.dtype == torch.uint8 else content.tolist()
+    if isinstance(content, list | int):
+        yield content
+    if isinstance(content, dict | list | tuple):
+        for each in content.values() if isinstance(content, dict) else content:
+            yield from values(each)
+
+
+def state(model, optimizer):
+    parts = model.state_dict(), optimizer.state_dict()["state"], torch.get_rng_state()
+    return {name: list(values(part)) for name, part in zip(PARTS, parts, strict=True)}
+
+
+@contextlib.contextmanager
+def empty_folder():
+    before = Path.cwd()
+    with tempfile.TemporaryDirectory() as name:
+        os.chdir(name)
+        try:
+            yield
+        finally:
+            os.chdir(before)
+
+
+def files():
+    return {path: path.read_bytes() for path in Path().rglob("*") if path.is_file()}
+
+
+def save(
+    path, model, optimizer, epoch,
+    *, to="path", opens="yes", weights="all", adam="there", random="there", count="right",
+):  # fmt: skip
+    content = {"model": model.state_dict() if weights == "all" else list(model.parameters())}
+    if adam == "there":
+        content["optimizer"] = optimizer.state_dict()
+    if count != "missing":
+        content["epoch"] = epoch
+    if random != "missing":
+        content["rng"] = torch.get_rng_state()
+    if opens == "no":
+        content["object"] = nn.Identity()
+    torch.save(content, path if to == "path" else "checkpoint.pt")
+
+
+def observe_save(function, facts):
+    with empty_folder():
+        FOLDER.mkdir()
+        model, optimizer = make_run()
+        train(model, optimizer)
+        wanted, path = state(model, optimizer), FOLDER / f"epoch-{SAVED}.pt"
+        value = function(path, model, optimizer, SAVED)
+        written = [path] if path.exists() else list(files())
+        facts["to"] = "its path" if path in written else "another path" if written else kind_of(value)
+        if not written:
+            return
+        facts["opens"], found = False, []
+        for safe in (False, True):
+            with contextlib.suppress(Exception):
+                found = list(values(torch.load(written[0], weights_only=safe)))
+                facts["opens"] = safe
+    for name, parts in wanted.items():
+        facts[name] = "there" if all(each in found for each in parts) else "missing"
+    facts["count"] = next((n for n in (SAVED, SAVED + 1, SAVED - 1) if n in found), "missing")
+
+
+def run(
+    make_run, train, epochs, folder, stop_after=None,
+    *, folder_made="yes", first="asks", loads="safely", newest="number", weights="loaded", adam="loaded",
+    random="last", mode="train", epoch="right", when="after", stop="right", finished="model", returns="model",
+):  # fmt: skip
+    if folder_made == "yes":
+        folder.mkdir(exist_ok=True)
+    by_name = str if newest == "text" else lambda path: int(path.stem)
+    path, content, done = max(folder.glob("*.pt"), key=by_name, default=folder / "0.pt"), {}, 0
+    if loads != "never" and (path.exists() or first != "asks"):
+        content = torch.load(path, weights_only=loads == "safely")
+        if random == "early":
+            torch.set_rng_state(content["rng"])
+    model, optimizer = make_run()
+    if content:
+        done = 0 if epoch == "forgotten" else content["epoch"] + (epoch == "skips")
+        if weights == "loaded":
+            model.load_state_dict(content["model"])
+        if adam == "loaded":
+            optimizer.load_state_dict(content["optimizer"])
+        if random == "last":
+            torch.set_rng_state(content["rng"])
+        model.train(mode == "train")
+        if finished == "nothing" and done >= epochs:
+            return None
+    last = {"right": stop_after, "counts anew": stop_after and done + stop_after, "ignored": None}[stop]
+    for number in range(done, epochs):
+        stopping = number + 1 == last
+        file = folder / f"{number + 1}.pt", model, optimizer, number + (epoch != "again")
+        if when == "before":
+            save(*file)
+        train(model, optimizer)
+        due = {"before": False, "lost": not stopping}
+        if due.get(when, stopping or number + 1 == epochs):  # what the next call will load
+            save(*file)
+        if stopping:
+            break
+    return model if returns == "model" else None
+
+
+def called(function, epochs=EPOCHS, stop_after=None):
+    """Call a run as in a new process; return what was noted."""
+    noted = {"begins": [], "ends": [], "files": [], "made at": [], "modes": [], "safe": True}
+
+    def noted_make():
+        noted["made at"].append(list(values(torch.get_rng_state())))
+        return make_run()
+
+    def noted_train(model, optimizer):
+        noted["files"].append(files() if stop_after == STOPS[0] else {})
+        noted["begins"].append(state(model, optimizer))
+        noted["modes"].append(model.training)
+        train(model, optimizer)
+        noted["ends"] = [state(model, optimizer)]
+
+    def noted_load(*args, load=torch.load, **kwargs):
+        noted["safe"] &= kwargs.get("weights_only") is not False
+        return load(*args, **kwargs)
+
+    torch.manual_seed(0)
+    try:
+        with patch.object(torch, "load", noted_load):
+            return noted | {"value": function(noted_make, noted_train, epochs, FOLDER, stop_after)}
+    except FileNotFoundError as error:
+        error.filename = "a checkpoint"  # what the learner calls it is no matter
+        raise
+
+
+def returned(call, ends):
+    if not isinstance(call["value"], nn.Module):
+        return kind_of(call["value"])
+    return TRAINED if not ends or list(values(call["value"])) == ends[-1]["weights"] else "another model"
+
+
+def observe_run(function, facts):
+    """Stop a run twice; in other places, run one without a stop, and one that is called after its end."""
+    with empty_folder():
+        first, saved = called(function, stop_after=STOPS[0]), files()
+        with empty_folder():
+            whole = called(function)
+        with empty_folder():
+            short, after = called(function, STOPS[0]), called(function, STOPS[0])
+        second, third = called(function, stop_after=STOPS[1]), called(function)
+    at, known, begins = len(first["begins"]), whole["begins"] + whole["ends"][-1:], second["begins"]
+    facts["stop"] = at
+    starts = [each["begins"][0]["weights"] if each["begins"] else None for each in (first, whole)]
+    facts["kept"] = starts[0] == starts[1] and (not saved or any(FOLDER in path.parents for path in saved))
+    if not facts["kept"]:
         return
-    if unsafe is not None:
-        yield source.failure(LOADS_ANYTHING, unsafe.site, "The file was loaded with weights_only=False.")
-    if not trace.loads or "anew" not in trace.facts:
-        what = f"A file was saved, but no new run went on from it. Files loaded: {len(trace.loads)}."
-        yield source.failure(NOT_RESUMED, saves[-1].site, what)
-        return
-    for finding in list(_lacking(trace, source, saves, runs))[:1]:
-        yield _in_own_names(finding, source)
-
-
-def _lacking(
-    trace: Trace, source: Source, saves: list[SaveSeen], runs: list[OptimizerSeen]
-) -> Iterator[Finding]:
-    facts, load = trace.facts, trace.loads[-1]
-    resumed, longest = runs[-1], max(run.steps for run in runs)
-    save = next((save for save in reversed(saves) if save.step <= load.step), saves[-1])
-    resumed_at = source_text.loop_around(source.lines, facts["resumed_at"][1])
-    restored = _given(facts["model_loaded"]) or Site(*facts["loaded_at"])
-    if not facts["anew"]:
-        what = "The last run used a model or an optimizer that had trained before the file was loaded."
-        yield source.failure(NOT_ANEW, load.site, what)
-    if not load.saved_here or not save.own_steps:
-        what = "The loaded file is not one that this run saved after training."
-        yield source.failure(NOT_ANEW, load.site, what)
-    if not any(save.has_optimizer for save in saves):
-        what = "The file has the model's weights, but not the optimizer's state."
-        yield source.failure(CHECKPOINT_WITHOUT_OPTIMIZER, _collected(source, save.site), what)
-    elif not resumed.state_loaded:
-        what = f"The {resumed.name} of the resumed run began without its state."
-        yield source.failure(OPTIMIZER_NOT_RESTORED, restored, what)
-    if not facts["weights_loaded"]:
-        what = "The resumed run began with new weights, not with those in the file."
-        yield source.failure(MODEL_NOT_RESTORED, restored, what)
-    if not facts["dropout"]:
-        what = "The model has no dropout any more."
-        yield source.failure(TASK_CHANGED, Site(*facts["made"]), what)
-    elif not facts["shuffled"]:
-        what = "Every epoch uses the same order of samples."
-        line = definitions.first_match(source.lines, r"shuffle\s*=\s*False|\bBatches\(|\bDataLoader\(")
-        yield source.failure(TASK_CHANGED, line or Site(*facts["made"]), what)
-    if not facts["same_start"]:
-        what = "The undisturbed run and the stopped run began with different weights."
-        yield source.failure(NO_SEED, Site(*facts["made"]), what)
-    if not facts["same"]:  # the bits are the proof
-        if any(save.old_random_state for save in trace.saves):  # in a file of its own, too
-            what = "The random state was read too early: random numbers were drawn before the file was saved."
-            read = definitions.first_match(source.lines, r"get_(rng_)?state\(")
-            yield source.failure(RANDOM_STATE_TOO_EARLY, _given(facts["rng_read"]) or read, what)
-        elif not facts["rng_restored"][1] and facts["seeded_again"][1]:
-            saved = any(save.random_state for save in trace.saves)
-            lacks = "the saved random state was not restored" if saved else "no random state had been saved"
-            what = f"After loading, a new seed was set, and {lacks}."
-            yield source.failure(SEEDED_AGAIN, Site(*facts["seeded_again"]), what)
-        elif not any(save.random_state for save in trace.saves):
-            what = "The file has no random state."
-            yield source.failure(RANDOM_STATE_NOT_SAVED, _collected(source, save.site), what)
-        elif not facts["rng_restored"][1]:
-            what = "The random state is in the file. After loading, it was not restored."
-            yield source.failure(RANDOM_STATE_NOT_RESTORED, resumed_at, what)
-        elif facts["rng_lost"]:
-            what = "The random state was restored, but then torch.manual_seed(…) set another one."
-            yield source.failure(RANDOM_STATE_LOST, Site(*facts["rng_restored"]), what)
-    if save.own_steps + resumed.steps != longest:
-        what = (
-            f"The resumed run took {plural(resumed.steps, 'step')}; expected "
-            f"{longest - save.own_steps}, because "
-            f"{save.own_steps} of {longest} were done before the stop."
-        )
-        steps_left = longest - save.own_steps
-        diagnosis = _epochs(source, facts["resumed_at"], longest, steps_left, resumed.steps)
-        yield source.failure(diagnosis, resumed_at, what)
-    if not facts["same"]:
-        what = "At the end the weights of the two models differ."
-        yield source.failure(NOT_THE_SAME_BITS, resumed_at, what)
-
-
-def _epochs(source: Source, resumed_at: list[Any], all_steps: int, left: int, taken: int) -> Diagnosis:
-    """Say with which epoch the run goes on; and which + 1 or - 1 is wrong, where the line has one."""
-    epoch = all_steps // 6
-    if not epoch or left % epoch:
-        return EPOCH_NOT_RESTORED
-    done = 6 - left // epoch
-    remedy = (
-        f"Save the number of finished epochs, {done}, and begin there: the next ones are range({done}, 6)."
+    kinds = {returned(each, each["ends"]) for each in (whole, second) if each["ends"]} - {TRAINED}
+    facts["safe"], facts["whole"], facts["kind"] = (
+        second["safe"],
+        len(whole["begins"]),
+        min(kinds, default=TRAINED),
     )
-    text = source.line(resumed_at[1])
-    for sign, missing in (("+", epoch), ("-", -epoch)):
-        if left - taken == missing and re.search(rf"[\w\])]\s*\{sign}\s*1\b", text):
-            remedy = (
-                f"Leave out the {sign} 1: {done} epochs are done, and the next ones are range({done}, 6)."
-            )
-    return EPOCH_NOT_RESTORED._replace(remedy=remedy)
-
-
-_ROLES = {
-    OPTIMIZER_NOT_RESTORED.kind: ("optimizer", "Load it: {optimizer}.load_state_dict({entry})."),
-    MODEL_NOT_RESTORED.kind: ("model", "Load them: {model}.load_state_dict({entry})."),
-    RANDOM_STATE_NOT_RESTORED.kind: (
-        "random",
-        "Restore the saved state last, directly before you train on: torch.set_rng_state({entry}).",
-    ),
-    SEEDED_AGAIN.kind: ("random", "Restore the saved state here instead: torch.set_rng_state({entry})."),
-}
-"""What of the saved dictionary a kind of fault is about, and what to do with it."""
-
-
-def _in_own_names(finding: Finding, source: Source) -> Finding:
-    """Return a finding whose next step has the names that the learner's file gives the saved things."""
-    role, remedy = _ROLES.get(finding.kind, ("", ""))
-    entry, owner = _entry(source, role) if role else ("", "")
-    if not entry:
-        return finding
-    return replace(finding, remedy=remedy.format(entry=entry, **{role: owner}))
-
-
-_OPTIMIZER = r"(?i)opt|adam|sgd"
-
-
-def _entry(source: Source, role: str) -> tuple[str, str]:
-    """Return a saved thing as the program gets it back, such as ``state["adam"]``, and what it belongs to."""
-    nodes = source_text.all_nodes(source.lines)
-    loaded = [
-        target.id
-        for node in nodes
-        if isinstance(node, ast.Assign)
-        and re.match(r"(torch\.)?load(_checkpoint)?\(", ast.unparse(node.value))
-        for target in node.targets
-        if isinstance(target, ast.Name)
-    ]
-    if len(set(loaded)) != 1:
-        return "", ""
-    for node in nodes:
-        pairs: list[tuple[str, str]] = []
-        if isinstance(node, ast.Dict):
-            keys = [(key, value) for key, value in zip(node.keys, node.values, strict=True)]
-            pairs = [(repr(k.value), ast.unparse(v)) for k, v in keys if isinstance(k, ast.Constant)]
-        elif isinstance(node, ast.Call) and source_text.called(node) == "dict":
-            pairs = [(repr(each.arg), ast.unparse(each.value)) for each in node.keywords if each.arg]
-        if not any("state_dict" in value for _, value in pairs):
-            continue
-        for key, value in pairs:
-            if _role(key, value) == role:
-                return f"{loaded[0]}[{key}]".replace("'", '"'), value.removesuffix(".state_dict()")
-    return "", ""
-
-
-def _role(key: str, value: str) -> str:
-    """Tell what an entry of a saved dictionary is; an empty text if that is not clear."""
-    if "state_dict" in value:
-        return "optimizer" if re.search(_OPTIMIZER, value) or re.search(_OPTIMIZER, key) else "model"
-    if "rng" in value or "get_state" in value:
-        return "random"
-    return ""
-
-
-def _given(site: list[Any]) -> Site | None:
-    return Site(*site) if site[1] else None
-
-
-def _collected(source: Source, site: Site) -> int:
-    """Return the line of the dictionary or list that a line saves, where it has a name; or that line."""
-    nodes = source_text.all_nodes(source.lines)
-    saves = [node for node in nodes if isinstance(node, ast.Call) and node.lineno == site.line]
-    names = {argument.id for node in saves for argument in node.args if isinstance(argument, ast.Name)}
-    for node in nodes:
-        if isinstance(node, ast.Assign) and names & set(map(ast.unparse, node.targets)):
-            is_call = isinstance(node.value, ast.Call) and source_text.called(node.value) == "dict"
-            if is_call or isinstance(node.value, ast.Dict | ast.List | ast.Tuple):
-                return node.lineno
-    return site.line
-
-
-def probe(trace: Trace, observer: Observer, space: dict[str, Any]) -> None:
-    """Note how the last run began, and whether it ended with the bits of the undisturbed one."""
-    import torch
-
-    from gpulesson.exercises.watch import frames
-
-    values, training = observer.values, observer.training
-    groups = [(optimizer, seen) for optimizer, seen in training.groups if seen.steps]
-    new_seeds = [site for site in values.seeded_since if site not in values.seeded_before]
-    way = training.first_ways.get(id(groups[-1][0]), []) if groups else []
-    loaded_at, resumed_at = frames.parted(values.load_way, way)
-    trace.facts |= {
-        "passes": 40,
-        "rng_read": values.rng_read,
-        "rng_restored": values.rng_restored,
-        "rng_lost": values.rng_lost,
-        "seeded_again": next(iter(new_seeds), Site()),
-        "model_loaded": training.model_loaded,
-        "loaded_at": loaded_at,
-        "resumed_at": resumed_at,
-    }
-    owners = [(_owner(observer, optimizer), seen) for optimizer, seen in groups]
-    owners = [(module, seen) for module, seen in owners if module is not None]
-    if len(owners) < 2 or not values.loads:
+    if at != STOPS[0]:
         return
-    last, resumed = owners[-1]
-    whole, longest = max(owners[:-1], key=lambda pair: pair[1].steps)
-    stopped = next(seen for _, seen in reversed(owners) if seen.first_step < values.loads[-1].step)
-    with observer.reader.unnoticed():
-        states = whole.state_dict(), last.state_dict()
-        pairs = list(zip(training.first_weights(longest), training.first_weights(stopped), strict=False))
-        begun = zip(training.first_weights(longest), training.first_weights(resumed), strict=False)
-        trace.facts |= {
-            "weights_loaded": not all(a.shape == b.shape and torch.equal(a, b) for a, b in begun),
-            "anew": all(
-                seen.first_step >= values.loads[-1].step for module, seen in owners if module is last
-            ),
-            "same": whole is not last
-            and states[0].keys() == states[1].keys()
-            and all(torch.equal(states[0][name], states[1][name]) for name in states[0]),
-            "same_start": all(a.shape == b.shape and torch.equal(a, b) for a, b in pairs),
-        }
-    model = next(seen for module, seen in training.models.models if module is whole)
-    calls = [call for call in training.models.calls if call.seen.trained]
-    calls = [call for call in calls if training.models.models[call.seen.model][0] is whole]
-    epoch = max(1, longest.steps // 6)
-    batches = [call.marks.tolist() for call in calls if call.marks is not None]
-    trace.facts["dropout"] = model.moody
-    trace.facts["shuffled"] = batches[:epoch] != batches[epoch : 2 * epoch]
-    trace.facts["made"] = model.made
+    facts["saved"], lost = "after each epoch", 0
+    if saved == first["files"][-1]:
+        late = "only before each epoch" if first["files"][0] else "nothing after its last epoch"
+        facts["saved"] = late if saved else "nothing"
+        lost = {"nothing after its last epoch": 1, "nothing": at}.get(facts["saved"], 0)
+    names = {at: "at the stop", 0: "at the very start", at - 1: "one epoch before the stop"}
+    for part in PARTS:
+        same = [n for n in names if 0 <= n < len(known) and (not begins or known[n][part] == begins[0][part])]
+        facts[part] = names[same[0]] if same else "neither at the stop nor at the start"
+    if facts["random"] == names[0] and any(each["random"] in second["made at"] for each in known[1 : at + 1]):
+        facts["random"] = "at the very start, as make_run() came after its restoring"
+    facts["mode"] = all(first["modes"] + whole["modes"] + second["modes"])
+    facts["epochs"] = len(begins) - (STOPS[1] - at + lost)  # what was lost is to be made again
+    facts["third"] = True
+    if facts["weights"] == names[at] and begins and third["begins"]:
+        facts["third"] = third["begins"][0]["weights"] == second["ends"][-1]["weights"]
+    facts["finished"] = "one that it trained on" if after["begins"] else returned(after, short["ends"])
+    right = not facts["epochs"] and all(facts[part] == names[at] for part in PARTS)
+    facts["bits"] = right and (second["ends"] + third["ends"])[-1:] == known[-1:]
 
 
-def _owner(observer: Observer, optimizer: Any) -> Any:
-    """Return the model whose parameters an optimizer changes."""
-    from gpulesson.exercises.watch.training import parameters_of
-
-    wanted = {id(tensor) for tensor in parameters_of(optimizer)}
-    models = [module for module, _ in observer.training.models.models]
-    return next((each for each in models if wanted & {id(tensor) for tensor in each.parameters()}), None)
+def part_words(name):
+    return lambda found, _: f"when the second call began to train, {name} as {found}."
 
 
-EXERCISE = Exercise(
-    name="06_resume",
-    lesson="Save, load, resume",
-    title="Resume without a trace",
-    demand="the resumed run goes on where the other stopped",
-    demand_for={"loads-anything": "the file is loaded with weights_only=True"},
-    ends_rule=frozenset({NO_CHECKPOINT.kind, NOT_RESUMED.kind}),
-    difficulty="medium",
-    hint_for={
-        "random-state-not-saved": 2,
-        "random-state-not-restored": 2,
-        "random-state-too-early": 2,
-        "seeded-again": 2,
-        "random-state-lost": 3,
-        "epoch-not-restored": 3,
-        "optimizer-not-restored": 3,
-        "model-not-restored": 3,
-        "not-the-same-bits": 3,
-    },
-    hints=(
-        "Which object, besides the model, remembers past steps?",
-        "Dropout and shuffling draw random numbers. How far has the generator come when the run stops?",
-        "Save a dictionary: epoch, model, optimizer, torch.get_rng_state(). Restore the random state last.",
+TASKS = (
+    Task(
+        name="save",
+        does="writes a file with all that a run needs to go on",
+        reference=save,
+        observe=observe_save,
+        begin="Collect what this run needs in a dictionary, as the lesson does for its checkpoint. Then "
+        "write it with torch.save.",
+        words={
+            "to": lambda found, _: f"the file is at {found}." if "path" in found else "no file was written.",
+            "opens": lambda *_: "torch.load refuses the file with weights_only=True.",
+            "weights": lambda *_: "not all of model.state_dict() is in the file.",
+            "adam": lambda *_: "Adam's averages and its number of steps are not in the file.",
+            "random": lambda *_: "the state of torch's generator is not in the file.",
+            "count": "the number of finished epochs in the file",
+        },
+        gpu=False,
+        mistakes=mistakes(
+            """
+to=another path
+The file is not where it was asked for.
+Fix: Hand the path that the function was given on to torch.save.
+    torch.save(checkpoint, path)
+
+opens=no
+The file holds an object, such as the model itself, or its method state_dict without brackets. Loading objects
+can run any code, so weights_only=True refuses it.
+Fix: Save tensors, numbers, and what state_dict() returns.
+    "model": model.state_dict(),
+
+weights=parameters
+The parameters are not all: batch normalisation keeps its averages in buffers, which belong to the state_dict.
+Fix: Save the whole state_dict of the model.
+    "model": model.state_dict(),
+
+adam=missing
+Without its averages and its number of steps, Adam would begin anew.
+Fix: Save the state_dict of the optimizer, too.
+    "optimizer": optimizer.state_dict(),
+
+random=missing
+Shuffling and dropout draw random numbers, and the file does not say how far the generator has come.
+Fix: Save the state of torch's generator.
+    "rng": torch.get_rng_state(),
+
+count=missing
+The file does not say how many epochs are finished.
+Fix: Save the number that the function was given.
+    "epoch": epoch,
+"""
+        ),
     ),
-    rules=(*COMMON, causes.own_work, resuming),
-    last=(steps.taken, evidence.enough, steps.loss_falls),
-    probe=probe,
-    starts_empty=True,
+    Task(
+        name="run",
+        does="trains, stops when it has to, and goes on as if nothing had happened",
+        reference=run,
+        observe=observe_run,
+        begin="First write a run without a stop: make_run(), then a loop with train() and save(). Let it "
+        "stop next. In the end restore, before the loop, what an earlier call has saved.",
+        words={
+            "stop": "the number of epochs before the first stop",
+            "kept": lambda *_: "the run did not keep its state in its folder.",
+            "whole": "the number of epochs of a run without a stop",
+            "saved": lambda found, _: f"the run that stopped had saved {found}.",
+            "safe": lambda *_: "torch.load was called with weights_only=False.",
+            "weights": part_words("the model was"),
+            "adam": part_words("Adam's state was"),
+            "random": part_words("torch's generator was"),
+            "mode": lambda *_: "the model was in evaluation mode while it trained.",
+            "epochs": lambda found, _: (
+                f"the second call trained too {'many' if found > 0 else 'few'} epochs, by {abs(found)}."
+            ),
+            "third": lambda *_: "the third call did not go on from the second stop.",
+            "finished": "what a call returns when the run is already finished",
+            "kind": "what is returned",
+            "bits": lambda *_: "the weights at the end are not those of a run without a stop.",
+        },
+        derived=frozenset({"bits"}),
+        gpu=False,
+        mistakes=mistakes(
+            """
+folder_made=no
+The folder was not there yet, and torch.save makes none.
+Fix: Make the folder, unless it is there.
+    folder.mkdir(parents=True, exist_ok=True)
+
+first=does not ask
+At the very first call there is no checkpoint yet.
+Fix: Load only if there is a file.
+    if path.exists():
+
+loads=never (hides first, newest, weights, adam, random, mode, epoch, stop=counts anew, finished)
+The second call began a new run: it found no checkpoint, or did not look for one under the right name.
+Fix: Before the loop, see if the file is there, and load it.
+    if path.exists():
+        checkpoint = torch.load(path, map_location="cpu", weights_only=True)
+
+loads=anything
+With weights_only=False, a file can run any code while it is loaded.
+Fix: Load with weights_only=True. It accepts tensors, numbers, and what state_dict() returns.
+    torch.load(path, map_location="cpu", weights_only=True)
+
+newest=text
+The third call took an older checkpoint: names sort as text, and there "9" comes after "10".
+Fix: Compare the numbers in the names, or write all checkpoints to one file.
+    path = folder / "checkpoint.pt"
+
+weights=new (hides newest)
+The second call trained a new model: the saved weights were not loaded into it.
+Fix: Load the saved state_dict into the model.
+    model.load_state_dict(checkpoint["model"])
+
+adam=new
+The second call began with a new Adam: its state was not saved, or not loaded.
+Fix: Save the state_dict of the optimizer, and load it into the one that make_run() returns.
+    optimizer.load_state_dict(checkpoint["optimizer"])
+
+random=new
+The second call drew the first epoch's random numbers again: the generator's state was not saved after the
+last epoch, or not restored.
+Fix: Save the state after each epoch, and restore it before you train on.
+    torch.set_rng_state(checkpoint["rng"])
+
+random=early
+The generator was restored too early: make_run() then set the seed again.
+Fix: Restore the generator last, directly before the loop.
+    torch.set_rng_state(checkpoint["rng"])
+
+mode=eval
+The model was in evaluation mode after loading, so dropout and batch normalisation did not train on.
+Fix: Leave the model in training mode, as make_run() returns it.
+    model.train()
+
+epoch=forgotten (hides stop=counts anew, finished)
+The second call counted its epochs from 0 again, and trained too many.
+Fix: Begin with the number of epochs that are finished.
+    for epoch in range(checkpoint["epoch"], epochs):
+
+epoch=again (hides finished)
+The second call repeated an epoch that was finished.
+Fix: After epoch number 0, one epoch is finished: save the number plus one.
+    save(path, model, optimizer, epoch + 1)
+
+epoch=skips
+The second call left out an epoch.
+Fix: Epochs count from 0, so the number of finished ones is the number of the next.
+    for epoch in range(checkpoint["epoch"], epochs):
+
+when=before (hides newest)
+The checkpoint was saved before the epoch was trained, so it is one epoch old.
+Fix: Train first, then save.
+    train(model, optimizer)
+    save(path, model, optimizer, epoch + 1)
+
+when=lost (hides newest)
+The run stopped before it had saved its last epoch, which was then trained again.
+Fix: Save first, then stop.
+    save(path, model, optimizer, epoch + 1)
+    if epoch + 1 == stop_after:
+        break
+
+stop=ignored (hides loads=never, finished, newest, weights, adam, random, mode, when, epoch)
+The run did not stop.
+Fix: Leave the loop when so many epochs are finished.
+    if epoch + 1 == stop_after:
+        break
+
+stop=counts anew
+The second call counted the epochs up to its stop from where it began, and trained too many.
+Fix: stop_after counts all epochs of the run, those of earlier calls, too.
+    if epoch + 1 == stop_after:
+        break
+
+finished=nothing
+A call for a run that is already finished returned nothing.
+Fix: There is nothing left to train; return the model with the saved weights all the same.
+    return model
+
+returns=nothing (hides finished)
+""",
+            COMMON,
+        ),
+    ),
 )

@@ -1,138 +1,333 @@
-"""Exercise 7: five mistakes in one script."""
+"""Exercise 7: five functions with a mistake of the lesson each; three stop with an error, two say nothing."""
+# mypy: allow-untyped-defs, allow-untyped-calls
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from contextlib import closing
 
-from gpulesson.exercises.exercise import IF_NOTHING_ELSE, Exercise
-from gpulesson.exercises.findings import Diagnosis, Finding, Source
-from gpulesson.exercises.rules import (
-    accuracy,
-    causes,
-    definitions,
-    devices,
-    evidence,
-    memory,
-    models,
-    source_text,
-)
-from gpulesson.exercises.trace import Trace
+import numpy as np
+import torch
+from torch import nn
 
-if TYPE_CHECKING:
-    from gpulesson.exercises.watch.observer import Observer
+from gpulesson.exercises.contract import Task, kind_of, mistakes, number_of
+from gpulesson.exercises.watch import Watch
+from gpulesson.exercises.words import COMMON, SEEN
 
-LOSSES_DROPPED = Diagnosis(
-    "losses-dropped",
-    "The script measures how much memory the list of losses holds, so the list must stay.",
-    "Append every held-out loss, without its history: losses.append(held_out.detach()).",
-)
-EVALUATED_ONCE = Diagnosis(
-    "evaluated-once",
-    "Two equal accuracies show that dropout is off and nothing is random any more.",
-    "Put the loop back: for _ in range(2):",
-)
-WEIGHTS_DROPPED = Diagnosis(
-    "weights-dropped",
-    "The weights are a part of the task: the third class counts twice. They only had to be moved.",
-    "Put weight=torch.tensor([1.0, 1.0, 2.0]) back, and move the loss function: loss_fn.to(device).",
-)
-DROPOUT_DROPPED = Diagnosis(
-    "dropout-dropped",
-    "Without dropout the two accuracies agree, but it is another model. The mistake was elsewhere: in the "
-    "mode.",
-    "Put nn.Dropout(0.8) back, and call model.eval() before you evaluate.",
-)
-
-_LAYERS = r"Dropout\(", r"ReLU", r"\bLinear\("
-"""Where the dropout is, or was."""
+DEVICES = ("cuda", "cpu")
 
 
-def dropped(trace: Trace, source: Source) -> Iterator[Finding]:
-    """Say what was taken away instead of being fixed: the class weights, or the dropout."""
-    losses = [loss for loss in trace.losses if loss.name in ("cross_entropy", "nll_loss")]
-    if losses and trace.steps and not any(loss.weighs for loss in losses):
-        made = losses[0].made if losses[0].made.line else losses[0].site
-        what = "The loss function has no class weights any more; expected [1.0, 1.0, 2.0]."
-        yield source.failure(WEIGHTS_DROPPED, made, what)
-    trained = [model for model in trace.models if model.stepped]
-    if trained and not any(model.moody for model in trained):
-        line = next(filter(None, (definitions.first_match(source.lines, layer) for layer in _LAYERS)), 0)
-        what = f"The {trained[0].name} was trained without dropout; expected nn.Dropout(0.8)."
-        yield source.failure(DROPOUT_DROPPED, line or trained[0].made, what)
+def make(device="cuda", dropout=0.0):
+    """Return a model, and inputs and labels on the CPU; the same ones each time."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(6, 16), nn.ReLU(), nn.Dropout(dropout), nn.Linear(16, 3))
+    return model.to(device), torch.randn(24, 6), torch.arange(24) % 3
 
 
-def as_given(trace: Trace, source: Source) -> Iterator[Finding]:
-    """Say which part of the script has not run: the losses that are kept, or the two evaluations."""
-    samples = trace.facts["test_samples"]
-    after = sum(batch.test for batch in trace.evaluated if batch.step == trace.steps)
-    before = sum(batch.test for batch in trace.evaluated if batch.step < trace.steps)
-    counts = [re.match(r"(\d+) losses held", printed.text) for printed in trace.prints]
-    held = next((int(count[1]) for count in counts if count), 40)
-    if held < 40:
-        line = definitions.first_match(source.lines, r"\blosses\b.*held_out")
-        what = f"At the end the list held {held} of 40 losses."
-        yield source.failure(LOSSES_DROPPED, line or source_text.first_line(source.lines, "losses"), what)
-    elif trace.steps >= trace.facts["passes"] and before < 30 * samples:
-        line = source_text.first_line(source.lines, "losses")
-        what = (
-            f"The held-out points were evaluated in {before // samples} of 40 epochs; expected all of them."
+def weighted_loss(outputs, labels, class_weights, *, where="there", weights="used"):
+    if where == "outputs":
+        outputs, labels = outputs.cpu(), labels.cpu()
+    device = {"stays": "cpu", "cuda": "cuda"}.get(where, outputs.device)
+    dropped = weights == "dropped" or (weights == "tried" and outputs.is_cuda)
+    return nn.CrossEntropyLoss(None if dropped else class_weights.to(device))(outputs, labels)
+
+
+def observe_weighted_loss(function, facts):
+    for device in DEVICES:
+        model, inputs, labels = make(device)
+        value = function(model(inputs.to(device)), labels.to(device), torch.tensor([1.0, 2.0, 5.0]))
+        facts[f"kind {device}"] = kind_of(value)
+        facts[f"value {device}"] = number_of(value.detach() if isinstance(value, torch.Tensor) else value)
+
+
+def train_step(model, inputs, labels, loss_fn, optimizer, device, *, where="there", zero="before"):
+    if where == "everything":
+        model, device = model.cpu(), "cpu"
+    outputs = model(inputs.to(device))
+    if where == "outputs":
+        outputs = outputs.cpu()
+    loss = loss_fn(outputs, labels.to({"labels": "cpu", "cuda": "cuda"}.get(where, outputs.device)))
+    if zero == "before":
+        optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    return loss.item()
+
+
+def observe_train_step(function, facts):
+    for device in DEVICES:
+        (model, inputs, labels), loss_fn, where = make(device), nn.CrossEntropyLoss(), []
+        loss_fn.register_forward_pre_hook(lambda _, given, where=where: where.append(str(given[0].device)))
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        try:
+            with closing(Watch(model)) as watch:
+                for _ in range(2):
+                    value = function(model, inputs, labels, loss_fn, optimizer, torch.device(device))
+            facts[f"fresh {device}"] = watch.stale == 0
+        finally:
+            facts[f"loss {device}"] = " and ".join(sorted(set(where)))
+            facts[f"model {device}"] = str(model[0].weight.device)
+        facts[f"kind {device}"], facts[f"value {device}"] = kind_of(value), number_of(value)
+        facts[f"weights {device}"] = sum(p.double().sum().item() for p in model.parameters())
+
+
+def probabilities(outputs, *, cpu="yes", detach="yes", softmax="yes", returns="array"):
+    result = outputs.softmax(dim=1) if softmax == "yes" else outputs
+    result = result.cpu() if cpu == "yes" else result
+    result = result.detach() if detach == "yes" else result
+    return result if returns == "tensor" else result.numpy()
+
+
+def observe_probabilities(function, facts):
+    for device, graph in (("cuda", False), ("cuda", True), ("cpu", True)):
+        model, inputs, _ = make(device)
+        with torch.set_grad_enabled(graph):
+            outputs = model(inputs.to(device))
+        value = function(outputs)
+        facts["kind"] = kind_of(value).replace("a ndarray", "an array").partition(" on ")[0]
+        value = value.detach().cpu() if isinstance(value, torch.Tensor) else value
+        facts["value"] = None if value is None else np.asarray(value, dtype=float).tolist()
+
+
+def batch_losses(model, loss_fn, batches, *, keep="number", backward="no", returns="list"):
+    losses = []
+    for inputs, labels in batches:
+        loss = loss_fn(model(inputs), labels)
+        if backward == "yes":
+            loss.backward()
+        losses.append(loss if keep == "graph" else loss.detach())
+    return {"list": losses, "mean": sum(losses) / len(losses), "last": losses[-1]}[returns]
+
+
+def observe_batch_losses(function, facts):
+    model, inputs, labels = make()
+    batches = list(zip(inputs.cuda().split(6), labels.cuda().split(6), strict=True))
+    value = function(model, nn.CrossEntropyLoss(), batches)
+    losses = list(value) if isinstance(value, list | tuple) else [value]
+    facts["graph"] = any(isinstance(each, torch.Tensor) and each.requires_grad for each in losses)
+    losses = [each.detach() if isinstance(each, torch.Tensor) else each for each in losses]
+    facts["gradients"] = any(p.grad is not None for p in model.parameters())
+    facts["kind"] = "one loss" if number_of(value) is not None else kind_of(value).replace("tuple", "list")
+    facts["value"] = [number_of(each) for each in losses]
+
+
+def predict(model, inputs, *, mode="eval", back="as it was"):
+    was = model.training
+    if mode == "eval":
+        model.eval()
+    elif mode == "train":
+        model.train()
+    elif mode == "flag":
+        model.training = False
+    with torch.no_grad():
+        classes = model(inputs).argmax(dim=1)
+    model.train({"eval": False, "train": True}.get(back, was))
+    return classes
+
+
+def observe_predict(function, facts):
+    values, modes = [], []
+    for came in ("training", "evaluation"):
+        (model, inputs, _), passes = make(dropout=0.5), []
+        model.train(came == "training").register_forward_pre_hook(
+            lambda called, _, passes=passes: passes.append([called.training, called[2].training])
         )
-        yield source.failure(LOSSES_DROPPED, line, what)
-    elif 0 < after < 3 * samples:  # the loop's last evaluation comes after the last step, too
-        line = source_text.first_line(source.lines, r"print\(.*accuracy")
-        what = (
-            "After the loop the model was "
-            f"{'evaluated once' if after >= 2 * samples else 'not evaluated'}; expected twice."
+        values.append(function(model, inputs.cuda()))
+        modes += passes[:1]
+        facts["modes"] = modes
+        facts[f"left from {came}"] = sorted({layer.training for layer in model.modules()})
+    facts["kind"] = kind_of(values[0]).partition(" on ")[0]
+    facts["value"] = [each.tolist() if isinstance(each, torch.Tensor) else each for each in values]
+
+
+def of_both(words):
+    """Return words for the facts of both devices."""
+    return {f"{name} {each}": f"{said} (device {each})" for name, said in words.items() for each in DEVICES}
+
+
+TASKS = (
+    Task(
+        name="weighted_loss",
+        does="returns the cross-entropy with class weights",
+        reference=weighted_loss,
+        observe=observe_weighted_loss,
+        begin="It returns nothing. Return what an nn.CrossEntropyLoss with the class weights computes.",
+        words=of_both({"kind": "what is returned", "value": "the loss"}),
+        mistakes=mistakes("""
+where=stays
+The class weights stayed on the CPU, and the loss needs them where the outputs are.
+Fix: Move the loss, or the weights before it is made (a tensor's `to` returns a copy: use that).
+    loss_fn = nn.CrossEntropyLoss(weight=class_weights).to(outputs.device)
+
+where=cuda
+The class weights always go to the GPU, so the function fails with outputs on the CPU.
+Fix: Move them to the device of the outputs, whichever it is.
+    loss_fn = nn.CrossEntropyLoss(weight=class_weights).to(outputs.device)
+
+where=outputs (hides weights=tried)
+The outputs and labels were brought to the CPU. It runs, but each call copies them, and the CPU computes.
+Fix: Leave both where they are, and move the class weights to them.
+    loss_fn = nn.CrossEntropyLoss(weight=class_weights).to(outputs.device)
+
+weights=dropped (hides where=stays, where=cuda)
+The loss has no class weights any more: each class counts the same.
+Fix: Keep the weights, and move them to the device of the outputs.
+    loss_fn = nn.CrossEntropyLoss(weight=class_weights).to(outputs.device)
+
+weights=tried (hides where=stays)
+On a GPU the loss has no class weights. The error is gone, but so are the weights.
+Fix: Use the weights on every device, and move them there.
+    loss_fn = nn.CrossEntropyLoss(weight=class_weights).to(outputs.device)
+"""),
+    ),
+    Task(
+        name="train_step",
+        does="trains on one batch, on the device",
+        reference=train_step,
+        observe=observe_train_step,
+        begin="Copy the inputs and the labels to the device. Then come the five calls of a training step.",
+        words=of_both(
+            {"loss": "where the loss is computed", "model": "where the model is afterwards"}
+            | {
+                "kind": "what is returned",
+                "weights": "the sum of all weights afterwards",
+                "value": "the loss",
+            }
         )
-        yield source.failure(EVALUATED_ONCE, line, what)
+        | {f"fresh {each}": SEEN["fresh"] for each in DEVICES},
+        mistakes=mistakes(
+            """
+where=labels
+The labels were still on the CPU when the loss was computed.
+Fix: Copy them to the device, as the inputs are, and keep the copy.
+    labels = labels.to(device)
 
+where=cuda
+The labels always go to the GPU, whichever device the function is given.
+Fix: Move them to the device that the function is given.
+    labels = labels.to(device)
 
-def probe(trace: Trace, observer: Observer, space: dict[str, Any]) -> None:
-    """Compare with the points that the starter draws."""
-    import torch
+where=outputs
+The loss was computed on the CPU: the outputs, or the model itself, were moved there.
+Fix: Leave both on the device, and move the labels.
+    labels = labels.to(device)
 
-    with observer.reader.unnoticed():
-        generator = torch.Generator().manual_seed(0)  # draws what torch.manual_seed(0) would
-        centres = 3 * torch.randn(3, 20, generator=generator)
-        labels = torch.randint(3, (900,), generator=generator)
-        points = centres[labels] + 3 * torch.randn(900, 20, generator=generator)
-    parts = {"train": (points[:600], labels[:600]), "test": (points[600:], labels[600:])}
-    observer.compare_samples(trace, parts, passes=100, accuracy=0.8)
+where=everything
+The model was moved to the CPU, so nothing is trained on the device.
+Fix: Leave the model where it is, and move inputs and labels to it.
+    inputs, labels = inputs.to(device), labels.to(device)
 
-
-EXERCISE = Exercise(
-    name="07_five_mistakes",
-    lesson="The common mistakes",
-    title="Five mistakes in one script",
-    demand="weights, dropout, losses and evaluations as given",
-    difficulty="hard",
-    hint_for={
-        "losses-kept": 2,
-        "missing-eval": 2,
-        "missing-train": 2,
-        "dropout-dropped": 2,
-        "losses-dropped": 2,
-    },
-    hints=(
-        "Three stop it: look at the loss's weights, at the labels, and at NumPy.",
-        "The two silent ones: what is appended to losses, and in which mode the model is evaluated.",
-        "nn.CrossEntropyLoss(…).to(device); targets.to(device); held_out.detach(); model.eval(); "
-        "predictions.cpu().numpy().",
+zero=never
+""",
+            COMMON,
+        ),
     ),
-    rules=(
-        devices.trained_on,
-        models.modes_always,
-        memory.losses_kept,
-        memory.item_every_step,
-        causes.own_work,
-        causes.leaves_the_loop,
-        evidence.training_rows,
-        accuracy.of_the_test_set,
-        dropped,
-        as_given,
+    Task(
+        name="probabilities",
+        does="returns the probabilities as a NumPy array",
+        reference=probabilities,
+        observe=observe_probabilities,
+        begin="It returns nothing. Return the softmax of each row, as a NumPy array.",
+        words={"kind": "what is returned", "value": lambda *_: "these are not the softmax of each row."},
+        mistakes=mistakes("""
+cpu=no
+NumPy works in the computer's own memory, and the tensor is on the GPU.
+Fix: Copy the tensor to the CPU first.
+    return outputs.softmax(dim=1).detach().cpu().numpy()
+
+detach=no
+NumPy knows no gradients, and the tensor still has its graph.
+Fix: Detach the tensor first: the same numbers, without the graph.
+    return outputs.softmax(dim=1).detach().cpu().numpy()
+
+softmax=no
+What is returned are the outputs as they came, and not probabilities.
+Fix: Compute the softmax over the classes of each row.
+    return outputs.softmax(dim=1).detach().cpu().numpy()
+
+returns=tensor (hides cpu, detach)
+What is returned is a tensor, and not a NumPy array.
+Fix: Make an array of it: detach, copy to the CPU, then NumPy.
+    return outputs.softmax(dim=1).detach().cpu().numpy()
+"""),
     ),
-    last=IF_NOTHING_ELSE,
-    probe=probe,
+    Task(
+        name="batch_losses",
+        does="returns the loss of each batch, and keeps no graph",
+        reference=batch_losses,
+        observe=observe_batch_losses,
+        begin="It returns nothing. Go through the batches, and return a list with the loss of each.",
+        words={
+            "graph": lambda *_: "a loss in the result has its graph.",
+            "gradients": lambda *_: "the model has gradients afterwards.",
+            "kind": "what is returned",
+            "value": "the list",
+        },
+        mistakes=mistakes("""
+keep=graph
+Each loss was kept with its graph, and the graph holds what a backward pass would need.
+Fix: Keep the number alone: a detached loss, or a number of Python.
+    losses.append(loss.detach())
+
+backward=yes
+backward() was called here, where nothing is trained. It computes gradients, which take memory.
+Fix: Leave it out. A detached loss has no graph either.
+    losses.append(loss.detach())
+
+returns=mean
+What is returned is the mean, and not the loss of each batch.
+Fix: Return the list.
+    return losses
+
+returns=last
+What is returned is the last loss alone.
+Fix: Collect the losses of all batches in a list, and return it.
+    losses.append(loss.detach())
+"""),
+    ),
+    Task(
+        name="predict",
+        does="returns answers without chance, and leaves the model in its mode",
+        reference=predict,
+        observe=observe_predict,
+        begin="It returns nothing. Switch to the right mode, compute the classes, and set the mode back.",
+        words={
+            "modes": lambda found, _: "dropout was on." if found else "the model was not called.",
+            "left from training": lambda *_: "it came in training mode, and is in evaluation mode now.",
+            "left from evaluation": lambda *_: "it came in evaluation mode, and is in training mode now.",
+            "kind": "what is returned",
+            "value": lambda *_: "the answers are not those of the model in evaluation mode.",
+        },
+        derived=frozenset({"value"}),
+        mistakes=mistakes("""
+mode=as it is
+The model was called in the mode in which it came. In training mode dropout draws anew in each call, so the
+answers are partly chance.
+Fix: Switch the model to evaluation mode before it is called. Turning off gradients does not do that.
+    model.eval()
+
+mode=train
+The model was put into training mode. There dropout draws anew in each call, so the answers are partly chance.
+Fix: Switch it to evaluation mode instead.
+    model.eval()
+
+mode=flag
+Only the flag of the outer module was set. The layers inside have one each, and dropout stayed on.
+Fix: Call eval(), which goes through all layers.
+    model.eval()
+
+back=eval
+The model stays in evaluation mode, so dropout is off in all the training that follows.
+Fix: Note the mode at the beginning, and set it again at the end.
+    was_training = model.training
+    …
+    model.train(was_training)
+
+back=train
+The model is always in training mode afterwards, even if it came in evaluation mode.
+Fix: Note the mode at the beginning, and set that one again.
+    was_training = model.training
+    …
+    model.train(was_training)
+"""),
+    ),
 )

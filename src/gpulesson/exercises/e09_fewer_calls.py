@@ -1,403 +1,290 @@
-"""Exercise 9: fewer calls and fewer bytes to feed a GPU."""
+"""Exercise 9: pixels that become floats on the device, and a feed that asks once for each batch."""
+# mypy: allow-untyped-defs, allow-untyped-calls
 
 from __future__ import annotations
 
-import ast
-import re
-from collections.abc import Iterator, Sequence
-from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from gpulesson.exercises import calls
-from gpulesson.exercises.exercise import Exercise
-from gpulesson.exercises.findings import Diagnosis, Finding, Source, plural
-from gpulesson.exercises.rules import called, definitions, source_text
-from gpulesson.exercises.trace import Trace
+import torch
+from torch.utils.data import Dataset
 
-if TYPE_CHECKING:
-    from gpulesson.exercises.watch.observer import Observer
+from gpulesson.exercises.contract import Task, kind_of, mistakes
+from gpulesson.practice import practice_gpu
 
-NOTHING_FED = Diagnosis(
-    "nothing-fed",
-    "The check calls feed(pictures, device) with its own dataset, and takes one batch after the other.",
-    "Yield every batch, as the starter does: yield inputs, targets.",
-)
-NO_PAIRS = Diagnosis(
-    "no-pairs",
-    "A training loop takes pairs from it: for inputs, targets in feed(pictures, device).",
-    "Yield two tensors each time: the images of a batch, then their labels.",
-)
-RETURNED_TOO_EARLY = Diagnosis(
-    "returned-too-early",
-    "A return or break inside the loop ends it after one batch.",
-    "Use yield in the loop: it hands over a batch, and the loop goes on.",
-)
-SAMPLES_MISSING = Diagnosis(
-    "samples-missing",
-    "An epoch uses every image once, also those of the last incomplete batch.",
-    "Keep the last batch, however small: drop_last=False.",
-)
-SLICES_MISSING = Diagnosis(
-    "samples-missing",
-    "An epoch uses every image once, also those of the last incomplete batch.",
-    "Begin a batch at every 64th image, range(0, len(pictures), 64): the last slice may be shorter.",
-)
-OTHER_DATA = Diagnosis(
-    "other-data",
-    "The check gives feed() its own dataset, with other images and another length.",
-    "Use the argument pictures and len(pictures), and no variable from outside of the function.",
-)
-EXTRA_DIMENSION = Diagnosis(
-    "extra-dimension",
-    "The sampler gives the loader whole batches, and the loader makes a batch of each of them again.",
-    "Switch that off with batch_size=None: DataLoader(…, sampler=batches, batch_size=None). With "
-    "__getitems__, use collate_fn=lambda batch: batch.",
-)
-OTHER_BATCHES = Diagnosis(
-    "other-batches",
-    "The batch size changes how well a model learns. Faster feeding must not change it.",
-    "Keep batches of 64; the last one may be smaller.",
-)
-STILL_ON_HOST = Diagnosis(
-    "still-on-host",
-    "The model is on the device, and needs images and labels there.",
-    "Move both with .to(device), and yield what it returns: the tensor itself stays where it is.",
-)
-BYTES_ARRIVED = Diagnosis(
-    "bytes-arrived",
-    "A Linear layer takes float32. Bytes are good for copying, not for computing.",
-    "Convert them on the device: inputs.to(device).float() / 255.",
-)
-OTHER_FLOATS = Diagnosis(
-    "other-floats",
-    "The model's weights are float32, so its inputs must be float32, too.",
-    "Convert with .float(), on the device.",
-)
-NOT_SCALED = Diagnosis(
-    "not-scaled",
-    "A pixel is a number from 0 to 255. The model expects numbers from 0 to 1.",
-    "Divide by 255 on the device, after .float().",
-)
-DIVIDED_AS_INTEGERS = Diagnosis(
-    "divided-as-integers",
-    "// drops what is behind the decimal point. A pixel is at most 255, so nearly all of them become 0.",
-    "Divide with a single /, after .float(): inputs.float() / 255.",
-)
-SCALED_OTHERWISE = Diagnosis(
-    "scaled-otherwise",
-    "The model expects what the starter gives it: pixels divided by 255, and nothing else.",
-    "Write inputs.float() / 255.",
-)
-SCALED_TWICE = Diagnosis(
-    "scaled-twice",
-    "Divided by 255 twice, all images are nearly black.",
-    "Divide in one place only: in feed(), on the device.",
-)
-ORDER_CHANGED = Diagnosis(
-    "order-changed",
-    "All images arrive, but not in the order of the dataset. So this epoch cannot be compared with the "
-    "one before.",
-    "Keep the order here: SequentialSampler, or shuffle=False. (To train you would shuffle.)",
-)
-OTHER_IMAGES = Diagnosis(
-    "other-images",
-    "Fewer calls and fewer bytes help only if the same images arrive.",
-    "Compare your first batch with pixels[:64].float() / 255.",
-)
-OTHER_LABELS = Diagnosis(
-    "other-labels",
-    "Every image needs its own label, as it is in the dataset.",
-    "Select images and labels with the same list of numbers, and do not convert the labels.",
-)
-CALLED_FOR_EACH_SAMPLE = Diagnosis(
-    "called-for-each-sample",
-    "A loader that asks for one sample at a time calls Python once for each. Worker processes do not "
-    "make the calls fewer.",
-    "Fetch a whole batch with one call: batches = BatchSampler(…) yields lists of numbers, and "
-    "DataLoader(…, sampler=batches, batch_size=None) uses them.",
-)
-ASKED_ONE_BY_ONE = Diagnosis(
-    "called-for-each-sample",
-    "The loader asks once for each batch. But __getitems__ asks for each of its samples again, one by one.",
-    "Pick the whole batch at once: in __getitems__, return self[numbers], and give the loader "
-    "collate_fn=lambda batch: batch.",
-)
-FLOATS_COPIED = Diagnosis(
-    "floats-copied",
-    "A float32 takes four bytes, a pixel only one. Copied as bytes, the images need a quarter of the time.",
-    "Copy the bytes, then convert on the device: inputs.to(device).float() / 255.",
-)
-COPIED_TWICE = Diagnosis(
-    "copied-twice",
-    "Every byte has to be copied only once.",
-    "Look for a second .to(device) of the same data, or for data that is larger than it need be.",
-)
-COPIED_PIECE_BY_PIECE = Diagnosis(
-    "copied-piece-by-piece",
-    "Every copy costs time, however small it is.",
-    "Copy whole batches: one copy for the images, one for the labels.",
-)
-
-_BATCH = 64
-_SIZES = ((150, 784), (256, 36))
-"""Images and pixels of the check's own datasets."""
-_LINES = {
-    NOTHING_FED: r"\byield\b|\breturn\b",
-    NO_PAIRS: r"\byield\b|\breturn\b",
-    RETURNED_TOO_EARLY: r"\breturn\b|\bbreak\b",
-    SAMPLES_MISSING: r"drop_last\s*=\s*True then \bbreak\b|//|<=? *len\(",
-    OTHER_DATA: r"(?<![.\w])(pixels|labels|2000|2_000|32)\b",
-    EXTRA_DIMENSION: r"\bDataLoader\(",
-    OTHER_BATCHES: r"batch_size\s*=\s*\d then ^BATCH\s*=\s*(?!64\b) then BatchSampler\(|range\(|split\(",
-    STILL_ON_HOST: r"\byield\b",
-    BYTES_ARRIVED: r"\.to\(|\.cuda\(",
-    OTHER_FLOATS: r"float64|float16|bfloat16|\.double\(|\.half\(",
-    NOT_SCALED: r"\.float\(|float32",
-    SCALED_TWICE: r"/\s*255|\.div_?\(",
-    DIVIDED_AS_INTEGERS: r"//\s*(?!BATCH|64)[\d(]|floor_divide|rounding_mode|\.div_?\( then //",
-    SCALED_OTHERWISE: r"/\s*(\d|\()|\.(div|mul|sub)_?\(|\*\s*\(?[\d.]|/",
-    ORDER_CHANGED: r"shuffle\s*=\s*True|RandomSampler|randperm|random|sort",
-    OTHER_IMAGES: r"\.float\(|float32|\byield\b",
-    OTHER_LABELS: r"\byield\b",
-    CALLED_FOR_EACH_SAMPLE: r"\bDataLoader\(|\bfor\b.*\bin\b.*\]|stack\(",
-}
-"""What the faulty line looks like, where the run does not tell; first the likelier."""
-_CONTENT = {diagnosis.kind: diagnosis for diagnosis in _LINES}
+DEVICE, SIZE = torch.device("cuda"), 20
 
 
-def feeding(trace: Trace, source: Source) -> Iterator[Finding]:
-    """Say what is fed wrongly, or what is asked for and copied too often."""
-    if called.failed(trace):
-        return
-    epochs = trace.facts.get("epochs", [])
-    if not epochs:
-        yield source.failure(NOTHING_FED, definitions.line(source.lines, "feed"), "No batch arrived.")
-    for facts in epochs:
-        found = list(_found(facts, source))
-        if found:
-            yield from found
-            return
+class Pictures(Dataset[Any]):
+    """Pictures of 100 pixels from 0 to 200, the two brightest of which tell the number; notes each call."""
+
+    def __init__(self, number):
+        draw, numbers = torch.Generator().manual_seed(number), torch.arange(number)
+        self._images = torch.randint(99, (number, 100), dtype=torch.uint8, generator=draw)
+        self._images[numbers, numbers // 10] = self._images[numbers, 20 + numbers % 10] = 200
+        self._labels, self._calls = torch.randint(10, (number,), generator=draw), []
+
+    def __len__(self):
+        return len(self._labels)
+
+    def __getitem__(self, index):
+        index = list(index) if isinstance(index, (range, tuple)) else index
+        self._calls.append(self._labels[index].numel())
+        return self._images[index], self._labels[index]
 
 
-def _found(facts: dict[str, Any], source: Source) -> Iterator[Finding]:
-    given = f"for {facts['samples']} images"
-    if facts["content"]:
-        kind, what = facts["content"]
-        diagnosis, line = _CONTENT[kind], _line(source, _CONTENT[kind])
-        if diagnosis is SAMPLES_MISSING and not re.search(r"DataLoader|Sampler|drop_last", source.line(line)):
-            diagnosis = SLICES_MISSING
-        yield source.failure(diagnosis, line, what)
-        return
-    batches = facts["batches"]
-    if facts["calls"] > batches:
-        what = (
-            f"The dataset was called {facts['calls']} times {given}; expected "
-            f"{plural(batches, 'call')}, one for each batch."
-        )
-        line = _line(source, CALLED_FOR_EACH_SAMPLE)
-        own = any(getattr(node, "name", "") == "__getitems__" for node in source_text.all_nodes(source.lines))
-        yield source.failure(ASKED_ONE_BY_ONE if own else CALLED_FOR_EACH_SAMPLE, line, what)
-    elif facts["operators"] > 40 * batches and facts["copies"] <= 2 * batches + 2:
-        what = f"There were {facts['operators']} tensor operations {given} in {batches} batches."
-        yield source.failure(CALLED_FOR_EACH_SAMPLE, definitions.line(source.lines, "feed"), what)
-    copied, enough = facts["bytes_copied"], facts["bytes_enough"]
-    if copied > enough:
-        what = f"{copied:,} bytes were copied {given} and their labels; {enough:,} are enough."
-        floats = copied >= enough + 2 * facts["samples"] * facts["pixels"]
-        yield source.failure(FLOATS_COPIED if floats else COPIED_TWICE, facts["largest_copy"], what)
-    elif facts["copies"] > 2 * batches + 2:
-        what = (
-            f"There were {facts['copies']} copies to the device {given}; {2 * batches} are "
-            "enough, two a batch."
-        )
-        yield source.failure(COPIED_PIECE_BY_PIECE, facts["most_copies"], what)
-
-
-def _line(source: Source, diagnosis: Diagnosis) -> int:
-    """Find the line to change in the learner's text: in feed, in Pictures; else the one that defines feed."""
-    lines, names = _without_imports(source.lines), ["feed", "Pictures"]
-    if diagnosis in (NO_PAIRS, NOTHING_FED, RETURNED_TOO_EARLY):
-        names = ["feed"]
-    elif diagnosis is CALLED_FOR_EACH_SAMPLE:
-        names = ["Pictures", "feed"] if definitions.first_match(lines, r"def __getitems__") else ["feed"]
-    # made outside, perhaps, and used in feed
-    elsewhere = diagnosis in (ORDER_CHANGED, OTHER_BATCHES, SAMPLES_MISSING, CALLED_FOR_EACH_SAMPLE)
-    matches = (
-        definitions.first_match(lines, pattern, *names) for pattern in _LINES[diagnosis].split(" then ")
-    )
-    found = next(filter(None, matches), 0)
-    inside = any(found in definitions.span(lines, name) for name in names)
-    return found if found and (inside or elsewhere) else definitions.line(lines, "feed")
-
-
-def _without_imports(lines: Sequence[str]) -> list[str]:
-    """Return the lines with those that import something empty: what is used stands elsewhere."""
-    found = [node for node in source_text.all_nodes(lines) if isinstance(node, ast.Import | ast.ImportFrom)]
-    return [
-        "" if any(source_text.holds(node, number) for node in found) else text
-        for number, text in enumerate(lines, 1)
-    ]
-
-
-def probe(trace: Trace, observer: Observer, space: dict[str, Any]) -> None:
-    """Feed datasets of the check's own, and count in a practice GPU of its own."""
-    import torch
-
-    from gpulesson.practice import practice_gpu
-
+def sent_by(call):
+    """Return what a call returns, and the bytes that it copies to the device."""
     with practice_gpu(force=True) as gpu:
-        trace.device, trace.simulated = gpu.name, gpu.simulated
-        epochs: list[dict[str, Any]] = []
-        for number, (samples, width) in enumerate(_SIZES):
-            draw = torch.Generator().manual_seed(97 + number)
-            pixels = torch.randint(256, (samples, width), dtype=torch.uint8, generator=draw)
-            labels = torch.randint(10, (samples,), generator=draw)
-            epochs.append(_epoch(trace, space, gpu, pixels, labels))
-            trace.facts["epochs"] = epochs
+        gpu.clear_events()
+        value = call()
+        return value, sum(event.nbytes for event in gpu.events if event.kind == "host to device")
 
 
-def _epoch(trace: Trace, space: dict[str, Any], gpu: Any, pixels: Any, labels: Any) -> dict[str, Any]:
-    import torch
-
-    from gpulesson.exercises.watch import counters
-    from gpulesson.practice.events import TO_DEVICE
-
-    device, samples = torch.device("cuda"), len(pixels)
-    own = pixels.clone(), labels.clone()  # what comes back is compared with what nobody else has
-    make = calls.find(trace, space, "Pictures", *own)
-    dataset = calls.call(trace, space, f"Pictures with {samples} images", make, *own)
-    feed = calls.find(trace, space, "feed", dataset, device)
-    doing = f"feed with {samples} images"
-    gpu.clear_events()
-    with counters.asked(dataset) as seen, counters.Work() as work:
-        epoch = calls.call(trace, space, doing, feed, dataset, device)
-        if epoch is None or isinstance(epoch, torch.Tensor | tuple):
-            arrived, content = [], _not_an_epoch(epoch)
-        else:
-            arrived = calls.call(trace, space, doing, lambda: list(islice(epoch, 4 * samples)))
-            content = None
-    copies = [event for event in gpu.events if event.kind == TO_DEVICE]
-    facts: dict[str, Any] = {
-        "samples": samples,
-        "pixels": pixels.shape[1],
-        "batches": len(arrived),
-        "calls": seen.calls,
-        "operators": sum(work.operators.values()),
-        "bytes_copied": sum(event.nbytes for event in copies),
-        "bytes_enough": pixels.nbytes + labels.nbytes,
-        "copies": sum(event.count for event in copies),
-        "largest_copy": max(copies, key=lambda event: event.nbytes).line if copies else 0,
-        "most_copies": max(copies, key=lambda event: event.count).line if copies else 0,
-    }
-    content = content or _content(arrived, pixels, labels)
-    return facts | {"content": None if content is None else [content[0].kind, content[1]]}
+def near(found, pixels):
+    return bool(torch.allclose(found.cpu().double(), pixels.double() / 255, atol=1e-5))
 
 
-def _not_an_epoch(value: Any) -> tuple[Diagnosis, str]:
-    if value is None:
-        return NOTHING_FED, "feed returned nothing (None); expected one batch after the other."
-    return RETURNED_TOO_EARLY, "feed returned one batch and ended; expected one batch after the other."
+def floats(pixels, device, *, sent="bytes", scale="255"):
+    pixels = pixels.float() if sent == "floats" and scale != "bytes" else pixels
+    pixels = pixels.to(device) if sent != "stays" else pixels
+    if scale != "bytes":
+        pixels = pixels.float() / {"256": 256, "none": 1}.get(scale, 255)
+    pixels = pixels.floor() if scale == "whole" else pixels
+    return None if sent == "unreturned" else pixels
 
 
-def _content(arrived: list[Any], pixels: Any, labels: Any) -> tuple[Diagnosis, str] | None:
-    """Say what is wrong with the batches that arrived; None if they are right."""
-    import torch
-
-    if not arrived:
-        return NOTHING_FED, "No batch arrived."
-    for batch in arrived:
-        two = isinstance(batch, tuple | list) and len(batch) == 2
-        if not two or not all(isinstance(part, torch.Tensor) for part in batch):
-            found = f"a {type(batch).__name__} of {len(batch)}" if hasattr(batch, "__len__") else batch
-            return NO_PAIRS, f"A batch was {str(found)[:60]}; expected two tensors."
-    if arrived[0][0].dim() == 1 and arrived[0][1].dim() == 2:
-        return NO_PAIRS, "The labels came first; expected the images, then the labels."
-    for part, name in ((0, "images"), (1, "labels")):
-        if any(batch[part].device.type != "cuda" for batch in arrived):
-            return STILL_ON_HOST, f"The {name} that arrived are on the CPU; expected them on the device."
-    width, shape = pixels.shape[1], list(arrived[0][0].shape)
-    if len(shape) == 3 and shape[0] == 1:
-        return EXTRA_DIMENSION, f"A batch has the shape {shape}; expected {[shape[1], width]}."
-    inputs = [batch[0].detach().cpu() for batch in arrived]
-    targets = [batch[1].detach().cpu() for batch in arrived]
-    return _compared(inputs, targets, pixels, labels)
+def observe_floats(function, facts):
+    pixels, _ = Pictures(16)[:]
+    value, sent = sent_by(lambda: function(pixels, DEVICE))
+    facts["bytes"] = max(1, round(sent / pixels.nbytes))
+    facts["kind"] = "nothing, although bytes were copied" if value is None and sent else kind_of(value)
+    if isinstance(value, torch.Tensor) and value.numel():
+        facts["shape"], facts["dtype"] = list(value.shape), str(value.dtype)
+        facts["range"] = [value.min().item(), value.max().item()]
+        facts["exact"] = value.shape == pixels.shape and near(value, pixels)
 
 
-def _compared(
-    inputs: list[Any], targets: list[Any], pixels: Any, labels: Any
-) -> tuple[Diagnosis, str] | None:
-    import torch
+def feed(
+    pictures, batch_size, device,
+    *, yields="pairs", calls="batch", start="row", last="kept", order="kept", collate="once",
+    labels="moved", **of_floats,
+):  # fmt: skip
+    def batches():
+        numbers = torch.randperm(len(pictures)) if order == "shuffled" else torch.arange(len(pictures))
+        step = batch_size
+        every = pictures[numbers] if calls == "all" else ()
+        for first in range(0, len(numbers) - (step - 1 if last == "dropped" else 0), step):
+            first = first // step if start == "number" else first
+            some = numbers[first : first + step]
+            if calls == "all":
+                pixels, targets = (part[first : first + step] for part in every)
+            elif calls == "pictures":
+                pixels, targets = map(
+                    torch.stack, zip(*[pictures[each] for each in some.tolist()], strict=True)
+                )
+            else:
+                pixels, targets = pictures[some]
+            pair = floats(pixels, device, **of_floats), targets if labels == "stay" else targets.to(device)
+            yield tuple(part[None] for part in pair) if collate == "again" else pair
 
-    count, given = sum(map(len, inputs)), len(pixels)
-    if any(part.shape[1:] != pixels.shape[1:] for part in inputs):
-        return (
-            OTHER_IMAGES,
-            f"An image has the shape {list(inputs[0].shape[1:])}; expected {[pixels.shape[1]]}.",
+    if yields == "nothing":
+        return list(batches()) and None
+    return next(batches()) if yields == "first" else batches()
+
+
+def observe_feed(function, facts):
+    one, other = observed(function, 90), observed(function, 80)
+    for name in one | other:
+        pair = [each[name] for each in (one, other) if name in each]
+        facts[name] = pair[0] if pair[0] == pair[-1] else pair
+
+
+def observed(function, number):
+    """Return the facts of one epoch."""
+    pictures, facts = Pictures(number), dict[str, Any]()
+
+    def epoch():
+        value = function(pictures, SIZE, DEVICE)
+        parts = value if isinstance(value, (tuple, list)) else ()
+        is_pair = len(parts) == 2 and len({getattr(part, "ndim", 0) for part in parts}) == 2
+        facts["kind"] = "nothing" if value is None else "one batch" if is_pair else "batches"
+        return [value] if is_pair else [] if value is None else list(value)
+
+    batches, sent = sent_by(epoch)
+    calls, most = pictures._calls, max(pictures._calls, default=0)
+    each = {0: "none", 1: "one call for each picture", number: "one call for all pictures"}
+    twice = (
+        len(calls) > 1.5 * -(-number // min(most, SIZE)) if 1 < most < number else most == number < sum(calls)
+    )
+    facts["calls"] = "several" if twice else each.get(most, "one call for each batch")
+    facts["bytes"] = max(1, round(sent / 100 / (min(sum(calls), number) or number)))
+    pairs = [batch if isinstance(batch, (tuple, list)) else (batch,) for batch in batches]
+    if not pairs or not all(isinstance(part, torch.Tensor) and part.ndim for pair in pairs for part in pair):
+        return facts | {"shapes": [type(part).__name__ for pair in pairs[:1] for part in pair]}
+    shapes = [["N" if size not in (1, 100) else str(size) for size in part.shape] for part in pairs[0]]
+    facts["shapes"] = " and ".join(f"[{', '.join(shape)}]" for shape in shapes)
+    images, *labels = (
+        torch.cat([part.cpu().flatten() for part in column]) for column in zip(*pairs, strict=False)
+    )
+    images = images[: len(images) // 100 * 100].reshape(-1, 100)
+    sizes = [pair[0].numel() // 100 for pair in pairs]
+    if number % SIZE:
+        facts["rows"] = (
+            "one batch" if len(pairs) == 1 else "all" if len(images) == number else "another number"
         )
-    if count != given:
-        what = f"{count} images arrived; expected {given}."
-        if count > given or count == 0:
-            return OTHER_DATA, what
-        if len(inputs) == 1 < given // _BATCH:
-            return RETURNED_TOO_EARLY, what
-        return SAMPLES_MISSING, what
-    images, found = torch.cat(inputs), torch.cat(targets)
-    if not images.is_floating_point():
-        return BYTES_ARRIVED, f"The images that arrived are {images.dtype}; expected torch.float32."
-    if images.dtype != torch.float32:
-        return OTHER_FLOATS, f"The images that arrived are {images.dtype}; expected torch.float32."
-    right = pixels.float() / 255
-    if not _close(images, right):
-        top = images.max().item()
-        if _close(images, pixels.float()):
-            return NOT_SCALED, f"The largest value that arrived is {top:g}; expected 1."
-        if _close(images, right / 255):
-            return SCALED_TWICE, f"The largest value that arrived is {top:.4f}; expected 1."
-        if torch.allclose(_sorted(images), _sorted(right), atol=1e-6):
-            return ORDER_CHANGED, "The images came in another order; expected that of the dataset."
-        if _close(images, (pixels // 255).float()):
-            return DIVIDED_AS_INTEGERS, "Nearly all values that arrived are 0; expected numbers from 0 to 1."
-        low, here = images.min().item(), f"from {images.min().item():.3g} to {top:.3g}"
-        if top > low and torch.allclose((images - low) / (top - low), right, atol=1e-3):
-            what = f"The images that arrived have values {here}; expected 0 to 1."
-            return SCALED_OTHERWISE, what
-        what = "The images that arrived are not those of the dataset"
-        return OTHER_IMAGES, f"{what}: their values go {here}, those of the dataset from 0 to 1."
-    if found.shape != labels.shape or not torch.equal(found.to(labels.dtype), labels):
-        return OTHER_LABELS, "The images are right, but some have the label of another image."
-    if found.dtype != labels.dtype:
-        return OTHER_LABELS, f"The labels that arrived are {found.dtype}; expected {labels.dtype}."
-    sizes = [len(part) for part in inputs]
-    expected = [min(_BATCH, given - start) for start in range(0, given, _BATCH)]
-    if sizes != expected:
-        return OTHER_BATCHES, f"The batches have the sizes {sizes[:6]}; expected {expected}."
-    return None
+    facts["size"], facts["empty"] = "batch_size" if sizes[0] == SIZE else "another number", 0 in sizes
+    for name, part in zip(("images", "labels"), pairs[0], strict=False):
+        facts[f"{name} on"], facts[f"{name} type"] = str(part.device), str(part.dtype)
+    facts["range"] = [images.min().item(), images.max().item()]
+    found = (images[:, :20].argmax(1) * 10 + images[:, 20:30].argmax(1)) % number
+    again = len(found) > len(found.unique())
+    facts["order"] = "again" if again else "kept" if found.tolist() == sorted(found.tolist()) else "another"
+    right = pictures[found]
+    facts["paired"] = bool(labels) and torch.equal(labels[0].long(), right[1])
+    facts["exact"] = near(images, right[0])
+    return facts
 
 
-def _close(found: Any, expected: Any) -> bool:
-    import torch
-
-    return torch.allclose(found, expected, rtol=1e-5, atol=1e-7)
-
-
-def _sorted(images: Any) -> Any:
-    """Return the rows in an order of their own, whatever the order in which they came."""
-    return images[(images.double() @ images.new_tensor(range(images.shape[1])).double().sin()).argsort()]
-
-
-EXERCISE = Exercise(
-    name="09_fewer_calls",
-    lesson="Feeding the GPU",
-    title="Fewer calls, fewer bytes",
-    demand="the same batches, with fewer calls and bytes",
-    difficulty="medium",
-    hint_for={"extra-dimension": 2, "floats-copied": 3, "bytes-arrived": 3, "scaled-twice": 3},
-    hints=(
-        "pixels[index] also takes a list of numbers.",
-        "A BatchSampler yields such lists. DataLoader(…, sampler=batches, batch_size=None) uses it.",
-        "Move .float() / 255 out of __getitem__, to after inputs.to(device).",
+WORDS: dict[str, Any] = {
+    "bytes": lambda found, _: f"{found} times the bytes of the pixels were copied to the device.",
+    "kind": "what is returned",
+    "shape": "the shape",
+    "dtype": "the type of the numbers",
+    "range": lambda found, expected: (
+        "pixels of 0 to 200 have become {:.4g} to {:.4g}, expected {:.4g} to {:.4g}.".format(
+            *found, *expected
+        )
     ),
-    rules=(called.calls, feeding),
-    probe=probe,
-    function="feed",
+    "exact": lambda *_: "some pixels are not a 255th of what they were.",
+    "calls": lambda found, _: {
+        "none": "the dataset was not called in this process.",
+        "several": "the dataset was called more than once for each batch.",
+    }.get(found, f"there was {found}."),
+    "shapes": "the shape of a batch",
+    "size": "the size of a batch",
+    "rows": lambda found, _: f"{found} {'came' if found == 'one batch' else 'of pictures came'}.",
+    "empty": lambda *_: "a batch of no pictures came.",
+    "images on": "the device of the images",
+    "images type": "the type of the images",
+    "labels on": "the device of the labels",
+    "labels type": "the type of the labels",
+    "order": lambda found, _: (
+        "some pictures came again." if found == "again" else "the pictures came in another order."
+    ),
+    "paired": lambda *_: "some pictures came with the label of another one.",
+}
+OWN = mistakes(
+    """
+sent=floats
+The pixels became floats on the CPU, so four bytes were copied for each pixel, and not one.
+Fix: Send the bytes, and convert them on the device: .to(device, torch.float32) converts first, too.
+    pixels.to(device).float() / 255
+
+sent=stays
+The images that come back are on the CPU. They were not copied, or the copy was not kept.
+Fix: Copy the pixels, and go on with what .to(device) returns.
+    pixels = pixels.to(device)
+
+scale=none
+The floats were not divided: a pixel is a number from 0 to 255.
+Fix: Divide by 255, on the device.
+    pixels.to(device).float() / 255
+
+scale=256
+The pixels were divided by 256. The brightest is 255, and does not become 1 so.
+Fix: Divide by 255.
+    pixels.to(device).float() / 255
+
+scale=whole
+The pixels were divided without a remainder, as // does, so all but the brightest became 0.
+Fix: Divide by /, and not by //.
+    pixels.to(device).float() / 255
+
+scale=bytes (hides sent=floats)
+The images are still bytes on their arrival, and a model computes with floats.
+Fix: Convert them on the device, and divide by 255.
+    pixels.to(device).float() / 255
+
+sent=unreturned (hides scale)
+It returns nothing.
+Fix: End the function with return and the floats.
+    return pixels.to(device).float() / 255
+"""
+)
+TASKS = (
+    Task(
+        name="floats",
+        does="sends bytes to the device, and makes floats of them there",
+        reference=floats,
+        observe=observe_floats,
+        begin="Copy the pixels to the device first. Then make floats of the copy, and divide.",
+        words=WORDS,
+        derived=frozenset({"exact"}),
+        mistakes=OWN,
+    ),
+    Task(
+        name="feed",
+        does="yields the batches of one epoch, with one call for each",
+        reference=feed,
+        observe=observe_feed,
+        begin="Choose a way of the lesson: a BatchSampler with batch_size=None, or slices. One call is "
+        "pictures[numbers], for all numbers of a batch.",
+        words=WORDS,
+        derived=frozenset({"exact"}),
+        mistakes=mistakes(
+            """
+yields=nothing (hides sent=stays, labels, scale, start, last, order, collate)
+It returns nothing, so no batch arrives.
+Fix: Yield each batch inside the loop.
+    yield images, labels
+
+yields=first (hides last, start)
+It returns the first batch and ends, for that is what return does in a loop.
+Fix: Yield each batch: the loop then goes on.
+    yield images, labels
+
+calls=pictures
+The dataset was asked for each picture by itself. These calls are what takes the time.
+Fix: Ask with the numbers of a whole batch, by a BatchSampler with batch_size=None, or by slices.
+    images, labels = pictures[start : start + batch_size]
+
+calls=all
+The dataset was asked for all pictures at once. That many may not fit into the memory.
+Fix: Ask for one batch after the other, in the loop.
+    images, labels = pictures[start : start + batch_size]
+
+collate=again
+The sampler gives whole batches, and the loader has made a batch of each of them again.
+Fix: Switch that off: batch_size=None takes each list of the sampler as it is.
+    DataLoader(pictures, sampler=sampler, batch_size=None)
+
+start=number (hides last, order)
+The batches overlap: each begins one picture after the one before, and not batch_size pictures.
+Fix: Count the first picture of a batch in steps of batch_size.
+    range(0, len(pictures), batch_size)
+
+last=dropped
+The last batch is shorter, and was left out. An epoch has every picture.
+Fix: Keep it: drop_last=False, or let the last slice be shorter.
+    range(0, len(pictures), batch_size)
+
+order=shuffled
+The pictures came in a random order. This feed is to keep that of the dataset.
+Fix: Take a SequentialSampler, or numbers in their order.
+    BatchSampler(SequentialSampler(pictures), batch_size, drop_last=False)
+
+labels=stay
+The labels are still on the CPU, and the loss needs them where the outputs are.
+Fix: Send the labels, too, and yield what .to(device) returns.
+    yield images, labels.to(device)
+
+sent=floats
+sent=stays
+scale=none
+scale=256
+scale=bytes (hides sent=floats)
+""",
+            OWN,
+        ),
+    ),
 )

@@ -1,294 +1,309 @@
-"""Exercise 10: a run whose memory grows, and an evaluation that keeps a history."""
+"""Exercise 10: train and evaluate, and keep nothing that takes memory."""
+# mypy: allow-untyped-defs, allow-untyped-calls
 
 from __future__ import annotations
 
-import ast
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+import weakref
+from contextlib import closing
 
-from gpulesson.exercises import calls
-from gpulesson.exercises.exercise import Exercise
-from gpulesson.exercises.findings import Diagnosis, Finding, Source
-from gpulesson.exercises.rules import called, definitions, memory, source_text
-from gpulesson.exercises.trace import Trace
+import torch
+from torch import nn
 
-if TYPE_CHECKING:
-    from gpulesson.exercises.watch.observer import Observer
+from gpulesson.exercises.contract import Task, kind_of, mistakes, number_of
+from gpulesson.exercises.watch import Watch
+from gpulesson.exercises.words import COMMON, SEEN
 
-LOSS_MISSING = Diagnosis(
-    "loss-missing",
-    "The losses are what you look at after a run. Without them, less memory is no gain.",
-    "Return the mean loss of all batches, and keep only numbers for it: losses.append(loss.detach()).",
-)
-NOTHING_TRAINED = Diagnosis(
-    "nothing-trained",
-    "A run that does not train needs little memory, and is of no use.",
-    "Leave the loss, zero_grad(), backward() and step() of train() as they are in the starter.",
-)
-EVALUATION_TRAINS = Diagnosis(
-    "evaluation-trains",
-    "An evaluation must not change what it measures.",
-    "Call no backward() and no step() in evaluate().",
-)
-OTHER_LOSSES = Diagnosis(
-    "other-losses",
-    "With the same model and the same batches, the losses must be those of the starter.",
-    "Change how the losses are kept, not how they are computed.",
-)
-MEMORY_GROWS = Diagnosis(
-    "memory-grows",
-    "Each epoch leaves something on the GPU that the next one does not need.",
-    "Look for what is stored outside of the function, and keep only numbers of Python there: loss.item().",
-)
-CACHE_EMPTIED = Diagnosis(
-    "cache-emptied",
-    "empty_cache() gives back memory that no tensor uses. Here tensors use it: the losses keep them.",
-    "Leave it out, and keep each loss without its history: losses.append(loss.detach()).",
-)
-GARBAGE_COLLECTED = Diagnosis(
-    "garbage-collected",
-    "gc.collect() frees objects that nothing refers to any more. The list still refers to the losses.",
-    "Leave it out, and keep each loss without its history: losses.append(loss.detach()).",
-)
-NAME_DELETED = Diagnosis(
-    "name-deleted",
-    "del removes a name, not the tensor. The list still holds the loss, and the loss its history.",
-    "Leave it out, and keep each loss without its history: losses.append(loss.detach()).",
-)
-
-_NO_HELP = {"empty_cache": CACHE_EMPTIED, "collect": GARBAGE_COLLECTED}
-_EPOCHS, _TRAIN, _TEST, _ROWS, _WIDTH = 3, 6, 4, 48, 192
-"""What the check's own run has: epochs, batches of both kinds, rows of a batch, numbers of a row."""
-_BLOCK = 512
-_NAMES = "train", "evaluate"
+WIDTH, ROWS, BLOCK = 64, 32, 512
 
 
-def leak(trace: Trace, source: Source) -> Iterator[Finding]:
-    """Say what the run of exercise 10 keeps, or what it no longer does."""
-    facts = trace.facts
-    if called.failed(trace):
-        return
-    if "grown" not in facts:
-        what = "The check could not call train and evaluate."
-        yield source.failure(NOTHING_TRAINED, definitions.line(source.lines, "train"), what)
-        return
-    undone = _undone(facts, source)
-    if undone is not None:
-        yield undone
-        return
-    histories = [name for name in _NAMES if facts[name]["history"]]
-    for name in histories:
-        what = f"The loss that {name} returned still had its history."
-        yield source.failure(memory.LOSSES_KEPT, _keeping(source, name), what)
-        yield from _no_help(source, name)
-    grown = facts["grown"]
-    if sum(grown.values()) > (_EPOCHS - 1) * len(_NAMES) * _BLOCK and not histories:
-        most = max(grown, key=lambda name: int(grown[name]))
-        what = f"After epoch {_EPOCHS}, {sum(grown.values()):,} bytes more were allocated than after epoch 1."
-        yield source.failure(MEMORY_GROWS, _keeping_outside(source, most), what)
-    if facts["needed"] > 1.5 * facts["enough"]:
-        what = f"evaluate needed {facts['needed']:,} bytes more, at most; {facts['enough']:,} are enough."
-        line = definitions.first_match(source.lines, r"\bmodel\(", "evaluate")
-        yield source.failure(memory.GRADIENTS_WHILE_EVALUATING, line, what)
+class Loss(nn.Module):
+    """A loss that notes its rows, and how many of its earlier graphs and inputs are still there."""
+
+    def __init__(self):
+        super().__init__()
+        self.rows, self.graphs, self.outputs, self.most = [], [], [], [0, 0]
+
+    def forward(self, outputs, labels):
+        living = [sum(each() is not None for each in refs) for refs in (self.graphs, self.outputs)]
+        self.most = [max(pair) for pair in zip(self.most, living, strict=True)]
+        loss = nn.functional.cross_entropy(outputs, labels, label_smoothing=0.1)
+        if loss.grad_fn is not None:
+            loss.grad_fn.metadata["living"] = living = set()  # as long as the graph is there
+            self.graphs.append(weakref.ref(living))
+        self.outputs.append(weakref.ref(outputs))
+        self.rows.append(len(labels))
+        return loss
 
 
-def _undone(facts: dict[str, Any], source: Source) -> Finding | None:
-    """Say what the functions no longer do."""
-    for name in _NAMES:
-        if facts[name]["strange"]:
-            what = f"{name} returned {facts[name]['strange']}; expected the mean loss, one number."
-            return source.failure(LOSS_MISSING, _returning(source, name), what)
-    if facts["unchanged"]:
-        what = f"After {_EPOCHS} epochs the model's weights are those from the beginning."
-        return source.failure(NOTHING_TRAINED, definitions.line(source.lines, "train"), what)
-    if facts["evaluation_trains"]:
-        line = definitions.first_match(source.lines, r"\.step\(|\.backward\(", "evaluate")
-        what = "The model's weights were others after evaluate than before."
-        return source.failure(EVALUATION_TRAINS, line, what)
-    for name in _NAMES:
-        found, expected = facts[name]["found"], facts[name]["expected"]
-        if not abs(found - expected) < 1e-4:
-            what = f"The loss that {name} returned is {found:.5f}; expected {expected:.5f}."
-            return source.failure(OTHER_LOSSES, _returning(source, name), what)
-    return None
+def make(hidden, rows, training):
+    """Return a model on the GPU with so many hidden layers, in this mode, and batches with so many rows."""
+    torch.manual_seed(0)
+    layers = [layer for _ in range(hidden) for layer in (nn.Linear(WIDTH, WIDTH), nn.ReLU())]
+    model = nn.Sequential(*layers, nn.Dropout(0.2), nn.Linear(WIDTH, WIDTH))
+    for parameter in model.parameters():
+        parameter.data *= 2  # or the losses of all batches are nearly the same
+    inputs, labels = torch.randn(sum(rows), WIDTH), torch.arange(sum(rows)) % 7
+    batches = list(zip(inputs.cuda().split(rows), labels.cuda().split(rows), strict=True))
+    return model.cuda().train(training), batches
 
 
-def _keeping(source: Source, name: str) -> int:
-    """Return the line of a function that collects the losses, or that returns their mean."""
-    line = definitions.first_match(source.lines, r"\.append\(|\+=|\bfor\b.*\]", name)
-    return line if line in definitions.span(source.lines, name) else _returning(source, name)
+def keep_outside(model, losses):
+    """Keep losses where they stay after the call."""
+    model.kept = [*getattr(model, "kept", ()), *losses]
 
 
-def _keeping_outside(source: Source, name: str) -> int:
-    """Return the line of a function that puts something into a list from outside, if it can be told."""
-    nodes = definitions.nodes(source.lines, name)
-    own = {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
-    for node in nodes:
-        if isinstance(node, ast.Call) and source_text.called(node) in ("append", "extend"):
-            holder = node.func.value if isinstance(node.func, ast.Attribute) else None
-            if isinstance(holder, ast.Name) and holder.id not in own:
-                return node.lineno
-    return _keeping(source, name)
+def asked_for(value):
+    """Say what a value is; a number and a tensor without a graph are both what was asked for."""
+    kind = kind_of(value)
+    single = number_of(value) is not None and not getattr(value, "requires_grad", False)
+    return "a number, or a tensor without a graph" if single else kind
 
 
-def _returning(source: Source, name: str) -> int:
-    """Return the line of a function's last return, or that of its definition."""
-    nodes = definitions.nodes(source.lines, name)
-    lines = [node.lineno for node in nodes if isinstance(node, ast.Return)]
-    return lines[-1] if lines else definitions.line(source.lines, name)
-
-
-def _no_help(source: Source, name: str) -> Iterator[Finding]:
-    """Name what a learner has tried in a function, and why it does not free a tensor."""
-    for node in definitions.nodes(source.lines, name):
-        diagnosis = _NO_HELP.get(source_text.called(node) or "")
-        if isinstance(node, ast.Delete):
-            diagnosis = NAME_DELETED
-        if diagnosis is not None:
-            what = "This does not free what the losses keep."
-            yield source.failure(diagnosis, node.lineno, what)  # type: ignore[attr-defined]
-
-
-def probe(trace: Trace, observer: Observer, space: dict[str, Any]) -> None:
-    """Let both functions work for three epochs on a practice GPU of the check's own, and read its counts."""
-    import torch
-
-    from gpulesson.practice import practice_gpu
-
-    with practice_gpu(force=True) as gpu:
-        trace.device, trace.simulated = gpu.name, gpu.simulated
-        model, optimizer, train_batches, test_batches = _task()
-        train = calls.find(trace, space, "train", model, optimizer, train_batches)
-        evaluate = calls.find(trace, space, "evaluate", model, test_batches)
-        before = _weights(model)
-        kept, grown, needed, trains, held = [], dict.fromkeys(_NAMES, 0), 0, False, 0
-        for epoch in range(_EPOCHS):
-            doing = f"train with {_TRAIN} batches"
-            kept.append(calls.call(trace, space, doing, train, model, optimizer, train_batches))
-            trained, start = _weights(model), torch.cuda.memory_allocated()
-            with _highest() as counts:
-                doing = f"evaluate with {_TEST} batches"
-                kept.append(calls.call(trace, space, doing, evaluate, model, test_batches))
-            needed = max(needed, max(counts, default=start) - start)
-            trains = trains or not _same(trained, _weights(model))
-            if epoch:  # the first one makes the gradients and the optimizer's state
-                grown["train"] += start - held
-                grown["evaluate"] += torch.cuda.memory_allocated() - start
-            held = torch.cuda.memory_allocated()
-        trace.facts |= {
-            "train": _loss(kept[-2]),
-            "evaluate": _loss(kept[-1]),
-            "grown": grown,
-            "needed": needed,
-            "unchanged": _same(before, _weights(model)),
-            "evaluation_trains": trains,
-        }
-        del kept, model, optimizer, train_batches, test_batches
-        expected, trace.facts["enough"] = _as_it_should_be()
-        for name in _NAMES:
-            trace.facts[name]["expected"] = expected[name]
-
-
-def _task() -> tuple[Any, Any, list[Any], list[Any]]:
-    """Make a model on the device, its optimizer, and the batches of both kinds."""
-    import torch
-    from torch import nn
-
-    draw = torch.Generator().manual_seed(10)
-    images = torch.rand(_TRAIN + _TEST, _ROWS, _WIDTH, generator=draw).to("cuda")
-    labels = torch.randint(10, (_TRAIN + _TEST, _ROWS), generator=draw).to("cuda")
-    state = torch.get_rng_state()
-    torch.manual_seed(10)
-    hidden = [layer for _ in range(3) for layer in (nn.Linear(_WIDTH, _WIDTH), nn.ReLU())]
-    model = nn.Sequential(*hidden, nn.Linear(_WIDTH, 10)).to("cuda")
-    torch.set_rng_state(state)
-    batches = list(zip(images, labels, strict=True))
-    return model, torch.optim.Adam(model.parameters()), batches[:_TRAIN], batches[_TRAIN:]
-
-
-def _as_it_should_be() -> tuple[dict[str, float], int]:
-    """Return the mean losses of the last epoch, and what an evaluation without a history needs at most."""
-    import torch
-
-    model, optimizer, train_batches, test_batches = _task()
-    loss_fn = torch.nn.CrossEntropyLoss()
-    for _ in range(_EPOCHS):
-        trained = []
-        for images, labels in train_batches:
-            loss = loss_fn(model(images), labels)
+def train(
+    model, optimizer, loss_fn, batches,
+    *, train_mode="train", zero="before", backward="yes", step="yes", keep="nothing", mean="right",
+    returns="number",
+):  # fmt: skip
+    if train_mode == "train":
+        model.train()
+    losses, rows = [], 0
+    for inputs, labels in batches:
+        loss = loss_fn(model(inputs), labels)
+        if zero == "before":
             optimizer.zero_grad()
+        if backward == "yes":
             loss.backward()
+        if zero == "late":
+            optimizer.zero_grad()
+        if step == "yes":
             optimizer.step()
-            trained.append(loss.item())
-    start = torch.cuda.memory_allocated()
-    with torch.no_grad(), _highest() as counts:
-        tested = [loss_fn(model(images), labels).item() for images, labels in test_batches]
-    means = {"train": sum(trained) / _TRAIN, "evaluate": sum(tested) / _TEST}
-    return means, max(counts) - start
+        losses.append(loss if keep == "graphs" or returns == "graph" else loss.detach())
+        rows += len(labels)
+    if keep == "outside":
+        keep_outside(model, losses)
+    total, count = sum(losses), len(losses)
+    result = {"right": total / count, "sum": total, "mixed": total / rows, "last": losses[-1]}[mean]
+    return {"graph": result, "list": losses, "nothing": None}.get(returns, result.detach())
 
 
-def _highest() -> Any:
-    """Return a block that notes the allocated bytes after each operator: a peak that nobody can reset."""
-    import contextlib
-
-    import torch
-    from torch.utils._python_dispatch import TorchDispatchMode
-
-    class Noting(TorchDispatchMode):  # type: ignore[no-untyped-call]
-        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-            result = func(*args, **(kwargs or {}))
-            counts.append(torch.cuda.memory_allocated())
-            return result
-
-    counts: list[int] = []
-
-    @contextlib.contextmanager
-    def noting() -> Iterator[list[int]]:
-        with Noting():  # type: ignore[no-untyped-call]
-            yield counts
-
-    return noting()
+def observe_train(function, facts):
+    (model, batches), loss_fn = make(0, [ROWS] * 3, training=False), Loss()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with closing(Watch(model)) as watch:
+        value = [number_of(function(model, optimizer, loss_fn, batches))]
+        before = torch.cuda.memory_allocated()
+        result = function(model, optimizer, loss_fn, batches)
+        value, kind = [*value, number_of(result)], asked_for(result)
+        del result
+        held = torch.cuda.memory_allocated() - before
+    facts["train modes"] = sorted({each["training"] for each in watch.passes})
+    facts["backwards"] = [each["backward"] for each in watch.passes]
+    facts["losses"] = loss_fn.rows
+    facts["fresh"], facts["steps"] = watch.stale == 0, watch.steps
+    facts["idle"] = watch.idle > 0 and any(facts["backwards"])
+    facts["graphs"] = loss_fn.most[0] > 1 and "graph" not in kind.partition(" on ")[2]
+    facts["outputs"], facts["held"] = loss_fn.most[1] > 1, held > 2 * BLOCK
+    facts["kind"], facts["weights"], facts["value"] = kind, watch.weights(), value
 
 
-def _weights(model: Any) -> list[Any]:
-    return [parameter.detach().cpu() for parameter in model.parameters()]
+def evaluate(
+    model, loss_fn, batches,
+    *, test_mode="eval", graph="no", rows="all", keep="nothing", mean="rows", returns="number",
+):  # fmt: skip
+    if test_mode == "eval":
+        model.eval()
+    if keep == "batches":
+        batches = [tuple(map(torch.cat, zip(*batches, strict=True)))]
+    batches = batches[:1] if rows == "first" else batches
+    if rows == "full":
+        batches = [batch for batch in batches if len(batch[1]) == len(batches[0][1])]
+    losses, counts, kept, targets = [], [], [], []
+    with torch.set_grad_enabled(graph == "yes" or returns == "graph"):
+        for inputs, labels in batches:
+            outputs = model(inputs)
+            kept += [outputs] if keep in ("outputs", "joined") else []
+            targets.append(labels)
+            if keep != "joined":
+                losses.append(loss_fn(outputs, labels))
+                counts.append(len(labels))
+        if keep == "joined":
+            losses, counts = [loss_fn(torch.cat(kept), torch.cat(targets))], [sum(map(len, targets))]
+    if keep == "outside":
+        keep_outside(model, losses)
+    plain, weighted = sum(losses), sum(loss * n for loss, n in zip(losses, counts, strict=True))
+    means = {
+        "rows": weighted / sum(counts),
+        "batches": plain / len(losses),
+        "sum": plain,
+        "weighted": weighted,
+    }
+    result = {**means, "mixed": plain / sum(counts), "last": losses[-1]}[mean]
+    return {"graph": result, "list": losses, "nothing": None}.get(returns, result.detach())
 
 
-def _same(before: list[Any], after: list[Any]) -> bool:
-    import torch
-
-    return all(torch.equal(a, b) for a, b in zip(before, after, strict=True))
-
-
-def _loss(result: Any) -> dict[str, Any]:
-    """Return a loss as a float, and whether it has a history; or, in words, what else was returned."""
-    import torch
-
-    history = isinstance(result, torch.Tensor) and result.requires_grad
-    value = result.detach() if history else result
-    try:
-        if isinstance(value, str):
-            raise TypeError
-        return {"strange": "", "found": float(value), "history": history}
-    except (TypeError, ValueError, RuntimeError):
-        strange = "nothing (None)" if value is None else f"a {type(value).__name__}"
-        return {"strange": strange, "found": None, "history": False}
+def observe_evaluate(function, facts):
+    (model, batches), loss_fn = make(0, [ROWS, ROWS, ROWS, 20], training=True), Loss()
+    with closing(Watch(model)) as watch:
+        value = function(model, loss_fn, batches)
+    facts["test modes"] = sorted({each["training"] for each in watch.passes})
+    facts["graph"] = any(each["graph"] for each in watch.passes)
+    facts["backwards"] = len(watch.training())
+    facts["passes"] = [len(each["rows"]) for each in watch.passes]
+    facts["losses"], facts["outputs"] = loss_fn.rows, loss_fn.most[1] > 1
+    model, batches = make(hidden := 5, [ROWS] * 5, training=False)
+    before = torch.cuda.memory_allocated()
+    torch.cuda.reset_peak_memory_stats()
+    function(model, Loss(), batches)
+    model.zero_grad()
+    facts["peak"] = torch.cuda.max_memory_allocated() - before > (hidden - 1) * ROWS * WIDTH * 4
+    facts["held"] = torch.cuda.memory_allocated() - before > 2 * BLOCK
+    facts["kind"], facts["value"] = asked_for(value), number_of(value)
 
 
-EXERCISE = Exercise(
-    name="10_find_the_leak",
-    lesson="Where did my memory go?",
-    title="Find the leak",
-    demand="the losses as before, and no memory that grows",
-    demand_for={"gradients-while-evaluating": "an evaluation without a history"},
-    difficulty="medium",
-    hint_for={"loss-missing": 2, "gradients-while-evaluating": 3},
-    hints=(
-        "What does a loss hold on to, before backward() and after it?",
-        "loss.detach() returns the number without its history. Which of the two is in the list?",
-        "In evaluate() nobody calls backward(). Which block tells PyTorch so?",
+WORDS = SEEN | {
+    "graphs": lambda *_: "the graphs of several losses were there at once.",
+    "outputs": lambda *_: "the outputs of several batches were there at once.",
+    "held": lambda *_: "more than the result stays in memory after the call.",
+    "peak": lambda *_: "at most, it needs more memory than one batch needs without a graph.",
+    "losses": "the number of rows, of each call of the loss,",
+    "passes": "the number of rows, of each call of the model,",
+    "backwards": "the number of backward passes",
+    "graph": lambda *_: "the outputs had a graph.",
+    "value": "the mean loss",
+}
+
+OWN = mistakes("""
+keep=graphs
+The losses were kept with their graphs until the end of the loop.
+Fix: Detach each loss, or fetch its number, before it is added up or put into a list.
+    losses.append(loss.detach())
+
+keep=outside
+Each call leaves tensors behind that are still there after it, so memory grows from call to call.
+Fix: Make the list inside the function, and return the mean alone.
+    losses = []
+
+returns=graph
+The result was returned with its graph, and whoever keeps the result keeps the graph.
+Fix: Detach each loss, or fetch its number, before it is added up or put into a list.
+    total += loss.detach()
+
+returns=list
+What is returned is the list of the losses, and not their mean.
+Fix: Divide their sum by their number.
+    return sum(losses) / len(losses)
+
+mean=sum
+What is returned is the sum of the losses, and not their mean.
+Fix: Divide it by the number of batches.
+    return total / len(batches)
+
+mean=mixed
+The losses of the batches were added up, and divided by the number of rows. Each is a mean already.
+Fix: Divide by the number of batches; or multiply each loss by its rows first, then divide by all rows.
+    total += loss.item() * len(labels)
+    rows += len(labels)
+
+mean=last
+What is returned is the loss of the last batch alone.
+Fix: Add up the losses in the loop, and divide the sum after it.
+    total += loss.item()
+
+mean=weighted
+The losses were added up over the rows, and not divided.
+Fix: Divide by the number of all rows.
+    return total / rows
+
+graph=yes
+The outputs were computed with a graph: PyTorch kept all activations for a backward pass that never comes.
+Fix: Compute the outputs and the loss without gradients.
+    with torch.inference_mode():
+
+rows=full
+The last batch is shorter, and was left out. Its rows count, too.
+Fix: Go through all batches, and count the rows of each.
+    for inputs, labels in batches:
+
+keep=outputs
+The outputs of all batches were kept, though they are not needed once their loss is computed.
+Fix: Keep the number alone.
+    total += loss.item() * len(labels)
+
+keep=joined
+The outputs of all batches were joined for one loss, so all of them are in memory at once.
+Fix: Compute the loss of each batch, and keep its number.
+    total += loss_fn(model(inputs), labels).item() * len(labels)
+
+keep=batches
+All batches were joined into one, so it needs the memory of all of them at once.
+Fix: Go through the batches, one by one.
+    for inputs, labels in batches:
+""")
+
+TASKS = (
+    Task(
+        name="train",
+        does="trains on each batch, and returns the mean loss without its graph",
+        reference=train,
+        observe=observe_train,
+        begin="Write the training loop of lesson 4. What do you keep of each loss, so that no graph stays?",
+        words=WORDS,
+        derived=frozenset({"weights", "value"}),
+        mistakes=mistakes(
+            """
+train_mode=as it is
+zero=never
+zero=late
+step=never (hides zero=late)
+keep=graphs
+keep=outside
+returns=graph (hides keep=graphs)
+returns=list (hides mean)
+returns=nothing (hides mean)
+mean=sum
+mean=mixed
+mean=last
+
+backward=never (hides zero)
+backward() was not called, so there were no gradients, and nothing was learned.
+Fix: Call it on each loss, before step().
+    loss.backward()
+""",
+            COMMON + OWN,
+        ),
     ),
-    rules=(called.calls, leak),
-    probe=probe,
-    function="train",
+    Task(
+        name="evaluate",
+        does="returns the mean loss of all rows, with the memory of one batch",
+        reference=evaluate,
+        observe=observe_evaluate,
+        begin="Which mode, and does this need a graph? Then go through the batches, and keep numbers only.",
+        words=WORDS,
+        derived=frozenset({"value"}),
+        mistakes=mistakes(
+            """
+test_mode=as it is
+graph=yes
+rows=first (hides keep=outputs, keep=joined, keep=outside, mean=batches, mean=sum, mean=last)
+rows=full (hides mean=batches)
+keep=outputs
+keep=joined (hides mean=batches, mean=sum, mean=last)
+keep=batches (hides rows, mean=batches, mean=sum, mean=last)
+keep=outside
+mean=batches
+mean=sum
+mean=weighted
+mean=mixed
+mean=last
+returns=list (hides mean)
+returns=nothing (hides mean)
+
+returns=graph (hides graph)
+The losses were computed with a graph, and the result has one. It holds the activations of all batches.
+Fix: Compute the outputs and the loss without gradients.
+    with torch.inference_mode():
+""",
+            COMMON + OWN,
+        ),
+    ),
 )

@@ -1,397 +1,313 @@
-"""Exercise 11: a loop with work that nobody needs."""
+"""Exercise 11: a batch that is converted alone, and a loop without what nobody needs."""
+# mypy: allow-untyped-defs, allow-untyped-calls
 
 from __future__ import annotations
 
-import ast
-import contextlib
-import re
-from collections import Counter
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+import torch
+from torch.nn.functional import cross_entropy
+from torch.optim.optimizer import register_optimizer_step_pre_hook
+from torch.utils._python_dispatch import TorchDispatchMode
 
-from gpulesson.exercises import calls
-from gpulesson.exercises.exercise import Exercise
-from gpulesson.exercises.findings import Diagnosis, Finding, Source, plural
-from gpulesson.exercises.rules import called, definitions, memory, models, source_text, steps
-from gpulesson.exercises.trace import NOWHERE, Site, Trace
+from gpulesson.exercises.contract import Task, kind_of, mistakes, number_of
+from gpulesson.exercises.words import COMMON
+from gpulesson.models import MLP
+from gpulesson.practice import practice_gpu
 
-if TYPE_CHECKING:
-    from gpulesson.exercises.watch.observer import Observer
-
-NOTHING_TRAINED = Diagnosis(
-    "nothing-trained",
-    "The check counts the operators that mine(pixels, labels, steps) calls. So few cannot train a model.",
-    "Copy the loop of slow() into mine(), and leave out what nobody needs.",
-)
-NO_LOSSES = Diagnosis(
-    "no-losses",
-    "The losses show that your loop trains the model as slow() does.",
-    "Return a list of floats, one for each step: torch.stack(losses).tolist().",
-)
-LOSSES_MISSING = Diagnosis(
-    "losses-missing",
-    "Every step has a loss. The check calls mine() with its own data and number of steps.",
-    "Take as many steps as the argument steps says, and return after the loop.",
-)
-FORGOTTEN_SEED = Diagnosis(
-    "forgotten-seed",
-    "The first weights are random. With another seed, or none, they differ from those in slow().",
-    "Begin as slow() does: torch.manual_seed(1), then the model.",
-)
-OTHER_LOSSES = Diagnosis(
-    "other-losses",
-    "mine() has to train exactly as slow() does. Otherwise the two cannot be compared.",
-    "Compare mine() with slow() line by line: seed, model, rows, learning rate, order of the calls.",
-)
-OTHER_ROWS = Diagnosis(
-    "other-rows",
-    "With other images in a batch its loss is another one, so the two functions cannot be compared.",
-    "Choose the rows as slow() does: torch.arange(64 * step, 64 * (step + 1)) % len(pixels).",
-)
-OTHER_SCALE = Diagnosis(
-    "other-scale",
-    "A model gives other answers for other numbers. slow() turns the pixels into numbers from 0 to 1.",
-    "Divide the images of the batch by 255: pixels[rows].float() / 255.",
-)
-OTHER_LABELS = Diagnosis(
-    "other-labels",
-    "Every image needs its own label.",
-    "Select images and labels with the same rows: pixels[rows] and labels[rows].",
-)
-BYTES_FOR_NOTHING = Diagnosis(
-    "bytes-for-nothing",
-    "A step uses 64 images. Converting all of them in every step is mostly wasted work.",
-    "Choose the rows first, and convert only those. Or convert all images once, before the loop.",
-)
-READS_FOR_NOTHING = Diagnosis(
-    "reads-for-nothing",
-    "On a GPU, every value that you read makes the CPU wait.",
-    "Keep loss.detach(), and read all losses together after the loop: torch.stack(losses).tolist().",
-)
-READ_TO_DECIDE = Diagnosis(
-    "reads-for-nothing",
-    "if, assert, while and min() need the value of the tensor that they ask about. On a GPU, the CPU waits "
-    "for it in every step.",
-    "Leave this question out. Or ask once, after the loop: torch.stack(losses).isfinite().all().",
-)
-READ_TO_PRINT = Diagnosis(
-    "reads-for-nothing",
-    "To print a tensor, or to put it into a text, is to read it. On a GPU, the CPU waits for it each time.",
-    "Keep loss.detach(), and print after the loop what you have read there together.",
-)
-OPERATORS_FOR_NOTHING = Diagnosis(
-    "operators-for-nothing",
-    "Work takes time, also if nobody uses its result.",
-    "Run the starter's profile: python exercise_11.py profile. Ask for each row of the table: who uses "
-    "its result?",
-)
-
-_SEED = 1
-_IMAGES, _FEW, _MANY = 1000, 6, 24
-"""Two numbers of steps: their difference is what a step costs, without what is done once, before the loop."""
+STEPS, ROWS = 4, 320
 
 
-def lean(trace: Trace, source: Source) -> Iterator[Finding]:
-    """Say what the loop of exercise 11 does otherwise, or does that nobody needs."""
-    facts = trace.facts
-    if called.failed(trace):
+class Count(TorchDispatchMode):
+    """Counts operators whose result is as large as all images, norms, products, and what Python waits for."""
+
+    def __init__(self, gpu):
+        super().__init__()
+        self.gpu, self.operators, self.whole, self.norms, self.products = gpu, 0, 0, 0, 0
+        self.weights = self.gradients = None
+        self.gpu.clear_events()
+        self.early = self.reads()
+
+    def reads(self):
+        """Return how often Python has waited for a truth value, and for anything else."""
+        events = [event for event in self.gpu.events if event.kind != "host to device"]
+        asked = sum(event.waits for event in events if event.nbytes == event.count)
+        return asked, sum(event.waits for event in events) - asked
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        result, name = func(*args, **(kwargs or {})), func.overloadpacket.__name__
+        size = result.numel() if isinstance(result, torch.Tensor) else 0
+        self.whole += not func.is_view and size >= ROWS * 784
+        self.operators += 1
+        self.norms += name.endswith("norm")
+        if name in ("mm", "addmm"):
+            self.products += 1
+            self.weights = args[-1].clone() if self.weights is None else self.weights
+            self.early = self.reads()  # those before the last step's end
+        return result
+
+    def before_step(self, optimizer, *_):
+        weights = [each for group in optimizer.param_groups for each in group["params"]]
+        self.gradients = [each.grad.clone() for each in weights if each.grad is not None]
+
+
+def make_data():
+    """Return images that tell their row by two pixels, a third one is white; and labels."""
+    torch.manual_seed(7)
+    pixels, rows = torch.randint(256, (ROWS, 784), dtype=torch.uint8), torch.arange(ROWS)
+    pixels[:, 0], pixels[:, 1], pixels[:, 2] = rows // 256, rows % 256, 255
+    return pixels.cuda(), torch.randint(10, (ROWS,)).cuda()
+
+
+def batch(pixels, labels, step, *, convert="rows", scale="255", rows="of the step", returns="both"):
+    first = step if rows == "step" else 64 * step
+    part = slice(first, first + 64)
+    images = pixels.float()[part] if convert == "all" else pixels[part]
+    if convert != "no":
+        images = images.float() / {"256": 256, "no": 1}.get(scale, 255)
+    return {"images": images, "nothing": None}.get(returns, (images, labels[part]))
+
+
+def observe_batch(function, facts):
+    pixels, labels = make_data()
+    with practice_gpu(force=True) as gpu, Count(gpu) as count:
+        value = function(pixels, labels, 3)
+    facts["computed"] = count.operators > 0
+    facts["converted"] = "all rows" if count.whole else "those of the batch"
+    parts = list(value) if isinstance(value, tuple | list) else [value]
+    facts["kind"] = "a pair" if len(parts) == 2 and all(map(torch.is_tensor, parts)) else kind_of(value)
+    images = next((each for each in parts if torch.is_tensor(each) and each.ndim > 1), None)
+    targets = next((each for each in parts if torch.is_tensor(each) and each.ndim == 1), None)
+    facts["order"] = "images first" if images is None or parts[0] is images else "labels first"
+    if images is None or images.shape[1:] != (784,):
+        facts["rows"] = None if images is None else f"of shape {list(images.shape)}"
         return
-    if "result" not in facts:
-        line = definitions.line(source.lines, "mine")
-        yield source.failure(NOTHING_TRAINED, line, "The check could not call mine.")
-        return
-    if any(found.is_failure for found in steps.order(trace, source)):
-        return  # other losses come from there
-    if facts["all_operators"] < facts["enough_operators"] / 2:
-        needed = f"{facts['enough_operators']:.0f}"
-        what = f"mine called {facts['all_operators']} operators in all; one step alone needs {needed}."
-        yield source.failure(NOTHING_TRAINED, definitions.line(source.lines, "mine"), what)
-        return
-    wrong = _wrong_losses(facts["result"], source)
-    if wrong is not None:
-        yield wrong
-        return
-    if facts["operators"] < 0.4 * facts["enough_operators"]:
-        what = f"A step called {facts['operators']:.3g} operators; it needs {facts['enough_operators']:.3g}."
-        yield source.failure(NOTHING_TRAINED, definitions.line(source.lines, "mine"), what)
-        return
-    yield from _needless(facts, source)
+    facts["type"], facts["device"] = str(images.dtype).removeprefix("torch."), images.device.type
+    white = images[:, 2].max().item()
+    facts["white"] = round(white, 4)
+    rows = [round(256 * a + b) for a, b in (images[:, :2].double() * 255 / (white or 1)).tolist()]
+    ends = f"{rows[0]} to {rows[-1]}" if rows else "none"
+    facts["rows"] = ends if rows == list(range(rows[0], rows[-1] + 1)) else f"{len(rows)} others"
+    right = labels[[row for row in rows if row < ROWS]].tolist()
+    facts["labels"] = "none" if targets is None else "right" if targets.tolist() == right else "others"
 
 
-def _needless(facts: dict[str, Any], source: Source) -> Iterator[Finding]:
-    def place(kind: str) -> int:
-        line, own = int(facts[f"{kind}_line"]), definitions.nodes(source.lines, "mine")
-        if line in definitions.span(source.lines, "slow"):  # which is to stay as it is
-            line = next((node.lineno for node in own if source_text.called(node) == "slow"), 0)  # type: ignore[attr-defined]
-        return line or definitions.line(source.lines, "mine")
-
-    if facts["nbytes"] > 1.6 * facts["enough_nbytes"]:
-        what = (
-            f"With {_IMAGES} images a step works on {facts['nbytes'] / 1e6:.1f} MB, most "
-            "of them on this line; "
-            f"{facts['enough_nbytes'] / 1e6:.1f} MB are enough."
-        )
-        yield source.failure(BYTES_FOR_NOTHING, place("nbytes"), what)
-    if facts["reads"] >= 1:
-        more = plural(facts["reads"], "value")
-        what = f"With {_MANY - _FEW} more steps, mine read {more} more, one by one; expected none."
-        by = {"if": READ_TO_DECIDE, "print": READ_TO_PRINT}
-        diagnosis = by.get(facts["reads_by"], READS_FOR_NOTHING)
-        if _decides(source, facts["reads_line"]):
-            diagnosis = READ_TO_DECIDE
-        yield source.failure(diagnosis, place("reads"), what)
-    rest = facts["operators"] - facts["operators_to_read"]  # what is read was computed for that
-    if rest > 0.75 * facts["slow_operators"]:
-        what = f"A step calls {facts['operators']:.3g} operators; {facts['enough_operators']:.3g} are enough."
-        yield source.failure(OPERATORS_FOR_NOTHING, place("operators"), what)
-
-
-def _decides(source: Source, line: int) -> bool:
-    """Tell whether a line holds a question, of an if, an assert or a while."""
-    nodes = source_text.all_nodes(source.lines)
-    asking = [node for node in nodes if isinstance(node, ast.If | ast.IfExp | ast.While | ast.Assert)]
-    return any(source_text.holds(node.test, line) for node in asking)
-
-
-def _wrong_losses(result: dict[str, Any], source: Source) -> Finding | None:
-    line = definitions.line(source.lines, "mine")
-    inside = definitions.nodes(source.lines, "mine")
-    returns = [node.lineno for node in inside if isinstance(node, ast.Return)]
-    if result["strange"]:
-        what = f"mine returned {result['strange']}; expected a list of {_MANY} floats."
-        return source.failure(NO_LOSSES, returns[-1] if returns else line, what)
-    found, expected = result["found"], result["expected"]
-    if len(found) != len(expected):
-        what = f"mine returned {len(found)} losses; expected {len(expected)}, one for each step."
-        early = [
-            node.lineno
-            for loop in inside
-            if isinstance(loop, ast.For | ast.While)
-            for node in ast.walk(loop)
-            if isinstance(node, ast.Return | ast.Break)
-        ]
-        fixed = definitions.first_match(source.lines, r"\bSTEPS\b|range\(\d+\)", "mine")
-        fixed = fixed if fixed in definitions.span(source.lines, "mine") else 0
-        return source.failure(LOSSES_MISSING, next(iter(early), fixed or line), what)
-    wrong = [step for step, (a, b) in enumerate(zip(found, expected, strict=True)) if not abs(a - b) < 1e-4]
-    if not wrong:
-        return None
-    step = wrong[0]
-    what = f"The loss of step {step + 1} is {found[step]:.5f}; expected {expected[step]:.5f}, as in slow()."
-    if result["inputs"]:
-        kind, of_inputs = result["inputs"]
-        diagnosis, pattern = _OF_INPUTS[kind]
-        lines = (_within(source, part) for part in pattern.split(" then "))
-        return source.failure(diagnosis, next(filter(None, lines), line), f"{what} {of_inputs}")
-    if not step and result["seed"] != _SEED:
-        model = definitions.first_match(source.lines, r"manual_seed\(|\bMLP\(", "mine")
-        own = model in definitions.span(source.lines, "mine")
-        return source.failure(FORGOTTEN_SEED, model if own else line, what)
-    if step and not any(source_text.called(node) in ("step", "slow") for node in _with_own(source)):
-        backward = [node.lineno for node in inside if source_text.called(node) == "backward"]  # type: ignore[attr-defined]
-        return source.failure(steps.NO_STEP, next(iter(backward), line), what)
-    if not step:
-        line = _within(source, r"\b(MLP|Sequential|Linear)\(") or line
-    changed = definitions.first_match(source.lines, r"\b(SGD|Adam|AdamW|RMSprop|Adagrad)\(", "mine")
-    as_before = re.search(r"SGD\(.*(?<![\d.])(0?\.10*|1e-0?1)\b", source.line(changed))
-    if step and changed in definitions.span(source.lines, "mine") and not as_before:
-        line = changed
-    return source.failure(OTHER_LOSSES, line, what)
-
-
-_OF_INPUTS = {
-    OTHER_ROWS.kind: (
-        OTHER_ROWS,
-        r"arange\(|randperm|randint|\bslice\( then \[[^\]]*:[^\]]*\] then \brows\b.*= then range\(",
-    ),
-    OTHER_SCALE.kind: (OTHER_SCALE, r"/\s*\d|\.div_?\(|\.float\(|float32"),
-    OTHER_LABELS.kind: (OTHER_LABELS, r"cross_entropy\(|criterion\(|loss_fn\(|CrossEntropyLoss\(\)\("),
-}
-
-
-def _own(source: Source) -> list[str]:
-    """Return the names of mine() and of all that it calls in this file, directly or not; without slow()."""
-    names = ["mine"]
-    for name in names:  # which grows
-        called_there = map(source_text.called, definitions.nodes(source.lines, name))
-        for each in dict.fromkeys(called_there):
-            if each and each not in (*names, "slow") and definitions.find(source.lines, each):
-                names.append(each)
-    return names
-
-
-def _with_own(source: Source) -> list[ast.AST]:
-    return [node for name in _own(source) for node in definitions.nodes(source.lines, name)]
-
-
-def _within(source: Source, pattern: str) -> int:
-    """Return the first line of mine(), or of what it calls in this file, that fits; 0 if none does."""
-    for name in _own(source):
-        line = definitions.first_match(source.lines, pattern, name)
-        if line in definitions.span(source.lines, name):
-            return line
-    return 0
-
-
-def _inputs(seen: list[tuple[Any, Any]], pixels: Any, labels: Any) -> list[str]:
-    """Say how the batches differ from those of slow(): the kind of fault, and what was seen; empty if not."""
-    import torch
-
-    for step, (images, targets) in enumerate(seen):
-        rows = torch.arange(64 * step, 64 * (step + 1)) % len(pixels)
-        right = pixels[rows].float() / 255
-        if len(images) < 64 and 64 * (step + 1) > len(pixels):
-            what = (
-                f"With {len(pixels)} images, step {step + 1} used {len(images)}: there the rows run out. "
-                "slow() takes 64, and goes on from the beginning (%)."
-            )
-            return [OTHER_ROWS.kind, what]
-        if len(images) != 64:
-            what = f"The batch of step {step + 1} has {len(images)} images; expected 64."
-            return [OTHER_ROWS.kind, what]
-        if images.shape != right.shape:
-            return []
-        if not torch.allclose(images.float(), right, atol=1e-5):
-            if torch.allclose(_ranks(images.float()), _ranks(right)):
-                top = images.max().item()
-                what = f"In step {step + 1} the largest number that the model got is {top:.4g}; expected 1."
-                return [OTHER_SCALE.kind, what]
-            return [OTHER_ROWS.kind, f"In step {step + 1} the model got other images than in slow()."]
-        if targets is not None and (targets.shape != (64,) or not torch.equal(targets, labels[rows])):
-            return [OTHER_LABELS.kind, f"In step {step + 1} the images had labels that are not theirs."]
-    return []
-
-
-def _ranks(images: Any) -> Any:
-    """Return the images with values from 0 to 1, whatever their scale."""
-    low, top = images.min(), images.max()
-    return (images - low) / (top - low).clamp(min=1e-12)
-
-
-def probe(trace: Trace, observer: Observer, space: dict[str, Any]) -> None:
-    """Count what a step costs, by two calls with data of the check's own."""
-    import torch
-
-    from gpulesson.exercises.watch import counters
-    from gpulesson.exercises.watch.counters import Work
-
-    draw = torch.Generator().manual_seed(11)
-    pixels = torch.randint(256, (_IMAGES, 784), dtype=torch.uint8, generator=draw)
-    labels = torch.randint(10, (_IMAGES,), generator=draw)
-    mine = calls.find(trace, space, "mine", pixels, labels, _MANY)
-    doing = f"mine with {_IMAGES} images and {_MANY} steps"
-
-    def counted(function: Any, number: int) -> tuple[Any, Work]:
-        with Work() as work:
-            return calls.call(trace, space, doing, function, pixels.clone(), labels.clone(), number), work
-
-    def of_a_step(function: Any) -> tuple[Any, Work, int]:
-        (result, more), (_, less) = counted(function, _MANY), counted(function, _FEW)
-        return result, more - less, more.operators.total()
-
-    torch.manual_seed(_SEED + 1)
-    with calls.seen_again(trace, observer):  # the check trains as well, below
-        result, found, total = of_a_step(mine)
-    seed = torch.initial_seed()
-    with counters.batches() as seen, contextlib.suppress(calls.Failed):
-        calls.call(trace, space, doing, mine, pixels.clone(), labels.clone(), _MANY)
-    inputs = _inputs(seen[:_MANY], pixels, labels)
-    expected, enough, _ = of_a_step(_lean)
-    slow = of_a_step(_slow)[1]
-    trace.facts["result"] = {"expected": expected, "seed": seed, "inputs": inputs, **_losses(result)}
-    needed: Counter[str] = Counter()
-    for (name, _), count in enough.operators.items():
-        needed[name] += count
-    surplus: Counter[Site] = Counter()
-    for (name, site), count in found.operators.items():
-        surplus[site] += max(0, count - needed[name])
-    part, most = _MANY - _FEW, _top(found.reads)
-    trace.facts |= {
-        "all_operators": total,
-        "operators": found.operators.total() / part,
-        "enough_operators": enough.operators.total() / part,
-        "slow_operators": slow.operators.total() / part,
-        "nbytes": found.nbytes.total() / part,
-        "enough_nbytes": enough.nbytes.total() / part,
-        "reads": found.reads.total(),
-        "operators_to_read": sum(surplus[site] for site in found.reads) / part,
-        "operators_line": _top(surplus).line,
-        "nbytes_line": _top(found.nbytes).line,
-        "reads_line": most.line,
-        "reads_by": found.ways.get(most, ""),
-    }
-
-
-def _top(counts: Counter[Site]) -> Site:
-    """Return the place with the largest count; nowhere if there is none."""
-    return max(counts, key=lambda site: counts[site], default=NOWHERE)
-
-
-def _losses(result: Any) -> dict[str, Any]:
-    """Return the losses as floats; or, in words, what else was returned."""
-    import torch
-
-    if result is None:
-        return {"strange": "nothing (None)", "found": []}
-    if isinstance(result, torch.Tensor):
-        return {"strange": "a tensor", "found": []}
-    values = result.tolist() if hasattr(result, "tolist") else result
-    if not isinstance(values, list | tuple):
-        return {"strange": f"a {type(result).__name__}", "found": []}
-    if any(isinstance(value, torch.Tensor) for value in values):
-        return {"strange": "a list of tensors", "found": []}
-    try:
-        return {"strange": "", "found": [float(value) for value in values]}
-    except (TypeError, ValueError):
-        return {"strange": f"a list of {type(values[0]).__name__}", "found": []}
-
-
-def _lean(pixels: Any, labels: Any, number: int) -> list[float]:
-    """Take the steps with nothing that nobody needs."""
-    return _loop(pixels, labels, number, lean=True)
-
-
-def _slow(pixels: Any, labels: Any, number: int) -> list[float]:
-    """Take them as the starter does."""
-    return _loop(pixels, labels, number, lean=False)
-
-
-def _loop(pixels: Any, labels: Any, number: int, lean: bool) -> list[float]:
-    import torch
-
-    from gpulesson.models import MLP
-
-    torch.manual_seed(_SEED)
-    model = MLP(784, 64, 10)
+def losses(
+    pixels, labels, steps,
+    *, norms="no", asks="no", read="at the end", seed="set", zero="before", step="yes", returns="list",
+    **of_batch,
+):  # fmt: skip
+    if seed == "set":
+        torch.manual_seed(1)
+    model, kept = MLP(784, 64, 10).to(pixels.device), []
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    losses: list[Any] = []
-    for step in range(number):
-        rows = torch.arange(64 * step, 64 * (step + 1)) % len(pixels)
-        images = pixels[rows].float() / 255 if lean else (pixels.float() / 255)[rows]
-        loss = torch.nn.functional.cross_entropy(model(images), labels[rows])
-        optimizer.zero_grad()
-        loss.backward()  # type: ignore[no-untyped-call]
-        if not lean:
-            norms = [parameter.grad.norm() for parameter in model.parameters() if parameter.grad is not None]
-            torch.isfinite(torch.stack(norms).norm()).item()
-        optimizer.step()
-        losses.append(loss.detach() if lean else loss.item())
-    return list(torch.stack(losses).tolist()) if lean else losses
+    for number in range(steps):
+        images, targets = batch(pixels, labels, number, **of_batch)
+        loss = cross_entropy(model(images), targets)
+        if zero == "before":
+            optimizer.zero_grad()
+        loss.backward()
+        if zero == "late":
+            optimizer.zero_grad()
+        if norms == "yes":
+            torch.stack([weights.detach().norm() for weights in model.parameters()]).norm()
+        if asks == "yes" and not torch.isfinite(loss):
+            break
+        if step == "yes":
+            optimizer.step()
+        kept.append(torch.tensor(loss.item()) if read == "in the loop" else loss.detach())
+    if returns == "tensors":
+        return kept
+    numbers = torch.stack(kept).tolist() if read == "at the end" else [float(each) for each in kept]
+    others = {"tensor": torch.stack(kept), "last": numbers[-1], "nothing": None}
+    return others.get(returns, numbers)
 
 
-EXERCISE = Exercise(
-    name="11_slow_loop",
-    lesson="Profile before you optimise",
-    title="Three things that nobody needs",
-    demand="the same losses, with less work",
-    difficulty="hard",
-    hint_for={"operators-for-nothing": 2, "reads-for-nothing": 3},
-    hints=(
-        "Which line works on all 4,000 images, and how many of them does the step use?",
-        "Who looks at the norms of the gradients? What stops when one of them is infinite?",
-        "How often must the CPU read a loss, if nobody looks at it before the end?",
+def observe_losses(function, facts):
+    pixels, labels = make_data()
+    with practice_gpu(force=True) as gpu, Count(gpu) as count:
+        hook = register_optimizer_step_pre_hook(count.before_step)
+        try:
+            value = function(pixels, labels, STEPS)
+        finally:
+            hook.remove()
+    (asked, read), (_, reads), steps = count.early, count.reads(), max(1, count.products // 5)
+    facts["trained"] = count.products > 0
+    facts["converted"] = "all rows, in each step" if count.whole >= steps else "no row twice"
+    facts["norms"] = count.norms > 0
+    facts["asked"] = asked > 0
+    facts["read"] = "in the loop" if read else "one by one" if reads >= steps else "at the end"
+    several = isinstance(value, list | tuple)
+    each = value.flatten().tolist() if torch.is_tensor(value) else value if several else [value]
+    each = [] if value is None else each
+    facts["seed"] = begins_as_slow(count.weights, each, pixels, labels)
+    facts["idle"] = count.gradients is not None and not any(each.any() for each in count.gradients)
+    kinds = sorted({"tensors" if torch.is_tensor(one) else "numbers" for one in each})
+    kind = "a tensor" if torch.is_tensor(value) else kind_of(value)
+    facts["kind"] = f"a list of {' and '.join(kinds)}" if several and kinds else kind
+    facts["count"], facts["products"] = len(each), count.products <= 5 * STEPS + 2
+    facts["losses"] = [number_of(one) for one in each]
+
+
+def begins_as_slow(weights, each, pixels, labels):
+    """Return False if the first product is with other weights than in `slow`, and the first loss another."""
+    torch.manual_seed(1)
+    model = MLP(784, 64, 10)
+    first, found = next(model.parameters()).detach(), number_of(each[0]) if each else None
+    if weights is None or weights.shape != first.T.shape or torch.equal(weights.cpu().float().T, first):
+        return True
+    loss = cross_entropy(model(pixels[:64].cpu().float() / 255), labels[:64].cpu()).item()
+    return found is not None and abs(found - loss) < 1e-4
+
+
+def first_other(found, expected):
+    """Say which loss is the first that differs."""
+    pairs = enumerate(zip(found, expected, strict=False), 1)
+    others = ((n, a, b) for n, (a, b) in pairs if a is not None and abs(a - b) > 1e-4)
+    return next(("the loss of step {} is {:.4f}, expected {:.4f}.".format(*each) for each in others), "")
+
+
+WORDS = {
+    "computed": lambda *_: "nothing was computed.",
+    "converted": lambda *_: "more rows were converted than the batch has.",
+    "kind": "what is returned",
+    "order": "the order of the two",
+    "rows": "the range of the rows, in step 3,",
+    "type": "the type of the images",
+    "device": "the device of the images",
+    "white": "a white pixel",
+    "labels": lambda found, _: "there are no labels." if found == "none" else "the labels are of other rows.",
+    "trained": lambda *_: "nothing was trained.",
+    "norms": lambda *_: "norms were computed.",
+    "asked": lambda *_: "an `if` waited for the device before the last step was done.",
+    "read": lambda found, _: f"numbers were read {found}.",
+    "seed": lambda *_: "the first weights are not those of `slow`.",
+    "idle": lambda *_: "the optimizer stepped without any gradient.",
+    "products": lambda *_: "there was more than one forward and one backward pass in a step.",
+    "count": "the number of losses",
+    "losses": first_other,
+}
+KNOWN = (
+    *COMMON,
+    *mistakes("""
+convert=all
+All images were converted and divided, also those that this step does not use.
+Fix: Take the rows of the batch first, then convert those.
+    images = pixels[64 * step : 64 * (step + 1)].float() / 255
+
+convert=no
+The images are still bytes from 0 to 255. A model needs floats from 0 to 1.
+Fix: Convert the rows to floats, and divide them by 255.
+    images = pixels[64 * step : 64 * (step + 1)].float() / 255
+
+scale=no
+The images were not divided, so a white pixel is 255, and not 1.
+Fix: Divide them by 255, as `slow` does.
+    images = images / 255
+
+scale=256
+The images were divided by 256, so a white pixel is a little less than 1.
+Fix: Divide them by 255, as `slow` does.
+    images = images / 255
+
+rows=step
+The batches overlap: each begins one row after the one before, and not 64 rows.
+Fix: Begin at 64 times the step.
+    rows = slice(64 * step, 64 * (step + 1))
+
+returns=images
+Only the images were returned.
+Fix: Return the images and their labels.
+    return images, targets
+
+norms=yes
+The norms of the gradients were computed in each step, and no loss needs them.
+Fix: Leave them out.
+    loss.backward()
+    optimizer.step()
+
+asks=yes
+In each step an `if` asks for a number on the device, so Python waits until the step is done.
+Fix: Leave the question out, or ask once, after the loop.
+    torch.isfinite(torch.stack(kept)).all()
+
+read=in the loop
+The loss was read inside the loop. There Python waits for the device, each time.
+Fix: Keep the loss as it is on the device, and read all of them after the loop.
+    kept.append(loss.detach())
+
+read=one by one
+The losses were read after the loop, but one by one. Each read is a copy of its own.
+Fix: Make one tensor of them, and read that.
+    return torch.stack(kept).tolist()
+
+seed=none
+The model began with other weights than in `slow`, so all the losses are others.
+Fix: Set the same seed before you make the model.
+    torch.manual_seed(1)
+
+returns=tensors
+The list holds tensors, and not floats.
+Fix: Read them together, at the end.
+    return torch.stack(kept).tolist()
+
+returns=tensor
+One tensor was returned, and not a list of floats.
+Fix: Make a list of it, which reads all of them together.
+    return torch.stack(kept).tolist()
+
+returns=last
+Only the last loss was returned.
+Fix: Keep the loss of each step in a list.
+    kept.append(loss.detach())
+"""),
+)
+
+TASKS = (
+    Task(
+        name="batch",
+        does="returns the images and labels of a step, and converts no other rows",
+        reference=batch,
+        observe=observe_batch,
+        begin="Take the rows of this step, of the pixels and of the labels. Then convert those pixels.",
+        words=WORDS,
+        mistakes=mistakes(
+            """
+convert=all
+convert=no (hides scale)
+scale=no
+scale=256
+rows=step
+returns=images
+returns=nothing (hides convert=no, scale, rows)
+""",
+            KNOWN,
+        ),
     ),
-    rules=(models.modes, memory.losses_kept, called.calls, lean),
-    probe=probe,
-    function="mine",
+    Task(
+        name="losses",
+        does="trains as `slow` does, with less work, and returns the losses",
+        reference=losses,
+        observe=observe_losses,
+        begin="Copy the loop of `slow`. Then ask of each line: do the losses need it, and in each step?",
+        words=WORDS,
+        derived=frozenset({"losses"}),
+        mistakes=mistakes(
+            """
+convert=all
+norms=yes
+asks=yes
+read=in the loop
+read=one by one
+seed=none
+zero=never
+zero=late
+step=never (hides zero)
+scale=no
+returns=tensors (hides read=one by one)
+returns=tensor
+returns=last
+returns=nothing (hides zero, step, scale)
+""",
+            KNOWN,
+        ),
+    ),
 )

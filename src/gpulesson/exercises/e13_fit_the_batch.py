@@ -1,268 +1,336 @@
-"""Exercise 13: a batch that does not fit, learned from in less memory."""
+"""Exercise 13: the gradients of a batch in parts, and a training that takes its steps with them."""
+# mypy: allow-untyped-defs, allow-untyped-calls
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+import gc
 
-from gpulesson.exercises import calls
-from gpulesson.exercises.exercise import Exercise
-from gpulesson.exercises.findings import Diagnosis, Finding, Source, plural
-from gpulesson.exercises.rules import called, definitions
-from gpulesson.exercises.trace import Trace
+import torch
+from torch import nn
 
-if TYPE_CHECKING:
-    from gpulesson.exercises.watch.observer import Observer
+from gpulesson.exercises.contract import Task, mistakes
+from gpulesson.exercises.watch import Watch
+from gpulesson.exercises.words import COMMON, SEEN
 
-DOES_NOT_FIT = Diagnosis(
-    "does-not-fit",
-    "All activations of the rows that go through the model together are kept until backward() has used them.",
-    "Cut each batch into parts: inputs.chunk(4). Call backward() for each part, before the next one.",
-)
-LEFT_THE_GPU = Diagnosis(
-    "left-the-gpu",
-    "The CPU has memory enough, but the task is to train on the GPU.",
-    "Leave the model on the GPU, and send it fewer rows at a time.",
-)
-UPDATES_MISSING = Diagnosis(
-    "updates-missing",
-    "A batch from which nothing was learned is lost. An error that is caught and forgotten loses it, too.",
-    "Call optimizer.step() once for each batch, when the gradients of all its rows are collected.",
-)
-STEP_IN_EVERY_PART = Diagnosis(
-    "step-in-every-part",
-    "Each step() changes the weights. Many small steps are not one large step.",
-    "Call optimizer.step() once, after the loop over the parts.",
-)
-ROWS_LEFT_OUT = Diagnosis(
-    "rows-left-out",
-    "A smaller batch fits, but it learns from fewer rows.",
-    "Let all rows of a batch go through the model, some at a time, before optimizer.step().",
-)
-GRADIENTS_THROWN_AWAY = Diagnosis(
-    "gradients-thrown-away",
-    "backward() adds to the gradients. To set them back between the parts forgets the parts before.",
-    "Call optimizer.zero_grad() once for each batch, before the first of its parts.",
-)
-GRADIENTS_KEPT = Diagnosis(
-    "gradients-kept",
-    "backward() adds to what is there. Without zero_grad() that is the gradient of the batches before.",
-    "Call optimizer.zero_grad() once for each batch, before the first of its parts or after step().",
-)
-NOT_DIVIDED = Diagnosis(
-    "not-divided",
-    "The loss is a mean over all rows of the batch. Each part adds its share, of four equal parts a quarter.",
-    "Divide each part's loss by the number of parts: (loss / 4).backward().",
-)
-OTHER_WEIGHTS = Diagnosis(
-    "other-weights",
-    "With the same model and the same batches, the weights have to be those of the large batch, to rounding.",
-    "Start again from the starter's train, and change only how many rows go through the model at a time.",
-)
-
-_BATCHES, _ROWS, _WIDTH, _DEPTH, _RATE = 4, 4096, 64, 12, 0.5
-_MEMORY = 12 * 2**20
-_NEAR = 1e-5
-"""Of weights that should be equal: rounding makes about a thousandth of it."""
+DEVICE, ROWS, SIZES = torch.device("cuda"), 128, (344, 256)
 
 
-def fits(trace: Trace, source: Source) -> Iterator[Finding]:
-    """Say why the run of exercise 13 does not fit, or what it learns otherwise than the large batch."""
-    facts = trace.facts
-    if "no_room" in facts:
-        message, line = facts["no_room"]
-        yield source.failure(DOES_NOT_FIT, line, f"In {_MEMORY // 2**20} MiB, train stops: {message}")
-        return
-    if called.failed(trace):
-        return
-    if "steps" not in facts:
-        yield source.failure(UPDATES_MISSING, 0, "The check could not call train.")
-        return
-    found = _fault(facts)
-    if found is not None:
-        diagnosis, pattern, what = found
-        line = definitions.first_match(source.lines, pattern, "train")
-        line = line if line in definitions.span(source.lines, "train") else 0
-        yield source.failure(diagnosis, line, what)
+def make_model():
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(4, 32), nn.Tanh(), nn.Linear(32, 3))
 
 
-def _fault(facts: dict[str, Any]) -> tuple[Diagnosis, str, str] | None:
-    """Return what is wrong, a pattern of the line where it may be, and what was seen; None if nothing is."""
-    steps, rows = facts["steps"], facts["rows"]
-    forward = r"\bmodel\("
-    if facts["off_the_gpu"]:
-        return LEFT_THE_GPU, forward, f"Rows went through the model on {facts['off_the_gpu']}."
-    updates = f"{plural(steps, 'update')} from {plural(_BATCHES, 'batch').replace('batchs', 'batches')}"
-    if steps > _BATCHES:
-        return STEP_IN_EVERY_PART, r"\.step\(", f"The check counted {updates}."
-    if steps < _BATCHES:
-        return UPDATES_MISSING, r"\bexcept\b|\.step\(", f"The check counted {updates}."
-    if rows < _BATCHES * _ROWS:
-        what = f"{rows:,} of {_BATCHES * _ROWS:,} rows went through the model."
-        return ROWS_LEFT_OUT, forward, what
-    if facts["difference"] < _NEAR:
-        return None
-    if facts["thrown_away"]:
-        what = "The gradients were set back after backward(), before step()."
-        return GRADIENTS_THROWN_AWAY, r"zero_grad|\.grad\b", what
-    ratio = facts["ratio"]
-    if ratio is None:
-        what = f"The largest difference of a weight is {facts['difference']:.1e}."
-        return OTHER_WEIGHTS, r"\.step\(", what
-    if abs(ratio - 1) > 1e-3:
-        what = f"The gradient of the first batch was {ratio:,.4g} times as large as that of all its rows."
-        return NOT_DIVIDED, r"\.backward\(", what
-    what = "The first update was right; the next ones had the gradients of the batches before, too."
-    return GRADIENTS_KEPT, r"\.step\(", what
+def make_batches():
+    draw = torch.Generator().manual_seed(1)
+    return [(torch.randn(n, 4, generator=draw), torch.randint(3, (n,), generator=draw)) for n in SIZES]
 
 
-def probe(trace: Trace, observer: Observer, space: dict[str, Any]) -> None:
-    """Let `train` work on a practice GPU of the check's own, with little memory, and look at each update."""
-    import torch
-
-    from gpulesson.practice import practice_gpu
-
-    trace.in_steps, trace.wasted = trace.backwards, 0  # many a backward() for one step() is asked for here
-    batches = _batches()
-    expected, right = _as_it_should_be(batches)
-    with practice_gpu(force=True) as gpu:  # with the memory of the one that the check has opened already
-        trace.device, trace.simulated = gpu.name, gpu.simulated
-        room = torch.cuda.memory_allocated() + _MEMORY
-        torch.cuda.set_per_process_memory_fraction(room / torch.cuda.mem_get_info()[1])
-        model = _model().to("cuda")
-        optimizer = torch.optim.SGD(model.parameters(), lr=_RATE)
-        train = calls.find(trace, space, "train", model, optimizer, batches)
-        seen = _Seen(model, optimizer)
-        try:
-            doing = f"train with {_BATCHES} batches of {_ROWS:,} rows"
-            calls.call(trace, space, doing, train, model, optimizer, batches)
-        except calls.Failed:
-            _no_room(trace)
-            raise
-        weights = _flat(parameter.detach() for parameter in model.parameters())
-        trace.facts |= {
-            "steps": seen.steps,
-            "rows": seen.rows,
-            "off_the_gpu": seen.off_the_gpu,
-            "thrown_away": seen.thrown_away,
-            "difference": float((weights - expected).abs().max()),
-            "ratio": _ratio(seen.first, right),
-        }
+def accumulate(
+    model, loss_fn, inputs, labels, rows,
+    *, zero="once", parts="rows", seen="all", own="labels", backward="each", share="rows", after=None,
+):  # fmt: skip
+    rows, total = len(inputs) if parts == "whole" else rows, torch.zeros(())
+    starts = range(0, len(inputs) // rows * rows if seen == "short" else len(inputs), rows)
+    share = share if share != "parts" else 1 / len(starts)
+    starts = starts[:1] if seen == "first" else starts
+    if zero == "once":
+        model.zero_grad()
+    for start in starts:
+        some = slice(start, rows if seen == "ends" else start + rows)
+        loss = loss_fn(model(inputs[some]), labels if own == "whole" else labels[some])
+        counts = {"rows": len(labels[some]) / len(labels), "none": 1}.get(share, share)
+        if zero == "part":
+            model.zero_grad()
+        if backward == "each":
+            (loss * counts).backward()
+        if backward == "sum":
+            total = total + loss * counts
+        if after:
+            after()
+    if backward == "sum":
+        total.backward()
+    if backward == "last":
+        (loss * counts).backward()
 
 
-def _no_room(trace: Trace) -> None:
-    """Where the call ended for lack of memory, say so in facts of its own."""
-    _, message, file, line = trace.facts["fell"]
-    if re.search("out of memory", message):
-        trace.facts["no_room"] = [message.split(" GPU 0 has")[0], line if file == trace.program else 0]
-        del trace.facts["fell"]
-
-
-class _Seen:
-    """What happens to a model while it is trained."""
-
-    def __init__(self, model: Any, optimizer: Any) -> None:
-        self.steps = self.rows = 0
-        self.off_the_gpu, self.thrown_away = "", False
-        self.first: Any = None
-        self._collected = False
-        self._parameters = list(model.parameters())
-        model[0].weight.register_post_accumulate_grad_hook(self._collect)
-        model[0].register_forward_pre_hook(self._begin)
-        optimizer.register_step_pre_hook(self._step)
-        for owner in (model, optimizer):
-            self._watch(owner)
-
-    def _begin(self, layer: Any, inputs: Any) -> None:
-        if inputs[0].device.type != "cuda":
-            self.off_the_gpu = str(inputs[0].device)
-        self.rows += len(inputs[0])
-
-    def _watch(self, owner: Any) -> None:
-        zero = owner.zero_grad
-
-        def zero_grad(*args: Any, **kwargs: Any) -> None:
-            self.thrown_away = self.thrown_away or self._collected
-            zero(*args, **kwargs)
-
-        owner.zero_grad = zero_grad
-
-    def _collect(self, weight: Any) -> None:
-        self._collected = True
-
-    def _step(self, *_: Any) -> None:
-        import torch
-
-        if not self.steps and all(parameter.grad is not None for parameter in self._parameters):
-            self.first = _flat(torch.clone(parameter.grad) for parameter in self._parameters)
-        self.steps += 1
-        self._collected = False
-
-
-def _ratio(found: Any, right: Any) -> float | None:
-    """Return how many times as large a gradient is as the right one; None if it has another direction."""
-    if found is None:
-        return None
-    ratio = float(found @ right / (right @ right))
-    return ratio if float((found - ratio * right).norm()) < 1e-3 * abs(ratio) * float(right.norm()) else None
-
-
-def _as_it_should_be(batches: list[Any]) -> tuple[Any, Any]:
-    """Return the weights after training with whole batches, and the gradient of the first; on the CPU."""
-    import torch
-
-    model = _model()
-    optimizer = torch.optim.SGD(model.parameters(), lr=_RATE)
-    first = None
+def train(
+    model,
+    optimizer,
+    loss_fn,
+    batches,
+    device,
+    rows,
+    *,
+    feed="moved",
+    step="yes",
+    zero="once",
+    ends="last",
+    **switches,
+):
     for inputs, labels in batches:
-        optimizer.zero_grad()
-        torch.nn.functional.cross_entropy(model(inputs), labels).backward()  # type: ignore[no-untyped-call]
-        first = _flat(parameter.grad for parameter in model.parameters()) if first is None else first
+        if feed == "moved":
+            inputs, labels = inputs.to(device), labels.to(device)
+        after = optimizer.step if step == "part" else None
+        if step == "cut":
+            for part in zip(inputs.split(rows), labels.split(rows), strict=True):
+                accumulate(model, loss_fn, *part, rows)
+                optimizer.step()
+        else:
+            accumulate(model, loss_fn, inputs, labels, rows, zero=zero, after=after, **switches)
+        if zero == "late":
+            optimizer.zero_grad()
+        if step == "yes":
+            optimizer.step()
+        if ends == "first":
+            break
+    if step == "end":
         optimizer.step()
-    return _flat(parameter.detach() for parameter in model.parameters()), first
 
 
-def _flat(tensors: Any) -> Any:
-    import torch
-
-    return torch.cat([tensor.cpu().flatten() for tensor in tensors])
-
-
-def _model() -> Any:
-    import torch
-    from torch import nn
-
-    state = torch.get_rng_state()
-    torch.manual_seed(13)
-    hidden = [layer for _ in range(_DEPTH) for layer in (nn.Linear(_WIDTH, _WIDTH), nn.ReLU())]
-    model = nn.Sequential(*hidden, nn.Linear(_WIDTH, 10))
-    torch.set_rng_state(state)
-    return model
+def observe_accumulate(function, facts):
+    model, loss_fn, (inputs, labels) = make_model(), nn.CrossEntropyLoss(), make_batches()[0]
+    loss_fn(model(inputs), labels).backward()
+    right, model = [parameter.grad for parameter in model.parameters()], make_model().to(DEVICE)
+    for parameter in model.parameters():
+        parameter.grad = torch.full_like(parameter, 0.1)
+    arguments = model, loss_fn, inputs.to(DEVICE), labels.to(DEVICE), ROWS
+    observe(model, [(inputs, labels)], facts, 60_000, lambda: function(*arguments))
+    compare(facts, [parameter.grad for parameter in model.parameters()], right)
+    counts: list[int] = []  # 22 rows in parts of 4: in 4 parts, each would have more
+    model.register_forward_pre_hook(lambda _, given: counts.append(len(given[0])))
+    function(model, loss_fn, arguments[2][:22], arguments[3][:22], 4)
+    facts["few"] = max(counts, default=0) > 4
 
 
-def _batches() -> list[Any]:
-    import torch
+def observe_train(function, facts):
+    expected, model = make_model(), make_model().to(DEVICE)
+    batches, loss_fn = make_batches(), nn.CrossEntropyLoss()
+    for inputs, labels in batches:
+        gradients = torch.autograd.grad(loss_fn(expected(inputs), labels), [*expected.parameters()])
+        with torch.no_grad():
+            for parameter, gradient in zip(expected.parameters(), gradients, strict=True):
+                parameter -= 0.5 * gradient
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
+    arguments = model, optimizer, loss_fn, batches, DEVICE, ROWS
+    watch = observe(model, batches, facts, 74_000, lambda: function(*arguments))
+    parts = sum(each["graph"] for each in watch.passes)
+    names = {parts: "one for each part", len(SIZES): "one for each batch", 0: "none", 1: "one"}
+    facts["steps"], facts["idle"] = names.get(watch.steps, str(watch.steps)), watch.idle > 0
+    compare(facts, list(model.parameters()), list(expected.parameters()))
 
-    draw = torch.Generator().manual_seed(13)
-    inputs = torch.randn(_BATCHES, _ROWS, _WIDTH, generator=draw)
-    labels = torch.randint(10, (_BATCHES, _ROWS), generator=draw)
-    return list(zip(inputs, labels, strict=True))
+
+def compare(facts, found, right):
+    """Note whether the result is right; then it does not matter how the losses were weighted."""
+    pairs = [(a.detach().cpu(), b.detach()) for a, b in zip(found, right, strict=True) if a is not None]
+    facts["exact"] = len(pairs) == len(right) and all(torch.allclose(a, b, atol=1e-6) for a, b in pairs)
+    if facts["exact"]:
+        facts |= {"shares": "multiplied by its share", "old": False, "thrown": False}
 
 
-EXERCISE = Exercise(
-    name="13_fit_the_batch",
-    lesson="When it does not fit",
-    title="Twelve mebibytes for 4,096 rows",
-    demand="one update for each batch, from all of its rows, in 12 MiB",
-    difficulty="medium",
-    hint_for={"not-divided": 2, "step-in-every-part": 3, "gradients-thrown-away": 3},
-    hints=(
-        "Which of the five things that fill the memory grows with the number of rows?",
-        "The mean of 4,096 rows is a quarter of each of the four means of 1,024 rows, added up.",
-        "zero_grad() once, then backward() four times, then step() once.",
+def observe(model, batches, facts, most, call):
+    """Call it, and note what can be seen of the parts of each batch, in which memory may rise by `most`."""
+    samples: dict[float, tuple[int, int]] = {}
+    for number, (inputs, labels) in enumerate(batches):
+        keys = [round(key, 6) for key in inputs.double().sum(1).tolist()]
+        samples |= {key: (number, label) for key, label in zip(keys, labels.tolist(), strict=True)}
+    watch, came, fresh = Watch(model), [], []
+
+    def passed(module, inputs, outputs):
+        if outputs.requires_grad and (keys := watch.passes[-1]["rows"]):
+            labels = torch.tensor([samples.get(key, (0, 0))[1] for key in keys])
+            mean = (outputs.detach().cpu().softmax(1) - nn.functional.one_hot(labels, 3)) / len(keys)
+            outputs.register_hook(
+                lambda grad: came.append((keys, (grad.cpu() * mean).sum() / (mean**2).sum()))
+            )
+
+    def back(grad):
+        number = samples.get(came[-1][0][0], (0,))[0] if came else 0
+        fresh.append((number, last.grad is None or not last.grad.any()))
+
+    *_, last = model.parameters()
+    handles = model.register_forward_hook(passed), last.register_hook(back)
+    gc.disable()  # what earlier calls have left is not to be freed meanwhile
+    before = torch.cuda.memory_allocated()
+    torch.cuda.reset_peak_memory_stats()
+    try:
+        call()
+    finally:
+        gc.enable()
+        watch.close()
+        for handle in handles:
+            handle.remove()
+    peak = torch.cuda.max_memory_allocated() - before
+    graphs = [each for each in watch.passes if each["graph"]]
+    rows = sorted(key for each in graphs for key in each["rows"])
+    numbers = {samples[key][0] for key in rows if key in samples} or set(range(len(batches)))
+    one = "one part of each batch" if len(graphs) <= len(numbers) else "not each row"
+    facts["batches"] = len(numbers)
+    facts["seen"] = (
+        "each row once"
+        if rows == sorted(key for key, (number, _) in samples.items() if number in numbers)
+        else "some rows twice"
+        if len(set(rows)) < len(rows)
+        else one
+    )
+    facts["empty"] = any(not each["rows"] for each in graphs)
+    facts["part"] = max((len(each["rows"]) for each in graphs), default=0) > ROWS
+    missed = [not each["backward"] for each in graphs]
+    facts["backward"] = "no part" if all(missed) else "some parts" if any(missed) else "each part"
+    shares = []
+    for keys, share in came:
+        number = len(batches[samples.get(keys[0], (0,))[0]][0])
+        shares.append(
+            share_of(len(keys), number, -(-number // max(len(keys) for keys, _ in came)), share.item())
+        )
+    facts["shares"] = " or ".join(dict.fromkeys(filter(None, shares))) or "multiplied by its share"
+    firsts = dict(reversed(fresh))
+    facts["old"] = not all(firsts.values())
+    facts["thrown"] = sum(is_fresh for _, is_fresh in fresh) > sum(firsts.values())
+    facts["peak"] = peak > most
+    return watch
+
+
+def share_of(count, number, parts, share):
+    """Say what was done to the loss of a part; nothing if it is right."""
+    names = {1.0: "counted in full", count / number: ""}
+    names |= {
+        1 / some: "divided by the number of parts" for some in (parts - 1, parts + 1, parts) if some > 1
+    }
+    names |= {count / number: ""}
+    return next(
+        (name for known, name in names.items() if abs(share - known) < 5e-4), f"multiplied by {share:.3g}"
+    )
+
+
+WORDS = SEEN | {
+    "seen": lambda found, _: f"{found} went through the model.",
+    "empty": lambda *_: "a part of no rows went through the model.",
+    "part": lambda *_: f"more than {ROWS} rows went through the model at a time, where rows={ROWS}.",
+    "backward": lambda found, _: f"backward() was called for {found}.",
+    "shares": lambda found, _: (
+        f"the mean loss of a part was {found}, not multiplied by its share of the rows."
     ),
-    rules=(called.calls, fits),
-    probe=probe,
-    function="train",
+    "old": lambda *_: "gradients from before were still there at the first backward() of a batch.",
+    "thrown": lambda *_: "gradients were set back between two parts.",
+    "peak": lambda *_: f"the memory rose further than {ROWS} rows at a time need.",
+    "batches": "the number of batches that were trained on",
+    "few": lambda *_: (
+        "more than 4 rows of 22 went through the model at a time, where rows=4: "
+        "that is the number of rows of a part, not the number of parts."
+    ),
+    "exact": lambda *_: "the result is not that of the mean loss over all rows of each batch.",
+}
+PARTS = mistakes(
+    """
+parts=whole (hides seen, own, backward, share, zero=part, step=part)
+All rows of the batch went through the model at once, and so many do not fit.
+Fix: Cut the batch: take rows of it at a time.
+    for part, targets in zip(inputs.split(rows), labels.split(rows)):
+
+seen=first (hides backward, zero=part, step=part)
+Only the first part of each batch was used.
+Fix: Let the loop over the parts go on to the end of the batch.
+    for start in range(0, len(inputs), rows):
+
+seen=short
+The last rows were left out, where the number of rows does not divide the batch.
+Fix: Let the last part be shorter.
+    for start in range(0, len(inputs), rows):
+
+seen=ends (hides backward=sum)
+Each part ended at the same row, so only the first had any rows. The mean loss of no rows is nan.
+Fix: End each part so many rows after its start.
+    inputs[start : start + rows]
+
+own=whole
+A part of the inputs met the labels of the whole batch.
+Fix: Cut the labels in the same way.
+    labels[start : start + rows]
+
+backward=last (hides zero=part)
+backward() was called for the last part only.
+Fix: Call it inside the loop, for each part.
+    loss.backward()
+
+backward=sum (hides zero=part)
+backward() was called once, for the sum of the losses: until then the activations of all parts were kept.
+Fix: Call backward() for each part inside the loop. It frees the activations, and adds to the gradients.
+    loss.backward()
+
+share=none
+The mean loss of each part counted in full, so the gradients are several times too large.
+Fix: Multiply each loss by the part's share of the rows.
+    loss * len(part) / len(inputs)
+
+share=parts
+The losses were divided by the number of parts. The last part is shorter, and its rows count too much so.
+Fix: Multiply each loss by the part's share of the rows.
+    loss * len(part) / len(inputs)
+
+zero=never
+backward() adds to the gradients that are there, and those of before were never set back.
+Fix: Set them back once for each batch, before its first part.
+    model.zero_grad()
+
+zero=part
+The gradients were set back for each part, so only those of the last part are left.
+Fix: Set them back once for each batch, before the loop over its parts.
+    model.zero_grad()
+"""
+)
+TASKS = (
+    Task(
+        name="accumulate",
+        does="collects the gradients of a batch, some rows at a time",
+        reference=accumulate,
+        observe=observe_accumulate,
+        begin="Set the gradients back. Then loop over the parts, and call backward() for the loss of each.",
+        words=WORDS,
+        derived=frozenset({"exact"}),
+        mistakes=PARTS,
+    ),
+    Task(
+        name="train",
+        does="takes one step for each batch, with the gradients of all its rows",
+        reference=train,
+        observe=observe_train,
+        begin="For each batch: copy it to the device, collect its gradients with accumulate, then step.",
+        words=WORDS,
+        derived=frozenset({"exact"}),
+        mistakes=mistakes(
+            """
+feed=stays
+step=never (hides zero=late)
+
+ends=first (hides zero=never, step=end)
+Only the first batch was trained on: the loop ends after it.
+Fix: Let the loop go to its end. Look at the indentation of what ends it.
+    for inputs, labels in batches:
+
+step=part (hides zero=late)
+The optimizer stepped after each part. Several small steps are not one step with the whole batch.
+Fix: Step once for each batch, after the loop over its parts.
+    optimizer.step()
+
+step=cut (hides zero, parts, seen, own, backward, share)
+Each part was trained on as a batch of its own, with a step. Several small steps are not one step with the
+whole batch.
+Fix: Give accumulate the whole batch, which it cuts itself, and step once after it.
+    accumulate(model, loss_fn, inputs, labels, rows)
+    optimizer.step()
+
+step=end
+The optimizer stepped once, after all batches.
+Fix: Step inside the loop over the batches, once for each.
+    optimizer.step()
+
+zero=late
+The gradients were set back between the last backward() and step(), so step() had nothing to work with.
+Fix: Set them back before the first part of a batch, or after step().
+    optimizer.zero_grad()
+""",
+            COMMON,
+        )
+        + PARTS,
+    ),
 )

@@ -1,24 +1,148 @@
-"""The answer of a check: as text, for a notebook, and for programs."""
+"""The answer of a check, in words: as text, for a notebook, and for programs."""
 
 from __future__ import annotations
 
 import html
-import re
 import textwrap
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from gpulesson.exercises.demands import Demand
-from gpulesson.exercises.exercise import Exercise, exercises
-from gpulesson.exercises.findings import Finding, plural
+from gpulesson.exercises.catalogue import Exercise, exercises
+from gpulesson.exercises.contract import Facts, Found, Referee, Task, differ, on_gpu, was_stopped
+from gpulesson.exercises.messages import explain
 
-_WIDTH = 80
-_MARKS = {True: ("\N{CHECK MARK}", "green"), False: ("\N{BALLOT X}", "red"), None: ("\N{MIDDLE DOT}", "grey")}
-_ADVISED = "!", "yellow"
-_COLOURS = {"green": "32", "red": "31", "grey": "90", "yellow": "33"}
-_OUTPUT_LINES = 12
-_LONGEST = 600
-"""So much of a line of output is shown."""
+_MARKS = {"done": ("\N{CHECK MARK}", "32"), "wrong": ("\N{BALLOT X}", "31")}
+_LATER = "\N{MIDDLE DOT}", "90"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that is wrong.
+
+    Attributes
+    ----------
+    kind : str
+        Its name, for programs and tables: ``"zero=late"``, ``"error"``, ``"empty"``, or a fact's name.
+    says : str
+        What is wrong, and what was seen.
+    fix : str
+        What to do; said from the second check on.
+    code : str
+        What to write; shown from the third check on.
+    line : int
+        Of the learner's file, from 1; 0 if none is known.
+    """
+
+    kind: str
+    says: str
+    fix: str = ""
+    code: str = ""
+    line: int = 0
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What was found out about one function: ``state`` is done, wrong, empty, missing or later."""
+
+    name: str
+    does: str
+    state: str
+    findings: tuple[Finding, ...] = ()
+
+
+def answers(tasks: Sequence[Task], facts: Mapping[str, Sequence[Any]], unseen: str = "") -> Iterator[Answer]:
+    """Judge the facts of a learner's functions, and put the result into words.
+
+    For each task `facts` has two: its facts, and those with right functions in the place of the earlier ones,
+    or None. `unseen` says why there are none of a task, if the process ended in it.
+    """
+    right = True
+    for task in tasks:
+        if task.name not in facts:
+            found = (error({"error": unseen}),) if unseen else ()
+            yield Answer(task.name, task.does, "wrong" if found else "later", found)
+            unseen = ""
+            continue
+        own, alone = facts[task.name]
+        with on_gpu(task):
+            referee = Referee(task)
+            calls_wrong = alone is not None and not right and bool(differ(own, referee.facts()))
+            if calls_wrong and "error" in alone and "error" not in own:  # it expects its own, as they are
+                calls_wrong = False
+            answer = _answer(task, referee, alone if calls_wrong else own)
+        if calls_wrong and answer.state == "done":  # it will be right when the others are
+            answer = Answer(task.name, f"{task.does} (right, once what it calls is)", "later")
+        right = right and answer.state == "done"
+        yield answer
+
+
+def _answer(task: Task, referee: Referee, facts: Facts) -> Answer:
+    if "missing" in facts:
+        return Answer(task.name, task.does, "missing")
+    found = referee.explain(facts)
+    if found.empty:
+        return Answer(task.name, task.does, "empty", (Finding("empty", task.begin),))
+    findings = [_mistake(task, referee, facts, found, each) for each in found.mistakes]
+    for name in found.unexplained:
+        if name == "error":
+            findings.append(error(facts))
+            break
+        if said := _seen(task, name, facts, referee.facts()):
+            begin = said.partition(" ")[0]
+            findings.append(
+                Finding(name, f"{begin.title() if begin.isalpha() else begin}{said[len(begin) :]}")
+            )
+            break
+    if found.unexplained and not findings:
+        names = " and ".join(found.unexplained[:2])
+        findings.append(
+            Finding(found.unexplained[0], f"The check saw something else than it expected: {names}.")
+        )
+    return Answer(task.name, task.does, "wrong" if findings else "done", tuple(findings))
+
+
+def _mistake(task: Task, referee: Referee, facts: Facts, found: Found, mistake: Any) -> Finding:
+    expected = referee.facts()
+    changed = [n for n in differ(referee.facts((mistake,)), expected) if n in differ(facts, expected)]
+    said = next((said for name in changed if (said := _seen(task, name, facts, expected))), "")
+    if len(set(said.split()) - set(mistake.says.split())) < 0.5 * len(said.split()):
+        said = ""  # it says the same again
+    line = int(facts.get("line", 0)) if "error" in facts else 0
+    if "error" in facts and len(found.mistakes) == 1:
+        said = f"it stops with {facts['error']}"
+    return Finding(
+        mistake.kind, f"{mistake.says}{f' Seen: {said}' if said else ''}", mistake.fix, mistake.line, line
+    )
+
+
+def _seen(task: Task, name: str, facts: Facts, expected: Facts) -> str:
+    """Say in words what a fact is, and what it should be; nothing where the task has no words for it."""
+    words = task.words.get(name)
+    if words is None or name not in facts or name not in expected:
+        return ""
+    if callable(words):
+        return words(facts[name], expected[name])
+    return f"{words} is {_shown(facts[name])}, expected {_shown(expected[name])}."
+
+
+def _shown(value: Any) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def error(facts: Facts, stops: str = "it stops") -> Finding:
+    """Explain an exception as the page "Error messages" does."""
+    says, line = f"{stops[0].upper()}{stops[1:]}: {facts['error']}", int(facts.get("line", 0))
+    if was_stopped(facts):
+        what = facts["error"].partition(": ")[2]
+        return Finding(
+            "time", f"It did not come to an end: {what}.", "Look for a loop that never ends.", line=line
+        )
+    found = explain(facts["error"])
+    if found is None:
+        return Finding("error", says, line=line)
+    fix = "The page “Error messages” shows a cause and a fix."
+    return Finding("error", f"{says}\n{found.cause}", fix, found.fix, line)
 
 
 @dataclass(frozen=True, repr=False)
@@ -27,192 +151,149 @@ class Report:
 
     Attributes
     ----------
-    exercise : Exercise or None
-        None: the program was checked as a training loop of the learner's own.
+    exercise : Exercise
     file : str
-        The file's name.
-    findings : tuple of Finding
-        Failures first, then advice.
-    demands : tuple of Demand
-        The checklist; empty if the program did not run.
-    device : str
-        What the program computed on; empty if it did not run.
-    simulated : bool
-        Whether that was the practice GPU.
-    facts : tuple of str
-        What it did, right or wrong.
-    trained : bool
-        Whether an optimizer took a step.
-    output : str
-        What it printed, the middle left out if there was much.
+        The file's name; empty in a notebook.
+    answers : tuple of Answer
+        One for each function, in the order of the exercise.
+    stopped : tuple of Finding
+        Why no function could be called, where that is so.
+    said : dict of str to int
+        How often each finding was said before, this time included; 1 where nothing is noted.
     """
 
-    exercise: Exercise | None
+    exercise: Exercise
     file: str
-    findings: tuple[Finding, ...]
-    demands: tuple[Demand, ...] = ()
-    device: str = ""
-    simulated: bool = True
-    facts: tuple[str, ...] = ()
-    trained: bool = False
-    output: str = ""
-
-    @property
-    def failures(self) -> tuple[Finding, ...]:
-        """What has to be fixed."""
-        return tuple(finding for finding in self.findings if finding.is_failure)
+    answers: tuple[Answer, ...]
+    stopped: tuple[Finding, ...] = ()
+    said: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def passed(self) -> bool:
-        """Whether nothing but advice was found."""
-        return not self.failures
+        """Whether every function does what it has to do."""
+        return not self.stopped and all(each.state == "done" for each in self.answers)
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """The names of what is wrong, such as ``"train zero=late"``."""
+        if self.stopped:
+            return tuple(finding.kind for finding in self.stopped)
+        found = []
+        for each in self.answers:
+            kinds = ["missing"] if each.state == "missing" else [finding.kind for finding in each.findings]
+            found += [f"{each.name} {kind}" for kind in kinds]
+        return tuple(found)
 
     @property
     def verdict(self) -> str:
         """One sentence."""
-        about = self.file
-        if self.exercise is not None:
-            about = f"Exercise {self.exercise.number}, {self.exercise.title.rstrip('?.')}"
-        failures = len(self.failures)
-        if not failures:
-            if self.exercise is not None:
-                return f"{about}: passed."
-            return f"{about}: nothing to fix{'' if self.trained else ', but no training step was seen'}."
-        return f"{about}: not yet. {plural(failures, 'thing')} to fix."
+        about = f"Exercise {self.exercise.number}, {self.exercise.title}"
+        if self.passed:
+            return f"{about}: passed."
+        done = sum(each.state == "done" for each in self.answers)
+        return f"{about}: {done} of {len(self.answers)} done."
 
     def __str__(self) -> str:
         return self.text()
 
+    __repr__ = __str__
+
     def text(self, *, colour: bool = False) -> str:
         """Return the answer as text, for a terminal that shows colours with them."""
-        paint = _painted if colour else _plain
-        parts = [paint(_filled(self.verdict), "green" if self.passed else "red")]
-        if self.demands:
-            lines = [f"  {paint(*_mark(line))} {line.text}" for line in self._looked_at()]
-            lines += [paint(f"  {text}", "grey") for text in self._legend()]
+        width = max(len(each.name) for each in self.answers)
+        rows = []
+        for each in self.answers:
+            mark, code = _MARKS.get(each.state, _LATER)
+            shown = f"\x1b[{code}m{mark}\x1b[0m" if colour else mark
+            rows.append(f"  {shown} {each.name:<{width}}  {each.does}")
+        parts = [self.verdict, "\n".join(rows)]
+        for title, findings in self._sections():
+            lines = [title]
+            for finding in findings:
+                says, *steps = self._words(title, finding)
+                lines += [
+                    _filled(text, "  " if place else "- ") for place, text in enumerate(says.split("\n"))
+                ]
+                for name, text in steps:
+                    lines += (
+                        [f"  {name}", textwrap.indent(text, "      ")]
+                        if name == "Write:"
+                        else [_filled(f"{name} {text}", "  ")]
+                    )
             parts.append("\n".join(lines))
-        parts += [self._text(finding) for finding in self.findings]
-        if self.facts:
-            seen = [f"What it did on the device “{self.device}”:", *(f"  - {fact}" for fact in self.facts)]
-            parts.append("\n".join(map(_filled, seen)))
-        if not self.passed and (tail := self._tail()):
-            parts.append("\n".join(["The end of its output:", *(f"  | {line}" for line in tail)]))
-        if self.exercise is not None:
-            parts.append(self._next(self.exercise))
-        return "\n\n".join(parts)
+        return "\n\n".join([*parts, self._next()])
 
-    def _looked_at(self) -> list[Demand]:
-        """Return the checklist; of an exercise that is passed without what this program had no use for."""
-        return [line for line in self.demands if line.met is not None or not self.passed]
+    def _repr_html_(self) -> str:
+        rows = ""
+        for each in self.answers:
+            mark, _ = _MARKS.get(each.state, _LATER)
+            does = f'<td style="text-align:left">{html.escape(each.does)}</td>'
+            rows += f"<tr><td>{mark}</td><td><code>{html.escape(each.name)}</code></td>{does}</tr>"
+        parts = [f"<p><strong>{html.escape(self.verdict)}</strong></p><table>{rows}</table>"]
+        for title, findings in self._sections():
+            items = ""
+            for finding in findings:
+                says, *steps = self._words(title, finding)
+                items += f"<li>{html.escape(says)}".replace("\n", "<br>")
+                for name, text in steps:
+                    shown = html.escape(text)
+                    items += f"<pre><code>{shown}</code></pre>" if name == "Write:" else f"<br>{name} {shown}"
+            parts.append(f"<p><strong>{html.escape(title)}</strong></p><ul>{items}</ul>")
+        parts.append(f"<p>{html.escape(self._next())}</p>")
+        return f'<section aria-label="Check of exercise {self.exercise.number}">{"".join(parts)}</section>'
 
-    def _legend(self) -> list[str]:
-        """Explain the marks that do not explain themselves."""
-        lines = self._looked_at()
-        said = [(_ADVISED, "see the advice", any(line.advised for line in lines))]
-        said.append((_MARKS[None], "not checked yet", any(line.met is None for line in lines)))
-        return [f"({mark[0]} {words})" for mark, words, used in said if used]
+    def _sections(self) -> list[tuple[str, tuple[Finding, ...]]]:
+        """Return what to say: of all that is wrong; if nothing is, of the first that is not begun."""
+        here = self.file or "Your cell"
+        if self.stopped:
+            return [(here, self.stopped)]
+        if wrong := [(each.name, each.findings) for each in self.answers if each.state == "wrong"]:
+            return wrong
+        if all(each.state == "missing" for each in self.answers):
+            number, names = self.exercise.number, " or ".join(each.name for each in self.answers)
+            again = f"python -m gpulesson start {number}"
+            says = (
+                f"There is no {names} in it, and exercise {number} asks for that. If it is from an earlier "
+                f"form of the exercise, rename it, and begin anew: {again}"
+            )
+            return [(here, (Finding("missing", says),))]
+        todo = [each for each in self.answers if each.state in ("empty", "missing")]
+        states = {"empty": "is empty, or returns nothing", "missing": "is not there yet"}
+        return [(f"{each.name} {states[each.state]}. That is next.", each.findings) for each in todo[:1]]
 
-    def _next(self, exercise: Exercise) -> str:
+    def _words(self, title: str, finding: Finding) -> list[Any]:
+        """Return what a finding says, at the second time the fix, at the third the code, named."""
+        said = self.said.get(f"{title} {finding.kind}", 1)
+        place = f"line {finding.line}: " if finding.line else ""
+        steps = [(name, text) for name, text in (("Fix:", finding.fix), ("Write:", finding.code)) if text]
+        return [f"{place}{finding.says}", *steps[: said - 1]]
+
+    def _next(self) -> str:
         """Say what to do after this."""
+        number = self.exercise.number
         if not self.passed:
-            return f"For a hint: python -m gpulesson check {exercise.number} {self.file} --hint"
-        later = [other for other in exercises() if other.number > exercise.number]
+            pairs = [(title, each) for title, findings in self._sections() for each in findings]
+            steps = sum(bool(each.fix) + bool(each.code) for _, each in pairs)
+            told = sum(len(self._words(*pair)) - 1 for pair in pairs)
+            if told < steps:
+                return f"Check again, or with {'--hint' if self.file else 'hint=True'}, to be told more."
+            return f"Then check again.{f' The solution is at the end of lesson {number}.' if steps else ''}"
+        later = [other for other in exercises() if other.number > number]
         if not later:
             return "That was the last exercise. Well done!"
         return f"Next: {later[0].title} (python -m gpulesson start {later[0].number})"
 
-    __repr__ = __str__
-
-    def _text(self, finding: Finding) -> str:
-        place = f":{finding.line}" if finding.line and not finding.cell else f", {finding.place}".rstrip(", ")
-        head = f"{self.file}{place}  {'advice' if finding.severity == 'advice' else 'to fix'}: {finding.kind}"
-        lines = [head, f"    {finding.text}"] if finding.text else [head]
-        for label, text in (("", finding.what), ("Why: ", finding.why), ("Next: ", finding.remedy)):
-            lines.append(_filled(label + text, "  "))
-        return "\n".join(lines)
-
-    def _tail(self) -> list[str]:
-        """Return the end of the output: its lines as they are, what is longer than the page on several."""
-        lines = []
-        for line in self.output.rstrip().splitlines()[-_OUTPUT_LINES:]:
-            if len(line) <= _WIDTH - 4:
-                lines.append(line)
-            elif not line.strip(" ~^"):  # marks below a line of code
-                lines.append(line[: _WIDTH - 4])
-            elif path := re.match(r'( *File ")(.+)(".*)', line):  # its end says more
-                room = max(10, _WIDTH - 5 - len(path[1]) - len(path[3]))
-                lines.append(f"{path[1]}…{path[2][-room:]}{path[3]}")
-            else:
-                begin = re.match(r"\s*", line)[0][:20]  # type: ignore[index]
-                lines += textwrap.wrap(line[:_LONGEST], _WIDTH - 4, subsequent_indent=begin)
-        return lines[-_OUTPUT_LINES - 6 :]
-
     def to_dict(self) -> dict[str, Any]:
-        """Return plain values, for JSON.
-
-        Returns
-        -------
-        dict
-            ``exercise`` (number or None), ``file``, ``passed``, ``verdict``, ``demands``, ``findings``,
-            ``device``, ``simulated``, ``facts``, ``output``.
-        """
+        """Return plain values, for JSON."""
         return {
-            "exercise": None if self.exercise is None else self.exercise.number,
+            "exercise": self.exercise.number,
             "file": self.file,
             "passed": self.passed,
             "verdict": self.verdict,
-            "demands": [asdict(demand) for demand in self.demands],
-            "findings": [asdict(finding) for finding in self.findings],
-            "device": self.device,
-            "simulated": self.simulated,
-            "facts": list(self.facts),
-            "output": self.output,
+            "answers": [asdict(each) for each in self.answers],
+            "stopped": [asdict(each) for each in self.stopped],
         }
 
-    def _repr_html_(self) -> str:
-        parts = [f"<p><strong>{_escape(self.verdict)}</strong></p>"]
-        if self.demands:
-            lines = [f"{_mark(line)[0]} {_escape(line.text)}" for line in self._looked_at()]
-            lines += self._legend()
-            parts.append(f"<ul>{''.join(f'<li>{line}</li>' for line in lines)}</ul>")
-        if self.findings:
-            parts.append(f"<ol>{''.join(map(self._item, self.findings))}</ol>")
-        if self.facts:
-            facts = "".join(f"<li>{_escape(fact)}</li>" for fact in self.facts)
-            parts.append(f"<p>What it did on the device “{_escape(self.device)}”:</p><ul>{facts}</ul>")
-        if self.output.strip():
-            printed = _escape("\n".join(self.output.rstrip().splitlines()[-_OUTPUT_LINES:]))
-            parts.append(f"<details><summary>The end of its output</summary><pre>{printed}</pre></details>")
-        return f'<section aria-label="Check of {_escape(self.file)}">{"".join(parts)}</section>'
 
-    def _item(self, finding: Finding) -> str:
-        place = f"{self.file}, {finding.place}".rstrip(", ")
-        mark = "Advice" if finding.severity == "advice" else "To fix"
-        code = f"<pre><code>{_escape(finding.text)}</code></pre>" if finding.text else ""
-        return (
-            f"<li><p><strong>{mark}: {_escape(finding.kind)}</strong> ({_escape(place)})</p>{code}"
-            f"<p>{_escape(finding.what)} {_escape(finding.why)}</p>"
-            f"<p><strong>Next:</strong> {_escape(finding.remedy)}</p></li>"
-        )
-
-
-def _mark(line: Demand) -> tuple[str, str]:
-    return _ADVISED if line.advised else _MARKS[line.met]
-
-
-def _escape(text: str) -> str:
-    return html.escape(text)
-
-
-def _painted(text: str, colour: str) -> str:
-    return f"\x1b[{_COLOURS[colour]}m{text}\x1b[0m"
-
-
-def _plain(text: str, colour: str) -> str:
-    return text
-
-
-def _filled(text: str, indent: str = "") -> str:
-    return textwrap.fill(
-        text, _WIDTH, initial_indent=indent, subsequent_indent=indent, break_on_hyphens=False
-    )
+def _filled(text: str, begin: str) -> str:
+    return textwrap.fill(text, 80, initial_indent=begin, subsequent_indent="  ", break_on_hyphens=False)

@@ -1,1 +1,0 @@
-"""The learner's process: its start, its folder, its bounds, its end."""

@@ -1,1 +1,0 @@
-"""What is seen while a program runs: its models, its training, where its values go."""

@@ -1,0 +1,113 @@
+"""Every exercise: the solution is right, and every set of up to two mistakes is named exactly."""
+
+from __future__ import annotations
+
+import importlib.util
+import itertools
+from pathlib import Path
+
+import pytest
+
+from gpulesson.exercises import exercises
+from gpulesson.exercises.contract import Referee, Task, differ, on_gpu, seen
+
+ROOT = Path(__file__).parents[2]
+NUMBERS = [exercise.number for exercise in exercises()]
+TASKS = [
+    pytest.param(exercise.number, task, id=f"{exercise.number}-{task.name}")
+    for exercise in exercises()
+    for task in exercise.tasks()
+]
+
+
+def module(kind: str, number: str):
+    path = ROOT / f"examples/{kind}s/{kind}_{number}.py"
+    spec = importlib.util.spec_from_file_location(f"{kind}_{number}", path)
+    loaded = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(loaded)
+    return loaded
+
+
+def hidden(chosen, referee: Referee) -> set:
+    """The mistakes of a set that another one of it hides: it says so, or raises an exception."""
+    pairs = list(itertools.permutations(chosen, 2))
+    found = {b for a, b in pairs if {b.switch, b.kind} & a.hides}
+    facts = referee.facts(tuple(chosen))
+    return found | {b for a, b in pairs if "error" in facts and facts == referee.facts((a,))}
+
+
+def written(task: Task, chosen):
+    """A program with these mistakes, as its own text: only the switches are the reference's."""
+    switches = {mistake.switch: mistake.value for mistake in chosen}
+    text = f"import {task.reference.__module__} as exercise\n"
+    if task.is_value:
+        text += f"{task.name} = exercise.{task.reference.__name__}(**{switches!r})\n"
+    else:
+        text += f"def {task.name}(*args, **kwargs):\n"
+        text += f"    return exercise.{task.reference.__name__}(*args, **kwargs, **{switches!r})\n"
+    space: dict = {}
+    exec(text, space)
+    return space[task.name]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("number", "task"), TASKS)
+def test_every_set_of_up_to_two_mistakes_is_named_exactly(number, task):
+    referee = Referee(task)
+    assert referee.explain(referee.facts()).right
+    with on_gpu(task):
+        failed = wrongly_named(task, referee)
+    assert not failed, "\n".join(failed)
+
+
+def wrongly_named(task: Task, referee: Referee) -> list[str]:
+    failed = []
+    for size in (1, 2):
+        for chosen in itertools.combinations(task.mistakes, size):
+            if len({mistake.switch for mistake in chosen}) < size:
+                continue
+            facts = seen(task, written(task, chosen))
+            found = referee.explain(facts)
+            wanted = set(chosen) - hidden(chosen, referee)
+            if len(found.mistakes) == size == 2 and not differ(referee.facts(found.mistakes), facts):
+                continue  # another two mistakes do the very same
+            if set(found.mistakes) != wanted or found.unexplained or found.empty:
+                names = [mistake.kind for mistake in chosen]
+                failed.append(f"{names} named {[m.kind for m in found.mistakes]}, left {found.unexplained}")
+    return failed
+
+
+@pytest.mark.parametrize(("number", "task"), TASKS)
+def test_no_two_mistakes_look_alike_and_none_like_the_right_function(number, task):
+    referee = Referee(task)
+    sets = [(), *((mistake,) for mistake in task.mistakes)]
+    alike = [
+        f"{[m.kind for m in a]} = {[m.kind for m in b]}"
+        for a, b in itertools.combinations(sets, 2)
+        if not differ(referee.facts(a), referee.facts(b))
+    ]
+    assert not alike, "\n".join(alike)
+
+
+@pytest.mark.parametrize(("number", "task"), TASKS)
+def test_the_words_are_complete(number, task):
+    for mistake in task.mistakes:
+        assert mistake.says.endswith((".", "?")) and mistake.fix.endswith(".") and mistake.line, mistake.kind
+    # what no set of mistakes explains is said by its fact, so every fact but an error has words
+    missing = set(Referee(task).facts()) - set(task.words) - {"error", "line"}
+    assert not missing
+
+
+@pytest.mark.parametrize("number", NUMBERS)
+def test_the_solution_is_right_and_the_starter_is_not_begun(number):
+    solution, starter = module("solution", number), module("exercise", number)
+    for task in contract_tasks(number):
+        referee = Referee(task)
+        found = referee.explain(seen(task, getattr(solution, task.name)))
+        assert found.right, f"{task.name}: {found}"
+        found = referee.explain(seen(task, getattr(starter, task.name)))
+        assert not found.right, task.name
+
+
+def contract_tasks(number: str):
+    return next(exercise for exercise in exercises() if exercise.number == number).tasks()
