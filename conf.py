@@ -85,9 +85,9 @@ napoleon_google_docstring = False
 # docstring types are prose ("float32, shape [N, 4]"), not references
 napoleon_use_param = napoleon_use_rtype = False
 python_use_unqualified_type_names = True
-# no name in docs/manuals.json: Batch is a TypeVar, Rule and Probe are names of types of functions
+# no name in docs/manuals.json: Batch is a TypeVar
 nitpick_ignore_regex = [
-    (r"py:class", r"callable|optional|binary file|Rule|Probe|gpulesson\.(autosave|device)\.Batch"),
+    (r"py:class", r"callable|optional|binary file|gpulesson\.(autosave|device)\.Batch"),
     (r"py:class", r"gpulesson\.distributed\.(Batch|_Weighted)|gpulesson\._ranks\.Result"),
     # of the planner, parts that are not documented one by one
     (r"py:class", r"(gpulesson\.planning\.\w+\.)?(Record|Floor|Unknown|Allocation)|str to int"),

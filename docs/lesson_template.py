@@ -78,8 +78,8 @@ plt.show()
 #    :difficulty: easy
 #    :starter: exercise_NN.py
 #
-#    1. **Predict:** what will the script print?
-#    2. Change one thing.
+#    1. **Predict:** what will the function return?
+#    2. Write it.
 #
 #    To check it: ``python -m gpulesson check exercise_NN.py``.
 #

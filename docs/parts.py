@@ -20,13 +20,10 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT / "src"))  # it need not be installed
-
-from gpulesson.exercises.process.leftovers import MARK, end_group  # noqa: E402
-
 GRACE = 5  # seconds that a part has to end by itself when it is told to
 KEPT = ("done", "failed")  # parts that are not run again
 UNPACKED = (".part", ".tar.gz")  # endings of files that no archive takes in: of itself, above all
+MARK = "GPULESSON_RUN"  # environment variable of a part, which all that it starts inherits
 SAME = ("gpu", "torch", "code")  # facts that a result belongs to
 
 
@@ -187,6 +184,17 @@ def stop(process: subprocess.Popen[bytes], mark: str) -> None:
             process.wait(GRACE)
     end_group(process.pid, mark)
     process.wait()
+
+
+def end_group(leader: int, mark: str) -> None:
+    """Kill a process group, and on Linux every process that has left it and carries its mark."""
+    for entry in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):  # gone meanwhile, or another user's
+            marked = f"{MARK}={mark}".encode() in (entry / "environ").read_bytes().split(b"\0")
+            if marked and int(entry.name) != os.getpid():
+                os.kill(int(entry.name), signal.SIGKILL)
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(leader, signal.SIGKILL)  # at last: the caller may be in it
 
 
 def replace(file: Path, write: Callable[[Path], object]) -> None:

@@ -50,7 +50,7 @@ With uv one command does all, `UV_TORCH_BACKEND=cpu uv pip install -r requiremen
 **Notebooks:** `pip install jupyterlab`, then `jupyter lab`, and open one of the folders `lessons` and
 `exercises`. The first cell installs what is missing, from the file in this folder.
 
-**Exercises:** change `exercises/exercise_01.py`, then ask what is wrong with it, where, and why:
+**Exercises:** write the functions of `exercises/exercise_01.py`, then ask what is wrong with them:
 
     python -m gpulesson check exercises/exercise_01.py
 

@@ -37,6 +37,8 @@ from sphinx_gallery.py_source_parser import (
 )
 from sphinx_gallery.utils import zip_files
 
+from gpulesson.exercises import find
+
 from . import install_cell
 from .boxes import question
 from .cells import FOLDED
@@ -51,11 +53,10 @@ REPORTED = 2  # docutils' level of a warning
 CODE_CELL = "gpulesson code cell "  # a comment with a number: where a code cell stood in the text
 INSTALL = "install"  # instead of a number: the cell that installs, between the title and the lesson
 CHECK = """\
-# Checks your cell above, as it was when you last ran it.
-from gpulesson.exercises import check
+# Checks what you have written above. Run your cell first, then this one.
+import gpulesson
 
-tried = [code for code in globals().get("In", []) if code.startswith('{start}')]
-check(tried[-1]) if tried else print("Run your cell above first. Its first line must stay as it was.")
+gpulesson.check({number}, {functions})
 """
 
 
@@ -209,8 +210,12 @@ def exercise_notebook(app: Sphinx, script: Path) -> NotebookNode:
     title, _, task = line.partition(": ")
     task = escape(task[:1].upper() + task[1:])
     text = f"# {escape(title)}\n\n{task} Work in the second cell, and run it. Then check it."
-    check = new_code_cell(CHECK.format(start=f'"""{title}:').strip())
-    return notebook([new_markdown_cell(text), install(app), new_code_cell(code), check])
+    parts = [new_markdown_cell(text), install(app), new_code_cell(code)]
+    if number := re.fullmatch(r"exercise_(\d\d)", script.stem):
+        names = [task.name for task in find(number[1]).tasks()]
+        functions = ", ".join(f"{name}={name}" for name in names)
+        parts.append(new_code_cell(CHECK.format(number=int(number[1]), functions=functions).strip()))
+    return notebook(parts)
 
 
 def write_others(app: Sphinx) -> None:
