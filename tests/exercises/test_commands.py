@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 
 import pytest
+from processes import run_script
 
 from gpulesson.__main__ import main
 from gpulesson.exercises import catalogue, exercises
@@ -43,10 +44,13 @@ def test_start_copies_the_starter_and_never_over_ones_work(number, capsys):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [exercise.number for exercise in exercises()])
-def test_an_untouched_starter_runs_to_its_end(number, tmp_path):
-    many = ["-m", "gpulesson", "practice", "--nproc", "2"] if number == "14" else []
-    command = [sys.executable, *many, str(ROOT / f"examples/exercises/exercise_{number}.py")]
-    done = subprocess.run(command, capture_output=True, text=True)
+def test_an_untouched_starter_runs_to_its_end(number, warm, tmp_path):
+    script = ROOT / f"examples/exercises/exercise_{number}.py"
+    if number == "14":
+        command = [sys.executable, "-m", "gpulesson", "practice", "--nproc", "2", str(script)]
+        done = subprocess.run(command, capture_output=True, text=True)
+    else:
+        done = run_script(warm, script, tmp_path)
     assert done.returncode == 0 and done.stdout and "Traceback" not in done.stdout + done.stderr, done.stderr
 
 

@@ -66,10 +66,11 @@ def wrongly_named(task: Task, referee: Referee) -> list[str]:
         for chosen in itertools.combinations(task.mistakes, size):
             if len({mistake.switch for mistake in chosen}) < size:
                 continue
-            facts = seen(task, written(task, chosen))
+            # one alone is called anew, as a program: what is seen must not change from call to call
+            facts = seen(task, written(task, chosen)) if size == 1 else referee.facts(chosen)
             found = referee.explain(facts)
             wanted = set(chosen) - hidden(chosen, referee)
-            if len(found.mistakes) == size == 2 and not differ(referee.facts(found.mistakes), facts):
+            if size == 2 == len(found.mistakes) and not differ(referee.facts(found.mistakes), facts):
                 continue  # another two mistakes do the very same
             if set(found.mistakes) != wanted or found.unexplained or found.empty:
                 names = [mistake.kind for mistake in chosen]
