@@ -137,7 +137,8 @@ def evaluate(
         "sum": plain,
         "weighted": weighted,
     }
-    result = {**means, "mixed": plain / sum(counts), "last": losses[-1]}[mean]
+    means |= {"mixed": plain / sum(counts), "too large": weighted / len(losses), "last": losses[-1]}
+    result = means[mean]
     return {"graph": result, "list": losses, "nothing": None}.get(returns, result.detach())
 
 
@@ -211,6 +212,11 @@ Fix: Add up the losses in the loop, and divide the sum after it.
 
 mean=weighted
 The losses were added up over the rows, and not divided.
+Fix: Divide by the number of all rows.
+    return total / rows
+
+mean=too large
+Each loss was multiplied by its rows, but the sum was divided by the number of batches.
 Fix: Divide by the number of all rows.
     return total / rows
 
@@ -294,6 +300,7 @@ mean=batches
 mean=sum
 mean=weighted
 mean=mixed
+mean=too large
 mean=last
 returns=list (hides mean)
 returns=nothing (hides mean)
