@@ -20,12 +20,18 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# With pytest-xdist, a module is one worker's, which makes its fixtures once. The modules that read the real
-# site are one worker's together, which builds it. What takes longest comes first, so that no worker is left
-# alone with it at the end: one worker begins with the site, the other with what is named next.
-SITE = ("test_downloads", "test_browser", "test_course", "test_publishing")
-SITE += ("test_site", "test_keyboard", "test_print", "test_course_pdf")
-LONGEST = (*SITE, "test_contracts", "test_lessons", "test_recordings", "test_errors_page", "test_freshness")
+# With pytest-xdist, a module is one worker's, which makes its fixtures once. Modules that share what takes
+# long to make are one worker's together: the course with an environment of its own, and the site in a
+# browser. The first of these builds the site for both. What takes longest comes first, so that no worker is
+# left alone with it at the end.
+TOGETHER = dict.fromkeys(("test_downloads", "test_course"), "the course")
+TOGETHER |= dict.fromkeys(
+    ("test_browser", "test_publishing", "test_site", "test_keyboard", "test_print", "test_course_pdf"),
+    "the site",
+)
+TOGETHER["test_lesson_outputs"] = "the site"
+LONGEST = ("test_downloads", "test_course", "test_errors_page", "test_contracts", *TOGETHER)
+LONGEST += ("test_recordings", "test_freshness")
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -35,7 +41,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     class Modules(LoadScopeScheduling):
         def _split_scope(self, nodeid: str) -> str:
             module = nodeid.partition("::")[0]
-            return "the site" if Path(module).stem in SITE else module
+            return TOGETHER.get(Path(module).stem, module)
 
     config.option.loadscopereorder = False  # the order is that of the next function
     return Modules(config, log)
@@ -43,7 +49,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if hasattr(config, "workerinput"):  # a worker of pytest-xdist
-        ranks = {name: rank for rank, name in enumerate(LONGEST)}
+        ranks = {name: rank for rank, name in enumerate(dict.fromkeys(LONGEST))}
         items.sort(key=lambda item: ranks.get(item.path.stem, len(LONGEST)))
 
 

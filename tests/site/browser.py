@@ -70,10 +70,8 @@ def check_accessible(tab: Page, width: int, scheme: Literal["light", "dark"]) ->
 
     Dark colours move nothing: in dark only the rules about colours and pictures are asked again.
     """
-    tab.set_viewport_size({"width": width, "height": 800})
     tab.emulate_media(color_scheme=scheme)
-    tab.evaluate(UNFOLD)
-    tab.evaluate(SETTLE)
+    check_width(tab, width)
     options: dict[str, Any] = {"resultTypes": ["violations"]}  # what passes is not described, only counted
     if scheme == "light":
         options["rules"] = {"target-size": {"enabled": True}}  # of WCAG 2.2: 24 pixels
@@ -82,6 +80,13 @@ def check_accessible(tab: Page, width: int, scheme: Literal["light", "dark"]) ->
     result = Axe().run(tab, options=options)
     assert result.response["passes"], "no rule was applied"
     assert result.violations_count == 0, f"{width} {scheme}: {result.generate_report()}"
+
+
+def check_width(tab: Page, width: int) -> None:
+    """Check that a page, all unfolded, reaches beyond a window of this width only where it scrolls."""
+    tab.set_viewport_size({"width": width, "height": 800})
+    tab.evaluate(UNFOLD)
+    tab.evaluate(SETTLE)
     assert tab.evaluate(SPILLED) == [], f"wider than {width} pixels, and nothing to scroll it with"
     content = tab.locator(".content")  # the theme lets it scroll sideways, where it is wider than the window
     assert content.evaluate("page => page.scrollWidth <= page.clientWidth")

@@ -46,7 +46,7 @@ def built(
 
 @pytest.fixture(scope="session")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Site:
-    """The real site, up to date. The modules that use it are named in `SITE` of tests/conftest.py."""
+    """The real site, up to date. The modules that use it are named in `TOGETHER` of tests/conftest.py."""
     return build(tmp_path_factory.mktemp("site"))
 
 

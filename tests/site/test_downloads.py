@@ -2,7 +2,8 @@
 
 What guards what. A script is the source of the lesson byte for byte, which the build ran, with data where the
 machine has some; lesson 5's also runs here, with data and without. A notebook has the code of its script, and
-each runs here, in a kernel of its own, without data: so every lesson has run offline, and on the stand-in.
+each runs here, in a kernel of its own, without data and where there is a GPU, a simulated one: so every
+lesson has run offline, on the stand-in, and with the code that is left out without a GPU.
 """
 
 from __future__ import annotations
@@ -89,17 +90,20 @@ def test_a_notebook_has_the_code_of_its_script(script, site, tmp_path):
 
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=by_stem)
-def test_a_notebook_runs_by_itself(script, site, course, environment, tmp_path):
+def test_a_notebook_runs_by_itself_where_there_is_a_gpu(script, site, course, environment, tmp_path):
     """In an environment that has what the course installs, and no more than a notebook needs beside it."""
     path = download(site, script, ".ipynb", tmp_path / "empty")
     environment.install("-r", "requirements.txt", folder=course)
-    run = environment.run(str(HERE / "run_notebook.py"), path.name, folder=path.parent, network=False)
+    command = [str(HERE / "run_notebook.py"), path.name, "--practice"]
+    run = environment.run(*command, folder=path.parent, network=False)
     assert run.returncode == 0, run.stderr
     first, *cells = code_of(nbformat.read(path, as_version=4))
     assert first.outputs == [], "the first cell has nothing to install here"
     assert all(cell.execution_count for cell in cells) and any(cell.outputs for cell in cells)
+    shown = str([cell.outputs for cell in cells])
+    assert "cuda" in shown and "driver version" not in shown
     if loads_data(script):
-        assert STAND_IN in str([cell.outputs for cell in cells]), "the page must say which data it shows"
+        assert STAND_IN in shown, "the page must say which data it shows"
 
 
 @pytest.mark.parametrize("wanted", ["without data", "with data"])
