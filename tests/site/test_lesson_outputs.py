@@ -12,7 +12,7 @@ from processes import run_script
 
 def printed(site: Site, number: str) -> str:
     (lesson,) = [script for script in LESSONS if script.name.startswith(number)]
-    return site.page(page_name(lesson)).printed()
+    return f"{site.page(page_name(lesson)).printed()}\n"
 
 
 @pytest.mark.slow
