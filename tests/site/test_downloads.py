@@ -94,8 +94,10 @@ def test_a_notebook_runs_by_itself_where_there_is_a_gpu(script, site, course, en
     """In an environment that has what the course installs, and no more than a notebook needs beside it."""
     path = download(site, script, ".ipynb", tmp_path / "empty")
     environment.install("-r", "requirements.txt", folder=course)
-    practice = [] if script.stem == "learn_without_a_gpu" else ["--practice"]  # it brings one, and then two
-    run = environment.run(str(HERE / "run_notebook.py"), path.name, *practice, folder=path.parent, network=False)
+    command = [str(HERE / "run_notebook.py"), path.name]
+    if script.stem != "learn_without_a_gpu":  # which starts its own, and then two
+        command.append("--practice")
+    run = environment.run(*command, folder=path.parent, network=False)
     assert run.returncode == 0, run.stderr
     first, *cells = code_of(nbformat.read(path, as_version=4))
     assert first.outputs == [], "the first cell has nothing to install here"
