@@ -49,12 +49,9 @@ def with_fit(seed: int, device: torch.device, epochs: int) -> float:
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
     targets = data.train_targets.to(device)
     batches = Batches(train, targets, batch_size=64, shuffle=True, generator=torch.Generator())
-    reseed_epoch(batches, seed, 0)
-
-    def next_order(epoch: int, _: object) -> None:
+    for epoch in range(epochs):
         reseed_epoch(batches, seed, epoch)
-
-    fit(model, batches, loss_fn, optimizer, device, epochs, on_epoch=next_order, progress=False)
+        fit(model, batches, loss_fn, optimizer, device, epochs=range(epoch, epoch + 1))
     test_batches = Batches(test, data.test_targets.to(device), batch_size=1000)
     accuracy = evaluate(model, test_batches, loss_fn, device).accuracy
     assert accuracy is not None

@@ -85,7 +85,7 @@ def loops(images: Tensor, targets: Tensor) -> dict[str, Callable[[int], Callable
         return of
 
     def with_fit(model: Any, batches: Any, optimizer: Any, device: Any) -> object:
-        return fit(model, batches, loss_fn, optimizer, device, epochs=1, progress=False)
+        return fit(model, batches, loss_fn, optimizer, device, epochs=1)
 
     def pictures(samples: int) -> DataLoader:
         return DataLoader(Subset(naive_loader().dataset, range(samples)), batch_size=64, shuffle=True)

@@ -28,15 +28,16 @@ import torch
 from torch import nn
 from torch.utils.data import TensorDataset
 
+import step_limit
 from gpulesson.capture import captured_step
 from gpulesson.data import Batches, Images
 from gpulesson.evaluation import evaluate
+from gpulesson.step import Step
 from gpulesson.timing import measure as timed
 from gpulesson.timing import synchronize
 from gpulesson.training import fit
 from measuring import Result, about, fashion, network, options, spread
 from plain_loops import by_hand, loader, loss_fn, naive, naive_loader, reseed
-from step_limit import Step, measure
 
 FLOP = 6 * (784 * 128 + 128 * 64 + 64 * 10) - 2 * 784 * 128  # a sample; no gradient of the images is needed
 
@@ -54,7 +55,8 @@ class Rung:
     batch_size: int = 64
     rate: float = 1e-3
     adam: dict[str, bool] = field(default_factory=lambda: {"fused": True})
-    options: dict[str, Any] = field(default_factory=dict)
+    amp: str | None = None
+    compiled: bool = False
     matmul: str = "highest"
     same: bool = True  # the same work: the naive script's losses
     only: str = ""  # a kind of device
@@ -95,18 +97,18 @@ RUNGS = [
     Rung("no .item() in a step", "resident", "by hand", adam={}),
     Rung("fused Adam", "resident", "by hand"),
     Rung(FIT),
-    Rung("torch.compile", options={"compile": True}),
+    Rung("torch.compile", compiled=True),
     Rung("CUDA graph of the step", loop="graph", adam={"fused": True, "capturable": True}, only="cuda"),
     Rung("TF32", matmul="high", same=False, only="cuda"),
-    Rung("bfloat16 autocast", options={"amp": "bf16"}, same=False),
+    Rung("bfloat16 autocast", amp="bf16", same=False),
     Rung("batch 256, rate 3e-3", batch_size=256, rate=3e-3, same=False),
     Rung("batch 256, 3e-3, medium", batch_size=256, rate=3e-3, matmul="medium", same=False),
     Rung("batch 512, 4e-3, medium", batch_size=512, rate=4e-3, matmul="medium", same=False),
-    Rung("batch 512, 4e-3, bf16", batch_size=512, rate=4e-3, options={"amp": "bf16"}, same=False),
-    Rung("batch 1024, 6e-3, bf16", batch_size=1024, rate=6e-3, options={"amp": "bf16"}, same=False),
+    Rung("batch 512, 4e-3, bf16", batch_size=512, rate=4e-3, amp="bf16", same=False),
+    Rung("batch 1024, 6e-3, bf16", batch_size=1024, rate=6e-3, amp="bf16", same=False),
     Rung(CONVOLUTIONS, batch_size=512, same=False, only="cuda", base=CONVOLUTIONS, model=cnn),
-    Rung("the same, bfloat16", **WITH_CNN, options={"amp": "bf16"}, model=cnn),
-    Rung("the same, bfloat16, channels_last", **WITH_CNN, options={"amp": "bf16"}, model=cnn_channels_last),
+    Rung("the same, bfloat16", **WITH_CNN, amp="bf16", model=cnn),
+    Rung("the same, bfloat16, channels_last", **WITH_CNN, amp="bf16", model=cnn_channels_last),
 ]
 
 
@@ -126,6 +128,8 @@ class Training:
     def __init__(self, rung: Rung, data: Images, device: torch.device) -> None:
         self.rung, self.device = rung, device
         self.model = rung.model(device, 0)
+        if rung.compiled:
+            self.model.compile(fullgraph=True)
         self.batches = make_batches(rung, data, device)
         self.count = len(data.train_images)
 
@@ -170,10 +174,8 @@ def make_batches(rung: Rung, data: Images, device: torch.device) -> Any:
 
 
 def with_fit(t: Training) -> Callable[[], float]:
-    more = t.rung.options
-    return lambda: fit(
-        t.model, t.batches, loss_fn, t.optimizer, t.device, 1, progress=False, **more
-    ).train_loss[0]
+    step = None if t.rung.amp is None else Step(t.optimizer, amp=t.rung.amp)
+    return lambda: fit(t.model, t.batches, loss_fn, t.optimizer, t.device, 1, step=step).train_loss[0]
 
 
 def with_graph(t: Training) -> Callable[[], float]:
@@ -227,13 +229,14 @@ def operators(rung: Rung, data: Images) -> float:
     """Return the seconds of an epoch's operators on the CPU, each called alone."""
     images, targets = data.train_images.flatten(1).float() / 255, data.train_targets
     with products(rung.matmul):
-        found = measure(Step(images, targets, rung.batch_size, dtype_of(rung)), rounds=24)
+        operators = step_limit.Step(images, targets, rung.batch_size, dtype_of(rung))
+        found = step_limit.measure(operators, rounds=24)
     return sum(found["alone"].values()) * len(images) / rung.batch_size
 
 
 def dtype_of(rung: Rung) -> str:
     """Name the type in which a rung computes its products."""
-    return "bfloat16" if rung.options.get("amp") == "bf16" else "float32"
+    return "bfloat16" if rung.amp == "bf16" else "float32"
 
 
 def check(trainings: list[Training], losses: list[float]) -> None:
@@ -266,7 +269,7 @@ def main() -> None:
     }
     if device.type == "cpu":
         for rung in (rung_of(FIT), rung_of(fastest(rows)["rung"])):
-            if not rung.options.get("compile"):  # which makes other operators
+            if not rung.compiled:  # which makes other operators
                 limits[f"operators of batch {rung.batch_size}, {dtype_of(rung)}"] = operators(rung, data)
     for name, bound in limits.items():
         rows.append({"rung": f"limit: the {name}", "seconds": bound})

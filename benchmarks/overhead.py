@@ -77,8 +77,8 @@ def measure(case: Case, device: torch.device, pairs: int, rounds: int) -> tuple[
         trained.append(model)
 
         def ours(batches: Any) -> None:
-            epochs, options = batches.number_of_passes, {"validation": case.validation, "progress": False}
-            fit(model, batches, loss_fn, optimizer, device, epochs, **options)
+            epochs = batches.number_of_passes
+            fit(model, batches, loss_fn, optimizer, device, epochs, validation=case.validation)
 
         def theirs(batches: Any) -> None:
             for _ in range(batches.number_of_passes):

@@ -30,7 +30,7 @@ Make = Callable[[nn.Module, torch.optim.Optimizer, torch.device], Loop]
 
 
 def ours(model: nn.Module, optimizer: torch.optim.Optimizer, device: torch.device) -> Loop:
-    return lambda batches: fit(model, batches, loss_fn, optimizer, device, epochs=1, progress=False)
+    return lambda batches: fit(model, batches, loss_fn, optimizer, device, epochs=1)
 
 
 def hand(model: nn.Module, optimizer: torch.optim.Optimizer, device: torch.device) -> Loop:

@@ -28,6 +28,7 @@ from torch.nn import functional as F
 
 from gpulesson.data import Batches
 from gpulesson.models import MLP
+from gpulesson.step import Step
 from gpulesson.timing import synchronize
 from gpulesson.training import fit
 from measuring import Result, about, fashion, interval, network, options, spread
@@ -92,7 +93,6 @@ def train(way: Way, split: Split, seed: int, device: torch.device) -> nn.Module:
     optimizer = torch.optim.Adam(model.parameters(), lr=rate, betas=way.betas, fused=True)
     order = torch.Generator()
     batches = Batches(inputs, split[1].to(device), batch_size=way.batch_size, shuffle=True, generator=order)
-    reseed_epoch(batches, seed, 0)  # the order of the naive script, in each epoch
     schedule = None
     if way.schedule:
         schedule = torch.optim.lr_scheduler.OneCycleLR(
@@ -104,12 +104,10 @@ def train(way: Way, split: Split, seed: int, device: torch.device) -> nn.Module:
             cycle_momentum=False,
         )
     loss = cross_entropy if way.schedule and device.type == "cpu" else loss_fn
-
-    def next_order(epoch: int, _: object) -> None:
-        reseed_epoch(batches, seed, epoch)
-
-    more = {"scheduler": schedule, "scheduler_interval": "step", "on_epoch": next_order}
-    fit(model, batches, loss, optimizer, device, way.epochs, progress=False, **more)
+    step = Step(optimizer, scheduler=schedule)
+    for epoch in range(way.epochs):
+        reseed_epoch(batches, seed, epoch)  # the order of the naive script
+        fit(model, batches, loss, optimizer, device, range(epoch, epoch + 1), step=step)
     torch.set_float32_matmul_precision("highest")
     return fold(model)
 

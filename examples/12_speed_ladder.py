@@ -52,6 +52,7 @@ from gpulesson.data import Batches, load_fashion_mnist
 from gpulesson.device import choose_device, device_name
 from gpulesson.models import MLP
 from gpulesson.timing import synchronize
+from gpulesson.step import Step
 from gpulesson.training import fit
 
 # %%
@@ -396,7 +397,7 @@ for size in (64, 64, 40, 33):
 # variable ``TORCH_LOGS=recompiles``, or after
 # ``torch._logging.set_logs(recompiles=True)``, PyTorch `logs each of them
 # <https://docs.pytorch.org/docs/stable/generated/torch._logging.set_logs.html>`__ with
-# its reason. Our ``fit`` runs a short last batch without the compiler.
+# its reason.
 #
 # With :term:`CUDA`, try the `modes
 # <https://docs.pytorch.org/docs/stable/generated/torch.compile.html>`__, too:
@@ -843,17 +844,18 @@ print(f"trained with {count} images of {data.source}")
 # Train the same with the package, or with the same bits
 # ------------------------------------------------------
 #
-# The package has these rungs ready. ``fit`` does not read in its loop, steps a scheduler
-# in every step with ``scheduler_interval="step"``, and takes ``amp="bf16"`` and
-# ``compile=True``. (:func:`gpulesson.capture.captured_step` is the graph.)
+# The package has these rungs ready. ``fit`` does not read in its loop. What else a step
+# shall do, it is told by a ``Step``: step a schedule, compute in mixed precision
+# (``amp="bf16"``). A model is compiled beforehand, by ``model.compile()``. (And
+# :func:`gpulesson.capture.captured_step` is the graph.)
 
 torch.manual_seed(0), order.manual_seed(0)
 model = MLP(784, 128, 64, 10).to(device)
 optimizer = torch.optim.Adam(model.parameters(), lr=1e-2, fused=True)
 batches = indexed(centre(floats).to(device), labels.to(device), 256)
 schedule = triangular(optimizer, 1e-2, 3 * len(batches))
-each = {"scheduler": schedule, "scheduler_interval": "step"}
-history = fit(model, batches, loss_fn, optimizer, device, epochs=3, **each)
+step = Step(optimizer, scheduler=schedule)
+history = fit(model, batches, loss_fn, optimizer, device, epochs=3, step=step)
 print(f"3 epochs of batch 256: {accuracy(model, *test, centred=True):.2%}")
 
 # %%

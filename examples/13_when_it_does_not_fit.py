@@ -51,6 +51,7 @@ from torch.utils.checkpoint import checkpoint
 import gpulesson
 from gpulesson import practice
 from gpulesson.data import Batches, load_fashion_mnist
+from gpulesson.step import Step
 from gpulesson.training import fit
 
 practice.start()
@@ -275,8 +276,9 @@ print(f"difference:  {difference(large, small):.0e} of the largest gradient")
 # what was collected. ``step`` between them makes four steps, each with the gradients so
 # far.
 #
-# ``fit`` does the same, kept in a function. Once with batches of 256, and once with
-# ``accumulate=4`` and batches of 64. How far apart are the weights after a step?
+# The package keeps this in an object, a ``Step``. It takes the place of the last three
+# calls, and ``fit`` calls it once for each batch. We train once with batches of 256, and
+# once with ``accumulate=4`` and batches of 64. How far apart are the weights after it?
 
 weights = []
 for rows, parts in ((256, 1), (64, 4)):
@@ -284,7 +286,8 @@ for rows, parts in ((256, 1), (64, 4)):
     model = Net(width=8, depth=12).to(device)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     batches = Batches(images, labels, batch_size=rows, shuffle=False)
-    fit(model, batches, loss_fn, optimizer, device, epochs=1, accumulate=parts)
+    step = Step(optimizer, accumulate=parts)
+    fit(model, batches, loss_fn, optimizer, device, epochs=1, step=step)
     weights.append(torch.cat([p.detach().flatten() for p in model.parameters()]))
 print(f"difference: {difference(*weights):.0e} of the largest weight")
 

@@ -28,6 +28,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from gpulesson.autosave import AutoSave
 from gpulesson.data import Batches
+from gpulesson.step import Step
 from gpulesson.training import fit
 
 SAMPLES, BATCH = 44, 8  # six batches, the last one short
@@ -142,7 +143,7 @@ def run(
     background: bool = False,
     accumulate: int = 1,
     amp: str | None = None,
-    scheduler_interval: str = "epoch",
+    scheduled_by: str = "epoch",
     share_generator: bool = False,
     hook: Any = None,
     **options: Any,
@@ -167,10 +168,13 @@ def run(
             history = by_hand(saves, batches, epochs, parts, accumulate)
         else:
             held_out = Batches(torch.ones(5, 6), torch.arange(5) % 3, batch_size=4)
-            options = {"amp": amp, "accumulate": accumulate, "scheduler_interval": scheduler_interval}
-            options |= {"scheduler": parts["scheduler"], "validation": held_out, "progress": False}
-            model, optimizer = parts["model"], parts["optimizer"]
-            found = fit(model, batches, loss_fn, optimizer, "cpu", epochs, autosave=saves, **options)
+            model, optimizer, schedule = parts.values()
+            schedules: dict[str, Any] = {"epoch": {"scheduler": schedule}, "step": {}}
+            options = {"autosave": saves, "validation": held_out, **schedules[scheduled_by]}
+            if amp or accumulate > 1 or scheduled_by == "step":
+                each_step = schedule if scheduled_by == "step" else None
+                options["step"] = Step(optimizer, amp=amp, accumulate=accumulate, scheduler=each_step)
+            found = fit(model, batches, loss_fn, optimizer, "cpu", epochs, **options)
             history = {name: values for name, values in vars(found).items() if name != "seconds"}
     return digest(parts, history)
 

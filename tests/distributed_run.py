@@ -104,9 +104,7 @@ def use_fit(ranks: Ranks, folder: Path, options: argparse.Namespace) -> dict[str
     loader = DataLoader(data(), batch_sampler=parts)
     own = DataLoader(Subset(data(), range(ranks.rank, SAMPLES, ranks.world_size)), batch_size=2)
     with RankAutoSave(folder, ranks=ranks, model=wrapped, optimizer=optimizer, every_steps=2) as saves:
-        history = fit(
-            wrapped, loader, loss_fn, optimizer, "cpu", EPOCHS, validation=own, autosave=saves, progress=False
-        )
+        history = fit(wrapped, loader, loss_fn, optimizer, "cpu", EPOCHS, validation=own, autosave=saves)
     normed = DistributedDataParallel(nn.Sequential(model, nn.BatchNorm1d(3)).double())  # has buffers to send
     joined = ranks.join(evaluate(wrapped, own, loss_fn, "cpu"))
     return {

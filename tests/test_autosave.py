@@ -19,6 +19,7 @@ from gpulesson import autosave, checkpoint
 from gpulesson.autosave import AutoSave, Stopped
 from gpulesson.checkpoint import CheckpointError, load_checkpoint, save_checkpoint
 from gpulesson.data import Batches
+from gpulesson.step import Step
 from gpulesson.training import NonFiniteLossError, fit
 
 posix = pytest.mark.skipif(os.name != "posix", reason="needs the signals of POSIX")
@@ -90,7 +91,7 @@ CASES = {
     "fit, accumulated, scheduler by step": {
         "how": "fit",
         "accumulate": 4,
-        "scheduler_interval": "step",
+        "scheduled_by": "step",
         "every_steps": 1,
         "stops": [2, 3],
     },
@@ -740,8 +741,8 @@ def test_fit_and_an_autosave_that_does_not_fit(tmp_path, parts, model):
     loader = [(torch.ones(1, 2), torch.ones(1, 1))]
     run = model, loader, nn.MSELoss(), parts["optimizer"], "cpu", 2
     with AutoSave(tmp_path, **parts) as saves:
-        with pytest.raises(ValueError, match=r"start_epoch=1 with autosave.*leave it out"):
-            fit(*run, start_epoch=1, autosave=saves)
+        with pytest.raises(ValueError, match=r"epochs is range\(1, 2\) with autosave.*of the whole run"):
+            fit(*run[:-1], range(1, 2), autosave=saves)
         other = torch.optim.SGD(model.parameters())
         with pytest.raises(ValueError, match="another optimizer than fit was given"):
             fit(*run[:3], other, "cpu", 2, autosave=saves)
@@ -749,7 +750,7 @@ def test_fit_and_an_autosave_that_does_not_fit(tmp_path, parts, model):
     with pytest.raises(TypeError, match=r"autosave is a \w+Path: give an AutoSave"):
         fit(*run, autosave=tmp_path)
     with AutoSave(tmp_path, **parts) as saves, pytest.raises(CheckpointError, match="another amp: give fit"):
-        fit(*run, autosave=saves, amp="fp16")
+        fit(*run, autosave=saves, step=Step(parts["optimizer"], amp="fp16"))
 
 
 def test_fit_saves_no_run_whose_loss_is_not_finite(tmp_path, parts, model):

@@ -261,7 +261,7 @@ def test_fit_tells_the_sampler_the_epoch(model, as_batches):
         loader.sampler.set_epoch = seen.append
         loader = DataLoader(program.data(), sampler=loader.sampler, batch_size=5)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    fit(model, loader, program.loss_fn, optimizer, "cpu", 4, start_epoch=2, progress=False)
+    fit(model, loader, program.loss_fn, optimizer, "cpu", range(2, 4))
     assert seen == [2, 3]
 
 

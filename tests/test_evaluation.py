@@ -186,7 +186,7 @@ class TestRefusals:
         with pytest.raises(ValueError, match="nothing to evaluate: the batches are empty"):
             evaluate(model, [], F.cross_entropy, "cpu")
 
-    @pytest.mark.parametrize("label", [-100, -1, 4])
+    @pytest.mark.parametrize("label", [-7, -1, 4])
     def test_labels_out_of_range(self, label):
         model, inputs, targets = task(30)
         targets[25] = label

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import copy
-import random
 import warnings
 from functools import partial
 from typing import Any
@@ -14,15 +12,16 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 from torch.optim import lr_scheduler
-from torch.utils.data import DataLoader, IterableDataset, Subset, TensorDataset
+from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
 from gpulesson.capture import captured_step
 from gpulesson.data import Batches
 from gpulesson.device import DeviceError, choose_device, device_name, named_device, to_device
 from gpulesson.evaluation import evaluate
 from gpulesson.models import MLP, count_parameters
+from gpulesson.step import Step
 from gpulesson.timing import measure
-from gpulesson.training import History, NonFiniteLossError, fit, train_epoch
+from gpulesson.training import History, NonFiniteLossError, fit
 
 X, Y = torch.randn(8, 6, generator=torch.Generator().manual_seed(3)), torch.arange(8) % 4
 PAIR = [(X, Y)]
@@ -121,6 +120,13 @@ def scheduled(make: Any, **options: Any) -> dict[str, Any]:
     return {"model": trained, "optimizer": optimizer, "scheduler": make(optimizer)} | options
 
 
+def stepped(make: Any = None, accumulate: int = 1, **options: Any) -> dict[str, Any]:
+    trained = model()
+    optimizer = adam(trained)
+    step = Step(optimizer, accumulate=accumulate, scheduler=make and make(optimizer))
+    return {"model": trained, "optimizer": optimizer, "step": step} | options
+
+
 def filled(value: float) -> nn.Module:
     trained = model()
     nn.init.constant_(trained[0].weight, value)
@@ -139,19 +145,7 @@ WRONG: dict[str, tuple[dict[str, Any], str, str, str]] = {
     # the model
     "model: the class": ({"model": MLP}, "the class MLP", "torch.nn.Module", "MLP(…)"),
     "model: a device's name": ({"model": "cuda"}, "'cuda'", "torch.nn.Module", "the order is"),
-    "model: None": ({"model": None}, "None", "torch.nn.Module", "the order is"),
     "model: a loss": ({"model": CE}, "CrossEntropyLoss", "with weights", "the order is"),
-    "model: the loader": ({"model": loaded()}, "DataLoader", "torch.nn.Module", "the order is"),
-    "model: an optimizer": ({"model": adam()}, "an Adam", "torch.nn.Module", "the order is"),
-    "model: its state": ({"model": model().state_dict()}, "OrderedDict", "torch.nn.Module", "the order is"),
-    "model: its parameters": (
-        {"model": model().parameters()},
-        "generator",
-        "torch.nn.Module",
-        "the order is",
-    ),
-    "model: a list of layers": ({"model": [nn.Linear(6, 4)]}, "list of 1", "torch.nn.Module", "the order is"),
-    "model: a function": ({"model": model}, "the function model", "torch.nn.Module", "the order is"),
     "model: frozen": (
         {"model": model().requires_grad_(False)},
         "frozen",
@@ -171,55 +165,13 @@ WRONG: dict[str, tuple[dict[str, Any], str, str, str]] = {
         "one tensor",
         "outputs[0]",
     ),
-    "model: returns a dict": (
-        {"model": Returns(lambda o: {"logits": o}, 6, 4)},
-        "keys 'logits'",
-        "one tensor",
-        "loss function of your own",
-    ),
-    "model: returns a list": (
-        {"model": Returns(lambda o: [o], 6, 4)},
-        "list of 1",
-        "one tensor",
-        "outputs[0]",
-    ),
     "model: returns None": (
         {"model": Returns(lambda o: None, 6, 4)},
         "None",
         "as targets",
         "return the outputs",
     ),
-    "model: returns NumPy": (
-        {"model": Returns(lambda o: o.detach().numpy(), 6, 4)},
-        "NumPy array",
-        "one tensor",
-        "return one tensor",
-    ),
     "model: detaches": ({"model": Returns(torch.detach, 6, 4)}, "no gradient", "expected one", DETACHED),
-    "model: without gradients": (
-        {"model": Takes(torch.no_grad()(lambda layer, inputs: layer(inputs)))},
-        "the model's outputs have no gradient",
-        "expected one",
-        DETACHED,
-    ),
-    "model: predicts by argmax": (
-        {"model": Returns(lambda o: o.argmax(1), 6, 4)},
-        "int64 [8]",
-        "[N, classes]",
-        "make both so",
-    ),
-    "model: returns one number": (
-        {"model": Returns(torch.sum, 6, 4)},
-        "float32 []",
-        "[N, classes]",
-        "make both so",
-    ),
-    "model: one output for four classes": (
-        {"model": MLP(6, 1), "loss_fn": F.cross_entropy},
-        "the targets hold 3",
-        "in 0 to 0",
-        "more outputs",
-    ),
     "model: three outputs for four classes": ({"model": MLP(6, 3)}, "hold 3", "in 0 to 2", "more outputs"),
     "model: layers that do not fit": (
         {"model": nn.Sequential(nn.Linear(6, 5), nn.Linear(4, 4))},
@@ -228,12 +180,6 @@ WRONG: dict[str, tuple[dict[str, Any], str, str, str]] = {
         "correct its sizes",
     ),
     "model: NaN weights": ({"model": filled(torch.nan)}, "loss is nan", "finite numbers", "look for inputs"),
-    "model: infinite weights": (
-        {"model": filled(torch.inf)},
-        "loss is nan",
-        "finite numbers",
-        "look for inputs",
-    ),
     "model: float64": ({"model": model().double()}, "float32 [8, 6]", "float64", "inputs.to(torch.float64)"),
     "model: a mask elsewhere": (
         {"model": MaskedElsewhere()},
@@ -249,30 +195,13 @@ WRONG: dict[str, tuple[dict[str, Any], str, str, str]] = {
     ),
     # the loss
     "loss: the class": ({"loss_fn": nn.CrossEntropyLoss}, "the class", "a function", "CrossEntropyLoss(…)"),
-    "loss: a name": ({"loss_fn": "mse"}, "'mse'", "a function", "nn.CrossEntropyLoss()"),
-    "loss: None": ({"loss_fn": None}, "None", "a function", "nn.CrossEntropyLoss()"),
-    "loss: a value": (
-        {"loss_fn": torch.tensor(1.0)},
-        "tensor float32 []",
-        "a function",
-        "nn.CrossEntropyLoss()",
-    ),
-    "loss: the optimizer": ({"loss_fn": adam()}, "an Adam", "a function", "nn.CrossEntropyLoss()"),
     "loss: a layer": ({"loss_fn": nn.Softmax(dim=1)}, "Softmax", "loss_fn(outputs, targets)", "take both"),
-    "loss: of one argument": (
-        {"loss_fn": lambda outputs: outputs.sum()},
-        "<lambda>",
-        "with these two",
-        "take both",
-    ),
     "loss: a float": (
         {"loss_fn": lambda o, t: F.cross_entropy(o, t).item()},
         "returned",
         "a tensor",
         "without .item()",
     ),
-    "loss: nothing": ({"loss_fn": lambda o, t: None}, "returned None", "a tensor", "return the loss"),
-    "loss: a pair": ({"loss_fn": lambda o, t: (CE(o, t), 1)}, "tuple of 2", "a tensor", "return the loss"),
     "loss: detached": (
         {"loss_fn": lambda o, t: CE(o, t).detach()},
         "no gradient",
@@ -291,18 +220,6 @@ WRONG: dict[str, tuple[dict[str, Any], str, str, str]] = {
         "one number",
         "reduction='mean'",
     ),
-    "loss: arguments swapped": (
-        {"loss_fn": lambda o, t: F.mse_loss(o, t, reduction="none").mean(0)} | batches(X, X[:, :4]),
-        "shape [4]",
-        "one number",
-        "reduction='mean'",
-    ),
-    "loss: weights of three classes": (
-        {"loss_fn": nn.CrossEntropyLoss(weight=torch.ones(3))},
-        "float32 [8, 4]",
-        "[N, classes]",
-        "weight tensor should be defined",
-    ),
     "loss: MSE for labels": ({"loss_fn": MSE}, "int64 [8]", "[8, 4]", "targets of the outputs' shape"),
     "loss: BCE for logits": (
         {"loss_fn": nn.BCELoss()} | batches(X * 9, COLUMN.expand(8, 4)),
@@ -310,19 +227,12 @@ WRONG: dict[str, tuple[dict[str, Any], str, str, str]] = {
         "probabilities",
         "nn.Sigmoid()",
     ),
-    "loss: BCE for labels [N]": (
-        regression(LABELS, loss=nn.BCEWithLogitsLoss()),
-        "float32 [8]",
-        "[8, 1]",
-        "targets.unsqueeze(1)",
-    ),
     "loss: BCE for integers": (
         regression(COLUMN.long(), loss=nn.BCEWithLogitsLoss()),
         "int64 [8, 1]",
         "the outputs' dtype",
         "targets.float()",
     ),
-    "loss: NaN": ({"loss_fn": lambda o, t: CE(o, t) * torch.nan}, "loss is nan", "finite", "look for inputs"),
     "loss: all labels ignored": (
         batches(X, torch.full((8,), -100)),
         "loss is nan",
@@ -330,38 +240,14 @@ WRONG: dict[str, tuple[dict[str, Any], str, str, str]] = {
         "label is ignored",
     ),
     # batches
-    "batches: None": ({"batches": None}, "None", "(inputs, targets)", "DataLoader"),
     "batches: a tensor": ({"batches": X}, "tensor float32 [8, 6]", "(inputs, targets)", "DataLoader"),
-    "batches: a NumPy array": ({"batches": X.numpy()}, "NumPy array", "(inputs, targets)", "DataLoader"),
-    "batches: a text": ({"batches": "iris"}, "'iris'", "(inputs, targets)", "DataLoader"),
-    "batches: a number": ({"batches": 32}, "batches is 32", "(inputs, targets)", "DataLoader"),
     "batches: one pair": ({"batches": (X, Y)}, "tuple of 2", "(inputs, targets)", "[(inputs, targets)]"),
-    "batches: one pair, a list": (
-        {"batches": [X, Y]},
-        "list of 2",
-        "(inputs, targets)",
-        "[(inputs, targets)]",
-    ),
-    "batches: a dict": ({"batches": {"x": X, "y": Y}}, "keys 'x', 'y'", "(inputs, targets)", "DataLoader"),
     "batches: the dataset": (
         {"batches": TensorDataset(X, Y)},
         "TensorDataset",
         "(inputs, targets)",
         "DataLoader",
     ),
-    "batches: a subset": (
-        {"batches": Subset(TensorDataset(X, Y), [0, 1])},
-        "Subset",
-        "(inputs, targets)",
-        "DataLoader",
-    ),
-    "batches: the class": (
-        {"batches": DataLoader},
-        "the class DataLoader",
-        "(inputs, targets)",
-        "DataLoader(…)",
-    ),
-    "batches: the model": ({"batches": model()}, "Sequential", "(inputs, targets)", "DataLoader"),
     "batches: empty": ({"batches": []}, "empty", "at least one batch", "Give"),
     "batches: a generator": (
         {"batches": iter(PAIR)},
@@ -369,57 +255,19 @@ WRONG: dict[str, tuple[dict[str, Any], str, str, str]] = {
         "used up after one pass",
         "a DataLoader",
     ),
-    "batches: zipped": (
-        {"batches": zip([X], [Y], strict=True)},
-        "zip",
-        "used up after one pass",
-        "a DataLoader",
-    ),
     "batches: three things": ({"batches": [(X, Y, Y)]}, "tuple of 3", "a pair", "collate_fn"),
-    "batches: one thing": ({"batches": [(X,)]}, "tuple of 1", "a pair", "collate_fn"),
-    "batches: dicts": ({"batches": [{"x": X, "y": Y}]}, "keys 'x', 'y'", "a pair", "collate_fn"),
-    "batches: only inputs": ({"batches": [X]}, "tensor float32", "a pair", "collate_fn"),
-    "batches: numbers": ({"batches": range(3)}, "is 0", "a pair", "collate_fn"),
-    "batches: None in it": ({"batches": [None]}, "is None", "a pair", "collate_fn"),
-    "batches: texts": ({"batches": ["ab"]}, "'ab'", "a pair", "collate_fn"),
     "batches: samples": (
         {"batches": list(zip(X, Y, strict=True))},
         "int64 []",
         "one entry a sample",
         "DataLoader(dataset, batch_size=64)",
     ),
-    "batches: samples with numbers": ({"batches": [(X[0], 3)]}, "are 3", "one entry a sample", "DataLoader"),
-    "batches: enumerated": (
-        {"batches": list(enumerate(PAIR))},
-        "a tuple of 2",
-        "a tensor [N, …]",
-        "torch.as_tensor",
-    ),
-    "batches: without targets": (
-        {"batches": DataLoader(TensorDataset(X), 4)},
-        "list of 1",
-        "a pair",
-        "collate_fn",
-    ),
     # inputs
     "inputs: NumPy": (batches(X.numpy(), Y), "NumPy array", "a tensor", "torch.as_tensor"),
-    "inputs: None": (batches(None, Y), "None", "a tensor", "a transform"),
-    "inputs: a text": (batches("boots", Y), "'boots'", "a tensor", "torch.as_tensor"),
-    "inputs: a list": (batches(X.tolist(), Y), "list of 8", "Linear", "one tensor"),
     "inputs: a list of tensors": (batches(list(X), Y), "list of 8", "one tensor", "torch.stack"),
-    "inputs: a dict": (batches({"x": X}, Y), "keys 'x'", "one tensor", "write a forward"),
-    "inputs: float64": (batches(X.double(), Y), "float64", "float32", "inputs.to(torch.float32)"),
-    "inputs: half": (batches(X.half(), Y), "float16", "float32", "inputs.to(torch.float32)"),
-    "inputs: integers": (batches(X.long(), Y), "int64", "float32", "inputs.to(torch.float32)"),
     "inputs: bytes": (batches(X.byte(), Y), "uint8", "float32", "/ 255"),
-    "inputs: bool": (batches(X > 0, Y), "bool", "float32", "inputs.to(torch.float32)"),
-    "inputs: complex": (batches(X + 0j, Y), "complex64", "float32", "inputs.to(torch.float32)"),
     "inputs: too wide": (batches(torch.zeros(8, 7), Y), "[8, 7]", "6 values", "nn.Linear(7, …)"),
-    "inputs: too narrow": (batches(torch.zeros(8, 5), Y), "[8, 5]", "6 values", "nn.Linear(5, …)"),
-    "inputs: turned": (batches(X.T, Y), "[6, 8]", "6 values", "nn.Linear(8, …)"),
     "inputs: not flattened": (batches(torch.zeros(8, 2, 3), Y), "[8, 2, 3]", "6 values", "inputs.flatten(1)"),
-    "inputs: NaN": (batches(X * torch.nan, Y), "loss is nan", "finite", "inputs that are not finite"),
-    "inputs: infinite": (batches(X / 0, Y), "loss is nan", "finite", "inputs that are not finite"),
     "inputs: one sample for batch norm": (
         batches(X[:1], Y[:1]),
         "[1, 6]",
@@ -427,7 +275,6 @@ WRONG: dict[str, tuple[dict[str, Any], str, str, str]] = {
         "drop_last",
     ),
     "inputs: fewer than targets": (batches(X[:5], Y), "[5, 4]", "as many samples", "make both so"),
-    "inputs: none": (batches(X[:0], Y), "[0, 4]", "as many samples", "make both so"),
     "images: channels last": (
         images(torch.zeros(8, 4, 4, 1)),
         "[8, 4, 4, 1]",
@@ -446,8 +293,6 @@ WRONG: dict[str, tuple[dict[str, Any], str, str, str]] = {
         "1 channels",
         "change in_channels",
     ),
-    "images: bytes": (images(IMAGES.byte()), "uint8", "float32", "/ 255"),
-    "images: flat": (images(torch.zeros(8, 16)), "[8, 16]", "1 channels", "change in_channels"),
     "images: too large": (
         images(torch.zeros(8, 1, 6, 6)),
         "[8, 1, 6, 6]",
@@ -468,24 +313,7 @@ WRONG: dict[str, tuple[dict[str, Any], str, str, str]] = {
     ),
     # targets
     "targets: a list": (batches(X, Y.tolist()), "list of 8", "a tensor", "torch.as_tensor(targets)"),
-    "targets: NumPy": (
-        batches(X, Y.numpy()),
-        "NumPy array int64 [8]",
-        "a tensor",
-        "torch.as_tensor(targets)",
-    ),
-    "targets: None": (batches(X, None), "None", "a tensor", "torch.as_tensor(targets)"),
-    "targets: names": (
-        batches(X, ("boots", "bags") * 4),
-        "tuple of 8",
-        "a tensor",
-        "torch.as_tensor(targets)",
-    ),
-    "targets: a dict": (batches(X, {"label": Y}), "keys 'label'", "a tensor", "torch.as_tensor(targets)"),
     "targets: floats": (batches(X, Y.float()), "float32 [8]", "int64", "targets.long()"),
-    "targets: float64": (batches(X, Y.double()), "float64 [8]", "int64", "targets.long()"),
-    "targets: bool": (batches(X, Y > 1), "bool [8]", "int64", "targets.long()"),
-    "targets: int32": (batches(X, Y.int()), "int32 [8]", "int64", "targets.long()"),
     "targets: one-hot integers": (
         batches(X, F.one_hot(Y)),
         "int64 [8, 4]",
@@ -493,31 +321,10 @@ WRONG: dict[str, tuple[dict[str, Any], str, str, str]] = {
         "targets.argmax(1)",
     ),
     "targets: a column": (batches(X, Y[:, None]), "int64 [8, 1]", "class indices [N]", "targets.squeeze(1)"),
-    "targets: a float column": (
-        batches(X, COLUMN),
-        "float32 [8, 1]",
-        "class indices [N]",
-        "targets.squeeze(1)",
-    ),
-    "targets: too few": (batches(X, Y[:5]), "[5]", "as many samples", "make both so"),
-    "targets: too many": (batches(X, Y.repeat(2)), "[16]", "as many samples", "make both so"),
     "targets: none": (batches(X[:0], Y[:0]), "no sample", "one or more", "leave out empty batches"),
     "targets: from 1 to 4": (batches(X, Y + 1), "the targets hold 4", "in 0 to 3", "correct the labels"),
-    "targets: negative": (batches(X, Y - 1), "the targets hold -1", "in 0 to 3", "ignore_index"),
-    "targets: probabilities of five": (
-        batches(X, torch.full((8, 5), 0.2)),
-        "[8, 5]",
-        "[N, classes]",
-        "make both so",
-    ),
     "targets [N] for outputs [N, 1]": (
         regression(X[:, 0]),
-        "[8, 1]",
-        "of the outputs' shape",
-        "targets.unsqueeze(1)",
-    ),
-    "the same, by L1": (
-        regression(X[:, 0], loss=nn.L1Loss()),
         "[8, 1]",
         "of the outputs' shape",
         "targets.unsqueeze(1)",
@@ -547,52 +354,15 @@ WRONG: dict[str, tuple[dict[str, Any], str, str, str]] = {
         "where a gradient needs x",
         "write x = x + 1",
     ),
-    "targets: NaN": (regression(X[:, :1] * torch.nan), "loss is nan", "finite", "not finite"),
     # the optimizer
     "optimizer: the class": ({"optimizer": torch.optim.Adam}, "the class Adam", "an optimizer", "Adam(…)"),
-    "optimizer: None": ({"optimizer": None}, "None", "an optimizer", "torch.optim.Adam(model.parameters())"),
-    "optimizer: a name": ({"optimizer": "adam"}, "'adam'", "an optimizer", "torch.optim.Adam"),
-    "optimizer: a rate": ({"optimizer": 0.1}, "0.1", "an optimizer", "torch.optim.Adam"),
-    "optimizer: the parameters": (
-        {"optimizer": model().parameters()},
-        "generator",
-        "an optimizer",
-        "torch.optim.Adam",
-    ),
-    "optimizer: the loss": ({"optimizer": CE}, "CrossEntropyLoss", "an optimizer", "torch.optim.Adam"),
-    "optimizer: half given": (
-        {"optimizer": partial(torch.optim.Adam, lr=0.1)},
-        "a partial",
-        "an optimizer",
-        "torch.optim.Adam",
-    ),
-    "optimizer: a scheduler": (
-        {"optimizer": lr_scheduler.StepLR(adam(), 1)},
-        "a StepLR",
-        "an optimizer",
-        "torch.optim.Adam",
-    ),
     "optimizer: of another model": (
         {"optimizer": adam()},
         "none of the model's",
         "change nothing",
         "build the optimizer",
     ),
-    "optimizer: of a copy": (
-        {"optimizer": adam(copy.deepcopy(model()))},
-        "none of the model's",
-        "change nothing",
-        "from model.parameters()",
-    ),
-    "optimizer: LBFGS": ({"optimizer": torch.optim.LBFGS}, "the class LBFGS", "an optimizer", "LBFGS(…)"),
     # the device
-    "device: 0": ({"device": 0}, "'0'", "Names are cpu, gpu", "On this machine"),
-    "device: None is the default, a model is not": (
-        {"device": model()},
-        "Sequential",
-        "a device",
-        "give 'cpu'",
-    ),
     "device: misspelled": ({"device": "cudaa"}, "'cudaa'", "Names are cpu", "On this machine"),
     "device: not there": (
         {"device": "cuda:77"},
@@ -600,45 +370,31 @@ WRONG: dict[str, tuple[dict[str, Any], str, str, str]] = {
         "On this machine",
         "ame one of these|python -m gpulesson",
     ),
-    "device: the number of epochs": (
-        {"device": 2, "epochs": "cpu"},
-        "epochs='cpu'",
-        "whole number",
-        "passes",
-    ),
     "device: a list": ({"device": ["cpu"]}, "list of 1", "a device", "give 'cpu'"),
     # numbers
     "epochs: 2.5": ({"epochs": 2.5}, "epochs=2.5", "whole number", "passes"),
-    "epochs: a text": ({"epochs": "3"}, "epochs='3'", "whole number", "passes"),
-    "epochs: True": ({"epochs": True}, "epochs=True", "whole number", "passes"),
-    "epochs: None": ({"epochs": None}, "epochs=None", "whole number", "passes"),
     "epochs: negative": ({"epochs": -1}, "epochs=-1", "0 or more", "passes"),
-    "epochs: a range": ({"epochs": range(3)}, "range(0, 3)", "whole number", "passes"),
-    "start_epoch: too late": ({"start_epoch": 3}, "start_epoch=3", "of the 2 epochs", "give how many"),
-    "start_epoch: negative": ({"start_epoch": -1}, "start_epoch=-1", "of the 2 epochs", "give how many"),
-    "start_epoch: None": ({"start_epoch": None}, "start_epoch=None", "whole number", "give how many"),
-    "accumulate: 0": ({"accumulate": 0}, "accumulate=0", "1 or more", "number of batches"),
-    "accumulate: 1.5": ({"accumulate": 1.5}, "accumulate=1.5", "whole number", "number of batches"),
-    "accumulate: True": ({"accumulate": True}, "accumulate=True", "whole number", "number of batches"),
-    "clip_norm: a text": ({"clip_norm": "1"}, "'1'", "a number above 0", "largest norm"),
-    "clip_norm: True": ({"clip_norm": True}, "True", "a number above 0", "largest norm"),
-    "clip_norm: a list": ({"clip_norm": [1.0]}, "list of 1", "a number above 0", "largest norm"),
-    "clip_norm: 0": ({"clip_norm": 0}, "clip_norm=0", "more than 0", "largest norm"),
-    "clip_norm: NaN": ({"clip_norm": torch.nan}, "clip_norm=nan", "more than 0", "largest norm"),
-    # options
-    "progress: a text": ({"progress": "yes"}, "'yes'", "True or False", "choose"),
-    "progress: 1": ({"progress": 1}, "progress is 1", "True or False", "choose"),
-    "amp: half": ({"amp": "half"}, "'half'", "torch.bfloat16", "'bf16'"),
-    "amp: True": ({"amp": True}, "True", "torch.bfloat16", "'bf16'"),
-    "amp: float32": ({"amp": torch.float32}, "float32", "torch.bfloat16", "None for full precision"),
-    "compile: a text": (
-        {"compile": "max-autotune"},
-        "'max-autotune'",
-        "True or False",
-        "torch.compile(model, mode=…)",
+    # step
+    "step: a precision": ({"step": "bf16"}, "'bf16'", "a Step", "give Step(optimizer, amp='bf16')"),
+    "step: of another optimizer": (
+        {"step": Step(adam())},
+        "another optimizer",
+        "fit was given",
+        "build it as",
     ),
-    "on_epoch: a number": ({"on_epoch": 3}, "on_epoch is 3", "a function", "without brackets"),
-    "on_epoch: a text": ({"on_epoch": "save"}, "'save'", "a function", "without brackets"),
+    "step: accumulates sums": (
+        stepped(accumulate=2) | {"loss_fn": nn.CrossEntropyLoss(reduction="sum")},
+        "accumulate=2",
+        "weighed as means",
+        "reduction='mean'",
+    ),
+    "step: its scheduler ends within the epoch": (
+        stepped(lambda o: lr_scheduler.OneCycleLR(o, 0.1, total_steps=5), batches=PAIR * 3),
+        "of 5 steps",
+        "stepped 6 times",
+        "total_steps=6",
+    ),
+    # options
     "autosave: a path": (
         {"autosave": "runs"},
         "autosave is a str",
@@ -647,25 +403,11 @@ WRONG: dict[str, tuple[dict[str, Any], str, str, str]] = {
     ),
     # the scheduler
     "scheduler: the class": ({"scheduler": lr_scheduler.StepLR}, "the class", "a scheduler", "StepLR(…)"),
-    "scheduler: a rate": ({"scheduler": 0.1}, "0.1", "a scheduler", "StepLR(optimizer, 10)"),
-    "scheduler: an optimizer": ({"scheduler": adam()}, "an Adam", "a scheduler", "StepLR(optimizer, 10)"),
-    "scheduler: a list": (
-        {"scheduler": [lr_scheduler.StepLR(adam(), 1)]},
-        "list of 1",
-        "a scheduler",
-        "StepLR",
-    ),
     "scheduler: another's": (
         {"scheduler": lr_scheduler.StepLR(adam(), 1)},
         "another optimizer",
         "expected one of the optimizer given",
         "StepLR(optimizer, …)",
-    ),
-    "scheduler: another's, on a plateau": (
-        {"scheduler": lr_scheduler.ReduceLROnPlateau(adam())},
-        "another optimizer",
-        "expected one of the optimizer given",
-        "ReduceLROnPlateau(optimizer, …)",
     ),
     "scheduler: ends too early": (
         scheduled(lambda o: lr_scheduler.OneCycleLR(o, 0.1, total_steps=3), epochs=5),
@@ -673,80 +415,17 @@ WRONG: dict[str, tuple[dict[str, Any], str, str, str]] = {
         "stepped 5 times",
         "total_steps=5",
     ),
-    "scheduler: ends within the epoch": (
-        scheduled(
-            lambda o: lr_scheduler.OneCycleLR(o, 0.1, total_steps=5),
-            batches=PAIR * 3,
-            scheduler_interval="step",
-        ),
-        "of 5 steps",
-        "stepped 6 times",
-        "total_steps=6",
-    ),
-    "scheduler_interval: batch": (
-        {"scheduler_interval": "batch"},
-        "'batch'",
-        "'epoch'",
-        "give 'epoch' or 'step'",
-    ),
-    "scheduler_interval: 10": ({"scheduler_interval": 10}, "=10", "'epoch'", "give 'epoch' or 'step'"),
-    "scheduler_interval: a plateau": (
-        scheduled(lr_scheduler.ReduceLROnPlateau, scheduler_interval="step"),
-        "ReduceLROnPlateau",
-        "a whole epoch",
-        "give 'epoch'",
-    ),
     # validation
     "validation: empty": ({"validation": []}, "list of 0", "nothing to evaluate", "at least one batch"),
     "validation: used up": ({"validation": iter(PAIR)}, "list_iterator", "2 epochs", "a DataLoader"),
     "validation: a tensor": ({"validation": X}, "tensor float32 [8, 6]", "(inputs, targets)", "DataLoader"),
-    "validation: one pair": (
-        {"validation": (X, Y)},
-        "tuple of 2",
-        "(inputs, targets)",
-        "[(inputs, targets)]",
-    ),
-    "validation: the dataset": (
-        {"validation": TensorDataset(X, Y)},
-        "TensorDataset",
-        "(inputs, targets)",
-        "DataLoader",
-    ),
-    "validation: a share": ({"validation": 0.2}, "0.2", "(inputs, targets)", "DataLoader"),
-    "validation: True": ({"validation": True}, "True", "(inputs, targets)", "DataLoader"),
     "validation: three things": (
         {"validation": [(X, Y, Y)]},
         "validation: the first batch",
         "a pair",
         "collate_fn",
     ),
-    "validation: no sample": ({"validation": [(X[:0], Y[:0])]}, "no sample", "one or more", "leave out"),
-    "validation: too wide": (
-        {"validation": [(torch.zeros(8, 7), Y)]},
-        "[8, 7]",
-        "6 values",
-        "nn.Linear(7, …)",
-    ),
     "validation: float labels": ({"validation": [(X, Y.float())]}, "float32 [8]", "int64", "targets.long()"),
-    "validation: float64": (
-        {"validation": [(X.double(), Y)]},
-        "float64",
-        "float32",
-        "inputs.to(torch.float32)",
-    ),
-    "validation: labels too high": (
-        {"validation": [(X, Y + 1)]},
-        "hold 4",
-        "in 0 to 3",
-        "correct the labels",
-    ),
-    "validation: NumPy": ({"validation": [(X.numpy(), Y)]}, "NumPy array", "a tensor", "torch.as_tensor"),
-    "validation: unequal lengths": (
-        {"validation": [(X[:5], Y)]},
-        "[5, 4]",
-        "as many samples",
-        "make both so",
-    ),
     "validation: NaN": (
         {"validation": [(X * torch.nan, Y)]},
         "validation loss is nan",
@@ -762,9 +441,13 @@ WRONG: dict[str, tuple[dict[str, Any], str, str, str]] = {
 }
 
 
+def right() -> dict[str, Any]:
+    return {"model": model(), "batches": PAIR, "loss_fn": CE, "device": "cpu", "epochs": 2}
+
+
 def run(**changed: Any) -> Any:
-    """Call `fit` with what is right but for what is changed."""
-    call = {"model": model(), "batches": PAIR, "loss_fn": CE, "device": "cpu", "epochs": 2} | changed
+    """Call `fit` with what is right but for what is changed; the optimizer has a state already."""
+    call = right() | changed
     if "optimizer" not in call:
         trained = (
             call["model"] if isinstance(call["model"], nn.Module) and call["model"] is not CE else model()
@@ -773,40 +456,29 @@ def run(**changed: Any) -> Any:
     return fit(**call)
 
 
-def everything(*owners: Any) -> list[Any]:
-    """Copy all that a call may not change: states of `owners`, modes, and random numbers."""
-    states = [copy.deepcopy(owner.state_dict()) for owner in owners if hasattr(owner, "state_dict")]
-    states = [
-        states,
-        [part.training for owner in owners if isinstance(owner, nn.Module) for part in owner.modules()],
+def states(*owners: Any) -> str:
+    """All that a refused call may not change: weights, and what an optimizer and a scheduler keep."""
+    found = [
+        list(owner.parameters()) if isinstance(owner, nn.Module) else owner.state_dict() for owner in owners
     ]
-    return [*states, torch.get_rng_state(), random.getstate(), list(np.random.get_state()[1])]
-
-
-def same(one: Any, two: Any) -> bool:
-    return str(one) == str(two)
+    return str(found)
 
 
 @pytest.mark.filterwarnings("ignore:Using a target size")  # as PyTorch says, too
 @pytest.mark.parametrize("case", WRONG)
-def test_it_is_refused_and_nothing_has_changed(case):
+def test_it_is_refused_and_no_weight_has_changed(case):
     changed, *words = WRONG[case]
-    trained = changed.get("model", None) or model()
-    changed = {"model": trained} | changed if changed.get("model", 1) is not None else changed
-    if isinstance(trained, nn.Module):
-        trained.eval()  # a mode to keep
-    if isinstance(trained, nn.Module) and trained is not CE and "optimizer" not in changed:
-        changed["optimizer"] = torch.optim.SGD(trained.parameters(), lr=0.1, momentum=0.9)
-        for parameter in trained.parameters():
-            changed["optimizer"].state[parameter]["momentum_buffer"] = torch.full_like(parameter, 0.5)
-    owners = [trained, changed.get("optimizer"), changed.get("scheduler")]
+    call = right() | changed
+    owners = [
+        call[name] for name in ("model", "optimizer", "scheduler") if hasattr(call.get(name), "state_dict")
+    ]
     owners = [owner for owner in owners if not isinstance(owner, type)]
-    before = everything(*owners)
+    before = states(*owners)
     with pytest.raises((TypeError, ValueError, DeviceError, NonFiniteLossError)) as caught:
-        run(**changed)
+        run(**call)
     message = str(caught.value)
     assert [word for word in words if not any(w in message for w in word.split("|"))] == [], message
-    assert same(before, everything(*owners))
+    assert before == states(*owners)
 
 
 class Remembers(NoForward):
@@ -822,42 +494,12 @@ class Remembers(NoForward):
 # Functions besides `fit`: the call, and words of its message, as above.
 OTHERS: dict[str, tuple[Any, str, str, str]] = {
     "evaluate: the class": (lambda: evaluate(MLP, PAIR, CE, "cpu"), "the class MLP", "nn.Module", "MLP(…)"),
-    "evaluate: the loss's class": (
-        lambda: evaluate(MLP(6, 4), PAIR, nn.MSELoss, "cpu"),
-        "the class MSELoss",
-        "a function",
-        "MSELoss(…)",
-    ),
-    "evaluate: swapped": (
-        lambda: evaluate(MLP(6, 4), CE, PAIR, "cpu"),
-        "CrossEntropyLoss",
-        "(inputs",
-        "DataLoader",
-    ),
     "evaluate: no device": (lambda: evaluate(MLP(6, 4), PAIR, CE, 1.5), "1.5", "a device", "give 'cpu'"),
     "evaluate: empty batch": (
         lambda: evaluate(MLP(6, 4), [(X[:0], Y[:0])], CE, "cpu"),
         "no sample",
         "one or more",
         "leave out",
-    ),
-    "evaluate: empty": (
-        lambda: evaluate(MLP(6, 4), [], CE, "cpu"),
-        "empty",
-        "nothing to evaluate",
-        "at least one",
-    ),
-    "evaluate: the dataset": (
-        lambda: evaluate(MLP(6, 4), TensorDataset(X, Y), CE, "cpu"),
-        "TensorDataset",
-        "(inputs, targets)",
-        "DataLoader",
-    ),
-    "evaluate: float64": (
-        lambda: evaluate(MLP(6, 4), [(X.double(), Y)], CE, "cpu"),
-        "float64",
-        "float32",
-        "inputs.to(torch.float32)",
     ),
     "evaluate: float labels": (
         lambda: evaluate(MLP(6, 4), [(X, Y.float())], CE, "cpu"),
@@ -877,24 +519,6 @@ OTHERS: dict[str, tuple[Any, str, str, str]] = {
         "True or False",
         "choose",
     ),
-    "train_epoch: epochs": (
-        lambda: train_epoch(MLP(6, 4), PAIR, CE, adam(), "cpu", epoch="x"),
-        "epoch='x'",
-        "whole number",
-        "counted from 1",
-    ),
-    "train_epoch: forward": (
-        lambda: train_epoch(MLP(6, 4), PAIR, CE, adam(), "cpu", forward=X),
-        "tensor float32",
-        "a function of the inputs",
-        "torch.compile(model)",
-    ),
-    "train_epoch: no optimizer": (
-        lambda: train_epoch(MLP(6, 4), PAIR, CE, "sgd", "cpu"),
-        "'sgd'",
-        "an optimizer",
-        "torch.optim.Adam",
-    ),
     "captured_step: a loader": (
         lambda: captured_step((m := model()), CE, adam(m), X, PAIR),
         "list of 1",
@@ -907,18 +531,9 @@ OTHERS: dict[str, tuple[Any, str, str, str]] = {
         "nn.Module",
         "MLP(…)",
     ),
-    "captured_step: NumPy": (
-        lambda: captured_step((m := model()), CE, adam(m), X.numpy(), Y),
-        "NumPy array",
-        "a tensor",
-        "torch.as_tensor",
-    ),
     "to_device: a model": (lambda: to_device(MLP(6, 4), "cpu"), "a MLP", "tensors", "model.to(device)"),
-    "to_device: a loader": (lambda: to_device(loaded(), "cpu"), "a DataLoader", "tensors", "in the loop"),
     "to_device: swapped": (lambda: to_device("cpu", X), "tensor float32", "a device", "give 'cpu'"),
-    "to_device: gpu": (lambda: to_device(X, "gpu7"), "'gpu7'", "Names are cpu", "On this machine"),
     "choose_device: a model": (lambda: choose_device(MLP(6, 4)), "a MLP", "a device", "give 'cpu'"),
-    "choose_device: empty": (lambda: choose_device(""), "''", "Names are cpu", "On this machine"),
     "named_device: None": (lambda: named_device(None), "None", "a device", "give 'cpu'"),
     "device_name: not there": (
         lambda: device_name("cuda:77"),
@@ -927,19 +542,11 @@ OTHERS: dict[str, tuple[Any, str, str, str]] = {
         "On this machine",
     ),
     "measure: a value": (lambda: measure(X, device="cpu"), "tensor float32", "without arguments", "lambda"),
-    "measure: None": (lambda: measure(MLP(6, 4)(X), device="cpu"), "tensor", "without arguments", "lambda"),
-    "measure: the model": (lambda: measure(MLP(6, 4), device="cpu"), "a MLP", "without arguments", "lambda"),
     "measure: needs arguments": (
         lambda: measure(lambda inputs: inputs, device="cpu"),
         "<lambda>",
         "without arguments",
         "lambda: model(inputs)",
-    ),
-    "measure: 2.5 repeats": (
-        lambda: measure(lambda: None, device="cpu", repeats=2.5),
-        "repeats=2.5",
-        "whole number",
-        "at least 1 repeat",
     ),
     "measure: no repeats": (
         lambda: measure(lambda: 0, device="cpu", repeats=0),
@@ -947,22 +554,9 @@ OTHERS: dict[str, tuple[Any, str, str, str]] = {
         "at least 1",
         "repeats=20",
     ),
-    "measure: warmup": (
-        lambda: measure(lambda: 0, device="cpu", warmup="3"),
-        "warmup='3'",
-        "whole number",
-        "warmup=3",
-    ),
     "count_parameters: the class": (lambda: count_parameters(MLP), "the class MLP", "nn.Module", "MLP(…)"),
-    "count_parameters: a list": (
-        lambda: count_parameters(list(MLP(6, 4).parameters())),
-        "list of 2",
-        "nn.Module",
-        "the model itself",
-    ),
     "MLP: floats": (lambda: MLP(784.0, 10), "784.0", "whole number", "MLP(4, 8, 3)"),
     "MLP: a list": (lambda: MLP([784, 10]), "MLP([784, 10],)", "from inputs to logits", "MLP(4, 8, 3)"),
-    "MLP: negative": (lambda: MLP(6, -4), "-4", "number of values", "MLP(4, 8, 3)"),
     "plot: no epochs": (lambda: History().plot(), "no epoch", "at least one", "plot what fit(…) returned"),
     "plot: no axes": (lambda: History([1.0]).plot(ax=[1]), "list of 1", "the axes of one plot", "plt.gca()"),
 }
@@ -1024,19 +618,17 @@ LEGAL: dict[str, dict[str, Any]] = {
     "validation of another size": {"validation": [(X[:3], Y[:3])]},
     "validation with labels of its own": {"batches": [(X[:2], Y[:2])], "validation": PAIR},
     "no epochs": {"epochs": 0, "validation": PAIR},
-    "epochs from NumPy": {"epochs": np.int64(2), "clip_norm": np.float32(1.0)},
-    "a norm that is an integer": {"clip_norm": 1, "accumulate": 3},
+    "epochs from NumPy": {"epochs": np.int64(2)},
+    "epochs as a range": {"epochs": range(3, 5)},
+    "batches that are accumulated": stepped(accumulate=3),
     "a device object": {"device": torch.device("cpu")},
     "a scheduler of warmup and decay": scheduled(
         lambda o: lr_scheduler.SequentialLR(
             o, [lr_scheduler.LinearLR(o, total_iters=1), lr_scheduler.ExponentialLR(o, 0.9)], [1]
         )
     ),
-    "one cycle in steps": scheduled(
-        lambda o: lr_scheduler.OneCycleLR(o, 0.1, total_steps=6), batches=PAIR * 3, scheduler_interval="step"
-    ),
+    "one cycle in steps": stepped(lambda o: lr_scheduler.OneCycleLR(o, 0.1, total_steps=6), batches=PAIR * 3),
     "a plateau without validation": scheduled(lr_scheduler.ReduceLROnPlateau),
-    "on_epoch: a list's append": {"on_epoch": lambda epoch, history: None},
 }
 
 
@@ -1045,7 +637,8 @@ def test_unusual_calls_stay_legal(case):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         history = run(**LEGAL[case])
-    assert len(history.train_loss) == LEGAL[case].get("epochs", 2)
+    epochs = LEGAL[case].get("epochs", 2)
+    assert len(history.train_loss) == (len(epochs) if isinstance(epochs, range) else epochs)
 
 
 def test_a_frozen_layer_is_legal():
@@ -1055,24 +648,6 @@ def test_a_frozen_layer_is_legal():
     run(model=trained)
     run(model=trained, optimizer=torch.optim.SGD(trained[3].parameters(), lr=0.1))
     assert torch.equal(before, trained[0].weight)
-
-
-@pytest.mark.parametrize("sampler", [None, "its own"])
-def test_a_failed_first_step_puts_all_random_numbers_back(sampler):
-    """Those that shuffle, too: after the correction, the same batches come as if nothing had been called."""
-    generator = torch.Generator()
-    own = torch.utils.data.RandomSampler(range(8), generator=generator) if sampler else None
-    data = loaded(sampler=own) if sampler else loaded(shuffle=True, generator=generator)
-
-    class Draws(Returns):
-        def forward(self, inputs):
-            random.random(), np.random.rand(), torch.rand(1)
-            return super().forward(inputs)
-
-    before = everything(), generator.get_state()
-    with pytest.raises(ValueError, match="one tensor"):
-        run(model=seeded(lambda: Draws(lambda o: (o, o), 6, 4)), batches=data)
-    assert same(before[0], everything()) and torch.equal(before[1], generator.get_state())
 
 
 def test_a_look_at_validation_changes_no_random_number():

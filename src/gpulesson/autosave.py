@@ -19,7 +19,7 @@ import traceback
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Any, NoReturn, TypeVar
@@ -326,7 +326,7 @@ class AutoSave:
                 "saves.batches(…) is there once in an epoch, for the batches that the run learns from; go "
                 "through others, for validation, without it"
             )
-        _refuse_inexact(loader)
+        self.check_loader(loader)
         workers = bool(getattr(loader, "num_workers", 0))
         if workers:
             self._settle()  # before they fork, when Ctrl-C would be lost
@@ -367,6 +367,23 @@ class AutoSave:
             if self._signal is None:
                 raise
             self._cut_off()
+
+    def check_loader(self, loader: Any) -> None:
+        """Refuse a loader whose batches no checkpoint can bring back."""
+        if getattr(loader, "persistent_workers", False):
+            raise ValueError(
+                "the loader has persistent_workers=True: such workers keep random states over epochs, which "
+                "no checkpoint can hold. Leave it out"
+            )
+        if getattr(loader, "num_workers", 0) and not getattr(loader, "in_order", True):
+            raise ValueError(
+                "the loader has in_order=False: then chance decides which batch comes next. Leave it out"
+            )
+
+    def of_fit(self, batches: Iterable[Batch], step: Any, history: Any, losses: Any) -> Iterable[Batch]:
+        """Save what `fit` measures with the run; return the batches that remain of each epoch."""
+        self._own = {"fit": _FitState(history, losses, getattr(step, "scaler", None))}
+        return _Counted(self, batches, step)
 
     def step(self) -> None:
         """Count one step of the optimizer; save if it is time, and stop if a signal came.
@@ -593,6 +610,44 @@ class AutoSave:
 
 
 @dataclass(frozen=True)
+class _Counted:
+    """Batches of `fit`: when the next one is asked for, a step is done, unless batches are accumulated."""
+
+    saves: AutoSave
+    loader: Iterable[Any]
+    step: Any
+
+    def __iter__(self) -> Iterator[Any]:
+        for batch in self.saves.batches(self.loader):
+            yield batch
+            if self.step is None or not self.step.waiting:
+                self.saves.step()
+
+
+@dataclass(frozen=True)
+class _FitState:
+    """What `fit` keeps in a checkpoint besides: history, the losses of an unfinished epoch, and the scale."""
+
+    history: Any
+    losses: Any
+    scaler: torch.amp.GradScaler | None
+
+    def state_dict(self) -> dict[str, Any]:
+        scale = None if self.scaler is None else self.scaler.state_dict()
+        # Copies: with AutoSave(background=True) they are written later.
+        return {"history": asdict(self.history), "losses": self.losses.state_dict(), "scale": scale}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        if (state["scale"] is None) != (self.scaler is None):
+            raise ValueError("it was saved with another amp: give fit the same")
+        if self.scaler is not None:
+            self.scaler.load_state_dict(state["scale"])
+        for name, values in vars(self.history).items():
+            values[:] = state["history"][name]
+        self.losses.load_state_dict(state["losses"])
+
+
+@dataclass(frozen=True)
 class _Found:
     """A place that a checkpoint holds: the fields but `rng` are its `position`."""
 
@@ -713,19 +768,6 @@ class _Place:
                     f"{printable(path)} holds no proper state of the loader's generator: {printable(error)}. "
                     "Move this file away, to go on from the one before."
                 ) from error
-
-
-def _refuse_inexact(loader: Any) -> None:
-    """Refuse a loader whose batches no checkpoint can bring back."""
-    if getattr(loader, "persistent_workers", False):
-        raise ValueError(
-            "the loader has persistent_workers=True: such workers keep random states over epochs, which no "
-            "checkpoint can hold. Leave it out"
-        )
-    if getattr(loader, "num_workers", 0) and not getattr(loader, "in_order", True):
-        raise ValueError(
-            "the loader has in_order=False: then chance decides which batch comes next. Leave it out"
-        )
 
 
 def _are_states(value: Any, given: bool) -> bool:

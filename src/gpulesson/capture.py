@@ -13,8 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from gpulesson import _checks
-from gpulesson._precision import Amp, precision_of
+from gpulesson import preflight
+from gpulesson.step import Amp, autocast, autocast_dtype
 
 WARMUP = 3  # steps before the capture, as in PyTorch's note
 
@@ -43,7 +43,7 @@ class CapturedStep:
     def __init__(
         self,
         model: nn.Module,
-        loss_fn: _checks.LossFunction,
+        loss_fn: preflight.LossFunction,
         optimizer: torch.optim.Optimizer,
         inputs: Tensor,
         targets: Tensor,
@@ -51,12 +51,12 @@ class CapturedStep:
         amp: Amp = None,
         generators: Sequence[torch.Generator] = (),
     ) -> None:
-        precision = precision_of(amp, inputs.device)
+        dtype, device_type = autocast_dtype(amp), inputs.device.type
         self.model, self.loss_fn, self.optimizer = model, loss_fn, optimizer
-        self._scaler = None if precision is None else precision.scaler
+        self._scaler = torch.amp.GradScaler(device_type) if dtype == torch.float16 else None
         self._compute: Callable[[Tensor, Tensor], Tensor] = self._forward
-        if precision is not None:  # a graph must cast the weights anew in each step
-            self._compute = precision.autocast(self._forward, cache=False)
+        if dtype is not None:  # a graph must cast the weights anew in each step
+            self._compute = autocast(self._forward, device_type, dtype, cache=False)
         self.inputs, self.targets = inputs.clone(), targets.clone()
         self.why_plain = _why_plain(inputs.device)
         self.plain = self.replayed = 0
@@ -165,7 +165,7 @@ class _BuiltIn:
     """
 
     def __init__(
-        self, model: nn.Module, loss_fn: _checks.LossFunction, optimizer: torch.optim.Optimizer
+        self, model: nn.Module, loss_fn: preflight.LossFunction, optimizer: torch.optim.Optimizer
     ) -> None:
         self._modules = [*model.modules(), *(loss_fn.modules() if isinstance(loss_fn, nn.Module) else ())]
         tables = [table for part in self._modules for table in (part._parameters, part._buffers)]
@@ -209,7 +209,7 @@ def _place(value: Any) -> Any:
 
 def captured_step(
     model: nn.Module,
-    loss_fn: _checks.LossFunction,
+    loss_fn: preflight.LossFunction,
     optimizer: torch.optim.Optimizer,
     inputs: Tensor,
     targets: Tensor,
@@ -273,9 +273,9 @@ def captured_step(
     >>> bool(step(inputs, targets) > step(inputs, targets))
     True
     """
-    _checks.check_arguments(model=model, loss_fn=loss_fn, optimizer=optimizer)
-    _checks.check_pair((inputs, targets), "inputs and targets")
-    device = _checks.check_placement(model, inputs.device, loss_fn=loss_fn, optimizer=optimizer)
+    preflight.check_arguments(model=model, loss_fn=loss_fn, optimizer=optimizer)
+    preflight.check_pair((inputs, targets), "inputs and targets")
+    device = preflight.check_placement(model, inputs.device, loss_fn=loss_fn, optimizer=optimizer)
     if targets.device != device:
         raise ValueError(
             f"the targets are on {targets.device}, the inputs on {device}: move them there first"

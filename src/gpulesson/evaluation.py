@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import math
+import random
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
+from operator import mul
+from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils.data import DataLoader, IterableDataset
 
-from gpulesson import _checks
+from gpulesson import preflight
+from gpulesson._arguments import described
 from gpulesson._state import unwrapped
-from gpulesson.device import to_device
+from gpulesson.device import DeviceError, to_device
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,10 +49,11 @@ class Evaluation:
         return f"loss {self.loss:.4f}{accuracy} on {self.samples} samples"
 
 
+@preflight.explained
 def evaluate(
     model: nn.Module,
-    batches: _checks.Pairs,
-    loss_fn: _checks.LossFunction,
+    batches: preflight.Pairs,
+    loss_fn: preflight.LossFunction,
     device: torch.device | str,
     *,
     check_targets: bool = True,
@@ -94,64 +104,117 @@ def evaluate(
     >>> evaluate(MLP(4, 3), batches, nn.CrossEntropyLoss(), "cpu").confusion.sum(1).tolist()
     [2, 2, 2]
     """
-    _checks.check_arguments(model=model, batches=batches, loss_fn=loss_fn, check_targets=check_targets)
-    device = _checks.check_placement(model, device, loss_fn=loss_fn)
-    return _evaluate_placed(model, batches, loss_fn, device, check_targets=check_targets)
-
-
-def _evaluate_placed(
-    model: nn.Module,
-    batches: _checks.Pairs,
-    loss_fn: _checks.LossFunction,
-    device: torch.device,
-    *,
-    check_targets: bool,
-    with_confusion: bool = True,
-) -> Evaluation:
-    """Evaluate a model that is known to be on `device`; without the confusion matrix it takes less time."""
+    preflight.check_arguments(model=model, batches=batches, loss_fn=loss_fn, check_targets=check_targets)
+    device = preflight.check_placement(model, device, loss_fn=loss_fn)
+    look = preflight.Look(batches, loss_fn, device, on_device=check_targets)
     model = unwrapped(model)  # the wrapper would send buffers, and wait for the other processes
-    reduction = _checks.loss_reduction(loss_fn)
-    ignored = _checks.ignored_label(loss_fn)
-    compute = _checks.checked_step(model, model, batches, loss_fn, device, on_device=check_targets)
+    no_wait = device.type == "cuda"  # elsewhere a batch could be gone before it is read
     losses: list[Tensor] = []
     sizes: list[int] = []
-    hits: list[Tensor] = []
     confusion: Tensor | None = None
+    with evaluation_mode(model), torch.inference_mode():
+        for inputs, targets in look:
+            inputs = to_device(inputs, device, non_blocking=no_wait)
+            targets = targets.to(device, non_blocking=no_wait)
+            outputs = model(inputs)
+            loss = look.loss(outputs, targets)
+            losses.append(loss)
+            sizes.append(targets.shape[0])
+            if preflight.class_indices(outputs, targets):
+                confusion = _count(outputs, targets, confusion, preflight.ignored_label(loss_fn))
+    if not losses:
+        raise ValueError("nothing to evaluate: the batches are empty; give at least one batch")
+    return _summary(losses, sizes, confusion, preflight.loss_reduction(loss_fn))
+
+
+def check_held_out(
+    model: nn.Module, validation: preflight.Pairs, loss_fn: preflight.LossFunction, device: torch.device
+) -> None:
+    """Evaluate the first batch of the validation data: after an epoch, a mistake would be found too late.
+
+    Data that other processes load, and iterators, are left alone. All random numbers are put back.
+
+    >>> model, held_out = nn.Linear(4, 3), [(torch.zeros(2, 4), torch.tensor([0, 1]))]
+    >>> check_held_out(model, held_out, nn.CrossEntropyLoss(), torch.device("cpu"))  # says nothing
+    """
+    if isinstance(validation, DataLoader):
+        if validation.num_workers or isinstance(validation.dataset, IterableDataset):
+            return
+    elif not (isinstance(validation, Sequence) or hasattr(validation, "tensors")):
+        return
+    with _random_numbers_kept(device, validation):
+        for batch in validation:
+            preflight.check_pair(batch, "validation")
+            try:
+                result = evaluate(model, [batch], loss_fn, device)
+            except (ValueError, TypeError, DeviceError) as error:
+                raise type(error)(f"validation: {error}") from error
+            if not math.isfinite(result.loss):
+                found = f"the validation loss is {result.loss} before the first step"
+                raise preflight.NonFiniteLossError(result.loss, 0, 0, found)
+            return
+    raise ValueError(
+        f"nothing to evaluate: the validation data, {described(validation)}, is empty; give at least one "
+        "batch"
+    )
+
+
+@contextmanager
+def _random_numbers_kept(device: torch.device, loader: Any) -> Iterator[None]:
+    """Put random numbers back at the end: Python's, NumPy's, PyTorch's, and those that shuffle."""
+    undo: list[Callable[[], object]] = [
+        partial(random.setstate, random.getstate()),
+        partial(torch.set_rng_state, torch.get_rng_state()),
+    ]
+    if numpy := sys.modules.get("numpy"):
+        undo.append(partial(numpy.random.set_state, numpy.random.get_state()))
+    if device.type not in ("cpu", "meta"):
+        module = torch.get_device_module(device)
+        undo.append(partial(module.set_rng_state, module.get_rng_state(device), device))
+    for owner in (loader, getattr(loader, "sampler", None)):
+        generator = getattr(owner, "generator", None)
+        if isinstance(generator, torch.Generator):
+            undo.append(partial(generator.set_state, generator.get_state()))
+    try:
+        yield
+    finally:
+        for put_back in undo:
+            put_back()
+
+
+@contextmanager
+def evaluation_mode(model: nn.Module) -> Iterator[None]:
+    """Switch a model to evaluation mode; at the end each part gets back the mode it was found in.
+
+    >>> model = nn.Dropout()
+    >>> with evaluation_mode(model):
+    ...     print(model.training)
+    False
+    >>> model.training
+    True
+    """
     modes = [(module, module.training) for module in model.modules()]
     model.eval()
     try:
-        with torch.inference_mode():
-            for inputs, given in _checks.pairs(batches):
-                inputs, targets = to_device((inputs, given), device, non_blocking=device.type == "cuda")
-                logits, loss = compute(inputs, targets, given)
-                losses.append(loss)
-                sizes.append(len(targets))
-                if _checks.class_indices(logits, targets):
-                    if with_confusion:
-                        confusion = _count(logits, targets, confusion, ignored)
-                    else:
-                        hits += _hits(logits, targets, ignored)
+        yield
     finally:
         for module, training in modes:
             module.training = training
-    if not losses:
-        raise ValueError("nothing to evaluate: the batches are empty; give at least one batch")
-    counts = (
-        confusion if confusion is not None else torch.stack(hits).to(_counts_in(device)) if hits else None
-    )
-    return _summary(losses, sizes, counts, reduction)
+
+
+def mean_over_samples(losses: list[float], sizes: list[int], reduction: str) -> float:
+    """Combine the losses of batches so that every sample counts once, also those of a short last batch.
+
+    >>> mean_over_samples([1.0, 4.0], sizes=[2, 1], reduction="mean")
+    2.0
+    """
+    weights = [1] * len(sizes) if reduction == "sum" else sizes
+    return math.fsum(map(mul, losses, weights)) / sum(sizes)
 
 
 def _counts_in(device: torch.device) -> torch.dtype:
     """Return a type of floats, to travel with the losses: float64 counts exactly up to 2**53."""
     return torch.float32 if device.type == "mps" else torch.float64  # MPS has no float64
-
-
-def _hits(logits: Tensor, targets: Tensor, ignored: int | None) -> tuple[Tensor, Tensor]:
-    """Return how many predictions are right, and how many labels count, without making the CPU wait."""
-    right = logits.argmax(1) == targets
-    counted = targets.long() != ignored if ignored is not None else torch.ones_like(right)
-    return (right & counted).count_nonzero(), counted.count_nonzero()
 
 
 def _count(logits: Tensor, targets: Tensor, confusion: Tensor | None, ignored: int | None = None) -> Tensor:
@@ -168,16 +231,13 @@ def _count(logits: Tensor, targets: Tensor, confusion: Tensor | None, ignored: i
     return confusion
 
 
-def _summary(losses: list[Tensor], sizes: list[int], counts: Tensor | None, reduction: str) -> Evaluation:
-    """Fetch losses and counts: a confusion matrix ``[C, C]``, or how many are right, and of how many."""
-    parts = [torch.stack(losses)] + ([] if counts is None else [counts.flatten()])
+def _summary(losses: list[Tensor], sizes: list[int], confusion: Tensor | None, reduction: str) -> Evaluation:
+    """Fetch losses and confusion matrix ``[C, C]``."""
+    parts = [torch.stack(losses)] + ([] if confusion is None else [confusion.flatten()])
     values = torch.cat(parts).tolist()  # the CPU waits here, once
-    loss = _checks.mean_over_samples(values[: len(losses)], sizes, reduction)
-    if counts is None:
+    loss = mean_over_samples(values[: len(losses)], sizes, reduction)
+    if confusion is None:
         return Evaluation(loss, None, None, sum(sizes))
-    found, confusion = values[len(losses) :], None
-    if counts.ndim == 2:
-        confusion = torch.tensor(found, dtype=torch.int64).view(counts.shape)
-        found = [int(confusion.trace()), int(confusion.sum())]
-    right, counted = sum(found[::2]), sum(found[1::2])
-    return Evaluation(loss, right / counted if counted else math.nan, confusion, sum(sizes))
+    counts = torch.tensor(values[len(losses) :], dtype=torch.int64).view(confusion.shape)
+    right, counted = int(counts.trace()), int(counts.sum())
+    return Evaluation(loss, right / counted if counted else math.nan, counts, sum(sizes))

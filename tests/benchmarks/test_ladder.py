@@ -25,7 +25,7 @@ def images() -> Images:
 @pytest.fixture(scope="module")
 def trained(images) -> list[tuple[Training, float]]:
     """Every rung that needs no files and no compiler, after an epoch whose last batch is short."""
-    rungs = [r for r in RUNGS if r.batches not in ("naive", "workers") and "compile" not in r.options]
+    rungs = [r for r in RUNGS if r.batches not in ("naive", "workers") and not r.compiled]
     found = []
     for rung in rungs:
         training = Training(rung, images, CPU)
@@ -77,9 +77,9 @@ def test_the_limit_of_operators_is_that_of_an_epoch_of_the_rungs_batches(images,
         asked.append((step.images.shape, len(next(step.rows)), step.bf16))
         return {"alone": {"products": 0.002, "loss": 0.001}}
 
-    monkeypatch.setattr("ladder.measure", measured)
+    monkeypatch.setattr("step_limit.measure", measured)
     assert operators(rung_of(FIT), images) == pytest.approx(0.003 * 200 / 64)  # 200 images
-    half = replace(rung_of(FIT), batch_size=100, options={"amp": "bf16"})
+    half = replace(rung_of(FIT), batch_size=100, amp="bf16")
     assert operators(half, images) == pytest.approx(0.003 * 2)
     assert asked == [((200, 784), 64, False), ((200, 784), 100, True)]
     assert dtype_of(half) == "bfloat16"

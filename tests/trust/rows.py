@@ -52,7 +52,7 @@ ROWS = {
     "fuzzed_archives": Row(2500, "packed data files, changed at random"),
     "fuzzed_recordings": Row(1500, "recordings of lessons, changed at random"),
     "fuzzed_progress": Row(1500, "files of a learner's progress, changed at random"),
-    "wrong_calls": Row(120, "wrong calls that a learner makes"),
+    "wrong_calls": Row(90, "wrong calls that a learner makes"),
     "cpu_to_practice": Row(40, "checkpoints of the CPU, resumed on the practice GPU, and the other way"),
     "cpu_to_gpu": Row(40, "checkpoints of the CPU, resumed on a real GPU, and the other way", elsewhere=True),
     "other_pytorch": Row(

@@ -1,0 +1,727 @@
+"""Wrong calls of `fit` and `evaluate`: the silent ones are looked for once, the others explained afterwards.
+
+Arguments are looked at before the loop, the first batch and its loss as they pass: a mistake in them would
+train something else without a word. PyTorch's errors speak of the operator that failed. They are told again
+from the batch's side, after the fact: from the exception, and from what the loop had in hand.
+"""
+
+from __future__ import annotations
+
+import functools
+import linecache
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import zip_longest
+from operator import length_hint
+from pathlib import Path
+from typing import Any, NoReturn, TypeVar
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.overrides import TorchFunctionMode
+from torch.utils.data import Dataset, IterableDataset
+
+from gpulesson._arguments import described, refuse, whole_number
+from gpulesson.device import DeviceError, choose_device, tensor_devices
+
+
+class NonFiniteLossError(ArithmeticError):
+    """The loss, the validation loss or the weights became infinite or not a number.
+
+    Attributes
+    ----------
+    epoch, step : int
+        Where it happened first, both counted from 1; step 0 is the end of the epoch.
+    history : History or None
+        What `fit` had measured in the epochs before.
+    """
+
+    def __init__(self, value: float, epoch: int, step: int, found: str = "") -> None:
+        super().__init__(
+            f"{found or f'the loss is {value} in epoch {epoch}, step {step}'}, expected finite numbers. "
+            "Begin again with a lower learning rate, or look for inputs that are not finite, and for "
+            "batches in which every label is ignored (their mean loss is 0 / 0); "
+            "torch.autograd.set_detect_anomaly(True) names the operator"
+        )
+        self.epoch, self.step = epoch, step
+        self.history: Any = None
+
+
+LossFunction = Callable[[Any, Any], Tensor]
+Pairs = Iterable[tuple[Any, ...]]  # (inputs, targets)
+
+NO_BATCHES = (type, str, bytes, Tensor, Mapping, nn.Module)  # whose items are no batches, though some iterate
+PAIRS = "(inputs, targets) batch by batch"
+LOADER = "give DataLoader(dataset, batch_size=64) or Batches(inputs, targets, batch_size=64)"
+LAST = "the order is (model, batches, loss_fn, optimizer, device, epochs)"
+
+
+def _trainable(model: Any) -> bool:
+    return isinstance(model, nn.Module) and not isinstance(model, nn.modules.loss._Loss)
+
+
+def _iterates(batches: Any) -> bool:
+    if isinstance(batches, tuple | list) and len(batches) == 2 and isinstance(batches[0], Tensor):
+        return False  # one pair
+    if isinstance(batches, NO_BATCHES) or type(batches).__name__ == "ndarray":
+        return False
+    if isinstance(batches, Dataset):  # of single samples
+        return isinstance(batches, IterableDataset)
+    return hasattr(batches, "__iter__") or hasattr(batches, "__getitem__")
+
+
+def _steps(optimizer: Any) -> bool:
+    parts = ("param_groups", "step", "zero_grad")
+    return not isinstance(optimizer, type) and all(hasattr(optimizer, part) for part in parts)
+
+
+def _schedules(scheduler: Any) -> bool:
+    return not isinstance(scheduler, type) and hasattr(scheduler, "step") and not _steps(scheduler)
+
+
+def _calls(function: Any) -> bool:
+    return callable(function) and not isinstance(function, type)
+
+
+def _is_step(step: Any) -> bool:
+    return not isinstance(step, type) and all(hasattr(step, part) for part in ("optimizer", "accumulate"))
+
+
+# What each argument has to be: a test, the words for it, and the remedy.
+ARGUMENTS: dict[str, tuple[Callable[[Any], bool], str, str]] = {
+    "model": (_trainable, "a torch.nn.Module with weights, such as MLP(784, 10)", LAST),
+    "batches": (_iterates, f"an iterable of {PAIRS}", f"{LOADER}; one batch alone is [(inputs, targets)]"),
+    "validation": (_iterates, f"an iterable of {PAIRS}", f"{LOADER}; one batch alone is [(inputs, targets)]"),
+    "loss_fn": (_calls, "a function of outputs and targets", "give nn.CrossEntropyLoss(), for instance"),
+    "optimizer": (_steps, "an optimizer", "give torch.optim.Adam(model.parameters()), for instance"),
+    "scheduler": (
+        _schedules,
+        "a scheduler",
+        "give torch.optim.lr_scheduler.StepLR(optimizer, 10), for instance",
+    ),
+    "step": (_is_step, "a Step", "give Step(optimizer, amp='bf16'), for instance"),
+    "check_targets": (lambda value: isinstance(value, bool), "True or False", "choose one of the two"),
+}
+
+
+def check_arguments(**given: Any) -> None:
+    """Refuse an argument that is no object of its kind, before anything is done with it.
+
+    >>> check_arguments(loss_fn=nn.CrossEntropyLoss)
+    Traceback (most recent call last):
+    TypeError: loss_fn is the class CrossEntropyLoss, but must be a function of outputs and targets: make an \
+object of the class, with brackets: CrossEntropyLoss(…)
+    """
+    for name, value in given.items():
+        fits, expected, remedy = ARGUMENTS[name]
+        if not fits(value):
+            refuse(name, value, expected, remedy)
+
+
+def check_pair(batch: Any, name: str = "batches") -> None:
+    """Refuse a batch that is not (inputs, targets), with the targets a tensor of at least one sample.
+
+    >>> check_pair((torch.zeros(2, 4), torch.tensor([0, 1])))  # says nothing
+    """
+    if isinstance(batch, str | Tensor | Mapping) or not hasattr(batch, "__len__") or len(batch) != 2:
+        raise ValueError(
+            f"{name}: the first batch is {described(batch)}, expected a pair (inputs, targets): let the "
+            "dataset or collate_fn return two things; several inputs go into one tuple or dict, "
+            "((a, b), targets)"
+        )
+    inputs, targets = batch
+    if inputs is None or isinstance(inputs, str) or type(inputs).__name__ == "ndarray":
+        raise ValueError(
+            f"{name}: the inputs of the first batch are {described(inputs)}, expected a tensor, or tensors "
+            "in a tuple, list or mapping: give torch.as_tensor(inputs); a transform has to return its result"
+        )
+    single = isinstance(targets, int | float) or (isinstance(targets, Tensor) and not targets.ndim)
+    if single or not isinstance(targets, Tensor):
+        remedy = f"these are single samples, {LOADER}" if single else "give torch.as_tensor(targets)"
+        raise ValueError(
+            f"{name}: the targets of the first batch are {described(targets)}, expected a tensor [N, …] with "
+            f"one entry a sample: {remedy}"
+        )
+    if not targets.shape[0]:
+        raise ValueError(
+            f"{name}: the first batch holds no sample, its targets are {described(targets)}, expected one or "
+            "more: leave out empty batches"
+        )
+
+
+def check_run(
+    model: nn.Module,
+    batches: Pairs,
+    loss_fn: LossFunction,
+    optimizer: torch.optim.Optimizer,
+    device: torch.device | str,
+    epochs: int | range,
+    validation: Pairs | None,
+    scheduler: Any,
+    step: Any,
+    autosave: Any,
+) -> tuple[torch.device, range]:
+    """Look at all that `fit` is given; return the device, with its index, and the numbers of the epochs.
+
+    >>> model = nn.Linear(4, 3)
+    >>> optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    >>> check_run(model, [], nn.CrossEntropyLoss(), optimizer, "cpu", 3, None, None, None, None)
+    (device(type='cpu'), range(0, 3))
+    """
+    check_arguments(model=model, batches=batches, loss_fn=loss_fn, optimizer=optimizer)
+    optional = {"validation": validation, "scheduler": scheduler, "step": step}
+    check_arguments(**{name: value for name, value in optional.items() if value is not None})
+    numbers = epochs
+    if not isinstance(numbers, range):
+        numbers = range(
+            whole_number("epochs", numbers, 0, "give the number of passes over the data, 0 or more")
+        )
+    if step is not None and step.optimizer is not optimizer:
+        raise ValueError("step has another optimizer than fit was given: build it as Step(optimizer, …)")
+    if step is not None and step.accumulate > 1 and loss_reduction(loss_fn) == "sum":
+        raise ValueError(
+            f"accumulate={step.accumulate} with a loss that has reduction='sum': accumulated batches are "
+            "weighed as means, so use reduction='mean'"
+        )
+    if autosave is not None:
+        _check_autosave(autosave, model, optimizer, scheduler or getattr(step, "scheduler", None), epochs)
+        for loader in (batches, validation):
+            autosave.check_loader(loader)
+    device = check_placement(model, device, loss_fn=loss_fn, optimizer=optimizer)
+    _check_schedule(scheduler, optimizer, len(numbers))
+    if step is not None and step.scheduler is not None:
+        _check_schedule(
+            step.scheduler, optimizer, len(numbers) * math.ceil(length_hint(batches) / step.accumulate)
+        )
+    for name, each in (("batches", batches), ("validation", validation)):
+        if _once(each) and len(numbers) > 1:
+            raise ValueError(
+                f"{name} is {described(each)}, which is used up after one pass, but there are "
+                f"{len(numbers)} epochs: give a list, a DataLoader or Batches"
+            )
+    return device, numbers
+
+
+def _once(batches: Any) -> bool:
+    """Return whether the batches can be gone through only once: a generator, or an iterator of Python's."""
+    return hasattr(batches, "__next__") and type(batches).__module__ in ("builtins", "itertools")
+
+
+def _check_autosave(autosave: Any, model: Any, optimizer: Any, scheduler: Any, epochs: Any) -> None:
+    if isinstance(autosave, type) or not hasattr(autosave, "of_fit"):
+        raise TypeError(
+            f"autosave is a {type(autosave).__name__}: give an AutoSave, as in "
+            "`with AutoSave(folder, model=model, optimizer=optimizer) as saves: fit(…, autosave=saves)`"
+        )
+    for name, given in (("model", model), ("optimizer", optimizer), ("scheduler", scheduler)):
+        if getattr(autosave, name) is not given:
+            raise ValueError(f"autosave has another {name} than fit was given: give the same one to both")
+    if isinstance(epochs, range):
+        raise ValueError(
+            f"epochs is {epochs} with autosave, which finds out itself where to go on: give the number of "
+            "epochs of the whole run"
+        )
+
+
+def check_placement(
+    model: nn.Module, device: torch.device | str, *, loss_fn: Any = None, optimizer: Any = None
+) -> torch.device:
+    """Return `device` with its index, having seen that everything which computes is on it.
+
+    >>> check_placement(nn.Linear(4, 3), "cpu")
+    device(type='cpu')
+    """
+    device = torch.empty(0, device=choose_device(device)).device  # "cuda" -> cuda:0, as tensors report it
+    _check_tensors("the model", model, device, "move the model first: model.to(device)")
+    if isinstance(loss_fn, nn.Module):
+        _check_tensors("the loss function", loss_fn, device, "move it too: loss_fn.to(device)")
+    if optimizer is not None:
+        _check_optimizer(optimizer, model, device)
+    return device
+
+
+def _check_tensors(owner: str, obj: Any, device: torch.device, remedy: str) -> None:
+    for name, found in tensor_devices(obj).items():
+        if found != device:
+            raise DeviceError(f"{owner} has {name!r} on {found}, but the batches go to {device}: {remedy}")
+
+
+def _check_optimizer(optimizer: torch.optim.Optimizer, model: nn.Module, device: torch.device) -> None:
+    rebuild = "build the optimizer after model.to(device), from model.parameters()"
+    held = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    ours = {id(parameter) for parameter in model.parameters()}
+    shared = [parameter for parameter in held if id(parameter) in ours]
+    if not shared:
+        where = ", ".join(sorted({str(parameter.device) for parameter in held}))
+        raise DeviceError(
+            f"the optimizer holds none of the model's parameters: its own are on {where}, the model is on "
+            f"{device}, and training would change nothing: {rebuild}"
+        )
+    if not any(parameter.requires_grad for parameter in shared):
+        raise ValueError(
+            f"all {len(shared)} parameters that the optimizer holds are frozen (requires_grad=False), and "
+            "training would change nothing: unfreeze some by model.requires_grad_(True), or give the "
+            "optimizer those that are not frozen"
+        )
+    if isinstance(optimizer, torch.optim.LBFGS):
+        raise ValueError(
+            "LBFGS computes the loss several times in a step, by a closure, and needs a loop of its own: "
+            "take SGD or Adam here"
+        )
+    _check_tensors("the optimizer", [group["params"] for group in optimizer.param_groups], device, rebuild)
+    for state in optimizer.state.values():
+        for name, value in state.items():
+            if isinstance(value, Tensor) and value.ndim and value.device != device:  # not a step counter
+                raise DeviceError(
+                    f"the optimizer keeps {name!r} on {value.device}, but the model is on {device}: it was "
+                    f"moved after the first step; {rebuild}"
+                )
+
+
+def _check_schedule(scheduler: Any, optimizer: Any, steps: int) -> None:
+    """Refuse a scheduler of another optimizer, or one that ends before so many steps."""
+    total = getattr(scheduler, "total_steps", None)  # of OneCycleLR
+    if isinstance(total, int) and scheduler.last_epoch + steps > total:
+        raise ValueError(
+            f"scheduler is {described(scheduler)} of {total} steps, {scheduler.last_epoch} of them done, but "
+            f"would be stepped {steps} times here: build it with total_steps={steps} (fit "
+            "steps its scheduler once an epoch, a Step steps its own in every step)"
+        )
+    theirs = getattr(getattr(scheduler, "optimizer", None), "param_groups", None)
+    if theirs is not None and not any(group is ours for group in theirs for ours in optimizer.param_groups):
+        raise ValueError(
+            f"scheduler is {described(scheduler)} of another optimizer, expected one of the "
+            "optimizer given, whose rate would never change: build it anew, "
+            f"{type(scheduler).__name__}(optimizer, …)"
+        )
+
+
+def check_weights(model: nn.Module, epoch: int) -> None:
+    """Refuse parameters that hold NaN or infinity, which the last step may have made; one host read.
+
+    >>> check_weights(nn.Linear(4, 3), epoch=1)  # says nothing
+    """
+    named = [(name, p) for name, p in model.named_parameters() if p.requires_grad and p.numel()]
+    if not named:
+        return
+    largest = torch.stack([torch.linalg.vector_norm(p.detach(), math.inf) for _, p in named]).tolist()
+    for (name, _), value in zip(named, largest, strict=True):
+        if not math.isfinite(value):
+            found = f"the weights {name!r} are not finite after epoch {epoch}, although its losses were"
+            raise NonFiniteLossError(value, epoch, 0, found)
+
+
+def loss_reduction(loss_fn: Any) -> str:
+    """Return ``"mean"`` or ``"sum"``: what one batch's loss says about its samples.
+
+    >>> loss_reduction(nn.CrossEntropyLoss())
+    'mean'
+    """
+    reduction = str(getattr(loss_fn, "reduction", "mean"))  # a plain function is taken to average
+    if reduction in ("mean", "sum"):
+        return reduction
+    raise ValueError(
+        f"the loss function has reduction={reduction!r}, which gives no single number to train on: "
+        "use reduction='mean' (or 'sum')"
+    )
+
+
+def class_indices(logits: Any, targets: Any) -> bool:
+    """Return whether `targets` are class indices ``[N, …]`` for logits ``[N, C, …]``.
+
+    >>> class_indices(torch.zeros(2, 3), torch.tensor([0, 1]))
+    True
+    """
+    return (
+        isinstance(logits, Tensor)
+        and isinstance(targets, Tensor)
+        and not (targets.is_floating_point() or targets.is_complex())
+        and logits.ndim == targets.ndim + 1
+    )
+
+
+def ignored_label(loss_fn: Any) -> int | None:
+    """Return the label that the loss leaves out, if it names one.
+
+    >>> ignored_label(nn.CrossEntropyLoss())
+    -100
+    """
+    label = -100 if loss_fn in (F.cross_entropy, F.nll_loss) else getattr(loss_fn, "ignore_index", None)
+    return label if isinstance(label, int) else None
+
+
+class Look:
+    """The batches and the loss function of a run: the first of each is looked at as it passes.
+
+    Labels out of range are refused before a GPU's loss sees them: there such a label ends the process's use
+    of the GPU. Labels that come on the CPU are looked at there, in every epoch, since shuffling may bring new
+    ones. Labels on the device, where each look waits for it, are looked at in the first pass only; all at
+    once if the batches hold all their tensors, as ``Batches`` does. A loss on the CPU looks at labels itself.
+
+    >>> batches = [(torch.zeros(2, 4), torch.tensor([0, 1]))]
+    >>> look = Look(batches, nn.CrossEntropyLoss(), torch.device("cpu"))
+    >>> losses = [look.loss(nn.Linear(4, 3)(inputs), targets) for inputs, targets in look]
+    """
+
+    def __init__(
+        self,
+        batches: Pairs,
+        loss_fn: LossFunction,
+        device: torch.device,
+        *,
+        losses: Any = None,
+        on_device: bool = True,
+    ) -> None:
+        loss_reduction(loss_fn)
+        self.batches, self.loss_fn, self.device = batches, loss_fn, device
+        self.loss: LossFunction = self._first_loss
+        self._losses = losses  # where a training collects them; None: nothing is trained
+        self._first = True
+        self._classes = 0  # known from the first outputs; 0: there are no labels to look at
+        self._given: Any = None  # the targets of the first batch, as they came
+        self._on_device = on_device
+        tensors = getattr(batches, "tensors", None)
+        self._all: Any = tensors[1] if isinstance(tensors, tuple) and len(tensors) == 2 else None
+
+    def __iter__(self) -> Iterator[tuple[Any, ...]]:
+        for number, batch in enumerate(self.batches, 1):
+            if self._first:
+                check_pair(batch)
+                self._first, self._given = False, batch[1]
+            elif self._classes and self._all is None:
+                self._check_labels(batch[1], number)
+            yield batch
+        self._on_device = False
+
+    def _check_labels(self, targets: Tensor, number: int) -> None:
+        if targets.device.type == "cpu" or self._on_device:
+            _check_range(targets, self._classes, number, ignored_label(self.loss_fn))
+
+    def _first_loss(self, outputs: Any, targets: Any) -> Any:
+        if self.loss is self.loss_fn:  # a later step of the first pass
+            return self.loss_fn(outputs, targets)
+        self.loss = self.loss_fn
+        if self.device.type != "cpu" and class_indices(outputs, targets):
+            self._classes = outputs.shape[1]
+            self._check_labels(self._given if self._all is None else self._all, 1)
+        self._given = None
+        if _outer(outputs, targets):
+            with _NoOuter(outputs, targets):
+                loss = self.loss_fn(outputs, targets)
+        else:
+            loss = self.loss_fn(outputs, targets)
+        self._check_loss(loss, outputs)
+        return loss
+
+    def _check_loss(self, loss: Any, outputs: Any) -> None:
+        name = _name_of(self.loss_fn)
+        if not isinstance(loss, Tensor):
+            raise TypeError(
+                f"step 1: {name} returned {described(loss)}, expected a tensor of one "
+                "number: return the loss itself, without .item() or float()"
+            )
+        if loss.ndim:
+            raise ValueError(
+                f"step 1: the loss function returned a tensor of shape {list(loss.shape)}, expected one "
+                "number: use reduction='mean' (or 'sum')"
+            )
+        if self._losses is None:
+            return
+        if not loss.requires_grad:
+            detached = isinstance(outputs, Tensor) and not outputs.requires_grad
+            where = "the model's outputs have" if detached else f"{name} returned a loss that has"
+            raise ValueError(
+                f"step 1: {where} no gradient, expected one for the backward pass: compute without "
+                "torch.no_grad(), detach(), argmax() and NumPy, and leave some of the model's parameters "
+                "unfrozen"
+            )
+        if loss.device.type == "cpu" and not math.isfinite(loss.item()):  # elsewhere a look would wait
+            raise NonFiniteLossError(loss.item(), self._losses.epoch, len(self._losses) + 1)
+
+
+def _outer(outputs: Any, targets: Tensor) -> bool:
+    """Return whether broadcasting would compare each output with each target: [N, 1] with [N]."""
+    if not isinstance(outputs, Tensor) or outputs.ndim == targets.ndim:
+        return False
+    sizes = list(zip_longest(reversed(outputs.shape), reversed(targets.shape), fillvalue=1))
+    broadcast = all(one == two or 1 in (one, two) for one, two in sizes)
+    return broadcast and any(one < two for one, two in sizes) and any(one > two for one, two in sizes)
+
+
+class _NoOuter(TorchFunctionMode):
+    """Refuse to broadcast outputs and targets themselves against one another, in whatever function.
+
+    A loss that brings them to one shape first is fine, and so is one that pairs all samples on purpose, by
+    ``targets[:, None]``.
+    """
+
+    def __init__(self, outputs: Tensor, targets: Tensor) -> None:
+        super().__init__()
+        self.outputs, self.targets = outputs, targets
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        given = [id(value) for value in (*args, *kwargs.values())]
+        together = id(self.outputs) in given and id(self.targets) in given
+        if together and func not in (F.cross_entropy, F.nll_loss):
+            _refuse_outer(self.outputs, self.targets)
+        return func(*args, **kwargs)
+
+
+def _refuse_outer(outputs: Tensor, targets: Tensor) -> NoReturn:
+    raise ValueError(
+        f"step 1: the loss would compare each of {described(outputs)}, the outputs, with "
+        f"each of {described(targets)}, the targets, as these shapes broadcast: "
+        f"{_shape_remedy(outputs, targets)}"
+    )
+
+
+def _check_range(targets: Tensor, classes: int, step: int, ignored: int | None) -> None:
+    low, high = _extremes(targets)
+    if (low < 0 or high >= classes) and ignored is not None:
+        low, high = _extremes(targets[targets.long() != ignored])  # bytes could not hold -100
+    if low < 0 or high >= classes:
+        raise ValueError(
+            f"step {step}: the targets hold {low if low < 0 else high}, but must lie in 0 to {classes - 1}, "
+            f"as the model gives {classes} logits a sample: correct the labels, give the model more outputs, "
+            "or name one label to leave out: nn.CrossEntropyLoss(ignore_index=…)"
+        )
+
+
+def _extremes(targets: Tensor) -> tuple[int, int]:
+    """Return the lowest and the highest label, or zeros if there is none; waits for a GPU."""
+    if not targets.numel():
+        return 0, 0
+    if targets.device.type == "cpu":  # two reads are quicker here than an operator that joins them
+        low, high = targets.aminmax()
+        return int(low), int(high)
+    low, high = torch.stack(targets.aminmax()).tolist()
+    return low, high
+
+
+# Exactly these: subclasses, such as those of "out of memory" and of the compiler, speak for themselves.
+RAW = (RuntimeError, TypeError, ValueError, IndexError, AttributeError, NotImplementedError)
+_LOOPS = {str(Path(__file__).with_name(name)) for name in ("training.py", "evaluation.py")}
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+def explained(function: Function) -> Function:
+    """Have what PyTorch raises in the loop of a function told from the batch's side, after the fact.
+
+    >>> explained(len)([1, 2])
+    2
+    """
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return function(*args, **kwargs)
+        except RAW as error:
+            if type(error) in RAW:
+                _explain(error)
+            raise
+
+    return call  # type: ignore[return-value]
+
+
+def _explain(error: Exception) -> None:
+    """Raise what to read in the place of an error, from it; return if there is nothing better to say.
+
+    The loop's own variables, in the frame that the traceback keeps, are what it had in hand; the line tells
+    which call failed.
+    """
+    hand, line, last = None, "", error.__traceback__
+    while last is not None:
+        code = last.tb_frame.f_code
+        loop = code.co_filename in _LOOPS and code.co_name in ("train_epoch", "evaluate")
+        if loop and "targets" in last.tb_frame.f_locals:
+            hand, line = last.tb_frame.f_locals, linecache.getline(code.co_filename, last.tb_lineno)
+        through = code.co_name in ("_first_loss", "__torch_function__")
+        if last.tb_next is None and code.co_filename == __file__ and not through:
+            return  # said here
+        last = last.tb_next
+    if hand is None:
+        return
+    number, inputs, targets = len(hand["losses"]) + 1, hand["inputs"], hand["targets"]
+    if "= model(" in line:
+        model = hand["model"]
+        _explain_model(error, number, getattr(model, "__wrapped__", model), inputs)
+    elif any(call in line for call in ("= loss_fn(", "= look.loss(", "= _count(")):
+        loss_fn = hand["loss_fn"]
+        given = getattr(getattr(loss_fn, "__self__", None), "loss_fn", loss_fn)  # of a Look
+        _explain_loss(error, number, given, hand["outputs"], targets)
+    elif "loss.backward()" in line or "step(loss" in line:
+        _explain_backward(error, number, hand["loss"], targets)
+
+
+CLASS_LOSSES = (nn.CrossEntropyLoss, nn.NLLLoss, F.cross_entropy, F.nll_loss)
+LATER = (
+    "the first layer can take them; each later one has to take what the one before gives: correct its sizes"
+)
+OTHER_DEVICE = (
+    "Expected all tensors to be on the same device",
+    "is on cpu, different from",
+    "is not on the expected device",
+)
+
+
+def _tell(error: Exception, step: int, what: str, remedies: Iterator[str]) -> None:
+    """Raise what to read in the place of `error`, from it; return if it says nothing about the batch."""
+    words = str(error).strip().partition("\n")[0]
+    if any(text in words for text in OTHER_DEVICE):
+        raise DeviceError(
+            f"step {step}: {what}: {words}. A tensor that is no parameter and no buffer stays where it was "
+            "made: make it with device=inputs.device, or keep it by register_buffer"
+        ) from error
+    for remedy in remedies:  # the likeliest
+        raise ValueError(f"step {step}: {what}: {remedy}. The error was: {words}") from error
+
+
+def _explain_model(error: Exception, step: int, model: Any, inputs: Any) -> None:
+    """Explain why the model cannot compute with these inputs."""
+    first = _first_layer(model)
+    takes = f", and its first layer is {first}" if first is not None else ""
+    what = f"the model got {described(inputs)} as inputs{takes}"
+    _tell(error, step, what, _model_remedies(error, model, first, inputs))
+
+
+def _model_remedies(error: Exception, model: Any, first: nn.Module | None, inputs: Any) -> Iterator[str]:
+    """Yield what to do, likeliest first."""
+    text = str(error)
+    if isinstance(getattr(model, "forward", None), type(None)) or 'required "forward"' in text:
+        yield "the model's class needs a method forward(self, inputs)"
+    if "more than 1 value per channel" in text:
+        yield (
+            "batch normalisation needs more than one sample in a batch: leave out a short last batch by "
+            "drop_last=True, or take another batch size"
+        )
+    if not isinstance(inputs, Tensor):
+        yield (
+            "give one tensor, by torch.as_tensor(…) or torch.stack(…), or write a forward that takes such "
+            "inputs, which come as one argument"
+        )
+        return
+    if isinstance(error, AttributeError):  # a slip in the model's own code, which Python names best
+        return
+    if "forward()" in text and "argument" in text:
+        yield "forward is called with one argument, the inputs: several go into one tuple or dict"
+    weight = next((p for p in (first or nn.Module()).parameters() if p.is_floating_point()), None)
+    if isinstance(first, nn.Embedding):
+        if inputs.is_floating_point() or inputs.dtype == torch.bool:
+            yield "an embedding takes indices: inputs.long()"
+        yield f"an embedding takes indices from 0 to {first.num_embeddings - 1}: correct them, or enlarge it"
+    elif weight is not None and inputs.dtype != weight.dtype and "type" in text:
+        scaled = " / 255 for bytes of images" if inputs.dtype == torch.uint8 else ""
+        wanted = str(weight.dtype).removeprefix("torch.")
+        yield f"the weights are {wanted}: give inputs.to(torch.{wanted}){scaled}"
+    if isinstance(first, nn.Linear):
+        size, values = first.in_features, inputs[:1].numel()
+        if inputs.shape[-1:] == (size,):
+            yield LATER
+        if values == size:
+            yield f"{size} values a sample are expected in one dimension: give inputs.flatten(1)"
+        yield (
+            f"{size} values a sample are expected in the last dimension: give such inputs, or begin the "
+            f"model with nn.Linear({inputs.shape[-1] if inputs.ndim == 2 else values}, …)"
+        )
+    if (channels := getattr(first, "in_channels", None)) is not None:
+        if inputs.ndim == 4 and inputs.shape[1] == channels:
+            yield LATER
+        if inputs.ndim == 4 and inputs.shape[-1] == channels:
+            yield f"[N, {channels}, height, width] is expected: give inputs.permute(0, 3, 1, 2)"
+        if inputs.ndim == 3 and channels == 1:
+            yield "[N, 1, height, width] is expected: give inputs.unsqueeze(1)"
+        yield f"{channels} channels in dimension 1 are expected: give such inputs, or change in_channels"
+    yield "make the inputs' shape and dtype those that the layers expect, or change the layers"
+
+
+def _first_layer(model: Any) -> nn.Module | None:
+    modules = model.modules() if isinstance(model, nn.Module) else ()
+    return next((m for m in modules if any(True for _ in m.parameters(recurse=False))), None)
+
+
+def _explain_loss(error: Exception, step: int, loss_fn: Any, outputs: Any, targets: Tensor) -> None:
+    """Explain why the loss function cannot compare these outputs and targets."""
+    if isinstance(error, IndexError) and class_indices(outputs, targets):
+        _check_range(targets, outputs.shape[1], step, ignored_label(loss_fn))
+    what = (
+        f"{_name_of(loss_fn)} got {described(outputs)} as the model's outputs and {described(targets)} as "
+        "targets"
+    )
+    _tell(error, step, what, _loss_remedies(str(error), loss_fn, outputs, targets))
+
+
+def _explain_backward(error: Exception, step: int, loss: Tensor, targets: Tensor) -> None:
+    """Explain why there is no gradient of this loss."""
+    what = f"there is no gradient of the loss, {described(loss)}, with {described(targets)} as targets"
+    _tell(error, step, what, _backward_remedies(str(error)))
+
+
+def _backward_remedies(text: str) -> Iterator[str]:
+    if "Found dtype" in text:
+        yield "targets of the outputs' dtype are expected: give targets.float()"
+    if "second time" in text:
+        yield "the graph of an earlier step is used again: detach what the model keeps, by state.detach()"
+    if "inplace operation" in text:
+        yield "write x = x + 1 in the place of x += 1 where a gradient needs x"
+
+
+def _name_of(loss_fn: Any) -> str:
+    """Return the name of a loss function or of its class."""
+    return str(getattr(loss_fn, "__name__", type(loss_fn).__name__))
+
+
+def _loss_remedies(text: str, loss_fn: Any, outputs: Any, targets: Tensor) -> Iterator[str]:
+    """Yield what to do, likeliest first."""
+    if outputs is None:
+        yield "forward ends without a value: return the outputs"
+    if not isinstance(outputs, Tensor):
+        yield (
+            "return one tensor from forward, or take it out in a loss function of your own: "
+            "lambda outputs, targets: loss_fn(outputs[0], targets)"
+        )
+        return
+    shapes, labels = (outputs.shape, targets.shape), not targets.is_floating_point()
+    classes = loss_fn in CLASS_LOSSES or isinstance(loss_fn, CLASS_LOSSES[:2]) or "class prob" in text
+    if "argument" in text and "()" in text:
+        yield "it is called as loss_fn(outputs, targets), with these two, and has to take both"
+    if classes or "multi-target" in text or "target dtype" in text:
+        if len(set(shapes)) == 1 and outputs.ndim > 1:
+            yield "labels are class indices [N]: give targets.argmax(1), or targets.float() as probabilities"
+        if outputs.ndim > 1 and targets.shape == (len(outputs), 1):
+            yield "labels are class indices [N], int64: give targets.squeeze(1).long()"
+        same = targets.ndim == outputs.ndim - 1 and targets.shape[:1] == outputs.shape[:1]
+        if same and targets.dtype not in (torch.int64, torch.uint8):
+            yield "labels are class indices, int64: give targets.long()"
+        yield (
+            "outputs are expected as [N, classes] and targets as class indices [N], int64, of as "
+            "many samples: make both so"
+        )
+    if "between 0 and 1" in text:
+        yield "nn.BCELoss takes probabilities: end the model in nn.Sigmoid(), or take nn.BCEWithLogitsLoss()"
+    if len(set(shapes)) > 1:
+        yield _shape_remedy(outputs, targets)
+    if labels:
+        yield "targets of the outputs' dtype are expected: give targets.float()"
+    if outputs.dtype != targets.dtype:
+        yield f"targets of the outputs' dtype are expected: give targets.to({outputs.dtype})"
+    yield "outputs come first, and targets second: give the loss function what it takes"
+
+
+def _shape_remedy(outputs: Tensor, targets: Tensor) -> str:
+    """Say how targets come to the shape of the outputs."""
+    if targets.numel() == outputs.numel():
+        how = f"give targets.view({', '.join(map(str, [-1, *outputs.shape[1:]]))})"
+        if outputs.ndim == targets.ndim + 1 and outputs.shape[-1] == 1:
+            how = f"give targets.unsqueeze({targets.ndim})"
+        elif outputs.ndim == targets.ndim - 1 and targets.shape[-1] == 1:
+            how = f"give targets.squeeze({outputs.ndim})"
+    elif targets.shape[:1] != outputs.shape[:1]:
+        how = (
+            f"the model gives {len(outputs) if outputs.ndim else 0} outputs for {len(targets)} "
+            "targets: pair each input with its target"
+        )
+    else:
+        how = "give such targets, or a model with as many outputs as there are targets"
+    return f"targets of the outputs' shape are expected, {list(outputs.shape)}: {how}"
