@@ -165,7 +165,7 @@ def network(device: torch.device | str = "cpu", seed: int = 0) -> nn.Module:
 
 
 def same_weights(first: nn.Module, second: nn.Module) -> bool:
-    """Tell whether two networks have the same weights bit for bit."""
+    """Return whether two networks have the same weights bit for bit."""
     pairs: Iterable[tuple[Tensor, Tensor]] = zip(first.parameters(), second.parameters(), strict=True)
     return all(torch.equal(one.detach().cpu(), other.detach().cpu()) for one, other in pairs)
 

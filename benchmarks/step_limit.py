@@ -85,7 +85,7 @@ class Clocked(Operators):
 
 
 def computes(func: Any) -> bool:
-    """Tell whether an operator computes: a view only names memory, an empty tensor only takes it."""
+    """Return whether an operator computes: a view only names memory, an empty tensor only takes it."""
     name, results = func.name(), func._schema.returns
     is_view = any(result.alias_info is not None and not result.alias_info.is_write for result in results)
     return not is_view and name.startswith("aten::") and not any(word in name for word in ("empty", "detach"))

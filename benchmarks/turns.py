@@ -194,5 +194,5 @@ def twos(values: list[float]) -> Iterator[tuple[float, float]]:
 
 
 def steady(control: Sequence[float]) -> bool:
-    """Tell whether a loop against itself gave one, to a hundredth: else nothing can be concluded."""
+    """Return whether a loop against itself gave one, to a hundredth: else nothing can be concluded."""
     return 0.99 <= statistics.median(control) <= 1.01

@@ -845,8 +845,8 @@ print(f"trained with {count} images of {data.source}")
 # ------------------------------------------------------
 #
 # The package has these rungs ready. ``fit`` does not read in its loop. What else a step
-# shall do, it is told by a ``Step``: step a schedule, compute in mixed precision
-# (``amp="bf16"``). A model is compiled beforehand, by ``model.compile()``. (And
+# should do, a ``Step`` tells it: step a schedule, or autocast to bfloat16, by
+# ``amp="bf16"``. Compile a model beforehand, by ``model.compile()``. (And
 # :func:`gpulesson.capture.captured_step` is the graph.)
 
 torch.manual_seed(0), order.manual_seed(0)

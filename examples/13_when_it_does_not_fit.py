@@ -51,8 +51,6 @@ from torch.utils.checkpoint import checkpoint
 import gpulesson
 from gpulesson import practice
 from gpulesson.data import Batches, load_fashion_mnist
-from gpulesson.step import Step
-from gpulesson.training import fit
 
 practice.start()
 device = torch.device("cuda")
@@ -279,6 +277,9 @@ print(f"difference:  {difference(large, small):.0e} of the largest gradient")
 # The package keeps this in an object, a ``Step``. It takes the place of the last three
 # calls, and ``fit`` calls it once for each batch. We train once with batches of 256, and
 # once with ``accumulate=4`` and batches of 64. How far apart are the weights after it?
+
+from gpulesson.step import Step
+from gpulesson.training import fit
 
 weights = []
 for rows, parts in ((256, 1), (64, 4)):

@@ -1,6 +1,6 @@
-"""Mends what the theme and sphinx-gallery leave inaccessible, in the finished HTML of every page.
+"""Fixes what the theme and sphinx-gallery leave inaccessible, in the finished HTML of every page.
 
-Every page is rendered through the template `whole_page.html`, which passes it to `mend`.
+Every page is rendered through the template `whole_page.html`, which passes it to `fix`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ NAMES = ":is(h1, h2, h3, .toc-tree) code, :is([id^=module-], [id^=gpulesson-]) >
 BETWEEN = re.compile(r"(?<=[_.:/])(?=\w)|(?<=[a-z])(?=[A-Z])")  # two words of a name
 
 
-def mend(page: str) -> BeautifulSoup:
+def fix(page: str) -> BeautifulSoup:
     """Give names, levels and texts to what has none."""
     soup = BeautifulSoup(page, "html.parser")
     for selector, name in LANDMARKS.items():
@@ -54,9 +54,9 @@ def mend(page: str) -> BeautifulSoup:
     for bracket in soup.select("dt .sig-paren:-soup-contains('(')"):
         bracket.insert_after(break_here())
     for image in soup.select("article img"):
-        mend_image(image)
+        fix_image(image)
     for thumbnail in soup.select(".sphx-glr-thumbcontainer"):
-        mend_thumbnail(thumbnail)
+        fix_thumbnail(thumbnail)
     article = soup.select_one("article[role=main]")
     if article and soup.title and not article.find("h1"):  # the search page
         heading = soup.new_tag("h1", string=soup.title.get_text().split(" - ")[0])
@@ -88,7 +88,7 @@ def break_here() -> Tag:
     return Tag(name="wbr", can_be_empty_element=True)
 
 
-def mend_image(image: Tag) -> None:
+def fix_image(image: Tag) -> None:
     """Load a picture when it comes into view, and keep its place free until then."""
     image["loading"] = "lazy"
     found = re.fullmatch(r"width: ([\d.]+)px; height: ([\d.]+)px;?", str(image.get("style", "")))
@@ -97,7 +97,7 @@ def mend_image(image: Tag) -> None:
         del image["style"]
 
 
-def mend_thumbnail(thumbnail: Tag) -> None:
+def fix_thumbnail(thumbnail: Tag) -> None:
     """Leave one title, the link, which sphinx-gallery would have hidden in favour of a text that is none.
 
     All pictures get the same place, the size of sphinx-gallery's.
@@ -128,12 +128,12 @@ def drop_note(app: Sphinx, document: nodes.document) -> None:
 
 def add_filter(app: Sphinx) -> None:
     def finished(page: str) -> str:
-        soup = mend(page)
+        soup = fix(page)
         if app.config.gpulesson_policy:
             add_policy(soup)  # to the page as it is then
         return str(soup)
 
-    app.builder.templates.environment.filters["mend"] = finished
+    app.builder.templates.environment.filters["fixed"] = finished
 
 
 def setup(app: Sphinx) -> ExtensionMetadata:

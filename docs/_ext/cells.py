@@ -1,4 +1,4 @@
-"""The code cells of a lesson, as sphinx-gallery has them, for whoever has no Sphinx."""
+"""The code cells of a lesson, as sphinx-gallery has them, for programs without Sphinx."""
 
 from __future__ import annotations
 

@@ -116,7 +116,7 @@ def digest(lines: Iterable[str]) -> str:
 
 
 def is_current(copy: Path, script: Path) -> bool:
-    """Tell whether sphinx-gallery ran this very text to its end."""
+    """Return whether sphinx-gallery ran this very text to its end."""
     return copy.read_bytes() == script.read_bytes() and bool(md5sum_is_current(copy, mode="t"))
 
 

@@ -112,7 +112,7 @@ def full_name(text: str) -> str:
 
 
 def within(node: nodes.Node, kinds: tuple[type, ...]) -> bool:
-    """Tell whether a node lies in one of these."""
+    """Return whether a node lies in one of these."""
     while node.parent is not None:
         node = node.parent
         if isinstance(node, kinds):

@@ -63,7 +63,7 @@ gpulesson.check({number}, {functions})
 def lesson_notebook(
     app: Sphinx, script_blocks: list[Any], gallery_conf: Any, target_dir: Any
 ) -> NotebookNode:
-    """Make a notebook of the blocks of a script; stands in for sphinx-gallery's function of that name."""
+    """Make a notebook of the blocks of a script; it replaces sphinx-gallery's function of that name."""
     return notebook(cells(app, script_blocks, Path(target_dir)))
 
 

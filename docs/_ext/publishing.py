@@ -129,7 +129,7 @@ def finish(app: Sphinx, exception: Exception | None) -> None:
 
 
 def write_sitemap(app: Sphinx, path: Path) -> None:
-    """Name the pages that somebody wrote, each as its canonical link does."""
+    """Name the pages that are written by hand, each as its canonical link does."""
     pages = ElementTree.Element("urlset", xmlns=SITEMAP)
     for page in sorted(app.env.found_docs - {NOT_FOUND}):
         target = "" if page == app.config.root_doc else app.builder.get_target_uri(page)

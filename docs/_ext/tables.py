@@ -174,7 +174,7 @@ def table(rows: Iterable[list[Any]], name: str) -> nodes.table:
 
 
 def all_numbers(column: Sequence[Any]) -> bool:
-    """Tell whether a column has numbers, with or without a unit, and nothing else but empty cells.
+    """Return whether a column has numbers, with or without a unit, and nothing else but empty cells.
 
     Examples
     --------

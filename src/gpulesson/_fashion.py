@@ -174,7 +174,7 @@ def tensor(path: Path, content: bytearray) -> Tensor:
 
 
 def _is_known(path: Path, content: bytes | bytearray) -> bool:
-    """Tell whether these are the bytes of that file, whole or as the excerpt; an error if they cannot be."""
+    """Return whether these are the bytes of that file, whole or as the excerpt; an error if none can be."""
     known = FILES[path.name].md5
     found = hashlib.md5(content, usedforsecurity=False).hexdigest()
     if found in known.values():

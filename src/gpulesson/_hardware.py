@@ -60,7 +60,7 @@ def device_name(device: torch.device | str) -> str:
 
 
 def runs_on(arch: str, capability: tuple[int, int]) -> bool:
-    """Tell whether code built for `arch` runs on a GPU of this compute capability.
+    """Return whether code built for `arch` runs on a GPU of this compute capability.
 
     A binary (``sm_80``) runs within its major version, from its own minor version upwards: on 8.0, 8.6
     and 8.9. PTX (``compute_80``) is compiled by the driver for anything as new or newer. The suffix ``a``

@@ -161,7 +161,7 @@ def _advice(devices: tuple[DeviceInfo, ...], driver_gpus: tuple[str, ...]) -> st
 
 
 def _names_none(visible: str, gpus: int) -> bool:
-    """Tell whether this CUDA_VISIBLE_DEVICES leaves none of so many GPUs.
+    """Return whether this CUDA_VISIBLE_DEVICES leaves none of so many GPUs.
 
     CUDA reads the list up to its first wrong entry (CUDA C++ Programming Guide, "Environment Variables").
     """

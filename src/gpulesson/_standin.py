@@ -85,7 +85,7 @@ def _variants(images: Tensor, generator: torch.Generator) -> Tensor:
 
 
 def marked(folder: Path) -> bool:
-    """Tell whether ``folder/FashionMNIST/raw`` says that it holds the stand-in."""
+    """Return whether ``folder/FashionMNIST/raw`` says that it holds the stand-in."""
     return os.path.lexists(_raw(folder) / MARK)
 
 

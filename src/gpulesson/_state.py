@@ -77,7 +77,7 @@ def _has_nan(tensor: Tensor) -> bool:
 
 
 def _is_extra(name: str) -> bool:
-    """Tell whether that entry of a state dict is what a module's ``get_extra_state()`` gave: anything."""
+    """Return whether that entry of a state dict is what a module's ``get_extra_state()`` gave: anything."""
     return name.rpartition(".")[2] == "_extra_state"
 
 

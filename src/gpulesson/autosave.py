@@ -413,7 +413,7 @@ class AutoSave:
             self._save()
 
     def _asked(self) -> bool:
-        """Tell whether a signal asked the run to stop."""
+        """Return whether a signal asked the run to stop."""
         return self._signal is not None
 
     def _cut_off(self) -> NoReturn:
@@ -661,7 +661,7 @@ class _Found:
 
     @staticmethod
     def describes(found: checkpoint.Checkpoint) -> bool:
-        """Tell whether its `position` is one."""
+        """Return whether its `position` is one."""
         position, given = found.position, found.generator is not None
         names = {"done", "steps", "length", "batch_size", "generators", "begun"}
         if not isinstance(position, dict) or position.keys() != names:
@@ -771,7 +771,7 @@ class _Place:
 
 
 def _are_states(value: Any, given: bool) -> bool:
-    """Tell whether this is a list of states of generators; the first is that of the given one."""
+    """Return whether this is a list of states of generators; the first is that of the given one."""
     return (
         isinstance(value, list)
         and len(value) >= given

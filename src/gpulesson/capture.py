@@ -178,7 +178,7 @@ class _BuiltIn:
         self._found = self._look()
 
     def changed(self) -> bool:
-        """Tell whether a step by hand would compute something else now, or somewhere else."""
+        """Return whether a step by hand would compute something else now, or somewhere else."""
         return self._optimizer.state is not self._state or self._look() != self._found
 
     def _tensors(self) -> list[Tensor]:

@@ -130,7 +130,7 @@ def to_device(batch: Batch, device: torch.device | str, *, non_blocking: bool = 
     device(type='cpu')
     """
     if isinstance(batch, Tensor) and isinstance(device, torch.device):
-        # the common case, in every step of a training: nothing to look through
+        # the common case, in every step of a training run: nothing to look through
         return batch.to(device, non_blocking=non_blocking)  # type: ignore[return-value]
     return cast(Batch, _moved(batch, named_device(device), non_blocking))
 

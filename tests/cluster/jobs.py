@@ -29,7 +29,7 @@ def edited(name: str, folder: Path, training: tuple[str, ...], **lines: str) -> 
 
 
 def same_weights(file: Path, expected: dict[str, torch.Tensor], rounding: float = 0.0) -> bool:
-    """Tell whether a file holds these weights, each at most this far from the expected one."""
+    """Return whether a file holds these weights, each at most this far from the expected one."""
     found = torch.load(file)
     assert found.keys() == expected.keys()
     return all(torch.allclose(found[name], expected[name], rtol=0, atol=rounding) for name in found)

@@ -72,7 +72,7 @@ def test_a_library_computes_the_same_on_the_practice_gpu(name, tmp_path, table, 
 
 
 def same(first, second, tolerance):
-    """Tell whether two nests of tensors, numbers and others have the same structure and values."""
+    """Return whether two nests of tensors, numbers and others have the same structure and values."""
     (ones, shape), (others, other_shape) = tree_flatten(first), tree_flatten(second)
     return shape == other_shape and all(map(lambda one, other: alike(one, other, tolerance), ones, others))
 

@@ -248,7 +248,7 @@ def picture(lesson: str, figure: Figure) -> nodes.Node:
 
 
 def same(cell: RecordedCell, live: Sequence[nodes.Node]) -> bool:
-    """Tell whether this build and the GPU gave the same, and only text."""
+    """Return whether this build and the GPU gave the same, and only text."""
     texts = [lines_of(node.astext()) for node in live if isinstance(node, nodes.literal_block)]
     return texts == [cell.stdout] and len(live) == 1 and not (cell.html or cell.figures)
 

@@ -200,7 +200,7 @@ def finish_gpu_work() -> None:
 
 
 def gpu_in_use() -> bool:
-    """Tell whether the lesson has touched the GPU; before, even a question would."""
+    """Return whether the lesson has touched the GPU; before, even a question would."""
     return bool(torch.cuda.is_initialized())  # type: ignore[no-untyped-call]
 
 

@@ -52,7 +52,7 @@ class Answer:
 
 
 def answers(tasks: Sequence[Task], facts: Mapping[str, Sequence[Any]], unseen: str = "") -> Iterator[Answer]:
-    """Judge the facts of a learner's functions, and put the result into words.
+    """Evaluate the facts of a learner's functions, and put the result into words.
 
     For each task `facts` has two: its facts, and those with right functions in the place of the earlier ones,
     or None. `unseen` says why there are none of a task, if the process ended in it.

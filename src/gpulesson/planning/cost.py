@@ -254,7 +254,7 @@ def _dtype(name: str, tensors: list[Tensor], flop: int) -> str:
 
 
 def _rounds(name: str) -> bool:
-    """Tell whether CUDA may compute products of float32 numbers on tensor cores, as TensorFloat-32."""
+    """Return whether CUDA may compute products of float32 numbers on tensor cores, as TensorFloat-32."""
     if "attention" in name:  # its kernels make float32 of three TensorFloat-32 products, whatever is set
         return True
     cudnn: Any = torch.backends.cudnn

@@ -97,7 +97,7 @@ def check_of(name: str, overload: str) -> Check | None:
 
 
 def _is_cudnns(name: str, args: Sequence[Any]) -> bool:
-    """Tell whether cuDNN samples: two dimensions, bilinear, zeros outside, aligned corners."""
+    """Return whether cuDNN samples: two dimensions, bilinear, zeros outside, aligned corners."""
     return name == "grid_sampler_2d_backward" and tuple(args[3:6]) == (0, 0, True) and args[1].size(1) <= 1024
 
 

@@ -163,15 +163,15 @@ def where() -> tuple[str, int]:
 
 @cache
 def is_library(filename: str) -> bool:
-    """Tell whether a file is an installed library's, the standard library's or ours."""
+    """Return whether a file is an installed library's, the standard library's or ours."""
     return filename.startswith(_LIBRARIES)
 
 
 def is_ours(filename: str) -> bool:
-    """Tell whether a file belongs to the practice GPU."""
+    """Return whether a file belongs to the practice GPU."""
     return filename.startswith(_OURS)
 
 
 def is_torch(filename: str) -> bool:
-    """Tell whether a file belongs to PyTorch."""
+    """Return whether a file belongs to PyTorch."""
     return filename.startswith(_TORCH)

@@ -170,7 +170,7 @@ class practice_gpu(ContextDecorator):
         return "practice_gpu({})".format(", ".join(f"{k}={v!r}" for k, v in self._arguments.items()))
 
     def is_like(self, gpu: "PracticeGPU") -> bool:
-        """Tell whether a practice GPU has the memory and count that are asked for here."""
+        """Return whether a practice GPU has the memory and count that are asked for here."""
         return (gpu.capacity, gpu.count) == (self._capacity, self._arguments["count"])
 
     def __enter__(self) -> "PracticeGPU | RealGPU":

@@ -87,7 +87,7 @@ def include(wanted: bool) -> None:
 
 
 def in_kernel() -> bool:
-    """Tell whether this runs inside the kernel, where operators do not come to it."""
+    """Return whether this runs inside the kernel, where operators do not come to it."""
     return KEY is not None and bool(_is_excluded(KEY))
 
 
@@ -97,7 +97,7 @@ def passed_by() -> AbstractContextManager[None]:
 
 
 def only_shapes() -> bool:
-    """Tell whether this thread's tensors are fake ones, which have shapes and devices, and no numbers."""
+    """Return whether this thread's tensors are fake ones, which have shapes and devices, and no numbers."""
     return torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.FAKE) is not None
 
 

@@ -89,11 +89,11 @@ class Ledger:
         return CPU_BIT if block is None else block.bit
 
     def is_unplaced(self, tensor: torch.Tensor) -> bool:
-        """Tell whether nothing has said yet where `tensor` is."""
+        """Return whether nothing has said yet where `tensor` is."""
         return self.bit(tensor) == UNPLACED_BIT
 
     def is_pinned(self, tensor: torch.Tensor) -> bool:
-        """Tell whether `tensor` is in page-locked host memory."""
+        """Return whether `tensor` is in page-locked host memory."""
         return any(address_of(part) in self.pinned for part in dense_parts(tensor))
 
     # -- put it there
@@ -112,7 +112,7 @@ class Ledger:
         self.used, self._process = True, os.getpid()
 
     def is_forked(self) -> bool:
-        """Tell whether this is a child that was forked after CUDA had been used."""
+        """Return whether this is a child that was forked after CUDA had been used."""
         return self.used and os.getpid() != self._process
 
     def enter(self, storage: torch.UntypedStorage, address: int, index: int) -> None:
@@ -227,7 +227,7 @@ class Ledger:
 
 
 def wraps_others(kind: type) -> bool:
-    """Tell whether tensors of this class wrap others, which their own ``__torch_dispatch__`` reaches."""
+    """Return whether tensors of this class wrap others, which their own ``__torch_dispatch__`` reaches."""
     plain = kind.__torch_dispatch__ is torch.Tensor.__torch_dispatch__  # type: ignore[attr-defined]
     return not plain and not kind.__module__.startswith("torch._subclasses")  # PyTorch's tracers' own
 

@@ -246,7 +246,7 @@ def _exit(gpu: PracticeGPU, original: Handler, other: TorchDispatchMode, *except
 
 
 def _only_shapes(facts: Facts, kwargs: dict[str, Any], seen: int) -> bool:
-    """Tell whether keywords say nothing about where a result is to be, or where random numbers come from."""
+    """Return whether keywords say nothing of where a result is to be, or where random numbers come from."""
     device = kwargs.get("device")
     if facts.keywords or facts.generator:
         return False

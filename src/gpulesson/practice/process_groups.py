@@ -143,9 +143,9 @@ def _new_group(gpu: PracticeGPU, original: Handler, /, *args: Any, **kwargs: Any
 
 def _fresh(store: Any) -> Any:
     """
-    Return a part of a store in which no address of a process of before is, as torchrun leaves them there.
+    Return a part of a store without the addresses of earlier processes, which torchrun leaves there.
 
-    Where somebody has made a part of the store already, it is that.
+    If the caller has made such a part already, it is that one.
     """
     PrefixStore = torch.distributed.distributed_c10d.PrefixStore
     around = store.underlying_store if isinstance(store, PrefixStore) else store  # PyTorch's "default_pg"

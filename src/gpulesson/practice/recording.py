@@ -297,7 +297,7 @@ class Recording(TorchDispatchMode):
         return result
 
     def _makes_on_device(self, call: Call, tensors: Sequence[torch.Tensor]) -> bool:
-        """Tell whether an operator without tensors on a device may make one there."""
+        """Return whether an operator without tensors on a device may make one there."""
         device, placement = call.kwargs.get("device"), self._mode.placement
         if device is not None and device.type == "cuda":
             return True
@@ -351,7 +351,7 @@ class Recording(TorchDispatchMode):
         return self._gpu.generators[max((0, *places))]
 
     def _is_on_device(self, tensor: torch.Tensor) -> bool:
-        """Tell whether a tensor is on a device, or could be anywhere (then a device's operator made it)."""
+        """Return whether a tensor is on a device, or could be anywhere (then a device's operator made it)."""
         return self._gpu.ledger.bit(tensor) != CPU_BIT
 
     # -- memory

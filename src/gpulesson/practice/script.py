@@ -1,4 +1,4 @@
-"""Run somebody's script with a practice GPU, as ``python script.py`` would run it with a real one."""
+"""Run a user's script with a practice GPU, as ``python script.py`` would run it with a real one."""
 
 import runpy
 import sys

@@ -38,13 +38,13 @@ class PracticeStream:
         self.gpu.record(WAIT, "Stream.synchronize()")
 
     def query(self) -> bool:
-        """Tell whether all work is done: it is."""
+        """Return whether all work is done: it is."""
         if self.is_capturing() and self.gpu.capture is not None:
             self.gpu.capture.refuse_wait()
         return True
 
     def is_capturing(self) -> bool:
-        """Tell whether a CUDA graph is being captured on this stream."""
+        """Return whether a CUDA graph is being captured on this stream."""
         return self.gpu.capture is not None and self in self.gpu.capture.streams
 
     def wait_event(self, event: Any) -> None:
@@ -108,7 +108,7 @@ class PracticeEvent:
         waiting.wait_event(self)
 
     def query(self) -> bool:
-        """Tell whether the event has happened: it has."""
+        """Return whether the event has happened: it has."""
         self._require_moment()
         return True
 

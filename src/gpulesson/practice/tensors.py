@@ -307,7 +307,7 @@ def _setitem(gpu: PracticeGPU, original: Handler, tensor: torch.Tensor, indices:
 
 
 def _is_elsewhere(gpu: PracticeGPU, home: int, part: Any) -> bool:
-    """Tell whether a part of an index is elsewhere; of a list or an array PyTorch makes a CPU tensor here."""
+    """Return whether a part of an index is elsewhere; PyTorch makes a CPU tensor of a list or an array."""
     if isinstance(part, torch.Tensor):
         return part.dim() > 0 and gpu.ledger.index(part) != home
     return home >= 0 and hasattr(part, "__len__")
