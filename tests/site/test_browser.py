@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from statistics import median
-
 import pytest
 from browser import SETTLE, check_accessible, check_width, opened, violations
 from pages import GUIDES, LESSONS, page_name
@@ -37,22 +35,6 @@ PAGES = [
     "_modules/index",
     "_modules/gpulesson/training",  # as all pages of source
 ]
-# the letters of each line of running text but the last of a paragraph
-LINES = """
-() => [...document.querySelectorAll("article section > p")].flatMap((paragraph) => {
-  const letter = document.createRange(), lines = {};
-  const texts = document.createTreeWalker(paragraph, NodeFilter.SHOW_TEXT);
-  for (let text; text = texts.nextNode();) for (let at = 0; at < text.length; at++) {
-    letter.setStart(text, at);
-    letter.setEnd(text, at + 1);
-    const [box] = letter.getClientRects();
-    if (!box) continue;
-    const line = Math.round((box.top + box.bottom) / 16); // code in it is less high
-    lines[line] = (lines[line] ?? 0) + 1;
-  }
-  return Object.values(lines).slice(0, -1);
-})
-"""
 # words that go on in the next line, in what a selector finds
 CUT_WORDS = """
 (selector) => [...document.querySelectorAll(selector)].flatMap((element) => {
@@ -99,16 +81,6 @@ def test_the_check_sees_colours_and_widths(browser, address):
         tab.evaluate("document.querySelector('article p').style.width = '1000px'")
         with pytest.raises(AssertionError, match="wider than 375"):
             check_accessible(tab, 375, "light")
-
-
-@pytest.mark.parametrize("name", [page_name(LESSONS[2]), "errors"])
-def test_a_line_of_running_text_has_70_to_75_letters(browser, address, name):
-    """Half of the lines have: all but the last of each paragraph, in a wide window."""
-    with opened(browser, viewport={"width": 1440, "height": 800}) as context:
-        tab = context.new_page()
-        tab.goto(f"{address}{name}.html")
-        lengths = tab.evaluate(LINES)
-    assert len(lengths) > 50 and 70 <= median(lengths) <= 75
 
 
 @pytest.mark.parametrize("name", ["errors", "errors_rare"])
