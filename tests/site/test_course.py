@@ -107,7 +107,7 @@ def test_an_exercise_is_checked_by_the_last_cell_of_its_notebook(environment, co
     run = environment.run(str(RUNNER), "exercise_03.ipynb", folder=course / "exercises")
     assert run.returncode == 0, run.stderr
     *_, check = code_of(course / "exercises" / "exercise_03.ipynb")
-    assert "is empty, or returns nothing. That is next." in str(check.outputs), "the starter's functions"
+    assert "does nothing yet. That is next." in str(check.outputs), "the starter's functions"
 
 
 @pytest.mark.slow

@@ -91,6 +91,8 @@ def _check(options: argparse.Namespace) -> int:
         file = starter
     number = numbers[0] if numbers else None
     while True:
+        if sys.stderr.isatty():
+            print("Checking …", file=sys.stderr)
         saved = _saved_at(file)  # before the check: what is saved during it is checked next
         report = noted(begin(file, number, _positive(options.time_limit)).report(), options.hint)
         coloured = sys.stdout.isatty() and not os.environ.get("NO_COLOR")

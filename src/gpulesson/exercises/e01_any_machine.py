@@ -4,12 +4,13 @@
 from __future__ import annotations
 
 import contextlib
+from functools import partial
 from unittest.mock import MagicMock, patch
 
 import torch
 
 from gpulesson.exercises.contract import Task, kind_of, mistakes
-from gpulesson.exercises.words import COMMON
+from gpulesson.exercises.words import COMMON, works
 from gpulesson.practice import practice_gpu
 
 Asked = type("function", (MagicMock,), {})  # it knows whether it was taken for its answer
@@ -45,7 +46,9 @@ def observe_pick_device(function, facts):
             value = function()
         facts["not called"] = [name for name, each in asked.items() if each.__bool__.called]
         facts[name] = kind_of(value)
-        if isinstance(value, str | torch.device):
+        if isinstance(value, str) and not works(partial(torch.device, value)):
+            facts[name] = f'"{value}", which is the name of no device'
+        elif isinstance(value, str | torch.device):
             device = torch.device(value)
             facts[name] = str(device) if device.index else device.type
 
@@ -155,8 +158,9 @@ The two devices have changed places.{LOOK}
         begin="Make weights and images, each on the device. Return their matrix product.",
         words={
             "on the GPU": lambda found, _: {
-                "neither": "neither the images nor the weights were ever on the GPU."
-            }.get(found, f"only the {found} were on the GPU."),
+                "neither": "neither the images nor the weights were ever on the GPU.",
+                "weights": "the images were never on the GPU, or not all at once.",
+            }.get(found, "the weights were never on the GPU."),
             "copied": lambda *_: "numbers were copied from the CPU to the GPU.",
             "kind": "what is returned, with the GPU as the device,",
             "shape": "the shape of the scores, for 40 images,",

@@ -87,6 +87,8 @@ def observe_bring(function, facts):
         call["copy"] = source == call["model"] == "cpu" and grown > 9000  # the batch is smaller
         call["kind"] = "a dict" if isinstance(result, Mapping) else kind_of(result)
         call["batch"] = {name: str(getattr(t, "device", "nowhere")) for name, t in found.items()}
+        pairs = [(found[name], t) for name, t in tensors.items() if name in found]
+        call["values"] = all(torch.is_tensor(a) and a.dtype == b.dtype and a.cpu().equal(b) for a, b in pairs)
         call["kept"] = len(given) == 2 and all(map(operator.is_, given.values(), values))
         calls.append(call)
     facts |= {name: [call[name] for call in calls] for name in calls[0]}
@@ -114,7 +116,9 @@ TASKS = (
         is_value=True,
         words={
             "kind": "ANSWERS",
-            "left": lambda found, _: f'{found} of 8 are left. Write "cpu" or "cuda:0" for each.',
+            "left": lambda found, _: (
+                f'{found} of the 8 still to be filled in. Write "cpu" or "cuda:0" for each.'
+            ),
             **dict.fromkeys(PLACES, is_no_place),
         },
         mistakes=mistakes(
@@ -136,6 +140,7 @@ TASKS = (
             "copy": lambda *_: "memory for a second model was taken on the GPU.",
             "kind": lambda found, _: f"{found[0]} is returned, expected a dict.",
             "batch": afterwards("the dictionary returned had"),
+            "values": lambda *_: "what is returned has other values, or another type of number.",
             "kept": lambda *_: "the dictionary that came in holds other tensors than before.",
         },
         mistakes=mistakes(
@@ -173,8 +178,8 @@ Fix: Make a new dictionary for the copies.
     {name: t.to(device) for name, t in batch.items()}
 
 asked=cuda
-It takes the GPU, whatever device is passed to it.
-Fix: Use the parameter.
+Called with the CPU as the device, it left everything on the GPU.
+Fix: Bring both to the device that is passed, whichever it is.
     model.to(device)
 
 returns=both

@@ -11,7 +11,7 @@ from torch import nn
 
 from gpulesson.exercises.contract import Task, kind_of, mistakes, number_of
 from gpulesson.exercises.watch import Watch
-from gpulesson.exercises.words import COMMON, SEEN
+from gpulesson.exercises.words import COMMON, SEEN, of_lists, works
 
 EPOCHS, SEED = 2, 7
 FIVE = "model", "X_train", "y_train", "X_test", "y_test"
@@ -35,12 +35,14 @@ def flowers(number, seed):
 
 def train(
     model, X, y, loss_fn, optimizer, epochs,
-    *, passes="right", optimizers="given", zero="before", step="last", returns="list",
+    *, passes="right", calls="model", inputs_as="scores", optimizers="given", zero="before", step="last",
+    losses_as="numbers", returns="list",
 ):  # fmt: skip
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01) if optimizers == "own" else optimizer
     losses = []
     for _ in range(epochs + {"one more": 1, "one less": -1}.get(passes, 0)):
-        loss = loss_fn(model(X), y)
+        outputs = model.forward(X) if calls == "forward" else model(X)
+        loss = loss_fn(outputs.softmax(1) if inputs_as == "softmax" else outputs, y)
         if zero == "before" or step == "early":
             optimizer.zero_grad()
         if step == "early":
@@ -50,12 +52,13 @@ def train(
             optimizer.zero_grad()
         if step == "last":
             optimizer.step()
-        losses.append(loss if returns == "tensors" else loss.item())
+        kept = losses.append(loss if losses_as == "tensors" else loss.item())
+        losses = kept if losses_as == "lost" and returns != "inside" else losses
         if returns == "inside":
             break
     if step == "once":
         optimizer.step()
-    return {"last": losses[-1], "nothing": None}.get(returns, losses)
+    return {"last": losses and losses[-1], "nothing": None}.get(returns, losses)
 
 
 def observe_train(function, facts):
@@ -92,7 +95,8 @@ def accuracy(
         model.eval()
     with torch.set_grad_enabled(graph == "yes"):
         outputs = model(X)
-    right = (outputs.argmax(dim=int(dim)) == y).sum() * (100 if scale == "percent" else 1)
+    answers = {"0": outputs.argmax(0), "none": outputs.argmax(), "values": outputs.amax(1)}
+    right = (answers.get(str(dim), outputs.argmax(1)) == y).sum() * (100 if scale == "percent" else 1)
     right = right / {"none": 1, "classes": outputs.shape[1]}.get(mean, len(y))
     return {"tensor": right, "nothing": None}.get(returns, right.item())
 
@@ -100,6 +104,7 @@ def accuracy(
 def observe_accuracy(function, facts):
     torch.manual_seed(0)
     model, (X, y) = new_model().cuda(), flowers(50, seed=2)
+    X[0] *= 20  # the largest output of all is this flower's, so its place is a class
     with closing(Watch(model[0])) as watch:
         try:
             value = function(model, X.cuda(), y.cuda())
@@ -111,15 +116,18 @@ def observe_accuracy(function, facts):
 
 def run(
     make_model, X_train, y_train, X_test, y_test, device, epochs, seed,
-    *, seeded="before", stays="nothing", trained_on="train", tested_on="test", tests="trained",
-    returns="number",
+    *, seeded="before", asked="device", stays="nothing", optimizers="own", trained_on="train",
+    tested_on="test", tests="trained", returns="number",
 ):  # fmt: skip
+    device = device if asked == "device" else "cuda"
     if seeded == "before":
         torch.manual_seed(seed)
     model, sets = make_model(), {"train": (X_train, y_train), "test": (X_test, y_test)}
+    sets["both"] = torch.cat([X_train, X_test]), torch.cat([y_train, y_test])
     five = zip(FIVE, (model, *sets[trained_on], *sets[tested_on]), strict=True)
     _, *parts = (each if stays in (name, "everything") else each.to(device) for name, each in five)
-    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+    changed = nn.Linear(2, 2) if optimizers == "another" else model
+    optimizer = torch.optim.Adam(changed.parameters(), lr=0.01)
     train(model, *parts[:2], nn.CrossEntropyLoss(), optimizer, epochs)
     if tests == "another":
         model = make_model().to(next(model.parameters()).device)
@@ -149,14 +157,28 @@ def observe_run(function, facts):
         if not watch.training():
             watch.passes.clear()  # what was not trained is not tested
         facts |= {name: fact for name, fact in watch.of_a_run(train, test).items() if name in WORDS}
+        if facts["device"] == ["cuda:0"]:
+            facts["on the CPU"] = on_the_cpu(function, (*train, *test))
     of_test, of_train = watch.meaning(value, test, train), watch.meaning(value, train, test)
     if of_test[0].isdigit() and not of_train[0].isdigit():  # both parts were tested
         facts["tested on"], of_test = "the training rows", of_train
     facts["kind"], facts["value"] = kind_of(value), of_test
 
 
+def on_the_cpu(function, flowers):
+    """Return whether it computes on the CPU, if that is the device."""
+    models = []
+
+    def make_model():
+        models.append(new_model())
+        return models[0]
+
+    works_there = works(lambda: function(make_model, *flowers, torch.device("cpu"), 1, SEED))
+    return works_there and not next(models[0].parameters()).is_cuda
+
+
 WORDS = {name: words for name, words in SEEN.items() if name not in ("order", "idle")} | {
-    "called": lambda *_: "model.forward(X) was called. It skips the model's hooks: call model(X).",
+    "called": lambda *_: "model.forward(X) was called.",
     "trained": lambda found, _: (
         f"two calls, with epochs=3 and epochs={EPOCHS}, trained for {found[0]} and {found[1]} epochs."
     ),
@@ -184,6 +206,11 @@ train() made an optimizer of its own, so the one that it was given did nothing.
 Fix: Use the optimizer that the function is given.
     optimizer.step()
 
+calls=forward
+model.forward(X) was called. It skips the hooks of the model.
+Fix: Call the model itself.
+    outputs = model(X)
+
 step=early
 step() came before backward(), so it had no gradients to work with.
 Fix: First compute the gradients, then use them.
@@ -195,7 +222,12 @@ step() comes after the loop, so the weights changed once, and not in each epoch.
 Fix: Indent the call, so that it belongs to the loop.
     optimizer.step()
 
-returns=tensors
+losses_as=lost
+append changes the list, and returns nothing: after `losses = losses.append(…)` the list is gone.
+Fix: Call append, and assign nothing.
+    losses.append(loss.item())
+
+losses_as=tensors
 The losses are tensors, and not numbers. Such a tensor can keep the history that it was computed from.
 Fix: Fetch the number of each loss.
     losses.append(loss.item())
@@ -221,12 +253,17 @@ Fix: Divide it by the number of flowers.
     return right / len(y)
 
 seeded=never
-The seed was not set before the model was made, so its random weights are others in each run.
+The seed was not set before the model was made, so its random weights differ in each run.
 Fix: Set the seed before the model is made.
     torch.manual_seed(seed)
 
 trained_on=test
 It was trained on the test flowers, so their accuracy says nothing about new ones.
+Fix: Train on the training flowers alone.
+    train(model, X_train, y_train, loss_fn, optimizer, epochs)
+
+trained_on=both
+It was trained on the test flowers, too, so their accuracy says nothing about new ones.
 Fix: Train on the training flowers alone.
     train(model, X_train, y_train, loss_fn, optimizer, epochs)
 
@@ -268,12 +305,14 @@ TASKS = (
         reference=train,
         observe=observe_train,
         begin="Make an empty list, then a loop over the epochs with the five calls of the lesson.",
-        words=WORDS | {"value": "the losses"},
+        words=WORDS | {"value": of_lists("the losses")},
         derived=frozenset({"value", "weights"}),
         mistakes=known(
-            "passes=one more; passes=one less; optimizers=own; zero=never; zero=late; "
-            "step=never (hides zero=late, optimizers); step=once; step=early (hides zero); "
-            "returns=tensors; returns=last; returns=inside (hides passes, step=once); returns=nothing"
+            "passes=one more; passes=one less; calls=forward; inputs_as=softmax; optimizers=own; "
+            "zero=never; zero=late; step=never (hides zero=late, optimizers); step=once; "
+            "step=early (hides zero); losses_as=tensors; losses_as=lost; returns=last; "
+            "returns=inside (hides passes, step=once, losses_as=lost); "
+            "returns=nothing (hides losses_as=tensors)"
         ),
     ),
     Task(
@@ -285,8 +324,9 @@ TASKS = (
         words=WORDS | {"value": "the accuracy"},
         derived=frozenset({"value"}),
         mistakes=known(
-            "test_mode=as it is; graph=yes; dim=0; mean=none; mean=classes; scale=percent; "
-            "returns=tensor; returns=nothing (hides mean, scale)"
+            "test_mode=as it is; graph=yes; dim=0; dim=none; dim=values (hides mean, scale); mean=none; "
+            "mean=classes; scale=percent; returns=tensor; "
+            "returns=nothing (hides mean, scale, dim=none, dim=values)"
         ),
     ),
     Task(
@@ -298,9 +338,9 @@ TASKS = (
         words=WORDS,
         derived=frozenset({"value"}),
         mistakes=known(
-            "seeded=never; stays=everything; stays=model; stays=X_train; stays=y_train; stays=X_test; "
-            "stays=y_test; trained_on=test; tested_on=train; tests=another (hides tested_on, returns); "
-            "returns=nothing"
+            "seeded=never; asked=cuda; optimizers=another; stays=everything (hides asked); stays=model; "
+            "stays=X_train; stays=y_train; stays=X_test; stays=y_test; trained_on=test; trained_on=both; "
+            "tested_on=train; tests=another (hides tested_on, returns); returns=nothing"
         ),
     ),
 )

@@ -7,11 +7,11 @@ from contextlib import closing
 
 import torch
 from torch import nn
-from torch.utils.data import DataLoader, Subset, TensorDataset
+from torch.utils.data import ConcatDataset, DataLoader, Subset, TensorDataset
 
 from gpulesson.exercises.contract import Task, kind_of, mistakes, number_of
 from gpulesson.exercises.watch import Watch
-from gpulesson.exercises.words import COMMON, SEEN
+from gpulesson.exercises.words import COMMON, SEEN, of_lists, works
 
 DEVICE, EPOCHS = torch.device("cuda"), 2
 
@@ -29,13 +29,16 @@ def make_rows(number, seed):
 
 def train_step(
     model, inputs, targets, loss_fn, optimizer, device,
-    *, feed="moved", train_mode="train", zero="before", step="yes", returns="number",
+    *, feed="moved", asked="device", train_mode="train", inputs_as="scores", zero="before", step="yes",
+    returns="number",
 ):  # fmt: skip
+    device = device if asked == "device" else "cuda"
     if train_mode == "train":
         model.train()
     if feed == "moved":
         inputs, targets = inputs.to(device), targets.to(device)
-    loss = loss_fn(model(inputs), targets)
+    outputs = model(inputs)
+    loss = loss_fn(outputs.softmax(1) if inputs_as == "softmax" else outputs, targets)
     if zero == "before":
         optimizer.zero_grad()
     loss.backward()
@@ -43,7 +46,8 @@ def train_step(
         optimizer.zero_grad()
     if step == "yes":
         optimizer.step()
-    return {"number": loss.item(), "graph": loss, "tensor": loss.detach(), "nothing": None}[returns]
+    values = {"number": loss.item(), "sum": loss.item() * len(inputs)}
+    return (values | {"graph": loss, "tensor": loss.detach(), "nothing": None})[returns]
 
 
 def observe_train_step(function, facts):
@@ -52,6 +56,9 @@ def observe_train_step(function, facts):
     halves = zip(inputs.split(16), targets.split(16), strict=True)
     with closing(Watch(model)) as watch:
         values = [function(model, *half, loss_fn, optimizer, DEVICE) for half in halves]
+    on_cpu = make_model()
+    there = inputs[:16], targets[:16], loss_fn, torch.optim.SGD(on_cpu.parameters()), torch.device("cpu")
+    facts["on the CPU"] = works(lambda: function(on_cpu, *there))
     facts["train modes"] = [each["training"] for each in watch.passes]
     facts["backwards"] = [each["backward"] for each in watch.passes]
     facts["fresh"] = watch.stale == 0
@@ -64,25 +71,30 @@ def observe_train_step(function, facts):
 
 def accuracy(
     model, batches, device,
-    *, feed="moved", test_mode="eval", graph="no", rows="all", mean="rows", scale="share", dim="1",
-    returns="number",
+    *, feed="moved", asked="device", test_mode="eval", graph="no", rows="all", mean="rows", scale="share",
+    dim="1", returns="number",
 ):  # fmt: skip
+    device = device if asked == "device" else "cuda"
     if test_mode == "eval":
         model.eval()
-    right, count, parts = 0.0, 0, 0
+    right, count, parts, most, numbers = 0.0, 0, 0, 0, 0
     for inputs, targets in batches:
         if feed == "moved":
             inputs, targets = inputs.to(device), targets.to(device)
         with torch.set_grad_enabled(graph == "yes"):
             outputs = model(inputs)
-        answers = {"0": outputs.argmax(0), "1": outputs.argmax(1), "none": outputs.argmax()}[dim]
+        answers = {"0": outputs.argmax(0), "1": outputs.argmax(1), "none": outputs.argmax()}
+        answers = (answers | {"values": outputs.amax(1)})[dim]
         hits = (answers == targets[:3] if dim == "0" else answers == targets).float()
         right += hits.mean().item() if mean == "batches" else hits.sum().item()
-        count, parts = count + len(targets), parts + 1
+        count, parts, most = count + len(targets), parts + 1, max(most, len(targets))
+        numbers += outputs.numel()
         if rows == "first":
             break
-    result = right / {"rows": count, "none": 1}.get(mean, parts) * (100 if scale == "percent" else 1)
-    return {"number": result, "nothing": None}[returns]
+    divisors = {"rows": count, "none": 1, "whole": parts * most, "numbers": numbers}
+    divisors["last"] = parts * len(targets)
+    result = right / divisors.get(mean, parts) * (100 if scale == "percent" else 1)
+    return {"number": result, "tensor": torch.tensor(result), "nothing": None}[returns]
 
 
 def observe_accuracy(function, facts):
@@ -90,6 +102,7 @@ def observe_accuracy(function, facts):
     batches = list(zip(inputs.split(16), targets.split(16), strict=True))
     with closing(Watch(model)) as watch:
         value = function(model, batches, DEVICE)
+    facts["on the CPU"] = works(lambda: function(make_model(), batches, torch.device("cpu")))
     facts["test modes"] = sorted({each["training"] for each in watch.passes})
     facts["graph"] = any(each["graph"] for each in watch.passes)
     facts["rows"] = sum(len(each["rows"]) for each in watch.passes)
@@ -99,14 +112,16 @@ def observe_accuracy(function, facts):
 
 def run(
     model, train_set, test_set, device, epochs,
-    *, move="yes", optimizers="one", shuffle="yes", train_mode="train", zero="before", step="yes", rows="all",
-    trained_on="train", tested_on="test", test_mode="eval", graph="no", mean="rows", scale="share",
-    returns="number", passes="right",
+    *, move="yes", asked="device", optimizers="one", shuffle="yes", train_mode="train", zero="before",
+    step="yes", rows="all", trained_on="train", tested_on="test", test_mode="eval", graph="no", mean="rows",
+    scale="share", returns="number", passes="right",
 ):  # fmt: skip
+    device = device if asked == "device" else "cuda"
     model = model.to(device) if move == "yes" else model
     device = device if move == "yes" else "cpu"
-    optimizer, loss_fn = torch.optim.Adam(model.parameters(), lr=1e-2), nn.CrossEntropyLoss()
-    sets = {"train": train_set, "test": test_set}
+    changed = nn.Linear(2, 2) if optimizers == "another" else model
+    optimizer, loss_fn = torch.optim.Adam(changed.parameters(), lr=1e-2), nn.CrossEntropyLoss()
+    sets = {"train": train_set, "test": test_set, "both": ConcatDataset([train_set, test_set])}
     chosen = sets[trained_on]
     if shuffle == "once":
         chosen = Subset(chosen, torch.randperm(len(chosen)).tolist())
@@ -119,7 +134,7 @@ def run(
             train_step(model, *batch, loss_fn, optimizer, device, **how)
             if rows == "first":
                 break
-    batches = DataLoader(sets[tested_on], batch_size=32)
+    batches = test_set if tested_on == "dataset" else DataLoader(sets[tested_on], batch_size=32)
     result = accuracy(model, batches, device, test_mode=test_mode, graph=graph, mean=mean, scale=scale)
     return None if returns == "nothing" else result
 
@@ -131,6 +146,11 @@ def observe_run(function, facts):
     with closing(Watch(model)) as watch:
         value = function(model, TensorDataset(*train), TensorDataset(*test), DEVICE, EPOCHS)
     facts |= watch.of_a_run(train, test)
+    if facts["device"] == ["cuda:0"]:
+        parts, alone = (TensorDataset(*train), TensorDataset(*test)), make_model()
+        there = works(lambda: function(alone, *parts, torch.device("cpu"), 1))
+        facts["on the CPU"] = there and not next(alone.parameters()).is_cuda
+        facts["no epochs"] = works(lambda: function(make_model(), *parts, DEVICE, 0))
     facts["kind"], facts["value"] = kind_of(value), watch.meaning(value, test, train)
 
 
@@ -141,15 +161,18 @@ TASKS = (
         reference=train_step,
         observe=observe_train_step,
         begin="Bring inputs and targets to the device, then write the five calls of the lesson, one a line.",
-        words=SEEN | {"value": "the losses of two batches"},
+        words=SEEN | {"value": of_lists("the losses of two batches")},
         derived=frozenset({"weights", "value"}),
         mistakes=mistakes(
             """
 feed=stays
+asked=cuda
 train_mode=as it is
+inputs_as=softmax
 zero=never
 zero=late
 step=never (hides zero=late)
+returns=sum
 returns=graph
 returns=tensor
 returns=nothing
@@ -168,16 +191,22 @@ returns=nothing
         mistakes=mistakes(
             """
 feed=stays
+asked=cuda
 test_mode=as it is
 graph=yes
 dim=0 (hides mean, scale, rows)
 dim=none
-rows=first (hides mean=batches)
+dim=values (hides mean, scale)
+rows=first (hides mean=batches, mean=whole, mean=last)
 mean=batches
+mean=whole
+mean=last
+mean=numbers
 mean=count
 mean=none
 scale=percent
-returns=nothing (hides mean, scale, dim=none)
+returns=tensor
+returns=nothing (hides mean, scale, dim=none, dim=values)
 """,
             COMMON,
         ),
@@ -189,17 +218,24 @@ returns=nothing (hides mean, scale, dim=none)
         observe=observe_run,
         begin="Move the model, then make the loss function and the optimizer. After that come two loops, one "
         "in the other: over the epochs, and over the batches of a DataLoader.",
-        words=SEEN | {"value": "what is returned"},
+        words=SEEN
+        | {
+            "value": "what is returned",
+            "no epochs": lambda *_: "with epochs=0, as the starter's main() calls it, it stops.",
+        },
         derived=frozenset({"value"}),
         mistakes=mistakes(
             """
-move=no
+move=no (hides asked)
+asked=cuda
+optimizers=another (hides step, zero)
 optimizers=each epoch
 shuffle=no
 shuffle=once
 passes=one more
-passes=one less (hides optimizers, shuffle=once)
+passes=one less (hides optimizers=each epoch, shuffle=once)
 trained_on=test
+trained_on=both
 tested_on=train
 train_mode=as it is (hides test_mode)
 test_mode=as it is
@@ -212,6 +248,11 @@ mean=count
 mean=none
 scale=percent
 returns=nothing (hides mean, scale)
+
+tested_on=dataset
+The test set itself went through the model, row by row. The model computes with batches.
+Fix: Make batches of it with a DataLoader.
+    DataLoader(test_set, batch_size=32)
 
 rows=first
 Each epoch ended after its first batch.

@@ -34,16 +34,18 @@ def note(facts, value):
     facts["value"] = [number_of(one) for one in each[: CLASSES - 1]] or number_of(value)
 
 
-def per_class(confusion, *, over="rows", scale="share", empty="nan", returns="list"):
+def per_class(confusion, *, over="rows", divided="exactly", scale="share", empty="nan", returns="list"):
     rights, everything, found = confusion.diagonal().tolist(), confusion.sum(), []
     sums = {"rows": confusion.sum(dim=1), "columns": confusion.sum(dim=0), "all": everything.expand(CLASSES)}
-    for right, images in zip(rights, sums[over].tolist(), strict=True):
-        if images or empty == "error":
-            found.append(right / images * (100 if scale == "percent" else 1))
+    for right, images, own in zip(rights, sums[over].tolist(), confusion.sum(dim=1).tolist(), strict=True):
+        if own or empty == "error":
+            share = right // images if divided == "whole" and images else right / images
+            found.append(share * (100 if scale == "percent" else 1))
         elif empty != "left out":
             found.append(0.0 if empty == "0" else float("nan"))
     one = sum(rights) / everything.item() * (100 if scale == "percent" else 1)
-    return {"list": found, "tensor": torch.tensor(found), "one": one}.get(returns)
+    tensor = torch.tensor(found)
+    return {"list": found, "tensor": tensor, "tensors": list(tensor), "one": one}.get(returns)
 
 
 def observe_per_class(function, facts):
@@ -54,13 +56,13 @@ def observe_per_class(function, facts):
     note(facts, value)
 
 
-def hardest(accuracies, class_names, *, order="hardest", kept="yes"):
+def hardest(accuracies, class_names, *, order="hardest", kept="yes", returns="names"):
     pairs = list(zip(accuracies, class_names, strict=True))
     if order != "as they are":
         pairs.sort(key=lambda pair: pair[order == "names"], reverse=order == "best")
     if kept == "no":
         class_names.sort()
-    return [name for _, name in pairs]
+    return pairs if returns == "pairs" else [name for _, name in pairs]
 
 
 def observe_hardest(function, facts):
@@ -68,6 +70,8 @@ def observe_hardest(function, facts):
     copies = [list(each) for each in given]
     value = function(*copies)
     each, facts["kind"] = listed(value)
+    if facts["kind"] == "a list of tuples":
+        each = [name for pair in each for name in pair if isinstance(name, str)]
     facts["kept"], facts["value"] = copies == list(given), each or value
 
 
@@ -141,6 +145,11 @@ Each class was divided by the number of all images.
 Fix: Divide by the images of the class itself: the sum of its row.
     confusion.diagonal() / confusion.sum(dim=1)
 
+divided=whole
+// divides whole numbers, and drops what comes after the point: each share below 1 becomes 0.
+Fix: Divide with /.
+    right / images
+
 scale=percent
 These are percentages.
 Fix: Return shares, from 0 to 1.
@@ -185,6 +194,16 @@ returns=one
 That is one accuracy for all classes together.
 Fix: Do not add up over the classes: divide each number of the diagonal by its row's sum.
     confusion.diagonal() / confusion.sum(dim=1)
+
+returns=pairs
+The pairs themselves are returned, and not the names alone.
+Fix: Take the name out of each pair.
+    [name for accuracy, name in sorted(zip(accuracies, class_names))]
+
+returns=tensors
+The list holds tensors, and not numbers.
+Fix: Make a list of numbers of the tensor.
+    accuracies.tolist()
 
 returns=tensor
 The accuracies were returned as a tensor, and not as a list.
@@ -243,8 +262,9 @@ TASKS = (
         derived=frozenset({"value"}),
         gpu=False,
         mistakes=known(
-            "over=columns; over=all (hides empty); scale=percent; empty=0; empty=error; "
-            "empty=left out; returns=one (hides over, empty=0, empty=left out); returns=tensor"
+            "over=columns; over=all; divided=whole (hides over, scale); scale=percent; empty=0; "
+            "empty=error; empty=left out; returns=tensor; returns=tensors; "
+            "returns=one (hides over, divided, empty=0, empty=left out)"
         ),
     ),
     Task(
@@ -255,7 +275,7 @@ TASKS = (
         begin="Make pairs of a number and its name with zip(), and sort them.",
         words=WORDS | {"value": "the list"},
         gpu=False,
-        mistakes=known("order=as they are; order=best; order=names; kept=no"),
+        mistakes=known("order=as they are; order=best; order=names; kept=no; returns=pairs"),
     ),
     Task(
         name="class_accuracies",
@@ -268,7 +288,7 @@ TASKS = (
         mistakes=known(
             "feed=stays; feed=labels; test_mode=as it is; graph=yes; dim=0; counts=once; "
             "parts=first (hides mean); parts=last; mean=batches (hides parts=last); over=columns; "
-            "over=all (hides empty); scale=percent; empty=0; empty=error; empty=left out; "
+            "over=all; scale=percent; empty=0; empty=error; empty=left out; "
             "returns=one (hides over, empty=0, empty=left out); returns=tensor; "
             "returns=nothing (hides counts, parts=last, mean, over, scale, empty=0, empty=left out)"
         ),

@@ -110,8 +110,8 @@ def run(
     *, folder_made="yes", first="asks", loads="safely", newest="number", weights="loaded", adam="loaded",
     random="last", mode="train", epoch="right", when="after", stop="right", finished="model", returns="model",
 ):  # fmt: skip
-    if folder_made == "yes":
-        folder.mkdir(exist_ok=True)
+    if folder_made != "no":
+        folder.mkdir(exist_ok=folder_made == "yes")
     by_name = str if newest == "text" else lambda path: int(path.stem)
     path, content, done = max(folder.glob("*.pt"), key=by_name, default=folder / "0.pt"), {}, 0
     if loads != "never" and (path.exists() or first != "asks"):
@@ -130,7 +130,8 @@ def run(
         model.train(mode == "train")
         if finished == "nothing" and done >= epochs:
             return None
-    last = {"right": stop_after, "counts anew": stop_after and done + stop_after, "ignored": None}[stop]
+    last = {"right": stop_after, "counts anew": stop_after and done + stop_after, "ignored": None}
+    last = (last | {"late": stop_after and stop_after + 1})[stop]
     for number in range(done, epochs):
         stopping = number + 1 == last
         file = folder / f"{number + 1}.pt", model, optimizer, number + (epoch != "again")
@@ -212,7 +213,7 @@ def observe_run(function, facts):
         same = [n for n in names if 0 <= n < len(known) and (not begins or known[n][part] == begins[0][part])]
         facts[part] = names[same[0]] if same else "neither at the stop nor at the start"
     if facts["random"] == names[0] and any(each["random"] in second["made at"] for each in known[1 : at + 1]):
-        facts["random"] = "at the very start, as make_run() came after its restoring"
+        facts["random"] = "at the very start, because make_run() ran after it was restored"
     facts["mode"] = all(first["modes"] + whole["modes"] + second["modes"])
     facts["epochs"] = len(begins) - (STOPS[1] - at + lost)  # what was lost is to be made again
     facts["third"] = True
@@ -297,7 +298,8 @@ Fix: Save the number that the function was given.
             "random": part_words("torch's generator was"),
             "mode": lambda *_: "the model was in evaluation mode while it trained.",
             "epochs": lambda found, _: (
-                f"the second call trained too {'many' if found > 0 else 'few'} epochs, by {abs(found)}."
+                f"the second call trained {abs(found)} epoch{'s' * (abs(found) > 1)} "
+                f"too {'many' if found > 0 else 'few'}."
             ),
             "third": lambda *_: "the third call did not go on from the second stop.",
             "finished": "what a call returns when the run is already finished",
@@ -313,13 +315,19 @@ The folder was not there yet, and torch.save makes none.
 Fix: Make the folder, unless it is there.
     folder.mkdir(parents=True, exist_ok=True)
 
+folder_made=again
+mkdir() stops if the folder is there already, as it is at the second call.
+Fix: Make the folder, unless it is there.
+    folder.mkdir(parents=True, exist_ok=True)
+
 first=does not ask
 At the very first call there is no checkpoint yet.
 Fix: Load only if there is a file.
     if path.exists():
 
 loads=never (hides first, newest, weights, adam, random, mode, epoch, stop=counts anew, finished)
-The second call began a new run: it found no checkpoint, or did not look for one under the right name.
+The second call began a new run: it found no checkpoint, did not look for one under the right name, or passed
+over an error when it loaded it.
 Fix: Before the loop, see if the file is there, and load it.
     if path.exists():
         checkpoint = torch.load(path, map_location="cpu", weights_only=True)
@@ -391,6 +399,12 @@ Fix: Save first, then stop.
 stop=ignored (hides loads=never, finished, newest, weights, adam, random, mode, when, epoch)
 The run did not stop.
 Fix: Leave the loop when so many epochs are finished.
+    if epoch + 1 == stop_after:
+        break
+
+stop=late (hides loads=never, finished, newest, weights, adam, random, mode, when, epoch)
+The run stopped one epoch too late.
+Fix: Epochs count from 0, so after epoch number 0 one is finished.
     if epoch + 1 == stop_after:
         break
 

@@ -39,16 +39,23 @@ def observe_weighted_loss(function, facts):
         facts[f"value {device}"] = number_of(value.detach() if isinstance(value, torch.Tensor) else value)
 
 
-def train_step(model, inputs, labels, loss_fn, optimizer, device, *, where="there", zero="before"):
+def train_step(
+    model, inputs, labels, loss_fn, optimizer, device,
+    *, where="there", inputs_as="scores", zero="before",
+):  # fmt: skip
     if where == "everything":
         model, device = model.cpu(), "cpu"
+    device = "cuda" if where == "all cuda" else device
     outputs = model(inputs.to(device))
+    outputs = outputs.softmax(1) if inputs_as == "softmax" else outputs
     if where == "outputs":
         outputs = outputs.cpu()
     loss = loss_fn(outputs, labels.to({"labels": "cpu", "cuda": "cuda"}.get(where, outputs.device)))
     if zero == "before":
         optimizer.zero_grad()
     loss.backward()
+    if zero == "late":
+        optimizer.zero_grad()
     optimizer.step()
     return loss.item()
 
@@ -62,7 +69,7 @@ def observe_train_step(function, facts):
             with closing(Watch(model)) as watch:
                 for _ in range(2):
                     value = function(model, inputs, labels, loss_fn, optimizer, torch.device(device))
-            facts[f"fresh {device}"] = watch.stale == 0
+            facts[f"fresh {device}"], facts[f"idle {device}"] = watch.stale == 0, watch.idle > 0
         finally:
             facts[f"loss {device}"] = " and ".join(sorted(set(where)))
             facts[f"model {device}"] = str(model[0].weight.device)
@@ -110,7 +117,7 @@ def observe_batch_losses(function, facts):
     facts["value"] = [number_of(each) for each in losses]
 
 
-def predict(model, inputs, *, mode="eval", back="as it was"):
+def predict(model, inputs, *, mode="eval", back="as it was", dim="1"):
     was = model.training
     if mode == "eval":
         model.eval()
@@ -119,7 +126,8 @@ def predict(model, inputs, *, mode="eval", back="as it was"):
     elif mode == "flag":
         model.training = False
     with torch.no_grad():
-        classes = model(inputs).argmax(dim=1)
+        outputs = model(inputs)
+        classes = outputs.amax(1) if dim == "values" else outputs.argmax(dim=int(dim))
     model.train({"eval": False, "train": True}.get(back, was))
     return classes
 
@@ -193,7 +201,7 @@ Fix: Use the weights on every device, and move them there.
                 "value": "the loss",
             }
         )
-        | {f"fresh {each}": SEEN["fresh"] for each in DEVICES},
+        | {f"{name} {each}": SEEN[name] for name in ("fresh", "idle") for each in DEVICES},
         mistakes=mistakes(
             """
 where=labels
@@ -216,7 +224,14 @@ The model was moved to the CPU, so nothing is trained on the device.
 Fix: Leave the model where it is, and move inputs and labels to it.
     inputs, labels = inputs.to(device), labels.to(device)
 
+where=all cuda
+The inputs and the labels always go to the GPU, whichever device the function is given.
+Fix: Move them to the device that the function is given.
+    inputs, labels = inputs.to(device), labels.to(device)
+
+inputs_as=softmax
 zero=never
+zero=late
 """,
             COMMON,
         ),
@@ -298,7 +313,8 @@ Fix: Collect the losses of all batches in a list, and return it.
             "value": lambda *_: "the answers are not those of the model in evaluation mode.",
         },
         derived=frozenset({"value"}),
-        mistakes=mistakes("""
+        mistakes=mistakes(
+            """
 mode=as it is
 The model was called in the mode in which it came. In training mode dropout draws anew in each call, so the
 answers are partly chance.
@@ -328,6 +344,11 @@ Fix: Note the mode at the beginning, and set that one again.
     was_training = model.training
     …
     model.train(was_training)
-"""),
+
+dim=0
+dim=values
+""",
+            COMMON,
+        ),
     ),
 )

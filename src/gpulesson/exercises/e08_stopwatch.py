@@ -34,7 +34,7 @@ class Machine:
     def run(self, work):
         number = len(self.idle)
         late = 20 * (40 - number) ** 2 if number < self._slow else self._extra[number % len(self._extra)]
-        late += number / 1000 if late else 0  # no two of the disturbed ones are equal
+        late += number / 1e3 if late else number / 1e6  # no two are equal, the undisturbed ones nearly so
         self.idle.append(self._free_at <= self._now)
         self.looks.append([])
         self._now += self._asking + late / 100
@@ -99,7 +99,7 @@ def _meaning(number, timed):
         times = [time / each["runs"] for time, each in zip(whole, kept, strict=True)]
         found = {name: make(times) for name, make in SUMMARIES.items() if times} | {"sum": sum(whole)}
         for name, known in found.items() if times else ():
-            by_chance = name == "unsorted middle" and math.isclose(known, 410)
+            by_chance = name == "unsorted middle" and math.isclose(known, 410, rel_tol=1e-6)
             if not by_chance and math.isclose(known, number * UNITS[unit], rel_tol=1e-6, abs_tol=1e-9):
                 return some, unit, (start, end), name
     one_look = timed[-1]["first"] is timed[-1]["last"]
@@ -205,7 +205,7 @@ Fix: Start the clock in the loop, before each run.
 
 before=no
 The machine was not idle when the clock started, so older work was measured, too.
-Fix: Wait for the machine, then start the clock.
+Fix: Wait for the machine (a call has brackets), then start the clock.
     machine.synchronize()
     start = machine.now
 

@@ -3,12 +3,14 @@
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import Any
 
 import torch
 from torch.utils.data import Dataset
 
 from gpulesson.exercises.contract import Task, kind_of, mistakes
+from gpulesson.exercises.words import COMMON, SEEN, works
 from gpulesson.practice import practice_gpu
 
 DEVICE, SIZE = torch.device("cuda"), 20
@@ -44,11 +46,13 @@ def near(found, pixels):
     return bool(torch.allclose(found.cpu().double(), pixels.double() / 255, atol=1e-5))
 
 
-def floats(pixels, device, *, sent="bytes", scale="255"):
+def floats(pixels, device, *, sent="bytes", asked="device", scale="255"):
+    device = device if asked == "device" else "cuda"
     pixels = pixels.float() if sent == "floats" and scale != "bytes" else pixels
     pixels = pixels.to(device) if sent != "stays" else pixels
     if scale != "bytes":
-        pixels = pixels.float() / {"256": 256, "none": 1}.get(scale, 255)
+        divisor = pixels.max() if scale == "max" else {"256": 256, "none": 1}.get(scale, 255)
+        pixels = pixels.float() / divisor
     pixels = pixels.floor() if scale == "whole" else pixels
     return None if sent == "unreturned" else pixels
 
@@ -62,13 +66,27 @@ def observe_floats(function, facts):
         facts["shape"], facts["dtype"] = list(value.shape), str(value.dtype)
         facts["range"] = [value.min().item(), value.max().item()]
         facts["exact"] = value.shape == pixels.shape and near(value, pixels)
+    facts["on the CPU"] = on_the_cpu(lambda: function(pixels, torch.device("cpu")))
+
+
+def on_the_cpu(call):
+    """Return whether what is returned, or comes first, is on the CPU, if that was the device."""
+    found = []
+    if not works(lambda: found.append(call())):
+        return False
+    value = found[0]
+    first = value if torch.is_tensor(value) or value is None else next(iter(value), None)
+    parts = first if isinstance(first, (tuple, list)) else [first]
+    return not any(part.is_cuda for part in parts if torch.is_tensor(part))
 
 
 def feed(
     pictures, batch_size, device,
     *, yields="pairs", calls="batch", start="row", last="kept", order="kept", collate="once",
-    labels="moved", **of_floats,
+    labels="moved", asked="device", **of_floats,
 ):  # fmt: skip
+    device = device if asked == "device" else "cuda"
+
     def batches():
         numbers = torch.randperm(len(pictures)) if order == "shuffled" else torch.arange(len(pictures))
         step = batch_size
@@ -89,7 +107,7 @@ def feed(
 
     if yields == "nothing":
         return list(batches()) and None
-    return next(batches()) if yields == "first" else batches()
+    return {"first": lambda: next(batches()), "list": lambda: list(batches())}.get(yields, batches)()
 
 
 def observe_feed(function, facts):
@@ -108,7 +126,11 @@ def observed(function, number):
         parts = value if isinstance(value, (tuple, list)) else ()
         is_pair = len(parts) == 2 and len({getattr(part, "ndim", 0) for part in parts}) == 2
         facts["kind"] = "nothing" if value is None else "one batch" if is_pair else "batches"
-        return [value] if is_pair else [] if value is None else list(value)
+        found = [value] if is_pair or value is None else value
+        first = list(islice(found := iter(found), 1))
+        if value is not None:
+            facts["early"] = sum(pictures._calls) > 2 * SIZE and pictures._calls[:1] != [number]
+        return [batch for batch in (*first, *found) if batch is not None]
 
     batches, sent = sent_by(epoch)
     calls, most = pictures._calls, max(pictures._calls, default=0)
@@ -142,6 +164,7 @@ def observed(function, number):
     right = pictures[found]
     facts["paired"] = bool(labels) and torch.equal(labels[0].long(), right[1])
     facts["exact"] = near(images, right[0])
+    facts["on the CPU"] = on_the_cpu(lambda: function(Pictures(number), SIZE, torch.device("cpu")))
     return facts
 
 
@@ -157,12 +180,16 @@ WORDS: dict[str, Any] = {
     ),
     "exact": lambda *_: "some pixels are not a 255th of what they were.",
     "calls": lambda found, _: {
-        "none": "the dataset was not called in this process.",
+        "none": "the dataset was not called in this process, but by workers: leave num_workers out.",
         "several": "the dataset was called more than once for each batch.",
     }.get(found, f"there was {found}."),
+    "early": lambda *_: "all pictures were fetched before the first batch could be used.",
+    "on the CPU": SEEN["on the CPU"],
     "shapes": "the shape of a batch",
     "size": "the size of a batch",
-    "rows": lambda found, _: f"{found} {'came' if found == 'one batch' else 'of pictures came'}.",
+    "rows": lambda found, _: (
+        f"{found} {'came' if found == 'one batch' else 'of pictures than there are came'}."
+    ),
     "empty": lambda *_: "a batch of no pictures came.",
     "images on": "the device of the images",
     "images type": "the type of the images",
@@ -180,7 +207,7 @@ The pixels became floats on the CPU, so four bytes were copied for each pixel, a
 Fix: Send the bytes, and convert them on the device: .to(device, torch.float32) converts first, too.
     pixels.to(device).float() / 255
 
-sent=stays
+sent=stays (hides asked)
 The images that come back are on the CPU. They were not copied, or the copy was not kept.
 Fix: Copy the pixels, and go on with what .to(device) returns.
     pixels = pixels.to(device)
@@ -205,11 +232,19 @@ The images are still bytes on their arrival, and a model computes with floats.
 Fix: Convert them on the device, and divide by 255.
     pixels.to(device).float() / 255
 
-sent=unreturned (hides scale)
+scale=max
+The pixels were divided by the brightest one, so the same picture looks different from batch to batch.
+Fix: Divide by 255, whatever the pictures are.
+    pixels.to(device).float() / 255
+
+asked=cuda
+
+sent=unreturned (hides scale, asked)
 It returns nothing.
 Fix: End the function with return and the floats.
     return pixels.to(device).float() / 255
-"""
+""",
+    COMMON,
 )
 TASKS = (
     Task(
@@ -217,7 +252,7 @@ TASKS = (
         does="sends bytes to the device, and makes floats of them there",
         reference=floats,
         observe=observe_floats,
-        begin="Copy the pixels to the device first. Then make floats of the copy, and divide.",
+        begin="The pixels travel to the device and become floats. Which first, so that few bytes travel?",
         words=WORDS,
         derived=frozenset({"exact"}),
         mistakes=OWN,
@@ -233,7 +268,7 @@ TASKS = (
         derived=frozenset({"exact"}),
         mistakes=mistakes(
             """
-yields=nothing (hides sent=stays, labels, scale, start, last, order, collate)
+yields=nothing (hides sent=stays, asked, labels, scale, start, last, order, collate)
 It returns nothing, so no batch arrives.
 Fix: Yield each batch inside the loop.
     yield images, labels
@@ -243,12 +278,17 @@ It returns the first batch and ends, for that is what return does in a loop.
 Fix: Yield each batch: the loop then goes on.
     yield images, labels
 
+yields=list
+All batches of the epoch are made before the first one can be used. That many may not fit into the memory.
+Fix: Yield each batch inside the loop, and collect none.
+    yield images, labels
+
 calls=pictures
 The dataset was asked for each picture by itself. These calls are what takes the time.
 Fix: Ask with the numbers of a whole batch, by a BatchSampler with batch_size=None, or by slices.
     images, labels = pictures[start : start + batch_size]
 
-calls=all
+calls=all (hides yields=list)
 The dataset was asked for all pictures at once. That many may not fit into the memory.
 Fix: Ask for one batch after the other, in the loop.
     images, labels = pictures[start : start + batch_size]
@@ -279,8 +319,10 @@ Fix: Send the labels, too, and yield what .to(device) returns.
     yield images, labels.to(device)
 
 sent=floats
-sent=stays
+sent=stays (hides asked)
+asked=cuda
 scale=none
+scale=max
 scale=256
 scale=bytes (hides sent=floats)
 """,

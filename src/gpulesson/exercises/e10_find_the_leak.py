@@ -77,9 +77,10 @@ def train(
             optimizer.zero_grad()
         if step == "yes":
             optimizer.step()
-        losses.append(loss if keep == "graphs" or returns == "graph" else loss.detach())
+        with_graph = keep in ("graphs", "graphs outside") or returns == "graph"
+        losses.append(loss if with_graph else loss.detach())
         rows += len(labels)
-    if keep == "outside":
+    if "outside" in keep:
         keep_outside(model, losses)
     total, count = sum(losses), len(losses)
     result = {"right": total / count, "sum": total, "mixed": total / rows, "last": losses[-1]}[mean]
@@ -184,6 +185,12 @@ Each call leaves tensors behind that are still there after it, so memory grows f
 Fix: Make the list inside the function, and return the mean alone.
     losses = []
 
+keep=graphs outside
+The losses were kept with their graphs where they stay after the call: memory grows from call to call.
+Fix: Make the list inside the function, and detach each loss before it is put there.
+    losses = []
+    losses.append(loss.detach())
+
 returns=graph
 The result was returned with its graph, and whoever keeps the result keeps the graph.
 Fix: Detach each loss, or fetch its number, before it is added up or put into a list.
@@ -209,6 +216,12 @@ mean=last
 What is returned is the loss of the last batch alone.
 Fix: Add up the losses in the loop, and divide the sum after it.
     total += loss.item()
+
+mean=batches
+Each batch counted the same, but the last one is shorter.
+Fix: Multiply each loss by its rows, add up, and divide by the number of all rows.
+    total += loss.item() * len(labels)
+    rows += len(labels)
 
 mean=weighted
 The losses were added up over the rows, and not divided.
@@ -263,6 +276,7 @@ zero=late
 step=never (hides zero=late)
 keep=graphs
 keep=outside
+keep=graphs outside
 returns=graph (hides keep=graphs)
 returns=list (hides mean)
 returns=nothing (hides mean)

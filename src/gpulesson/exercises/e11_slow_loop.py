@@ -62,7 +62,7 @@ def batch(pixels, labels, step, *, convert="rows", scale="255", rows="of the ste
     part = slice(first, first + 64)
     images = pixels.float()[part] if convert == "all" else pixels[part]
     if convert != "no":
-        images = images.float() / {"256": 256, "no": 1}.get(scale, 255)
+        images = images.float() / {"256": 256, "no": 1, "twice": 255 * 255}.get(scale, 255)
     return {"images": images, "nothing": None}.get(returns, (images, labels[part]))
 
 
@@ -162,7 +162,13 @@ def first_other(found, expected):
     """Say which loss is the first that differs."""
     pairs = enumerate(zip(found, expected, strict=False), 1)
     others = ((n, a, b) for n, (a, b) in pairs if a is not None and abs(a - b) > 1e-4)
-    return next(("the loss of step {} is {:.4f}, expected {:.4f}.".format(*each) for each in others), "")
+    number, one, other = next(others, (0, 0.0, 0.0))
+    said = f"the loss of step {number} is {one:.4f}, expected {other:.4f}."
+    if number == 2:
+        said += (
+            " The first is right: has the optimizer the learning rate of `slow`, and does it step as there?"
+        )
+    return said if number else ""
 
 
 WORDS = {
@@ -207,6 +213,11 @@ scale=256
 The images were divided by 256, so a white pixel is a little less than 1.
 Fix: Divide them by 255, as `slow` does.
     images = images / 255
+
+scale=twice
+The images were divided by 255 twice, so a white pixel is 1/255, and not 1.
+Fix: Divide them once: `batch` does it already.
+    images, targets = batch(pixels, labels, step)
 
 rows=step
 The batches overlap: each begins one row after the one before, and not 64 rows.
@@ -302,6 +313,7 @@ zero=never
 zero=late
 step=never (hides zero)
 scale=no
+scale=twice
 returns=tensors (hides read=one by one)
 returns=tensor
 returns=last

@@ -38,7 +38,8 @@ def accumulate(
     for start in starts:
         some = slice(start, rows if seen == "ends" else start + rows)
         loss = loss_fn(model(inputs[some]), labels if own == "whole" else labels[some])
-        counts = {"rows": len(labels[some]) / len(labels), "none": 1}.get(share, share)
+        known = {"rows": len(labels[some]) / len(labels), "none": 1, "whole": rows / len(labels)}
+        counts = known.get(share, share)
         if zero == "part":
             model.zero_grad()
         if backward == "each":
@@ -67,8 +68,10 @@ def train(
     ends="last",
     **switches,
 ):
+    if feed == "all":
+        batches = [(inputs.to(device), labels.to(device)) for inputs, labels in batches]
     for inputs, labels in batches:
-        if feed == "moved":
+        if feed in ("moved", "all"):
             inputs, labels = inputs.to(device), labels.to(device)
         after = optimizer.step if step == "part" else None
         if step == "cut":
@@ -133,7 +136,7 @@ def observe(model, batches, facts, most, call):
     for number, (inputs, labels) in enumerate(batches):
         keys = [round(key, 6) for key in inputs.double().sum(1).tolist()]
         samples |= {key: (number, label) for key, label in zip(keys, labels.tolist(), strict=True)}
-    watch, came, fresh = Watch(model), [], []
+    watch, came, fresh, held = Watch(model), [], [], []
 
     def passed(module, inputs, outputs):
         if outputs.requires_grad and (keys := watch.passes[-1]["rows"]):
@@ -148,7 +151,8 @@ def observe(model, batches, facts, most, call):
         fresh.append((number, last.grad is None or not last.grad.any()))
 
     *_, last = model.parameters()
-    handles = model.register_forward_hook(passed), last.register_hook(back)
+    handles = [model.register_forward_hook(passed), last.register_hook(back)]
+    handles.append(model.register_forward_pre_hook(lambda *_: held.append(torch.cuda.memory_allocated())))
     gc.disable()  # what earlier calls have left is not to be freed meanwhile
     before = torch.cuda.memory_allocated()
     torch.cuda.reset_peak_memory_stats()
@@ -186,7 +190,7 @@ def observe(model, batches, facts, most, call):
     firsts = dict(reversed(fresh))
     facts["old"] = not all(firsts.values())
     facts["thrown"] = sum(is_fresh for _, is_fresh in fresh) > sum(firsts.values())
-    facts["peak"] = peak > most
+    facts["peak"], facts["ahead"] = peak > most, held[:1] > [before + 12_000]  # of 8,256
     return watch
 
 
@@ -211,8 +215,9 @@ WORDS = SEEN | {
         f"the mean loss of a part was {found}, not multiplied by its share of the rows."
     ),
     "old": lambda *_: "gradients from before were still there at the first backward() of a batch.",
-    "thrown": lambda *_: "gradients were set back between two parts.",
+    "thrown": lambda *_: "gradients were reset between two parts.",
     "peak": lambda *_: f"the memory rose further than {ROWS} rows at a time need.",
+    "ahead": lambda *_: "at the first part, more than one batch was on the device.",
     "batches": "the number of batches that were trained on",
     "few": lambda *_: (
         "more than 4 rows of 22 went through the model at a time, where rows=4: "
@@ -227,17 +232,17 @@ All rows of the batch went through the model at once, and so many do not fit.
 Fix: Cut the batch: take rows of it at a time.
     for part, targets in zip(inputs.split(rows), labels.split(rows)):
 
-seen=first (hides backward, zero=part, step=part)
+seen=first (hides backward, zero=part, step=part, share=whole)
 Only the first part of each batch was used.
 Fix: Let the loop over the parts go on to the end of the batch.
     for start in range(0, len(inputs), rows):
 
-seen=short
+seen=short (hides share=whole)
 The last rows were left out, where the number of rows does not divide the batch.
 Fix: Let the last part be shorter.
     for start in range(0, len(inputs), rows):
 
-seen=ends (hides backward=sum)
+seen=ends (hides backward=sum, share=whole)
 Each part ended at the same row, so only the first had any rows. The mean loss of no rows is nan.
 Fix: End each part so many rows after its start.
     inputs[start : start + rows]
@@ -263,18 +268,23 @@ Fix: Multiply each loss by the part's share of the rows.
     loss * len(part) / len(inputs)
 
 share=parts
-The losses were divided by the number of parts. The last part is shorter, and its rows count too much so.
+The losses were divided by the number of parts. The last part is shorter, so its rows count too much.
 Fix: Multiply each loss by the part's share of the rows.
     loss * len(part) / len(inputs)
 
+share=whole
+Each loss was multiplied by the share of a whole part. The last part is shorter, so its rows count too much.
+Fix: Multiply each loss by the share of its own rows.
+    loss * len(part) / len(inputs)
+
 zero=never
-backward() adds to the gradients that are there, and those of before were never set back.
-Fix: Set them back once for each batch, before its first part.
+backward() adds to the gradients that are there, and those of before were never reset.
+Fix: Reset them once for each batch, before its first part.
     model.zero_grad()
 
 zero=part
-The gradients were set back for each part, so only those of the last part are left.
-Fix: Set them back once for each batch, before the loop over its parts.
+The gradients were reset for each part, so only those of the last part are left.
+Fix: Reset them once for each batch, before the loop over its parts.
     model.zero_grad()
 """
 )
@@ -284,7 +294,7 @@ TASKS = (
         does="collects the gradients of a batch, some rows at a time",
         reference=accumulate,
         observe=observe_accumulate,
-        begin="Set the gradients back. Then loop over the parts, and call backward() for the loss of each.",
+        begin="Reset the gradients. Then loop over the parts, and call backward() for the loss of each.",
         words=WORDS,
         derived=frozenset({"exact"}),
         mistakes=PARTS,
@@ -300,6 +310,12 @@ TASKS = (
         mistakes=mistakes(
             """
 feed=stays
+
+feed=all
+All batches were copied to the device before the first step. There is room for one.
+Fix: Copy each batch inside the loop.
+    inputs, labels = inputs.to(device), labels.to(device)
+
 step=never (hides zero=late)
 
 ends=first (hides zero=never, step=end)
@@ -325,8 +341,8 @@ Fix: Step inside the loop over the batches, once for each.
     optimizer.step()
 
 zero=late
-The gradients were set back between the last backward() and step(), so step() had nothing to work with.
-Fix: Set them back before the first part of a batch, or after step().
+The gradients were reset between the last backward() and step(), so step() had nothing to work with.
+Fix: Reset them before the first part of a batch, or after step().
     optimizer.zero_grad()
 """,
             COMMON,

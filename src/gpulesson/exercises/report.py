@@ -93,7 +93,8 @@ def _answer(task: Task, referee: Referee, facts: Facts) -> Answer:
             findings.append(
                 Finding(name, f"{begin.title() if begin.isalpha() else begin}{said[len(begin) :]}")
             )
-            break
+            if not task.is_value:
+                break  # the others may come from the same mistake
     if found.unexplained and not findings:
         names = " and ".join(found.unexplained[:2])
         findings.append(
@@ -108,8 +109,9 @@ def _mistake(task: Task, referee: Referee, facts: Facts, found: Found, mistake: 
     said = next((said for name in changed if (said := _seen(task, name, facts, expected))), "")
     if len(set(said.split()) - set(mistake.says.split())) < 0.5 * len(said.split()):
         said = ""  # it says the same again
-    line = int(facts.get("line", 0)) if "error" in facts else 0
-    if "error" in facts and len(found.mistakes) == 1:
+    raises = "error" in facts and "error" in referee.facts((mistake,))
+    line = int(facts.get("line", 0)) if raises else 0
+    if raises and len(found.mistakes) == 1:
         said = f"it stops with {facts['error']}"
     return Finding(
         mistake.kind, f"{mistake.says}{f' Seen: {said}' if said else ''}", mistake.fix, mistake.line, line
@@ -258,7 +260,7 @@ class Report:
             )
             return [(here, (Finding("missing", says),))]
         todo = [each for each in self.answers if each.state in ("empty", "missing")]
-        states = {"empty": "is empty, or returns nothing", "missing": "is not there yet"}
+        states = {"empty": "does nothing yet", "missing": "is not there yet"}
         return [(f"{each.name} {states[each.state]}. That is next.", each.findings) for each in todo[:1]]
 
     def _words(self, title: str, finding: Finding) -> list[Any]:

@@ -34,8 +34,9 @@ class Watch:
         parameter, before the pass).
     stale : int
         How often a backward pass added to the gradients of an earlier one.
-    steps, idle : int
-        How often an optimizer of these parameters stepped; how often without any gradient.
+    steps, idle, elsewhere : int
+        How often an optimizer of these parameters stepped; how often without any gradient; and how often one
+        of other parameters did.
     optimizers : int
         How many different ones.
     """
@@ -43,7 +44,7 @@ class Watch:
     def __init__(self, model: nn.Module) -> None:
         self.model = model
         self.passes: list[dict[str, Any]] = []
-        self.stale = self.idle = self.steps = 0
+        self.stale = self.idle = self.steps = self.elsewhere = 0
         self._optimizers: list[Any] = []
         self._came: dict[Tensor, Tensor] = {}
         model.register_forward_hook(self._pass)
@@ -90,7 +91,8 @@ class Watch:
         places = {key: place for place, key in enumerate(_keys(train) + _keys(test))}
         order = [places.get(key, -1) for each in trained for key in each["rows"]]
         times, own = max(Counter(order).values(), default=0), set(order) <= set(range(len(train[1])))
-        rows = len(train[1]) if own else len(test[1])
+        tests = set(order).isdisjoint(range(len(train[1])))
+        rows = len(train[1]) if own else len(set(order))
         epoch = max(1, len(order) // max(1, times))
         first, second = order[:epoch], order[epoch : 2 * epoch]
         as_they_are = first == sorted(first)
@@ -101,7 +103,7 @@ class Watch:
         return {
             "device": sorted({each["device"] for each in trained}),
             "train modes": sorted({each["training"] for each in trained}),
-            "trained on": "the training rows" if own else "other rows",
+            "trained on": f"the {'training' if own else 'test' if tests else 'training and the test'} rows",
             "epochs": f"{times}{_how_many(len(order), times * rows)}",
             "order": "as they are"
             if as_they_are
@@ -112,6 +114,7 @@ class Watch:
             "updates": "each" if changed == len(trained) else "some" if changed else "never",
             "idle": self.idle > 0,
             "optimizers": self.optimizers <= 1,
+            "elsewhere": self.elsewhere > 0,
             "tested on": where[0] if where else f"{len(seen)} rows",
             "test modes": sorted({each["training"] for each in tested}),
             "graph": any(each["graph"] for each in tested),
@@ -172,6 +175,7 @@ class Watch:
         ours = {id(parameter) for parameter in self.model.parameters()}
         held = [p for group in optimizer.param_groups for p in group["params"] if id(p) in ours]
         self.steps += bool(held)
+        self.elsewhere += not held
         if held and not any(optimizer is each for each in self._optimizers):
             self._optimizers.append(optimizer)  # kept, so that no other one gets its place in memory
         self.idle += bool(held) and all(p.grad is None or not p.grad.any() for p in held)

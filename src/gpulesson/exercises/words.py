@@ -12,12 +12,39 @@ def _mode(found: list[bool], wrong: str, what: str) -> str:
     return f"the model was in {wrong}." if found else f"the model was never {what}: it was not called."
 
 
+def of_lists(what: str) -> Callable[[Any, Any], str]:
+    """Return words for a fact that is a list of numbers, or several."""
+
+    def words(found: Any, expected: Any) -> str:
+        return f"{what} are {_shown(found)}, expected {_shown(expected)}."
+
+    return words
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, list):
+        return f"[{', '.join(map(_shown, value))}]"
+    return f"{value:.4f}" if isinstance(value, float) else str(value)
+
+
+def works(call: Callable[[], Any]) -> bool:
+    """Return whether a call raises nothing: a second one, with the CPU as the device, for instance."""
+    try:
+        call()
+    except Exception:
+        return False
+    return True
+
+
 SEEN: dict[str, str | Callable[[Any, Any], str]] = {
     "device": "the device of the batches in training",
     "train modes": lambda found, _: _mode(found, "evaluation mode while it trained", "trained"),
     "trained on": "what was trained on",
     "epochs": "the number of times that each training row came",
-    "order": "the order of the training rows",
+    "order": lambda found, _: (
+        "the training rows came "
+        f"{'unshuffled' if found == 'as they are' else 'in the same order in each epoch'}."
+    ),
     "backwards": "the number of backward passes, for each batch,",
     "fresh": lambda *_: "gradients of an earlier step were still there.",
     "steps": "the number of optimizer steps",
@@ -26,6 +53,8 @@ SEEN: dict[str, str | Callable[[Any, Any], str]] = {
     ),
     "idle": lambda *_: "the optimizer stepped without any gradient.",
     "optimizers": lambda *_: "there were several optimizers.",
+    "elsewhere": lambda *_: "an optimizer stepped that has no parameter of this model.",
+    "on the CPU": lambda *_: "called with the CPU as the device, it fails, or uses the GPU.",
     "tested on": "what was tested on, at the end,",
     "test modes": lambda found, _: _mode(found, "training mode at the test", "tested"),
     "graph": lambda *_: "the outputs of the test had a graph.",
@@ -40,6 +69,17 @@ feed=stays
 The inputs and targets stayed where they were, on the CPU.
 Fix: Copy both to the device, and keep the copies.
     inputs, targets = inputs.to(device), targets.to(device)
+
+asked=cuda
+It takes the GPU, whatever device is passed to it: on a machine without one it would stop.
+Fix: Use the parameter `device`.
+    .to(device)
+
+inputs_as=softmax
+The loss was computed from shares, as softmax makes them. The cross-entropy takes the scores themselves, and
+does that part itself.
+Fix: Give the loss function what the model returns.
+    loss = loss_fn(model(inputs), targets)
 
 move=no
 The model stayed on the CPU, and trained there.
@@ -65,13 +105,13 @@ Fix: Compute the outputs of the test without gradients.
 
 zero=never
 backward() adds to the gradients that are there, so each step used those of the steps before, too.
-Fix: Set the gradients back before each backward().
+Fix: Reset the gradients before each backward().
     optimizer.zero_grad()
     loss.backward()
 
 zero=late
-The gradients were set back between backward() and step(), so step() had nothing to work with.
-Fix: Set the gradients back before backward(), not after it.
+The gradients were reset between backward() and step(), so step() had nothing to work with.
+Fix: Reset the gradients before backward(), not after it.
     optimizer.zero_grad()
     loss.backward()
     optimizer.step()
@@ -80,6 +120,11 @@ step=never
 No weight was changed: the gradients were computed, and never used.
 Fix: After backward(), let the optimizer change the weights.
     optimizer.step()
+
+optimizers=another
+The optimizer was built from the parameters of another model, so the one that computes never changes.
+Fix: Build the optimizer from the parameters of the model that you train.
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
 
 optimizers=each epoch
 Each epoch began with a new optimizer, which has forgotten what Adam keeps from step to step.
@@ -93,8 +138,8 @@ Fix: Let the DataLoader of the training set shuffle.
     DataLoader(train_set, batch_size=32, shuffle=True)
 
 shuffle=once
-The training rows were shuffled once, and then came in the same order in each epoch.
-Fix: Let the DataLoader of the training set shuffle: it does so anew in each epoch.
+The training rows were shuffled, but came in the same order in each epoch.
+Fix: Let the DataLoader of the training set shuffle, anew in each epoch, and set no seed inside the loop.
     DataLoader(train_set, batch_size=32, shuffle=True)
 
 passes=one more
@@ -112,6 +157,11 @@ It was trained on the test rows, so their accuracy says nothing about new rows.
 Fix: Train on the training set alone.
     DataLoader(train_set, batch_size=32, shuffle=True)
 
+trained_on=both
+It was trained on the test rows, too, so their accuracy says nothing about new rows.
+Fix: Train on the training set alone.
+    DataLoader(train_set, batch_size=32, shuffle=True)
+
 tested_on=train
 The accuracy is that of the training rows, which the model has seen.
 Fix: Compute the accuracy on the test set.
@@ -126,6 +176,26 @@ dim=none
 argmax looked for one place in the whole table of outputs, and not for one in each row.
 Fix: The outputs are [rows, classes], so the classes are dimension 1.
     outputs.argmax(dim=1)
+
+dim=values
+max returns the largest scores, and their places beside them. The answers are the places.
+Fix: Take the second thing that max returns, or argmax, which returns the places alone.
+    outputs.argmax(dim=1)
+
+mean=whole
+Each batch counted as a whole one, but the last one is shorter.
+Fix: Count the rows of each batch, and divide by their sum.
+    rows += len(targets)
+
+mean=last
+Each batch counted like the last one, but that is shorter.
+Fix: Count the rows of each batch, and divide by their sum.
+    rows += len(targets)
+
+mean=numbers
+The number of right answers was divided by the number of all outputs, several for each row.
+Fix: Divide it by the number of rows.
+    return right / rows
 
 mean=batches
 The last batch is shorter, and counted as much as a whole one.
@@ -152,8 +222,13 @@ That is a percentage.
 Fix: Return the share, from 0 to 1.
     return right / rows
 
+returns=sum
+The loss was multiplied by the number of rows. It is asked for as it is: the mean of the batch.
+Fix: Return the number of the loss.
+    return loss.item()
+
 returns=graph
-The loss was returned as a tensor with its graph. Who keeps it, keeps the memory of the whole step.
+The loss was returned as a tensor with its graph. If you keep it, you keep the memory of the whole step.
 Fix: Return the number alone.
     return loss.item()
 
