@@ -17,6 +17,7 @@ from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 from gpulesson import preflight
 from gpulesson._arguments import refuse
 from gpulesson._progress import epoch_bar, show_loss
+from gpulesson.autosave import AutoSave
 from gpulesson.device import choose_device, to_device
 from gpulesson.evaluation import Evaluation, check_held_out, evaluate, mean_over_samples
 from gpulesson.preflight import LossFunction, NonFiniteLossError, Pairs
@@ -24,8 +25,6 @@ from gpulesson.step import Step
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-
-    from gpulesson.autosave import AutoSave
 
 
 def train_epoch(
