@@ -287,8 +287,8 @@ for rows, parts in ((256, 1), (64, 4)):
     model = Net(width=8, depth=12).to(device)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     batches = Batches(images, labels, batch_size=rows, shuffle=False)
-    step = Step(optimizer, accumulate=parts)
-    fit(model, batches, loss_fn, optimizer, device, epochs=1, step=step)
+    each = Step(optimizer, accumulate=parts)
+    fit(model, batches, loss_fn, optimizer, device, epochs=1, step=each)
     weights.append(torch.cat([p.detach().flatten() for p in model.parameters()]))
 print(f"difference: {difference(*weights):.0e} of the largest weight")
 
