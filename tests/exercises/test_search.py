@@ -42,6 +42,7 @@ TASK = Task(
     mistakes=(*map(mistake, "abcd"), mistake("e", "stops"), mistake("f")),
     begin="",
     derived=frozenset({"sum"}),
+    gpu=False,
 )
 
 

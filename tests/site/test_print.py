@@ -1,4 +1,4 @@
-"""Lessons on paper: all text is there, nothing of the window is, and no sheet is wasted."""
+"""Lessons on paper: all text is there, and nothing of the window is."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 import pytest
 from browser import opened
 from bs4 import BeautifulSoup
-from pypdf import PageObject, PdfReader
+from pypdf import PdfReader
 
 pytestmark = pytest.mark.slow
 
@@ -26,18 +26,6 @@ WINDOW = ("Skip to content", "Back to top", "On this page", "Toggle", "Download"
 def letters(text: str) -> str:
     """Leave out the spaces, and take joined letters apart: a line that is wrapped is the same."""
     return re.sub(r"\s+", "", unicodedata.normalize("NFKC", text))
-
-
-def lowest(sheet: PageObject) -> float:
-    """How far down the text of a sheet reaches, of its height."""
-    heights = []
-
-    def see(text: str, page: list[float], line: list[float], *_: object) -> None:
-        if text.strip():
-            heights.append(page[1] * line[4] + page[3] * line[5] + page[5])
-
-    sheet.extract_text(visitor_text=see)
-    return 1 - min(heights) / float(sheet.mediabox.height)
 
 
 @pytest.fixture(scope="module", params=PRINTED)
@@ -95,10 +83,3 @@ def test_links_to_elsewhere_show_where(printed):
     paper = letters(" ".join(sheets))
     links = [link for link in page.select("article p > a.external") if not link.code]
     assert links and not [link["href"] for link in links if letters(link["href"]) not in paper]
-
-
-def test_no_sheet_is_half_empty(paper):
-    """But the last: a figure that does not fit goes to the next sheet, so none may be high."""
-    name, reader = paper
-    *sheets, _ = map(lowest, reader.pages)
-    assert min(sheets) > 0.5, f"{name}: {[round(sheet, 2) for sheet in sheets]}"

@@ -305,7 +305,8 @@ class Referee:
     def explain(self, facts: Facts, seconds: float = 2.0) -> Found:
         """Find the smallest set of mistakes that leads to these facts.
 
-        Sets of three and more are tried for so many seconds of processor time.
+        One and two mistakes are tried, and those whose every sign is there with one more; sets beyond these
+        for so many seconds of processor time.
         """
         wrong = differ(facts, self.facts())
         if not wrong:
@@ -348,17 +349,18 @@ class Referee:
             return ()
         certain = self._compatible(facts, wrong)
         others = [mistake for mistake in tried if mistake not in certain]
-        more = [extra for size in range(3) for extra in itertools.combinations(others, size)]
-        sets = itertools.chain(
-            itertools.combinations(tried, 1),
-            itertools.combinations(tried, 2),
-            (tuple(each for each in tried if each in {*certain, *extra}) for extra in more),
-            itertools.combinations(tried, 3),
-            itertools.combinations(tried, 4),
+
+        def certain_and(size: int) -> Iterable[tuple[Mistake, ...]]:
+            for extra in itertools.combinations(others, size):
+                yield tuple(each for each in tried if each in {*certain, *extra})
+
+        of = itertools.combinations
+        at_once = itertools.chain(of(tried, 1), of(tried, 2), certain_and(0), certain_and(1))
+        others_in_time = itertools.takewhile(
+            lambda _: time.process_time() < until,
+            itertools.chain(certain_and(2), of(tried, 3), of(tried, 4)),
         )
-        for chosen in sets:
-            if len(chosen) > 2 and time.process_time() > until:
-                break
+        for chosen in itertools.chain(at_once, others_in_time):
             if not chosen or len({mistake.switch for mistake in chosen}) < len(chosen) or _hidden(chosen):
                 continue
             if not set(differ(facts, self.facts(chosen))) - ignored:
