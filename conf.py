@@ -33,7 +33,6 @@ extensions = [
     "_ext.freshness",
     "_ext.libraries",
     "_ext.licences",
-    "_ext.lighter",
     "_ext.manuals",
     "_ext.message_search",
     "_ext.notebooks",

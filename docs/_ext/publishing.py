@@ -157,5 +157,5 @@ def setup(app: Sphinx) -> ExtensionMetadata:
     app.setup_extension("_ext.addresses")
     app.connect("html-page-context", add_to_head)
     app.connect("html-page-context", link_to_source)
-    app.connect("build-finished", finish, priority=950)  # after the pages and styles are lighter
+    app.connect("build-finished", finish, priority=950)
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

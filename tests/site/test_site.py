@@ -10,7 +10,6 @@ from pathlib import Path
 
 import nbformat
 import pytest
-from _ext import lighter
 from _ext.manuals import places
 from errors_page import plain, sections
 from pages import GUIDES, LESSONS, ROOT, Page, Site, css_addresses, loaded, page_name, section_after
@@ -234,20 +233,6 @@ def test_every_name_of_a_manual_is_linked(pages):
     assert listed and listed <= linked
 
 
-def test_no_style_reads_a_variable_that_was_left_out(site, pages):
-    """docs/_ext/lighter.py removes those of the theme that nobody reads."""
-    styles = "".join((site.html / "_static" / name).read_text(encoding="utf-8") for name in lighter.STYLES)
-    styles += "".join(str(style) for page in pages.values() for style in page.soup.select("style"))
-    read = set(re.findall(r"var\((--[\w-]+)\)", styles))
-    assert read and not [name for name in read if lighter.VARIABLE.match(f"{name}:")]
-
-
-def test_no_page_has_a_box_whose_icon_was_left_out(pages):
-    boxes = {name: page.soup.select(".admonition:not(.box)") for name, page in pages.items()}
-    assert boxes.pop("search.html")  # for browsers without scripts; our style shows no icon there
-    assert not any(boxes.values()), "docs/_ext/lighter.py removes the theme's icons"
-
-
 def test_pages_are_light(pages):
     for page in [page for name, page in pages.items() if name.startswith(("lessons/", "index", "errors"))]:
         files = {page.file(url) for url in loaded(page.soup) if page.file(url).suffix in (".css", ".js")}
@@ -274,19 +259,6 @@ def test_every_part_of_the_pages_has_its_licence_listed(pages):
     listed = {code.get_text() for code in table.select("td:first-child code")}
     assert parts and parts.keys() - ours == listed
     assert not any("@font-face" in file.read_text(encoding="utf-8") for file in parts.values())
-
-
-def test_no_page_has_what_the_styles_leave_out(pages):
-    """Rules of the theme that docs/_ext/lighter.py removes: nothing may need them."""
-
-    def classes(selector: str) -> set[str]:
-        parts = [part for page in pages.values() for part in page.soup.select(selector)]
-        return {name for part in parts for name in part.get("class", ())}
-
-    marks = {name for name in classes(".highlight pre span") if "-" not in name}  # l-Scalar-Plain is also l
-    assert not classes("*") & set(lighter.ABSENT)
-    assert not [name for name, page in pages.items() if page.soup.find(lighter.ELEMENTS)]
-    assert marks and marks <= {*"npow", *lighter.MARKS.split("|")}  # without colour, and with
 
 
 def test_every_message_is_in_the_section_that_is_said_to_show_it(pages):
