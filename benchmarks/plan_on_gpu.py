@@ -23,8 +23,8 @@ import torch
 from torch import nn
 
 import gpulesson
-from gpulesson.planning import gpus
-from gpulesson.practice.gpu import NAME
+from gpulesson.planning.hardware import gpus
+from gpulesson.practice.device.gpu import NAME
 from gpulesson.timing import synchronize
 from measuring import Result, about, options
 

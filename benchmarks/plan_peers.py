@@ -29,7 +29,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 import gpulesson
-from gpulesson.practice.allocator import rounded
+from gpulesson.practice.device.allocator import rounded
 from measuring import Result, about, options
 
 sys.path.append(str(Path(__file__).parents[1] / "tests" / "planning"))

@@ -22,9 +22,11 @@ import timm
 import torch
 from torch.nn import functional as F
 
-from gpulesson.planning import fitting, gpus, scaling
-from gpulesson.planning.programs import record_function
-from gpulesson.planning.record import Record
+from gpulesson.planning.hardware import gpus
+from gpulesson.planning.memory import any_batch as scaling
+from gpulesson.planning.memory import fitting
+from gpulesson.planning.recording.programs import record_function
+from gpulesson.planning.recording.record import Record
 from measuring import Result, about, options
 
 TABLE = Path(__file__).with_name("published_timm.csv")

@@ -562,7 +562,7 @@ import sys
 import time
 import torch
 from torch import nn
-from gpulesson.autosave import AutoSave
+from gpulesson.long_runs.autosave import AutoSave
 from gpulesson.data import Batches
 
 

@@ -670,7 +670,7 @@ with tempfile.TemporaryDirectory() as folder:
 # of each block, and needs no GPU. Ten tensors of 2 MiB fill a segment. Then we delete
 # every second one. How much is free, and does a tensor of 4 MiB fit?
 
-from gpulesson.planning.caching import CachingAllocator
+from gpulesson.planning.memory.caching import CachingAllocator
 
 allocator = CachingAllocator()
 blocks = [allocator.malloc(2 * MIB) for _ in range(10)]

@@ -496,7 +496,7 @@ print(f"there and back: {there_and_back / MIB:.1f} MiB")
 # are data. The GPU's own memory is much faster; here is that of an RTX 3060, from
 # gpulesson's table. How long does the trip take, at least?
 
-from gpulesson.planning.gpus import find
+from gpulesson.planning.hardware.gpus import find
 
 bus = 16e9 * 16 * 128 / 130 / 8  # bytes a second
 for name, rate in {"bus": bus, "RTX 3060": find("RTX 3060").bandwidth}.items():

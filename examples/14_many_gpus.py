@@ -408,11 +408,11 @@ launch(2, forgotten)
 # ``--max-restarts`` it then starts all of them again. They begin at the first line. What
 # do they need, in order not to begin at the first epoch?
 #
-# A checkpoint, as in lesson 6. ``gpulesson.distributed`` has the pieces. (The scripts of
-# :doc:`/cluster` have them in plain PyTorch.) ``processes`` does what our first lines
-# did. ``Parts`` gives each process its part of the same batches, and a ``weight``.
-# Multiply the mean loss of a part by it, and DDP's mean is that of the whole batch, as
-# line 3 did above. ``RankAutoSave`` saves once for all, and resumes on all:
+# A checkpoint, as in lesson 6. ``gpulesson.long_runs.distributed`` has the pieces. (The
+# scripts of :doc:`/cluster` have them in plain PyTorch.) ``processes`` does what our
+# first lines did. ``Parts`` gives each process its part of the same batches, and a
+# ``weight``. Multiply the mean loss of a part by it, and DDP's mean is that of the whole
+# batch, as line 3 did above. ``RankAutoSave`` saves once for all, and resumes on all:
 
 begin = """\
 import os
@@ -420,7 +420,7 @@ import torch
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, TensorDataset
 from task import images, labels, make_model
-from gpulesson.distributed import Parts, RankAutoSave, processes
+from gpulesson.long_runs.distributed import Parts, RankAutoSave, processes
 
 loss_fn = torch.nn.CrossEntropyLoss()
 dataset = TensorDataset(images, labels)

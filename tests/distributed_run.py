@@ -20,7 +20,8 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, Dataset, Subset, TensorDataset
 
 from gpulesson.checkpoint import CheckpointError
-from gpulesson.distributed import (
+from gpulesson.evaluation import evaluate
+from gpulesson.long_runs.distributed import (
     Parts,
     RankAutoSave,
     Ranks,
@@ -28,7 +29,6 @@ from gpulesson.distributed import (
     processes,
     save_shards,
 )
-from gpulesson.evaluation import evaluate
 from gpulesson.training import fit
 
 SAMPLES, BATCH, EPOCHS, SEED = 23, 5, 3, 7  # five batches, the last of three samples

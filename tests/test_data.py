@@ -69,9 +69,9 @@ def contents(monkeypatch) -> dict[str, bytes]:
     return {**files, **packed}
 
 
-def known_file(packed: bytes, content: bytes) -> _fashion.Known:
+def known_file(packed: bytes, content: bytes) -> _fashion.PublishedFile:
     md5 = {len(content): hashlib.md5(content).hexdigest()}
-    return _fashion.Known(len(packed), hashlib.sha256(packed).hexdigest(), md5)
+    return _fashion.PublishedFile(len(packed), hashlib.sha256(packed).hexdigest(), md5)
 
 
 def store(folder: Path, contents: dict[str, bytes], *names: str) -> Path:
@@ -697,7 +697,7 @@ class TestDownload:
         program = (
             "from gpulesson import _fashion as f\n"
             "from gpulesson.data import load_fashion_mnist\n"
-            "from gpulesson._fashion import Known\n"
+            "from gpulesson._fashion import PublishedFile\n"
             f"f.MIRRORS, f.FILES = {_fashion.MIRRORS!r}, {_fashion.FILES!r}\n"
             f"load_fashion_mnist({str(tmp_path)!r})"
         )

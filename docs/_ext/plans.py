@@ -17,7 +17,7 @@ from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 from sphinx.util.typing import ExtensionMetadata
 
-from gpulesson.planning import gpus
+from gpulesson.planning.hardware import gpus
 
 from .freshness import modules
 from .tables import table

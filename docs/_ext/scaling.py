@@ -17,8 +17,9 @@ from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 from sphinx.util.typing import ExtensionMetadata
 
-from gpulesson.planning import links, ranks
-from gpulesson.planning.links import Link
+from gpulesson.planning.hardware import links
+from gpulesson.planning.hardware.links import Link
+from gpulesson.planning.speed import several_gpus
 
 from .freshness import modules
 from .results import STYLE, WIDTH, scale
@@ -74,13 +75,16 @@ class StepsByRanks(SphinxDirective):
         return [nodes.raw("", chart(times), format="html"), table(rows, "ranks")]
 
 
-def step(seconds: float, nbytes: int, count: int, node: Link, network: Link) -> ranks.Step:
+def step(seconds: float, nbytes: int, count: int, node: Link, network: Link) -> several_gpus.Step:
     """Return the least time of a step of DDP in which each rank computes for so many seconds."""
-    sizes = [ranks.FIRST_BUCKET, *[ranks.BUCKET] * ((nbytes - ranks.FIRST_BUCKET) // ranks.BUCKET)]
+    sizes = [
+        several_gpus.FIRST_BUCKET,
+        *[several_gpus.BUCKET] * ((nbytes - several_gpus.FIRST_BUCKET) // several_gpus.BUCKET),
+    ]
     sizes.append(nbytes - sum(sizes))
-    sent = [ranks.all_reduce(size, count, node, network) for size in sizes]
-    compute = ranks.Compute(FORWARD * seconds, (1 - FORWARD) * seconds, 0.0)
-    return ranks.overlapped(compute, sent, sent[-1:])
+    sent = [several_gpus.all_reduce(size, count, node, network) for size in sizes]
+    compute = several_gpus.Compute(FORWARD * seconds, (1 - FORWARD) * seconds, 0.0)
+    return several_gpus.overlapped(compute, sent, sent[-1:])
 
 
 def chart(times: dict[str, list[float]]) -> str:

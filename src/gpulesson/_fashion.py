@@ -29,7 +29,7 @@ MOST = 70_000  # images in all of Fashion-MNIST: a file that announces more is n
 
 
 @dataclass(frozen=True)
-class Known:
+class PublishedFile:
     """What is known of one file.
 
     Attributes
@@ -52,22 +52,22 @@ class Known:
 # with the MD5 that torchvision and https://github.com/zalandoresearch/fashion-mnist list. An MD5 does not
 # withstand one who may choose both of two files, but nobody can make a second file for one that is given.
 FILES = {
-    "train-images-idx3-ubyte": Known(
+    "train-images-idx3-ubyte": PublishedFile(
         26_421_880,
         "3aede38d61863908ad78613f6a32ed271626dd12800ba2636569512369268a84",
         {47_040_016: "f4a8712d7a061bf5bd6d2ca38dc4d50a", 6_272_016: "b96959cdfcb9e4fec9ac31035371f864"},
     ),
-    "train-labels-idx1-ubyte": Known(
+    "train-labels-idx1-ubyte": PublishedFile(
         29_515,
         "a04f17134ac03560a47e3764e11b92fc97de4d1bfaf8ba1a3aa29af54cc90845",
         {60_008: "9018921c3c673c538a1fc5bad174d6f9", 8_008: "9b896ff5859130ffef156936c5914099"},
     ),
-    "t10k-images-idx3-ubyte": Known(
+    "t10k-images-idx3-ubyte": PublishedFile(
         4_422_102,
         "346e55b948d973a97e58d2351dde16a484bd415d4595297633bb08f03db6a073",
         {7_840_016: "8181f5470baa50b63fa0f6fddb340f0a", 3_136_016: "93064903ed60485c0037c438c97286dd"},
     ),
-    "t10k-labels-idx1-ubyte": Known(
+    "t10k-labels-idx1-ubyte": PublishedFile(
         5_148,
         "67da17c76eaffca5446c3361aaab5c3cd6d1c2608764d35dfb1850b086bf8dd5",
         {10_008: "15d484375f8d13e6eb1aabb0c3f46965", 4_008: "62227c0e3467fee9522a2a7839de5c1d"},
@@ -260,7 +260,7 @@ def _download(raw: Path, name: str) -> bytes:
     )
 
 
-def _get(url: str, known: Known) -> bytes:
+def _get(url: str, known: PublishedFile) -> bytes:
     """Fetch one address into memory, in a bounded time, no more than the file's size, and verify it.
 
     A time-out of ``requests`` starts anew with every byte that comes. So a thread fetches, and this one keeps

@@ -89,9 +89,9 @@ def save_checkpoint(
     """Write all that a run needs to go on. A file already at `path` stays until the new one is whole.
 
     The file is written beside its place, loaded as a test, synced, and renamed. Call it between epochs: the
-    loader's place within an epoch is not found by itself (`gpulesson.autosave.AutoSave` does that), nor are
-    the random numbers inside ``persistent_workers``. A process killed while it writes leaves a hidden
-    ``.part`` file, which the next saving there removes (on Windows, it stays).
+    loader's place within an epoch is not found by itself (`gpulesson.long_runs.autosave.AutoSave` does
+    that), nor are the random numbers inside ``persistent_workers``. A process killed while it writes leaves a
+    hidden ``.part`` file, which the next saving there removes (on Windows, it stays).
 
     Parameters
     ----------

@@ -17,9 +17,9 @@ from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 from gpulesson import preflight
 from gpulesson._arguments import refuse
 from gpulesson._progress import epoch_bar, show_loss
-from gpulesson.autosave import AutoSave
 from gpulesson.device import choose_device, to_device
 from gpulesson.evaluation import Evaluation, check_held_out, evaluate, mean_over_samples
+from gpulesson.long_runs.autosave import AutoSave
 from gpulesson.preflight import LossFunction, NonFiniteLossError, Pairs
 from gpulesson.step import Step
 
@@ -182,7 +182,7 @@ def fit(
     A run that saves itself; the second call goes on where the first one ended:
 
     >>> import tempfile
-    >>> from gpulesson.autosave import AutoSave
+    >>> from gpulesson.long_runs.autosave import AutoSave
     >>> folder, run = tempfile.mkdtemp(), {"model": model, "optimizer": optimizer}
     >>> for epochs in (2, 5):
     ...     with AutoSave(folder, every_steps=100, **run) as saves:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpulesson.planning.fitting import CUBLAS
+from gpulesson.planning.memory.fitting import CUBLAS
 from gpulesson.practice import practice_gpu
 from plan_on_gpu import MIB, MODELS, measured, planned
 

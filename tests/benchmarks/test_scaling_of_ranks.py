@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpulesson.planning.ranks import BUCKET
+from gpulesson.planning.speed.several_gpus import BUCKET
 from scaling import measured, row
 
 

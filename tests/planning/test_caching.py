@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from torch.cuda import _memory_viz
 
-from gpulesson.planning.caching import CachingAllocator
+from gpulesson.planning.memory.caching import CachingAllocator
 
 MIB = 2**20
 

@@ -12,10 +12,10 @@ from shapes import step_of
 from torch import nn
 from torch.nn import functional as F
 
-from gpulesson.planning import gpus
-from gpulesson.planning.floor import ARITHMETIC, LAUNCHES, TRAFFIC, floor, rounded_down
-from gpulesson.planning.gpus import Gpu
-from gpulesson.planning.record import Operation, Place, Record, Waits
+from gpulesson.planning.hardware import gpus
+from gpulesson.planning.hardware.gpus import Gpu
+from gpulesson.planning.recording.record import Operation, Place, Record, Waits
+from gpulesson.planning.speed.floor import ARITHMETIC, LAUNCHES, TRAFFIC, floor, rounded_down
 
 GPU = Gpu("Toy", (), 2**30, 1e9, {"float32": 1e9, "float16": 4e9}, 1000)
 

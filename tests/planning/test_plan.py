@@ -16,8 +16,8 @@ from torch.utils.data import DataLoader, TensorDataset
 import gpulesson
 from gpulesson.__main__ import main
 from gpulesson.planning import ProgramFailed
-from gpulesson.planning.batches import sizes_changed
-from gpulesson.planning.picture import course
+from gpulesson.planning.memory.picture import course
+from gpulesson.planning.recording.batches import sizes_changed
 
 SCRIPT = """
 import sys

@@ -13,10 +13,10 @@ from torch.optim import optimizer as optimizer_module
 from torch.utils.data import DataLoader, TensorDataset, dataloader
 
 from gpulesson.data import Batches
-from gpulesson.planning.cuda_rules import memory_as_on_cuda
-from gpulesson.planning.programs import record_function
-from gpulesson.planning.record import BACKWARD, FORWARD, OPTIMIZER, Record
-from gpulesson.planning.recorder import Finished, Recorder
+from gpulesson.planning.recording.cuda_rules import memory_as_on_cuda
+from gpulesson.planning.recording.programs import record_function
+from gpulesson.planning.recording.record import BACKWARD, FORWARD, OPTIMIZER, Record
+from gpulesson.planning.recording.recorder import Finished, Recorder
 from gpulesson.practice import practice_gpu
 
 

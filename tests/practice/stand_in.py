@@ -2,8 +2,8 @@
 
     python tests/practice/stand_in.py [OPERATOR ...]
 
-writes ``src/gpulesson/practice/dtypes.json``; with names of operators of PyTorch's database it asks only
-these, and prints their part of the table. It needs Linux, g++, nm, the headers of the CUDA toolkit in
+writes ``src/gpulesson/practice/operators/dtypes.json``; with names of operators of PyTorch's database it
+asks only these, and prints their part. It needs Linux, g++, nm, the headers of the CUDA toolkit in
 ``$CUDA_HOME/include``, and half an hour. It builds a stand-in for the CUDA runtime, ``stand_in.cpp``, whose
 kernels do nothing, and runs every operator of the database on it: what PyTorch refuses before it launches a
 kernel, it refuses there, too. Operators that cuFFT, cuSOLVER or cuDNN compute crash without a driver; it
@@ -32,8 +32,8 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map_only
 
-from gpulesson.practice import dtypes
 from gpulesson.practice.errors import scalar_name
+from gpulesson.practice.operators import dtypes
 
 FILE = Path(dtypes.__file__).with_suffix(".json")
 TYPES = [

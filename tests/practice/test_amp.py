@@ -8,7 +8,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from gpulesson.practice import amp, practice_gpu
+from gpulesson.practice import practice_gpu
+from gpulesson.practice.surface import amp
 
 IN_THE_HEADER_ALONE = {
     "_upsample_nearest_exact1d", "_upsample_nearest_exact2d", "_upsample_nearest_exact3d",

@@ -7,8 +7,9 @@ import sys
 import pytest
 import torch
 
-from gpulesson.practice import arrival, environment
+from gpulesson.practice import arrival
 from gpulesson.practice.interface import PracticeWarning
+from gpulesson.practice.processes import environment
 
 SETTINGS = environment.settings("1 MiB", 2, force=True)
 

@@ -8,7 +8,8 @@ import sys
 import pytest
 
 from gpulesson.__main__ import main
-from gpulesson.practice import command, environment
+from gpulesson.practice import command
+from gpulesson.practice.processes import environment
 
 
 @pytest.fixture

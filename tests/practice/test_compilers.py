@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from gpulesson.practice import PracticeError, practice_gpu
-from gpulesson.practice.patches import Patches
+from gpulesson.practice.patching.patches import Patches
 
 pytestmark = pytest.mark.filterwarnings("ignore:.torch.jit:FutureWarning")
 

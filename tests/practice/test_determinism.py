@@ -7,7 +7,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from gpulesson.practice import determinism, practice_gpu
+from gpulesson.practice import practice_gpu
+from gpulesson.practice.operators import determinism
 
 
 @pytest.fixture(autouse=True)

@@ -11,7 +11,8 @@ import torch.nn.functional as F
 from torch.testing import assert_close
 from torch.utils._pytree import tree_leaves, tree_map_only
 
-from gpulesson.practice import dtypes, practice_gpu
+from gpulesson.practice import practice_gpu
+from gpulesson.practice.operators import dtypes
 
 SMALL = [torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64]
 TYPES = [

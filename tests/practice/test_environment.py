@@ -12,7 +12,8 @@ import torch
 from processes import run_script
 
 from gpulesson import practice
-from gpulesson.practice import arrival, environment, practice_gpu
+from gpulesson.practice import arrival, practice_gpu
+from gpulesson.practice.processes import environment
 
 STARTUP = str(Path(practice.__file__).parent / "startup")
 
@@ -57,7 +58,8 @@ def test_what_multiprocessing_hands_over_brings_it_along():
 
 CHILD = """
 import os, sys
-print("torch" in sys.modules, "gpulesson" in sys.modules, "gpulesson.practice.arrival" in sys.modules)
+arrival = "gpulesson.practice.arrival"
+print("torch" in sys.modules, "gpulesson" in sys.modules, arrival in sys.modules)
 print(getattr(sys, "theirs", None), any("startup" in path for path in sys.path))
 """
 

@@ -27,11 +27,14 @@ from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
 from gpulesson import practice
 from gpulesson.practice import PracticeError, PracticeWarning, arrival, practice_gpu, requirements
-from gpulesson.practice.gpu import PracticeGPU
-from gpulesson.practice.patches import Patches
+from gpulesson.practice.device.gpu import PracticeGPU
+from gpulesson.practice.patching.patches import Patches
 from gpulesson.practice.session import Session
 
-MODULES = sorted(path.stem for path in Path(practice.__file__).parent.glob("[!_]*.py"))
+FOLDER = Path(practice.__file__).parent
+MODULES = sorted(
+    ".".join(path.relative_to(FOLDER).with_suffix("").parts) for path in FOLDER.glob("*/[!_]*.py")
+)
 
 PLACES = {
     "torch": torch,
@@ -133,14 +136,14 @@ def test_leaving_leaves_nothing_behind(ending):
     assert after == before
 
 
-@pytest.mark.parametrize("name", [name for name in MODULES if hasattr(load(name), "plan")])
-def test_a_plan_only_plans(name):
+@pytest.mark.parametrize("name", [name for name in MODULES if hasattr(load(name), "add_patches")])
+def test_nothing_is_replaced_before_the_patches_are_applied(name):
     """Until the patches are applied, neither PyTorch nor the practice GPU is another than before."""
     gpu = PracticeGPU(capacity=2**20, count=2)
     patches = Patches(gpu)
-    plan = load(name).plan
+    add_patches = load(name).add_patches
     before = world(), state(gpu)
-    plan(*(patches, gpu)[: len(inspect.signature(plan).parameters)])
+    add_patches(*(patches, gpu)[: len(inspect.signature(add_patches).parameters)])
     assert (world(), state(gpu)) == before
     assert patches._planned and not patches.applied
 
@@ -440,7 +443,7 @@ def test_a_name_that_is_really_gone_is_noticed(monkeypatch):
 
 def test_every_private_name_that_the_sources_use_is_checked():
     used = set()
-    for path in Path(practice.__file__).parent.glob("*.py"):
+    for path in Path(practice.__file__).parent.rglob("*.py"):
         text = path.read_text(encoding="utf-8")
         used |= set(re.findall(r"(?<![\w.\"])torch(?:\.\w+)*\._[a-zA-Z]\w*(?:\.\w+)*", text))
         for module, names in re.findall(r"^from (torch[\w.]*) import (.*)$", text, flags=re.MULTILINE):
@@ -493,8 +496,8 @@ def test_a_name_that_was_never_there_is_noticed_before_it_is_imported(tmp_path):
 def test_if_one_replacement_fails_none_is_made():
     before = world()
     patches = Patches()
-    patches.plan(torch.cuda, "is_available", lambda: True)
-    patches.plan(int, "real", 3)  # a class that cannot be changed
+    patches.set(torch.cuda, "is_available", lambda: True)
+    patches.set(int, "real", 3)  # a class that cannot be changed
     with pytest.raises(TypeError):
         patches.apply()
     assert world() == before

@@ -7,8 +7,8 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from gpulesson.practice import keys, practice_gpu
-from gpulesson.practice.operators import Operators
+from gpulesson.practice import practice_gpu
+from gpulesson.practice.operators.dispatch import Operators, keys
 
 pytestmark = pytest.mark.skipif(keys.KEY is None, reason="this PyTorch has no key to spare")
 

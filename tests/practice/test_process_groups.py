@@ -1,7 +1,7 @@
 """Several processes with a practice GPU each: what NCCL carries, and what it refuses.
 
-Everything runs in real processes, once (`ranks.py`). What models learn there is compared with one process
-without a practice GPU.
+Everything runs in real processes, once (`rank_programs.py`). What models learn there is compared with one
+process without a practice GPU.
 """
 
 import json
@@ -13,12 +13,12 @@ import time
 from pathlib import Path
 
 import pytest
-import ranks
+import rank_programs
 import torch
 from torch import distributed
 
 from gpulesson.practice import PracticeError, practice_gpu
-from gpulesson.practice.process_groups import nccl_version
+from gpulesson.practice.processes.process_groups import nccl_version
 
 pytestmark = [
     pytest.mark.slow,
@@ -33,7 +33,7 @@ LIMIT = 600  # seconds; a hang is a failure
 def found(tmp_path_factory):
     """What each of two processes has found, in the order of their ranks."""
     folder = tmp_path_factory.mktemp("ranks")
-    command = [*COMMAND, "--nproc", "2", ranks.__file__, str(folder), "--n", "5"]
+    command = [*COMMAND, "--nproc", "2", rank_programs.__file__, str(folder), "--n", "5"]
     done = subprocess.run(command, env=SURROUNDINGS, capture_output=True, text=True, timeout=LIMIT)
     assert done.returncode == 0, done.stderr
     return [json.loads((folder / f"{rank}.json").read_text("utf-8")) for rank in range(2)]
@@ -96,7 +96,7 @@ def test_averages(found):
 
 
 def alone(norm=False):
-    return ranks.train(ranks.network(norm), (0, 1), "cpu").state_dict()
+    return rank_programs.train(rank_programs.network(norm), (0, 1), "cpu").state_dict()
 
 
 def distance(weights, expected):
@@ -108,7 +108,7 @@ def distance(weights, expected):
 @pytest.mark.parametrize("norm", [False, True], ids=["plain", "batch norm"])
 def test_two_processes_learn_what_one_does(found, norm):
     weights = both(found, "synchronised_norm" if norm else "data_parallel")
-    started = ranks.network(norm).state_dict()
+    started = rank_programs.network(norm).state_dict()
     assert distance(weights, started) > 0.01
     assert distance(weights, alone(norm)) < 1e-12
 
@@ -117,7 +117,9 @@ def test_a_sharded_model_learns_the_same_and_each_process_holds_a_part(found):
     first, second = (each["fully_sharded"] for each in found)
     assert first["weights"] == second["weights"]
     assert distance(first["weights"], alone()) < 1e-12
-    in_steps = ranks.train(ranks.network(), (0, 1), "cpu", optimizer=torch.optim.SGD).state_dict()
+    in_steps = rank_programs.train(
+        rank_programs.network(), (0, 1), "cpu", optimizer=torch.optim.SGD
+    ).state_dict()
     assert first["float32"] == second["float32"] and distance(first["float32"], in_steps) < 1e-6
     parts = first["held"], second["held"]
     assert sum(parts) == sum(value.numel() for value in alone().values()) and min(parts) > 0

@@ -13,7 +13,7 @@ import torch
 from torch.utils._pytree import tree_map_only
 
 from gpulesson.practice import PracticeError, practice_gpu
-from gpulesson.practice.environment import without_practice_gpu
+from gpulesson.practice.processes.environment import without_practice_gpu
 
 CUDA = torch.device("cuda:0")
 CPU = torch.device("cpu")

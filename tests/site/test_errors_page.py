@@ -184,7 +184,7 @@ def made_by_the_practice_gpu() -> list[Exception]:
 def raised_elsewhere() -> list[str]:
     """The longest piece of each text with which the practice GPU's other modules raise an error."""
     texts = []
-    for path in sorted((ROOT / "src/gpulesson/practice").glob("*.py")):
+    for path in sorted((ROOT / "src/gpulesson/practice").rglob("*.py")):
         tree = ast.parse(path.read_text(encoding="utf-8"))
         for call in [node.exc for node in ast.walk(tree) if isinstance(node, ast.Raise)]:
             if isinstance(call, ast.Call) and getattr(call.func, "id", "AttributeError") != "AttributeError":

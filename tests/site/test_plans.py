@@ -31,7 +31,7 @@ def test_a_page_shows_script_command_plan_and_the_gpus(project):
     assert "optimizer.step()" in script
     assert command.strip() == "python -m gpulesson plan --gpu T4 --steps 2 train.py"
     assert answer.startswith("Plan of train.py: 2 steps") and "fits" in answer
-    lines = (ROOT / "src/gpulesson/planning/gpus.csv").read_text().splitlines()
+    lines = (ROOT / "src/gpulesson/planning/hardware/gpus.csv").read_text().splitlines()
     names = [row["name"] for row in csv.DictReader(line for line in lines if not line.startswith("#"))]
     assert [row.td.get_text().strip() for row in soup.select("table.gpus tbody tr")] == names
 

@@ -9,7 +9,7 @@ from _ext.results import WIDTH
 from _ext.scaling import COUNTS, chart, step
 from projects import CONF, INDEX
 
-from gpulesson.planning import links
+from gpulesson.planning.hardware import links
 
 CONF = CONF + 'extensions.append("_ext.scaling")\n'
 PAGE = """Home

@@ -26,9 +26,9 @@ from torch.optim import lr_scheduler
 from torch.utils.data import DataLoader
 
 from gpulesson import _fashion, practice_gpu
-from gpulesson.autosave import AutoSave
 from gpulesson.checkpoint import CheckpointError, latest, load_checkpoint, resume, save_checkpoint
 from gpulesson.data import DataError, fashion_mnist_folder, load_fashion_mnist
+from gpulesson.long_runs.autosave import AutoSave
 
 EPOCHS = 4
 
@@ -243,7 +243,7 @@ def small_data():
         head = struct.pack(f">BBBB{values.ndim}I", 0, 0, 8, values.ndim, *values.shape)
         contents[name] = head + values.tobytes()
     _fashion.FILES = {
-        name: _fashion.Known(
+        name: _fashion.PublishedFile(
             len(packed := gzip.compress(content, mtime=0)),
             hashlib.sha256(packed).hexdigest(),
             {len(content): hashlib.md5(content).hexdigest()},

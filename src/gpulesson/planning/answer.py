@@ -10,14 +10,14 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from gpulesson.planning.fitting import CONTEXT, MARGIN, Replay, Verdict
-from gpulesson.planning.floor import Floor, rounded_down
-from gpulesson.planning.gpus import Gpu
-from gpulesson.planning.links import Link
-from gpulesson.planning.peak import Peak
-from gpulesson.planning.ranks import CONDITIONS, PER_NODE, OnRanks
-from gpulesson.planning.record import OPTIMIZER, Record, Waits
-from gpulesson.practice.allocator import rounded
+from gpulesson.planning.hardware.gpus import Gpu
+from gpulesson.planning.hardware.links import Link
+from gpulesson.planning.memory.fitting import CONTEXT, MARGIN, Replay, Verdict
+from gpulesson.planning.memory.peak import Peak
+from gpulesson.planning.recording.record import OPTIMIZER, Record, Waits
+from gpulesson.planning.speed.floor import Floor, rounded_down
+from gpulesson.planning.speed.several_gpus import CONDITIONS, PER_NODE, OnRanks
+from gpulesson.practice.device.allocator import rounded
 from gpulesson.practice.sizes import format_size
 
 WIDTH = 86
@@ -104,7 +104,7 @@ class Plan:
         -------
         matplotlib.axes.Axes
         """
-        from gpulesson.planning.picture import draw
+        from gpulesson.planning.memory.picture import draw
 
         return draw(self.record, ax)
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from gpulesson.planning.links import NETWORK
+from gpulesson.planning.hardware.links import NETWORK
 from gpulesson.practice import command as practice_command
 
 _USAGE = "python -m gpulesson plan [options] (script | -m module) [argument ...]"
@@ -71,7 +71,7 @@ def split(words: Sequence[str]) -> tuple[list[str], list[str]]:
 def run(options: argparse.Namespace, program: Sequence[str]) -> int:
     """Plan for the program and print the answer; 1 if there is none."""
     from gpulesson.planning.plan import GPUS, plan
-    from gpulesson.planning.programs import ProgramFailed
+    from gpulesson.planning.recording.programs import ProgramFailed
 
     if not program:
         options.refuse("there is no program; expected a script, or -m module, behind the options")

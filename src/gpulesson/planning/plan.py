@@ -8,15 +8,22 @@ from inspect import signature
 from os import PathLike, fspath
 from pathlib import Path
 
-from gpulesson.planning import fitting, gpus, links, scaling
 from gpulesson.planning.answer import OnGpu, Plan
-from gpulesson.planning.floor import floor
-from gpulesson.planning.gpus import Gpu
-from gpulesson.planning.links import NETWORK, Link
-from gpulesson.planning.peak import peak
-from gpulesson.planning.programs import Outcome, ProgramFailed, Request, record_function, record_program
-from gpulesson.planning.ranks import on_ranks
-from gpulesson.planning.record import Record
+from gpulesson.planning.hardware import gpus, links
+from gpulesson.planning.hardware.gpus import Gpu
+from gpulesson.planning.hardware.links import NETWORK, Link
+from gpulesson.planning.memory import any_batch, fitting
+from gpulesson.planning.memory.peak import peak
+from gpulesson.planning.recording.programs import (
+    Outcome,
+    ProgramFailed,
+    Request,
+    record_function,
+    record_program,
+)
+from gpulesson.planning.recording.record import Record
+from gpulesson.planning.speed.floor import floor
+from gpulesson.planning.speed.several_gpus import on_ranks
 
 GPUS = ("T4", "RTX 3060", "A100", "H100")
 """Names of the GPUs that a plan is for unless others are named."""
@@ -126,7 +133,7 @@ def plan(
             raise ValueError(
                 f"batch_size={batch_size}: {notes[-1]} Change the batch size in the program instead"
             )
-        record = scaling.at_batch(*small, batch_size)
+        record = any_batch.at_batch(*small, batch_size)
     assert record is not None
     notes += record.notes
     if record.recurrent:
@@ -160,7 +167,7 @@ def _on(
     largest = None
     if small is not None:
         room = int(fitting.MARGIN * verdict.least_left)
-        largest = scaling.largest_batch(*small, room, workspace=fitting.cublas_workspace(capability))
+        largest = any_batch.largest_batch(*small, room, workspace=fitting.cublas_workspace(capability))
     least = floor(record, gpu) if record.steps and not record.recurrent else None
     node = links.of_gpu(gpu.name)
     several = on_ranks(record, gpu, least, ranks, node, network)
@@ -171,8 +178,8 @@ def _small(runs: _Script | _Function, own: Record | None, notes: list[str]) -> t
     """Record the two small batches; if that cannot be, say why in a note."""
     try:
         first, second = (runs.small(size, own) for size in SMALL)
-        scaling.at_batch(first, second, SMALL[0])  # refuses what does not match
-        scaling.largest_batch(first, second, 1)
+        any_batch.at_batch(first, second, SMALL[0])  # refuses what does not match
+        any_batch.largest_batch(first, second, 1)
     except (ValueError, ProgramFailed) as error:
         notes.append(f"For other batches there is no plan: {error}.")
         return None

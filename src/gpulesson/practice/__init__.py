@@ -5,42 +5,38 @@ Tensors stay ordinary CPU tensors. A ledger knows which simulated device each st
 operator comes here, where CUDA's same-device rules are applied, and its results enter the ledger; the
 Python surface and ``torch.cuda`` answer accordingly. The modules:
 
-===============================  =======================================================================
-``interface``, ``script``,       the ways in and out: ``practice_gpu``, ``start`` and ``stop``,
-``command``, ``pytest_plugin``   ``run_script``, the command, the fixture and the option
-``environment``, ``arrival``,    other processes: how they get to know, how it begins there (with
-``startup``, ``sharing``         ``startup/sitecustomize``), tensors that go from one to another
-``session``, ``gpu``             one practice GPU from beginning to end; its state, what its user may ask it
-``ledger``, ``allocator``,       which storage is where, and the memory that it takes
-``sizes``
-``keys``, ``operators``,         every operator: how it comes here, where it runs, which mixtures of devices
-``rules``, ``facts``             CUDA refuses, what must be known of it
-``dtypes``, ``determinism``      what else CUDA refuses: types of numbers, and operators whose results vary
-``tensors``, ``factories``,      the Python surface: attributes and methods, functions that make tensors,
-``storages``, ``functions``      saving and loading, functions that compare devices themselves
-``cuda``, ``streams``,           ``torch.cuda`` and ``torch.accelerator``, and what hangs on them
-``generators``, ``amp``
-``parallel``, ``launch``         several devices in one call; several processes, as torchrun starts them,
-``process_groups``,              that send one another what is on their GPUs, as NCCL does; what
-``sync_batch_norm``              ``SyncBatchNorm`` calls
-``compilers``                    TorchScript, ``torch.compile``, ``torch.export``
-``libraries``, ``absent``        CUDA's runtime and NVTX; what refuses
-``graphs``, ``recording``        CUDA graphs: PyTorch's objects for them, and what they consist of
-``errors``, ``tracebacks``       CUDA's texts, and where a traceback ends
-``events``                       the log of copies and waits
-``patches``, ``imports``,        how all this is put in place and taken away; what it needs of PyTorch
-``requirements``
-===============================  =======================================================================
+======================================  ================================================================
+``interface``, ``script``, ``command``  the ways in and out: ``practice_gpu``, ``start`` and ``stop``,
+``pytest_plugin``                       ``run_script``, the command, the fixture and the option
+``arrival``, ``startup``                how it begins in other processes: when they import PyTorch
+``session``, ``requirements``           one practice GPU from beginning to end, and what it needs of PyTorch
+``errors``, ``tracebacks``, ``sizes``   CUDA's texts, where a traceback ends, amounts of memory
+``device``                              the devices: ``gpu`` is what its user may ask, ``ledger`` knows which
+                                        storage is where, ``allocator`` the memory that it takes, ``events``
+                                        is the log of copies and waits; ``streams``, ``generators``
+``operators``                           every operator: where it runs (``dispatch``), which mixtures of
+                                        devices CUDA refuses (``rules``), which types of numbers
+                                        (``dtypes``), what varies from run to run (``determinism``), what
+                                        must be known of it (``facts``)
+``surface``                             PyTorch's functions, methods and classes that name a device, from
+                                        ``torch.cuda`` to ``torch.compile``
+``graphs``                              CUDA graphs: PyTorch's ``objects`` for them, and what a ``recording``
+                                        consists of
+``processes``                           what several processes know and send one another: ``environment``,
+                                        ``launch``, ``sharing``, ``process_groups``
+``patching``                            how all this is put in place and taken away: ``patches``, late
+                                        ``imports``, dispatch ``keys``; what refuses (``absent``)
+======================================  ================================================================
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from gpulesson.practice.allocator import Memory
+    from gpulesson.practice.device.allocator import Memory
+    from gpulesson.practice.device.events import Event
+    from gpulesson.practice.device.gpu import PracticeGPU
     from gpulesson.practice.errors import PracticeError
-    from gpulesson.practice.events import Event
-    from gpulesson.practice.gpu import PracticeGPU
     from gpulesson.practice.interface import PracticeWarning, RealGPU, practice_gpu, start, stop
     from gpulesson.practice.script import run_script
 
@@ -57,7 +53,7 @@ __all__ = [
     "stop",
 ]
 
-_MODULES = ("interface", "script", "errors", "events", "gpu", "allocator")
+_MODULES = ("interface", "script", "errors", "device.events", "device.gpu", "device.allocator")
 
 
 def __getattr__(name: str) -> Any:

@@ -1,6 +1,7 @@
 """The practice GPU comes with PyTorch: it starts when that is imported, by whomever, and not before.
 
-For processes that were told of it (:mod:`gpulesson.practice.environment`), and for a whole run of pytest.
+For processes that were told of it (:mod:`gpulesson.practice.processes.environment`), and for a whole run of
+pytest.
 Python runs this in every such process as it starts, hence few imports, of the package none.
 """
 
@@ -32,7 +33,7 @@ def start_with_torch(text: str) -> bool:
     Parameters
     ----------
     text : str
-        The settings, as :func:`gpulesson.practice.environment.settings` writes them.
+        The settings, as :func:`gpulesson.practice.processes.environment.settings` writes them.
 
     Returns
     -------
@@ -93,7 +94,7 @@ def _start(text: str) -> None:
 
     sys.path.insert(0, _ROOT)  # for a moment: the program may not have the package on its path
     try:
-        from gpulesson.practice.environment import reach_no_other_processes
+        from gpulesson.practice.processes.environment import reach_no_other_processes
     finally:
         sys.path.remove(_ROOT)
     from gpulesson.practice.interface import practice_gpu

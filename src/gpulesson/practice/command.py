@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from gpulesson.practice import environment
-from gpulesson.practice.launch import launch
+from gpulesson.practice.processes import environment
+from gpulesson.practice.processes.launch import launch
 from gpulesson.practice.sizes import check_count, parse_size
 
 _USAGE = "python -m gpulesson practice [options] (script | -m module | -c code) [argument ...]"

@@ -1,7 +1,7 @@
 """The ways in and out: a context manager and decorator, and a pair of functions for notebooks and pages.
 
-What stands on private parts of PyTorch is imported only after :mod:`gpulesson.practice.requirements` has
-found them.
+What stands on private parts of PyTorch is imported only after
+:mod:`gpulesson.practice.requirements` has found them.
 """
 
 import functools
@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import torch
 
 from gpulesson.practice import requirements, tracebacks
-from gpulesson.practice.allocator import Memory
-from gpulesson.practice.events import Event
+from gpulesson.practice.device.allocator import Memory
+from gpulesson.practice.device.events import Event
 from gpulesson.practice.sizes import check_count, parse_size
 
 if TYPE_CHECKING:
-    from gpulesson.practice.gpu import PracticeGPU
+    from gpulesson.practice.device.gpu import PracticeGPU
     from gpulesson.practice.session import Session
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])

@@ -13,7 +13,7 @@ import pytest
 from gpulesson.practice import arrival
 
 if TYPE_CHECKING:
-    from gpulesson.practice.gpu import PracticeGPU
+    from gpulesson.practice.device.gpu import PracticeGPU
     from gpulesson.practice.interface import RealGPU
 
 
@@ -45,7 +45,7 @@ def pytest_configure(config: pytest.Config) -> None:
 def _start(config: pytest.Config, options: argparse.Namespace) -> None:
     if not getattr(options, "practice_gpu", False):  # a conftest's plugin comes after the options were read
         return
-    from gpulesson.practice.environment import settings
+    from gpulesson.practice.processes.environment import settings
     from gpulesson.practice.sizes import check_count, parse_size
 
     memory, count = options.practice_gpu_memory, options.practice_gpu_count

@@ -5,7 +5,7 @@ from importlib import import_module
 import torch
 
 from gpulesson.practice.errors import PracticeError
-from gpulesson.practice.facts import native_functions_path
+from gpulesson.practice.operators.facts import native_functions_path
 
 NAMES = {
     "torch._C._storage_address": "to find a tensor's storage without making a Python object",
@@ -44,7 +44,7 @@ NAMES = {
     "torch._C._get_dispatch_mode": "to leave tensors alone that have shapes only",
     "torch._C._TorchDispatchModeKey.FAKE": "to leave tensors alone that have shapes only",
     "torch.ops.aten.add.Tensor.redispatch": "to run what the compilers call collectives",
-    "torch._C._len_torch_dispatch_stack": "to return whether somebody else watches the operators",
+    "torch._C._len_torch_dispatch_stack": "to know whether somebody else watches the operators",
     "torch.ops.aten._to_copy": "to copy a tensor that wraps others",
     "torch.Tensor._make_wrapper_subclass": "to put a tensor that wraps others on a simulated device",
     "torch.autograd._engine_run_backward": "to compare the devices of gradients",

@@ -13,31 +13,28 @@ import torch
 from torch.utils import _device as default_device
 from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
-from gpulesson.practice import (
-    absent,
+from gpulesson.practice import tracebacks
+from gpulesson.practice.device import generators, streams
+from gpulesson.practice.device.gpu import PracticeGPU
+from gpulesson.practice.graphs import objects
+from gpulesson.practice.operators import dispatch
+from gpulesson.practice.operators.dispatch import Operators
+from gpulesson.practice.patching import absent
+from gpulesson.practice.patching.imports import UnpatchedImports, installed
+from gpulesson.practice.patching.patches import Patches
+from gpulesson.practice.processes import environment, process_groups, sharing
+from gpulesson.practice.surface import (
     amp,
+    batch_norm,
     compilers,
     cuda,
-    environment,
     factories,
     functions,
-    generators,
-    graphs,
     libraries,
-    operators,
     parallel,
-    process_groups,
-    sharing,
     storages,
-    streams,
-    sync_batch_norm,
     tensors,
-    tracebacks,
 )
-from gpulesson.practice.gpu import PracticeGPU
-from gpulesson.practice.imports import UnpatchedImports, installed
-from gpulesson.practice.operators import Operators
-from gpulesson.practice.patches import Patches
 
 _UNSET = object()
 
@@ -50,7 +47,7 @@ class Session:
         self.gpu = PracticeGPU(capacity, count)
         self._modes: WeakSet[Operators] = WeakSet()
         self._patches = Patches(self.gpu)
-        absent.plan(self._patches)
+        absent.add_patches(self._patches)
         modules = (
             amp,
             compilers,
@@ -58,22 +55,22 @@ class Session:
             factories,
             functions,
             generators,
-            graphs,
+            objects,
             libraries,
-            operators,
+            dispatch,
             parallel,
             process_groups,
             storages,
             streams,
-            sync_batch_norm,
+            batch_norm,
             tensors,
         )
         for module in modules:
-            module.plan(self._patches, self.gpu)
+            module.add_patches(self._patches, self.gpu)
         self._patches.follow()
-        tracebacks.plan(self._patches)
+        tracebacks.add_patches(self._patches)
         for other_processes in (environment, sharing):
-            other_processes.plan(self._patches, self.gpu)
+            other_processes.add_patches(self._patches, self.gpu)
         for work in (threading.Thread, _WorkItem):
             self._patches.wrap(work, "run", self._watched)
         self.gpu.watch_thread = self._watch_thread

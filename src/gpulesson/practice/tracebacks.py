@@ -7,8 +7,8 @@ import traceback
 from types import TracebackType
 from typing import Any
 
-from gpulesson.practice.events import is_ours, is_torch
-from gpulesson.practice.patches import Patches
+from gpulesson.practice.device.events import is_ours, is_torch
+from gpulesson.practice.patching.patches import Patches
 
 
 def trim(error: BaseException) -> None:
@@ -53,7 +53,7 @@ def _learner_below(entries: list[TracebackType]) -> bool:
     return any(not is_ours(name) and not is_torch(name) for name in names)
 
 
-def plan(patches: Patches) -> None:
+def add_patches(patches: Patches) -> None:
     """Plan that errors are trimmed where they are shown: by Python, a thread, a debugger, a notebook."""
     show, show_in_thread = sys.excepthook, threading.excepthook
     init, extract = traceback.TracebackException.__init__, traceback.extract_tb
@@ -95,10 +95,10 @@ def plan(patches: Patches) -> None:
 
         return trimming
 
-    patches.plan(sys, "excepthook", excepthook)
-    patches.plan(traceback, "extract_tb", extract_tb)
-    patches.plan(threading, "excepthook", in_thread)
-    patches.plan(traceback.TracebackException, "__init__", trimming_init)
+    patches.set(sys, "excepthook", excepthook)
+    patches.set(traceback, "extract_tb", extract_tb)
+    patches.set(threading, "excepthook", in_thread)
+    patches.set(traceback.TracebackException, "__init__", trimming_init)
     patches.wrap(bdb.Bdb, "get_stack", in_debugger)
     notebook = sys.modules.get("IPython.core.interactiveshell")
     if notebook is not None:

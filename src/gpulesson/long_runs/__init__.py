@@ -1,0 +1,1 @@
+"""Training runs that outlive their process, and runs of several processes."""

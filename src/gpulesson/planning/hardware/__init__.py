@@ -1,0 +1,1 @@
+"""Tables of GPUs and of what joins them."""

@@ -1,0 +1,1 @@
+"""The memory that a recorded program takes on a GPU."""

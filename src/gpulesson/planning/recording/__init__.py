@@ -1,0 +1,1 @@
+"""A few steps of a program on the practice GPU, written down."""

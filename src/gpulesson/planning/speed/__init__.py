@@ -1,0 +1,1 @@
+"""The least time that a recorded step takes, on one GPU and on several."""

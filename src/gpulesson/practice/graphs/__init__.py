@@ -1,0 +1,1 @@
+"""CUDA graphs: PyTorch's objects for them, and what they consist of."""

@@ -1,0 +1,1 @@
+"""Every ATen operator: how it comes here, where it runs, and what CUDA refuses."""

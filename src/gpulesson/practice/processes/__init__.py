@@ -1,0 +1,1 @@
+"""Several processes: how each gets to know of its practice GPU, and what they send one another."""

@@ -1,0 +1,308 @@
+"""``torch.cuda`` and ``torch.accelerator``: what they answer while a practice GPU is there."""
+
+import functools
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+import torch
+
+from gpulesson.practice.device.events import WAIT
+from gpulesson.practice.device.gpu import PracticeGPU
+from gpulesson.practice.patching.patches import Handler, Patches
+
+CAPABILITY = (8, 0)
+
+_Functions = dict[str, Callable[..., Any]]
+
+
+@dataclass(frozen=True)
+class DeviceProperties:
+    """
+    What ``torch.cuda.get_device_properties`` answers.
+
+    No model of GPU is behind it. The limits of threads, registers and shared memory are those of compute
+    capability 8.0, https://docs.nvidia.com/cuda/cuda-c-programming-guide/#compute-capabilities. The rates and
+    the cache only are there for code that divides by them.
+    """
+
+    name: str
+    total_memory: int
+    uuid: UUID
+    major: int = CAPABILITY[0]
+    minor: int = CAPABILITY[1]
+    multi_processor_count: int = 1
+    warp_size: int = 32
+    is_integrated: bool = False
+    is_multi_gpu_board: bool = False
+    gcnArchName: str = ""
+    max_threads_per_block: int = 1024
+    max_threads_per_multi_processor: int = 2048
+    regs_per_multiprocessor: int = 65536
+    shared_memory_per_block: int = 48 * 1024
+    shared_memory_per_block_optin: int = 163 * 1024
+    shared_memory_per_multiprocessor: int = 164 * 1024
+    L2_cache_size: int = 2**20
+    clock_rate: int = 1_000_000
+    memory_clock_rate: int = 1_000_000
+    memory_bus_width: int = 64
+    pci_domain_id: int = 0
+    pci_bus_id: int = 0
+    pci_device_id: int = 0
+
+
+def add_patches(patches: Patches, gpu: PracticeGPU) -> None:
+    """Plan the replacements in :mod:`torch.cuda`, :mod:`torch.accelerator` and their submodules."""
+    for table in (_devices(gpu), _memory(gpu), _synchronisation(gpu)):
+        for name, function in table.items():
+            for owner in (torch.cuda, torch.cuda.memory, torch.cuda.random):
+                patches.set(owner, name, function)
+    patches.set(torch.cuda, "_initialized", True)
+    for name, function in _below(gpu).items():
+        patches.set(torch._C, name, function)
+    patches.set(torch.backends.cuda, "is_built", lambda: True)
+    for kind in ("flash", "efficient", "cudnn"):  # attention is computed by the CPU's kernels
+        patches.set(torch.backends.cuda, f"can_use_{kind}_attention", lambda params, debug=False: False)
+    for name, function in _accelerator(gpu).items():
+        patches.set(torch.accelerator, name, function)
+        patches.set(torch.accelerator.memory, name, function)
+    patches.wrap(torch.autograd.profiler.profile, "__init__", _hosts_side_only)
+    for other in (torch.backends.mps, torch.mps, torch.xpu):  # nothing real stands beside the simulated GPU
+        patches.set(other, "is_available", lambda: False)
+        patches.set(other, "device_count", lambda: 0)
+    patches.handle(torch, "set_default_tensor_type", _set_default_type)
+    for owner, on_host, sparse in ((torch.cuda, torch, False), (torch.cuda.sparse, torch.sparse, True)):
+        for name in (f"{kind}Tensor" for kind in _LEGACY):
+            if hasattr(owner, name):
+                made = _legacy_type(gpu, getattr(on_host, name), getattr(owner, name), sparse)
+                patches.set(owner, name, made)
+
+
+def _devices(gpu: PracticeGPU) -> _Functions:
+    def set_device(device: Any) -> None:
+        gpu.current = gpu.number(device)
+
+    def exchange(index: int) -> int:
+        before = gpu.current
+        if index >= 0:
+            gpu.current = gpu.number(index)
+        return before
+
+    return {
+        "is_available": lambda: True,
+        "device_count": lambda: gpu.count,
+        "current_device": lambda: gpu.current,
+        "set_device": set_device,
+        "_exchange_device": exchange,
+        "_maybe_exchange_device": exchange,
+        "get_device_name": lambda device=None: _checked(gpu, device, gpu.name),
+        "get_device_capability": lambda device=None: _checked(gpu, device, CAPABILITY),
+        "get_device_properties": lambda device=None: DeviceProperties(
+            gpu.name, gpu.capacity, UUID(int=gpu.number(device) + 1)
+        ),
+        "get_arch_list": lambda: ["sm_80"],
+        "is_bf16_supported": lambda including_emulation=True: True,
+        "is_tf32_supported": lambda: True,
+        "can_device_access_peer": lambda device, peer_device: gpu.number(device) != gpu.number(peer_device),
+        "init": gpu.ledger.use,
+        "is_initialized": lambda: gpu.ledger.used,
+        "_lazy_init": gpu.ledger.use,
+        "_lazy_call": lambda function, **_: None,
+        "_is_in_bad_fork": gpu.ledger.is_forked,
+    }
+
+
+def _checked(gpu: PracticeGPU, device: Any, answer: Any) -> Any:
+    gpu.number(device)
+    return answer
+
+
+def _memory(gpu: PracticeGPU) -> _Functions:
+    def statistics(device: Any = None) -> dict[str, Any]:
+        return gpu.ledger.allocators[gpu.number(device)].statistics()
+
+    def summary(device: Any = None, abbreviated: bool = False) -> str:
+        figures = torch.cuda.memory_stats(device)
+        rows = "\n".join(f"| {name:<30} | {value:>20,} |" for name, value in figures.items() if value > 0)
+        return f"{gpu.name}, device {gpu.number(device)}: simulated memory, in blocks of 512 bytes\n{rows}"
+
+    def reset_peak(device: Any = None) -> None:
+        gpu.ledger.allocators[gpu.number(device)].reset_peak()
+
+    def reserved(device: Any = None) -> int:
+        return gpu.memory(device).reserved
+
+    def reserved_peak(device: Any = None) -> int:
+        peak: int = statistics(device)["reserved_bytes"]["all"]["peak"]
+        return peak
+
+    def set_fraction(fraction: float, device: Any = None) -> None:
+        if not 0 <= fraction <= 1:
+            raise ValueError(f"Invalid fraction value: {fraction}. Allowed range: 0~1")
+        allocator = gpu.ledger.allocators[gpu.number(device)]
+        allocator.allowed = int(allocator.capacity * fraction)
+
+    def get_fraction(device: Any = None) -> float:
+        allocator = gpu.ledger.allocators[gpu.number(device)]
+        return allocator.allowed / allocator.capacity
+
+    def empty_cache() -> None:
+        for allocator in gpu.ledger.allocators:
+            allocator.empty_cache()
+
+    def information(device: Any = None) -> tuple[int, int]:
+        return gpu.ledger.allocators[gpu.number(device)].free(), gpu.capacity
+
+    return {
+        "memory_allocated": lambda device=None: gpu.memory(device).allocated,
+        "max_memory_allocated": lambda device=None: gpu.memory(device).peak,
+        **dict.fromkeys(("memory_reserved", "memory_cached"), reserved),
+        **dict.fromkeys(("max_memory_reserved", "max_memory_cached"), reserved_peak),
+        **dict.fromkeys(
+            ("reset_peak_memory_stats", "reset_max_memory_allocated", "reset_max_memory_cached"), reset_peak
+        ),
+        "reset_accumulated_memory_stats": lambda device=None: _checked(gpu, device, None),
+        "memory_stats_as_nested_dict": statistics,
+        "memory_summary": summary,
+        "memory_snapshot": lambda mempool_id=None, include_traces=True: [],
+        "mem_get_info": information,
+        "get_memory_info": information,
+        "empty_cache": empty_cache,
+        "set_per_process_memory_fraction": set_fraction,
+        "get_per_process_memory_fraction": get_fraction,
+        "ipc_collect": lambda: None,
+        "get_allocator_backend": lambda: "native",
+    }
+
+
+def _synchronisation(gpu: PracticeGPU) -> _Functions:
+    modes = {"default": 0, "warn": 1, "error": 2}
+
+    def synchronize(device: Any = None) -> None:
+        gpu.number(device)
+        if gpu.capture is not None:  # in any thread: it would wait for all streams of the device
+            gpu.capture.refuse_wait()
+        gpu.record(WAIT, "torch.cuda.synchronize()", tolerated=True)
+
+    def set_mode(debug_mode: int | str) -> None:
+        if debug_mode not in (*modes, *modes.values()):
+            raise RuntimeError("invalid value of debug_mode, expected one of `default`, `warn`, `error`")
+        gpu.log.debug_mode = modes.get(debug_mode, debug_mode)  # type: ignore[arg-type]
+
+    return {
+        "synchronize": synchronize,
+        "set_sync_debug_mode": set_mode,
+        "get_sync_debug_mode": lambda: gpu.log.debug_mode,
+    }
+
+
+def _hosts_side_only(original: Callable[..., None]) -> Callable[..., None]:
+    """Profile the CPU where CUDA is asked for: there are no kernels, and PyTorch would look for a driver."""
+
+    @functools.wraps(original)
+    def init(profiler: Any, *args: Any, **options: Any) -> None:
+        if options.get("use_device") == "cuda":
+            warnings.warn(
+                "the practice GPU has no kernels to profile: the profile shows the CPU, which also simulates",
+                stacklevel=2,
+            )
+            options = {**options, "use_device": None, "use_cpu": True}
+        original(profiler, *args, **options)
+
+    return init
+
+
+def _accelerator(gpu: PracticeGPU) -> _Functions:
+    cuda = {**_devices(gpu), **_memory(gpu), **_synchronisation(gpu)}
+    same = [
+        "is_available",
+        "device_count",
+        "synchronize",
+        "empty_cache",
+        "memory_allocated",
+        "max_memory_allocated",
+        "memory_reserved",
+        "max_memory_reserved",
+        "reset_peak_memory_stats",
+        "reset_accumulated_memory_stats",
+        "get_memory_info",
+    ]
+    return {
+        **{name: cuda[name] for name in same},
+        "current_accelerator": lambda check_available=False: torch.device("cuda"),
+        "get_device_capability": lambda device=None: _checked(
+            gpu, device, {"supported_dtypes": set(_LEGACY.values())}
+        ),
+        **dict.fromkeys(("current_device_index", "current_device_idx"), cuda["current_device"]),
+        **dict.fromkeys(("set_device_index", "set_device_idx"), cuda["set_device"]),
+    }
+
+
+def _below(gpu: PracticeGPU) -> _Functions:
+    """Functions of ``torch._C`` that PyTorch's own Python code calls, its classes for instance."""
+    devices, memory, synchronisation = _devices(gpu), _memory(gpu), _synchronisation(gpu)
+    exchange = devices["_exchange_device"]
+    both = {
+        "exchangeDevice": exchange,
+        "maybeExchangeDevice": exchange,
+        "emptyCache": memory["empty_cache"],
+    }
+    return {
+        **{
+            f"_{kind}_{name}": function for name, function in both.items() for kind in ("cuda", "accelerator")
+        },
+        **dict.fromkeys(("_cuda_getDevice", "_accelerator_getDeviceIndex"), devices["current_device"]),
+        **dict.fromkeys(("_cuda_setDevice", "_accelerator_setDeviceIndex"), devices["set_device"]),
+        **dict.fromkeys(
+            ("_cuda_synchronize", "_accelerator_synchronizeDevice"), synchronisation["synchronize"]
+        ),
+        **dict.fromkeys(
+            ("_cuda_memoryStats", "_accelerator_getDeviceStats"), memory["memory_stats_as_nested_dict"]
+        ),
+        "_cuda_getDeviceCount": devices["device_count"],
+        "_cuda_init": devices["init"],
+        "_cuda_isInBadFork": gpu.ledger.is_forked,
+        "_accelerator_getDefaultGenerator": lambda device: gpu.generators[gpu.number(device)],
+        "_accelerator_emptyHostCache": lambda: None,
+        "_accelerator_isAllocatorInitialized": lambda: gpu.ledger.used,
+    }
+
+
+# -- torch.cuda.FloatTensor and the like
+
+_LEGACY = {
+    "Float": torch.float32,
+    "Double": torch.float64,
+    "Half": torch.float16,
+    "BFloat16": torch.bfloat16,
+    "Long": torch.int64,
+    "Int": torch.int32,
+    "Short": torch.int16,
+    "Char": torch.int8,
+    "Byte": torch.uint8,
+    "Bool": torch.bool,
+}
+
+
+def _set_default_type(gpu: PracticeGPU, original: Handler, kind: Any) -> None:
+    """``torch.cuda.FloatTensor`` as the default is a default dtype and a default device."""
+    name = kind if isinstance(kind, str) else f"{kind.__module__}.{kind.__name__}"
+    original(name.replace("torch.cuda.", "torch."))
+    torch.set_default_device("cuda" if name.startswith("torch.cuda.") else None)
+
+
+def _legacy_type(gpu: PracticeGPU, make: Callable[..., torch.Tensor], kind: type, sparse: bool) -> type:
+    """Return a class in place of `kind`: it makes tensors of its dtype, on the device, and knows them."""
+    dtype = _LEGACY[kind.__name__.removesuffix("Tensor")]
+
+    class Legacy(type):
+        def __call__(cls, *args: Any) -> torch.Tensor:
+            return make(*args).cuda()
+
+        def __instancecheck__(cls, instance: object) -> bool:
+            known = isinstance(instance, torch.Tensor) and instance.dtype is dtype and instance.is_cuda
+            return known and instance.is_sparse is sparse  # type: ignore[attr-defined]
+
+    return Legacy(kind.__name__, (), {"dtype": dtype, "__module__": kind.__module__})

@@ -1,0 +1,763 @@
+"""AutoSave: a run that is stopped anywhere ends with the same bits; signals, old files, and mistakes."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import signal
+import threading
+import time
+from pathlib import Path
+
+import autosave_run
+import pytest
+import torch
+from processes import run_script
+from torch import nn
+
+from gpulesson import checkpoint
+from gpulesson.checkpoint import CheckpointError, load_checkpoint, save_checkpoint
+from gpulesson.data import Batches
+from gpulesson.long_runs import autosave
+from gpulesson.long_runs.autosave import AutoSave, Stopped
+from gpulesson.step import Step
+from gpulesson.training import NonFiniteLossError, fit
+
+posix = pytest.mark.skipif(os.name != "posix", reason="needs the signals of POSIX")
+SCRIPT = Path(autosave_run.__file__)
+
+
+class Killed(BaseException):
+    """Ends a run as abruptly as an exception can."""
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir() if not path.name.startswith("."))
+
+
+def until_through(folder: Path, stops: list[int], **options) -> tuple[str, int]:
+    """Run again and again, stopped after so many steps each; return the digest, and how often it was."""
+
+    for stopped, after in enumerate([*stops, None]):
+        steps = 0
+
+        def hook(after=after) -> None:
+            nonlocal steps
+            steps += 1
+            if steps == after:
+                raise Killed
+
+        try:
+            return autosave_run.run(folder, hook=hook, **options), stopped
+        except Killed:
+            pass
+    raise AssertionError("it never got through")
+
+
+@pytest.fixture
+def model() -> nn.Module:
+    return nn.Linear(2, 1)
+
+
+@pytest.fixture
+def parts(model) -> dict:
+    return {"model": model, "optimizer": torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.5)}
+
+
+def train(saves: AutoSave, epochs: int = 1, batches: int = 4) -> None:
+    """Make steps that change the weights."""
+    loader = Batches(torch.ones(2 * batches, 2), batch_size=2)
+    for _ in saves.epochs(epochs):
+        for (inputs,) in saves.batches(loader):
+            saves.optimizer.zero_grad()
+            saves.model(inputs).sum().backward()
+            saves.optimizer.step()
+            saves.step()
+
+
+# --- the same bits -----------------------------------------------------------------------------------------
+
+CASES = {
+    "loader": {},
+    "own generator": {"own_generator": True},
+    "workers": {"workers": 2},
+    "sampler that draws ahead of workers": {"workers": 2, "own_generator": True, "sampler": True},
+    "one generator for loader and loop": {"own_generator": True, "share_generator": True},
+    "Batches": {"feed": "batches"},
+    "Batches, own generator": {"feed": "batches", "own_generator": True},
+    "indices that the loop draws": {"feed": "indices"},
+    "accumulated by hand": {"accumulate": 2, "every_steps": 1, "stops": [2, 4]},
+    "background": {"background": True, "feed": "batches"},
+    "fit": {"how": "fit"},
+    "fit, accumulated, scheduler by step": {
+        "how": "fit",
+        "accumulate": 4,
+        "scheduled_by": "step",
+        "every_steps": 1,
+        "stops": [2, 3],
+    },
+    "fit in float16, own generator": {"how": "fit", "amp": "fp16", "own_generator": True},
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_run_ends_with_the_same_bits_wherever_it_was_stopped(tmp_path, case):
+    options = {"stops": [3, 8], **CASES[case]}  # within the first epoch, and within the second one
+    stops = options.pop("stops")
+    whole = autosave_run.run(tmp_path / "whole", **options)
+    through, stopped = until_through(tmp_path / "run", stops, **options)
+    assert stopped == 2
+    assert through == whole
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("after", [1, 5, 7, 11])
+def test_after_each_step(tmp_path, case, after):
+    options = {name: value for name, value in CASES[case].items() if name != "stops"}
+    whole = autosave_run.run(tmp_path / "whole", **options)
+    assert until_through(tmp_path / "run", [after, 2, 3], **options)[0] == whole
+
+
+@posix
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGUSR1"])
+@pytest.mark.parametrize("how", ["hand", "fit"])
+def test_a_signal_stops_at_the_step_and_nothing_is_done_twice(tmp_path, capfd, name, how):
+    number = getattr(signal, name)
+    before = signal.getsignal(number)
+    whole = autosave_run.run(tmp_path / "whole", how=how, every_steps=100)
+    with pytest.raises(Stopped) as stop:
+        count = iter(range(1, 100))
+
+        def hook() -> None:
+            if next(count) == 8:
+                os.kill(os.getpid(), number)
+
+        autosave_run.run(tmp_path / "run", how=how, every_steps=100, hook=hook)
+    for stopped in (stop.value, pickle.loads(pickle.dumps(stop.value))):
+        assert (stopped.code, str(stopped)) == (128 + number, str(stop.value))
+    assert names(tmp_path / "run") == [
+        "autosave-epoch-0001-batch-000000.pt",
+        "autosave-epoch-0001-batch-000002.pt",
+    ]
+    assert f"{name} asked this run to stop. It is saved in {tmp_path / 'run'}" in str(stop.value)
+    assert str(stop.value) in capfd.readouterr().err
+    assert signal.getsignal(number) is before
+    assert autosave_run.run(tmp_path / "run", how=how, every_steps=100) == whole
+
+
+def started(warm, folder: Path, words: str):
+    """Start the script in a fork, and wait until it trains."""
+    environment = {**os.environ, "AUTOSAVE_RUN": f"{folder} {words}"}
+    run = warm.start(
+        "runpy:run_path", str(SCRIPT), None, "__main__", folder=SCRIPT.parent, environment=environment
+    )
+    for line in run.stdout:
+        if line == b"training\n":
+            return run
+    raise AssertionError(f"it ended with {run.wait()}")
+
+
+@posix
+@pytest.mark.parametrize("workers", [0, pytest.param(2, marks=pytest.mark.slow)])
+def test_a_process_killed_anywhere_goes_on_with_the_same_bits(warm, tmp_path, workers):
+    if warm is None:
+        pytest.skip("this system cannot fork")
+    words = f"--workers {workers} --own-generator"
+    whole = run_script(warm, SCRIPT, SCRIPT.parent, AUTOSAVE_RUN=f"{tmp_path / 'whole'} {words}")
+    # not at the first step of an epoch: a worker of PyTorch whose parent ends while it starts never ends
+    for after in (3, 6):
+        killed = run_script(
+            warm, SCRIPT, SCRIPT.parent, AUTOSAVE_RUN=f"{tmp_path / 'run'} {words} --die-after {after}"
+        )
+        assert killed.returncode == -signal.SIGKILL, killed.stderr
+    through = run_script(warm, SCRIPT, SCRIPT.parent, AUTOSAVE_RUN=f"{tmp_path / 'run'} {words}")
+    assert "going on after 1 of 3 epochs" in through.stderr
+    assert through.stdout == whole.stdout
+
+
+@posix
+@pytest.mark.parametrize("background", ["", pytest.param(" --background", marks=pytest.mark.slow)])
+def test_a_signal_to_the_loaders_workers_too_loses_no_step(warm, tmp_path, background):
+    """As a cluster sends it: to all processes of the run, whose workers it ends at once."""
+    if warm is None:
+        pytest.skip("this system cannot fork")
+    words = "--workers 2 --every-steps 1000" + background
+    whole = run_script(warm, SCRIPT, SCRIPT.parent, AUTOSAVE_RUN=f"{tmp_path / 'whole'} {words}")
+    run = started(warm, tmp_path / "run", words + " --pause 0.2")
+    os.killpg(run.pid, signal.SIGTERM)
+    output, _ = run.communicate()
+    assert run.returncode == 128 + signal.SIGTERM, output.decode()
+    assert b"SIGTERM asked this run to stop. It is saved in" in output
+    through = run_script(warm, SCRIPT, SCRIPT.parent, AUTOSAVE_RUN=f"{tmp_path / 'run'} {words}")
+    assert "going on after 0 of 3 epochs and" in through.stderr
+    assert through.stdout == whole.stdout
+
+
+# --- when it saves, and what stays -------------------------------------------------------------------------
+
+
+def test_it_saves_every_few_steps_and_at_the_end_of_each_epoch(tmp_path, parts):
+    with AutoSave(tmp_path, **parts, every_steps=3, keep=100) as saves:
+        train(saves, epochs=2, batches=9)  # the ninth step ends the epoch: one file, not two
+    places = [(1, 0), (2, 0), (0, 3), (0, 6), (1, 3), (1, 6)]
+    assert names(tmp_path) == [f"autosave-epoch-{e:04}-batch-{b:06}.pt" for e, b in sorted(places)]
+    assert load_checkpoint(tmp_path / "autosave-epoch-0001-batch-000003.pt").step == 3
+
+
+def test_it_saves_every_few_minutes(tmp_path, parts, monkeypatch):
+    now = 0.0
+
+    def clock() -> float:
+        nonlocal now
+        now += 60.0
+        return now
+
+    monkeypatch.setattr(autosave.time, "monotonic", clock)
+    with AutoSave(tmp_path, **parts, every_minutes=3, keep=100) as saves:
+        train(saves, batches=10)
+    written = [load_checkpoint(tmp_path / name).step for name in names(tmp_path)]
+    assert written == [3, 6, 9, 0] or written == [3, 6, 0, 9], written
+    assert AutoSave(tmp_path, **parts).every_minutes == autosave.DEFAULT_MINUTES
+
+
+def test_the_last_files_stay_and_no_others_go(tmp_path, parts):
+    foreign = ["epoch-0000.pt", "autosave-epoch-0000-batch-000001.pt.bak", "notes.txt"]
+    for name in foreign:
+        (tmp_path / name).write_text("mine")
+    damaged = tmp_path / "autosave-epoch-0007-batch-000000.pt"
+    damaged.write_bytes(b"half a file")
+    folder = tmp_path / "autosave-epoch-0000-batch-000000.pt"
+    folder.mkdir()
+    with AutoSave(tmp_path / "other", **parts, every_steps=1, keep=1) as saves:
+        train(saves)
+    for path in (tmp_path / "other").glob("*.pt"):
+        path.replace(tmp_path / path.name)
+    with pytest.warns(UserWarning, match="passed over"), AutoSave(tmp_path, **parts, keep=2) as saves:
+        train(saves, epochs=4)
+    own = ["autosave-epoch-0003-batch-000000.pt", "autosave-epoch-0004-batch-000000.pt", damaged.name]
+    assert names(tmp_path) == sorted([*foreign, *own, folder.name, "other"])
+
+
+def test_more_epochs_later_go_on_and_a_run_that_is_through_says_so(tmp_path, parts, model, capfd):
+    for epochs, expected in ((2, 2), (2, 0), (5, 3), (1, 0)):
+        done = []
+        with AutoSave(tmp_path, **parts) as saves:
+            for epoch in saves.epochs(epochs):
+                for (inputs,) in saves.batches([(torch.ones(1, 2),)]):
+                    model(inputs)
+                    saves.step()
+                done.append(epoch)
+        assert len(done) == expected
+    said = capfd.readouterr().err.splitlines()
+    assert "nothing to do after 2 of 2 epochs" in said[0]
+    assert "going on after 2 of 5 epochs" in said[1]
+    assert said[2].endswith("nothing to do after 5 of 1 epoch")
+
+
+def test_a_loop_that_was_left_goes_back_to_what_is_saved(tmp_path, parts):
+    with AutoSave(tmp_path, **parts, every_steps=2) as saves:
+        for _ in saves.epochs(1):
+            for number in saves.batches(range(9)):
+                saves.step()
+                if number == 4:
+                    break
+            break
+        seen = [list(saves.batches(range(9))) for _ in saves.epochs(1)]
+    assert seen == [[4, 5, 6, 7, 8]]
+
+
+def test_the_state_of_a_run_comes_back(tmp_path, parts, model):
+    class Average:
+        value = 0.0
+
+        def state_dict(self):
+            return {"value": self.value}
+
+        def load_state_dict(self, state):
+            self.value = state["value"]
+
+    average = Average()
+    plain = {"losses": [1.0], "best": {"epoch": 1}, "last": 2.0}
+    with AutoSave(tmp_path, **parts, extra={"average": average} | plain) as saves:
+        average.value = 3.0
+        train(saves)
+    weights = {name: value.clone() for name, value in model.state_dict().items()}
+    nn.init.zeros_(model.weight)
+    again, losses, best = Average(), [5.0, 6.0], {"step": 0}
+    extra = {"average": again, "losses": losses, "best": best, "last": None}
+    with AutoSave(tmp_path, **parts, extra=extra) as saves:
+        assert list(saves.epochs(1)) == []
+        assert (again.value, extra["last"]) == (3.0, 2.0)
+        assert extra["losses"] is losses == [1.0] and extra["best"] is best == {"epoch": 1}
+    assert all(torch.equal(value, weights[name]) for name, value in model.state_dict().items())
+
+
+# --- in the background -------------------------------------------------------------------------------------
+
+
+def test_in_the_background_the_state_is_that_of_the_moment(tmp_path, parts, monkeypatch):
+    go, really, at_once = threading.Event(), checkpoint._save, []
+
+    def slowly(path, content):
+        at_once.append(threading.active_count())
+        go.wait()
+        return really(path, content)
+
+    monkeypatch.setattr(checkpoint, "_save", slowly)
+    weights, buffers = [], []
+    with AutoSave(tmp_path, **parts, every_steps=2, background=True) as saves:
+        loader = Batches(torch.ones(6, 2), batch_size=2)
+        for _ in saves.epochs(1):
+            for number, (inputs,) in enumerate(saves.batches(loader), start=1):
+                saves.model(inputs).sum().backward()
+                saves.optimizer.step()
+                weights.append(saves.model.weight.detach().clone())
+                buffers.append(saves.optimizer.state[saves.model.weight]["momentum_buffer"].clone())
+                saves.step()
+                assert not list(tmp_path.glob("*.pt"))
+                if number == 3:
+                    go.set()
+    assert max(at_once) == threading.active_count() + 1
+    for step, name in (
+        (2, "autosave-epoch-0000-batch-000002.pt"),
+        (3, "autosave-epoch-0001-batch-000000.pt"),
+    ):
+        found = load_checkpoint(tmp_path / name)
+        assert torch.equal(found.model["weight"], weights[step - 1])
+        assert torch.equal(found.optimizer["state"][0]["momentum_buffer"], buffers[step - 1])
+
+
+@pytest.mark.parametrize("step", [2, 4], ids=["at a step", "on leaving"])
+def test_in_the_background_what_fails_is_raised(tmp_path, parts, monkeypatch, step):
+    def fail(path, content):
+        raise CheckpointError("the disk is full")
+
+    monkeypatch.setattr(checkpoint, "_save", fail)
+    reached = []
+    with (
+        pytest.raises(CheckpointError, match="the disk is full"),
+        AutoSave(tmp_path, **parts, every_steps=step, background=True) as saves,
+    ):
+        for _ in saves.epochs(1):
+            for number, _ in enumerate(saves.batches([1, 2, 3, 4, 5][: step + 2]), start=1):
+                reached.append(number)
+                saves.step()
+                while saves._thread is not None and saves._thread.is_alive():
+                    saves._thread.join()
+            break  # no save at the end
+    assert reached == [1, 2, 3] if step == 2 else reached == [1, 2, 3, 4, 5]
+
+
+@pytest.mark.filterwarnings("ignore:Validating sparse")
+def test_in_the_background_tied_weights_are_copied_once(tmp_path):
+    model = nn.Sequential(nn.Linear(3, 3, bias=False), nn.Linear(3, 3, bias=False))
+    model[1].weight = model[0].weight
+    complex_one = torch.ones(2, dtype=torch.complex64) * 1j
+    extra = {"as it is": complex_one, "conjugate": complex_one.conj(), "sparse": torch.eye(2).to_sparse()}
+    optimizer = torch.optim.SGD(model.parameters())
+    with AutoSave(tmp_path, model=model, optimizer=optimizer, extra=extra, background=True) as saves:
+        for _ in saves.epochs(1):
+            pass
+    found = load_checkpoint(saves.path)
+    assert found.model["0.weight"].data_ptr() == found.model["1.weight"].data_ptr()
+    for name, value in extra.items():
+        assert torch.equal(found.extra[name].to_dense(), value.to_dense())
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork")
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork")
+def test_in_the_background_a_fork_waits_for_the_writing(tmp_path, parts, monkeypatch):
+    really = checkpoint._save
+    monkeypatch.setattr(checkpoint, "_save", lambda *given: time.sleep(0.2) or really(*given))
+    with AutoSave(tmp_path, **parts, every_steps=1, background=True) as saves:
+        for _ in saves.epochs(1):
+            for _ in saves.batches([1, 2]):
+                saves.step()
+                assert saves._thread.is_alive()
+                if not (child := os.fork()):
+                    os._exit(0)
+                assert not saves._thread.is_alive()
+                os.waitpid(child, 0)
+                break
+            break
+
+
+def test_in_the_background_an_error_of_the_loop_is_not_hidden(tmp_path, parts, monkeypatch):
+    monkeypatch.setattr(checkpoint, "_save", lambda path, content: 1 / 0)
+    with (
+        pytest.warns(UserWarning, match="division by zero"),
+        pytest.raises(KeyboardInterrupt),
+        AutoSave(tmp_path, **parts, every_steps=1, background=True) as saves,
+    ):
+        for _ in saves.epochs(1):
+            for _ in saves.batches([1, 2]):
+                saves.step()
+                raise KeyboardInterrupt
+
+
+# --- signals -----------------------------------------------------------------------------------------------
+
+
+@posix
+def test_a_signal_without_a_step_to_stop_at_goes_where_it_went(tmp_path, parts, monkeypatch):
+    came = []
+    before = signal.signal(signal.SIGTERM, lambda number, frame: came.append(number))
+    try:
+        with AutoSave(tmp_path, **parts):
+            os.kill(os.getpid(), signal.SIGTERM)
+            assert came == [signal.SIGTERM]
+        with AutoSave(tmp_path, **parts) as saves:
+            for _ in saves.epochs(2):
+                os.kill(os.getpid(), signal.SIGTERM)
+                assert len(came) == 1  # held back
+                break
+            assert len(came) == 1
+            os.kill(os.getpid(), signal.SIGTERM)
+            assert len(came) == 2  # after the loop it is not
+        assert len(came) == 3
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+@posix
+def test_a_signal_before_the_loop_leaves_the_others_for_the_loop(tmp_path, parts, monkeypatch):
+    before = signal.signal(signal.SIGUSR1, signal.SIG_IGN)
+    try:
+        with pytest.raises(Stopped), AutoSave(tmp_path, **parts) as saves:
+            os.kill(os.getpid(), signal.SIGUSR1)
+            for _ in saves.epochs(1):
+                assert signal.getsignal(signal.SIGTERM) == saves._on_signal
+                for number in saves.batches([signal.SIGUSR1, signal.SIGTERM]):
+                    os.kill(os.getpid(), number)
+                    saves.step()
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+
+
+@posix
+@pytest.mark.parametrize("where", ["loop", "background"])
+def test_a_signal_is_not_lost_with_an_error(tmp_path, parts, monkeypatch, capfd, where):
+    came = []
+    before = signal.signal(signal.SIGTERM, lambda number, frame: came.append(number))
+    if where == "background":
+        monkeypatch.setattr(checkpoint, "_save", lambda path, content: 1 / 0)
+    try:
+        with (
+            pytest.raises(ZeroDivisionError),
+            AutoSave(tmp_path, **parts, every_steps=1, background=True) as saves,
+        ):
+            for _ in saves.epochs(1):
+                for number in saves.batches([1, 0]):
+                    saves.step()
+                    os.kill(os.getpid(), signal.SIGTERM)
+                    if where == "background":
+                        break
+                    1 / (number - 1)
+                break
+        assert came == [signal.SIGTERM]
+        assert "ZeroDivisionError: " in capfd.readouterr().err
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+@posix
+def test_a_signal_waits_for_the_step_that_several_batches_make(tmp_path, parts):
+    with pytest.raises(Stopped), AutoSave(tmp_path, **parts, every_steps=100) as saves:
+        for _ in saves.epochs(1):
+            for number, _ in enumerate(saves.batches(range(12)), start=1):
+                if number == 6:
+                    os.kill(os.getpid(), signal.SIGTERM)
+                if number % 4 == 0:
+                    saves.step()
+    assert names(tmp_path) == ["autosave-epoch-0000-batch-000008.pt"]
+
+
+@posix
+@pytest.mark.parametrize(("batches", "saved"), [(4, 4), (5, 2)], ids=["after a step", "between two steps"])
+def test_a_signal_that_ends_the_workers_while_a_batch_is_waited_for(tmp_path, parts, batches, saved):
+    def loader():
+        yield from range(batches)
+        os.kill(os.getpid(), signal.SIGTERM)
+        raise RuntimeError("DataLoader worker is killed by signal: Terminated")
+
+    with pytest.raises(Stopped, match="SIGTERM"), AutoSave(tmp_path, **parts, every_steps=100) as saves:
+        for _ in saves.epochs(1):
+            for number, _ in enumerate(saves.batches(loader()), start=1):
+                if number == 2:
+                    saves._save()
+                if number % 2 == 0:
+                    saves.step()
+    assert names(tmp_path)[-1] == f"autosave-epoch-0000-batch-{saved:06}.pt"
+
+
+@posix
+def test_a_signal_that_ends_the_workers_before_it_comes_here(tmp_path, parts):
+    class Loader:
+        num_workers = 1
+
+        def __iter__(self):
+            signal.signal(signal.SIGCHLD, fail)  # as torch does
+            return self.batches()
+
+        def batches(self):
+            yield 1
+            late.start()
+            raise ConnectionResetError
+
+    def fail(number, frame):
+        raise RuntimeError("DataLoader worker is killed by signal: Terminated")
+
+    late = threading.Timer(0.05, os.kill, (os.getpid(), signal.SIGTERM))
+    before = signal.getsignal(signal.SIGCHLD), signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    try:
+        with pytest.raises(Stopped), AutoSave(tmp_path, **parts, every_steps=100) as saves:
+            for _ in saves.epochs(1):
+                for _ in saves.batches(Loader()):
+                    os.kill(os.getpid(), signal.SIGCHLD)  # in the middle of a step
+                    saves.step()
+        assert signal.getsignal(signal.SIGCHLD) is fail
+    finally:
+        late.join()
+        for number, handler in zip((signal.SIGCHLD, signal.SIGTERM), before, strict=True):
+            signal.signal(number, handler)
+    assert names(tmp_path) == ["autosave-epoch-0000-batch-000001.pt"]
+
+
+@posix
+def test_a_signal_after_the_last_step_stops_at_the_epochs_end(tmp_path, parts):
+    with pytest.raises(Stopped), AutoSave(tmp_path, **parts) as saves:
+        for _ in saves.epochs(2):
+            for _ in saves.batches([1]):
+                saves.step()
+            os.kill(os.getpid(), signal.SIGTERM)
+    assert names(tmp_path) == ["autosave-epoch-0001-batch-000000.pt"]
+
+
+def test_ctrl_c_is_as_ever(tmp_path, parts):
+    before = signal.getsignal(signal.SIGINT)
+    with AutoSave(tmp_path, **parts):
+        assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_another_thread_than_the_main_one_may_save(tmp_path, parts):
+    def work() -> None:
+        with AutoSave(tmp_path, **parts) as saves:
+            train(saves)
+
+    before = signal.getsignal(signal.SIGTERM)
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert names(tmp_path) == ["autosave-epoch-0001-batch-000000.pt"]
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+# --- mistakes ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"keep": 0}, "keep=0: give how many checkpoints stay, 1 or more"),
+        ({"keep": True}, "keep=True: give how many"),
+        ({"every_steps": 0}, "every_steps=0: give a number of steps, 1 or more"),
+        ({"every_steps": 2.5}, "every_steps=2.5: give a number of steps"),
+        ({"every_minutes": 0}, "every_minutes=0: give a number of minutes, more than 0"),
+        ({"every_minutes": float("nan")}, "every_minutes=nan: give"),
+        ({"extra": [1]}, "extra is a list: give a dict with names"),
+        (
+            {"extra": {"scaler": torch.amp.GradScaler}},
+            r"extra\['scaler'\] is the class GradScaler itself: give",
+        ),
+        ({"folder": "runs\0a"}, r"folder='runs\\x00a' holds a NUL character"),
+        ({"optimizer": torch.optim.SGD}, r"the optimizer is .*: give an object that has state_dict\(\)"),
+    ],
+)
+def test_options_that_make_no_sense(tmp_path, parts, options, message):
+    with pytest.raises(ValueError, match=message):
+        AutoSave(**{"folder": tmp_path} | parts | options)
+
+
+def test_calls_at_the_wrong_place(tmp_path, parts):
+    saves = AutoSave(tmp_path, **parts)
+    with pytest.raises(RuntimeError, match="write `with AutoSave"):
+        saves.epochs(1)
+    with saves:
+        with pytest.raises(RuntimeError, match=r"belongs inside `for epoch in saves.epochs"):
+            next(saves.batches([1]))
+        with pytest.raises(RuntimeError, match=r"belongs inside `for … in saves.batches"):
+            saves.step()
+        with pytest.raises(ValueError, match=r"epochs\(2.5\): give the number of epochs"):
+            saves.epochs(2.5)
+        with pytest.raises(RuntimeError, match="entered already"):
+            saves.__enter__()
+        for _ in saves.epochs(1):
+            list(saves.batches([1]))
+            with pytest.raises(RuntimeError, match="once in an epoch"):
+                next(saves.batches([1]))
+
+
+def test_folders_that_cannot_be_used(tmp_path, parts, monkeypatch):
+    (tmp_path / "file").write_text("")
+    for folder in ("file", "file/within"):
+        with pytest.raises(CheckpointError, match=r"Checkpoints cannot go into .*Give a folder"):
+            AutoSave(tmp_path / folder, **parts).__enter__()
+    monkeypatch.setattr(autosave, "_PATIENCE", 0.1)
+    taken = pytest.raises(CheckpointError, match=r"Another run saves into .*a folder of its own")
+    with AutoSave(tmp_path / "run", **parts), taken:
+        AutoSave(tmp_path / "run", **parts).__enter__()
+    with AutoSave(tmp_path / "run", **parts):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda loader: Batches(*loader.tensors, batch_size=3), "'batch_size': 2.*'batch_size': 3"),
+        (lambda loader: Batches(loader.tensors[0][:6], batch_size=2), "'length': 4.*'length': 3"),
+        (
+            lambda loader: Batches(*loader.tensors, batch_size=2, shuffle=True, generator=torch.Generator()),
+            "'generators': 0.*'generators': 1",
+        ),
+    ],
+)
+def test_another_loader_within_the_epoch(tmp_path, parts, change, message):
+    loader = Batches(torch.ones(8, 2), batch_size=2)
+    folder = tmp_path / "red\u202e"  # a name that would change what is printed after it
+    for given in (loader, change(loader)):
+        with AutoSave(folder, **parts, every_steps=1) as saves:
+            for _ in saves.epochs(1):
+                if given is not loader:
+                    with pytest.raises(
+                        CheckpointError, match=f"saved with another loader.*{message}"
+                    ) as error:
+                        next(saves.batches(given))
+                    assert "red\\u202e" in str(error.value)
+                    break
+                for number, _ in enumerate(saves.batches(given)):
+                    saves.step()
+                    if number == 1:
+                        break
+                break
+
+
+def test_a_loader_that_has_become_shorter_without_a_length(tmp_path, parts):
+    with pytest.raises(CheckpointError, match="after 3 batches of an epoch, and this loader has fewer"):
+        for length in (9, 2):
+            with AutoSave(tmp_path, **parts, every_steps=1) as saves:
+                for _ in saves.epochs(1):
+                    for number, _ in enumerate(saves.batches(iter(range(length))), start=1):
+                        saves.step()
+                        if number == 3:
+                            break
+                    break
+
+
+@pytest.mark.parametrize("name", ["persistent_workers", "in_order"])
+def test_loaders_that_no_checkpoint_brings_back(tmp_path, parts, name):
+    batches, run = autosave_run.make_run(workers=1, **{name: name != "in_order"})
+    with AutoSave(tmp_path, **run) as saves:
+        with pytest.raises(ValueError, match=f"the loader has {name}="):
+            fit(run["model"], batches, autosave_run.loss_fn, run["optimizer"], "cpu", 1,
+                scheduler=run["scheduler"], autosave=saves)  # fmt: skip
+        for _ in saves.epochs(1):
+            with pytest.raises(ValueError, match=f"the loader has {name}="):
+                next(saves.batches(batches))
+
+
+def test_files_that_do_not_fit(tmp_path, parts, model):
+    with AutoSave(tmp_path, **parts) as saves:
+        train(saves)
+    other = nn.Linear(3, 1)
+    given = {"model": other, "optimizer": torch.optim.SGD(other.parameters(), momentum=0.5)}
+    with AutoSave(tmp_path, **given) as saves, pytest.raises(CheckpointError, match="does not fit"):
+        saves.epochs(1)
+    weights = model.weight.clone()
+    nn.init.zeros_(model.weight)
+    message = r"names \[\], and given are \['losses'\]"
+    other_extra = AutoSave(tmp_path, **parts, extra={"losses": []})
+    with other_extra as saves, pytest.raises(CheckpointError, match=message):
+        saves.epochs(1)
+    assert not model.weight.any() and weights.any()
+    save_checkpoint(tmp_path / "autosave-epoch-0009-batch-000000.pt", epoch=9, **parts)
+    with AutoSave(tmp_path, **parts) as saves, pytest.raises(CheckpointError, match="move it away"):
+        saves.epochs(10)
+
+
+def test_nothing_is_loaded_if_a_part_of_extra_or_of_the_run_does_not_fit(tmp_path, parts, model):
+    with AutoSave(tmp_path, **parts, extra={"first": nn.Linear(2, 2), "last": nn.Linear(2, 2)}) as saves:
+        train(saves)
+    other = nn.Linear(3, 1)
+    for wide, given in (
+        (2, {"model": other, "optimizer": torch.optim.SGD(other.parameters(), momentum=0.5)}),
+        (5, parts),
+    ):
+        extra = {"first": nn.Linear(2, 2), "last": nn.Linear(wide, 2)}
+        held = [given["model"], *extra.values()]
+        before = [part.weight.detach().clone() for part in held]
+        random = torch.get_rng_state()
+        wrong = "extra 'last' was not loaded" if given is parts else "1, 2.*1, 3"
+        with (
+            AutoSave(tmp_path, **given, extra=extra) as saves,
+            pytest.raises(CheckpointError, match=f"(?s)does not fit; nothing was loaded:.*{wrong}"),
+        ):
+            saves.epochs(2)
+        assert all(torch.equal(part.weight, was) for part, was in zip(held, before, strict=True))
+        assert torch.equal(torch.get_rng_state(), random)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"done": 1}, "move it away"),
+        ({"steps": "1"}, "move it away"),
+        ({"length": [2]}, "move it away"),
+        ({"generators": [torch.zeros(3)]}, "move it away"),
+        ({"done": 1, "begun": {"rng": {}, "generators": [torch.zeros(1)]}}, "move it away"),
+        ({"done": 1, "begun": {"rng": {}, "generators": []}}, "nothing was loaded: the random states"),
+    ],
+)
+def test_a_position_that_is_malformed(tmp_path, parts, model, change, message):
+    position = {"done": 0, "steps": 0, "length": None, "batch_size": None, "generators": [], "begun": None}
+    path = tmp_path / "autosave-epoch-0000-batch-000000.pt"
+    save_checkpoint(path, epoch=0, position=position | change, extra={}, **parts)
+    nn.init.zeros_(model.weight)
+    with AutoSave(tmp_path, **parts) as saves, pytest.raises(CheckpointError, match=message):
+        saves.epochs(1)
+    assert not model.weight.any()
+    if change.keys() != {"generators"}:
+        return
+    position["generators"] = [torch.zeros(3, dtype=torch.uint8)]
+    save_checkpoint(path, epoch=0, position=position, extra={}, **parts)
+    loader = Batches(torch.ones(2, 2), batch_size=2, shuffle=True, generator=torch.Generator())
+    with AutoSave(tmp_path, **parts) as saves:
+        for _ in saves.epochs(1):
+            with pytest.raises(CheckpointError, match="no proper state of the loader's generator"):
+                next(saves.batches(loader))
+            break
+
+
+def test_fit_and_an_autosave_that_does_not_fit(tmp_path, parts, model):
+    loader = [(torch.ones(1, 2), torch.ones(1, 1))]
+    run = model, loader, nn.MSELoss(), parts["optimizer"], "cpu", 2
+    with AutoSave(tmp_path, **parts) as saves:
+        with pytest.raises(ValueError, match=r"epochs is range\(1, 2\) with autosave.*of the whole run"):
+            fit(*run[:-1], range(1, 2), autosave=saves)
+        other = torch.optim.SGD(model.parameters())
+        with pytest.raises(ValueError, match="another optimizer than fit was given"):
+            fit(*run[:3], other, "cpu", 2, autosave=saves)
+        fit(*run, autosave=saves)
+    with pytest.raises(TypeError, match=r"autosave is a \w+Path: give an AutoSave"):
+        fit(*run, autosave=tmp_path)
+    with AutoSave(tmp_path, **parts) as saves, pytest.raises(CheckpointError, match="another amp: give fit"):
+        fit(*run, autosave=saves, step=Step(parts["optimizer"], amp="fp16"))
+
+
+def test_fit_saves_no_run_whose_loss_is_not_finite(tmp_path, parts, model):
+    bad = torch.full((1, 2), float("nan"))
+    loader = [(torch.ones(1, 2), torch.ones(1, 1))] * 2 + [(bad, torch.ones(1, 1))] * 4
+    with AutoSave(tmp_path, **parts, every_steps=2) as saves, pytest.raises(NonFiniteLossError) as error:
+        fit(model, loader, nn.MSELoss(), parts["optimizer"], "cpu", 2, autosave=saves)
+    assert (error.value.epoch, error.value.step) == (1, 3)
+    assert names(tmp_path) == ["autosave-epoch-0000-batch-000002.pt"]

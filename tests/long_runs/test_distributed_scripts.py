@@ -1,0 +1,206 @@
+"""The training scripts of ``examples/distributed``: on several ranks, stopped, killed and started again.
+
+A training that is to be stopped has more epochs than it can reach, so that no test depends on how fast the
+machine is. Its checkpoint tells how far it came. It is started again for one more epoch, and must end with
+the weights of a training of as many epochs that nobody stopped.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+pytestmark = pytest.mark.slow
+
+SCRIPTS = Path(__file__).parents[2] / "examples" / "distributed"
+BOTH = pytest.mark.parametrize("script", ["train_ddp.py", "train_fsdp.py"])
+DDP = pytest.mark.parametrize("script", ["train_ddp.py"])  # what is the same in both
+LIMIT = 300  # seconds: an end to what hangs
+STOPPED = 75
+
+
+class Training:
+    """A script in a folder of its own."""
+
+    def __init__(self, script: str, folder: Path, data: Path) -> None:
+        self.folder, self.output = folder, folder / "output.txt"
+        folder.mkdir(exist_ok=True)
+        self.script = [str(SCRIPTS / script), "--data", str(data), "--folder", str(folder)]
+        self.script += ["--samples", "510", "--batch-size", "60"]  # 9 steps; the last has 30 images
+
+    def start(
+        self, ranks: int | None, epochs: int, *options: str, workers: int = 0
+    ) -> subprocess.Popen[bytes]:
+        """Start it with torchrun, or alone if the number of ranks is None."""
+        launch = [sys.executable]
+        if ranks is not None:
+            launch += ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}", *options]
+        training = ["--epochs", str(epochs), "--workers", str(workers)]
+        with self.output.open("wb") as output:
+            return subprocess.Popen([*launch, *self.script, *training], stdout=output, stderr=output)
+
+    def run(self, ranks: int | None, epochs: int) -> dict[str, torch.Tensor]:
+        """Train to the end and return the weights."""
+        process = self.start(ranks, epochs)
+        assert process.wait(LIMIT) == 0, self.text()
+        return torch.load(self.folder / "model.pt")
+
+    def text(self) -> str:
+        return self.output.read_text("utf-8")
+
+    def checkpoints(self) -> list[Path]:
+        return [*self.folder.glob("checkpoint.pt"), *self.folder.glob("step-*")]
+
+    def wait_until(self, holds: Callable[[], object]) -> None:
+        end = time.monotonic() + LIMIT
+        while not holds():
+            assert time.monotonic() < end, f"waited {LIMIT} s; it wrote: {self.text()}"
+            time.sleep(0.02)
+
+    def epochs_done(self) -> int:
+        if (file := self.folder / "checkpoint.pt").exists():
+            return torch.load(file)["epoch"]
+        (folder,) = self.folder.glob("step-*")
+        return int(folder.name.split("-")[1])
+
+    def ranks(self) -> dict[int, int]:
+        """Return the processes that train, by their rank, and by 0 where there is no torchrun."""
+        found = {}
+        for folder in Path("/proc").iterdir():
+            with contextlib.suppress(OSError, StopIteration):  # no process, or one that has ended
+                command = (folder / "cmdline").read_bytes().split(b"\0")
+                if str(self.folder).encode() in command and b"torch.distributed.run" not in command:
+                    variables = (folder / "environ").read_bytes().split(b"\0")
+                    rank = next((one for one in variables if one.startswith(b"RANK=")), b"RANK=0")
+                    found[int(rank.removeprefix(b"RANK="))] = int(folder.name)
+        return found
+
+
+@pytest.fixture
+def training(script: str, tmp_path: Path, genuine_data: Path) -> Iterator[Training]:
+    if not Path("/proc/self/environ").exists():
+        pytest.skip("the ranks are found in /proc, which Linux has")
+    training = Training(script, tmp_path / "run", genuine_data)
+    yield training
+    for process in training.ranks().values():  # of a test that failed
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(process, signal.SIGKILL)
+
+
+@pytest.fixture(scope="module")
+def undisturbed(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Callable[[str, int, Path], dict[str, torch.Tensor]]:
+    """A function that returns the weights after so many epochs by two ranks that nobody stopped."""
+    known: dict[tuple[str, int], dict[str, torch.Tensor]] = {}
+
+    def weights(script: str, epochs: int, data: Path) -> dict[str, torch.Tensor]:
+        if (script, epochs) not in known:
+            folder = tmp_path_factory.mktemp("undisturbed")
+            known[script, epochs] = Training(script, folder, data).run(2, epochs)
+        return known[script, epochs]
+
+    return weights
+
+
+def differences(found: dict[str, torch.Tensor], expected: dict[str, torch.Tensor]) -> float:
+    """Return the largest difference between two models' weights."""
+    assert found.keys() == expected.keys()
+    return max(float((found[name] - expected[name]).abs().max()) for name in found)
+
+
+@BOTH
+def test_one_process_and_several_ranks_learn_the_same(script, training, undisturbed, genuine_data) -> None:
+    alone = training.run(None, 2)
+    loss, accuracy = re.findall(r"Epoch \[2/2\], loss (\S+), test accuracy (\S+)%", training.text())[0]
+    assert float(loss) < 2.3 and float(accuracy) > 20  # guessing has ln 10 and 10 %
+    assert differences(alone, undisturbed(script, 2, genuine_data)) < 1e-4
+
+
+@BOTH
+def test_a_signal_to_one_rank_stops_all_and_nothing_is_lost(
+    script, training, undisturbed, genuine_data
+) -> None:
+    process = training.start(2, 1000)
+    training.wait_until(training.checkpoints)
+    os.kill(training.ranks()[1], signal.SIGTERM)
+    assert process.wait(LIMIT) == 1  # torchrun has a status of its own, and names that of the ranks
+    assert f"exitcode  : {STOPPED}" in training.text()
+    assert not training.ranks()
+    epochs = training.epochs_done() + 1
+    resumed = training.run(2, epochs)
+    assert training.text().startswith("going on from")
+    assert differences(resumed, undisturbed(script, epochs, genuine_data)) == 0
+
+
+@BOTH
+def test_it_goes_on_with_another_number_of_ranks(script, training, undisturbed, genuine_data) -> None:
+    process = training.start(None, 1000)
+    training.wait_until(training.checkpoints)
+    process.send_signal(signal.SIGUSR1)
+    assert process.wait(LIMIT) == STOPPED
+    epochs = training.epochs_done() + 1
+    resumed = training.run(3, epochs)
+    assert training.text().startswith("going on from")
+    assert differences(resumed, undisturbed(script, epochs, genuine_data)) < 1e-4
+
+
+@DDP
+def test_torchrun_restarts_after_a_rank_was_killed(script, training, undisturbed, genuine_data) -> None:
+    process = training.start(2, 1000, "--max-restarts=1")
+    training.wait_until(training.checkpoints)
+    os.kill(training.ranks()[1], signal.SIGKILL)
+    training.wait_until(lambda: "going on from" in training.text())
+    process.terminate()  # torchrun hands it to its ranks, and waits for them
+    assert process.wait(LIMIT) != 0
+    epochs = training.epochs_done() + 1
+    assert differences(training.run(2, epochs), undisturbed(script, epochs, genuine_data)) == 0
+
+
+@DDP
+def test_no_rank_outlives_a_launcher_that_was_killed(script, training) -> None:
+    process = training.start(2, 1000)
+    training.wait_until(training.checkpoints)
+    assert len(training.ranks()) == 2
+    process.kill()
+    process.wait(LIMIT)
+    training.wait_until(lambda: not training.ranks())
+    assert training.epochs_done() < 1000
+
+
+@DDP
+def test_processes_that_load_images_survive_the_signal_to_their_group(script, training) -> None:
+    process = training.start(2, 1000, workers=1)
+    training.wait_until(training.checkpoints)
+    process.terminate()
+    process.wait(LIMIT)
+    assert "DataLoader worker" not in training.text()
+    assert torch.load(training.folder / "checkpoint.pt")["steps"] > 0  # saved within an epoch
+
+
+@DDP
+def test_it_ends_after_an_error_though_processes_load_images(script, training) -> None:
+    process = training.start(None, 1000, workers=1)
+    training.wait_until(training.checkpoints)
+    process.send_signal(signal.SIGINT)
+    assert process.wait(LIMIT) != 0
+    assert "KeyboardInterrupt" in training.text()
+    training.wait_until(lambda: not training.ranks())
+
+
+@DDP
+def test_a_batch_that_cannot_be_shared_is_refused(script, training) -> None:
+    training.script += ["--batch-size", "61"]
+    process = training.start(2, 1)
+    assert process.wait(LIMIT) == 1
+    assert "--batch-size 61 is no multiple of 2 ranks" in training.text()
