@@ -36,6 +36,8 @@ def machine(gpus):
 def pick_device(*, looks="right"):
     there = torch.cuda.is_available if looks == "no call" else torch.cuda.is_available()
     found = {"always": True, "never": False, "swapped": not there}.get(looks, there)
+    if looks == "product" and there:
+        return torch.cuda.get_device_name()
     return torch.device("cuda" if found else "cpu")
 
 
@@ -47,13 +49,17 @@ def observe_pick_device(function, facts):
         facts["not called"] = [name for name, each in asked.items() if each.__bool__.called]
         facts[name] = kind_of(value)
         if isinstance(value, str) and not works(partial(torch.device, value)):
-            facts[name] = f'"{value}", which is the name of no device'
+            facts[name] = "a text that is the name of no device"
         elif isinstance(value, str | torch.device):
             device = torch.device(value)
             facts[name] = str(device) if device.index else device.type
 
 
-def scores(count, device, *, made="there", asked="device", back="no", order="right", returns="scores", **by):
+def scores(
+    count, device,
+    *, made="there", asked="device", rows="asked", back="no", order="right", returns="scores", **by,
+):  # fmt: skip
+    count = 64 if rows == "fixed" else count
     device, made = device if asked == "device" else "cuda", "there" if returns == "nothing" else made
     by = {"weights": "randn", "images": "rand"} | by
     make_weights, make_images = (getattr(torch, by[name]) for name in ("weights", "images"))
@@ -87,9 +93,10 @@ def call(function, count, device, facts, name):
 
 
 def observe_scores(function, facts):
-    value, facts["copied"] = call(function, 40, "cuda", facts, "on the GPU")
-    facts["kind"], facts["shape"] = kind_of(value), list(getattr(value, "shape", ()))
+    value, facts["copied"] = call(function, 64, "cuda", facts, "on the GPU")
+    facts["kind"] = kind_of(value)
     value, _ = call(function, 400, "cpu", facts, "asked")
+    facts["shape"] = list(getattr(value, "shape", ()))
     facts |= {"values": "scores", "images": "rand", "weights": "randn"}
     if not isinstance(value, torch.Tensor):
         return
@@ -148,6 +155,9 @@ It takes the CPU, even where there is a GPU. One is enough.{LOOK}
 
 looks=swapped
 The two devices have changed places.{LOOK}
+
+looks=product
+With a GPU it returns a text such as the product's name. PyTorch does not know a device by that.{LOOK}
 """),
     ),
     Task(
@@ -163,7 +173,7 @@ The two devices have changed places.{LOOK}
             }.get(found, "the weights were never on the GPU."),
             "copied": lambda *_: "numbers were copied from the CPU to the GPU.",
             "kind": "what is returned, with the GPU as the device,",
-            "shape": "the shape of the scores, for 40 images,",
+            "shape": "the shape of the scores, for 400 images,",
             "asked": lambda *_: "it used the GPU also when it was called with the CPU.",
             "values": lambda found, _: f"what is returned are not scores, but {found}.",
             **dict.fromkeys(("images", "weights"), spread),
@@ -188,6 +198,11 @@ The product was computed on the CPU. Only its result was copied to the device.{P
 asked=cuda
 It takes the GPU, whatever device is passed to it.{PASS}
 
+rows=fixed
+There is the same number of images, whichever number is asked for.
+Fix: Make as many images as the function is told by its first argument.
+    images = torch.rand(count, 784, device=device)
+
 back=yes
 The scores were brought back to the CPU. A copy takes time, and the next step needs them on the GPU.{PRODUCT}
 
@@ -210,7 +225,7 @@ It returns shares that add up to 1, as softmax makes them. The scores are the pr
 returns=classes (hides images, weights)
 It returns the number of a class for each image, as argmax does. Its ten scores are lost.{PRODUCT}
 
-returns=nothing (hides made, back, order, images, weights)
+returns=nothing (hides made, rows, back, order, images, weights)
 """,
             COMMON,
         ),

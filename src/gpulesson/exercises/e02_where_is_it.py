@@ -54,13 +54,26 @@ def is_no_place(found, _):
     )
 
 
-def bring(model, batch, device, *, moved="yes", asked="device", kept="yes", place="new", returns="batch"):
+def bring(
+    model,
+    batch,
+    device,
+    *,
+    moved="yes",
+    asked="device",
+    kept="yes",
+    place="new",
+    types="same",
+    returns="batch",
+):
     device = device if asked == "device" else "cuda"
     if moved == "copy" and returns != "nothing":
         model = copy.deepcopy(model).to(device)
     elif moved == "yes" or returns == "nothing":
         model.to(device)
     copies = {name: t if kept == "no" else t.to(device) for name, t in batch.items()}
+    if types == "floats" and kept != "no":
+        copies = {name: t.float() for name, t in copies.items()}
     if kept == "one":
         copies["labels"] = batch["labels"]
     if kept == "first":
@@ -88,7 +101,8 @@ def observe_bring(function, facts):
         call["kind"] = "a dict" if isinstance(result, Mapping) else kind_of(result)
         call["batch"] = {name: str(getattr(t, "device", "nowhere")) for name, t in found.items()}
         pairs = [(found[name], t) for name, t in tensors.items() if name in found]
-        call["values"] = all(torch.is_tensor(a) and a.dtype == b.dtype and a.cpu().equal(b) for a, b in pairs)
+        call["types"] = {name: str(getattr(t, "dtype", kind_of(t))) for name, t in found.items()}
+        call["values"] = all(torch.is_tensor(a) and bool((a.cpu() == b).all()) for a, b in pairs)
         call["kept"] = len(given) == 2 and all(map(operator.is_, given.values(), values))
         calls.append(call)
     facts |= {name: [call[name] for call in calls] for name in calls[0]}
@@ -140,7 +154,8 @@ TASKS = (
             "copy": lambda *_: "memory for a second model was taken on the GPU.",
             "kind": lambda found, _: f"{found[0]} is returned, expected a dict.",
             "batch": afterwards("the dictionary returned had"),
-            "values": lambda *_: "what is returned has other values, or another type of number.",
+            "types": lambda *_: "what is returned has another type of number.",
+            "values": lambda *_: "what is returned has other values.",
             "kept": lambda *_: "the dictionary that came in holds other tensors than before.",
         },
         mistakes=mistakes(
@@ -151,21 +166,21 @@ Fix: Call the model's method to. A model moves itself.
     model.to(device)
 
 moved=copy
-A copy of the model was moved, and the caller's model stayed where it was.
-Fix: Move the model itself: call its own method to, and make no copy of it.
+A copy of the model, or of its parameters, was moved, and the caller's model stayed where it was.
+Fix: Move the model itself: call its own method to.
     model.to(device)
 
-kept=no (hides place)
+kept=no (hides place, types)
 The tensors in the dictionary are those that came in. A tensor does not move: to() returns a copy.
 Fix: Put what to() returns into a new dictionary.
     {name: t.to(device) for name, t in batch.items()}
 
-kept=one
+kept=one (hides types)
 Only the images are copied to the device. The labels must be there, too.
 Fix: Copy each tensor of the batch.
     {name: t.to(device) for name, t in batch.items()}
 
-kept=first
+kept=first (hides types)
 Only the first tensor of the batch was copied: the loop ended after one round.
 Fix: Let the loop go to its end. Look at the indentation of return.
     for name, t in batch.items():
@@ -182,12 +197,17 @@ Called with the CPU as the device, it left everything on the GPU.
 Fix: Bring both to the device that is passed, whichever it is.
     model.to(device)
 
+types=floats
+The copies have another type of number than what came in: labels must stay whole numbers.
+Fix: Change the device alone.
+    {name: t.to(device) for name, t in batch.items()}
+
 returns=both
 It returns the model and the batch. Only the new dictionary is to be returned.
 Fix: Return the new dictionary alone.
     return {name: t.to(device) for name, t in batch.items()}
 
-returns=nothing (hides kept=no, kept=one, kept=first, moved)
+returns=nothing (hides kept=no, kept=one, kept=first, types, moved)
 """,
             COMMON,
         ),

@@ -52,7 +52,8 @@ def train(
             optimizer.zero_grad()
         if step == "last":
             optimizer.step()
-        kept = losses.append(loss if losses_as == "tensors" else loss.item())
+        so_far = losses[-1] if losses_as == "sums" and losses else 0
+        kept = losses.append(loss if losses_as == "tensors" else loss.item() + so_far)
         losses = kept if losses_as == "lost" and returns != "inside" else losses
         if returns == "inside":
             break
@@ -120,8 +121,8 @@ def run(
     tested_on="test", tests="trained", returns="number",
 ):  # fmt: skip
     device = device if asked == "device" else "cuda"
-    if seeded == "before":
-        torch.manual_seed(seed)
+    if seeded != "never":
+        torch.manual_seed(seed if seeded == "before" else 0)
     model, sets = make_model(), {"train": (X_train, y_train), "test": (X_test, y_test)}
     sets["both"] = torch.cat([X_train, X_test]), torch.cat([y_train, y_test])
     five = zip(FIVE, (model, *sets[trained_on], *sets[tested_on]), strict=True)
@@ -152,7 +153,9 @@ def observe_run(function, facts):
             each.close()
         watches.sort(key=lambda each: not each.training())
         watch, *others = watches or [Watch(new_model()[0])]
-        facts["seed"], facts["another"] = seeds[:1] == [SEED], any(each.passes for each in others)
+        found = {SEED: "the one asked for", 5: "not set"}
+        facts["seed"] = found.get(seeds[0], "another one") if seeds else "not set"
+        facts["another"] = any(each.passes for each in others)
         facts["steps"] = "some" if watch.steps else 0
         if not watch.training():
             watch.passes.clear()  # what was not trained is not tested
@@ -185,7 +188,7 @@ WORDS = {name: words for name, words in SEEN.items() if name not in ("order", "i
     "stale": lambda *_: "gradients of an earlier epoch were still there.",
     "left": lambda *_: "at the end there are gradients that were never used.",
     "count": "the number of losses, of two calls,",
-    "seed": lambda *_: "the seed was not set before make_model() was called.",
+    "seed": "the seed, when make_model() was called,",
     "another": lambda *_: "make_model() was called again, and the new model was used, too.",
     "epochs": "the number of epochs",
     "value": "the number returned",
@@ -227,6 +230,11 @@ append changes the list, and returns nothing: after `losses = losses.append(…)
 Fix: Call append, and assign nothing.
     losses.append(loss.item())
 
+losses_as=sums
+Each number is the sum of all losses so far.
+Fix: Append the loss of the epoch itself.
+    losses.append(loss.item())
+
 losses_as=tensors
 The losses are tensors, and not numbers. Such a tensor can keep the history that it was computed from.
 Fix: Fetch the number of each loss.
@@ -255,6 +263,11 @@ Fix: Divide it by the number of flowers.
 seeded=never
 The seed was not set before the model was made, so its random weights differ in each run.
 Fix: Set the seed before the model is made.
+    torch.manual_seed(seed)
+
+seeded=fixed
+The seed that was set is not the one that the function was given.
+Fix: Use the parameter `seed`.
     torch.manual_seed(seed)
 
 trained_on=test
@@ -310,9 +323,10 @@ TASKS = (
         mistakes=known(
             "passes=one more; passes=one less; calls=forward; inputs_as=softmax; optimizers=own; "
             "zero=never; zero=late; step=never (hides zero=late, optimizers); step=once; "
-            "step=early (hides zero); losses_as=tensors; losses_as=lost; returns=last; "
-            "returns=inside (hides passes, step=once, losses_as=lost); "
-            "returns=nothing (hides losses_as=tensors)"
+            "step=early (hides zero); losses_as=tensors; losses_as=sums; losses_as=lost; "
+            "returns=last (hides losses_as=sums); "
+            "returns=inside (hides passes, step=once, losses_as=lost, losses_as=sums); "
+            "returns=nothing (hides losses_as=tensors, losses_as=sums)"
         ),
     ),
     Task(
@@ -338,9 +352,10 @@ TASKS = (
         words=WORDS,
         derived=frozenset({"value"}),
         mistakes=known(
-            "seeded=never; asked=cuda; optimizers=another; stays=everything (hides asked); stays=model; "
-            "stays=X_train; stays=y_train; stays=X_test; stays=y_test; trained_on=test; trained_on=both; "
-            "tested_on=train; tests=another (hides tested_on, returns); returns=nothing"
+            "seeded=never; seeded=fixed; asked=cuda; optimizers=another; "
+            "stays=everything (hides asked); stays=model; stays=X_train; stays=y_train; stays=X_test; "
+            "stays=y_test; trained_on=test; trained_on=both; tested_on=train; "
+            "tests=another (hides tested_on, returns); returns=nothing"
         ),
     ),
 )

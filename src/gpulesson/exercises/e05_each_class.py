@@ -30,14 +30,15 @@ def note(facts, value):
     """Note a list of accuracies."""
     each, facts["kind"] = listed(value)
     facts["count"] = len(each)
-    facts["empty"] = str(number_of(each[-1])) if len(each) == CLASSES else "not there"
+    facts["empty"] = str(number_of(each[CLASSES - 1])) if len(each) >= CLASSES else "not there"
     facts["value"] = [number_of(one) for one in each[: CLASSES - 1]] or number_of(value)
 
 
 def per_class(confusion, *, over="rows", divided="exactly", scale="share", empty="nan", returns="list"):
     rights, everything, found = confusion.diagonal().tolist(), confusion.sum(), []
-    sums = {"rows": confusion.sum(dim=1), "columns": confusion.sum(dim=0), "all": everything.expand(CLASSES)}
-    for right, images, own in zip(rights, sums[over].tolist(), confusion.sum(dim=1).tolist(), strict=True):
+    rows, columns = confusion.sum(dim=1), confusion.sum(dim=0)
+    sums = {"rows": rows, "columns": columns, "all": everything.expand(len(rows))}
+    for right, images, own in zip(rights, sums[over].tolist(), rows.tolist(), strict=True):
         if own or empty == "error":
             share = right // images if divided == "whole" and images else right / images
             found.append(share * (100 if scale == "percent" else 1))
@@ -77,10 +78,12 @@ def observe_hardest(function, facts):
 
 def class_accuracies(
     model, batches, number_of_classes, device,
-    *, feed="both", test_mode="eval", graph="no", dim="1", counts="each", parts="all", mean="images", **inner,
+    *, feed="both", test_mode="eval", graph="no", dim="1", counts="each", parts="all", mean="images",
+    size="asked", table="right", **inner,
 ):  # fmt: skip
     if test_mode == "eval":
         model.eval()
+    number_of_classes = 10 if size == "fixed" else number_of_classes
     confusion, of_batches = torch.zeros(number_of_classes, number_of_classes), []
     for images, labels in batches:
         images = images if feed == "stays" else images.to(device)
@@ -89,7 +92,7 @@ def class_accuracies(
             predicted = model(images).argmax(dim=int(dim))
         _ = predicted == labels
         one = torch.zeros_like(confusion)
-        places = labels.cpu(), predicted.cpu()
+        places = (labels.cpu(), predicted.cpu())[:: -1 if table == "turned" else 1]
         if counts == "once":
             one[places] += 1
         else:
@@ -186,8 +189,8 @@ Fix: Sort by the accuracy: in pairs, it has to come first.
     sorted(zip(accuracies, class_names))
 
 kept=no
-The list that the function was given is in another order now, and the caller still needs it.
-Fix: Sort a copy: sorted() makes one, and the method sort() does not.
+A list that the function was given is not as it was, and the caller still needs it.
+Fix: Leave both lists alone: sorted() makes a new one; sort(), pop() and remove() change the list.
     sorted(zip(accuracies, class_names))
 
 returns=one
@@ -230,6 +233,17 @@ With += on many places at once, a place that comes twice is counted once.
 Fix: Count in a loop over the pairs, or by bincount.
     for truth, answer in zip(labels.tolist(), predicted.tolist()):
         confusion[truth, answer] += 1
+
+table=turned
+Each class was divided by the images that the model took for this class, rightly or not. In the table, a row
+is for a true class, and a column for an answer.
+Fix: Count with the true class first, and the answer second.
+    confusion[truth, answer] += 1
+
+size=fixed
+There are always as many classes as in Fashion-MNIST, and not as many as the function is told.
+Fix: Use the parameter number_of_classes.
+    confusion = torch.zeros(number_of_classes, number_of_classes)
 
 parts=first
 It ended after the first batch.
@@ -286,11 +300,12 @@ TASKS = (
         words=WORDS,
         derived=frozenset({"value"}),
         mistakes=known(
-            "feed=stays; feed=labels; test_mode=as it is; graph=yes; dim=0; counts=once; "
-            "parts=first (hides mean); parts=last; mean=batches (hides parts=last); over=columns; "
-            "over=all; scale=percent; empty=0; empty=error; empty=left out; "
-            "returns=one (hides over, empty=0, empty=left out); returns=tensor; "
-            "returns=nothing (hides counts, parts=last, mean, over, scale, empty=0, empty=left out)"
+            "feed=stays; feed=labels; test_mode=as it is; graph=yes; dim=0; size=fixed; counts=once; "
+            "parts=first (hides mean); parts=last; mean=batches (hides parts=last); table=turned; "
+            "over=all (hides table); scale=percent; empty=0; empty=error; empty=left out (hides size); "
+            "returns=one (hides over, table, size, empty=0, empty=left out); returns=tensor; "
+            "returns=nothing (hides counts, size, parts=last, mean, over, table, scale, "
+            "empty=0, empty=left out)"
         ),
     ),
 )

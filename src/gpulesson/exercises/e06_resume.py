@@ -15,7 +15,7 @@ from torch import nn
 from gpulesson.exercises.contract import Task, kind_of, mistakes
 from gpulesson.exercises.words import COMMON
 
-EPOCHS, STOPS, SAVED, SEED, FOLDER = 12, (4, 10), 57, 70007, Path("run")
+EPOCHS, STOPS, SAVED, SEED, FOLDER = 13, (4, 11), 57, 70007, Path("run")
 TRAINED = "the trained model"
 PARTS = "weights", "adam", "random"
 
@@ -70,12 +70,12 @@ def files():
 
 def save(
     path, model, optimizer, epoch,
-    *, to="path", opens="yes", weights="all", adam="there", random="there", count="right",
+    *, to="path", opens="yes", weights="all", adam="there", random="there", counted="there",
 ):  # fmt: skip
     content = {"model": model.state_dict() if weights == "all" else list(model.parameters())}
     if adam == "there":
         content["optimizer"] = optimizer.state_dict()
-    if count != "missing":
+    if counted != "missing":
         content["epoch"] = epoch
     if random != "missing":
         content["rng"] = torch.get_rng_state()
@@ -108,7 +108,8 @@ def observe_save(function, facts):
 def run(
     make_run, train, epochs, folder, stop_after=None,
     *, folder_made="yes", first="asks", loads="safely", newest="number", weights="loaded", adam="loaded",
-    random="last", mode="train", epoch="right", when="after", stop="right", finished="model", returns="model",
+    random="last", mode="train", counted="right", when="after", stop="right", finished="model",
+    returns="model",
 ):  # fmt: skip
     if folder_made != "no":
         folder.mkdir(exist_ok=folder_made == "yes")
@@ -120,7 +121,7 @@ def run(
             torch.set_rng_state(content["rng"])
     model, optimizer = make_run()
     if content:
-        done = 0 if epoch == "forgotten" else content["epoch"] + (epoch == "skips")
+        done = 0 if counted == "forgotten" else content["epoch"] + (counted == "skips")
         if weights == "loaded":
             model.load_state_dict(content["model"])
         if adam == "loaded":
@@ -128,17 +129,17 @@ def run(
         if random == "last":
             torch.set_rng_state(content["rng"])
         model.train(mode == "train")
-        if finished == "nothing" and done >= epochs:
-            return None
+        if finished != "model" and done >= epochs:
+            return make_run()[0] if finished == "new" and returns == "model" else None
     last = {"right": stop_after, "counts anew": stop_after and done + stop_after, "ignored": None}
     last = (last | {"late": stop_after and stop_after + 1})[stop]
     for number in range(done, epochs):
         stopping = number + 1 == last
-        file = folder / f"{number + 1}.pt", model, optimizer, number + (epoch != "again")
+        file = folder / f"{number + 1}.pt", model, optimizer, number + (counted != "again")
         if when == "before":
             save(*file)
         train(model, optimizer)
-        due = {"before": False, "lost": not stopping}
+        due = {"before": False, "lost": not stopping, "stop": stopping}
         if due.get(when, stopping or number + 1 == epochs):  # what the next call will load
             save(*file)
         if stopping:
@@ -217,8 +218,9 @@ def observe_run(function, facts):
     facts["mode"] = all(first["modes"] + whole["modes"] + second["modes"])
     facts["epochs"] = len(begins) - (STOPS[1] - at + lost)  # what was lost is to be made again
     facts["third"] = True
-    if facts["weights"] == names[at] and begins and third["begins"]:
-        facts["third"] = third["begins"][0]["weights"] == second["ends"][-1]["weights"]
+    if facts["weights"] in (names[at], names.get(at - 1)) and begins and third["begins"]:
+        last = second["ends"] if facts["saved"] == "after each epoch" else begins
+        facts["third"] = third["begins"][0]["weights"] == last[-1]["weights"]
     facts["finished"] = "one that it trained on" if after["begins"] else returned(after, short["ends"])
     right = not facts["epochs"] and all(facts[part] == names[at] for part in PARTS)
     facts["bits"] = right and (second["ends"] + third["ends"])[-1:] == known[-1:]
@@ -273,7 +275,7 @@ Shuffling and dropout draw random numbers, and the file does not say how far the
 Fix: Save the state of torch's generator.
     "rng": torch.get_rng_state(),
 
-count=missing
+counted=missing
 The file does not say how many epochs are finished.
 Fix: Save the number that the function was given.
     "epoch": epoch,
@@ -325,7 +327,7 @@ At the very first call there is no checkpoint yet.
 Fix: Load only if there is a file.
     if path.exists():
 
-loads=never (hides first, newest, weights, adam, random, mode, epoch, stop=counts anew, finished)
+loads=never (hides first, newest, adam, weights, random, mode, counted, stop=counts anew, when=stop, finished)
 The second call began a new run: it found no checkpoint, did not look for one under the right name, or passed
 over an error when it loaded it.
 Fix: Before the loop, see if the file is there, and load it.
@@ -342,7 +344,7 @@ The third call took an older checkpoint: names sort as text, and there "9" comes
 Fix: Compare the numbers in the names, or write all checkpoints to one file.
     path = folder / "checkpoint.pt"
 
-weights=new (hides newest)
+weights=new (hides newest, finished=new)
 The second call trained a new model: the saved weights were not loaded into it.
 Fix: Load the saved state_dict into the model.
     model.load_state_dict(checkpoint["model"])
@@ -368,41 +370,47 @@ The model was in evaluation mode after loading, so dropout and batch normalisati
 Fix: Leave the model in training mode, as make_run() returns it.
     model.train()
 
-epoch=forgotten (hides stop=counts anew, finished)
+counted=forgotten (hides stop=counts anew, when=stop, finished)
 The second call counted its epochs from 0 again, and trained too many.
 Fix: Begin with the number of epochs that are finished.
     for epoch in range(checkpoint["epoch"], epochs):
 
-epoch=again (hides finished)
+counted=again (hides when=stop, finished)
 The second call repeated an epoch that was finished.
 Fix: After epoch number 0, one epoch is finished: save the number plus one.
     save(path, model, optimizer, epoch + 1)
 
-epoch=skips
+counted=skips
 The second call left out an epoch.
 Fix: Epochs count from 0, so the number of finished ones is the number of the next.
     for epoch in range(checkpoint["epoch"], epochs):
 
-when=before (hides newest)
+when=stop (hides finished)
+The run saved only when it stopped, and not when all its epochs were trained: the next call trains again.
+Fix: Save after each epoch, or at least after the last one, too.
+    train(model, optimizer)
+    save(path, model, optimizer, epoch + 1)
+
+when=before (hides finished=new)
 The checkpoint was saved before the epoch was trained, so it is one epoch old.
 Fix: Train first, then save.
     train(model, optimizer)
     save(path, model, optimizer, epoch + 1)
 
-when=lost (hides newest)
+when=lost
 The run stopped before it had saved its last epoch, which was then trained again.
 Fix: Save first, then stop.
     save(path, model, optimizer, epoch + 1)
     if epoch + 1 == stop_after:
         break
 
-stop=ignored (hides loads=never, finished, newest, weights, adam, random, mode, when, epoch)
+stop=ignored (hides loads=never, finished, newest, weights, adam, random, mode, when, counted)
 The run did not stop.
 Fix: Leave the loop when so many epochs are finished.
     if epoch + 1 == stop_after:
         break
 
-stop=late (hides loads=never, finished, newest, weights, adam, random, mode, when, epoch)
+stop=late (hides loads=never, finished, newest, weights, adam, random, mode, when, counted)
 The run stopped one epoch too late.
 Fix: Epochs count from 0, so after epoch number 0 one is finished.
     if epoch + 1 == stop_after:
@@ -418,6 +426,11 @@ finished=nothing
 A call for a run that is already finished returned nothing.
 Fix: There is nothing left to train; return the model with the saved weights all the same.
     return model
+
+finished=new
+A call for a run that is already finished returned a new model, without what was saved.
+Fix: Load the saved weights first, and return the model then.
+    model.load_state_dict(checkpoint["model"])
 
 returns=nothing (hides finished)
 """,

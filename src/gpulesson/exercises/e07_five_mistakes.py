@@ -23,12 +23,13 @@ def make(device="cuda", dropout=0.0):
     return model.to(device), torch.randn(24, 6), torch.arange(24) % 3
 
 
-def weighted_loss(outputs, labels, class_weights, *, where="there", weights="used"):
+def weighted_loss(outputs, labels, class_weights, *, where="there", weights="used", returns="loss"):
     if where == "outputs":
         outputs, labels = outputs.cpu(), labels.cpu()
     device = {"stays": "cpu", "cuda": "cuda"}.get(where, outputs.device)
     dropped = weights == "dropped" or (weights == "tried" and outputs.is_cuda)
-    return nn.CrossEntropyLoss(None if dropped else class_weights.to(device))(outputs, labels)
+    loss = nn.CrossEntropyLoss(None if dropped else class_weights.to(device))(outputs, labels)
+    return {"number": loss.item(), "detached": loss.detach()}.get(returns, loss)
 
 
 def observe_weighted_loss(function, facts):
@@ -77,8 +78,8 @@ def observe_train_step(function, facts):
         facts[f"weights {device}"] = sum(p.double().sum().item() for p in model.parameters())
 
 
-def probabilities(outputs, *, cpu="yes", detach="yes", softmax="yes", returns="array"):
-    result = outputs.softmax(dim=1) if softmax == "yes" else outputs
+def probabilities(outputs, *, cpu="yes", detach="yes", softmax="1", returns="array"):
+    result = outputs if softmax == "no" else outputs.softmax(dim=int(softmax))
     result = result.cpu() if cpu == "yes" else result
     result = result.detach() if detach == "yes" else result
     return result if returns == "tensor" else result.numpy()
@@ -185,6 +186,16 @@ weights=tried (hides where=stays)
 On a GPU the loss has no class weights. The error is gone, but so are the weights.
 Fix: Use the weights on every device, and move them there.
     loss_fn = nn.CrossEntropyLoss(weight=class_weights).to(outputs.device)
+
+returns=number (hides where=outputs)
+What is returned is a number of Python. It has no graph, so nobody can call backward() on it.
+Fix: Return the loss itself.
+    return loss_fn(outputs, labels)
+
+returns=detached
+What is returned has lost its graph, so nobody can call backward() on it.
+Fix: Return the loss itself.
+    return loss_fn(outputs, labels)
 """),
     ),
     Task(
@@ -257,6 +268,11 @@ Fix: Detach the tensor first: the same numbers, without the graph.
 softmax=no
 What is returned are the outputs as they came, and not probabilities.
 Fix: Compute the softmax over the classes of each row.
+    return outputs.softmax(dim=1).detach().cpu().numpy()
+
+softmax=0
+The softmax ran over the rows of the batch, and not over the classes of each row.
+Fix: The outputs are [rows, classes], so the classes are dimension 1.
     return outputs.softmax(dim=1).detach().cpu().numpy()
 
 returns=tensor (hides cpu, detach)

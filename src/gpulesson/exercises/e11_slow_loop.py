@@ -22,6 +22,7 @@ class Count(TorchDispatchMode):
     def __init__(self, gpu):
         super().__init__()
         self.gpu, self.operators, self.whole, self.norms, self.products = gpu, 0, 0, 0, 0
+        self.floats = 0  # numbers that were made of bytes
         self.weights = self.gradients = None
         self.gpu.clear_events()
         self.early = self.reads()
@@ -37,6 +38,8 @@ class Count(TorchDispatchMode):
         size = result.numel() if isinstance(result, torch.Tensor) else 0
         self.whole += not func.is_view and size >= ROWS * 784
         self.operators += 1
+        if size and result.is_floating_point():
+            self.floats += max((each.numel() for each in args if is_bytes(each)), default=0)
         self.norms += name.endswith("norm")
         if name in ("mm", "addmm"):
             self.products += 1
@@ -49,6 +52,10 @@ class Count(TorchDispatchMode):
         self.gradients = [each.grad.clone() for each in weights if each.grad is not None]
 
 
+def is_bytes(value):
+    return isinstance(value, torch.Tensor) and value.dtype == torch.uint8
+
+
 def make_data():
     """Return images that tell their row by two pixels, a third one is white; and labels."""
     torch.manual_seed(7)
@@ -57,12 +64,16 @@ def make_data():
     return pixels.cuda(), torch.randint(10, (ROWS,)).cuda()
 
 
-def batch(pixels, labels, step, *, convert="rows", scale="255", rows="of the step", returns="both"):
+def batch(
+    pixels, labels, step,
+    *, convert="rows", scale="255", rows="of the step", shape="flat", returns="both",
+):  # fmt: skip
     first = step if rows == "step" else 64 * step
-    part = slice(first, first + 64)
+    part = slice(first, first + (63 if rows == "one less" else 64))
     images = pixels.float()[part] if convert == "all" else pixels[part]
     if convert != "no":
         images = images.float() / {"256": 256, "no": 1, "twice": 255 * 255}.get(scale, 255)
+    images = images.view(-1, 28, 28) if shape == "square" else images
     return {"images": images, "nothing": None}.get(returns, (images, labels[part]))
 
 
@@ -77,9 +88,10 @@ def observe_batch(function, facts):
     images = next((each for each in parts if torch.is_tensor(each) and each.ndim > 1), None)
     targets = next((each for each in parts if torch.is_tensor(each) and each.ndim == 1), None)
     facts["order"] = "images first" if images is None or parts[0] is images else "labels first"
-    if images is None or images.shape[1:] != (784,):
+    if images is None or images[0].numel() != 784:
         facts["rows"] = None if images is None else f"of shape {list(images.shape)}"
         return
+    facts["shape"], images = f"[rows, {str(list(images.shape[1:]))[1:]}", images.flatten(1)
     facts["type"], facts["device"] = str(images.dtype).removeprefix("torch."), images.device.type
     white = images[:, 2].max().item()
     facts["white"] = round(white, 4)
@@ -92,8 +104,8 @@ def observe_batch(function, facts):
 
 def losses(
     pixels, labels, steps,
-    *, norms="no", asks="no", read="at the end", seed="set", zero="before", step="yes", returns="list",
-    **of_batch,
+    *, norms="no", asks="no", calls="once", read="at the end", seed="set", zero="before", step="yes",
+    returns="list", **of_batch,
 ):  # fmt: skip
     if seed == "set":
         torch.manual_seed(1)
@@ -101,6 +113,8 @@ def losses(
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     for number in range(steps):
         images, targets = batch(pixels, labels, number, **of_batch)
+        if calls == "twice":
+            _, targets = batch(pixels, labels, number, **of_batch)
         loss = cross_entropy(model(images), targets)
         if zero == "before":
             optimizer.zero_grad()
@@ -131,7 +145,10 @@ def observe_losses(function, facts):
             hook.remove()
     (asked, read), (_, reads), steps = count.early, count.reads(), max(1, count.products // 5)
     facts["trained"] = count.products > 0
-    facts["converted"] = "all rows, in each step" if count.whole >= steps else "no row twice"
+    twice = count.floats > max(64 * steps, ROWS) * 784
+    facts["converted"] = "some rows twice" if twice else "no row twice"
+    if count.whole >= steps:
+        facts["converted"] = "all rows, in each step"
     facts["norms"] = count.norms > 0
     facts["asked"] = asked > 0
     facts["read"] = "in the loop" if read else "one by one" if reads >= steps else "at the end"
@@ -174,6 +191,7 @@ def first_other(found, expected):
 WORDS = {
     "computed": lambda *_: "nothing was computed.",
     "converted": lambda *_: "more rows were converted than the batch has.",
+    "shape": "the shape of the images",
     "kind": "what is returned",
     "order": "the order of the two",
     "rows": "the range of the rows, in step 3,",
@@ -224,10 +242,25 @@ The batches overlap: each begins one row after the one before, and not 64 rows.
 Fix: Begin at 64 times the step.
     rows = slice(64 * step, 64 * (step + 1))
 
+rows=one less
+A batch has 63 rows, and not 64: the row after the colon is not part of a slice.
+Fix: End the slice at 64 times the next step.
+    rows = slice(64 * step, 64 * (step + 1))
+
+shape=square
+The images are squares, and the model takes rows of 784 pixels.
+Fix: Leave the shape as it is.
+    images = pixels[rows].float() / 255
+
 returns=images
 Only the images were returned.
 Fix: Return the images and their labels.
     return images, targets
+
+calls=twice
+Each image was converted twice: batch was called more than once in a step.
+Fix: Call it once, and keep both things that it returns.
+    images, targets = batch(pixels, labels, step)
 
 norms=yes
 The norms of the gradients were computed in each step, and no loss needs them.
@@ -287,8 +320,10 @@ convert=no (hides scale)
 scale=no
 scale=256
 rows=step
+rows=one less
+shape=square
 returns=images
-returns=nothing (hides convert=no, scale, rows)
+returns=nothing (hides convert=no, scale, rows, shape)
 """,
             KNOWN,
         ),
@@ -303,7 +338,8 @@ returns=nothing (hides convert=no, scale, rows)
         derived=frozenset({"losses"}),
         mistakes=mistakes(
             """
-convert=all
+convert=all (hides calls)
+calls=twice
 norms=yes
 asks=yes
 read=in the loop

@@ -27,9 +27,12 @@ def make_batches():
 
 def accumulate(
     model, loss_fn, inputs, labels, rows,
-    *, zero="once", parts="rows", seen="all", own="labels", backward="each", share="rows", after=None,
+    *, zero="once", parts="rows", seen="all", own="labels", backward="each", share="rows", retains="no",
+    after=None,
 ):  # fmt: skip
-    rows, total = len(inputs) if parts == "whole" else rows, torch.zeros(())
+    count = max(1, len(inputs) // rows)
+    rows = {"whole": len(inputs), "count": -(-len(inputs) // count)}.get(parts, rows)
+    total = torch.zeros(())
     starts = range(0, len(inputs) // rows * rows if seen == "short" else len(inputs), rows)
     share = share if share != "parts" else 1 / len(starts)
     starts = starts[:1] if seen == "first" else starts
@@ -43,7 +46,7 @@ def accumulate(
         if zero == "part":
             model.zero_grad()
         if backward == "each":
-            (loss * counts).backward()
+            (loss * counts).backward(retain_graph=retains == "yes")
         if backward == "sum":
             total = total + loss * counts
         if after:
@@ -65,6 +68,7 @@ def train(
     feed="moved",
     step="yes",
     zero="once",
+    looks="no",
     ends="last",
     **switches,
 ):
@@ -84,6 +88,9 @@ def train(
             optimizer.zero_grad()
         if step == "yes":
             optimizer.step()
+        if looks == "whole":
+            with torch.no_grad():
+                model(inputs)
         if ends == "first":
             break
     if step == "end":
@@ -177,7 +184,9 @@ def observe(model, batches, facts, most, call):
         else one
     )
     facts["empty"] = any(not each["rows"] for each in graphs)
-    facts["part"] = max((len(each["rows"]) for each in graphs), default=0) > ROWS
+    largest, whole = max((len(each["rows"]) for each in graphs), default=0), len(batches[0][0])
+    facts["part"] = "all" if largest >= whole else f"more than {ROWS}" if largest > ROWS else "few enough"
+    facts["looked"] = any(len(each["rows"]) > ROWS for each in watch.passes if not each["graph"])
     missed = [not each["backward"] for each in graphs]
     facts["backward"] = "no part" if all(missed) else "some parts" if any(missed) else "each part"
     shares = []
@@ -191,6 +200,7 @@ def observe(model, batches, facts, most, call):
     facts["old"] = not all(firsts.values())
     facts["thrown"] = sum(is_fresh for _, is_fresh in fresh) > sum(firsts.values())
     facts["peak"], facts["ahead"] = peak > most, held[:1] > [before + 12_000]  # of 8,256
+    facts["kept"] = held[1:2] > [held[0] + 12_000]  # activations of 16,384, outputs of 1,536
     return watch
 
 
@@ -209,7 +219,7 @@ def share_of(count, number, parts, share):
 WORDS = SEEN | {
     "seen": lambda found, _: f"{found} went through the model.",
     "empty": lambda *_: "a part of no rows went through the model.",
-    "part": lambda *_: f"more than {ROWS} rows went through the model at a time, where rows={ROWS}.",
+    "part": lambda found, _: f"{found} rows went through the model at a time, where rows={ROWS}.",
     "backward": lambda found, _: f"backward() was called for {found}.",
     "shares": lambda found, _: (
         f"the mean loss of a part was {found}, not multiplied by its share of the rows."
@@ -217,6 +227,8 @@ WORDS = SEEN | {
     "old": lambda *_: "gradients from before were still there at the first backward() of a batch.",
     "thrown": lambda *_: "gradients were reset between two parts.",
     "peak": lambda *_: f"the memory rose further than {ROWS} rows at a time need.",
+    "looked": lambda *_: f"more than {ROWS} rows went through the model at a time, where rows={ROWS}.",
+    "kept": lambda *_: "at the second part, the activations of the first were still there.",
     "ahead": lambda *_: "at the first part, more than one batch was on the device.",
     "batches": "the number of batches that were trained on",
     "few": lambda *_: (
@@ -227,12 +239,17 @@ WORDS = SEEN | {
 }
 PARTS = mistakes(
     """
-parts=whole (hides seen, own, backward, share, zero=part, step=part)
+parts=whole (hides seen, own, backward, share, retains, zero=part, step=part)
 All rows of the batch went through the model at once, and so many do not fit.
 Fix: Cut the batch: take rows of it at a time.
     for part, targets in zip(inputs.split(rows), labels.split(rows)):
 
-seen=first (hides backward, zero=part, step=part, share=whole)
+parts=count (hides seen=short, share=parts, share=whole)
+The batch was cut into too few parts: the number of whole parts is rounded down, and so each has more rows.
+Fix: Cut it by the number of rows of a part: the last part may be shorter.
+    for part, targets in zip(inputs.split(rows), labels.split(rows)):
+
+seen=first (hides backward, retains, zero=part, step=part, share=whole)
 Only the first part of each batch was used.
 Fix: Let the loop over the parts go on to the end of the batch.
     for start in range(0, len(inputs), rows):
@@ -247,19 +264,24 @@ Each part ended at the same row, so only the first had any rows. The mean loss o
 Fix: End each part so many rows after its start.
     inputs[start : start + rows]
 
-own=whole
+own=whole (hides parts=count)
 A part of the inputs met the labels of the whole batch.
 Fix: Cut the labels in the same way.
     labels[start : start + rows]
 
-backward=last (hides zero=part)
+backward=last (hides retains, zero=part)
 backward() was called for the last part only.
 Fix: Call it inside the loop, for each part.
     loss.backward()
 
-backward=sum (hides zero=part)
+backward=sum (hides retains, zero=part)
 backward() was called once, for the sum of the losses: until then the activations of all parts were kept.
 Fix: Call backward() for each part inside the loop. It frees the activations, and adds to the gradients.
+    loss.backward()
+
+retains=yes
+With retain_graph=True, backward() keeps the activations of a part while the next one goes through the model.
+Fix: Leave it out: each part has a graph of its own, which is used once.
     loss.backward()
 
 share=none
@@ -328,7 +350,7 @@ The optimizer stepped after each part. Several small steps are not one step with
 Fix: Step once for each batch, after the loop over its parts.
     optimizer.step()
 
-step=cut (hides zero, parts, seen, own, backward, share)
+step=cut (hides zero, parts, seen, own, backward, share, retains)
 Each part was trained on as a batch of its own, with a step. Several small steps are not one step with the
 whole batch.
 Fix: Give accumulate the whole batch, which it cuts itself, and step once after it.
@@ -339,6 +361,11 @@ step=end
 The optimizer stepped once, after all batches.
 Fix: Step inside the loop over the batches, once for each.
     optimizer.step()
+
+looks=whole
+The whole batch went through the model at once, besides the parts, and so many rows do not fit.
+Fix: Leave it out. The losses of the parts add up to that of the batch.
+    accumulate(model, loss_fn, inputs, labels, rows)
 
 zero=late
 The gradients were reset between the last backward() and step(), so step() had nothing to work with.

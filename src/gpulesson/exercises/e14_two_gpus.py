@@ -89,7 +89,8 @@ def run(
         mean = total.item() / (len(inputs) if batches == "all" else 32)
         means.append(mean * (1 if loss == "mean" else world_size))
     if saves == "all" or rank == 0:
-        torch.save((parallel if names == "module" else model).state_dict(), file)
+        state = (parallel if names == "module" else model).state_dict()
+        torch.save({"model": state} if names == "around" else state, file)
     return means
 
 
@@ -104,7 +105,7 @@ def in_a_process(function, folder, port, rank, size=2):
     nn.init.zeros_(model[2].bias)  # so that its changes are exact
     inputs[:, 0], targets = torch.arange(ROWS) / ROWS, torch.arange(ROWS) % 7 % 3
     copies = copy.deepcopy((model, inputs, targets))
-    passes, file = [], Path(folder, f"{size - rank}.pt")
+    passes, places, file = [], [], Path(folder, f"{size - rank}.pt")
 
     def now():
         """Return the last bias, and the loss of each row with the weights as they are."""
@@ -116,6 +117,7 @@ def in_a_process(function, folder, port, rank, size=2):
     def note(module, given, outputs):
         if module is not model:
             return
+        places.append(str(model[0].weight.device))
         backend = "" if passes else dist.get_backend()  # an error, unless there is a group
         if outputs.requires_grad:
             rows = (given[0][:, 0].detach().cpu() * ROWS).round().long().clamp(0, ROWS - 1)
@@ -140,13 +142,18 @@ def in_a_process(function, folder, port, rank, size=2):
         found["losses"] = [number_of(v) for v in values]
     except BaseException as error:
         found |= exception(error)
-    found |= {"device": str(model[0].weight.device), "file": in_the_file(file, model.state_dict())}
+    found |= {
+        "device": [*places, str(model[0].weight.device)][0],
+        "file": in_the_file(file, model.state_dict()),
+    }
     return found | {"end": now()}
 
 
 def in_the_file(file, state):
     try:
         saved = torch.load(file, "cpu", weights_only=True)
+        if any(isinstance(each, dict) and each.keys() >= state.keys() for each in saved.values()):
+            return "a dictionary around the weights"
         wrapped = any(name.startswith("module.") for name in saved)
         right = saved.keys() == state.keys() and all(saved[name].equal(state[name].cpu()) for name in saved)
     except Exception as error:  # what is no state_dict is refused in many ways
@@ -288,6 +295,7 @@ WORDS = {
     "file": lambda found, _: {
         "": "there is no file.",
         "module.": "the names in it are module.0.weight and so on, and not 0.weight.",
+        "a dictionary around the weights": "the state_dict is one entry of what is in the file.",
         "other weights": "the file has other weights than the model at the end.",
     }.get(found, "what is in the file is no state_dict of the model."),
 }
@@ -396,6 +404,11 @@ names=module
 The names in the file begin with “module.”, as in the wrapped model, and a plain model does not load them.
 Fix: Save the state_dict() of the model that is inside.
     torch.save(parallel.module.state_dict(), file)
+
+names=around
+The file has a dictionary with the weights in it, and a model cannot load that: it takes the weights alone.
+Fix: Save the state_dict() of the model itself.
+    torch.save(model.state_dict(), file)
 """,
             COMMON,
         ),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from gpulesson.exercises.catalogue import Exercise, exercises
@@ -40,6 +40,11 @@ class Finding:
     code: str = ""
     line: int = 0
 
+    @property
+    def switch(self) -> str:
+        """The part of the name that mistakes share which exclude each other: "zero"."""
+        return self.kind.partition("=")[0]
+
 
 @dataclass(frozen=True)
 class Answer:
@@ -55,9 +60,11 @@ def answers(tasks: Sequence[Task], facts: Mapping[str, Sequence[Any]], unseen: s
     """Evaluate the facts of a learner's functions, and put the result into words.
 
     For each task `facts` has two: its facts, and those with right functions in the place of the earlier ones,
-    or None. `unseen` says why there are none of a task, if the process ended in it.
+    or None. A function that works with its own earlier ones alone, such as with their file, is judged with
+    them; what was said of these is then not said again. `unseen` says why there are no facts of a task, if
+    the process ended in it.
     """
-    right = True
+    right, known = True, set[str]()
     for task in tasks:
         if task.name not in facts:
             found = (error({"error": unseen}),) if unseen else ()
@@ -68,11 +75,15 @@ def answers(tasks: Sequence[Task], facts: Mapping[str, Sequence[Any]], unseen: s
         with on_gpu(task):
             referee = Referee(task)
             calls_wrong = alone is not None and not right and bool(differ(own, referee.facts()))
-            if calls_wrong and "error" in alone and "error" not in own:  # it expects its own, as they are
-                calls_wrong = False
-            answer = _answer(task, referee, alone if calls_wrong else own)
-        if calls_wrong and answer.state == "done":  # it will be right when the others are
-            answer = Answer(task.name, f"{task.does} (right, once what it calls is)", "later")
+            apart = calls_wrong and not ("error" in alone and "error" not in own)  # else it needs its own
+            answer = _answer(task, referee, alone if apart else own)
+        if calls_wrong:
+            new = tuple(each for each in answer.findings if apart or each.switch not in known)
+            if answer.state == "wrong" and new:
+                answer = replace(answer, findings=new)
+            elif answer.state in ("wrong", "done"):
+                answer = Answer(task.name, f"{task.does} (right, once what it calls is)", "later")
+        known |= {each.switch for each in answer.findings}
         right = right and answer.state == "done"
         yield answer
 
