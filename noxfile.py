@@ -160,9 +160,16 @@ def bench(session: nox.Session) -> None:
 
 @nox.session
 def tests(session: nox.Session) -> None:
-    """Run every test, the slow ones too, by two workers; the fast ones: nox -s tests -- -m "not slow"."""
+    """Run the tests, the slow ones too, by two workers; the fast ones: nox -s tests -- -m "not slow"."""
     install(session, "test")
-    session.run("pytest", "-n", "2", "-m", "slow or not slow", *session.posargs, env=BYTECODE)
+    session.run("pytest", "-n", "2", "-m", "not thorough", *session.posargs, env=BYTECODE)
+
+
+@nox.session
+def thorough(session: nox.Session) -> None:
+    """Run, before a release, what is left of the tests: each operator, notebook and page, an hour of it."""
+    install(session, "test")
+    session.run("pytest", "-n", "2", "-m", "thorough", *session.posargs, env=BYTECODE)
 
 
 @nox.session

@@ -53,6 +53,16 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items.sort(key=lambda item: ranks.get(item.path.stem, len(LONGEST)))
 
 
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """Say how long the fast tests took, and the slow ones, added up over the workers."""
+    seconds: Counter[str] = Counter()
+    for reports in terminalreporter.stats.values():
+        for report in reports:
+            if isinstance(report, pytest.TestReport):
+                seconds["slow" if "slow" in report.keywords else "fast"] += report.duration
+    terminalreporter.write_line(f"fast tests {seconds['fast']:.0f} s, slow tests {seconds['slow']:.0f} s")
+
+
 def pytest_runtest_setup(item: pytest.Item) -> None:
     if marker := item.get_closest_marker("gpu"):
         import torch

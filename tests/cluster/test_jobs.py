@@ -131,6 +131,7 @@ def test_a_pbs_job_submits_itself_again_when_its_time_is_up(surroundings, weight
 
 
 @pytest.mark.slow
+@pytest.mark.thorough
 def test_a_pbs_job_on_several_nodes_is_one_training(surroundings, weights, tmp_path) -> None:
     script = edited("several_nodes.pbs", tmp_path, TRAINING, gpus="1")
     assert run(script, surroundings) == 0
@@ -143,6 +144,7 @@ def test_a_pbs_job_on_several_nodes_is_one_training(surroundings, weights, tmp_p
 
 
 @pytest.mark.slow
+@pytest.mark.thorough
 def test_a_pbs_array_gives_each_job_its_learning_rate(surroundings, weights, tmp_path) -> None:
     script = edited("array.pbs", tmp_path, TRAINING)
     for index in ("0", "1"):

@@ -93,6 +93,7 @@ def test_a_job_is_warned_saves_and_finishes_after_its_requeue(slurm, undisturbed
     assert same_weights(tmp_path / "run" / "model.pt", undisturbed)
 
 
+@pytest.mark.thorough
 def test_a_job_on_several_nodes_is_one_training(slurm, undisturbed, tmp_path) -> None:
     script = edited("several_nodes.sbatch", tmp_path, TRAINING)
     job = slurm.submit(script, "--gpus-per-node=1")
@@ -103,6 +104,7 @@ def test_a_job_on_several_nodes_is_one_training(slurm, undisturbed, tmp_path) ->
     assert same_weights(tmp_path / "run" / "model.pt", undisturbed)
 
 
+@pytest.mark.thorough
 def test_each_job_of_an_array_has_its_own_learning_rate(slurm, undisturbed, tmp_path) -> None:
     script = edited("array.sbatch", tmp_path, TRAINING)
     job = slurm.submit(script)

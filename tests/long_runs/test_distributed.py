@@ -474,7 +474,7 @@ def assert_same(found: dict[str, torch.Tensor], model: nn.Module) -> None:
 
 @linux
 @pytest.mark.slow
-@pytest.mark.parametrize("ranks", [2, 4])
+@pytest.mark.parametrize("ranks", [2, pytest.param(4, marks=pytest.mark.thorough)])
 def test_several_ranks_end_with_the_weights_of_one_process(tmp_path, ranks):
     launch(ranks, "train", tmp_path)
     found = torch.load(tmp_path / "train.pt")
@@ -542,7 +542,7 @@ def undisturbed(tmp_path_factory):
 
 @linux
 @pytest.mark.slow
-@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("workers", [pytest.param(0, marks=pytest.mark.thorough), 2])
 def test_killed_ranks_are_started_again_and_end_with_the_same_bits(tmp_path, undisturbed, workers):
     chance = random.Random(workers)
     # at most three steps an attempt, of which at most two are saved: all five are killed
@@ -561,8 +561,8 @@ def test_killed_ranks_are_started_again_and_end_with_the_same_bits(tmp_path, und
 @pytest.mark.parametrize(
     ("name", "to", "workers"),
     [
-        ("SIGTERM", "launcher", 0),
-        ("SIGTERM", 1, 0),
+        pytest.param("SIGTERM", "launcher", 0, marks=pytest.mark.thorough),
+        pytest.param("SIGTERM", 1, 0, marks=pytest.mark.thorough),
         ("SIGUSR1", 1, 0),
         ("SIGTERM", "all but the launcher", 2),
     ],

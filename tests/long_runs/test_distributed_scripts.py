@@ -23,7 +23,9 @@ import torch
 pytestmark = pytest.mark.slow
 
 SCRIPTS = Path(__file__).parents[2] / "examples" / "distributed"
-BOTH = pytest.mark.parametrize("script", ["train_ddp.py", "train_fsdp.py"])
+BOTH = pytest.mark.parametrize(
+    "script", [pytest.param("train_ddp.py", marks=pytest.mark.thorough), "train_fsdp.py"]
+)
 DDP = pytest.mark.parametrize("script", ["train_ddp.py"])  # what is the same in both
 LIMIT = 300  # seconds: an end to what hangs
 STOPPED = 75

@@ -195,7 +195,9 @@ def published_step(model: str, batch: int, task: str, dtype: str) -> Record:
 @pytest.mark.parametrize(
     "row",
     [
-        pytest.param(row, marks=() if (row["model"], row["gpu"]) in QUICK else pytest.mark.slow)
+        pytest.param(
+            row, marks=() if (row["model"], row["gpu"]) in QUICK else [pytest.mark.slow, pytest.mark.thorough]
+        )
         for row in PUBLISHED
     ],
     ids=lambda row: "-".join((row["model"], row["gpu"], row["task"], row["batch"], row["precision"])),

@@ -129,25 +129,29 @@ CLOCK = "import time\nstop = time.time() + 3600\n"
 CATCHING = "try: optimizer.step()\n    except BaseException: pass"
 
 
+PROGRAMS = [
+    ("import torch; torch.ones(3, device='cuda')", 0, "No optimizer took a step"),
+    ("import torch; torch.ones(3)", 1, "put nothing on the GPU"),
+    ("import torch\ntorch.ones(3, device='cuda')\n1 / 0", 1, "steps, then: ZeroDivisionError"),
+    ("import os; os._exit(3)", 1, "ended its process with exit status 3"),
+    ("import os, signal; os.kill(os.getpid(), signal.SIGKILL)", 1, "--dry"),
+    (CLOCK + TRAINS.replace("for _ in range(9)", "while time.time() < stop"), 0, "bounds, no promises"),
+]
+MORE = [
+    (TRAINS + "raise ValueError('too late to matter')", 0, "no DataLoader feeds its steps"),
+    ("import torch; torch.ones(3, device='cuda:1')", 1, "It asks for a second GPU"),
+    ("raise SystemExit('needs a --config')", 1, "exit status 1"),
+    (TRAINS.replace("range(9)", "range(2)"), 0, "ended after 2 of 3 steps"),
+    (TRAINS.replace("optimizer.step()", CATCHING), 0, "T4"),
+    ("import sys\n" + TRAINS.replace("range(9)", "range(int(sys.argv[1]))"), 1, "IndexError"),
+]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("script", "status", "words"),
-    [
-        ("import torch; torch.ones(3, device='cuda')", 0, "No optimizer took a step"),
-        ("import torch; torch.ones(3)", 1, "put nothing on the GPU"),
-        (TRAINS + "raise ValueError('too late to matter')", 0, "no DataLoader feeds its steps"),
-        ("import torch\ntorch.ones(3, device='cuda')\n1 / 0", 1, "steps, then: ZeroDivisionError"),
-        ("import torch; torch.ones(3, device='cuda:1')", 1, "It asks for a second GPU"),
-        ("raise SystemExit('needs a --config')", 1, "exit status 1"),
-        ("import os; os._exit(3)", 1, "ended its process with exit status 3"),
-        ("import os, signal; os.kill(os.getpid(), signal.SIGKILL)", 1, "--dry"),
-        (TRAINS.replace("range(9)", "range(2)"), 0, "ended after 2 of 3 steps"),
-        (CLOCK + TRAINS.replace("for _ in range(9)", "while time.time() < stop"),
-         0, "bounds, no promises"),
-        (TRAINS.replace("optimizer.step()", CATCHING), 0, "T4"),
-        ("import sys\n" + TRAINS.replace("range(9)", "range(int(sys.argv[1]))"), 1, "IndexError"),
-    ],
-)  # fmt: skip
+    [*PROGRAMS, *(pytest.param(*each, marks=pytest.mark.thorough) for each in MORE)],
+)
 def test_programs_that_do_not_fit_the_pattern_get_a_clear_answer(
     tmp_path, monkeypatch, capfd, script, status, words
 ):

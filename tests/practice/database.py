@@ -3,12 +3,13 @@
 from typing import Any
 from unittest import mock
 
+import pytest
 import torch
 
 
-def operators() -> list[Any]:
+def operators(every: int = 1) -> list[Any]:
     """
-    Return the database, as it is on a machine with the GPU that the practice GPU says to be.
+    Return the database, or some of it, as on a machine with the GPU that the practice GPU says to be.
 
     What a GPU can do depends on its capability, 8.0 here; without one the database takes it for none at all.
     """
@@ -20,7 +21,11 @@ def operators() -> list[Any]:
         with mock.patch.multiple(common_cuda, **capabilities):
             from torch.testing._internal.common_methods_invocations import op_db
     # these compile for a real GPU
-    return [op for op in op_db if not op.name.startswith("jiterator")]
+    return [op for op in op_db if not op.name.startswith("jiterator")][::every]
+
+
+SHARES = pytest.mark.parametrize("every", [10, pytest.param(1, marks=pytest.mark.thorough)])
+"""Every tenth operator, or each one."""
 
 
 _UP_TO_8_0 = ("SM53OrLater", "SM60OrLater", "SM70OrLater", "SM75OrLater", "SM80OrLater")

@@ -129,13 +129,14 @@ def wrong_values(op: Any, expected: Any, found: Any) -> str | None:
 
 
 @pytest.mark.slow
+@database.SHARES
 @pytest.mark.parametrize("inference", [False, True], ids=["forward and backward", "inference mode"])
-def test_every_operator_works_as_on_the_cpu(inference: bool) -> None:
+def test_every_operator_works_as_on_the_cpu(inference: bool, every: int) -> None:
     right = wrong = 0
     failed: dict[str, str] = {}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        for op in database.operators():
+        for op in database.operators(every):
             if torch.float32 not in set(op.dtypes) & set(op.dtypesIfCUDA):
                 continue
             for problem in compare(op, inference):
@@ -148,6 +149,7 @@ def test_every_operator_works_as_on_the_cpu(inference: bool) -> None:
     print(f"{right} of {right + wrong} samples agree, {share:.2%}; {len(failed)} operators do not")
     for name, problem in failed.items():
         print(f"  {name}: {problem}")
-    assert right + wrong > 1500
-    assert share >= 0.997
-    assert set(failed) == set(EXCEPTIONS)
+    assert right + wrong > 1500 / every
+    assert set(failed) <= set(EXCEPTIONS)
+    if every == 1:
+        assert share >= 0.997 and set(failed) == set(EXCEPTIONS)

@@ -3,7 +3,8 @@
 What guards what. A script is the source of the lesson byte for byte, which the build ran, with data where the
 machine has some; lesson 5's also runs here, with data and without. A notebook has the code of its script, and
 each runs here, in a kernel of its own, without data and where there is a GPU, a simulated one: so every
-lesson has run offline, on the stand-in, and with the code that is left out without a GPU.
+lesson has run offline, on the stand-in, and with the code that is left out without a GPU. Three of them do in
+each run of the tests; all, in `nox -s thorough`.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ pytestmark = pytest.mark.slow
 
 HERE = Path(__file__).parent
 SCRIPTS = LESSONS + GUIDES
+# the plainest notebook, one whose loader starts processes, one that starts several itself
+RUN = ("01_is_there_a_gpu", "09_feeding_the_gpu", "14_many_gpus")
 STAND_IN = "digits stand-in"  # what the data call themselves where nobody has any
 
 
@@ -89,7 +92,13 @@ def test_a_notebook_has_the_code_of_its_script(script, site, tmp_path):
     assert isinstance(docstring, ast.Expr) and found == [ast.dump(statement) for statement in statements]
 
 
-@pytest.mark.parametrize("script", SCRIPTS, ids=by_stem)
+@pytest.mark.parametrize(
+    "script",
+    [
+        pytest.param(script, marks=() if script.stem in RUN else pytest.mark.thorough, id=script.stem)
+        for script in SCRIPTS
+    ],
+)
 def test_a_notebook_runs_by_itself_where_there_is_a_gpu(script, site, course, environment, tmp_path):
     """In an environment that has what the course installs, and no more than a notebook needs beside it."""
     path = download(site, script, ".ipynb", tmp_path / "empty")

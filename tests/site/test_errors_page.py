@@ -309,6 +309,7 @@ def test_a_pasted_message_leads_to_its_section(searched, label, query):
 
 
 @pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.parametrize("section", SECTIONS, ids=anchor)
 def test_each_message_with_other_numbers_leads_to_its_section(searched, section):
     query = re.sub(r"(?<![A-Za-z_])\d+", lambda number: str(int(number[0]) + 3), section.message)
@@ -329,6 +330,7 @@ def test_an_address_leads_to_the_heading_of_its_message(searched, page):
 
 
 @pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.parametrize("section", TO_RUN, ids=anchor)
 def test_all_that_python_prints_leads_to_the_section(searched, section, run):
     if reason := cannot_be_run(section):

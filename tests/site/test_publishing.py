@@ -408,6 +408,7 @@ def answer(url: str) -> tuple[int, bytes]:
 
 
 @pytest.mark.slow
+@pytest.mark.thorough
 def test_the_workflow_publishes_no_more_than_the_site(real_site):
     folder, _ = real_site
     hidden = [path.name for path in folder.rglob(".*")]
@@ -415,6 +416,7 @@ def test_the_workflow_publishes_no_more_than_the_site(real_site):
 
 
 @pytest.mark.slow
+@pytest.mark.thorough
 def test_every_page_of_the_site_has_a_description_of_its_own(real_site):
     found = {name: about(page)["description"] for name, page in pages(real_site[0]).items()}
     shared = [name for name, text in found.items() if list(found.values()).count(text) > 1]
@@ -425,6 +427,7 @@ def test_every_page_of_the_site_has_a_description_of_its_own(real_site):
 
 
 @pytest.mark.slow
+@pytest.mark.thorough
 def test_the_site_works_under_a_folder(real_site):
     folder, address = real_site
     check_addresses(folder, address)
@@ -443,6 +446,7 @@ def test_the_site_works_under_a_folder(real_site):
 
 
 @pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.parametrize("missing", ["nothing", "lessons/99_nothing.html", "a/b/c/"])
 def test_what_is_missing_under_a_folder(real_site, missing):
     _, address = real_site
