@@ -11,6 +11,7 @@ from torch.optim.lr_scheduler import ReduceLROnPlateau
 
 import gpulesson
 from gpulesson.data import Batches
+from gpulesson.long_runs.autosave import AutoSave
 from gpulesson.models import MLP
 from gpulesson.step import Step
 from gpulesson.training import NonFiniteLossError, fit, train_epoch
@@ -50,6 +51,42 @@ def test_accumulated_batches_are_as_one_batch_of_their_samples(amp):
     for mine, other in zip(model.parameters(), twin.parameters(), strict=True):
         torch.testing.assert_close(mine, other, **close)
     assert loss == pytest.approx(sum(means) / 100, rel=1e-5 if amp is None else 1e-2)
+
+
+def test_a_pass_that_was_interrupted_leaves_nothing_to_the_next():
+    (model, inputs, targets), (twin, _, _) = task(), task()
+    optimizers = [torch.optim.SGD(each.parameters(), lr=0.01) for each in (model, twin)]
+    batches, step = Batches(inputs, targets, batch_size=25), Step(optimizers[0])
+    handle = model.layers[0].weight.register_hook(lambda gradient: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        train_epoch(model, batches, F.cross_entropy, optimizers[0], "cpu", step=step)
+    handle.remove()
+    train_epoch(model, batches, F.cross_entropy, optimizers[0], "cpu", step=step)
+    train_epoch(twin, batches, F.cross_entropy, optimizers[1], "cpu")
+    for mine, other in zip(model.parameters(), twin.parameters(), strict=True):
+        assert torch.equal(mine, other)
+
+
+@pytest.mark.parametrize("amp", [None, "bf16"])
+def test_what_the_loss_cannot_take_is_explained_in_any_precision(amp):
+    model, inputs, targets = task()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    with pytest.raises(ValueError, match="step 1: CrossEntropyLoss got"):
+        batches, step = [(inputs, targets[:, None])], Step(optimizer, amp=amp)
+        fit(model, batches, nn.CrossEntropyLoss(), optimizer, "cpu", 1, step=step)
+
+
+def test_two_schedules_and_one_place_to_save_them_are_refused(tmp_path):
+    model, inputs, targets = task()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    schedules = [torch.optim.lr_scheduler.ConstantLR(optimizer) for _ in range(2)]
+    step, parts = Step(optimizer, scheduler=schedules[1]), {"model": model, "optimizer": optimizer}
+    options = {"scheduler": schedules[0], "step": step}
+    with (
+        AutoSave(tmp_path, scheduler=schedules[0], **parts) as saves,
+        pytest.raises(ValueError, match="a schedule each, and autosave keeps one: put both into one"),
+    ):
+        fit(model, [(inputs, targets)], F.cross_entropy, optimizer, "cpu", 1, autosave=saves, **options)
 
 
 def test_batches_of_unequal_sizes_weigh_by_their_samples():

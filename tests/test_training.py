@@ -384,6 +384,21 @@ class TestNonFinite:
         assert (caught.value.epoch, caught.value.step) == (3, 3)
         assert len(caught.value.history.train_loss) == 2
 
+    def test_a_validation_loss_names_the_epoch_of_the_whole_run(self):
+        model, inputs, targets = task(40)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        sizes = []
+
+        def loss_fn(logits, labels):
+            sizes.append(len(labels))
+            return F.cross_entropy(logits, labels) * (float("nan") if sizes.count(7) == 3 else 1)
+
+        held_out = [(inputs[:7], targets[:7])]  # seen once before the first epoch, too
+        with pytest.raises(NonFiniteLossError, match="validation loss is nan after epoch 6") as caught:
+            batches = [(inputs, targets)]
+            fit(model, batches, loss_fn, optimizer, "cpu", range(4, 9), validation=held_out)
+        assert caught.value.epoch == 6 and len(caught.value.history.train_loss) == 1
+
     def test_a_learning_rate_far_too_high(self):
         torch.manual_seed(0)
         model, inputs, targets = nn.Linear(3, 1), torch.randn(50, 3), torch.randn(50, 1)

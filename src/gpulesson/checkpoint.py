@@ -2,9 +2,10 @@
 
 A checkpoint is an ordinary ``torch.save`` file; plain ``torch.load(path, weights_only=True)`` reads it, and
 gives a dictionary with the keys of `Checkpoint`. Its zip comment says where the run was and when, and ends in
-a SHA-256 over every byte before: ``unzip -z FILE`` shows it, ``head -c -64 FILE | sha256sum`` computes it
-once more. It is there because torch itself loads most files with a flipped bit as if nothing had happened. It
-finds accidents, and is no signature: what keeps a hostile file from running code is ``weights_only=True``.
+a SHA-256 over every byte before: ``unzip -z FILE`` shows it, ``head -c -64 FILE | sha256sum`` recomputes it.
+It is there because torch itself loads most files with a flipped bit as if nothing had happened. It detects
+accidental damage; it is not a signature: what keeps a hostile file from running code is
+``weights_only=True``.
 """
 
 import hashlib
@@ -89,7 +90,7 @@ def save_checkpoint(
     """Write all that a run needs to go on. A file already at `path` stays until the new one is whole.
 
     The file is written beside its place, loaded as a test, synced, and renamed. Call it between epochs: the
-    loader's place within an epoch is not found by itself (`gpulesson.long_runs.autosave.AutoSave` does
+    position within an epoch is not recorded automatically (`gpulesson.long_runs.autosave.AutoSave` does
     that), nor are the random numbers inside ``persistent_workers``. A process killed while it writes leaves a
     hidden ``.part`` file, which the next saving there removes (on Windows, it stays).
 
@@ -98,8 +99,9 @@ def save_checkpoint(
     path
         File to write; missing folders are made.
     model, optimizer, scheduler
-        On any device; their ``state_dict()`` is kept. Of a model in ``DistributedDataParallel``, that of the
-        model itself, so that one process loads it, too; in a run of several processes, call this on one.
+        On any device; their ``state_dict()`` is kept. Of a model in ``DistributedDataParallel``, the
+        wrapped model's state is kept, so that one process can load it, too; with several processes, call
+        this on one.
     epoch
         Number of epochs finished so far, 0 or more.
     step
@@ -123,9 +125,10 @@ def save_checkpoint(
         If the file cannot be written, `epoch` or `step` is no count, a parameter is NaN or infinite, a buffer
         that is saved is NaN, the parts do not belong together, or a state holds an object that
         ``weights_only=True`` refuses.
-        What stands at `path` stays. Ctrl-C, or whatever a signal raises, comes through as itself, unless it
-        meets one of the rare moments in which Python drops it: in ``copyreg``, which is asked about each
-        ``OrderedDict``, or in the destructor of an object that the garbage collector frees just then.
+        An existing file at `path` is left as it is. Ctrl-C, or whatever a signal raises, comes through as
+        itself, unless it meets one of the rare moments in which Python drops it: in ``copyreg``, which is
+        asked about each ``OrderedDict``, or in the destructor of an object that the garbage collector frees
+        just then.
 
     Examples
     --------
@@ -175,15 +178,15 @@ def _content(
 
 def _save(path: Path, content: dict[str, Any]) -> Path:
     """Write what `_content` collected, or a copy of it."""
-    handled = sys.exc_info()[1]
+    outer_error = sys.exc_info()[1]
     try:
         with whole_file(path) as file:
             _write(content, file, content["epoch"], content["step"])
             check_bounds(file, _COMMENT_BYTES)
             _load_back(file)
     except Exception as error:
-        _raise_interrupt(error, handled)
-        raise CheckpointError(f"{printable(path)} was not written. {_reason(error, handled)}") from error
+        _raise_interrupt(error, outer_error)
+        raise CheckpointError(f"{printable(path)} was not written. {_reason(error, outer_error)}") from error
     return path
 
 
@@ -198,8 +201,8 @@ def load_checkpoint(
         The file.
     map_location
         Device of the loaded tensors. The CPU, the default, exists wherever the file was saved, and needs no
-        GPU memory; ``load_state_dict`` copies each tensor to the model's device. None is what torch does
-        otherwise: the device a tensor was saved from, and an error where there is none.
+        GPU memory; ``load_state_dict`` copies each tensor to the model's device. None gives
+        torch's default: the device a tensor was saved from, and an error where there is none.
 
     Raises
     ------
@@ -214,7 +217,7 @@ def load_checkpoint(
     torch.Size([1, 2])
     """
     path = Path(path)
-    handled = sys.exc_info()[1]
+    outer_error = sys.exc_info()[1]
     try:
         with open_file(path) as file:
             place, saved = _verify(file)
@@ -226,15 +229,15 @@ def load_checkpoint(
     except FileNotFoundError as error:
         raise CheckpointError(f"{printable(path)} {_missing(path)}") from error
     except Exception as error:
-        _raise_interrupt(error, handled)
-        raise CheckpointError(f"{printable(path)} was not loaded. {_reason(error, handled)}") from error
+        _raise_interrupt(error, outer_error)
+        raise CheckpointError(f"{printable(path)} was not loaded. {_reason(error, outer_error)}") from error
     keys = [each.name for each in fields(Checkpoint) if each.name not in ("path", "saved")]
     if missing := [key for key in keys if not isinstance(content, dict) or key not in content]:
         raise CheckpointError(
             f"{printable(path)} is no whole checkpoint: {', '.join(missing)} missing. Take one that "
             "save_checkpoint of this version of gpulesson wrote; whatever else is there, torch.load reads."
         )
-    wrong = [key for key in keys if not _is_kind(key, content[key])]
+    wrong = [key for key in keys if not _has_expected_type(key, content[key])]
     if wrong or not place.startswith(_place_text(content["epoch"], content["step"])):
         raise CheckpointError(
             f"{printable(path)} is no checkpoint that save_checkpoint wrote: it holds no proper "
@@ -244,7 +247,7 @@ def load_checkpoint(
 
 
 def latest(folder: str | os.PathLike[str], *, pattern: str = "*.pt") -> Path | None:
-    """Find the undamaged checkpoint with which a run got furthest; None if there is no file.
+    """Find the undamaged checkpoint that was saved furthest into the run; None if there is no file.
 
     More epochs win, then more steps, then the later time of saving: as they stand inside the file, so that
     no copy and no wrong clock changes the order. Files passed over on the way are named in a warning.
@@ -260,19 +263,21 @@ def latest(folder: str | os.PathLike[str], *, pattern: str = "*.pt") -> Path | N
     >>> latest("no/run/yet") is None
     True
     """
-    handled = sys.exc_info()[1]
+    outer_error = sys.exc_info()[1]
     try:
         files = [path for path in Path(folder).iterdir() if path.match(pattern)]
     except FileNotFoundError:
         return None
     except (OSError, ValueError) as error:
         where = printable(folder)
-        raise CheckpointError(f"Cannot look for checkpoints in {where}. {_reason(error, handled)}") from error
+        raise CheckpointError(
+            f"Cannot look for checkpoints in {where}. {_reason(error, outer_error)}"
+        ) from error
     places: dict[Path, str] = {}
     for path in files:
         try:
-            places[path] = _place(path)
-        except OSError as error:  # even if it passes, nobody knows where this file belongs
+            places[path] = _sort_key(path)
+        except OSError as error:  # it may be temporary, but a file that cannot be read cannot be ranked
             warnings.warn(f"passed over: {printable(f'{path}: {error}')}", stacklevel=2)
     for path in sorted(places, key=places.__getitem__, reverse=True):
         try:
@@ -306,7 +311,7 @@ def resume(
     ``model.load_state_dict(checkpoint.model)``.)
 
     The checkpoint's ``step``, ``position`` and ``extra`` are left to who saved them. A ``step`` with no
-    ``position`` leads nowhere: it is a warning that the batches of that epoch will come a second time.
+    ``position`` cannot be resumed from: a warning says that the epoch starts over.
 
     Returns
     -------
@@ -332,8 +337,8 @@ def resume(
     given = tensor_outline(model.state_dict()) | _outline(model, optimizer, scheduler, generator)
     if lines := compare(checkpoint.outline | tensor_outline(checkpoint.model), given):
         raise CheckpointError("\n  ".join([f"{path} does not fit; nothing was loaded:", *lines]))
-    handled = sys.exc_info()[1]
-    undo, numbers = undo_point(model, optimizer, scheduler, generator), _rng_state()
+    outer_error = sys.exc_info()[1]
+    undo, rng_before = undo_point(model, optimizer, scheduler, generator), _rng_state()
     try:
         model.load_state_dict(checkpoint.model)
         if optimizer is not None:
@@ -345,11 +350,11 @@ def resume(
         _set_rng_state(checkpoint.rng)
     except BaseException as error:
         undo()
-        _set_rng_state(numbers)
+        _set_rng_state(rng_before)
         if not isinstance(error, Exception):
             raise
         raise CheckpointError(
-            f"{path} is malformed; nothing was loaded. {_reason(error, handled)}"
+            f"{path} is malformed; nothing was loaded. {_reason(error, outer_error)}"
         ) from error
     if checkpoint.step and checkpoint.position is None:
         warnings.warn(
@@ -368,11 +373,11 @@ def _wrong_count(epoch: object, step: object) -> str | None:
     for name, count in (("epoch", epoch), ("step", step)):
         if not _is_count(count):
             found = printable(repr(count), 100)
-            return f"{name} is {found}, but must be a whole number (an int), 0 or more"
+            return f"{name} is {found}, but must be a whole number (an int), 0 or more, below 10**12"
     return None
 
 
-def _is_kind(key: str, value: Any) -> bool:
+def _has_expected_type(key: str, value: Any) -> bool:
     """Whether a value of the file is what `save_checkpoint` writes under that name."""
     if key in ("epoch", "step"):
         return _is_count(value)
@@ -392,7 +397,7 @@ def _place_text(epoch: int, step: int) -> str:
 
 
 class _Sink:
-    """A file for torch to write to. Its C++ answers an exception with one of its own, so it sees none."""
+    """A file for torch to write to. Its C++ replaces exceptions, so they are kept, and raised later."""
 
     def __init__(self, file: BinaryIO) -> None:
         self.file = file
@@ -429,18 +434,18 @@ def _seal(file: BinaryIO, epoch: int, step: int) -> None:
 
 
 def _load_back(file: BinaryIO) -> None:
-    """Load what was written as a test: mapped, which takes no memory, unless torch cannot write its name."""
+    """Load what was written as a test: memory-mapped, unless torch cannot encode the file's name."""
     mapped = not re.search("[\ud800-\udfff]", file.name)
     file.seek(0)
     torch.load(file.name if mapped else file, map_location="cpu", weights_only=True, mmap=mapped)
 
 
-def _raise_interrupt(error: BaseException | None, handled: BaseException | None) -> None:
-    """Raise the KeyboardInterrupt or SystemExit that a signal put under an error of torch's C++.
+def _raise_interrupt(error: BaseException | None, outer_error: BaseException | None) -> None:
+    """Raise the KeyboardInterrupt or SystemExit hidden in the context of an error from torch's C++.
 
-    `handled` was being handled before: it says nothing about the call.
+    `outer_error` was being outer_error before: it says nothing about the call.
     """
-    while error is not None and error is not handled:
+    while error is not None and error is not outer_error:
         if not isinstance(error, Exception):
             raise error
         error = error.__context__
@@ -471,7 +476,9 @@ def _verify(file: BinaryIO) -> tuple[str, str]:
 
 
 def _comment(file: BinaryIO) -> re.Match[bytes] | None:
-    """Match the end of `file`: group 1 is its place in the run, group 2 the time, group 3 the digest."""
+    """Match the end of `file`: group 1 is epoch, step and time, by which files are sorted, group 2 the
+    time alone, group 3 the digest.
+    """
     file.seek(max(file.seek(0, os.SEEK_END) - _COMMENT_BYTES, 0))
     return _COMMENT.fullmatch(file.read() or b"")  # None: a pipe in disguise, such as /proc/kmsg
 
@@ -486,17 +493,17 @@ def _sha256(file: BinaryIO, size: int) -> bytes:
     return digest.hexdigest().encode()
 
 
-def _place(path: Path) -> str:
+def _sort_key(path: Path) -> str:
     """Return what orders the files of a run; for a file without it, a text that sorts after every other."""
     with open_file(path) as file:
         comment = _comment(file)
     return comment[1].decode() if comment else "~"
 
 
-def _reason(error: BaseException, handled: BaseException | None) -> str:
+def _reason(error: BaseException, outer_error: BaseException | None) -> str:
     """Name the cause: torch hides the system's error behind its own, and advises to trust the file.
 
-    `handled` was being handled before: it is no cause.
+    `outer_error` was being outer_error before: it is no cause.
     """
     if isinstance(error, Refused):
         return str(error)
@@ -505,7 +512,7 @@ def _reason(error: BaseException, handled: BaseException | None) -> str:
         found = re.search(r"(?:GLOBAL|attribute lookup|local object|cannot pickle) (\S+)", str(error))
         return f"It holds {printable(found[1]) if found else 'an object'}; {PLAIN}"
     hidden = error.__context__
-    cause = hidden if isinstance(hidden, OSError) and hidden is not handled else error
+    cause = hidden if isinstance(hidden, OSError) and hidden is not outer_error else error
     return f"{type(cause).__name__}: {printable(cause)}"
 
 
@@ -537,14 +544,19 @@ def _accelerators() -> list[torch.device]:
 
 
 def _rng_state() -> dict[str, Any]:
-    """Collect the state of every generator that a run may draw from without saying so."""
+    """Collect the state of every global generator."""
     state: dict[str, Any] = {"python": random.getstate(), "cpu": torch.get_rng_state()}
     if numpy := sys.modules.get("numpy"):
-        algorithm, keys, *rest = numpy.random.get_state()
-        state["numpy"] = (algorithm, keys.tolist(), *rest)
+        found = numpy.random.get_state()
+        state["numpy"] = found  # a dictionary, of any generator but numpy's default
+        if isinstance(found, tuple):
+            algorithm, keys, *rest = found
+            state["numpy"] = (algorithm, keys.tolist(), *rest)
     for device in _accelerators():
         backend = torch.get_device_module(device)
-        if getattr(backend, "is_initialized", lambda: True)():  # if not, unused: let a busy GPU be
+        if getattr(
+            backend, "is_initialized", lambda: True
+        )():  # else unused: leave a GPU alone that others may use
             state[str(device)] = backend.get_rng_state(device)
     return state
 

@@ -106,18 +106,18 @@ def evaluate(
     """
     preflight.check_arguments(model=model, batches=batches, loss_fn=loss_fn, check_targets=check_targets)
     device = preflight.check_placement(model, device, loss_fn=loss_fn)
-    look = preflight.Look(batches, loss_fn, device, on_device=check_targets)
+    checked = preflight.CheckedBatches(batches, loss_fn, device, on_device=check_targets)
     model = unwrapped(model)  # the wrapper would send buffers, and wait for the other processes
     no_wait = device.type == "cuda"  # elsewhere a batch could be gone before it is read
     losses: list[Tensor] = []
     sizes: list[int] = []
     confusion: Tensor | None = None
     with evaluation_mode(model), torch.inference_mode():
-        for inputs, targets in look:
+        for inputs, targets in checked:
             inputs = to_device(inputs, device, non_blocking=no_wait)
             targets = targets.to(device, non_blocking=no_wait)
             outputs = model(inputs)
-            loss = look.loss(outputs, targets)
+            loss = checked.loss(outputs, targets)
             losses.append(loss)
             sizes.append(targets.shape[0])
             if preflight.class_indices(outputs, targets):

@@ -48,6 +48,15 @@ class NonFiniteLossError(ArithmeticError):
         self.history: Any = None
 
 
+def check_validation_loss(loss: float, epoch: int) -> None:
+    """Raise NonFiniteLossError if the loss after an epoch, counted from 1, is infinite or NaN.
+
+    >>> check_validation_loss(0.5, 1)
+    """
+    if not math.isfinite(loss):
+        raise NonFiniteLossError(loss, epoch, 0, f"the validation loss is {loss} after epoch {epoch}")
+
+
 LossFunction = Callable[[Any, Any], Tensor]
 Pairs = Iterable[tuple[Any, ...]]  # (inputs, targets)
 
@@ -185,7 +194,13 @@ def check_run(
             "weighed as means, so use reduction='mean'"
         )
     if autosave is not None:
-        _check_autosave(autosave, model, optimizer, scheduler or getattr(step, "scheduler", None), epochs)
+        by_steps = getattr(step, "scheduler", None)
+        if scheduler is not None and by_steps is not None:
+            raise ValueError(
+                "scheduler and step have a schedule each, and autosave keeps one: put both into one, such as "
+                "a SequentialLR or ChainedScheduler"
+            )
+        _check_autosave(autosave, model, optimizer, scheduler or by_steps, epochs)
         for loader in (batches, validation):
             autosave.check_loader(loader)
     device = check_placement(model, device, loss_fn=loss_fn, optimizer=optimizer)
@@ -351,7 +366,7 @@ def ignored_label(loss_fn: Any) -> int | None:
     return label if isinstance(label, int) else None
 
 
-class Look:
+class CheckedBatches:
     """The batches and the loss function of a run: the first of each is looked at as it passes.
 
     Labels out of range are refused before a GPU's loss sees them: there such a label ends the process's use
@@ -360,8 +375,8 @@ class Look:
     once if the batches hold all their tensors, as ``Batches`` does. A loss on the CPU looks at labels itself.
 
     >>> batches = [(torch.zeros(2, 4), torch.tensor([0, 1]))]
-    >>> look = Look(batches, nn.CrossEntropyLoss(), torch.device("cpu"))
-    >>> losses = [look.loss(nn.Linear(4, 3)(inputs), targets) for inputs, targets in look]
+    >>> checked = CheckedBatches(batches, nn.CrossEntropyLoss(), torch.device("cpu"))
+    >>> losses = [checked.loss(nn.Linear(4, 3)(inputs), targets) for inputs, targets in checked]
     """
 
     def __init__(
@@ -547,9 +562,9 @@ def _explain(error: Exception) -> None:
     if "= model(" in line:
         model = hand["model"]
         _explain_model(error, number, getattr(model, "__wrapped__", model), inputs)
-    elif any(call in line for call in ("= loss_fn(", "= look.loss(", "= _count(")):
-        loss_fn = hand["loss_fn"]
-        given = getattr(getattr(loss_fn, "__self__", None), "loss_fn", loss_fn)  # of a Look
+    elif any(call in line for call in ("= loss_fn(", "= checked.loss(", "= _count(")):
+        loss_fn = getattr(hand["loss_fn"], "__wrapped__", hand["loss_fn"])  # by autocast
+        given = getattr(getattr(loss_fn, "__self__", None), "loss_fn", loss_fn)  # of CheckedBatches
         _explain_loss(error, number, given, hand["outputs"], targets)
     elif "loss.backward()" in line or "step(loss" in line:
         _explain_backward(error, number, hand["loss"], targets)

@@ -103,6 +103,10 @@ class Step:
         """Return a function, such as a model or a loss, that computes in this step's precision."""
         return function if self.dtype is None else autocast(function, self._device_type, self.dtype)
 
+    def begin(self) -> None:
+        """Forget the batches of a pass that was interrupted; `train_epoch` calls this first."""
+        self._sizes.clear()
+
     def __call__(self, loss: Tensor, size: int = 1) -> None:
         """Learn from one batch, of so many samples; the optimizer steps after `accumulate` of them."""
         if not self._sizes:

@@ -39,8 +39,8 @@ def train_epoch(
 ) -> float:
     """Train for one pass over the batches: the loop of lesson 4.
 
-    No step makes the CPU wait for the device: losses stay there and come over in one transfer at the end.
-    Nothing is checked: what goes wrong speaks in PyTorch's words. `fit` looks first, and explains.
+    The losses stay on the device and are copied to the CPU once, at the end, so that the CPU does not wait in
+    each step. Arguments are not checked, so most errors are PyTorch's own; `fit` checks first, and explains.
 
     Parameters
     ----------
@@ -57,7 +57,7 @@ def train_epoch(
     device : torch.device or str
         Where to compute.
     step : Step, optional
-        Takes the place of the last three calls: mixed precision, accumulated batches, and more.
+        Takes the place of `zero_grad`, `backward` and `step`: mixed precision, accumulated batches, and more.
     losses : EpochLoss, optional
         Where the losses are collected.
 
@@ -87,11 +87,13 @@ def train_epoch(
     True
     """
     device = choose_device(device)
-    no_wait = device.type == "cuda"  # elsewhere a batch could be gone before it is read
+    no_wait = device.type == "cuda"  # elsewhere the copy may still be reading a batch that has been freed
     losses = EpochLoss(loss_fn) if losses is None else losses
     model.train()
     if step is not None:
+        step.begin()
         model, loss_fn = step.autocast(model), step.autocast(loss_fn)  # type: ignore[assignment]
+    # preflight explains an error by these lines and their names
     for inputs, targets in batches:
         inputs = to_device(inputs, device, non_blocking=no_wait)
         targets = targets.to(device, non_blocking=no_wait)
@@ -128,7 +130,7 @@ def fit(
     Parameters
     ----------
     model, batches, loss_fn, optimizer, device
-        As in `train_epoch`. `batches` is gone through once an epoch: a ``DataLoader`` or ``Batches``, not a
+        As in `train_epoch`. `batches` is iterated over once per epoch: a ``DataLoader`` or ``Batches``, not a
         generator. Its sampler is told the number of each epoch, if it has ``set_epoch``. The ``ignore_index``
         of `loss_fn`, if it has one, is a legal label.
     epochs : int or range
@@ -137,14 +139,15 @@ def fit(
         Evaluated after each epoch, in full precision.
     scheduler : torch.optim.lr_scheduler.LRScheduler, optional
         Stepped once an epoch; ``ReduceLROnPlateau`` is given the validation loss, or else the training loss.
-        One that is to be stepped after each step belongs into `step`.
+        One that is stepped after each step of the optimizer belongs in `step`.
     step : Step, optional
         Mixed precision, accumulated batches, clipped gradients, a schedule by steps:
         ``step=Step(optimizer, amp="bf16")``.
     autosave : AutoSave, optional
         Save the run as it goes, also within an epoch, and go on with what is saved: `epochs` and the history
-        are those of the whole run (but the seconds of a resumed epoch are those since). It has the same
-        model, optimizer and scheduler, and was entered by ``with``. A signal to stop raises its ``Stopped``.
+        are those of the whole run (but the seconds of a resumed epoch count from there). It has the same
+        model, optimizer and scheduler, and is used in a ``with`` block. A signal to stop raises its
+        ``Stopped``.
 
     Returns
     -------
@@ -153,7 +156,7 @@ def fit(
     Raises
     ------
     TypeError
-        An argument is no object of its kind, such as the class ``nn.CrossEntropyLoss`` without brackets.
+        An argument has the wrong type, such as the class ``nn.CrossEntropyLoss`` instead of an instance.
     ValueError
         There are no batches, a batch is no pair of inputs and targets, the model or the loss cannot compute
         with it, a label is out of range, or the loss is not one number.
@@ -166,8 +169,8 @@ def fit(
     Notes
     -----
     The model is left in training mode, as after a loop written by hand; `evaluate` restores what it found.
-    For a compiled run, call ``model.compile()`` first. A progress bar is shown where a person watches: in a
-    terminal or an open notebook.
+    For a compiled run, call ``model.compile()`` first. A progress bar is shown in a terminal and in an open
+    notebook only.
 
     Examples
     --------
@@ -201,28 +204,29 @@ def fit(
     if autosave is not None:
         fed = autosave.of_fit(batches, step, history, losses)
         remaining = autosave.epochs(len(numbers))
-    look = preflight.Look(fed, loss_fn, device, losses=losses)
-    if validation is not None and len(numbers):
-        check_held_out(model, validation, loss_fn, device)
+    checked = preflight.CheckedBatches(fed, loss_fn, device, losses=losses)
     bar = epoch_bar(remaining, len(numbers) - len(history.train_loss))
     try:
+        if validation is not None and len(numbers):
+            check_held_out(model, validation, loss_fn, device)
         for number, epoch in enumerate(bar):
             losses.epoch = epoch + 1
-            if len(numbers) > 1:  # else the loop around this may call it
+            if epochs != 1:  # for a single epoch, the caller's own loop may tell them
                 _tell_samplers(batches, epoch)
             start = time.perf_counter()
-            loss = train_epoch(model, look, look.loss, optimizer, device, step=step, losses=losses)
+            loss = train_epoch(model, checked, checked.loss, optimizer, device, step=step, losses=losses)
             seconds = time.perf_counter() - start
             result = None
             if validation is not None:
                 result = evaluate(model, validation, loss_fn, device, check_targets=number == 0)
+                preflight.check_validation_loss(result.loss, losses.epoch)
             history.append(loss, seconds, result)
             if isinstance(scheduler, ReduceLROnPlateau):
-                scheduler.step((history.validation_loss or history.train_loss)[-1])
+                scheduler.step(loss if result is None else result.loss)
             elif scheduler is not None:
                 scheduler.step()
             show_loss(bar, loss)
-        if validation is None and history.train_loss:  # else a loss tells
+        if validation is None and history.train_loss:  # else the validation loss would show it
             preflight.check_weights(model, losses.epoch)
     except NonFiniteLossError as error:
         error.history = history
@@ -275,7 +279,7 @@ class EpochLoss:
         self._sizes.append(size)
 
     def mean(self) -> float:
-        """Return the mean over all samples, and begin anew; an infinite loss, or NaN, is an error."""
+        """Return the mean over all samples, and start over; an infinite loss, or NaN, is an error."""
         self._read()
         if not self._sizes:
             raise ValueError(
@@ -290,14 +294,14 @@ class EpochLoss:
         if not self._on_device:
             return
         values: list[float] = torch.stack(self._on_device).tolist()  # the CPU waits here
+        self._on_device.clear()
         for step, value in enumerate(values, len(self._values) + 1):
             if not math.isfinite(value):
                 raise NonFiniteLossError(value, self.epoch, step)
         self._values += values
-        self._on_device.clear()
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what is known of an unfinished epoch."""
+        """Return the losses so far of an unfinished epoch."""
         self._read()
         return {"values": self._values[:], "sizes": self._sizes[:]}
 
@@ -319,7 +323,7 @@ class History:
     validation_accuracy : list of float
         Fraction 0 to 1, after the epoch; empty for regression.
     seconds : list of float
-        Seconds of training (without validation).
+        Seconds of training, with saves in the epoch and without validation.
     """
 
     train_loss: list[float] = field(default_factory=list)
@@ -330,10 +334,6 @@ class History:
     def append(self, loss: float, seconds: float, result: Evaluation | None = None) -> None:
         """Add an epoch: its training loss, the seconds, and what `evaluate` found after it."""
         if result is not None:
-            if not math.isfinite(result.loss):
-                epoch = len(self.train_loss) + 1
-                found = f"the validation loss is {result.loss} after epoch {epoch}"
-                raise NonFiniteLossError(result.loss, epoch, 0, found)
             self.validation_loss.append(result.loss)
             if result.accuracy is not None:
                 self.validation_accuracy.append(result.accuracy)
@@ -350,7 +350,8 @@ class History:
             parts.append(f"validation accuracy {self.validation_accuracy[-1]:.2%}")
         if self.seconds:
             parts.append(f"{statistics.median(self.seconds):.3g} s an epoch (median)")
-        return f"History of {len(self.train_loss)} epochs: {', '.join(parts)}"
+        count = len(self.train_loss)
+        return f"History of {count} epoch{'s' * (count > 1)}: {', '.join(parts)}"
 
     def plot(self, ax: Axes | None = None) -> Axes:
         """Draw the losses over the epochs, and the accuracy (if measured) on a second axis.
@@ -377,15 +378,16 @@ class History:
             refuse("ax", ax, "the axes of one plot", "give plt.gca(), or one of those that plt.subplots made")
         epochs = range(1, len(self.train_loss) + 1)
         ax.plot(epochs, self.train_loss, marker=".", label="training loss")
-        if self.validation_loss:
-            ax.plot(epochs, self.validation_loss, marker=".", label="validation loss")
+        if self.validation_loss:  # a resumed run may have had none at first
+            last = epochs[-len(self.validation_loss) :]
+            ax.plot(last, self.validation_loss, marker=".", label="validation loss")
         ax.set(xlabel="epoch", ylabel="loss (mean over samples)")
         ax.xaxis.set_major_locator(MaxNLocator(integer=True))
         lines, top = list(ax.get_lines()), ax
         if self.validation_accuracy:
             top = ax.twinx()
             percent = [100 * accuracy for accuracy in self.validation_accuracy]
-            lines += top.plot(epochs, percent, "k--", alpha=0.6, label="validation accuracy")
+            lines += top.plot(epochs[-len(percent) :], percent, "k--", alpha=0.6, label="validation accuracy")
             top.set_ylabel("accuracy (%)")
         top.legend(handles=lines, loc="center right")  # losses fall and accuracies rise: free in the middle
         return ax

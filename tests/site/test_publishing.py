@@ -277,7 +277,10 @@ def test_nothing_is_published_that_was_not_tested():
         jobs = WORKFLOWS[name]["jobs"]
         assert jobs[publishing_job]["needs"] == ["build", "test"]
         assert jobs["test"]["uses"] == "./.github/workflows/test.yml"
-    assert [step["run"] for job, step in steps() if job == "test test" and "run" in step] == [".ci/run"]
+    assert [step["run"] for job, step in steps() if job == "test test" and "run" in step] == [
+        ".ci/run",
+        "_build/ci/bin/python -m nox -s thorough",
+    ]
 
 
 def test_each_action_is_named_by_its_hash():

@@ -18,17 +18,21 @@ from gpulesson.practice.device.allocator import Allocator, rounded
 CPU = -1
 
 UNPLACED_BIT = 1
-"""Made inside a C++ operator, with nothing to say where: it joins the first tensor that it meets."""
+"""Made inside a C++ operator, with nothing to say where: it takes the device of the first tensor that it meets."""
 CPU_BIT = 2
+"""No entry in the ledger."""
 GPU_BIT = 4
 """Bit of ``cuda:0``; ``cuda:1`` is the next, and so on."""
 
 address_of: Callable[[torch.Tensor], int] = torch._C._storage_address  # type: ignore[attr-defined]
-"""The address of a tensor's storage; an error if it has none of its own (sparse, wrapped by torch.func)."""
+"""The address of a tensor's storage object; an error if it has none of its own (sparse, of torch.func).
+
+PyTorch keeps one Python object for a storage while that lives, so a weak reference to it tells of its end.
+"""
 
 _NO_STORAGE = (RuntimeError, NotImplementedError)
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
-"""Mostly, and they wrap nothing."""
+"""The types of nearly all tensors; these never wrap others."""
 
 
 class Block(weakref.ref):  # type: ignore[type-arg]
@@ -42,7 +46,7 @@ class Block(weakref.ref):  # type: ignore[type-arg]
 
 
 class Observer(Protocol):
-    """What is told of every storage that comes onto a device and goes."""
+    """What is told of every storage with memory that comes onto a device and goes."""
 
     def born(self, block: Block) -> None:
         """Take note of a block that has just been entered."""
@@ -64,7 +68,7 @@ class Ledger:
     """
 
     def __init__(self, count: int, capacity: int) -> None:
-        self.blocks: dict[int, Block] = {}
+        self.blocks: dict[int, Block] = {}  # others hold on to both: change them, never replace them
         self.pinned: dict[int, Block] = {}
         self.any_unplaced = False
         """Whether there has been any tensor that nobody knew where to put."""
@@ -130,18 +134,19 @@ class Ledger:
             self.use()
         size = rounded(storage.nbytes())
         self.allocators[index].take(size)
-        block = self.blocks[address] = Block(storage, self._forget)  # without _note: often, and in haste
+        block = self.blocks[address] = Block(storage, self._forget)  # not by _note: this is called most often
         block.address, block.bit, block.index, block.size = address, GPU_BIT << index, index, size
-        for observer in self.observers:
-            observer.born(block)
+        if size:
+            for observer in self.observers:
+                observer.born(block)
 
     def place(self, tensor: torch.Tensor, index: int) -> None:
-        """Say that `tensor` is on device `index` (-1: the CPU), and take or give back its memory."""
+        """Record that `tensor` is on device `index` (-1: the CPU), and take or give back its memory."""
         for part in dense_parts(tensor):
             self.place_storage(part.untyped_storage(), index)
 
     def place_new(self, results: Any, index: int) -> None:
-        """Like :meth:`place`, for all tensors in an operator's results that are not anywhere yet."""
+        """Like :meth:`place`, for all tensors in an operator's results that have no entry yet."""
         for tensor in tensors_in(results):
             if not tensor.is_meta and self.bit(tensor) == CPU_BIT:
                 self.place(tensor, index)
@@ -164,7 +169,7 @@ class Ledger:
             self.enter(storage, storage._cdata, block.index)
 
     def mark_unplaced(self, results: Any) -> None:
-        """Say that nobody knows yet where the tensors in an operator's results are."""
+        """Record that nobody knows yet where the tensors in an operator's results are."""
         for tensor in tensors_in(results):
             for part in dense_parts(tensor):
                 storage = part.untyped_storage()
@@ -203,7 +208,9 @@ class Ledger:
         observers = self.observers
 
         def forget(block: Block) -> None:
-            if table.get(block.address) is block:  # else another storage has the address by now
+            if (
+                table.get(block.address) is block
+            ):  # else the storage was entered again, or another has its address
                 del table[block.address]
                 if block.size:
                     give_back[block.index](block.size)
@@ -240,7 +247,9 @@ def parts_of_wrapper(tensor: torch.Tensor) -> list[torch.Tensor]:
     """
     if not wraps_others(type(tensor)) or not hasattr(tensor, "__tensor_flatten__"):
         return []
-    held = [getattr(tensor, name, None) for name in tensor.__tensor_flatten__()[0]]  # it may be being made
+    held = [
+        getattr(tensor, name, None) for name in tensor.__tensor_flatten__()[0]
+    ]  # it may still be under construction
     return [each for each in held if isinstance(each, torch.Tensor)]
 
 
