@@ -42,7 +42,7 @@ class Finding:
 
     @property
     def switch(self) -> str:
-        """The part of the name that mistakes share which exclude each other: "zero"."""
+        """What comes before "=" in its name; mistakes that exclude each other share it."""
         return self.kind.partition("=")[0]
 
 
@@ -60,7 +60,7 @@ def answers(tasks: Sequence[Task], facts: Mapping[str, Sequence[Any]], unseen: s
     """Evaluate the facts of a learner's functions, and put the result into words.
 
     For each task `facts` has two: its facts, and those with right functions in the place of the earlier ones,
-    or None. A function that works with its own earlier ones alone, such as with their file, is judged with
+    or None. A function that works with its own earlier ones alone, such as with their file, is evaluated with
     them; what was said of these is then not said again. `unseen` says why there are no facts of a task, if
     the process ended in it.
     """

@@ -18,7 +18,7 @@ from gpulesson.practice.device.allocator import Allocator, rounded
 CPU = -1
 
 UNPLACED_BIT = 1
-"""Made inside a C++ operator, with nothing to say where: it takes the device of the first tensor that it meets."""
+"""Made inside a C++ operator, with nothing to say where: it takes the device of what it meets first."""
 CPU_BIT = 2
 """No entry in the ledger."""
 GPU_BIT = 4
