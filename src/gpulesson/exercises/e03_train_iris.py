@@ -94,6 +94,7 @@ def accuracy(
 ):  # fmt: skip
     if test_mode == "eval":
         model.eval()
+    model.requires_grad_(graph != "frozen")
     with torch.set_grad_enabled(graph == "yes"):
         outputs = model(X)
     answers = {"0": outputs.argmax(0), "none": outputs.argmax(), "values": outputs.amax(1)}
@@ -112,6 +113,7 @@ def observe_accuracy(function, facts):
         finally:
             facts["test modes"] = sorted({each["training"] for each in watch.passes})
             facts["graph"] = any(each["graph"] for each in watch.passes)
+    facts["frozen"] = not all(p.requires_grad for p in model.parameters())
     facts["kind"], facts["value"] = kind_of(value), number_of(value)
 
 
@@ -338,8 +340,8 @@ TASKS = (
         words=WORDS | {"value": "the accuracy"},
         derived=frozenset({"value"}),
         mistakes=known(
-            "test_mode=as it is; graph=yes; dim=0; dim=none; dim=values (hides mean, scale); mean=none; "
-            "mean=classes; scale=percent; returns=tensor; "
+            "test_mode=as it is; graph=yes; graph=frozen; dim=0; dim=none; "
+            "dim=values (hides mean, scale); mean=none; mean=classes; scale=percent; returns=tensor; "
             "returns=nothing (hides mean, scale, dim=none, dim=values)"
         ),
     ),

@@ -77,6 +77,7 @@ def accuracy(
     device = device if asked == "device" else "cuda"
     if test_mode == "eval":
         model.eval()
+    model.requires_grad_(graph != "frozen")
     right, count, parts, most, numbers = 0.0, 0, 0, 0, 0
     for inputs, targets in batches:
         if feed == "moved":
@@ -105,6 +106,7 @@ def observe_accuracy(function, facts):
     facts["on the CPU"] = works(lambda: function(make_model(), batches, torch.device("cpu")))
     facts["test modes"] = sorted({each["training"] for each in watch.passes})
     facts["graph"] = any(each["graph"] for each in watch.passes)
+    facts["frozen"] = not all(p.requires_grad for p in model.parameters())
     facts["rows"] = sum(len(each["rows"]) for each in watch.passes)
     facts["kind"] = kind_of(value)
     facts["value"] = number_of(value)
@@ -194,6 +196,7 @@ feed=stays
 asked=cuda
 test_mode=as it is
 graph=yes
+graph=frozen
 dim=0 (hides mean, scale, rows)
 dim=none
 dim=values (hides mean, scale)

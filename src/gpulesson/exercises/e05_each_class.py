@@ -84,6 +84,7 @@ def class_accuracies(
     if test_mode == "eval":
         model.eval()
     number_of_classes = 10 if size == "fixed" else number_of_classes
+    model.requires_grad_(graph != "frozen")
     confusion, of_batches = torch.zeros(number_of_classes, number_of_classes), []
     for images, labels in batches:
         images = images if feed == "stays" else images.to(device)
@@ -119,6 +120,7 @@ def observe_class_accuracies(function, facts):
         finally:
             facts["test modes"] = sorted({each["training"] for each in watch.passes})
             facts["graph"] = any(each["graph"] for each in watch.passes)
+            facts["frozen"] = not all(p.requires_grad for p in model.parameters())
             facts["rows"] = len({row for each in watch.passes for row in each["rows"]})
     note(facts, value)
 
@@ -300,8 +302,9 @@ TASKS = (
         words=WORDS,
         derived=frozenset({"value"}),
         mistakes=known(
-            "feed=stays; feed=labels; test_mode=as it is; graph=yes; dim=0; size=fixed; counts=once; "
-            "parts=first (hides mean); parts=last; mean=batches (hides parts=last); table=turned; "
+            "feed=stays; feed=labels; test_mode=as it is; graph=yes; graph=frozen; dim=0; size=fixed; "
+            "counts=once; parts=first (hides mean); parts=last; mean=batches (hides parts=last); "
+            "table=turned; "
             "over=all (hides table); scale=percent; empty=0; empty=error; empty=left out (hides size); "
             "returns=one (hides over, table, size, empty=0, empty=left out); returns=tensor; "
             "returns=nothing (hides counts, size, parts=last, mean, over, table, scale, "

@@ -148,6 +148,7 @@ def stopwatch(
     return None if returns == "nothing" else (SUMMARIES[summary](found) / (1e3 if unit == "other" else 1))
 
 
+KNOWN = ("mean", "fastest", "last one")  # what a time is not by chance
 WORDS = {
     "measured": lambda found, _: {
         "no run": "the machine was not asked to do the work.",
@@ -164,7 +165,7 @@ WORDS = {
     "times": lambda found, _: f"{'one run was' if found == 'one' else 'fewer than 20 runs were'} timed.",
     "kind": "what is returned",
     "summary": lambda found, _: (
-        f"the result is not the median of the times{'' if 'other' in found else f', but the {found}'}."
+        f"the result is not the median of the times{f', but the {found}' if found in KNOWN else ''}."
     ),
     "unit": lambda *_: "the result is not in microseconds.",
     "elsewhere": lambda *_: "the result is right here, and wrong on a machine with other numbers.",
@@ -205,7 +206,7 @@ Fix: Start the clock in the loop, before each run.
 
 before=no
 The machine was not idle when the clock started, so older work was measured, too.
-Fix: Wait for the machine (a call has brackets), then start the clock.
+Fix: First wait for the machine (a call has brackets), and read the clock after that.
     machine.synchronize()
     start = machine.now
 
@@ -242,8 +243,9 @@ Fix: Return the median.
     return statistics.median(times)
 
 summary=unsorted middle
-The middle one of the list is the median only if the times are sorted.
-Fix: Sort them first, or let statistics.median do both.
+The result is one of the times, and not the median of those that count: the middle one of a list is the median
+only if the list is sorted, and the slow first runs were left out before.
+Fix: Take the median of all times after the warm-up. statistics.median sorts them.
     return statistics.median(times)
 
 unit=other

@@ -119,6 +119,7 @@ def evaluate(
     if rows == "full":
         batches = [batch for batch in batches if len(batch[1]) == len(batches[0][1])]
     losses, counts, kept, targets = [], [], [], []
+    model.requires_grad_(graph != "frozen")
     with torch.set_grad_enabled(graph == "yes" or returns == "graph"):
         for inputs, labels in batches:
             outputs = model(inputs)
@@ -149,6 +150,7 @@ def observe_evaluate(function, facts):
         value = function(model, loss_fn, batches)
     facts["test modes"] = sorted({each["training"] for each in watch.passes})
     facts["graph"] = any(each["graph"] for each in watch.passes)
+    facts["frozen"] = not all(p.requires_grad for p in model.parameters())
     facts["backwards"] = len(watch.training())
     facts["passes"] = [len(each["rows"]) for each in watch.passes]
     facts["losses"], facts["outputs"] = loss_fn.rows, loss_fn.most[1] > 1
@@ -304,6 +306,7 @@ Fix: Call it on each loss, before step().
             """
 test_mode=as it is
 graph=yes
+graph=frozen (hides returns=graph)
 rows=first (hides keep=outputs, keep=joined, keep=outside, mean=batches, mean=sum, mean=last)
 rows=full (hides mean=batches)
 keep=outputs
@@ -319,7 +322,7 @@ mean=last
 returns=list (hides mean)
 returns=nothing (hides mean)
 
-returns=graph (hides graph)
+returns=graph (hides graph=yes)
 The losses were computed with a graph, and the result has one. It holds the activations of all batches.
 Fix: Compute the outputs and the loss without gradients.
     with torch.inference_mode():

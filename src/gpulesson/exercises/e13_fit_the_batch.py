@@ -222,7 +222,7 @@ WORDS = SEEN | {
     "part": lambda found, _: f"{found} rows went through the model at a time, where rows={ROWS}.",
     "backward": lambda found, _: f"backward() was called for {found}.",
     "shares": lambda found, _: (
-        f"the mean loss of a part was {found}, not multiplied by its share of the rows."
+        f"the mean loss of a part was {found}, not multiplied by its share of the rows of the batch."
     ),
     "old": lambda *_: "gradients from before were still there at the first backward() of a batch.",
     "thrown": lambda *_: "gradients were reset between two parts.",

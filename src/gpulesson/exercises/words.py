@@ -58,6 +58,7 @@ SEEN: dict[str, str | Callable[[Any, Any], str]] = {
     "tested on": "what was tested on, at the end,",
     "test modes": lambda found, _: _mode(found, "training mode at the test", "tested"),
     "graph": lambda *_: "the outputs of the test had a graph.",
+    "frozen": lambda *_: "the parameters of the model need no gradients any more.",
     "rows": "the number of rows that the model saw",
     "kind": "what is returned",
     "value": "the result",
@@ -100,6 +101,12 @@ Fix: Switch the model to evaluation mode before the test.
 graph=yes
 PyTorch kept everything for a backward pass that never comes.
 Fix: Compute the outputs of the test without gradients.
+    with torch.no_grad():
+        outputs = model(inputs)
+
+graph=frozen
+requires_grad_(False) turned off the gradients of the model itself, for good: it cannot be trained any more.
+Fix: Compute the outputs of the test without gradients, and leave the model as it is.
     with torch.no_grad():
         outputs = model(inputs)
 
