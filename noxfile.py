@@ -1,4 +1,4 @@
-"""The project's tasks: ``nox -l`` lists them, ``nox -s docs`` builds the site, ``nox -s tests`` tests all.
+"""The project's tasks: ``nox -l`` lists them, ``nox -s docs`` builds the site, ``nox -s tests`` tests it.
 
 Each session makes its own environment, from the files that ``lock.txt`` names by version and hash; with uv
 on the machine that takes seconds.
@@ -167,7 +167,7 @@ def tests(session: nox.Session) -> None:
 
 @nox.session
 def thorough(session: nox.Session) -> None:
-    """Run, before a release, what is left of the tests: each operator, notebook and page, an hour of it."""
+    """Run what is left of the tests: each operator, notebook and page; it takes an hour."""
     install(session, "test")
     session.run("pytest", "-n", "2", "-m", "thorough", *session.posargs, env=BYTECODE)
 

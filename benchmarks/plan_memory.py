@@ -38,8 +38,7 @@ from torch.nn import functional as F
 from torchvision.models import vit_l_16
 from transformers import BertConfig, BertForSequenceClassification
 
-from gpulesson.planning.memory import any_batch as scaling
-from gpulesson.planning.memory import fitting
+from gpulesson.planning.memory import any_batch, fitting
 from gpulesson.planning.recording.programs import record_function
 from gpulesson.planning.recording.record import Record
 from measuring import Result, about, options
@@ -149,7 +148,7 @@ def predicted(row: dict[str, str]) -> int:
         program = vit_alone
     small = recorded(program, int(row["micro_batches"]), row["precision"])
     workspace = fitting.cublas_workspace((8, 0))
-    replay = fitting.replay(scaling.at_batch(*small, int(row["batch"])), workspace=workspace)
+    replay = fitting.replay(any_batch.at_batch(*small, int(row["batch"])), workspace=workspace)
     if row["counted"] == "allocated":
         return replay.peak_allocated
     return replay.peak_reserved + (CONTEXT if row["counted"] == "used" else 0)

@@ -23,8 +23,7 @@ import torch
 from torch.nn import functional as F
 
 from gpulesson.planning.hardware import gpus
-from gpulesson.planning.memory import any_batch as scaling
-from gpulesson.planning.memory import fitting
+from gpulesson.planning.memory import any_batch, fitting
 from gpulesson.planning.recording.programs import record_function
 from gpulesson.planning.recording.record import Record
 from measuring import Result, about, options
@@ -71,7 +70,7 @@ def judged(published: dict[str, str], gpu: gpus.Gpu) -> dict[str, Any]:
     more = tried_before(batch)
     capability = gpu.capability or (8, 6)
     workspace = fitting.cublas_workspace(capability)
-    ran = scaling.at_batch(*small, batch)
+    ran = any_batch.at_batch(*small, batch)
     row = {
         "model": name,
         "image": image,
@@ -83,7 +82,7 @@ def judged(published: dict[str, str], gpu: gpus.Gpu) -> dict[str, Any]:
         "failed": more,
     }
     if more is not None:
-        failed = scaling.at_batch(*small, more)
+        failed = any_batch.at_batch(*small, more)
         row["failed_verdict"] = fitting.verdict(failed, gpu.memory, capability).answer
         row["failed_allocated"] = fitting.replay(failed, workspace=workspace).peak_allocated / 2**30
     return row

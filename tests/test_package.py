@@ -22,6 +22,7 @@ import gpulesson
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "gpulesson"
 MODULES = sorted(path.stem for path in SOURCE.glob("[!_]*.py"))  # the public ones
+MODULES += ["long_runs.autosave", "long_runs.distributed"]
 
 
 def run(*command: str | Path, **options) -> str:

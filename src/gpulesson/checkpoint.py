@@ -443,7 +443,7 @@ def _load_back(file: BinaryIO) -> None:
 def _raise_interrupt(error: BaseException | None, outer_error: BaseException | None) -> None:
     """Raise the KeyboardInterrupt or SystemExit hidden in the context of an error from torch's C++.
 
-    `outer_error` was being outer_error before: it says nothing about the call.
+    `outer_error` was being handled when the call began: it says nothing about the call.
     """
     while error is not None and error is not outer_error:
         if not isinstance(error, Exception):
@@ -503,7 +503,7 @@ def _sort_key(path: Path) -> str:
 def _reason(error: BaseException, outer_error: BaseException | None) -> str:
     """Name the cause: torch hides the system's error behind its own, and advises to trust the file.
 
-    `outer_error` was being outer_error before: it is no cause.
+    `outer_error` was being handled when the call began: it is no cause.
     """
     if isinstance(error, Refused):
         return str(error)
@@ -547,18 +547,25 @@ def _rng_state() -> dict[str, Any]:
     """Collect the state of every global generator."""
     state: dict[str, Any] = {"python": random.getstate(), "cpu": torch.get_rng_state()}
     if numpy := sys.modules.get("numpy"):
-        found = numpy.random.get_state()
-        state["numpy"] = found  # a dictionary, of any generator but numpy's default
-        if isinstance(found, tuple):
-            algorithm, keys, *rest = found
+        found = numpy.random.get_state(legacy=False)
+        if found["bit_generator"] == "MT19937":
+            algorithm, keys, *rest = numpy.random.get_state()
             state["numpy"] = (algorithm, keys.tolist(), *rest)
+        else:
+            state["numpy"] = _with_lists(found)
     for device in _accelerators():
         backend = torch.get_device_module(device)
-        if getattr(
-            backend, "is_initialized", lambda: True
-        )():  # else unused: leave a GPU alone that others may use
+        # else unused: leave a GPU alone that others may use
+        if getattr(backend, "is_initialized", lambda: True)():
             state[str(device)] = backend.get_rng_state(device)
     return state
+
+
+def _with_lists(value: Any) -> Any:
+    """Return nested dictionaries with lists in the place of arrays, which ``weights_only=True`` refuses."""
+    if isinstance(value, dict):
+        return {name: _with_lists(each) for name, each in value.items()}
+    return value.tolist() if hasattr(value, "tolist") else value
 
 
 def _set_rng_state(state: Mapping[str, Any]) -> None:

@@ -108,7 +108,7 @@ def evaluate(
     device = preflight.check_placement(model, device, loss_fn=loss_fn)
     checked = preflight.CheckedBatches(batches, loss_fn, device, on_device=check_targets)
     model = unwrapped(model)  # the wrapper would send buffers, and wait for the other processes
-    no_wait = device.type == "cuda"  # elsewhere a batch could be gone before it is read
+    no_wait = device.type == "cuda"  # elsewhere the copy may still be reading a batch that has been freed
     losses: list[Tensor] = []
     sizes: list[int] = []
     confusion: Tensor | None = None

@@ -197,8 +197,8 @@ def check_run(
         by_steps = getattr(step, "scheduler", None)
         if scheduler is not None and by_steps is not None:
             raise ValueError(
-                "scheduler and step have a schedule each, and autosave keeps one: put both into one, such as "
-                "a SequentialLR or ChainedScheduler"
+                "scheduler and step have a schedule each, and autosave keeps one: give one alone, by "
+                "epochs to fit or by steps to Step"
             )
         _check_autosave(autosave, model, optimizer, scheduler or by_steps, epochs)
         for loader in (batches, validation):
@@ -313,14 +313,16 @@ def _check_schedule(scheduler: Any, optimizer: Any, steps: int) -> None:
 
 
 def check_weights(model: nn.Module, epoch: int) -> None:
-    """Refuse parameters that hold NaN or infinity, which the last step may have made; one host read.
+    """Refuse parameters that hold NaN or infinity, which the last step may have made; mostly one host read.
 
     >>> check_weights(nn.Linear(4, 3), epoch=1)  # says nothing
     """
     named = [(name, p) for name, p in model.named_parameters() if p.requires_grad and p.numel()]
     if not named:
         return
-    sums = torch.stack([p.detach().sum() for _, p in named])  # the quickest: finite, if all numbers are
+    sums = torch.stack(
+        [p.detach().sum() for _, p in named]
+    )  # the quickest: a sum is finite only if all its numbers are
     if torch.isfinite(sums).all():
         return
     for name, parameter in named:

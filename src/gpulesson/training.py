@@ -131,7 +131,8 @@ def fit(
     ----------
     model, batches, loss_fn, optimizer, device
         As in `train_epoch`. `batches` is iterated over once per epoch: a ``DataLoader`` or ``Batches``, not a
-        generator. Its sampler is told the number of each epoch, if it has ``set_epoch``. The ``ignore_index``
+        generator. Its sampler is told the number of each epoch, if it has ``set_epoch``
+        (with ``epochs=1`` that is left to the loop around it). The ``ignore_index``
         of `loss_fn`, if it has one, is a legal label.
     epochs : int or range
         How many passes; or which, counted from 0: ``range(3, 10)`` goes on after three that are finished.
@@ -145,7 +146,8 @@ def fit(
         ``step=Step(optimizer, amp="bf16")``.
     autosave : AutoSave, optional
         Save the run as it goes, also within an epoch, and go on with what is saved: `epochs` and the history
-        are those of the whole run (but the seconds of a resumed epoch count from there). It has the same
+        are those of the whole run (but the seconds of a resumed epoch count from where it was
+        resumed). It has the same
         model, optimizer and scheduler, and is used in a ``with`` block. A signal to stop raises its
         ``Stopped``.
 
@@ -205,10 +207,10 @@ def fit(
         fed = autosave.of_fit(batches, step, history, losses)
         remaining = autosave.epochs(len(numbers))
     checked = preflight.CheckedBatches(fed, loss_fn, device, losses=losses)
-    bar = epoch_bar(remaining, len(numbers) - len(history.train_loss))
     try:
         if validation is not None and len(numbers):
             check_held_out(model, validation, loss_fn, device)
+        bar = epoch_bar(remaining, len(numbers) - len(history.train_loss))
         for number, epoch in enumerate(bar):
             losses.epoch = epoch + 1
             if epochs != 1:  # for a single epoch, the caller's own loop may tell them
@@ -297,6 +299,7 @@ class EpochLoss:
         self._on_device.clear()
         for step, value in enumerate(values, len(self._values) + 1):
             if not math.isfinite(value):
+                self._values, self._sizes = [], []
                 raise NonFiniteLossError(value, self.epoch, step)
         self._values += values
 
@@ -323,7 +326,7 @@ class History:
     validation_accuracy : list of float
         Fraction 0 to 1, after the epoch; empty for regression.
     seconds : list of float
-        Seconds of training, with saves in the epoch and without validation.
+        Seconds of training; saves within the epoch count, validation does not.
     """
 
     train_loss: list[float] = field(default_factory=list)

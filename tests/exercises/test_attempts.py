@@ -51,6 +51,14 @@ def test_the_solution_passes_and_the_starter_says_where_to_begin(number):
     assert not starter.passed and not starter.stopped and starter.kinds
 
 
+def test_answers_that_were_not_looked_for_are_not_another_mistake(checked):
+    """Both stop with a size that does not match; only the dimension tells them apart."""
+    text = SOLUTION.replace(".argmax(dim=1)", "")
+    assert text != SOLUTION
+    report = checked(text)
+    assert states(report)["accuracy"] == "wrong" and "accuracy dim=0" not in report.kinds
+
+
 def test_an_empty_function_is_told_where_to_begin(checked):
     report = checked(STARTER)
     assert set(states(report).values()) == {"empty"}

@@ -33,7 +33,9 @@ from gpulesson.practice.session import Session
 
 FOLDER = Path(practice.__file__).parent
 MODULES = sorted(
-    ".".join(path.relative_to(FOLDER).with_suffix("").parts) for path in FOLDER.glob("*/[!_]*.py")
+    ".".join(path.relative_to(FOLDER).with_suffix("").parts)
+    for path in FOLDER.rglob("[!_]*.py")
+    if path.parent.name != "startup"
 )
 
 PLACES = {

@@ -51,7 +51,7 @@ def test_the_fixture(tmp_path, registered):
     assert "test_fails_as_on_cuda" in done.stdout
     assert 'torch.ones(2, device="cuda") + torch.ones(2)' in done.stdout
     assert "rules.py" not in done.stdout
-    assert "operators.py" not in done.stdout
+    assert "dispatch.py" not in done.stdout
 
 
 def test_the_plugin_alone_imports_no_torch():
@@ -105,7 +105,7 @@ def test_a_whole_run(warm, tmp_path, whole):
     done = run_pytest(warm, tmp_path, *words)
     assert "1 failed, 2 passed, 1 skipped" in done.stdout, done.stdout + done.stderr
     assert re.search(r"^test_theirs\.py:\d+: RuntimeError$", done.stdout, re.MULTILINE), done.stdout
-    assert "operators.py" not in done.stdout
+    assert "dispatch.py" not in done.stdout
     reason = "its marker asks for practice_gpu(memory='64 KiB', count=1" if whole else "needs a GPU"
     assert reason in done.stdout
     assert done.returncode == 1

@@ -157,7 +157,8 @@ looks=swapped
 The two devices have changed places.{LOOK}
 
 looks=product
-With a GPU it returns a text such as the product's name. PyTorch does not know a device by that.{LOOK}
+With a GPU it returns a text that names no device, such as "gpu" or the product's name. PyTorch's name for it
+is "cuda".{LOOK}
 """),
     ),
     Task(
@@ -199,8 +200,8 @@ asked=cuda
 It takes the GPU, whatever device is passed to it.{PASS}
 
 rows=fixed
-There is the same number of images, whichever number is asked for.
-Fix: Make as many images as the function is told by its first argument.
+The number of images is always the same, whatever number is asked for.
+Fix: Make as many images as `count` says.
     images = torch.rand(count, 784, device=device)
 
 back=yes

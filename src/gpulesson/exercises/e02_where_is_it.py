@@ -102,7 +102,9 @@ def observe_bring(function, facts):
         call["batch"] = {name: str(getattr(t, "device", "nowhere")) for name, t in found.items()}
         pairs = [(found[name], t) for name, t in tensors.items() if name in found]
         call["types"] = {name: str(getattr(t, "dtype", kind_of(t))) for name, t in found.items()}
-        call["values"] = all(torch.is_tensor(a) and bool((a.cpu() == b).all()) for a, b in pairs)
+        call["values"] = all(
+            torch.is_tensor(a) and a.shape == b.shape and bool((a.cpu() == b).all()) for a, b in pairs
+        )
         call["kept"] = len(given) == 2 and all(map(operator.is_, given.values(), values))
         calls.append(call)
     facts |= {name: [call[name] for call in calls] for name in calls[0]}

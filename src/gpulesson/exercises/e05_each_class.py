@@ -191,7 +191,7 @@ Fix: Sort by the accuracy: in pairs, it has to come first.
     sorted(zip(accuracies, class_names))
 
 kept=no
-A list that the function was given is not as it was, and the caller still needs it.
+A list that the function was given has been changed, and the caller still needs it.
 Fix: Leave both lists alone: sorted() makes a new one; sort(), pop() and remove() change the list.
     sorted(zip(accuracies, class_names))
 
@@ -239,11 +239,11 @@ Fix: Count in a loop over the pairs, or by bincount.
 table=turned
 Each class was divided by the images that the model took for this class, rightly or not. In the table, a row
 is for a true class, and a column for an answer.
-Fix: Count with the true class first, and the answer second.
+Fix: Count with the true class first, the answer second, and divide by the sum of the row.
     confusion[truth, answer] += 1
 
 size=fixed
-There are always as many classes as in Fashion-MNIST, and not as many as the function is told.
+There are always as many classes as in Fashion-MNIST, and not as many as number_of_classes says.
 Fix: Use the parameter number_of_classes.
     confusion = torch.zeros(number_of_classes, number_of_classes)
 

@@ -386,10 +386,12 @@ Fix: Epochs count from 0, so the number of finished ones is the number of the ne
     for epoch in range(checkpoint["epoch"], epochs):
 
 when=stop (hides finished)
-The run saved only when it stopped, and not when all its epochs were trained: the next call trains again.
-Fix: Save after each epoch, or at least after the last one, too.
-    train(model, optimizer)
-    save(path, model, optimizer, epoch + 1)
+A call for a run that is already finished trained again: its last epoch was not saved, or the loop trains
+before it asks how many epochs are finished.
+Fix: Save after each epoch, the last one, too, and count on from what is saved.
+    for epoch in range(done, epochs):
+        train(model, optimizer)
+        save(path, model, optimizer, epoch + 1)
 
 when=before (hides finished=new)
 The checkpoint was saved before the epoch was trained, so it is one epoch old.
@@ -429,7 +431,7 @@ Fix: There is nothing left to train; return the model with the saved weights all
 
 finished=new
 A call for a run that is already finished returned a new model, without what was saved.
-Fix: Load the saved weights first, and return the model then.
+Fix: Load the saved weights, and then return the model.
     model.load_state_dict(checkpoint["model"])
 
 returns=nothing (hides finished)

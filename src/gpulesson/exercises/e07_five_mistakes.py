@@ -188,7 +188,7 @@ Fix: Use the weights on every device, and move them there.
     loss_fn = nn.CrossEntropyLoss(weight=class_weights).to(outputs.device)
 
 returns=number (hides where=outputs)
-What is returned is a number of Python. It has no graph, so nobody can call backward() on it.
+What is returned is a plain Python number. It has no graph, so nobody can call backward() on it.
 Fix: Return the loss itself.
     return loss_fn(outputs, labels)
 
@@ -296,7 +296,7 @@ Fix: Make an array of it: detach, copy to the CPU, then NumPy.
         mistakes=mistakes("""
 keep=graph
 Each loss was kept with its graph, and the graph holds what a backward pass would need.
-Fix: Keep the number alone: a detached loss, or a number of Python.
+Fix: Keep the number alone: a detached loss, or a plain Python number.
     losses.append(loss.detach())
 
 backward=yes

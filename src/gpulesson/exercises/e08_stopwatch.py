@@ -148,7 +148,7 @@ def stopwatch(
     return None if returns == "nothing" else (SUMMARIES[summary](found) / (1e3 if unit == "other" else 1))
 
 
-KNOWN = ("mean", "fastest", "last one")  # what a time is not by chance
+KNOWN = ("mean", "fastest", "last one")  # what a single time does not equal by chance
 WORDS = {
     "measured": lambda found, _: {
         "no run": "the machine was not asked to do the work.",
@@ -244,7 +244,7 @@ Fix: Return the median.
 
 summary=unsorted middle
 The result is one of the times, and not the median of those that count: the middle one of a list is the median
-only if the list is sorted, and the slow first runs were left out before.
+only if the list is sorted and the slow first runs have been left out.
 Fix: Take the median of all times after the warm-up. statistics.median sorts them.
     return statistics.median(times)
 

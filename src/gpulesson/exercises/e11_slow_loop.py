@@ -88,16 +88,16 @@ def observe_batch(function, facts):
     images = next((each for each in parts if torch.is_tensor(each) and each.ndim > 1), None)
     targets = next((each for each in parts if torch.is_tensor(each) and each.ndim == 1), None)
     facts["order"] = "images first" if images is None or parts[0] is images else "labels first"
-    if images is None or images[0].numel() != 784:
+    if images is None or images.shape[1:].numel() != 784:
         facts["rows"] = None if images is None else f"of shape {list(images.shape)}"
         return
     facts["shape"], images = f"[rows, {str(list(images.shape[1:]))[1:]}", images.flatten(1)
     facts["type"], facts["device"] = str(images.dtype).removeprefix("torch."), images.device.type
-    white = images[:, 2].max().item()
+    white = images[:, 2].max().item() if len(images) else 0.0
     facts["white"] = round(white, 4)
     rows = [round(256 * a + b) for a, b in (images[:, :2].double() * 255 / (white or 1)).tolist()]
     ends = f"{rows[0]} to {rows[-1]}" if rows else "none"
-    facts["rows"] = ends if rows == list(range(rows[0], rows[-1] + 1)) else f"{len(rows)} others"
+    facts["rows"] = ends if not rows or rows == list(range(rows[0], rows[-1] + 1)) else f"{len(rows)} others"
     right = labels[[row for row in rows if row < ROWS]].tolist()
     facts["labels"] = "none" if targets is None else "right" if targets.tolist() == right else "others"
 
@@ -190,7 +190,11 @@ def first_other(found, expected):
 
 WORDS = {
     "computed": lambda *_: "nothing was computed.",
-    "converted": lambda *_: "more rows were converted than the batch has.",
+    "converted": lambda found, _: (
+        "some rows were converted twice."
+        if "twice" in found
+        else "more rows were converted than the batch has."
+    ),
     "shape": "the shape of the images",
     "kind": "what is returned",
     "order": "the order of the two",
@@ -243,7 +247,7 @@ Fix: Begin at 64 times the step.
     rows = slice(64 * step, 64 * (step + 1))
 
 rows=one less
-A batch has 63 rows, and not 64: the row after the colon is not part of a slice.
+A batch has 63 rows, and not 64: a slice ends before the number after the colon.
 Fix: End the slice at 64 times the next step.
     rows = slice(64 * step, 64 * (step + 1))
 
@@ -258,7 +262,8 @@ Fix: Return the images and their labels.
     return images, targets
 
 calls=twice
-Each image was converted twice: batch was called more than once in a step.
+Images were converted more than once: so it is if batch is called twice in a step, once for the images and
+once for the labels.
 Fix: Call it once, and keep both things that it returns.
     images, targets = batch(pixels, labels, step)
 

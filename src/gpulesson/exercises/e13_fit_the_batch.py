@@ -200,7 +200,9 @@ def observe(model, batches, facts, most, call):
     facts["old"] = not all(firsts.values())
     facts["thrown"] = sum(is_fresh for _, is_fresh in fresh) > sum(firsts.values())
     facts["peak"], facts["ahead"] = peak > most, held[:1] > [before + 12_000]  # of 8,256
-    facts["kept"] = held[1:2] > [held[0] + 12_000]  # activations of 16,384, outputs of 1,536
+    facts["kept"] = held[1:2] > [
+        each + 12_000 for each in held[:1]
+    ]  # activations of 16,384, outputs of 1,536
     return watch
 
 
@@ -245,7 +247,7 @@ Fix: Cut the batch: take rows of it at a time.
     for part, targets in zip(inputs.split(rows), labels.split(rows)):
 
 parts=count (hides seen=short, share=parts, share=whole)
-The batch was cut into too few parts: the number of whole parts is rounded down, and so each has more rows.
+The batch was cut into too few parts, as if their number had been rounded down, so each has more rows.
 Fix: Cut it by the number of rows of a part: the last part may be shorter.
     for part, targets in zip(inputs.split(rows), labels.split(rows)):
 
@@ -363,8 +365,8 @@ Fix: Step inside the loop over the batches, once for each.
     optimizer.step()
 
 looks=whole
-The whole batch went through the model at once, besides the parts, and so many rows do not fit.
-Fix: Leave it out. The losses of the parts add up to that of the batch.
+The whole batch went through the model at once, besides the parts: at most `rows` rows may go at a time.
+Fix: Leave it out. The losses of the parts, each times its share, add up to that of the batch.
     accumulate(model, loss_fn, inputs, labels, rows)
 
 zero=late

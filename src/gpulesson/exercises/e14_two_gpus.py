@@ -152,7 +152,8 @@ def in_a_process(function, folder, port, rank, size=2):
 def in_the_file(file, state):
     try:
         saved = torch.load(file, "cpu", weights_only=True)
-        if any(isinstance(each, dict) and each.keys() >= state.keys() for each in saved.values()):
+        dicts = [each for each in saved.values() if isinstance(each, dict)]
+        if any({str(name).removeprefix("module.") for name in each} >= state.keys() for each in dicts):
             return "a dictionary around the weights"
         wrapped = any(name.startswith("module.") for name in saved)
         right = saved.keys() == state.keys() and all(saved[name].equal(state[name].cpu()) for name in saved)

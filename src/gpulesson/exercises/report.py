@@ -78,11 +78,16 @@ def answers(tasks: Sequence[Task], facts: Mapping[str, Sequence[Any]], unseen: s
             apart = calls_wrong and not ("error" in alone and "error" not in own)  # else it needs its own
             answer = _answer(task, referee, alone if apart else own)
         if calls_wrong:
-            new = tuple(each for each in answer.findings if apart or each.switch not in known)
+            new = tuple(
+                each
+                for each in answer.findings
+                if apart or each.kind == each.switch or each.switch not in known
+            )
             if answer.state == "wrong" and new:
                 answer = replace(answer, findings=new)
             elif answer.state in ("wrong", "done"):
-                answer = Answer(task.name, f"{task.does} (right, once what it calls is)", "later")
+                later = "right" if answer.state == "done" else "looked at again"
+                answer = Answer(task.name, f"{task.does} ({later}, once what it calls is right)", "later")
         known |= {each.switch for each in answer.findings}
         right = right and answer.state == "done"
         yield answer

@@ -58,7 +58,7 @@ SEEN: dict[str, str | Callable[[Any, Any], str]] = {
     "tested on": "what was tested on, at the end,",
     "test modes": lambda found, _: _mode(found, "training mode at the test", "tested"),
     "graph": lambda *_: "the outputs of the test had a graph.",
-    "frozen": lambda *_: "the parameters of the model need no gradients any more.",
+    "frozen": lambda *_: "the parameters of the model no longer require gradients.",
     "rows": "the number of rows that the model saw",
     "kind": "what is returned",
     "value": "the result",
@@ -105,7 +105,7 @@ Fix: Compute the outputs of the test without gradients.
         outputs = model(inputs)
 
 graph=frozen
-requires_grad_(False) turned off the gradients of the model itself, for good: it cannot be trained any more.
+The parameters of the model no longer require gradients: it cannot be trained any more.
 Fix: Compute the outputs of the test without gradients, and leave the model as it is.
     with torch.no_grad():
         outputs = model(inputs)

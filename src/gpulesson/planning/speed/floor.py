@@ -219,7 +219,7 @@ def floor(record: Record, gpu: Gpu, step: int = -1) -> Floor:
 
     Examples
     --------
-    >>> from gpulesson.planning import gpus
+    >>> from gpulesson.planning.hardware import gpus
     >>> from gpulesson.planning.recording.record import Operation, Place, Record
     >>> flop, nbytes = 2 * 4096**3, 3 * 4 * 4096**2
     >>> product = Operation("mm", "float32", flop, flop, nbytes, 1, 0, "forward", Place())

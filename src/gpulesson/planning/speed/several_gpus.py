@@ -269,7 +269,7 @@ def all_reduce(nbytes: int, ranks: int, node: Link, network: Link, per_node: int
 
     Examples
     --------
-    >>> from gpulesson.planning import links
+    >>> from gpulesson.planning.hardware import links
     >>> nvlink, infiniband = links.of_gpu("A100"), links.network("InfiniBand NDR")
     >>> round(all_reduce(300_000_000, 8, nvlink, infiniband).transfer * 1e3, 3)  # ms: 2 x 7/8 x 0.3 / 300
     1.75

@@ -27,7 +27,7 @@ GPU_BIT = 4
 address_of: Callable[[torch.Tensor], int] = torch._C._storage_address  # type: ignore[attr-defined]
 """The address of a tensor's storage object; an error if it has none of its own (sparse, of torch.func).
 
-PyTorch keeps one Python object for a storage while that lives, so a weak reference to it tells of its end.
+PyTorch keeps one Python object for each storage as long as it lives, so a weak reference tells when it ends.
 """
 
 _NO_STORAGE = (RuntimeError, NotImplementedError)
@@ -208,9 +208,8 @@ class Ledger:
         observers = self.observers
 
         def forget(block: Block) -> None:
-            if (
-                table.get(block.address) is block
-            ):  # else the storage was entered again, or another has its address
+            # else the storage was entered again, or another has its address
+            if table.get(block.address) is block:
                 del table[block.address]
                 if block.size:
                     give_back[block.index](block.size)
@@ -247,9 +246,8 @@ def parts_of_wrapper(tensor: torch.Tensor) -> list[torch.Tensor]:
     """
     if not wraps_others(type(tensor)) or not hasattr(tensor, "__tensor_flatten__"):
         return []
-    held = [
-        getattr(tensor, name, None) for name in tensor.__tensor_flatten__()[0]
-    ]  # it may still be under construction
+    # it may still be under construction
+    held = [getattr(tensor, name, None) for name in tensor.__tensor_flatten__()[0]]
     return [each for each in held if isinstance(each, torch.Tensor)]
 
 
