@@ -55,19 +55,14 @@ def is_no_place(found, _):
 
 
 def bring(
-    model,
-    batch,
-    device,
-    *,
-    moved="yes",
-    asked="device",
-    kept="yes",
-    place="new",
-    types="same",
-    returns="batch",
-):
+    model, batch, device,
+    *, moved="yes", asked="device", kept="yes", place="new", types="same", returns="batch",
+):  # fmt: skip
     device = device if asked == "device" else "cuda"
-    if moved == "copy" and returns != "nothing":
+    if moved == "parameters" and returns != "nothing":
+        for parameter in model.parameters():
+            parameter.data = parameter.data.to(device)
+    elif moved == "copy" and returns != "nothing":
         model = copy.deepcopy(model).to(device)
     elif moved == "yes" or returns == "nothing":
         model.to(device)
@@ -95,7 +90,8 @@ def observe_bring(function, facts):
         result = function(model, given, torch.device(target))
         parts = result if isinstance(result, tuple) else (result,)
         found = next((part for part in parts if isinstance(part, Mapping)), {})
-        call: Facts = {"model": str(next(model.parameters()).device)}
+        places = {str(t.device) for t in model.state_dict().values()}
+        call: Facts = {"model": " and ".join(sorted(places))}
         grown = torch.cuda.max_memory_allocated() - memory
         call["copy"] = source == call["model"] == "cpu" and grown > 9000  # the batch is smaller
         call["kind"] = "a dict" if isinstance(result, Mapping) else kind_of(result)
@@ -165,6 +161,12 @@ TASKS = (
 moved=no
 The model stayed where it was.
 Fix: Call the model's method to. A model moves itself.
+    model.to(device)
+
+moved=parameters
+Only the parameters of the model were moved. It has buffers, too: batch normalisation keeps its averages in
+them.
+Fix: Call the model's method to. It moves both.
     model.to(device)
 
 moved=copy

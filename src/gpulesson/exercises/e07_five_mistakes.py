@@ -323,7 +323,11 @@ Fix: Collect the losses of all batches in a list, and return it.
         begin="It returns nothing. Switch to the right mode, compute the classes, and set the mode back.",
         words={
             "modes": lambda found, _: "dropout was on." if found else "the model was not called.",
-            "left from training": lambda *_: "it came in training mode, and is in evaluation mode now.",
+            "left from training": lambda found, _: (
+                "it came in training mode, and is in evaluation mode now."
+                if found == [False]
+                else "it came in training mode, and some of its layers are in evaluation mode now."
+            ),
             "left from evaluation": lambda *_: "it came in evaluation mode, and is in training mode now.",
             "kind": "what is returned",
             "value": lambda *_: "the answers are not those of the model in evaluation mode.",

@@ -324,7 +324,8 @@ Fix: Let rank choose the part.
     mine = order[rank::world_size]
 
 order=its own (hides share=first)
-Each process shuffles in its own way. Then some rows come to several of them, and others to none.
+Some rows come to several processes, and others to none: so it is if each process shuffles in its own way, or
+if rows are drawn more than once.
 Fix: Shuffle with a seed that all processes have: the epoch.
     order = torch.randperm(rows, generator=torch.Generator().manual_seed(epoch))
 
