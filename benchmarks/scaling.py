@@ -141,6 +141,7 @@ def process(rank: int, processes: int, folder: str, rounds: int, steps: int) -> 
         }
     if rank == 0:
         Path(folder, "found.json").write_text(json.dumps(found), encoding="utf-8")
+    dist.barrier()  # no process may leave while another still answers it
     dist.destroy_process_group()
 
 
