@@ -83,7 +83,8 @@ def install_group(session: nox.Session, group: str, *pytorch: str) -> None:
 
 def build(session: nox.Session, *options: str, folder: Path = SITE) -> None:
     """Run the lessons whose code, package or data changed, and render the pages."""
-    session.run("sphinx-build", "-W", "-n", "--keep-going", "-c", ".", *options, "docs", str(folder))
+    command = ["sphinx-build", "-W", "-n", "--keep-going", "-c", ".", *options, "docs", str(folder)]
+    session.run(*command, env=BYTECODE)
 
 
 @nox.session

@@ -123,6 +123,20 @@ def test_resume_after_any_epoch_ends_with_the_same_bits(tmp_path, explicit_gener
             assert same(content_of(tmp_path / f"after-{done}" / name), content_of(tmp_path / "whole" / name))
 
 
+@pytest.mark.parametrize("kind", ["MT19937", "PCG64", "Philox", "SFC64"])
+def test_numpy_draws_on_with_any_bit_generator(tmp_path, kind):
+    model, before = nn.Linear(2, 1), np.random.get_bit_generator()
+    try:
+        np.random.set_bit_generator(getattr(np.random, kind)(3))
+        np.random.standard_normal()  # which keeps a second number for the next call
+        path = save_checkpoint(tmp_path / "one.pt", model=model, epoch=1)
+        expected = [np.random.standard_normal(), *np.random.random(5)]
+        resume(load_checkpoint(path), model=model)
+        assert [np.random.standard_normal(), *np.random.random(5)] == expected
+    finally:
+        np.random.set_bit_generator(before)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(("num_workers", "done"), [(0, 2), (2, 3)])
 def test_resume_in_another_process_after_a_kill_ends_with_the_same_bits(tmp_path, num_workers, done):

@@ -547,12 +547,7 @@ def _rng_state() -> dict[str, Any]:
     """Collect the state of every global generator."""
     state: dict[str, Any] = {"python": random.getstate(), "cpu": torch.get_rng_state()}
     if numpy := sys.modules.get("numpy"):
-        found = numpy.random.get_state(legacy=False)
-        if found["bit_generator"] == "MT19937":
-            algorithm, keys, *rest = numpy.random.get_state()
-            state["numpy"] = (algorithm, keys.tolist(), *rest)
-        else:
-            state["numpy"] = _with_lists(found)
+        state["numpy"] = _with_lists(numpy.random.get_state(legacy=False))
     for device in _accelerators():
         backend = torch.get_device_module(device)
         # else unused: leave a GPU alone that others may use

@@ -315,7 +315,7 @@ class EpochLoss:
 
 @dataclass(frozen=True, repr=False)
 class History:
-    """What `fit` measured: each list has one entry per epoch, or is empty if it was not measured.
+    """What `fit` measured: each list has one entry per epoch, or per last epochs, if it was measured later.
 
     Attributes
     ----------

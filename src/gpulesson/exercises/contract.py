@@ -265,7 +265,7 @@ def differ(a: Facts, b: Facts) -> list[str]:
 
 
 def _equal(a: Facts, b: Facts, name: str) -> bool:
-    if name == "error":  # the sizes in a message depend on what else is wrong
+    if name == "error":  # sizes in a message depend on what else is wrong; which dimension does not
         sizes = r"(?<!dimension )(?<!\d)\d+"
         return re.sub(sizes, "", str(a.get(name))) == re.sub(sizes, "", str(b.get(name)))
     return name in a and name in b and same(a[name], b[name])

@@ -111,9 +111,7 @@ def observe_accuracy(function, facts):
         try:
             value = function(model, X.cuda(), y.cuda())
         finally:
-            facts["test modes"] = sorted({each["training"] for each in watch.passes})
-            facts["graph"] = any(each["graph"] for each in watch.passes)
-    facts["frozen"] = not all(p.requires_grad for p in model.parameters())
+            facts |= watch.of_a_test()
     facts["kind"], facts["value"] = kind_of(value), number_of(value)
 
 

@@ -104,9 +104,7 @@ def observe_accuracy(function, facts):
     with closing(Watch(model)) as watch:
         value = function(model, batches, DEVICE)
     facts["on the CPU"] = works(lambda: function(make_model(), batches, torch.device("cpu")))
-    facts["test modes"] = sorted({each["training"] for each in watch.passes})
-    facts["graph"] = any(each["graph"] for each in watch.passes)
-    facts["frozen"] = not all(p.requires_grad for p in model.parameters())
+    facts |= watch.of_a_test()
     facts["rows"] = sum(len(each["rows"]) for each in watch.passes)
     facts["kind"] = kind_of(value)
     facts["value"] = number_of(value)

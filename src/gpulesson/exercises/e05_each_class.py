@@ -118,9 +118,7 @@ def observe_class_accuracies(function, facts):
             batches = list(zip(images.split(24), labels.split(24), strict=True))
             value = function(model, batches, CLASSES, DEVICE)
         finally:
-            facts["test modes"] = sorted({each["training"] for each in watch.passes})
-            facts["graph"] = any(each["graph"] for each in watch.passes)
-            facts["frozen"] = not all(p.requires_grad for p in model.parameters())
+            facts |= watch.of_a_test()
             facts["rows"] = len({row for each in watch.passes for row in each["rows"]})
     note(facts, value)
 

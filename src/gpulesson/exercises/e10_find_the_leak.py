@@ -148,9 +148,7 @@ def observe_evaluate(function, facts):
     (model, batches), loss_fn = make(0, [ROWS, ROWS, ROWS, 20], training=True), Loss()
     with closing(Watch(model)) as watch:
         value = function(model, loss_fn, batches)
-    facts["test modes"] = sorted({each["training"] for each in watch.passes})
-    facts["graph"] = any(each["graph"] for each in watch.passes)
-    facts["frozen"] = not all(p.requires_grad for p in model.parameters())
+    facts |= watch.of_a_test()
     facts["backwards"] = len(watch.training())
     facts["passes"] = [len(each["rows"]) for each in watch.passes]
     facts["losses"], facts["outputs"] = loss_fn.rows, loss_fn.most[1] > 1

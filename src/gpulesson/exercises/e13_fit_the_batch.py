@@ -200,9 +200,8 @@ def observe(model, batches, facts, most, call):
     facts["old"] = not all(firsts.values())
     facts["thrown"] = sum(is_fresh for _, is_fresh in fresh) > sum(firsts.values())
     facts["peak"], facts["ahead"] = peak > most, held[:1] > [before + 12_000]  # of 8,256
-    facts["kept"] = held[1:2] > [
-        each + 12_000 for each in held[:1]
-    ]  # activations of 16,384, outputs of 1,536
+    # activations of 16,384, outputs of 1,536
+    facts["kept"] = held[1:2] > [first + 12_000 for first in held[:1]]
     return watch
 
 

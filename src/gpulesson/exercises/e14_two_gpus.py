@@ -105,7 +105,7 @@ def in_a_process(function, folder, port, rank, size=2):
     nn.init.zeros_(model[2].bias)  # so that its changes are exact
     inputs[:, 0], targets = torch.arange(ROWS) / ROWS, torch.arange(ROWS) % 7 % 3
     copies = copy.deepcopy((model, inputs, targets))
-    passes, places, file = [], [], Path(folder, f"{size - rank}.pt")
+    passes, file = [], Path(folder, f"{size - rank}.pt")
 
     def now():
         """Return the last bias, and the loss of each row with the weights as they are."""
@@ -117,7 +117,7 @@ def in_a_process(function, folder, port, rank, size=2):
     def note(module, given, outputs):
         if module is not model:
             return
-        places.append(str(model[0].weight.device))
+        found.setdefault("device", str(model[0].weight.device))
         backend = "" if passes else dist.get_backend()  # an error, unless there is a group
         if outputs.requires_grad:
             rows = (given[0][:, 0].detach().cpu() * ROWS).round().long().clamp(0, ROWS - 1)
@@ -142,11 +142,8 @@ def in_a_process(function, folder, port, rank, size=2):
         found["losses"] = [number_of(v) for v in values]
     except BaseException as error:
         found |= exception(error)
-    found |= {
-        "device": [*places, str(model[0].weight.device)][0],
-        "file": in_the_file(file, model.state_dict()),
-    }
-    return found | {"end": now()}
+    found.setdefault("device", str(model[0].weight.device))
+    return found | {"file": in_the_file(file, model.state_dict()), "end": now()}
 
 
 def in_the_file(file, state):

@@ -79,6 +79,14 @@ class Watch:
     def optimizers(self) -> int:
         return len(self._optimizers)
 
+    def of_a_test(self) -> dict[str, Any]:
+        """Return facts of a test: the modes, whether there was a graph, and whether there cannot be any."""
+        return {
+            "test modes": sorted({each["training"] for each in self.passes}),
+            "graph": any(each["graph"] for each in self.passes),
+            "frozen": not all(parameter.requires_grad for parameter in self.model.parameters()),
+        }
+
     def of_a_run(self, train: Rows, test: Rows) -> dict[str, Any]:
         """Return facts of a whole training run with its test, whatever its optimizer, batch size and style.
 

@@ -6,8 +6,8 @@ operator comes here, where CUDA's same-device rules are applied, and its results
 Python surface and ``torch.cuda`` answer accordingly. The modules:
 
 ======================================  ================================================================
-``interface``, ``script``, ``command``  the ways in and out: ``practice_gpu``, ``start`` and ``stop``,
-``pytest_plugin``                       ``run_script``, the command, the fixture and the option
+``interface``, ``script``,              the ways in and out: ``practice_gpu``, ``start`` and ``stop``,
+``command``, ``pytest_plugin``          ``run_script``, the command, the fixture and the option
 ``arrival``, ``startup``                how it begins in other processes: when they import PyTorch
 ``session``, ``requirements``           one practice GPU from beginning to end, and what it needs of PyTorch
 ``errors``, ``tracebacks``, ``sizes``   CUDA's texts, where a traceback ends, amounts of memory
