@@ -28,8 +28,8 @@ PYTORCH = re.compile(r"torch|torchvision|triton|nvidia-.*|cuda-.*")
 KNOWN_WEAK = "django==2.0"
 SITE = Path("_build", "html")
 PUBLISHED = Path("_build", "site")
-# Tests start many interpreters. Where Python is told to keep no bytecode, each compiles PyTorch
-# and Sphinx again, which takes longer than the tests; the environment is nox's own, and may keep it.
+# Tests and lessons start many interpreters. Where Python is told to keep no bytecode, each compiles PyTorch
+# and Sphinx again, which takes longer than all else; the environment is nox's own, and may keep it.
 BYTECODE = {"PYTHONDONTWRITEBYTECODE": ""}
 BENCHMARKS = [
     "counts",
