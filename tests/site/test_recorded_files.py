@@ -155,66 +155,31 @@ def edit(change, *, seal: bool = False):
     return edited
 
 
-def set_in(part, name, value):
-    return lambda content: part(content).__setitem__(name, value)
-
-
-def whole(content):
-    return content
-
-
-def run(content):
-    return content["run"]
-
-
 def second(content):
     return content["cells"][1]
 
 
 DAMAGES = {
-    "half a file": (lambda f: f.write_text(f.read_text()[:200]), "it is not JSON: "),
-    "endless brackets": (lambda f: f.write_text("[" * 10**5), "it is not JSON: "),
-    "not text": (lambda f: f.write_bytes(b"\xff\xfe\x00"), "it is not JSON: "),
-    "a list": (lambda f: f.write_text("[]"), "it holds a list; expected an object"),
-    "another schema": (edit(set_in(whole, "schema", 2), seal=True), "its schema is 2; expected 1"),
-    "a key is missing": (edit(lambda c: run(c).pop("driver"), seal=True), "run lacks ['driver']"),
-    "an unknown key": (edit(set_in(second, "colour", 1), seal=True), "cells 2 .* has unknown ['colour']"),
-    "a text for a number": (
-        edit(set_in(second, "seconds", "fast"), seal=True),
-        "cells 2: seconds is 'fast'; expected of type float",
-    ),
-    "a number for a text": (
-        edit(set_in(run, "torch", 2.9), seal=True),
-        "run: torch is 2.9; expected of type str",
-    ),
-    "a truth for a number": (edit(set_in(second, "peak_memory", True), seal=True), "peak_memory is True"),
-    "a text for lines": (
-        edit(set_in(second, "stdout", "one"), seal=True),
-        "stdout is 'one'; expected a list",
-    ),
-    "no time": (edit(set_in(second, "seconds", float("nan")), seal=True), "seconds is nan; expected a time"),
-    "negative memory": (edit(set_in(second, "peak_memory", -1), seal=True), "peak_memory is -1"),
+    "no file": (lambda f: f.unlink(), "it is no recording, FileNotFoundError"),
+    "half a file": (lambda f: f.write_text(f.read_text()[:200]), "it is no recording, JSONDecodeError"),
+    "not text": (lambda f: f.write_bytes(b"\xff\xfe\x00"), "it is no recording, UnicodeDecodeError"),
+    "a list": (lambda f: f.write_text("[]"), "it is no recording, TypeError"),
+    "another schema": (edit(lambda c: c.update(schema=2), seal=True), "its schema is 2; expected 1"),
+    "a key is missing": (edit(lambda c: c["run"].pop("driver"), seal=True), "argument: 'driver'"),
+    "an unknown key": (edit(lambda c: second(c).update(colour=1), seal=True), "argument 'colour'"),
     "another lesson": (
-        edit(set_in(whole, "lesson", "02_y"), seal=True),
-        "it is of another lesson, '02_y'; expected '01_x'",
+        edit(lambda c: c.update(lesson="02_y"), seal=True),
+        "its lesson is '02_y'; expected '01_x'",
     ),
-    "an edited hash": (edit(set_in(second, "hash", "0" * 16)), "it was edited: its digest is "),
-    "an edited output": (edit(set_in(second, "stdout", ["9.9"])), "it was edited: its digest is "),
-    "an edited digest": (edit(set_in(whole, "digest", "0" * 64)), "it was edited: its digest is '000"),
-    "no hash": (edit(set_in(second, "hash", "0xyz"), seal=True), "hash is '0xyz'; expected 16 hexadecimal"),
-    "no date": (edit(set_in(run, "date", "yesterday"), seal=True), "its date is 'yesterday'"),
+    "an edited output": (
+        edit(lambda c: second(c).update(stdout=["9.9"])),
+        "it was edited: its digest is ",
+    ),
     "the practice GPU": (
-        edit(set_in(run, "gpu", "Practice GPU (simulated on the CPU)"), seal=True),
+        edit(lambda c: c["run"].update(gpu="Practice GPU (simulated on the CPU)"), seal=True),
         "its gpu is 'Practice GPU (simulated on the CPU)'; expected a real GPU",
     ),
-    "a path out": (
-        edit(lambda c: second(c)["figures"][0].update(file="../01_x.json"), seal=True),
-        "file is '../01_x.json'; expected a name like",
-    ),
-    "a lost figure": (
-        lambda f: next((f.parent / "01_x").iterdir()).unlink(),
-        "cell 2 (plot()): the figure 01_x/01-",
-    ),
+    "a lost figure": (lambda f: next((f.parent / "01_x").iterdir()).unlink(), "the figure 01_x/01-"),
     "another figure": (
         lambda f: next((f.parent / "01_x").iterdir()).write_bytes(b"PICTURE"),
         f"SHA-256 of 01-{sha256(b'picture')[:8]}.webp is '{sha256(b'PICTURE')[:20]}",
@@ -231,8 +196,7 @@ def test_a_damaged_recording_is_refused_by_name(file, damage):
     text = str(refusal.value)
     assert text.startswith("recording recordings/01_x.json: ")
     assert text.endswith("Record it again (nox -s record -- 01_x), or remove it and its figures.")
-    for part in message.split(" .* "):
-        assert part in text
+    assert message in text
 
 
 def test_texts_are_split_as_a_page_splits_them():
