@@ -84,7 +84,7 @@ napoleon_google_docstring = False
 # docstring types are prose ("float32, shape [N, 4]"), not references
 napoleon_use_param = napoleon_use_rtype = False
 python_use_unqualified_type_names = True
-# no name in docs/manuals.json: Batch is a TypeVar
+# no name in docs/manuals: Batch is a TypeVar
 nitpick_ignore_regex = [
     (r"py:class", r"callable|optional|binary file|gpulesson\.(long_runs\.autosave|device)\.Batch"),
     (r"py:class", r"gpulesson\.long_runs\.(distributed\.(Batch|_WeightedBatches)|ranks\.Result)"),
@@ -93,6 +93,17 @@ nitpick_ignore_regex = [
     (r"py:(exc|attr)", r"ProgramFailed|Record\.events"),
     (r"py:exc", r"torch\._(dynamo|inductor)\.exc\..*"),  # not documented
 ]
+
+# -- manuals of others: names that these pages use, listed by hand, so that a build asks no network
+MANUALS = {
+    "python": "https://docs.python.org/3/",
+    "numpy": "https://numpy.org/doc/stable/",
+    "matplotlib": "https://matplotlib.org/stable/",
+    "torch": "https://docs.pytorch.org/docs/stable/",
+}
+intersphinx_mapping = {
+    name: (address, str(ROOT / "docs" / "manuals" / f"{name}.inv")) for name, address in MANUALS.items()
+}
 
 # -- publishing: without these, what needs them is left out
 html_baseurl = os.environ.get("GPULESSON_SITE", "")  # of the site, such as https://OWNER.github.io/gpulesson/

@@ -1,23 +1,18 @@
-"""Leads from names of PyTorch, NumPy, matplotlib and Python to their manuals; a build asks no network.
+"""Leads from names of PyTorch, NumPy, matplotlib and Python in running text to their manuals.
 
-``docs/manuals.json`` lists the names that these pages use, and where each is explained. At the start of a
-build it becomes inventories for intersphinx, which resolves roles and annotations with them. In running
-text, the first mention of a name on a page is a link as well, role or not. Code has no such links: they
-would make the longest lessons too heavy.
+The inventories in ``docs/manuals`` list the names that these pages use, and where each is explained. In text,
+the first mention of a name on a page is a link, role or not. Code has no such links: they would make the
+longest lessons too heavy.
 """
 
 from __future__ import annotations
 
-import json
 import re
-import zlib
-from pathlib import Path
 from typing import Any
 
 from docutils import nodes
 from sphinx import addnodes
 from sphinx.application import Sphinx
-from sphinx.config import Config
 from sphinx.ext.intersphinx import InventoryAdapter
 from sphinx.transforms.post_transforms import SphinxPostTransform
 from sphinx.util.typing import ExtensionMetadata
@@ -25,49 +20,11 @@ from sphinx_gallery._doctree_links import code_links_block
 
 from .boxes import summary
 
-FILE = "manuals.json"  # in docs/
-HEAD = """\
-# Sphinx inventory version 2
-# Project: {}
-# Version:
-# The remainder of this file is compressed using zlib.
-"""
 # as lessons write them, after `from torch import nn` and the like
 SHORT = {"nn.": "torch.nn.", "np.": "numpy.", "DataLoader": "torch.utils.data.DataLoader"}
 NAME = re.compile(r"([a-zA-Z_][\w.]*)(\(.*\))?")
 # inside these, a link would be one too many
 NO_LINK = (nodes.title, nodes.term, nodes.reference, addnodes.pending_xref, addnodes.desc_signature, summary)
-
-
-def places(manual: dict[str, Any]) -> dict[tuple[str, str], str]:
-    """Return where each name is explained, below the manual's address, by kind and name."""
-    found = {}
-    for kind, names in manual["names"].items():
-        for name in names:
-            page = manual["elsewhere"].get(name, manual["page"].replace("$", name))
-            if "#" not in page:
-                page += f"#module-{name}" if kind == "module" else f"#{name}"
-            found[kind, name] = page
-    for name, other in manual["also"].items():  # as annotations have it
-        found["class", name] = found["class", other]
-    return found
-
-
-def inventory(name: str, manual: dict[str, Any]) -> bytes:
-    """Write a manual as Sphinx would have written it."""
-    lines = [f"{entry} py:{kind} 1 {page} -\n" for (kind, entry), page in places(manual).items()]
-    return HEAD.format(name).encode() + zlib.compress("".join(lines).encode())
-
-
-def write_inventories(app: Sphinx, config: Config) -> None:
-    """Before intersphinx looks at its settings: give it one inventory a manual."""
-    text = Path(app.srcdir, FILE).read_text(encoding="utf-8")
-    config.gpulesson_manuals = text  # with another one, all pages are written again
-    for name, manual in json.loads(text).items():
-        file = Path(app.doctreedir, f"{name}.inv")
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_bytes(inventory(name, manual))
-        config.intersphinx_mapping[name] = (manual["address"], str(file))
 
 
 class LinkNames(SphinxPostTransform):
@@ -122,7 +79,5 @@ def within(node: nodes.Node, kinds: tuple[type, ...]) -> bool:
 
 def setup(app: Sphinx) -> ExtensionMetadata:
     app.setup_extension("sphinx.ext.intersphinx")
-    app.add_config_value("gpulesson_manuals", "", "env", str)
-    app.connect("config-inited", write_inventories, priority=700)  # intersphinx's own: 800
     app.add_post_transform(LinkNames)
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}
