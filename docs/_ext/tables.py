@@ -1,22 +1,21 @@
 """What the lessons say about themselves, and the tables that show it: the syllabus, the covered facts.
 
-A Sphinx domain collects it page by page, so that Sphinx purges and merges it with everything else it knows of
-a page. A table is filled in when every lesson has been read. `table` makes the other tables of the site, too.
+It is kept with Sphinx's metadata of each page. A table is filled in when every lesson has been read. `table`
+makes the other tables of the site, too.
 """
 
 from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Iterable, Iterator, Sequence, Set
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 from bs4 import BeautifulSoup
 from docutils import nodes
 from sphinx.application import Sphinx
 from sphinx.config import Config
-from sphinx.domains import Domain
 from sphinx.environment import BuildEnvironment
 from sphinx.transforms.post_transforms import SphinxPostTransform
 from sphinx.util import logging
@@ -41,39 +40,19 @@ class Lesson:
     exercises: int
 
 
-class LessonDomain(Domain):
-    """Lessons by page, and by page the facts that it covers with the titles of their sections."""
-
-    name = "lesson"
-    label = "Lesson"
-    initial_data: ClassVar[dict[str, dict[str, Any]]] = {"lessons": {}, "covers": {}}
-    data_version = 2
-
-    def clear_doc(self, docname: str) -> None:
-        for part in self.initial_data:
-            self.data[part].pop(docname, None)
-
-    def merge_domaindata(self, docnames: Set[str], otherdata: dict[str, Any]) -> None:
-        for part in self.initial_data:
-            self.data[part].update({doc: found for doc, found in otherdata[part].items() if doc in docnames})
-
-    def process_doc(self, env: BuildEnvironment, docname: str, document: nodes.document) -> None:
-        for box in document.findall(overview):
-            self.data["lessons"][docname] = read_lesson(box, document)
-        facts = [(fact, node) for node in document.findall(covers) for fact in node["facts"]]
-        for fact, node in facts:
-            self.check(fact, [name for name, _ in facts].count(fact), node)
-        if facts:
-            self.data["covers"][docname] = {fact: section_title(node) for fact, node in facts}
-
-    def check(self, fact: str, times: int, node: covers) -> None:
-        text, _, number = fact.partition(".")
-        known = self.env.config.gpulesson_facts
-        if not re.fullmatch(r"[1-9]\d*", number) or int(number) > known.get(text, 0):
-            ranges = ", ".join(f"{text}.1 to {text}.{last}" for text, last in known.items())
-            logger.warning("covers: there is no fact %r; there are %s", fact, ranges, location=node)
-        if times > 1:
-            logger.warning("covers: %s stands on this page more than once", fact, location=node)
+def collect(app: Sphinx, document: nodes.document) -> None:
+    """Note of a page the row of its lesson, and the titles of the sections that cover facts."""
+    about = app.env.metadata[app.env.docname]
+    for box in document.findall(overview):
+        about["lesson"] = read_lesson(box, document)
+    for node in document.findall(covers):
+        for fact in node["facts"]:
+            if fact not in facts(app.config):
+                known = ", ".join(facts(app.config))
+                logger.warning("covers: there is no fact %r; there are %s", fact, known, location=node)
+            if fact in about.setdefault("covers", {}):
+                logger.warning("covers: %s stands on this page more than once", fact, location=node)
+            about["covers"][fact] = section_title(node)
 
 
 def section_title(node: nodes.Node) -> str:
@@ -95,6 +74,11 @@ def read_lesson(box: overview, document: nodes.document) -> Lesson:
         logger.warning(message, box["exercises"], " + ".join(map(str, minutes)) or "nothing", location=box)
     words = summary.astext() if summary else ""
     return Lesson(section[0].astext(), " ".join(words.split()), box["teaching"], box["exercises"])
+
+
+def noted(env: BuildEnvironment, key: str) -> list[tuple[str, Any]]:
+    """Return what `collect` noted, by page."""
+    return sorted((page, about[key]) for page, about in env.metadata.items() if key in about)
 
 
 class listing(nodes.General, nodes.Element):
@@ -130,7 +114,7 @@ class FillListings(SphinxPostTransform):
             node.replace_self(table(rows, node["table"]))
 
     def syllabus(self) -> Iterator[list[Any]]:
-        lessons = sorted(self.env.get_domain("lesson").data["lessons"].items())
+        lessons = noted(self.env, "lesson")
         yield ["Lesson", "Teaching", "Exercises"]
         for docname, lesson in lessons:
             title = [self.link(docname, "", lesson.title), nodes.Text(lesson.summary)]
@@ -140,7 +124,7 @@ class FillListings(SphinxPostTransform):
         yield [f"Together: {teaching + exercises} minutes", f"{teaching} min", f"{exercises} min"]
 
     def coverage(self, words: dict[str, str]) -> Iterator[list[Any]]:
-        covered = sorted(self.env.get_domain("lesson").data["covers"].items())
+        covered = noted(self.env, "covers")
         yield ["Id", "Fact", "Shown in"]
         for fact in facts(self.config):
             places = [(doc, sections[fact]) for doc, sections in covered if fact in sections]
@@ -196,7 +180,7 @@ def describe_cards(
     app: Sphinx, page: str, template: str, context: dict[str, Any], tree: nodes.document
 ) -> None:
     """Put each lesson's sentence and minutes on its card, on the page of all lessons."""
-    lessons = app.env.get_domain("lesson").data["lessons"]
+    lessons = dict(noted(app.env, "lesson"))
     if "sphx-glr-thumbcontainer" not in context.get("body", ""):
         return
     soup = BeautifulSoup(context["body"], "html.parser")
@@ -219,11 +203,11 @@ def refresh(app: Sphinx, env: BuildEnvironment, added: Any, changed: Any, remove
 
 def setup(app: Sphinx) -> ExtensionMetadata:
     app.add_config_value("gpulesson_facts", {}, "env", types=[dict], description="{'S0': 7} for S0.1 to S0.7")
-    app.add_domain(LessonDomain)
     app.add_node(listing)
     app.add_directive("syllabus", Listing)
     app.add_directive("coverage-table", Listing)
     app.add_post_transform(FillListings)
+    app.connect("doctree-read", collect)
     app.connect("env-get-outdated", refresh)
     app.connect("html-page-context", describe_cards)
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}
