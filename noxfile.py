@@ -250,7 +250,7 @@ def lock(session: nox.Session) -> None:
 
 @nox.session
 def licences(session: nox.Session) -> None:
-    """Write docs/licences.json: the licences of what the site's build and the lessons install; on Linux."""
+    """Write docs/licences.csv: the licences of what the site's build and the lessons install; on Linux."""
     install_group(session, "docs")
     absent = [line for line in locked("docs").values() if "sys_platform == 'win32'" in line]
     elsewhere = Path(session.virtualenv.location, "elsewhere.txt")

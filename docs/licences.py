@@ -1,17 +1,17 @@
-"""Writes docs/licences.json: the licences of what a reader installs, as the distributions state them.
+"""Writes docs/licences.csv: the licences of what a reader installs, as the distributions state them.
 
 ``nox -s licences`` runs it, in an environment that has all of them:  python docs/licences.py lock.txt
 """
 
 from __future__ import annotations
 
-import json
+import csv
 import re
 import sys
 from importlib import metadata
 from pathlib import Path
 
-FILE = Path(__file__).with_suffix(".json")
+FILE = Path(__file__).with_suffix(".csv")
 # words of distributions that state no expression of SPDX -> the licence's short name there
 NAMES = {
     "3-clause BSD": "BSD-3-Clause",
@@ -46,11 +46,13 @@ def licence(name: str) -> str:
 
 def main(lock: str) -> None:
     pins = re.findall(r"^([\w.-]+)==([\w.]+)", Path(lock).read_text("utf-8"), re.MULTILINE)
-    found: dict[str, dict[str, str]] = {}
+    versions: dict[str, list[str]] = {}
     for name, version in pins:
-        row = found.setdefault(name, {"version": "", "licence": licence(name)})
-        row["version"] += f" or {version}" if row["version"] else version
-    FILE.write_text(json.dumps(found, indent=1) + "\n", "utf-8")
+        versions.setdefault(name, []).append(version)
+    with FILE.open("w", encoding="utf-8", newline="") as file:
+        table = csv.writer(file, lineterminator="\n")
+        table.writerow(["Distribution", "Version", "Licence"])
+        table.writerows([name, " or ".join(found), licence(name)] for name, found in sorted(versions.items()))
 
 
 if __name__ == "__main__":

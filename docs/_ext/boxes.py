@@ -1,7 +1,8 @@
 """The boxes of a lesson, with its questions and exercises, what is folded, and the marks of covered facts.
 
 Every box is a docutils admonition with a class of its own, so that the theme styles it and the notebook
-recognises it. What a reader unfolds is a `fold`: an answer, a solution, a cell that asks for it. Starters,
+recognises it. What a reader unfolds is a `fold`: an answer, a solution, a cell that asks for it; Sphinx makes
+a `<details>` of it. Starters,
 solutions and whole scripts are files, to be downloaded and tested.
 """
 
@@ -10,6 +11,7 @@ from __future__ import annotations
 import difflib
 import os
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -37,20 +39,8 @@ DIFFICULTIES = ("easy", "medium", "hard")
 VERDICTS = {"Yes": "right", "No": "wrong"}  # how the comment on an answer begins -> the class of its fold
 
 
-class fold(nodes.General, nodes.Element):
-    """What the reader unfolds; its first child is the `summary`."""
-
-
 class summary(nodes.Part, nodes.TextElement):
-    """The line of a fold that stays visible."""
-
-
-def visit_fold(translator: Any, node: fold) -> None:
-    translator.body.append(translator.starttag(node, "details"))
-
-
-def depart_fold(translator: Any, node: fold) -> None:
-    translator.body.append("</details>\n")
+    """The line of a fold that stays visible. No title: a search is not to take it for a heading."""
 
 
 def visit_summary(translator: Any, node: summary) -> None:
@@ -59,6 +49,12 @@ def visit_summary(translator: Any, node: summary) -> None:
 
 def depart_summary(translator: Any, node: summary) -> None:
     translator.body.append("</summary>\n")
+
+
+def fold(line: str | Sequence[nodes.Node], *content: nodes.Node, kind: str) -> nodes.admonition:
+    """Make what the reader unfolds; the line stays visible."""
+    head = summary("", "", *([nodes.Text(line)] if isinstance(line, str) else line))
+    return nodes.admonition("", head, *content, classes=["fold", *kind.split()], collapsible="closed")
 
 
 class FoldCells(SphinxTransform):
@@ -74,7 +70,7 @@ class FoldCells(SphinxTransform):
                 code.rawsource = rest.strip("\n")
                 code += nodes.Text(code.rawsource)
                 title = first.removeprefix(FOLDED).strip()
-                block.replace_self(fold("", summary("", title), code, classes=["fold", "code"]))
+                block.replace_self(fold(title, code, kind="code"))
 
 
 class Box(SphinxDirective):
@@ -97,8 +93,8 @@ class Box(SphinxDirective):
         box += [*messages, *self.parse_content_to_nodes()]
         return box
 
-    def fold(self, title: str, *content: nodes.Node) -> fold:
-        node = fold("", summary("", title), *content, classes=["fold", self.name])
+    def fold(self, title: str, *content: nodes.Node) -> nodes.admonition:
+        node = fold(title, *content, kind=self.name)
         self.set_source_info(node)
         return node
 
@@ -140,18 +136,18 @@ class Question(Box):
                 "a question holds a list: each item an answer, and below it a paragraph about it"
             )
         box += [self.answer(item) for item in answers.children]
-        if [answer["classes"][-1] for answer in box.findall(fold)].count("right") != 1:
+        if sum("right" in answer["classes"] for answer in box.findall(nodes.admonition)) != 1:
             raise self.error("one answer must be right: the paragraph about it begins with 'Yes'")
         return [box]
 
-    def answer(self, item: nodes.Node) -> fold:
+    def answer(self, item: nodes.Node) -> nodes.admonition:
         choice, *about = item.children
         verdict = VERDICTS.get(re.split(r"\W", about[0].astext(), maxsplit=1)[0]) if about else None
         if verdict is None:
             raise self.error(
                 f"about the answer {choice.astext()!r}: a paragraph that begins with 'Yes' or 'No'"
             )
-        return fold("", summary("", "", *choice.children), *about, classes=["fold", "answer", verdict])
+        return fold(choice.children, *about, kind=f"answer {verdict}")
 
 
 class FileBox(Box):
@@ -248,12 +244,15 @@ class Script(FileBox):
         return [nodes.literal_block(code, code, language="diff")]
 
 
-class InstructorNote(Box):
-    """Advice for those who teach the lesson, folded."""
+class Fold(Box):
+    """What a reader may want to know beside the text; without a title, advice for those who teach."""
+
+    optional_arguments = 1
+    final_argument_whitespace = True
 
     def run(self) -> list[nodes.Node]:
         self.assert_has_content()
-        return [self.fold("For instructors", *self.parse_content_to_nodes())]
+        return [self.fold(" ".join(self.arguments) or "For instructors", *self.parse_content_to_nodes())]
 
 
 class covers(nodes.General, nodes.Element):
@@ -284,7 +283,6 @@ class Covers(SphinxDirective):
 
 
 def setup(app: Sphinx) -> ExtensionMetadata:
-    app.add_node(fold, html=(visit_fold, depart_fold))
     app.add_node(summary, html=(visit_summary, depart_summary))
     app.add_transform(FoldCells)
     app.add_node(covers, html=(visit_covers, None))
@@ -295,7 +293,8 @@ def setup(app: Sphinx) -> ExtensionMetadata:
         "exercise": Exercise,
         "solution": Solution,
         "script": Script,
-        "instructor-note": InstructorNote,
+        "fold": Fold,
+        "instructor-note": Fold,
         "covers": Covers,
     }
     for name, directive in directives_by_name.items():

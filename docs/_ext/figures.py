@@ -1,17 +1,23 @@
-"""Figures that follow the light and the dark theme: each is drawn once by the lesson, and saved for both.
+"""Figures that follow the light and the dark theme: each is drawn once, and saved for both.
 
 The two pictures differ in their ink alone: text, axes and grid. Lines keep their colours, which can be told
-from either ground. Both grounds are transparent. A third picture, smaller and without words, is for the
-lesson's card: it is told from the others by its shape.
+from either ground. Both grounds are transparent. Of a lesson a third picture, smaller and without words, is
+for its card: it is told from the others by its shape.
 """
 
 from __future__ import annotations
 
+import io
 import re
 from pathlib import Path
 from typing import Any
 
-INK = {"light": "black", "dark": "#cfd0d0"}  # matplotlib's own; the theme's --color-foreground-primary
+from docutils import nodes
+from sphinx.util.docutils import SphinxDirective
+
+from .paths import gallery_dir
+
+DARK_INK = "#cfd0d0"  # the theme's --color-foreground-primary; light ink is matplotlib's own, black
 # each with a contrast of at least 3 to 1 against the theme's two grounds, #ffffff and #131416
 COLOURS = ("#1f78b4", "#d1530a", "#2a8a3f", "#8a63d2", "#b0337a", "#7a7a00")
 STYLE: Any = {
@@ -37,47 +43,56 @@ def reset(gallery_conf: Any, fname: str) -> None:
     mpl.rcParams["axes.prop_cycle"] = cycler(color=COLOURS)
 
 
-def recolour(figure: Any, old: str, new: str) -> None:
-    """Draw in the new colour all that was drawn in the old one."""
-    from matplotlib.colors import same_color
+def new_figure(height: float) -> tuple[Any, Any]:
+    """Make a figure for a page, as wide as a telephone, and its axes; `height` is in inches."""
+    from matplotlib.figure import Figure
 
-    for artist in figure.findobj():
-        for part in ("color", "edgecolor"):
-            get, put = getattr(artist, f"get_{part}", None), getattr(artist, f"set_{part}", None)
-            try:
-                if get and put and same_color(get(), old):
-                    put(new)
-            except (TypeError, ValueError):  # a collection, which has several
-                continue
-    for axes in figure.axes:
-        axes.tick_params(which="both", color=new, labelcolor=new)
+    reset(None, "")
+    figure = Figure(figsize=(4.8, height))
+    axes = figure.subplots()
+    axes.spines[["top", "right"]].set_visible(False)
+    return figure, axes
+
+
+def shown(directive: SphinxDirective, figure: Any, name: str) -> list[nodes.Node]:
+    """Show a figure on the page of a directive; its label is the text that stands for it."""
+    path = gallery_dir(directive.env.app) / "images" / f"{name}.svg"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    markup = save(figure, path, Path(directive.env.srcdir), figure.get_label())
+    return directive.parse_text_to_nodes(markup)
+
+
+def save(figure: Any, path: Path, source_dir: Path, alt: str) -> str:
+    """Save a figure for both themes; return the markup of its pictures."""
+    file = io.StringIO()
+    figure.savefig(file, format="svg", bbox_inches="tight", metadata={"Date": None})
+    light, markup = file.getvalue(), ""
+    # what is black has this colour, or, if it is a text, none at all
+    dark = light.replace("#000000", DARK_INK).replace("<svg ", f'<svg fill="{DARK_INK}" ', 1)
+    width, height = size(light)
+    for stem, svg, scheme in ((path.stem, light, "light"), (f"{path.stem}_dark", dark, "dark")):
+        picture = path.with_name(f"{stem}.svg")
+        picture.write_text(svg, encoding="utf-8")
+        markup += (
+            f".. image:: /{picture.relative_to(source_dir).as_posix()}\n"
+            f"   :alt: {alt}\n   :class: figure only-{scheme}\n"
+            f"   :width: {width}px\n   :height: {height}px\n\n"
+        )
+    return markup
 
 
 def scrape(block: Any, block_vars: dict[str, Any], gallery_conf: Any) -> str:
-    """Save each open figure, light, dark and for the card; return the markup of both."""
+    """Save each open figure of a lesson, light, dark and for the card; return the markup."""
     import matplotlib.pyplot as plt
 
-    markup = []
+    markup = ""
     for number in plt.get_fignums():
         figure = plt.figure(number)
-        light = Path(next(block_vars["image_path_iterator"])).with_suffix(".svg")
-        dark = light.with_stem(f"{light.stem}_dark")
-        options: dict[str, Any] = {"format": "svg", "bbox_inches": "tight", "metadata": {"Date": None}}
-        figure.savefig(light, **options)
-        recolour(figure, INK["light"], INK["dark"])
-        figure.savefig(dark, **options)
-        recolour(figure, INK["dark"], INK["light"])
-        alt = title(figure)
-        save_card(figure, light.with_suffix(".png"))
-        for path, scheme in ((light, "only-light"), (dark, "only-dark")):
-            width, height = size(path.read_text(encoding="utf-8"))
-            markup.append(
-                f".. image:: /{path.relative_to(gallery_conf['src_dir']).as_posix()}\n"
-                f"   :alt: {alt}\n   :class: figure {scheme}\n"
-                f"   :width: {width}px\n   :height: {height}px\n"
-            )
+        path = Path(next(block_vars["image_path_iterator"])).with_suffix(".svg")
+        markup += save(figure, path, Path(gallery_conf["src_dir"]), title(figure))
+        save_card(figure, path.with_suffix(".png"))
     plt.close("all")
-    return "\n".join(markup)
+    return markup
 
 
 def save_card(figure: Any, path: Path) -> None:

@@ -16,7 +16,6 @@ from docutils import nodes
 from sphinx import addnodes
 from sphinx.util import logging
 
-from .boxes import fold
 from .drawings import drawing
 
 logger = logging.getLogger(__name__)
@@ -98,19 +97,16 @@ class Markdown:
         return f"{fence}{'' if language in ('none', 'default') else language}\n{text}\n{fence}"
 
     def block_admonition(self, node: nodes.admonition) -> str:
-        """Write a box, or inside a box a labelled part: alerts in alerts are hard to read."""
+        """Write a fold, a box, or inside a box a labelled part: alerts in alerts are hard to read."""
         title, *children = node.children
+        if "collapsible" in node:  # its visible line is HTML, in which Markdown is not read
+            line = "".join(as_html(child) for child in title.children)
+            return f"<details>\n<summary>{line}</summary>\n\n{self.blocks(children)}\n\n</details>"
         self.depth += 1
         text = f"**{self.spans(title)}**\n\n{self.blocks(children)}"
         self.depth -= 1
         colour = next((ALERTS[kind] for kind in node["classes"] if kind in ALERTS), "info")
         return text if self.depth else f'<div class="alert alert-{colour}">\n\n{text}\n\n</div>'
-
-    def block_fold(self, node: fold) -> str:
-        """Write a fold; its visible line is HTML, in which Markdown is not read."""
-        summary, *content = node.children
-        line = "".join(as_html(child) for child in summary.children)
-        return f"<details>\n<summary>{line}</summary>\n\n{self.blocks(content)}\n\n</details>"
 
     def block_drawing(self, node: drawing) -> str:
         image = nodes.image("", uri=node["uri"], alt=node["alt"])

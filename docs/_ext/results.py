@@ -1,16 +1,18 @@
-"""Shows the committed figures of the benchmarks as tables and charts: nothing on that page is typed by hand.
+"""Shows the committed results of benchmarks and tests: nothing on these pages is typed by hand.
 
 ``.. benchmark:: overhead`` renders benchmarks/results/overhead.json. A table that is too wide for the page is
 cut in two: with ``:split: epochs`` the columns from ``epochs`` on form a second one. With ``:chart:``, a
 chart shows the columns ``min``, ``median`` and ``max``, ratios, of each row.
+
+``.. trust:: flipped_bits full_disk`` renders these rows of docs/trust.json. A row that is missing, or failed,
+is an error of the build. Without a name it says what the tests ran on. ``.. libraries::`` renders
+docs/libraries.json: a sentence, and the table, folded.
 """
 
 from __future__ import annotations
 
 import json
-import math
-from collections.abc import Iterator, Sequence
-from html import escape
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -20,26 +22,24 @@ from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 from sphinx.util.typing import ExtensionMetadata
 
+from .boxes import fold
+from .figures import new_figure, shown
 from .tables import table
 
-FOLDER = Path("benchmarks", "results")  # below conf.py
 SIGNS = {"<=": "≤", ">=": "≥", ">": ">"}
-# of a chart, in its own units: 400 are the width of the page's text at most, and of a telephone
-WIDTH, MARGIN, ROW = 400, 8, 36
-# in the colours of the page, like the drawings; the line behind a word is wiped out
-STYLE = """\
-svg.chart { display: block; height: auto; margin: 1rem auto; max-width: 34rem; width: 100%; }
-svg.chart text { fill: var(--color-foreground-primary); font-size: 12px; }
-svg.chart text { paint-order: stroke; stroke: var(--color-background-primary); stroke-width: 4px; }
-svg.chart .end { text-anchor: end; }
-svg.chart .middle { text-anchor: middle; }
-svg.chart line { stroke: var(--color-foreground-muted); }
-svg.chart .one { stroke-dasharray: 4 3; }
-svg.chart .range { stroke: var(--color-link); stroke-linecap: round; stroke-width: 3px; }
-svg.chart circle { fill: var(--color-link); }"""
+WAYS = ("before", "inside")  # of importing a library
 
 
-class Benchmark(SphinxDirective):
+class Committed(SphinxDirective):
+    """Shows a file; a page is read again when its file has changed."""
+
+    def read(self, name: str) -> Any:
+        file = Path(self.env.app.confdir, name)
+        self.env.note_dependency(file)
+        return json.loads(file.read_text(encoding="utf-8")) if file.is_file() else None
+
+
+class Benchmark(Committed):
     """The table of one benchmark, the figures that are quoted from it, and what it ran on."""
 
     required_arguments = 1
@@ -47,19 +47,16 @@ class Benchmark(SphinxDirective):
 
     def run(self) -> list[nodes.Node]:
         name = self.arguments[0]
-        file = Path(self.env.app.confdir) / FOLDER / f"{name}.json"
-        if not (program := file.parents[1] / f"{name}.py").is_file():
-            raise self.error(f"there is no benchmark {program.name} in {program.parent}")
-        self.env.note_dependency(file)
-        if not file.is_file():
-            command = nodes.literal("", f"nox -s bench -- {name}")
-            return [nodes.paragraph("", "", nodes.Text("Not measured yet: run "), command, nodes.Text("."))]
-        result = json.loads(file.read_text(encoding="utf-8"))
+        if not Path(self.env.app.confdir, "benchmarks", f"{name}.py").is_file():
+            raise self.error(f"there is no benchmark {name}.py")
+        result = self.read(f"benchmarks/results/{name}.json")
+        if result is None:
+            return [paragraph(f"Not measured yet: run `nox -s bench -- {name}`.")]
         figures: list[nodes.Node] = [
             figure_table(columns, result["rows"]) for columns in self.parts(result["columns"])
         ]
         if "chart" in self.options:
-            figures.insert(0, nodes.raw("", chart(result), format="html"))
+            figures = [*shown(self, chart(result), f"benchmark-{name}"), *figures]
         quoted = nodes.bullet_list("", *[item(text) for text in sentences(result)])
         return [paragraph(f"{result['title']}."), *figures, quoted, paragraph(machine(result["about"]))]
 
@@ -80,54 +77,35 @@ def figure_table(columns: list[list[str]], rows: list[dict[str, Any]]) -> nodes.
     return table([[head for _, head, _ in columns], *(row for row in texts if any(row[1:]))], "benchmark")
 
 
-def chart(result: dict[str, Any]) -> str:
-    """Draw the ratios of each row as SVG: a line from the smallest to the largest, a dot at the median.
+def chart(result: dict[str, Any]) -> Any:
+    """Draw the ratios of each row: a line from the smallest to the largest, a dot at the median.
 
     The scale is logarithmic: twice as fast is as far from 1 as half as fast.
     """
+    from matplotlib.ticker import LogLocator, NullLocator
+
     columns, rows = result["columns"], result["rows"]
     spec = next(spec for key, _, spec in columns if key == "median")
-    found = [row[key] for row in rows for key in ("min", "median", "max") if key in row]
-    ticks = scale(min(*found, 1), max(*found, 1))
-    first, last = math.log(ticks[0]), math.log(ticks[-1])
-    left, right = MARGIN, WIDTH - MARGIN
-
-    def x(ratio: float) -> str:
-        return f"{left + (right - left) * (math.log(ratio) - first) / (last - first):.1f}"
-
-    bottom = ROW * len(rows) + 4
-    parts = [f'<line class="one" x1="{x(1)}" y1="0" x2="{x(1)}" y2="{bottom}"/>']
-    for number, row in enumerate(rows):
-        words, line = ROW * number + 14, ROW * number + 24
-        name = escape(str(row[columns[0][0]]).replace("`", ""))
-        parts.append(f'<text x="0" y="{words}">{name}</text>')
-        parts.append(f'<text class="end" x="{WIDTH}" y="{words}">{format(row["median"], spec)}</text>')
-        if "min" in row:
-            low, high = x(row["min"]), x(row["max"])
-            parts.append(f'<line class="range" x1="{low}" y1="{line}" x2="{high}" y2="{line}"/>')
-        parts.append(f'<circle cx="{x(row["median"])}" cy="{line}" r="5"/>')
-    parts.append(f'<line x1="{left}" y1="{bottom}" x2="{right}" y2="{bottom}"/>')
-    parts += [f'<text class="middle" x="{x(t)}" y="{bottom + 16}">{t:g}</text>' for t in ticks]
-    title = escape(f"{result['title']}: smallest, median and largest ratio, as in the table".replace("`", ""))
-    size = f'viewBox="0 0 {WIDTH} {bottom + 20}" width="{WIDTH}" height="{bottom + 20}"'
-    start = f'<svg class="chart" {size} role="img" aria-label="{title}">'
-    return "\n".join([start, f"<style>{STYLE}</style>", *parts, "</svg>"])
+    figure, axes = new_figure(height=0.4 * len(rows) + 0.5)
+    words: dict[str, Any] = {"transform": axes.get_yaxis_transform(), "va": "bottom"}
+    for place, row in enumerate(rows):
+        middle = row["median"]
+        axes.plot([row.get("min", middle), row.get("max", middle)], [place, place], color="C0", linewidth=3)
+        axes.plot(middle, place, "o", color="C0")
+        axes.text(0, place - 0.2, plain(str(row[columns[0][0]])), **words)
+        axes.text(1, place - 0.2, format(middle, spec), ha="right", **words)
+    axes.axvline(1, linestyle="dashed", color="grey", linewidth=1)
+    axes.set(xscale="log", ylim=(len(rows) - 0.5, -0.9), yticks=[])
+    axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    axes.xaxis.set_major_formatter("{x:g}")
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.spines["left"].set_visible(False)
+    figure.set_label(f"{plain(result['title'])}: smallest, median and largest ratio, as in the table")
+    return figure
 
 
-def scale(low: float, high: float) -> Sequence[float]:
-    """Return the marks of an axis from below the lowest to above the highest: 1, 2, 5, 10, 20 and so on.
-
-    Examples
-    --------
-    >>> scale(0.44, 5.2)
-    [0.2, 0.5, 1.0, 2.0, 5.0, 10.0]
-    >>> scale(0.73, 172)
-    [0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0]
-    """
-    marks = [float(f"{digit}e{power}") for power in range(-3, 6) for digit in (1, 2, 5)]
-    first = max(place for place, mark in enumerate(marks) if mark <= low)
-    last = min(place for place, mark in enumerate(marks) if mark >= high)
-    return marks[first : last + 1]
+def plain(text: str) -> str:
+    return text.replace("`", "")
 
 
 def cells(row: dict[str, Any], columns: list[list[str]]) -> list[str]:
@@ -168,7 +146,66 @@ def item(text: str) -> nodes.list_item:
     return nodes.list_item("", paragraph(text))
 
 
+class Trust(Committed):
+    """The table of some promises, or the sentence on all of them."""
+
+    optional_arguments = 1
+    final_argument_whitespace = True
+
+    def run(self) -> list[nodes.Node]:
+        found = self.read("docs/trust.json")
+        if not self.arguments:
+            return [paragraph(tested_on(found))]
+        rows = [self.row(name, found["rows"].get(name)) for name in self.arguments[0].split()]
+        return [table([["Tested", "As promised", "Besides"], *rows], "trust")]
+
+    def row(self, name: str, row: dict[str, Any] | None) -> list[str]:
+        """Return what is tested, the figure, and the notes."""
+        if row and "not run" in row:
+            return [row["what"], f"not run here: {row['not run']}", ""]
+        if row is None or not as_promised(row):
+            raise self.error(
+                f"docs/trust.json: {name} is missing, or not as promised: {row}. Run: nox -s trust"
+            )
+        return [row["what"], f"{row['done']:,} of {row['of']:,}", "; ".join(row["notes"])]
+
+
+def as_promised(row: dict[str, Any]) -> bool:
+    """Return whether no try failed, and there were enough of them."""
+    least = row["least"]  # a text where only a part of the tries was made
+    return row["kept"] is True and isinstance(least, int) and row["done"] == row["of"] >= least > 0
+
+
+def tested_on(found: dict[str, Any]) -> str:
+    about, dates = found["about"], sorted({row["date"] for row in found["rows"].values()})
+    when = dates[0] if len(dates) == 1 else f"{dates[0]} to {dates[-1]}"
+    return f"PyTorch {about['torch']}, Python {about['python']}, {about['system']}, {when}."
+
+
+class Libraries(Committed):
+    """How many programs of how many libraries ran on the practice GPU, with what results, and the table."""
+
+    def run(self) -> list[nodes.Node]:
+        found = self.read("docs/libraries.json")
+        about, rows = found["about"], sorted(found["rows"].values(), key=lambda row: row["library"].lower())
+        ran = [row for row in rows if not {row[way] for way in WAYS} & {"fails", "differs"}]
+        equal = [row for row in ran if all(row[way] == "equal" for way in WAYS)]
+        sentence = (
+            f"Of {len(rows)} programs with {len({row['library'] for row in rows})} libraries, {len(ran)} ran "
+            f"on the practice GPU. {len(equal)} had the CPU's results to the last bit. "
+            f"(PyTorch {about['torch']}, Python {about['python']}, {about['system']}, {about['date']}.)"
+        )
+        heads = ["Library", "What the program does", "Imported before", "Imported after"]
+        cells = [
+            [f"{row['library']} {row['version']}", row["what"], *(row[way] for way in WAYS)] for row in rows
+        ]
+        programs = table([heads, *cells], "libraries")
+        return [paragraph(sentence), fold("The programs, one by one", programs, kind="libraries")]
+
+
 def setup(app: Sphinx) -> ExtensionMetadata:
+    app.setup_extension("_ext.boxes")
     app.setup_extension("_ext.tables")
-    app.add_directive("benchmark", Benchmark)
+    for name, directive in {"benchmark": Benchmark, "trust": Trust, "libraries": Libraries}.items():
+        app.add_directive(name, directive)
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

@@ -10,7 +10,7 @@ from projects import CONF, ROOT, lesson
 def test_the_sentence_and_the_folded_table(project):
     committed = (ROOT / "docs" / "libraries.json").read_text(encoding="utf-8")
     found = json.loads(committed)
-    project.write("conf.py", f'{CONF}\nextensions.append("_ext.libraries")\n')
+    project.write("conf.py", f'{CONF}\nextensions.append("_ext.results")\n')
     project.write("docs/tables.rst", "Libraries\n=========\n\n.. libraries::\n")
     project.write("examples/01_first.py", lesson())
     file = project.write("docs/libraries.json", committed)
