@@ -278,7 +278,7 @@ def take_over(app: Sphinx) -> None:
 
 
 def setup(app: Sphinx) -> ExtensionMetadata:
-    app.setup_extension("_ext.addresses")
+    app.setup_extension("_ext.publishing")
     hook = getattr(gen_rst, HOOK, None)
     if hook is None or not {*PARAMETERS} <= {*inspect.signature(hook).parameters}:
         message = (

@@ -86,14 +86,14 @@ def chart(result: dict[str, Any]) -> Any:
 
     columns, rows = result["columns"], result["rows"]
     spec = next(spec for key, _, spec in columns if key == "median")
-    figure, axes = new_figure(height=0.4 * len(rows) + 0.5)
+    figure, axes = new_figure(height=0.48 * len(rows) + 0.5)
     words: dict[str, Any] = {"transform": axes.get_yaxis_transform(), "va": "bottom"}
     for place, row in enumerate(rows):
         middle = row["median"]
         axes.plot([row.get("min", middle), row.get("max", middle)], [place, place], color="C0", linewidth=3)
         axes.plot(middle, place, "o", color="C0")
-        axes.text(0, place - 0.2, plain(str(row[columns[0][0]])), **words)
-        axes.text(1, place - 0.2, format(middle, spec), ha="right", **words)
+        axes.text(0, place - 0.15, plain(str(row[columns[0][0]])), **words)
+        axes.text(1, place - 0.15, format(middle, spec), ha="right", **words)
     axes.axvline(1, linestyle="dashed", color="grey", linewidth=1)
     axes.set(xscale="log", ylim=(len(rows) - 0.5, -0.9), yticks=[])
     axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))

@@ -1,7 +1,7 @@
 """Shows the glossary's sentence beside each term that a page links: a button opens it, without a script.
 
 Every `:term:` becomes a button and each definition an HTML popover, which keyboard, mouse and touch can open
-and close. In a notebook a term is plain text, on paper, too.
+and close. In a notebook a term is plain text, on paper, too, and in a page's description.
 """
 
 from __future__ import annotations
@@ -16,9 +16,21 @@ from sphinx.environment import BuildEnvironment
 from sphinx.util.typing import ExtensionMetadata
 
 GLOSSARY = "glossary"  # the page with all terms
-BUTTON = '<button class="term" type="button" popovertarget="{id}">{word}</button>'
 JOINED = "&#8288;"  # no line begins with the comma behind a button
 POPOVER = '<div class="definition" id="{id}" popover><p><a href="{uri}">{name}</a>: {text}</p></div>'
+
+
+class term_button(nodes.inline):
+    """A term in the text; `opens` is the id of its popover, `joined` whether punctuation follows."""
+
+
+def visit_button(translator: Any, node: term_button) -> None:
+    start = '<button class="term" type="button" popovertarget="{}">'
+    translator.body.append(start.format(node["opens"]))
+
+
+def depart_button(translator: Any, node: term_button) -> None:
+    translator.body.append(f"</button>{JOINED if node['joined'] else ''}")
 
 
 def depend(app: Sphinx, doctree: nodes.document) -> None:
@@ -48,11 +60,10 @@ def explain(app: Sphinx, doctree: nodes.document, docname: str) -> None:
         link: Any = word.parent
         anchor = link["refuri"].rpartition("#")[2]
         used[anchor] = link["refuri"]
-        button = BUTTON.format(id=f"def-{anchor}", word=escape(word.astext()))
         behind = link.parent[link.parent.index(link) + 1 :]
-        if behind and not behind[0].astext()[:1].isspace():
-            button += JOINED
-        link.replace_self(nodes.raw("", button, format="html"))
+        joined = bool(behind) and not behind[0].astext()[:1].isspace()
+        text = word.astext()
+        link.replace_self(term_button("", text, opens=f"def-{anchor}", joined=joined))
     for anchor, uri in used.items():
         name, text = map(escape, known[anchor])
         popover = POPOVER.format(id=f"def-{anchor}", name=name, text=text, uri=escape(uri))
@@ -61,6 +72,7 @@ def explain(app: Sphinx, doctree: nodes.document, docname: str) -> None:
 
 
 def setup(app: Sphinx) -> ExtensionMetadata:
+    app.add_node(term_button, html=(visit_button, depart_button))
     app.connect("doctree-read", depend)
     app.connect("doctree-resolved", explain)
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}
