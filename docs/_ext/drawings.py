@@ -1,6 +1,7 @@
-"""Puts a drawing of docs/drawings into the page itself, as SVG, so that it has the page's colours.
+"""Shows a drawing of ``docs/drawings`` in the page itself, as SVG, so that it has the page's colours.
 
-A notebook has it as a picture, in the colours of the reader's system.
+It is a figure with the content as its caption. A notebook has it as a picture, in the colours of the reader's
+system.
 """
 
 from __future__ import annotations
@@ -11,57 +12,46 @@ from xml.etree import ElementTree
 
 from docutils import nodes
 from sphinx.application import Sphinx
-from sphinx.util import logging
+from sphinx.directives.patches import Figure
+from sphinx.transforms.post_transforms import SphinxPostTransform
 from sphinx.util.docutils import SphinxDirective
 from sphinx.util.typing import ExtensionMetadata
 
 FOLDER = "drawings"  # in docs/
 
-logger = logging.getLogger(__name__)
+
+class Drawing(Figure, SphinxDirective):
+    """A figure whose file lies in the folder, and says what it shows."""
+
+    def run(self) -> list[Any]:
+        path = Path(self.env.srcdir, FOLDER, self.arguments[0])
+        self.arguments = [f"/{FOLDER}/{path.name}"]
+        self.options["figclass"] = ["drawing"]
+        self.options["alt"] = description(path) if path.is_file() else ""  # Sphinx warns where it is not
+        return list(super().run())
 
 
-class drawing(nodes.figure):
-    """A drawing, `uri` its file, `alt` what it shows, `svg` its text; its child is the caption."""
-
-
-class Drawing(SphinxDirective):
-    """Shows the drawing of that name, with the content as its caption."""
-
-    required_arguments = 1
-    has_content = True
-
-    def run(self) -> list[nodes.Node]:
-        name = self.arguments[0]
-        path = Path(self.env.srcdir, FOLDER, name)
-        if not path.is_file():
-            logger.warning("drawing: there is no file %s", path, location=self.get_location())
-            return []
-        self.env.note_dependency(str(path))
-        svg = path.read_text(encoding="utf-8")
-        node = drawing("", uri=f"/{FOLDER}/{name}", alt=description(svg), svg=svg)
-        self.set_source_info(node)
-        if self.content:
-            inline, messages = self.parse_inline(" ".join(self.content))
-            node += nodes.caption("", "", *inline)
-            return [node, *messages]
-        return [node]
-
-
-def description(svg: str) -> str:
+def description(svg: Path) -> str:
     """Return what an SVG says of itself, for those who do not see it."""
-    found = ElementTree.fromstring(svg).find("{http://www.w3.org/2000/svg}desc")
+    found = ElementTree.parse(svg).find("{http://www.w3.org/2000/svg}desc")
     return " ".join((found.text or "").split()) if found is not None else ""
 
 
-def visit_drawing(translator: Any, node: drawing) -> None:
-    translator.body.append(f'<figure class="drawing">\n{node["svg"].strip()}\n')
+class DrawInPage(SphinxPostTransform):
+    """Put the text of an SVG where its picture would be."""
 
+    default_priority = 200
+    formats = ("html",)
 
-def depart_drawing(translator: Any, node: drawing) -> None:
-    translator.body.append("</figure>\n")
+    def run(self, **kwargs: Any) -> None:
+        for figure in self.document.findall(nodes.figure):
+            if "drawing" in figure["classes"]:
+                (image,) = figure.findall(nodes.image)
+                svg = Path(self.env.srcdir, image["uri"]).read_text(encoding="utf-8")
+                image.replace_self(nodes.raw("", svg, format="html"))
 
 
 def setup(app: Sphinx) -> ExtensionMetadata:
-    app.add_node(drawing, html=(visit_drawing, depart_drawing))
     app.add_directive("drawing", Drawing)
+    app.add_post_transform(DrawInPage)
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

@@ -16,8 +16,6 @@ from docutils import nodes
 from sphinx import addnodes
 from sphinx.util import logging
 
-from .drawings import drawing
-
 logger = logging.getLogger(__name__)
 
 ALERTS = {"exercise": "warning", "keypoints": "success"}  # the class of a box -> the colour of its alert
@@ -108,9 +106,9 @@ class Markdown:
         colour = next((ALERTS[kind] for kind in node["classes"] if kind in ALERTS), "info")
         return text if self.depth else f'<div class="alert alert-{colour}">\n\n{text}\n\n</div>'
 
-    def block_drawing(self, node: drawing) -> str:
-        image = nodes.image("", uri=node["uri"], alt=node["alt"])
-        return "\n\n".join([self.write("span", image), *map(self.spans, node.children)])
+    def block_figure(self, node: nodes.figure) -> str:
+        image, *caption = node.children
+        return "\n\n".join([self.write("span", image), *map(self.spans, caption)])
 
     def block_Invisible(self, node: nodes.Node) -> str:
         return ""

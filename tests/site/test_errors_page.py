@@ -217,7 +217,7 @@ def test_every_text_that_is_raised_elsewhere_is_on_a_page():
 LESSONS = sorted(set(re.findall(r"/lessons/(\d\d_\w+)", "".join(WRITTEN.values()))))
 GUIDE = "lessons/guides/learn_without_a_gpu"
 CONF_WITH_SEARCH = (
-    f"{CONF}\nextensions.append('_ext.message_search')\n"
+    f"{CONF}\nextensions.append('_ext.scripts')\n"
     f"html_static_path = [{str(ROOT / 'docs' / '_static')!r}]\n"
     "html_css_files, html_js_files = ['gpulesson.css'], ['gpulesson.js']\n"
     "html_theme_options = {'top_of_page_buttons': []}\n"

@@ -37,7 +37,7 @@ Object.defineProperty(window, "localStorage", {get() { throw new DOMException("n
 @pytest.fixture(scope="module")
 def site(built) -> Project:
     conf = (
-        f"{CONF}\nextensions.append('_ext.progress')\nhtml_static_path = [{str(STATIC)!r}]\n"
+        f"{CONF}\nextensions.append('_ext.scripts')\nhtml_static_path = [{str(STATIC)!r}]\n"
         "html_css_files = ['gpulesson.css']\nhtml_theme_options = {'top_of_page_buttons': []}\n"
         "sphinx_gallery_conf['css'] = ()\n"
     )
