@@ -17,7 +17,6 @@ from typing import Any, ClassVar
 
 from docutils import nodes
 from docutils.parsers.rst import directives
-from sphinx import addnodes
 from sphinx.application import Sphinx
 from sphinx.transforms import SphinxTransform
 from sphinx.util import logging
@@ -154,26 +153,17 @@ class FileBox(Box):
     """A box that shows a file of examples/exercises, examples/solutions or examples/scripts."""
 
     def source(self, folder: str, name: str) -> list[nodes.Node]:
-        """Show a file of that folder and offer it as a download; warn if it does not exist."""
-        path = examples_dir(self.env.app) / folder / name
-        if not path.is_file():
-            logger.warning("%s: there is no file %s", self.name, path, location=self.get_location())
-            return []
-        code = path.read_text(encoding="utf-8").rstrip()
-        links = [nodes.Text("Download "), self.download(path)]
-        notebook = gallery_dir(self.env.app) / folder / f"{path.stem}.ipynb"
+        """Show a file of that folder, and on the page offer it as a download."""
+        examples = os.path.relpath(examples_dir(self.env.app) / folder, self.env.srcdir)
+        files = {name: f"/{examples}/{name}"}
+        notebook = gallery_dir(self.env.app) / folder / f"{Path(name).stem}.ipynb"
         if notebook.is_file():
-            links += [nodes.Text(" or "), self.download(notebook)]
-        return [
-            nodes.literal_block(code, code, language="python"),
-            nodes.paragraph("", "", *links, classes=["page-only"]),
-        ]
-
-    def download(self, path: Path) -> addnodes.download_reference:
-        """Link to a file: Sphinx copies it, and reads the page again when it has changed."""
-        relative = os.path.relpath(path, self.env.srcdir)
-        name = nodes.literal(path.name, path.name)
-        return addnodes.download_reference("", "", name, reftarget=f"/{relative}")
+            files[notebook.name] = f"/{os.path.relpath(notebook, self.env.srcdir)}"
+        links = " or ".join(f":download:`{file} <{path}>`" for file, path in files.items())
+        return self.parse_text_to_nodes(
+            f".. literalinclude:: {files[name]}\n   :language: python\n\n"
+            f".. rst-class:: page-only\n\nDownload {links}\n"
+        )
 
 
 class exercise(nodes.admonition):

@@ -19,7 +19,6 @@ from .paths import examples_dir, executed_scripts, gallery_dir
 from .wheel import FOLDER
 
 NAME = "gpulesson-course"  # of the file, and of the folder in it
-DATE = (1980, 1, 1, 0, 0, 0)  # the first that a zip file can have
 PYTORCH_FOR_CPU = "https://download.pytorch.org/whl/cpu"
 
 README = """\
@@ -91,21 +90,15 @@ def packed(files: dict[str, bytes]) -> bytes:
     content = io.BytesIO()
     with zipfile.ZipFile(content, "w") as archive:
         for name in sorted(files):
-            member = zipfile.ZipInfo(f"{NAME}/{name}", DATE)
-            member.compress_type = zipfile.ZIP_DEFLATED
-            member.create_system, member.external_attr = (
-                3,
-                0o100644 << 16,
-            )  # a file of Unix, wherever it is made
-            archive.writestr(member, files[name])
+            member = zipfile.ZipInfo(f"{NAME}/{name}")  # of 1980, the first year that a zip file can have
+            member.external_attr = 0o100644 << 16
+            archive.writestr(member, files[name], zipfile.ZIP_DEFLATED)
     return content.getvalue()
 
 
 def offer(app: Sphinx) -> None:
-    """Write the file into the folder that comes to the site's top; leave it alone if nothing changed."""
-    path, content = Path(app.srcdir, FOLDER, f"{NAME}.zip"), packed(course(app))
-    if not path.is_file() or path.read_bytes() != content:
-        path.write_bytes(content)
+    """Write the file into the folder that comes to the site's top."""
+    Path(app.srcdir, FOLDER, f"{NAME}.zip").write_bytes(packed(course(app)))
 
 
 def setup(app: Sphinx) -> ExtensionMetadata:

@@ -11,7 +11,7 @@ import hashlib
 import os
 import re
 from collections.abc import Iterable
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import version
 from pathlib import Path
 
 import pooch
@@ -29,7 +29,8 @@ ENVIRONMENT = ("GPULESSON_DATA", "GPULESSON_DEVICE", "OMP_NUM_THREADS")
 def watch_everything(app: Sphinx) -> None:
     """Before the gallery: give it our digest, and remove what belongs to no lesson or to an earlier run."""
     generated, scripts = gallery_dir(app), executed_scripts(app)
-    common = [*map(fingerprint, [Path(app.confdir) / "conf.py", *modules(app)]), *map(installed, LIBRARIES)]
+    common = [*map(fingerprint, [Path(app.confdir) / "conf.py", *modules(app)])]
+    common += [f"{library} {version(library)}" for library in LIBRARIES]
     common += [f"{name}={os.environ.get(name)}" for name in ENVIRONMENT]
 
     def lesson_digest(copy: str | Path, mode: str) -> str:
@@ -76,13 +77,6 @@ def data_digest() -> str:
     """Digest which data files are there: with others, the lessons print other numbers."""
     folder = Path(os.environ.get("GPULESSON_DATA") or pooch.os_cache("gpulesson")).expanduser()
     return digest(f"{path.name} {path.stat().st_size}" for path in folder.rglob("*") if path.is_file())
-
-
-def installed(library: str) -> str:
-    try:
-        return f"{library} {version(library)}"
-    except PackageNotFoundError:
-        return f"{library} missing"
 
 
 def fingerprint(path: Path) -> str:

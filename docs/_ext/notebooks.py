@@ -17,14 +17,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import sphinx_gallery
 from docutils import nodes
 from docutils.core import publish_doctree
 from nbformat import NotebookNode, read, writes
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 from sphinx import addnodes
 from sphinx.application import Sphinx
-from sphinx.errors import ExtensionError
 from sphinx.util import docname_join, logging
 from sphinx.util.docutils import sphinx_domains
 from sphinx.util.typing import ExtensionMetadata
@@ -46,8 +44,6 @@ from .markdown import Markdown, UnknownNode, escape, place
 from .paths import docname, examples_dir, executed_scripts, gallery_dir
 
 logger = logging.getLogger(__name__)
-
-HOOK, PARAMETERS = "jupyter_notebook", ["script_blocks", "gallery_conf", "target_dir"]
 
 REPORTED = 2  # docutils' level of a warning
 CODE_CELL = "gpulesson code cell "  # a comment with a number: where a code cell stood in the text
@@ -274,17 +270,11 @@ def offer_launchers(
 
 def take_over(app: Sphinx) -> None:
     """Make sphinx-gallery call us."""
-    setattr(gen_rst, HOOK, partial(lesson_notebook, app))
+    gen_rst.jupyter_notebook = partial(lesson_notebook, app)
 
 
 def setup(app: Sphinx) -> ExtensionMetadata:
     app.setup_extension("_ext.publishing")
-    hook = getattr(gen_rst, HOOK, None)
-    if hook is None or not {*PARAMETERS} <= {*inspect.signature(hook).parameters}:
-        message = (
-            "notebooks: sphinx-gallery %s has no function gen_rst.%s(%s); its notebooks cannot be replaced"
-        )
-        raise ExtensionError(message % (sphinx_gallery.__version__, HOOK, ", ".join(PARAMETERS)))
     values = {
         "gpulesson_wheel": "the package's file, which a notebook installs",
         "gpulesson_course_branch": "the branch of the repository that holds the unpacked course",

@@ -1,11 +1,9 @@
 """Offer the package on the site, so that a downloaded script or notebook can run: a wheel.
 
 It lies at the site's top, where notebooks find it. Pages there link to it with the substitution ``|wheel|``.
-Hatchling's wheels are reproducible: unchanged sources
-give the same bytes, and then the file is left alone, which keeps an unchanged build short.
 """
 
-import tempfile
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -17,23 +15,9 @@ FOLDER = "wheels"  # below docs/; its files come to the top of the site
 
 
 def build_wheel(root: Path, folder: Path) -> Path:
-    """Build the wheel of the project at `root` into `folder`, and remove those of other versions.
-
-    Returns
-    -------
-    Path
-        The wheel.
-    """
-    with tempfile.TemporaryDirectory() as scratch:
-        made = Path(next(WheelBuilder(str(root)).build(directory=scratch, versions=["standard"])))
-        content = made.read_bytes()
-    folder.mkdir(exist_ok=True)
-    wheel = folder / made.name
-    for other in set(folder.glob("*.whl")) - {wheel}:
-        other.unlink()
-    if not wheel.exists() or wheel.read_bytes() != content:
-        wheel.write_bytes(content)
-    return wheel
+    """Build the wheel of the project at `root` into `folder`, which loses what it had; return the wheel."""
+    shutil.rmtree(folder, ignore_errors=True)
+    return Path(next(WheelBuilder(str(root)).build(directory=str(folder), versions=["standard"])))
 
 
 def offer(app: Sphinx, config: Config) -> None:

@@ -260,8 +260,8 @@ def test_mistakes_of_an_author_are_named(project):
     assert build.status != 0
     folder = project.folder / "examples"
     for message in (
-        f"exercise: there is no file {folder}/exercises/01_gone.py",
-        f"solution: there is no file {folder}/solutions/01_lost.py",
+        f"Include file '{folder}/exercises/01_gone.py' not found",
+        f"Include file '{folder}/solutions/01_lost.py' not found",
         "covers: there is no fact 'S0.4'; there are S0.1, S0.2, S0.3, S1.1, S1.2",
         "covers: there is no fact 'S7.1'",
         "covers: there is no fact 'S1'",

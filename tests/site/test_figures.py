@@ -93,7 +93,8 @@ def test_a_figure_is_drawn_for_each_theme(site):
 def test_a_drawing_is_part_of_the_page(site):
     figure = site.page("lessons/01_first").select_one("figure.drawing")
     assert figure.svg.desc.get_text() == "A box in a box."
-    assert figure.figcaption.get_text().strip() == "A box, and another." and figure.figcaption.em
+    caption = figure.select_one("figcaption .caption-text")
+    assert caption.get_text() == "A box, and another." and caption.em
     notebook = (site.folder / "docs/lessons/01_first.ipynb").read_text()
     assert "![A box in a box.](attachment:two_boxes.svg)" in notebook and "image/svg+xml" in notebook
 

@@ -396,12 +396,3 @@ def test_a_removed_exercise_leaves_no_notebook(project):
     starter.unlink()
     assert project.build().status == 0
     assert {path.name for path in notebooks.iterdir()} == {"01_task.ipynb"}
-
-
-def test_another_sphinx_gallery_without_the_hook_is_an_error(project):
-    project.write("conf.py", f"from sphinx_gallery import gen_rst\ndel gen_rst.jupyter_notebook\n{CONF}")
-    build = project.build()
-    assert build.status != 0
-    assert re.search(
-        r"sphinx-gallery [\d.]+ has no function gen_rst.jupyter_notebook\(script_blocks", build.log
-    )

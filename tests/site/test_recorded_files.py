@@ -22,7 +22,6 @@ from _ext.recorded.files import (
     to_json,
     write,
 )
-from _ext.recorded.pages import duration, size
 from projects import ROOT
 from sphinx_gallery.py_source_parser import split_code_and_text_blocks
 
@@ -202,16 +201,3 @@ def test_a_damaged_recording_is_refused_by_name(file, damage):
 def test_texts_are_split_as_a_page_splits_them():
     assert lines_of("\n\none  \n\n  two\rthree\n\n") == ("one", "", "  two", "three")
     assert lines_of(" \n") == ()
-
-
-def test_sizes_and_times_are_readable():
-    sizes = [0, 1023, 1024, 1023 * 1024, 5 * 2**29, 2**50]
-    assert [size(n) for n in sizes] == [
-        "0 bytes",
-        "1023 bytes",
-        "1.0 KiB",
-        "1023.0 KiB",
-        "2.5 GiB",
-        "1048576.0 GiB",
-    ]
-    assert [duration(s) for s in (0, 0.0123, 1, 71.26)] == ["under 0.001 s", "0.012 s", "1.0 s", "71.3 s"]

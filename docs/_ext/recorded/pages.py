@@ -35,7 +35,6 @@ NONE = (
     "No GPU run has been recorded yet. All output on these pages is of the machine that built them, and its "
     "label says which that is."
 )
-UNITS = ("bytes", "KiB", "MiB", "GiB")
 
 # -- the mark behind a cell
 
@@ -204,9 +203,9 @@ def recorded_box(
     """Show what the GPU gave, or say that it was the same; None if it gave nothing either."""
     if not (cell.stdout or cell.html or cell.figures):
         return box(recording, nodes.paragraph("", "This cell printed nothing there.")) if live else None
-    measured = f"Wall time {duration(cell.seconds)}"
+    measured = f"Wall time {cell.seconds:.3f} s"
     if cell.peak_memory:
-        measured += f", peak GPU memory {size(cell.peak_memory)}"
+        measured += f", peak GPU memory {cell.peak_memory / 2**20:,.1f} MiB"
     content = (
         [nodes.paragraph("", "It printed the same.")] if same(cell, live) else shown(recording.lesson, cell)
     )
@@ -253,31 +252,6 @@ def same(cell: RecordedCell, live: Sequence[nodes.Node]) -> bool:
     return texts == [cell.stdout] and len(live) == 1 and not (cell.html or cell.figures)
 
 
-def size(count: int) -> str:
-    """Write a number of bytes.
-
-    Examples
-    --------
-    >>> size(512), size(3 * 2**20)
-    ('512 bytes', '3.0 MiB')
-    """
-    power = min(max(count.bit_length() - 1, 0) // 10, len(UNITS) - 1)
-    return f"{count / 1024**power:.1f} {UNITS[power]}" if power else f"{count} bytes"
-
-
-def duration(seconds: float) -> str:
-    """Write a time.
-
-    Examples
-    --------
-    >>> duration(0.0004), duration(0.25), duration(71.23)
-    ('under 0.001 s', '0.250 s', '71.2 s')
-    """
-    if seconds < 0.001:
-        return "under 0.001 s"
-    return f"{seconds:.3f} s" if seconds < 1 else f"{seconds:.1f} s"
-
-
 # -- the page of all recordings
 
 
@@ -322,7 +296,7 @@ def row(recording: Recording, script: Path) -> list[object]:
     return [
         f"{recording.run.gpu}, {recording.run.date}",
         "; ".join(recording.data) or "none",
-        duration(sum(cell.seconds for cell in recording.cells)),
+        f"{sum(cell.seconds for cell in recording.cells):.1f} s",
         f"{len(current)} of {len(cells)} cells",
     ]
 
