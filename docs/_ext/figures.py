@@ -54,6 +54,15 @@ def new_figure(height: float) -> tuple[Any, Any]:
     return figure, axes
 
 
+def mark_ratios(axis: Any) -> None:
+    """Mark 1, 2, 5, 10 and so on along a logarithmic axis."""
+    from matplotlib.ticker import LogLocator, NullLocator
+
+    axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    axis.set_minor_locator(NullLocator())
+    axis.set_major_formatter("{x:g}")
+
+
 def shown(directive: SphinxDirective, figure: Any, name: str) -> list[nodes.Node]:
     """Show a figure on the page of a directive; its label is the text that stands for it."""
     path = gallery_dir(directive.env.app) / "images" / f"{name}.svg"

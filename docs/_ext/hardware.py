@@ -20,7 +20,7 @@ from gpulesson.planning.hardware import gpus, links
 from gpulesson.planning.hardware.links import Link
 from gpulesson.planning.speed import several_gpus
 
-from .figures import new_figure, shown
+from .figures import mark_ratios, new_figure, shown
 from .freshness import modules
 from .tables import table
 
@@ -120,7 +120,9 @@ def chart(times: dict[str, list[float]]) -> Any:
     for (name, line), style in zip(times.items(), LINES, strict=False):
         axes.plot(COUNTS, line, color="C0", linestyle=style)
         axes.annotate(name, (COUNTS[-1], line[-1]), (0, 4), textcoords="offset points", ha="right")
-    axes.set(xscale="log", yscale="log", xlabel="GPUs", ylabel="seconds", xticks=COUNTS[::2])
+    axes.set_xscale("log", base=2)
+    axes.set(yscale="log", xlabel="GPUs", ylabel="seconds", xticks=COUNTS[::2])
+    mark_ratios(axes.yaxis)
     axes.xaxis.set_major_formatter("{x:,.0f}")
     axes.grid(axis="y", linestyle="dotted")
     ends = "; ".join(f"{name}: {line[0]:.2f} s to {line[-1]:.2f} s" for name, line in times.items())

@@ -23,7 +23,7 @@ from sphinx.util.docutils import SphinxDirective
 from sphinx.util.typing import ExtensionMetadata
 
 from .boxes import fold
-from .figures import new_figure, shown
+from .figures import mark_ratios, new_figure, shown
 from .tables import table
 
 SIGNS = {"<=": "≤", ">=": "≥", ">": ">"}
@@ -82,8 +82,6 @@ def chart(result: dict[str, Any]) -> Any:
 
     The scale is logarithmic: twice as fast is as far from 1 as half as fast.
     """
-    from matplotlib.ticker import LogLocator, NullLocator
-
     columns, rows = result["columns"], result["rows"]
     spec = next(spec for key, _, spec in columns if key == "median")
     figure, axes = new_figure(height=0.48 * len(rows) + 0.5)
@@ -96,9 +94,7 @@ def chart(result: dict[str, Any]) -> Any:
         axes.text(1, place - 0.15, format(middle, spec), ha="right", **words)
     axes.axvline(1, linestyle="dashed", color="grey", linewidth=1)
     axes.set(xscale="log", ylim=(len(rows) - 0.5, -0.9), yticks=[])
-    axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-    axes.xaxis.set_major_formatter("{x:g}")
-    axes.xaxis.set_minor_locator(NullLocator())
+    mark_ratios(axes.xaxis)
     axes.spines["left"].set_visible(False)
     figure.set_label(f"{plain(result['title'])}: smallest, median and largest ratio, as in the table")
     return figure

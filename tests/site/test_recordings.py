@@ -171,7 +171,7 @@ def test_what_a_gpu_computed_bears_its_name_and_memory(recorded):
     assert "Practice GPU (simulated on the CPU), PyTorch " in said
     memory = [cell.peak_memory for cell in load(recorded.folder / "docs/recordings/01_first.json").cells]
     assert memory == [0, 0, 0, 0, 0, 0, 4096, 0]
-    assert live.find_next_sibling().select_one(".measured").get_text().endswith(", peak GPU memory 4.0 KiB")
+    assert live.find_next_sibling().select_one(".measured").get_text().endswith(", peak GPU memory 0.004 MiB")
 
 
 def test_a_recorded_figure_is_on_the_page(recorded):

@@ -205,7 +205,7 @@ def recorded_box(
         return box(recording, nodes.paragraph("", "This cell printed nothing there.")) if live else None
     measured = f"Wall time {cell.seconds:.3f} s"
     if cell.peak_memory:
-        measured += f", peak GPU memory {cell.peak_memory / 2**20:,.1f} MiB"
+        measured += f", peak GPU memory {cell.peak_memory / 2**20:,.3f} MiB"
     content = (
         [nodes.paragraph("", "It printed the same.")] if same(cell, live) else shown(recording.lesson, cell)
     )
