@@ -90,7 +90,7 @@ class Markdown:
 
     def block_literal_block(self, node: nodes.Element) -> str:
         language = node.get("language") or ""
-        text = node.astext()
+        text = node.astext().rstrip()
         fence = "`" * max(3, 1 + max(map(len, re.findall("`+", text)), default=0))
         return f"{fence}{'' if language in ('none', 'default') else language}\n{text}\n{fence}"
 

@@ -60,14 +60,15 @@ def source_of(page: str) -> str:
 
 
 def finish(app: Sphinx, exception: Exception | None) -> None:
-    """Write the files for search engines, and mend the 404 page."""
+    """Write the files for search engines, and let the 404 page, if there is one, be shown anywhere."""
     out, address = Path(app.outdir), app.config.html_baseurl
     if exception is None and app.builder.name == "html" and address:
         write_sitemap(app, out / "sitemap.xml")
         robots = f"User-agent: *\nDisallow:\n\nSitemap: {address}sitemap.xml\n"
         (out / "robots.txt").write_text(robots, "utf-8")
         page = out / f"{NOT_FOUND}.html"
-        page.write_text(rooted(page.read_text("utf-8"), urlsplit(address).path), "utf-8")
+        if page.is_file():
+            page.write_text(rooted(page.read_text("utf-8"), urlsplit(address).path), "utf-8")
 
 
 def write_sitemap(app: Sphinx, path: Path) -> None:

@@ -40,6 +40,7 @@ extensions = ["sphinx_gallery.gen_gallery", *[f"_ext.{{name}}" for name in ours]
 templates_path = [{str(ROOT / "docs" / "_templates")!r}]
 html_theme = "furo"
 suppress_warnings = ["sphinx_gallery.duplicate_filename"]
+ogp_social_cards = {{"enable": False}}
 gpulesson_facts = {{"S0": 3, "S1": 2}}
 gpulesson_packages = ["package"]
 sphinx_gallery_conf = {{

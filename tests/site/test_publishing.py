@@ -31,7 +31,7 @@ from ruamel.yaml import YAML
 PROJECT = nox.project.load_toml(ROOT / "pyproject.toml")["project"]
 WORKFLOWS = {path.stem: YAML(typ="safe").load(path) for path in (ROOT / ".github" / "workflows").iterdir()}
 SITE, REPOSITORY = "https://example.org/course", "https://github.com/OWNER/course/"
-ADDRESSES = f"html_baseurl, gpulesson_repository = {SITE!r}, {REPOSITORY!r}\nogp_image = 'x.png'\n"
+ADDRESSES = f"html_baseurl, gpulesson_repository = {SITE!r}, {REPOSITORY!r}\n"
 
 TEXT = """
 A & "B"
