@@ -183,7 +183,8 @@ class Libraries(Committed):
 
     def run(self) -> list[nodes.Node]:
         found = self.read("docs/libraries.json")
-        about, rows = found["about"], sorted(found["rows"].values(), key=lambda row: row["library"].lower())
+        about = found["about"]
+        rows = sorted(found["rows"].values(), key=lambda row: (row["library"].lower(), row["what"]))
         ran = [row for row in rows if not {row[way] for way in WAYS} & {"fails", "differs"}]
         equal = [row for row in ran if all(row[way] == "equal" for way in WAYS)]
         sentence = (
