@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 import pytest
+import torch
 
 from gpulesson.exercises.contract import Mistake, Referee, Task, kind_of, mistakes, number_of, same, seen
 from gpulesson.exercises.messages import explain, explanations
@@ -94,6 +95,16 @@ def test_a_set_with_an_unknown_direct_fact_keeps_what_is_certain():
     task = Task("task", "", reference, observe_more, TASK.mistakes, "", derived=TASK.derived)
     result = Referee(task).explain(seen(task, odd))
     assert [each.switch for each in result.mistakes] == ["b"] and result.unexplained == ("unknown",)
+
+
+def test_gradients_that_are_left_switched_off_are_seen_and_switched_on_again():
+    def function():
+        torch.set_grad_enabled(False)
+        return reference()
+
+    facts = seen(TASK, function)
+    assert Referee(TASK).explain(facts).unexplained == ("gradients",)
+    assert torch.is_grad_enabled()
 
 
 def test_what_a_mistake_hides_is_not_named_with_it():

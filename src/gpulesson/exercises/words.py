@@ -65,6 +65,14 @@ SEEN: dict[str, str | Callable[[Any, Any], str]] = {
     "weights": lambda *_: "the weights afterwards are not those that they should be.",
 }
 
+ALWAYS: dict[str, str | Callable[[Any, Any], str]] = {
+    "gradients": lambda *_: (
+        "afterwards gradients are switched off for all that follows. Write `with torch.no_grad():`, which "
+        "switches them on again."
+    ),
+}
+"""Names for what is seen of every task."""
+
 COMMON = mistakes("""
 feed=stays
 The inputs and targets stayed where they were, on the CPU.
