@@ -17,10 +17,12 @@ def data():
     return resident(torch.rand(200, 28, 28), torch.randint(10, (200,)))
 
 
+@pytest.mark.slow
 def test_a_loop_by_hand_does_the_same(data):
     assert len(compare(hand, data, CPU, pairs=2)) == 2
 
 
+@pytest.mark.slow
 def test_other_work_is_refused(data):
     def slower(model, optimizer, device):
         optimizer.param_groups[0]["lr"] = 1e-4

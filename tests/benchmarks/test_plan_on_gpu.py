@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
+
 from gpulesson.planning.memory.fitting import CUBLAS
 from gpulesson.practice import practice_gpu
 from plan_on_gpu import MIB, MODELS, measured, planned
 
 
+@pytest.mark.slow
 def test_on_the_practice_gpu_plan_and_measurement_differ_by_the_workspaces():
     make = MODELS["784-2048-2048-10"]
     with practice_gpu(force=True):

@@ -48,6 +48,7 @@ def test_preparing_leaves_the_bytes_alone(split):
     assert torch.equal(split[0], before)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", [way for way in WAYS if not way.reads_files], ids=lambda way: way.name)
 def test_a_run_learns_and_leaves_the_precision_as_it_was(split, way):
     one = replace(way, rates=way.rates[:1], epochs=8, batch_size=30)

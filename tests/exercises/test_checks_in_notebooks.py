@@ -29,6 +29,7 @@ def solved(number: str) -> dict:
     return space
 
 
+@pytest.mark.slow
 def test_right_functions_pass_and_wrong_ones_are_told_the_same_as_in_a_file():
     space = solved("04")
     names = ("train_step", "accuracy", "run")
@@ -73,6 +74,7 @@ def test_it_works_inside_a_practice_gpu_that_is_open():
         assert "simulated" in torch.cuda.get_device_name()
 
 
+@pytest.mark.slow
 def test_a_function_that_does_not_end_is_stopped(monkeypatch):
     monkeypatch.setattr("gpulesson.exercises.checker.SECONDS", 1.0)
 

@@ -54,6 +54,7 @@ def test_an_untouched_starter_runs_to_its_end(number, warm, tmp_path):
     assert done.returncode == 0 and done.stdout and "Traceback" not in done.stdout + done.stderr, done.stderr
 
 
+@pytest.mark.slow
 def test_check_says_what_is_wrong_and_goes_further_when_asked(capsys):
     Path("exercise_04.py").write_text(PERCENT)
     assert main(["check", "exercise_04.py"]) == 1
@@ -118,6 +119,7 @@ def folder() -> Path:
     return folder
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("jobs", ["1", "3"])
 def test_submissions_of_a_class(folder, capsys, jobs):
     assert main(["submissions", "04", "class", "-j", jobs, "--csv", "table.csv"]) == 0
@@ -137,6 +139,7 @@ def test_submissions_of_a_class(folder, capsys, jobs):
     assert catalogue.progress() == {}
 
 
+@pytest.mark.slow
 def test_a_folder_may_hold_anything(folder, capsys):
     os.mkfifo(folder / "fifo.py")
     (folder / "link.py").symlink_to("/dev/zero")

@@ -9,7 +9,7 @@ from gpulesson.exercises import exercises, find
 from gpulesson.exercises.checker import begin
 
 PROGRAMS = [
-    pytest.param(number, text, id=f"{number}-{place}")
+    pytest.param(number, text, id=f"{number}-{place}", marks=[pytest.mark.thorough] if place > 1 else [])
     for number, texts in RIGHT.items()
     for place, text in enumerate(texts, 1)
 ]

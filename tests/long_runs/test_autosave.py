@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import pickle
 import signal
@@ -13,6 +14,7 @@ import autosave_run
 import pytest
 import torch
 from processes import run_script
+from sampling import some
 from torch import nn
 
 from gpulesson import checkpoint
@@ -98,9 +100,12 @@ CASES = {
     },
     "fit in float16, own generator": {"how": "fit", "amp": "fp16", "own_generator": True},
 }
+QUICK = "loader", "Batches", "fit"
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize(
+    "case", [each if each in QUICK else pytest.param(each, marks=pytest.mark.slow) for each in CASES]
+)
 def test_a_run_ends_with_the_same_bits_wherever_it_was_stopped(tmp_path, case):
     options = {"stops": [3, 8], **CASES[case]}  # within the first epoch, and within the second one
     stops = options.pop("stops")
@@ -111,8 +116,7 @@ def test_a_run_ends_with_the_same_bits_wherever_it_was_stopped(tmp_path, case):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("case", CASES)
-@pytest.mark.parametrize("after", [1, 5, 7, 11])
+@pytest.mark.parametrize(("case", "after"), some(itertools.product(CASES, [1, 5, 7, 11]), every=5))
 def test_after_each_step(tmp_path, case, after):
     options = {name: value for name, value in CASES[case].items() if name != "stops"}
     whole = autosave_run.run(tmp_path / "whole", **options)
@@ -159,7 +163,8 @@ def started(warm, folder: Path, words: str):
 
 
 @posix
-@pytest.mark.parametrize("workers", [0, pytest.param(2, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("workers", [0, 2])
 def test_a_process_killed_anywhere_goes_on_with_the_same_bits(warm, tmp_path, workers):
     if warm is None:
         pytest.skip("this system cannot fork")
@@ -177,7 +182,8 @@ def test_a_process_killed_anywhere_goes_on_with_the_same_bits(warm, tmp_path, wo
 
 
 @posix
-@pytest.mark.parametrize("background", ["", pytest.param(" --background", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("background", ["", " --background"])
 def test_a_signal_to_the_loaders_workers_too_loses_no_step(warm, tmp_path, background):
     """As a cluster sends it: to all processes of the run, whose workers it ends at once."""
     if warm is None:

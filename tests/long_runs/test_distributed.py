@@ -123,6 +123,7 @@ def test_a_port_in_use(environment):
         pass
 
 
+@pytest.mark.slow
 def test_a_rank_that_never_comes_is_named(environment):
     environment(WORLD_SIZE="3")
     with (
@@ -132,6 +133,7 @@ def test_a_rank_that_never_comes_is_named(environment):
         pass
 
 
+@pytest.mark.slow
 def test_a_rank_0_that_never_comes(environment):
     environment(RANK="1", LOCAL_RANK="1")
     with (

@@ -220,6 +220,7 @@ FUZZ = settings(
 )
 
 
+@pytest.mark.slow
 @FUZZ
 @given(STEPS, CAPACITY)
 def test_random_programs_get_the_blocks_that_the_rules_say(steps, capacity):

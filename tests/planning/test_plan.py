@@ -179,6 +179,7 @@ def train(batch_size: int) -> None:
 
 
 class TestFunction:
+    @pytest.mark.slow
     def test_another_batch_is_what_running_it_gives(self):
         predicted = gpulesson.plan(train, gpu="T4", batch_size=96)
 
@@ -192,6 +193,7 @@ class TestFunction:
             each.flop for each in ran.record.operations
         ]
 
+    @pytest.mark.slow
     def test_the_largest_batch_fits_and_the_next_does_not(self):
         on = gpulesson.plan(train, gpu="T4", batch_size=8).gpus[0]
         at_largest = gpulesson.plan(train, gpu="T4", batch_size=on.largest_batch)
@@ -199,6 +201,7 @@ class TestFunction:
         assert at_largest.gpus[0].verdict.answer == "fits"
         assert beyond.gpus[0].verdict.answer == "close"
 
+    @pytest.mark.slow
     def test_a_recurrent_network_has_no_least_time(self):
         def recurrent(batch_size: int) -> None:
             model = nn.GRU(8, 8, batch_first=True).to("cuda")
@@ -273,6 +276,7 @@ class TestReport:
             assert words in text
         assert max(map(len, text.splitlines())) <= 110
 
+    @pytest.mark.slow
     def test_the_picture_begins_and_ends_with_what_stays(self):
         record = gpulesson.plan(train, gpu="T4", batch_size=4).record
         lines = course(record)

@@ -311,6 +311,7 @@ def test_dropout_keeps_a_mask_of_bytes():
     assert sorted(masks) == [6400, 4 * 6400]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SMALL)
 def test_a_dry_run_has_the_same_events_and_costs(name):
     torch.manual_seed(0)

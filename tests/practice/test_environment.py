@@ -141,6 +141,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.slow
 def test_tensors_go_from_process_to_process(warm, tmp_path):
     script = tmp_path / "script.py"
     script.write_text(SENDS.replace("DataLoader(Squares(), 2, num_workers=1)", "()"), encoding="utf-8")
@@ -153,6 +154,7 @@ def test_tensors_go_from_process_to_process(warm, tmp_path):
     ], done.stderr
 
 
+@pytest.mark.slow
 def test_workers_send_batches_from_the_gpu(warm, tmp_path):
     script = tmp_path / "script.py"
     script.write_text(SENDS.partition("    context =")[0], encoding="utf-8")

@@ -479,6 +479,7 @@ def test_a_torch_without_torchgen_is_noticed(monkeypatch, tmp_path):
         pytest.fail("it was entered")
 
 
+@pytest.mark.slow
 def test_a_name_that_was_never_there_is_noticed_before_it_is_imported(tmp_path):
     script = tmp_path / "script.py"
     script.write_text(
@@ -577,6 +578,7 @@ def test_a_library_imported_meanwhile_finds_the_functions_that_it_implements():
             torch.ones_like(Many())
 
 
+@pytest.mark.slow
 def test_closed_practice_gpus_are_forgotten():
     def kept():
         gc.collect()

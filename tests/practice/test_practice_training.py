@@ -12,6 +12,7 @@ from torch import nn
 from gpulesson.practice import practice_gpu
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "loop", [loops.sliced_batches, loops.fashion, loops.iris], ids=["S0.5", "S1.13", "S3.8"]
 )
@@ -86,6 +87,7 @@ def test_pinned_batches_do_not_make_the_host_wait():
     assert sum(event.waits for event in pageable) == 8
 
 
+@pytest.mark.slow
 def test_a_dataset_on_the_device_cannot_feed_forked_workers():
     with practice_gpu(force=True):
         dataset = loops.on_tensors("cuda")

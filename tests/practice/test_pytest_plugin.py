@@ -134,6 +134,7 @@ def test_a_whole_run_by_two_workers(tmp_path):
     assert "1 failed, 2 passed, 1 skipped" in done.stdout, done.stdout + done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("place", ["conftest.py", "test_project.py"])
 def test_a_project_may_name_the_plugin_itself(tmp_path, place):
     """Where the package is only on the path, and no entry point names it."""

@@ -78,6 +78,7 @@ def test_the_table_shows_differences_in_full():
     assert "operator: add: other text\n  real      RuntimeError: said by real  null" in table
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not POSSIBLE, reason="no warm process here")
 def test_every_program_is_answered_for(tmp_path, monkeypatch):
     monkeypatch.setattr(word_for_word, "LIMIT", 600)

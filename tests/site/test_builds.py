@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from concurrent.futures import ThreadPoolExecutor
 
+import pytest
 from pages import build
 
 # stands for sphinx-build: it fails where another one is at work, and for a while there is half a page only
@@ -19,6 +20,7 @@ with open("_build/at-work", "x"):
 """
 
 
+@pytest.mark.slow
 def test_two_runs_do_not_meet(tmp_path):
     """Without the lock, a build fails; with a lock on the build alone, a copy has half a page."""
     for folder in ("root/_build/html", "root/docs/lessons"):

@@ -21,6 +21,7 @@ from pages import ROOT
 from playwright.sync_api import Page
 from processes import run_script
 from projects import CONF, lesson
+from sampling import some
 
 from gpulesson.practice import errors
 
@@ -78,7 +79,7 @@ def test_every_heading_of_the_pages_is_a_section_that_was_read():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("section", TO_RUN, ids=anchor)
+@pytest.mark.parametrize("section", some(TO_RUN, every=3, ids=anchor))
 def test_the_cause_gives_the_message_and_the_fix_gives_none(section, run):
     if reason := cannot_be_run(section):
         pytest.skip(reason)
@@ -272,7 +273,7 @@ def with_traceback(query: str) -> list[str]:
 
 # what a reader pastes, each after the label of its section; "none" has no section here
 PASTED = [
-    line.split(": ", 1)
+    tuple(line.split(": ", 1))
     for line in (ROOT / "tests/site/pasted_messages.txt").read_text(encoding="utf-8").splitlines()
 ]
 FITTING = [(label, query) for label, query in PASTED if label != "none"]
@@ -301,7 +302,7 @@ def test_the_private_name_of_sphinx_that_the_search_replaces_is_there(searched):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("label", "query"), FITTING)
+@pytest.mark.parametrize(("label", "query"), some(FITTING, every=3))
 def test_a_pasted_message_leads_to_its_section(searched, label, query):
     for text in with_traceback(query):
         found = results(searched, text)
@@ -340,7 +341,7 @@ def test_all_that_python_prints_leads_to_the_section(searched, section, run):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("query", STRANGE)
+@pytest.mark.parametrize("query", some(STRANGE, every=4))
 def test_where_no_message_fits_the_search_is_sphinxs(searched, query):
     texts = with_traceback(query)
     found = [results(searched, text) for text in texts]

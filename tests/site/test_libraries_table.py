@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 
+import pytest
 from projects import CONF, ROOT, lesson
 
 
+@pytest.mark.slow
 def test_the_sentence_and_the_folded_table(project):
     committed = (ROOT / "docs" / "libraries.json").read_text(encoding="utf-8")
     found = json.loads(committed)

@@ -51,6 +51,7 @@ def run(day: Day, *todo: Part, seconds: float = 600) -> dict[str, str]:
     return {part.name: day.state_of(part.name) for part in todo}
 
 
+@pytest.mark.slow
 def test_a_part_that_fails_or_is_killed_or_hangs_stops_no_other(program, tmp_path):
     day = Day(tmp_path / "out", FACTS)
     states = run(
