@@ -684,6 +684,19 @@ RATE: float = 0.06
 """,
     ),
     "13": (
+        """import torch
+
+def accumulate(model, loss_fn, inputs, labels, rows):
+    model.zero_grad()
+    for numbers in torch.arange(len(inputs), device=inputs.device).split(rows):
+        x, y = inputs.index_select(0, numbers), labels.index_select(0, numbers)
+        (loss_fn(model(x), y) * len(numbers) / len(inputs)).backward()
+
+def train(model, optimizer, loss_fn, batches, device, rows):
+    for inputs, labels in batches:
+        accumulate(model, loss_fn, inputs.to(device), labels.to(device), rows)
+        optimizer.step()
+""",
         """def accumulate(model, loss_fn, inputs, labels, rows):
     model.zero_grad()
     for x, y in zip(inputs.split(rows), labels.split(rows), strict=True):

@@ -17,12 +17,12 @@ DEVICE, ROWS, SIZES = torch.device("cuda"), 128, (344, 256)
 
 def make_model():
     torch.manual_seed(0)
-    return nn.Sequential(nn.Linear(4, 32), nn.Tanh(), nn.Linear(32, 3))
+    return nn.Sequential(nn.Linear(12, 32), nn.Tanh(), nn.Linear(32, 3))
 
 
 def make_batches():
     draw = torch.Generator().manual_seed(1)
-    return [(torch.randn(n, 4, generator=draw), torch.randint(3, (n,), generator=draw)) for n in SIZES]
+    return [(torch.randn(n, 12, generator=draw), torch.randint(3, (n,), generator=draw)) for n in SIZES]
 
 
 def accumulate(
@@ -104,7 +104,7 @@ def observe_accumulate(function, facts):
     for parameter in model.parameters():
         parameter.grad = torch.full_like(parameter, 0.1)
     arguments = model, loss_fn, inputs.to(DEVICE), labels.to(DEVICE), ROWS
-    observe(model, [(inputs, labels)], facts, 60_000, lambda: function(*arguments))
+    observe(model, [(inputs, labels)], facts, 64_000, lambda: function(*arguments))
     compare(facts, [parameter.grad for parameter in model.parameters()], right)
     counts: list[int] = []  # 22 rows in parts of 4: in 4 parts, each would have more
     model.register_forward_pre_hook(lambda _, given: counts.append(len(given[0])))
@@ -122,7 +122,7 @@ def observe_train(function, facts):
                 parameter -= 0.5 * gradient
     optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
     arguments = model, optimizer, loss_fn, batches, DEVICE, ROWS
-    watch = observe(model, batches, facts, 74_000, lambda: function(*arguments))
+    watch = observe(model, batches, facts, 88_300, lambda: function(*arguments))
     parts = sum(each["graph"] for each in watch.passes)
     names = {parts: "one for each part", len(SIZES): "one for each batch", 0: "none", 1: "one"}
     facts["steps"], facts["idle"] = names.get(watch.steps, str(watch.steps)), watch.idle > 0
@@ -199,7 +199,7 @@ def observe(model, batches, facts, most, call):
     firsts = dict(reversed(fresh))
     facts["old"] = not all(firsts.values())
     facts["thrown"] = sum(is_fresh for _, is_fresh in fresh) > sum(firsts.values())
-    facts["peak"], facts["ahead"] = peak > most, held[:1] > [before + 12_000]  # of 8,256
+    facts["peak"], facts["ahead"] = peak > most, held[:1] > [before + 32_000]  # of 19,968
     # activations of 16,384, outputs of 1,536
     facts["kept"] = held[1:2] > [first + 12_000 for first in held[:1]]
     return watch
