@@ -103,7 +103,7 @@ def test_gradients_that_are_left_switched_off_are_seen_and_switched_on_again():
         return reference()
 
     facts = seen(TASK, function)
-    assert Referee(TASK).explain(facts).unexplained == ("gradients",)
+    assert Referee(TASK).explain(facts).unexplained == ("gradient mode",)
     assert torch.is_grad_enabled()
 
 

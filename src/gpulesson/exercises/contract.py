@@ -192,7 +192,7 @@ def seen(task: Task, written: Any, file: str = "") -> Facts:
             try:
                 task.observe(written, facts)
             finally:
-                facts["gradients"] = torch.is_grad_enabled() == state
+                facts["gradient mode"] = "as before" if torch.is_grad_enabled() == state else "changed"
                 torch.set_grad_enabled(state)
     except KeyboardInterrupt:
         raise

@@ -66,7 +66,7 @@ SEEN: dict[str, str | Callable[[Any, Any], str]] = {
 }
 
 ALWAYS: dict[str, str | Callable[[Any, Any], str]] = {
-    "gradients": lambda *_: (
+    "gradient mode": lambda *_: (
         "afterwards gradients are switched off for all that follows. Write `with torch.no_grad():`, which "
         "switches them on again."
     ),
