@@ -875,8 +875,9 @@ print(f"3 epochs of batch 256: {accuracy(model, *test, centred=True):.2%}")
 # changes from run to run. After ``torch.use_deterministic_algorithms(True)`` PyTorch
 # takes others, or stops where it has none (`its page on reproducibility
 # <https://docs.pytorch.org/docs/stable/notes/randomness.html>`__). Older versions ask for
-# the environment variable ``CUBLAS_WORKSPACE_CONFIG``, too, before matrices are multiplied
-# on CUDA; we set it at the top. Do two runs from one seed end with the same bits?
+# the environment variable ``CUBLAS_WORKSPACE_CONFIG``, too, before matrices are
+# multiplied on CUDA; we set it at the top. Do two runs from one seed end with the same
+# bits?
 
 
 def weights_of(seed):

@@ -7,7 +7,7 @@ Train one model on several :term:`GPUs <GPU>`, each with its own part of every
 one GPU would have learned.
 
 .. overview::
-   :teaching: 45
+   :teaching: 35
    :exercises: 20
 
    .. questions::
@@ -15,8 +15,7 @@ one GPU would have learned.
       - What does each GPU hold, and what do they tell one another?
       - Which lines of my training script change?
       - Does it still learn the same?
-      - What happens when one of the processes dies?
-      - What if the model does not fit on one GPU?
+      - When do more GPUs help?
 
    .. objectives::
 
@@ -24,8 +23,7 @@ one GPU would have learned.
       - Average gradients over two processes, and compare with the whole batch.
       - Change lesson 5's script so that it trains on all GPUs of a machine.
       - Show that two and four processes learn what one learns.
-      - Let a run survive a process that is killed.
-      - Split a model that is too large, and say when not to use more GPUs.
+      - Choose between one GPU, DDP and the ways to split a model.
 """
 
 # %%
@@ -120,15 +118,13 @@ LINE = re.compile(r"rank \d+.*?(?=rank \d+|$)", re.M)  # two may come at once
 ERROR = re.compile(r"^.*\b(\w+Error: .*|Last error:|Multiple.*|Duplicate.*)$", re.M)
 
 
-def launch(number, program, *options):
+def launch(number, program):
     """Run a program in so many processes; print what they print, by rank."""
     (folder / "program.py").write_text(program)
     torchrun = ["torch.distributed.run", "--standalone", "--nproc-per-node"]
     practice = ["gpulesson", "practice", "--force"]  # also where there is one GPU
     if real and number <= torch.cuda.device_count():
-        words = [*torchrun, str(number), *options, "program.py"]
-    elif options:
-        words = [*torchrun, str(number), *options, "-m", *practice, "program.py"]
+        words = [*torchrun, str(number), "program.py"]
     else:
         words = [*practice, "--nproc", str(number), "program.py"]
     done = subprocess.run(
@@ -395,148 +391,16 @@ launch(2, forgotten)
 # then share one GPU. **Each process needs a GPU of its own: set_device, or a**
 # :term:`device` **with a number.**
 #
-# Now you can do the exercise at the end. The two sections before it are about long runs,
-# and about models that do not fit on one GPU. You can read them when you need them.
+# Long runs, and models that do not fit on one GPU, have a page of their own:
+# :doc:`/lessons/guides/restart_and_split`. Read it when you need it.
 #
-# Survive a process that dies
-# ---------------------------
-#
-# .. _survive:
-#
-# In a long run, a process dies sooner or later. When one does, the others
-# cannot go on: they wait for its gradients. So ``torchrun`` ends them all. With
-# ``--max-restarts`` it then starts all of them again. They begin at the first line. What
-# do they need, in order not to begin at the first epoch?
-#
-# A checkpoint, as in lesson 6. ``gpulesson.long_runs.distributed`` has the pieces. (The
-# scripts of :doc:`/cluster` have them in plain PyTorch.) ``processes`` does what our
-# first lines did. ``Parts`` gives each process its part of the same batches, and a
-# ``weight``. Multiply the mean loss of a part by it, and DDP's mean is that of the whole
-# batch, as line 3 did above. ``RankAutoSave`` saves once for all, and resumes on all:
-
-begin = """\
-import os
-import torch
-from torch.nn.parallel import DistributedDataParallel
-from torch.utils.data import DataLoader, TensorDataset
-from task import images, labels, make_model
-from gpulesson.long_runs.distributed import Parts, RankAutoSave, processes
-
-loss_fn = torch.nn.CrossEntropyLoss()
-dataset = TensorDataset(images, labels)
-
-def set_up(ranks):
-    model = make_model().to(ranks.device)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    parts = Parts(len(dataset), batch_size=50, ranks=ranks)
-    return model, optimizer, parts, DataLoader(dataset, batch_sampler=parts)
-"""
-
-# %%
-# Now the loop. In the first attempt rank 1 kills itself (signal 9) at step 13 of the
-# second epoch, as the system kills a process that takes too much memory. ``torchrun``
-# keeps the number of restarts in ``TORCHELASTIC_RESTART_COUNT``, 0 in the first attempt.
-# The settings before the loop read it, and say whether rank 1 is to die at all:
-
-settings = """\
-folder = "{folder}"
-dies = {dies}
-attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT")
-"""
-
-# %%
-# In the loop, ranks, epochs and steps are counted from 0:
-
-loop = """\
-with processes() as ranks:
-    model, optimizer, parts, loader = set_up(ranks)
-    parallel = DistributedDataParallel(model)
-    saved = {"model": model, "optimizer": optimizer, "every_steps": 5, "ranks": ranks}
-    with RankAutoSave(folder, **saved) as saves:
-        for epoch in saves.epochs(2):
-            parts.set_epoch(epoch)
-            for step, ((x, y), part) in enumerate(saves.batches(parts.weighted(loader))):
-                if dies and (attempt, ranks.rank, epoch, step) == ("0", 1, 1, 12):
-                    os.kill(os.getpid(), 9)
-                loss = loss_fn(parallel(x.to(ranks.device)), y.to(ranks.device))
-                optimizer.zero_grad()
-                (loss * part.weight).backward()
-                optimizer.step()
-                saves.step()
-    print(f"rank {ranks.rank}: finished in attempt {attempt}, after {step + 1} steps")
-    if ranks.is_main:
-        torch.save(model.state_dict(), f"{folder}.pt")
-"""
-
-# %%
-# For comparison the same program runs as one process, without ``torchrun``. ``processes``
-# allows that. Which attempt of the two processes will come to the end?
-
-
-def program(name, dies):
-    return begin + settings.format(folder=name, dies=dies) + loop
-
-
-(folder / "one.py").write_text(program("one", dies=False))
-subprocess.run([sys.executable, "one.py"], cwd=folder, check=True, capture_output=True)
-launch(2, program("two", dies=True), "--max-restarts", "1")
-
-one, two = (torch.load(folder / f"{n}.pt", map_location="cpu") for n in ("one", "two"))
-print(f"largest difference of a weight: {gap(one, two):.0e}")
-
-# %%
-# The second attempt. It went on from the last checkpoint, at step 10 of the second
-# epoch, and did 11 steps more. Its weights are those of one process that ran without
-# interruption, except for rounding. **A run of many processes needs checkpoints more than
-# any other:** with ten times as many machines, a failure comes about ten times as often.
-# If a whole machine fails, its ``torchrun`` is gone, too. With a fixed number of
-# machines, the cluster then has to start the job again: :doc:`/cluster`.
-#
-# Split a model that does not fit
-# -------------------------------
-#
-# .. _sharded:
+# Choose how to divide the work
+# -----------------------------
 #
 # With DDP each GPU holds the whole model, its gradients and the
 # :term:`optimizer state`. If the model is too large for one GPU, ten GPUs with DDP do
-# not help. Then split it: each process keeps a part of every :term:`parameter`. Before a
-# layer computes, its parts are collected. Afterwards what belongs to the others is thrown
-# away. PyTorch calls this *FSDP*, fully sharded data parallel; a shard is such a part. It
-# is one call for each layer, and one for the model. Do not move the model yourself:
-# ``fully_shard`` moves one layer at a time. (Each process makes the whole model in the
-# :term:`host`'s memory before that. `PyTorch's tutorial
-# <https://docs.pytorch.org/tutorials/intermediate/FSDP_tutorial.html>`__ shows how to
-# avoid it.) How much memory will each process hold after a step, with four equal layers?
-
-split = """\
-from torch.distributed.fsdp import fully_shard
-
-def held(shard):
-    torch.manual_seed(0)
-    model = nn.Sequential(*(nn.Linear(1024, 1024) for _ in range(4)))
-    if shard:
-        for layer in [*model, model]:
-            fully_shard(layer)  # moves it to the GPU, and keeps a part
-    else:
-        model.to(device)
-    optimizer = torch.optim.Adam(model.parameters())
-    model(torch.ones(8, 1024, device=device)).sum().backward()
-    optimizer.step()
-    return torch.cuda.memory_allocated() / 2**20
-
-print(f"rank {rank}: copied {held(False):5.1f} MiB, split {held(True):5.1f} MiB")
-dist.destroy_process_group()
-"""
-launch(2, start + split)
-
-# %%
-# Half. Parameters, gradients and Adam's two numbers are all split in two; with eight
-# processes each would keep an eighth. While a layer computes, that layer is whole on each
-# GPU, and often the next one, too. (*Copied* is the model without its wrapper. DDP would
-# by default hold 16 MiB more: a copy of the gradients, to send.)
-# The :term:`activations <activation>` are not split: they belong to each process's own
-# rows. And what is saved in memory is paid with messages: the layers travel in every
-# :term:`forward pass` and in every :term:`backward pass`.
+# not help. *FSDP*, fully sharded data parallel, splits it: each process keeps a part of
+# every :term:`parameter`.
 #
 # There are two more ways to divide a model. *Tensor parallel* cuts single layers: each
 # GPU computes some columns or rows of a product. *Pipeline parallel* gives each GPU some
@@ -627,8 +491,9 @@ launch(2, start + split)
 #      with batch normalisation and dropout.
 #    - All processes come to each ``all_reduce`` and each ``backward``; rank 0 prints and
 #      saves.
-#    - ``--max-restarts`` starts all processes again. A checkpoint makes that useful.
-#    - FSDP splits a model that is too large. Use no more GPUs than you can keep busy.
+#    - DDP is for models that fit; FSDP splits one that is too large. Use no more GPUs
+#      than you can keep busy.
 #
-# **Next:** :doc:`/cluster` has scripts for Slurm and PBS, and :doc:`/scaling` what a
-# thousand GPUs change.
+# **Next:** :doc:`/lessons/guides/restart_and_split` is about processes that die and
+# models that do not fit; :doc:`/cluster` has scripts for Slurm and PBS, and
+# :doc:`/scaling` what a thousand GPUs change.
