@@ -95,6 +95,7 @@ def test_four(practice_gpu):
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("whole", [False, True], ids=["the fixture alone", "--practice-gpu"])
 def test_a_whole_run(warm, tmp_path, whole):
     (tmp_path / "conftest.py").write_text(
@@ -158,6 +159,7 @@ def blocks(language):
     return [re.sub("^   ", "", block, flags=re.MULTILINE) for block in found]
 
 
+@pytest.mark.slow
 def test_the_tests_on_the_page_pass(warm, tmp_path):
     text = "\n".join(["import pytest", "import torch", *blocks("python")])
     (tmp_path / "test_page.py").write_text(text, encoding="utf-8")

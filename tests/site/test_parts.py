@@ -70,6 +70,7 @@ def test_a_part_that_fails_or_is_killed_or_hangs_stops_no_other(program, tmp_pat
     assert table == [["fails", "failed"], ["new", "to"]]
 
 
+@pytest.mark.slow
 def test_a_second_run_does_what_is_left_and_what_was_stopped_last(program, tmp_path):
     todo = [program("hangs", HANGS, seconds=1), program("fails", "1 / 0"), program("done"), program("new")]
     run(Day(tmp_path / "out", FACTS), *todo[:3], program("long", seconds=300))
@@ -104,6 +105,7 @@ def test_nothing_begins_that_has_too_little_time_left_unless_it_is_the_first(pro
     assert run(Day(tmp_path / "out", FACTS), *todo)["long"] == "done"
 
 
+@pytest.mark.slow
 def test_the_end_is_kept_though_everything_hangs(program, tmp_path):
     todo = [program(f"hangs{number}", HANGS, seconds=1) for number in range(9)]
     states = run(Day(tmp_path / "out", FACTS), *todo, seconds=2)

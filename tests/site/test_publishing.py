@@ -111,6 +111,7 @@ def test_examples_in_docstrings():
     assert tried and not failed
 
 
+@pytest.mark.slow
 def test_a_preview_says_what_the_page_says(published):
     found = about(published.page("text"))
     assert found["og:title"] == "A & “B”" and found["og:description"] == found["description"]
@@ -119,6 +120,7 @@ def test_a_preview_says_what_the_page_says(published):
     assert about(published.page("lessons/01_one"))["description"].startswith("Learn one thing with code.")
 
 
+@pytest.mark.slow
 def test_without_addresses_nothing_that_needs_one(unpublished):
     out = unpublished.folder / "out"
     assert not (out / "sitemap.xml").exists() and not (out / "robots.txt").exists()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import pytest
 from _ext.results import chart
 from projects import CONF, lesson
 
@@ -23,6 +24,7 @@ RESULT = {
 PAGE = "Results\n=======\n\n.. benchmark:: speed\n"
 
 
+@pytest.mark.slow
 def test_the_table_the_figures_and_the_machine(project):
     project.write("conf.py", f'{CONF}\nextensions.append("_ext.results")\n')
     project.write("docs/tables.rst", PAGE)
@@ -51,6 +53,7 @@ def test_the_table_the_figures_and_the_machine(project):
     assert "Another" in project.page("tables").get_text()  # a new measurement is noticed
 
 
+@pytest.mark.slow
 def test_a_wide_table_is_cut_in_two(project):
     project.write("conf.py", f'{CONF}\nextensions.append("_ext.results")\n')
     project.write("examples/01_first.py", lesson())
@@ -92,6 +95,7 @@ def test_a_chart_shows_each_row_on_a_scale_of_ratios():
     assert texts == ["half", "0.50", "twice", "2.00", "a limit & more", "4.20"]
 
 
+@pytest.mark.slow
 def test_a_chart_stands_above_its_table_where_it_is_asked_for(project):
     project.write("conf.py", f'{CONF}\nextensions.append("_ext.results")\n')
     project.write("examples/01_first.py", lesson())

@@ -43,6 +43,7 @@ def afterwards():
     reset({}, "after")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CHANGES)
 def test_a_change_ends_with_its_lesson(name):
     change, reading = CHANGES[name]
@@ -53,6 +54,7 @@ def test_a_change_ends_with_its_lesson(name):
     assert eval(reading, NAMES) == before != changed
 
 
+@pytest.mark.slow
 def test_random_numbers_are_the_same_at_each_build():
     draws = []
     for _ in range(2):

@@ -34,6 +34,7 @@ def test_what_failed_may_not_be_shown(change):
     assert as_promised(GOOD) and not as_promised({**GOOD, **change})
 
 
+@pytest.mark.slow
 def test_the_table_and_a_build_that_fails(project):
     about = {"torch": "2.99", "python": "3.99", "system": "Linux"}
     other = {**GOOD, "what": "Others", "date": "2026-02-01"}
