@@ -1,9 +1,10 @@
 """Checkpoints: the same bits after a resume; no damaged, foreign or hostile file loads silently."""
 
 import copy
-import copyreg
 import gc
 import hashlib
+import json
+import math
 import os
 import random
 import re
@@ -14,21 +15,40 @@ import subprocess
 import sys
 import threading
 import time
-import zipfile
+from collections import Counter, OrderedDict, deque
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import safetensors.torch
 import torch
 from autosave_run import NoisySamples, noisy_parts
 from torch import nn
 from torch.optim import lr_scheduler
 from torch.utils.data import DataLoader
 
+from gpulesson import _files, _tensorfile
 from gpulesson import checkpoint as checkpoint_module
-from gpulesson.checkpoint import CheckpointError, latest, load_checkpoint, resume, save_checkpoint
+from gpulesson._plain import encode
+from gpulesson.checkpoint import CheckpointError, _Collected, latest, load_checkpoint, resume, save_checkpoint
+from gpulesson.weights import export_weights
+
+DTYPES = [
+    *(torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.float8_e4m3fn, torch.float8_e5m2),
+    *(
+        torch.int64,
+        torch.int32,
+        torch.int16,
+        torch.int8,
+        torch.uint64,
+        torch.uint32,
+        torch.uint16,
+        torch.uint8,
+    ),
+    *(torch.bool, torch.complex64, torch.complex128, torch.float8_e4m3fnuz, torch.float8_e5m2fnuz),
+]
 
 EPOCHS = 5
 
@@ -43,7 +63,7 @@ def make_run(*, explicit_generator=True, num_workers=0, seed=0, device="cpu"):
     return loader, parts | {"generator": generator}
 
 
-def train(folder, loader, parts, *, first=0, epochs=EPOCHS, die_after=None, device="cpu"):
+def train(folder, loader, parts, *, first=0, epochs=EPOCHS, device="cpu"):
     for epoch in range(first, epochs):
         for inputs, targets in loader:
             loss = nn.functional.cross_entropy(parts["model"](inputs.to(device)), targets.to(device))
@@ -51,9 +71,7 @@ def train(folder, loader, parts, *, first=0, epochs=EPOCHS, die_after=None, devi
             loss.backward()
             parts["optimizer"].step()
         parts["scheduler"].step()
-        save_checkpoint(Path(folder) / f"epoch-{epoch + 1}.pt", epoch=epoch + 1, **parts)
-        if epoch + 1 == die_after:
-            os.kill(os.getpid(), signal.SIGKILL)
+        save_checkpoint(Path(folder) / f"epoch-{epoch + 1}.safetensors", epoch=epoch + 1, **parts)
 
 
 def same(left, right):
@@ -70,7 +88,8 @@ def same(left, right):
 
 
 def bits(tensor):
-    return tensor.detach().cpu().contiguous().numpy().tobytes()
+    plain = tensor.detach().cpu().resolve_conj().contiguous().reshape(-1)
+    return plain.view(torch.uint8).numpy().tobytes()
 
 
 def state_of(parts):
@@ -87,7 +106,9 @@ def state_of(parts):
 
 
 def content_of(path):
-    return torch.load(path, weights_only=True)
+    """Return all that a file holds, but for the time of saving."""
+    found = vars(load_checkpoint(path))
+    return {name: value for name, value in found.items() if name not in ("path", "saved")}
 
 
 @pytest.fixture
@@ -95,14 +116,13 @@ def saved(tmp_path):
     """A checkpoint of a run with one step behind it, alone in its folder, and the run's parts."""
     loader, parts = make_run()
     train(tmp_path / "run", loader, parts, epochs=1)
-    return tmp_path / "run" / "epoch-1.pt", parts
+    return tmp_path / "run" / "epoch-1.safetensors", parts
 
 
 def with_digest(content, path, epoch=0, step=0):
     """Write any content with a right digest, as a program that knows the format could."""
-    with Path(path).open("w+b") as file:
-        checkpoint_module._write(content, file, epoch, step)
-    return path
+    content = {name: value for name, value in content.items() if name not in ("epoch", "step")}
+    return checkpoint_module._write_checkpoint(path, _Collected(epoch, step, *encode(content)))
 
 
 # --- the same bits after a resume --------------------------------------------------------------------------
@@ -114,12 +134,12 @@ def test_resume_after_any_epoch_ends_with_the_same_bits(tmp_path, explicit_gener
     train(tmp_path / "whole", loader, parts)
     for done in range(1, EPOCHS):
         loader, parts = make_run(explicit_generator=explicit_generator, seed=100 + done)  # all of it wrong
-        found = load_checkpoint(tmp_path / "whole" / f"epoch-{done}.pt")
+        found = load_checkpoint(tmp_path / "whole" / f"epoch-{done}.safetensors")
         first = resume(found, **parts)
         assert first == done
         train(tmp_path / f"after-{done}", loader, parts, first=first)
         for epoch in range(done + 1, EPOCHS + 1):
-            name = f"epoch-{epoch}.pt"
+            name = f"epoch-{epoch}.safetensors"
             assert same(content_of(tmp_path / f"after-{done}" / name), content_of(tmp_path / "whole" / name))
 
 
@@ -129,7 +149,7 @@ def test_numpy_draws_on_with_any_bit_generator(tmp_path, kind):
     try:
         np.random.set_bit_generator(getattr(np.random, kind)(3))
         np.random.standard_normal()  # which keeps a second number for the next call
-        path = save_checkpoint(tmp_path / "one.pt", model=model, epoch=1)
+        path = save_checkpoint(tmp_path / "one.safetensors", model=model, epoch=1)
         expected = [np.random.standard_normal(), *np.random.random(5)]
         resume(load_checkpoint(path), model=model)
         assert [np.random.standard_normal(), *np.random.random(5)] == expected
@@ -137,35 +157,16 @@ def test_numpy_draws_on_with_any_bit_generator(tmp_path, kind):
         np.random.set_bit_generator(before)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(("num_workers", "done"), [(0, 2), (2, 3)])
-def test_resume_in_another_process_after_a_kill_ends_with_the_same_bits(tmp_path, num_workers, done):
-    def run(folder, *arguments):
-        command = [sys.executable, __file__, tmp_path / folder, str(num_workers), *arguments]
-        return subprocess.run(command, capture_output=True, text=True, check=False)
-
-    whole = run("whole")
-    assert whole.returncode == 0, whole.stderr
-    expected = content_of(tmp_path / "whole" / f"epoch-{EPOCHS}.pt")
-    assert run("killed", str(done)).returncode == -signal.SIGKILL
-    assert latest(tmp_path / "killed") == tmp_path / "killed" / f"epoch-{done}.pt"
-    second = run("killed")
-    assert second.returncode == 0, second.stderr
-    assert f"resumed after {done}" in second.stdout
-    assert same(content_of(tmp_path / "killed" / f"epoch-{EPOCHS}.pt"), expected)
-
-
 @pytest.mark.gpu
 def test_resume_on_a_gpu_ends_with_the_same_bits(tmp_path):
     loader, parts = make_run(device="cuda")
     train(tmp_path / "whole", loader, parts, device="cuda")
-    expected = load_checkpoint(tmp_path / "whole" / f"epoch-{EPOCHS}.pt")
+    expected = load_checkpoint(tmp_path / "whole" / f"epoch-{EPOCHS}.safetensors")
     assert set(expected.rng) >= {f"cuda:{index}" for index in range(torch.cuda.device_count())}
-    for map_location in ("cpu", "cuda", None):
-        loader, parts = make_run(device="cuda", seed=1)
-        found = load_checkpoint(tmp_path / "whole" / "epoch-2.pt", map_location=map_location)
-        train(tmp_path / "after", loader, parts, first=resume(found, **parts), device="cuda")
-        assert same(content_of(tmp_path / "after" / "epoch-5.pt"), content_of(expected.path))
+    loader, parts = make_run(device="cuda", seed=1)
+    found = load_checkpoint(tmp_path / "whole" / "epoch-2.safetensors")
+    train(tmp_path / "after", loader, parts, first=resume(found, **parts), device="cuda")
+    assert same(content_of(tmp_path / "after" / "epoch-5.safetensors"), content_of(expected.path))
 
 
 OPTIMIZERS = {
@@ -220,7 +221,7 @@ def test_the_state_of_each_optimizer_and_scheduler_survives(tmp_path, optimizer_
     parts = build(0)
     for _ in range(3):
         step(**parts)
-    found = load_checkpoint(save_checkpoint(tmp_path / "a.pt", epoch=3, **parts))
+    found = load_checkpoint(save_checkpoint(tmp_path / "a.safetensors", epoch=3, **parts))
     for _ in range(3):
         step(**parts)
     for seed in (
@@ -245,53 +246,95 @@ def test_states_of_all_accelerators_are_kept(tmp_path, monkeypatch):
     monkeypatch.setattr(torch.accelerator, "device_count", lambda: 2)
     monkeypatch.setattr(torch, "get_device_module", lambda device: backend)
     model = nn.Linear(1, 1)
-    path = save_checkpoint(tmp_path / "a.pt", model=model, epoch=1)
-    states.update({0: torch.zeros(2), 1: torch.zeros(2)})
+    path = save_checkpoint(tmp_path / "a.safetensors", model=model, epoch=1)
+    states.update({index: torch.zeros(2, dtype=torch.uint8) for index in states})
     resume(load_checkpoint(path), model=model)
     assert [states[index].tolist() for index in (0, 1)] == [[1, 2], [3, 4]]
 
     backend.is_initialized = lambda: False  # a run on the CPU must not occupy, or wait for, a GPU
-    unused = load_checkpoint(save_checkpoint(tmp_path / "b.pt", model=model, epoch=1))
+    unused = load_checkpoint(save_checkpoint(tmp_path / "b.safetensors", model=model, epoch=1))
     assert not {"cuda:0", "cuda:1"} & unused.rng.keys()
 
     monkeypatch.undo()
     monkeypatch.setattr(torch.accelerator, "device_count", lambda: 0)
-    with pytest.warns(UserWarning) as warned:
+    with pytest.warns(UserWarning, match="no cuda:0, cuda:1 here, whose random numbers"):
         resume(load_checkpoint(path), model=model)
-    assert [str(warning.message)[:15] for warning in warned] == ["no cuda:0 here,", "no cuda:1 here,"]
 
 
 # --- the file ----------------------------------------------------------------------------------------------
 
 
-def test_the_file_is_an_ordinary_torch_file_that_ends_in_its_sha256(saved):
+def test_any_reader_of_safetensors_opens_the_file_and_its_digest_is_of_all_bytes(saved):
     path, parts = saved
-    for content in (torch.load(path, weights_only=True), torch.load(path, weights_only=True, mmap=True)):
-        assert content["epoch"] == 1
-        assert same(dict(content["model"]), dict(parts["model"].state_dict()))
-    written = path.read_bytes()
-    assert hashlib.sha256(written[:-64]).hexdigest() == written[-64:].decode()
-    with zipfile.ZipFile(path) as archive:
-        assert archive.testzip() is None
-        assert archive.comment == written[-168:]
+    weights = safetensors.torch.load_file(path)
+    model = make_run(seed=1)[1]["model"]
+    model.load_state_dict({name[6:]: weights[name] for name in weights if name.startswith("model.")})
+    assert same(dict(model.state_dict()), dict(parts["model"].state_dict()))
+    content = json.loads(bytes(weights["checkpoint.json"].tolist()))
+    assert content["optimizer"]["param_groups"][0]["lr"] == 0.01
+
+    with safetensors.safe_open(path, "pt") as file:
+        metadata = file.metadata()
+    written, digest = path.read_bytes(), metadata["sha256"].encode()
+    assert hashlib.sha256(written.replace(digest, b"0" * 64)).hexdigest() == metadata["sha256"]
+    assert (metadata["gpulesson checkpoint"], metadata["epoch"], metadata["step"]) == ("1", "1", "0")
     found = load_checkpoint(path)
-    assert (found.epoch, found.path, found.extra) == (1, path, None)
-    assert found.saved.encode() in written[-168:]
+    assert (found.epoch, found.path, found.extra, found.saved) == (1, path, None, metadata["saved"])
     assert len(repr(found)) < 300
 
 
 def test_extra_values_come_back(tmp_path):
-    extra = {"losses": [0.5, 0.25], "settings": {"lr": 1e-3, "name": "ü"}, "scale": torch.tensor(65536.0)}
-    path = save_checkpoint(
-        str(tmp_path / "new" / "folder" / "a.pt"), model=nn.Linear(1, 1), epoch=0, extra=extra
-    )
-    assert same(load_checkpoint(str(path)).extra, extra)
+    shared, strided = torch.ones(2), torch.arange(6.0).reshape(2, 3).t()
+    extra = {
+        "losses": [0.5, 0.1, -0.0, 5e-324, float("inf"), -float("inf")],
+        "settings": {"lr": 1e-3, "name": "ü\x1b\ud800", 3: True, "$float": None, "": 10**40, (1, 2): [[]]},
+        "pair": (1, (2.0, ())),
+        "ordered": OrderedDict(b=1, a=2),
+        "counted": Counter({3: 2}),
+        "last": deque([1, 2], maxlen=2),
+        "set": {1, 2},
+        "bytes": b"\0\xff",
+        "none": b"",
+        "complex": 1 - 2j,
+        "torch": [torch.Size([2, 3]), torch.bfloat16, torch.device("cuda:1")],
+        "scale": torch.tensor(65536.0),
+        "strided": strided,
+        "empty": torch.zeros(0, 3),
+        "a.b": torch.zeros(1),
+        "a": {"b": torch.ones(1)},
+    }
+    extra |= {str(dtype): torch.ones(2, 3).to(dtype) for dtype in DTYPES}
+    extra |= {"conjugate": (torch.ones(2) * 1j).conj(), "first": shared, "second": shared}
+    path = tmp_path / "new" / "folder" / "a.safetensors"
+    found = load_checkpoint(
+        str(save_checkpoint(str(path), model=nn.Linear(1, 1), epoch=0, extra=extra))
+    ).extra
+    assert same(found, extra)
+    assert type(found["counted"]) is Counter and found["last"].maxlen == 2
+    assert found["first"] is found["second"]  # stored once, and one again
+    assert math.isnan(load_checkpoint(save_checkpoint(path, model=LINEAR, epoch=0, extra=math.nan)).extra)
+    safetensors.torch.load_file(path)
 
 
-def test_permissions_follow_the_umask(saved):
+def test_tied_weights_are_stored_once(tmp_path):
+    model = nn.Sequential(nn.Linear(300, 300, bias=False), nn.Linear(300, 300, bias=False))
+    model[1].weight = model[0].weight
+    path = save_checkpoint(tmp_path / "a.safetensors", model=model, epoch=1)
+    assert path.stat().st_size < 1.2 * 4 * 300 * 300
+    other = copy.deepcopy(model)
+    nn.init.zeros_(other[0].weight)
+    resume(load_checkpoint(path), model=other)
+    assert other[0].weight is other[1].weight and torch.equal(other[0].weight, model[0].weight)
+
+
+def test_permissions_follow_the_umask_or_the_file_before(saved):
+    path, parts = saved
     umask = os.umask(0)
     os.umask(umask)
-    assert stat.S_IMODE(saved[0].stat().st_mode) == 0o666 & ~umask
+    assert stat.S_IMODE(path.stat().st_mode) == 0o666 & ~umask
+    path.chmod(0o600)
+    save_checkpoint(path, epoch=2, **parts)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600 or os.name == "nt"
 
 
 def test_the_file_is_synced_before_the_renaming_and_the_folder_after(tmp_path, monkeypatch):
@@ -304,96 +347,49 @@ def test_the_file_is_synced_before_the_renaming_and_the_folder_after(tmp_path, m
 
     monkeypatch.setattr(os, "fsync", note_fsync)
     monkeypatch.setattr(Path, "replace", lambda self, to: (events.append("rename"), replace(self, to))[1])
-    save_checkpoint(tmp_path / "a.pt", model=nn.Linear(1, 1), epoch=1)
+    save_checkpoint(tmp_path / "a.safetensors", model=nn.Linear(1, 1), epoch=1)
     assert events == ["file", "rename", "folder"]
 
 
 def test_writers_of_one_path_at_once_leave_one_whole_file(tmp_path):
     def write(epoch):
         for _ in range(10):
-            save_checkpoint(tmp_path / "a.pt", model=nn.Linear(50, 50), epoch=epoch)
+            save_checkpoint(tmp_path / "a.safetensors", model=nn.Linear(50, 50), epoch=epoch)
 
     threads = [threading.Thread(target=write, args=[epoch]) for epoch in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert load_checkpoint(tmp_path / "a.pt").epoch in range(4)
-    assert [path.name for path in tmp_path.iterdir()] == ["a.pt"]
-
-
-@pytest.mark.slow
-def test_a_process_killed_at_any_moment_leaves_a_whole_file(tmp_path):
-    code = (
-        "import sys, torch; from gpulesson.checkpoint import save_checkpoint\n"
-        "model = torch.nn.Linear(1000, 1000)\n"
-        "for epoch in range(10**6):\n"
-        "    save_checkpoint(sys.argv[1], model=model, epoch=epoch)\n"
-        "    print(epoch, flush=True)\n"
-    )
-    path = tmp_path / "a.pt"
-    for attempt in range(6):
-        with subprocess.Popen([sys.executable, "-c", code, path], stdout=subprocess.PIPE) as process:
-            for _ in range(attempt + 1):
-                process.stdout.readline()
-            time.sleep(0.007 * attempt)  # another moment of the next saving each time
-            process.kill()
-        assert load_checkpoint(path).epoch >= attempt
-        assert latest(tmp_path) == path
-
-
-def tag_as_cuda(monkeypatch):
-    """From now on torch.save notes for every tensor that it came from the first CUDA device."""
-    monkeypatch.setattr(torch.serialization, "location_tag", lambda storage: "cuda:0")
-
-
-@pytest.mark.skipif(torch.cuda.is_available(), reason="about machines without CUDA")
-def test_a_file_saved_from_cuda_loads_on_a_machine_without(tmp_path, monkeypatch):
-    _, parts = make_run()
-    with monkeypatch.context() as patch:
-        tag_as_cuda(patch)
-        path = save_checkpoint(tmp_path / "a.pt", epoch=1, **parts)
-    with pytest.raises(RuntimeError, match=r"map_location=torch.device\('cpu'\)"):
-        torch.load(path, weights_only=True)
-    with pytest.raises(CheckpointError, match=r"was not loaded.*CUDA device.*map_location"):
-        load_checkpoint(path, map_location=None)
-    expected = state_of(parts)
-    _, fresh = make_run(seed=1)
-    assert resume(load_checkpoint(path), **fresh) == 1
-    assert same(state_of(fresh), expected)
+    assert load_checkpoint(tmp_path / "a.safetensors").epoch in range(4)
+    assert [path.name for path in tmp_path.iterdir()] == ["a.safetensors"]
 
 
 def test_the_place_within_an_epoch_comes_back(tmp_path):
     position = {"order": torch.tensor([2, 0, 1]), "worker seeds": [5, 6]}
     model = nn.Linear(1, 1)
-    path = save_checkpoint(tmp_path / "a.pt", model=model, epoch=2, step=7, position=position)
+    path = save_checkpoint(tmp_path / "a.safetensors", model=model, epoch=2, step=7, position=position)
     found = load_checkpoint(path)
     assert (found.epoch, found.step) == (2, 7)
     assert same(found.position, position)
-    assert b"epoch 000000000002 step 000000000007 saved " in path.read_bytes()[-168:]
     assert resume(found, model=model) == 2
     without = load_checkpoint(save_checkpoint(path, model=model, epoch=2, step=7))
-    with pytest.warns(UserWarning, match=r"a.pt was saved after 7 batches of an epoch, .* begin it anew"):
+    with pytest.warns(
+        UserWarning, match=r"a.safetensors was saved after 7 batches of an epoch, .* begin it anew"
+    ):
         assert resume(without, model=model) == 2
-
-
-def test_the_outline_names_the_parts_and_leaves_the_tensors_to_the_state(saved):
-    path, parts = saved
-    found = load_checkpoint(path)
-    assert not [name for name in found.outline if name.startswith("model")]
-    assert {"optimizer", "optimizer parameter 0", "scheduler", "generator"} <= found.outline.keys()
-    content = content_of(path)
-    content["outline"]["model 0.weight"] = "torch.float32 [16, 6]"  # as earlier versions wrote it
-    assert resume(load_checkpoint(with_digest(content, path, epoch=1)), **parts) == 1
 
 
 @pytest.mark.parametrize("name", ["epoch", "step"])
 @pytest.mark.parametrize("value", ["x", float("nan"), -1, True, 3.0, None, 10**12])
 def test_a_place_that_is_no_count_is_refused_before_anything_is_written(tmp_path, name, value):
     with pytest.raises(
-        CheckpointError, match=rf"a.pt was not written: {name} is .*whole number \(an int\), 0 or more"
+        CheckpointError,
+        match=rf"a.safetensors was not written: {name} is .*whole number \(an int\), 0 or more",
     ):
-        save_checkpoint(tmp_path / "new" / "a.pt", **{"model": nn.Linear(1, 1), "epoch": 1, name: value})
+        save_checkpoint(
+            tmp_path / "new" / "a.safetensors", **{"model": nn.Linear(1, 1), "epoch": 1, name: value}
+        )
     assert list(tmp_path.iterdir()) == []
 
 
@@ -410,38 +406,40 @@ def test_latest_goes_by_epoch_then_step_then_time(tmp_path, monkeypatch):
         return save_checkpoint(tmp_path / name, model=model, **place)
 
     for epoch, step in [(6, 0), (6, 9), (6, 10), (7, 0), (10, 0)]:
-        newest = save(f"epoch-{epoch}-{step}.pt", epoch=epoch, step=step)
+        newest = save(f"epoch-{epoch}-{step}.safetensors", epoch=epoch, step=step)
         assert latest(tmp_path) == newest
-    save("earlier.pt", epoch=10)
+    save("earlier.safetensors", epoch=10)
     assert latest(tmp_path) == newest
     clock[0] += timedelta(days=1)
-    newest = save("later.pt", epoch=10)
+    newest = save("later.safetensors", epoch=10)
     assert latest(tmp_path) == newest
 
 
 def test_latest_goes_by_what_stands_inside_the_files(tmp_path):
     for epoch in (8, 9, 10):
-        save_checkpoint(tmp_path / f"epoch-{epoch}.pt", model=nn.Linear(1, 1), epoch=epoch)
+        save_checkpoint(tmp_path / f"epoch-{epoch}.safetensors", model=nn.Linear(1, 1), epoch=epoch)
     (tmp_path / "notes.txt").write_text("not looked at")
-    for position, name in enumerate(["epoch-10.pt", "epoch-9.pt", "epoch-8.pt"]):  # as a copy may leave them
+    for position, name in enumerate(
+        ["epoch-10.safetensors", "epoch-9.safetensors", "epoch-8.safetensors"]
+    ):  # as a copy may leave them
         os.utime(tmp_path / name, (10**9 + position, 10**9 + position))
-    assert latest(tmp_path) == tmp_path / "epoch-10.pt"
-    assert latest(str(tmp_path), pattern="epoch-?.pt") == tmp_path / "epoch-9.pt"
+    assert latest(tmp_path) == tmp_path / "epoch-10.safetensors"
+    assert latest(str(tmp_path), pattern="epoch-?.safetensors") == tmp_path / "epoch-9.safetensors"
 
 
 def test_latest_passes_over_damaged_files_by_name(tmp_path):
     paths = [
-        save_checkpoint(tmp_path / f"epoch-{epoch}.pt", model=nn.Linear(9, 9), epoch=epoch)
+        save_checkpoint(tmp_path / f"epoch-{epoch}.safetensors", model=nn.Linear(9, 9), epoch=epoch)
         for epoch in (1, 2, 3, 4)
     ]
-    flip(paths[3], 3000)
+    flip(paths[3], -3000)
     paths[2].write_bytes(paths[2].read_bytes()[:2000])
     with pytest.warns(UserWarning) as warned:
         assert latest(tmp_path) == paths[1]
     messages = [str(warning.message) for warning in warned]
     assert len(messages) == 2
-    assert "epoch-3.pt" in messages[0] and "no digest ends its 2000 bytes" in messages[0]
-    assert "epoch-4.pt" in messages[1] and "its digest is not that of its content" in messages[1]
+    assert "epoch-3.safetensors" in messages[0] and "its tensors have" in messages[0]
+    assert "epoch-4.safetensors" in messages[1] and "its digest is not that of its content" in messages[1]
     assert Path(warned[0].filename) == Path(__file__)
 
 
@@ -449,32 +447,33 @@ def test_latest_passes_over_damaged_files_by_name(tmp_path):
 def test_latest_names_a_file_that_cannot_be_read_even_if_that_passes(tmp_path, monkeypatch, times):
     """An error that came once must not make an older file the latest, or go unsaid."""
     for epoch in (1, 2, 3):
-        save_checkpoint(tmp_path / f"{epoch}.pt", model=nn.Linear(1, 1), epoch=epoch)
-    read = checkpoint_module._comment
-    for bad, expected in (("1.pt", "3.pt"), ("3.pt", "2.pt")):
+        save_checkpoint(tmp_path / f"{epoch}.safetensors", model=nn.Linear(1, 1), epoch=epoch)
+    read = checkpoint_module.read_header
+    for bad, expected in (("1.safetensors", "3.safetensors"), ("3.safetensors", "2.safetensors")):
         errors = [OSError(5, "Input/output error")] * times
 
-        def comment(file, bad=bad, errors=errors):
+        def failing(file, bad=bad, errors=errors):
             if errors and file.name.endswith(bad):
                 raise errors.pop()
             return read(file)
 
-        monkeypatch.setattr(checkpoint_module, "_comment", comment)
-        with pytest.warns(UserWarning, match=rf"passed over: .*{bad}: .*Input/output error"):
+        monkeypatch.setattr(checkpoint_module, "read_header", failing)
+        monkeypatch.setattr(_tensorfile, "read_header", failing)
+        with pytest.warns(UserWarning, match=rf"passed over: .*{bad} was not loaded.*Input/output error"):
             assert latest(tmp_path) == tmp_path / expected
 
 
 def test_latest_without_a_valid_file(tmp_path):
     assert latest(tmp_path / "absent") is None
     assert latest(tmp_path) is None
-    torch.save({}, tmp_path / "weights.pt")
+    torch.save({}, tmp_path / "weights.safetensors")
     with (
-        pytest.warns(UserWarning, match="weights.pt"),
-        pytest.raises(CheckpointError, match=r"start afresh: weights.pt"),
+        pytest.warns(UserWarning, match="weights.safetensors"),
+        pytest.raises(CheckpointError, match=r"start afresh: weights.safetensors"),
     ):
         latest(tmp_path)
     with pytest.raises(CheckpointError, match=r"Cannot look for checkpoints in .*NotADirectoryError"):
-        latest(tmp_path / "weights.pt")
+        latest(tmp_path / "weights.safetensors")
 
 
 # --- damage ------------------------------------------------------------------------------------------------
@@ -483,58 +482,53 @@ def test_latest_without_a_valid_file(tmp_path):
 def flip(path, bit):
     """Flip one bit of a file in place; a second call restores it."""
     with path.open("r+b") as file:
-        file.seek(bit // 8)
+        place = bit // 8 % path.stat().st_size
+        file.seek(place)
         byte = file.read(1)[0] ^ (1 << bit % 8)
-        file.seek(bit // 8)
+        file.seek(place)
         file.write(bytes([byte]))
 
 
-def test_none_of_500_flipped_bits_loads_silently(saved):
+def test_no_flipped_bit_loads_silently(saved):
+    """Each of the header's, and some of the rest; `tests/trust` flips thousands."""
     path, _ = saved
-    size = 8 * path.stat().st_size
     original = path.read_bytes()
-    for bit in random.Random(7).sample(range(size), 500):
+    header = 8 * original.index(b"data_offsets")
+    for bit in [*range(header), *random.Random(7).sample(range(header, 8 * len(original)), 200)]:
         flip(path, bit)
-        with pytest.raises(CheckpointError, match=r"epoch-1.pt is damaged"):
+        with pytest.raises(
+            CheckpointError, match=r"epoch-1.safetensors is (damaged|a safetensors file, but)"
+        ):
             load_checkpoint(path)
         flip(path, bit)
     assert path.read_bytes() == original
     load_checkpoint(path)
 
 
-def test_a_flipped_bit_in_the_comment_is_noticed_too(saved):
-    path, _ = saved
-    size = 8 * path.stat().st_size
-    for bit in range(size - 8 * (168 + 22), size):  # the digest, the time, the zip file's own end
-        flip(path, bit)
-        with pytest.raises(CheckpointError, match=r"is damaged"):
-            load_checkpoint(path)
-        flip(path, bit)
-
-
-@pytest.mark.parametrize(
-    "cut", [1, 22, 63, 64, 65, 167, 168, 169, 190, 1000, 5000, "half", "almost all", "all"]
-)
-def test_a_truncated_file_is_refused(saved, cut):
+@pytest.mark.parametrize("cut", [1, 8, 1000, "half", "almost all", "all", -1])
+def test_a_file_cut_short_or_with_bytes_behind_its_end_is_refused(saved, cut):
     path, _ = saved
     written = path.read_bytes()
     cut = {"half": len(written) // 2, "almost all": len(written) - 1, "all": len(written)}.get(cut, cut)
-    path.write_bytes(written[:-cut])
-    with pytest.raises(CheckpointError, match=rf"cut short.*no digest ends its {len(written) - cut} bytes"):
-        load_checkpoint(path)
-
-
-def test_bytes_behind_the_end_are_noticed(saved):
-    path, _ = saved
-    path.write_bytes(path.read_bytes() + b"\0")
-    with pytest.raises(CheckpointError, match=r"no digest ends its"):
+    path.write_bytes(written[:-cut] if cut > 0 else written + b"\0")
+    with pytest.raises(
+        CheckpointError, match=r"is damaged, cut short.*(its tensors have|bytes do not begin)"
+    ):
         load_checkpoint(path)
 
 
 FOREIGN = {
-    "text": lambda path: path.write_text("epoch,loss\n1,0.5\n" * 50),
-    "zip": lambda path: shutil.make_archive(str(path.with_suffix("")), "zip", path.parent / "folder"),
-    "torch.save": lambda path: torch.save(nn.Linear(9, 9).state_dict(), path),
+    "text": (lambda path: path.write_text("epoch,loss\n1,0.5\n" * 50), "do not begin as a safetensors file"),
+    "zip": (
+        lambda path: shutil.make_archive(str(path.with_suffix("")), "zip", path.parent / "folder"),
+        "do not begin as a safetensors",
+    ),
+    "torch.save": (
+        lambda path: torch.save({"model": nn.Linear(9, 9).state_dict(), "epoch": 3}, path),
+        r"a.zip is a file of torch.save, as checkpoints of earlier versions were.*torch.load\(path, weights",
+    ),
+    "weights": (lambda path: export_weights(LINEAR, path), "but no checkpoint.*import_weights"),
+    "safetensors": (lambda path: safetensors.torch.save_file({}, path), "but no checkpoint"),
 }
 
 
@@ -542,33 +536,10 @@ FOREIGN = {
 def test_other_files_are_refused(tmp_path, kind):
     (tmp_path / "folder").mkdir()
     path = tmp_path / "a.zip"
-    FOREIGN[kind](path)
-    with pytest.raises(CheckpointError, match=r"not written by save_checkpoint.*torch.save.*torch.load"):
+    write, said = FOREIGN[kind]
+    write(path)
+    with pytest.raises(CheckpointError, match=said):
         load_checkpoint(path)
-
-
-@pytest.mark.parametrize(
-    "content", [{"model": {}, "epoch": 3}, [1, 2], torch.zeros(3)], ids=["dict", "list", "tensor"]
-)
-def test_a_file_that_lacks_keys_is_refused(tmp_path, content):
-    with pytest.raises(
-        CheckpointError,
-        match=r"no whole checkpoint: .*optimizer, scheduler, generator, rng.* missing\. Take one that",
-    ):
-        load_checkpoint(with_digest(content, tmp_path / "a.pt"))
-
-
-def test_missing_files_and_folders_are_named(saved, tmp_path):
-    path, _ = saved
-    with pytest.raises(
-        CheckpointError, match=r"epoch-2.pt does not exist. In .*run there is: epoch-1.pt"
-    ) as error:
-        load_checkpoint(path.with_name("epoch-2.pt"))
-    assert isinstance(error.value.__cause__, FileNotFoundError)
-    with pytest.raises(CheckpointError, match=r"does not exist. In .*absent there is: nothing"):
-        load_checkpoint(tmp_path / "absent" / "a.pt")
-    with pytest.raises(CheckpointError, match=r"run was not loaded. (IsADirectory|Permission)Error"):
-        load_checkpoint(path.parent)
 
 
 class Hostile:
@@ -581,21 +552,32 @@ class Hostile:
         return os.mkdir, (self.marker,)
 
 
-@pytest.mark.parametrize("digest", [True, False], ids=["with a right digest", "without digest"])
-def test_a_hostile_file_is_refused_and_runs_nothing(saved, tmp_path, digest):
-    path, _ = saved
-    marker = tmp_path / "marker"
-    content = content_of(path) | {"model": Hostile(marker)}
-    with_digest(content, path) if digest else torch.save(content, path)
-    with pytest.raises(CheckpointError) as error:
+def test_nothing_is_unpickled(tmp_path):
+    path, marker = tmp_path / "a.pt", tmp_path / "marker"
+    torch.save({"model": Hostile(marker), "epoch": 1}, path)
+    with pytest.raises(CheckpointError, match=r"is a file of torch\.save"):
         load_checkpoint(path)
+    with (
+        pytest.raises(CheckpointError, match="No valid checkpoint"),
+        pytest.warns(UserWarning, match=r"is a file of torch\.save"),
+    ):
+        latest(tmp_path, pattern="*.pt")
     assert not marker.exists()
-    if digest:
-        assert "posix.mkdir" in str(error.value) and "may run code" in str(error.value)
-        assert "weights_only" not in str(error.value)  # torch's message explains how to run it nevertheless
-        assert error.value.__cause__ is not None
     torch.load(path, weights_only=False)
     assert marker.exists()  # so the file was hostile
+
+
+def test_missing_files_and_folders_are_named(saved, tmp_path):
+    path, _ = saved
+    with pytest.raises(
+        CheckpointError, match=r"epoch-2.safetensors does not exist. In .*run there is: epoch-1.safetensors"
+    ) as error:
+        load_checkpoint(path.with_name("epoch-2.safetensors"))
+    assert isinstance(error.value.__cause__, FileNotFoundError)
+    with pytest.raises(CheckpointError, match=r"does not exist. In .*absent there is: nothing"):
+        load_checkpoint(tmp_path / "absent" / "a.safetensors")
+    with pytest.raises(CheckpointError, match=r"run was not loaded. (IsADirectory|Permission)Error"):
+        load_checkpoint(path.parent)
 
 
 # --- what does not fit -------------------------------------------------------------------------------------
@@ -646,11 +628,49 @@ def test_an_optimizer_over_the_same_parameters_in_another_order_is_refused(tmp_p
 
     for order, other, line in [
         (["a", "b"], ["b", "a"], "  optimizer parameter 0: a in the file, b given"),
-        (["a", "other"], ["other", "a"], "  optimizer parameter 0: a in the file, not of the model given"),
+        (
+            ["a", "other"],
+            ["other", "a"],
+            "  optimizer parameter 0: a in the file, not of the model, torch.float32 [2] given",
+        ),
     ]:
-        path = save_checkpoint(tmp_path / "a.pt", epoch=1, **build(order))
+        path = save_checkpoint(tmp_path / "a.safetensors", epoch=1, **build(order))
         assert refuse(path, build(other))[0] == line
         assert resume(load_checkpoint(path), **build(order)) == 1
+
+
+def test_parameters_outside_the_model_that_nothing_tells_apart_are_refused(tmp_path):
+    def build(order, named=True):
+        model, others = nn.Linear(2, 2), {name: nn.Parameter(torch.zeros(3)) for name in ("first", "second")}
+        pairs = [*model.named_parameters(), *((name, others[name]) for name in order)]
+        return {
+            "model": model,
+            "optimizer": torch.optim.Adam(pairs if named else [each for _, each in pairs]),
+        }
+
+    path = tmp_path / "a.safetensors"
+    with pytest.raises(CheckpointError, match=r"has 2 parameters \(not of the model, torch.float32 \[3\]\)"):
+        save_checkpoint(path, epoch=1, **build(["first", "second"], named=False))
+    save_checkpoint(path, epoch=1, **build(["first", "second"]))
+    assert refuse(path, build(["second", "first"]))[0] == (
+        "  optimizer parameter 2: not of the model, first in the file, not of the model, second given"
+    )
+    assert resume(load_checkpoint(path), **build(["first", "second"])) == 1
+
+
+@pytest.mark.parametrize("wrong", [None, 3, "a.safetensors"])
+def test_what_is_no_checkpoint_at_all_is_named(saved, wrong):
+    _, parts = saved
+    with pytest.raises(
+        TypeError, match=r"checkpoint is .*, but must be a Checkpoint: give what load_checkpoint"
+    ):
+        resume(wrong, **parts)
+    if wrong != "a.safetensors":
+        for call in (load_checkpoint, lambda wrong: save_checkpoint(wrong, epoch=1, **parts)):
+            with pytest.raises(TypeError, match=r"path is .*, but must be the name of a file: where latest"):
+                call(wrong)
+        with pytest.raises(TypeError, match=r"folder is .*, but must be the name"):
+            latest(wrong)
 
 
 def test_many_differences_are_counted(saved):
@@ -698,40 +718,89 @@ def malformed(path, **changes):
         holder = content
         for key in way:
             holder = holder[int(key) if key.isdigit() else key]
-        if value is None and isinstance(holder, dict):
+        if value is NONE:
             del holder[last]
         else:
             holder[int(last) if last.isdigit() and isinstance(holder, list) else last] = value
     return with_digest(content, path, content["epoch"], content["step"])
 
 
+NONE = object()
 MALFORMED = {
     "a model's tensor of another shape": (
         {"model__4.bias": torch.zeros(7)},
-        r"4.bias: torch.float32 \[7\] in the",
+        r"4.bias: torch.float32 \[7\] in",
     ),
     "a model's tensor of another type": ({"model__4.bias": torch.zeros(3).double()}, "4.bias: torch.float64"),
     "a model's text": ({"model__4.bias": "zero"}, "4.bias: str in the file"),
-    "a model's tensor too few": ({"model__4.bias": None}, "4.bias: None in the file"),
+    "a model's tensor too few": ({"model__4.bias": NONE}, "4.bias: None in the file"),
     "moments of another shape": (
         {"optimizer__state__3__exp_avg": torch.zeros(7)},
-        r"exp_avg has shape \[7\]",
+        r"a parameter exp_avg is a torch.float32 of shape \[7\], not a torch.float32 of shape \[16\]",
     ),
-    "moments that are no dict": ({"optimizer__state": {0: [1, 2]}}, "malformed; nothing was loaded"),
+    "moments that are a text": (
+        {"optimizer__state__3__exp_avg": "x"},
+        "exp_avg is a str, not a torch.float32",
+    ),
+    "a moment too few": ({"optimizer__state__3__exp_avg_sq": NONE}, "a parameter lacks exp_avg_sq"),
+    "a moment too many": ({"optimizer__state__3__more": torch.zeros(16)}, "a parameter has also more"),
+    "a step of NaN": (
+        {"optimizer__state__3__step": torch.tensor(math.nan)},
+        "the optimizer's step is .*no count",
+    ),
+    "a step of one byte": (
+        {"optimizer__state__3__step": torch.tensor(3, dtype=torch.uint8)},
+        "the optimizer's step is .*no count",
+    ),
+    "moments that are no dict": ({"optimizer__state": {0: [1, 2]}}, "TypeError"),
     "moments of no parameter": ({"optimizer__state": {77: {"step": 1}}}, "belong to no parameter"),
-    "no moments at all": ({"optimizer__state": None}, "KeyError"),
+    "no moments at all": ({"optimizer__state": NONE}, "KeyError"),
     "no groups": ({"optimizer__param_groups": []}, "ValueError"),
-    "a learning rate that is a text": ({"optimizer__param_groups__0__lr": "high"}, "lr is str, not a number"),
-    "no learning rate": ({"optimizer__param_groups__0__lr": None}, "state has no lr"),
-    "a scheduler's method": ({"scheduler__step": 3}, "would replace step"),
-    "a scheduler's optimizer": ({"scheduler__optimizer": 3}, "would replace optimizer"),
-    "a scheduler's text": ({"scheduler__last_epoch": "x"}, "last_epoch is str, not a number"),
-    "a short state of the generator": ({"generator": torch.zeros(3, dtype=torch.uint8)}, "RuntimeError"),
-    "a float state of the generator": ({"generator": torch.zeros(5056)}, "TypeError"),
-    "no state of torch": ({"rng__cpu": None}, "KeyError"),
-    "a short state of torch": ({"rng__cpu": torch.zeros(3, dtype=torch.uint8)}, "RuntimeError"),
-    "a short state of python": ({"rng__python": (3, (1, 2), None)}, "ValueError"),
-    "a wrong state of numpy": ({"rng__numpy": ("MT19937", [1, 2], 3, 0, 0.0)}, "malformed; nothing was"),
+    "a learning rate that is a text": (
+        {"optimizer__param_groups__0__lr": "high"},
+        "lr is a str, not a number",
+    ),
+    "no learning rate": ({"optimizer__param_groups__0__lr": NONE}, "group 0 lacks lr"),
+    "no state of the scheduler": ({"scheduler": {}}, "the scheduler's state lacks step_size"),
+    "a scheduler's method": ({"scheduler__step": 3}, "the scheduler's state has also step"),
+    "a scheduler's optimizer": ({"scheduler__optimizer": 3}, "the scheduler's state has also optimizer"),
+    "a scheduler's text": ({"scheduler__last_epoch": "x"}, "last_epoch is a str, not a number"),
+    "a scheduler's list": ({"scheduler__base_lrs": [0.1, 0.2]}, "base_lrs has 2 entries, not 1"),
+    "a short state of the generator": (
+        {"generator": torch.zeros(3, dtype=torch.uint8)},
+        r"the generator's state is a torch.uint8 of shape \[3\]",
+    ),
+    "a float state of the generator": ({"generator": torch.zeros(5056)}, "state is a torch.float32 of shape"),
+    "zeros for the generator": ({"generator": torch.zeros(5056, dtype=torch.uint8)}, "RuntimeError"),
+    "no state of torch": ({"rng__cpu": NONE}, "rng lacks cpu"),
+    "a short state of torch": (
+        {"rng__cpu": torch.zeros(3, dtype=torch.uint8)},
+        "rng cpu is a torch.uint8 of",
+    ),
+    "a short state of python": (
+        {"rng__python__numbers": torch.ones(3).long()},
+        "python numbers is a torch.int64",
+    ),
+    "a wrong state of python": ({"rng__python__version": 77}, "rng python: state with version 77"),
+    "a negative state of python": ({"rng__python__numbers": -torch.ones(625).long()}, "rng python: "),
+    "a legacy state of numpy": (
+        {"rng__numpy": ("MT19937", [1, 2], 3, 0, 0.0)},
+        "rng numpy is a list, not a dict",
+    ),
+    "a state of another generator": (
+        {"rng__numpy__bit_generator": "PCG64"},
+        "rng numpy is of PCG64, and this process uses MT19937",
+    ),
+    "a short state of numpy": (
+        {"rng__numpy__state__key": torch.ones(3)},
+        "rng numpy state key is a torch.float32",
+    ),
+    "a position beyond numpy's memory": ({"rng__numpy__state__pos": 2**28}, "rng numpy: pos is out of range"),
+    "a position before numpy's memory": ({"rng__numpy__state__pos": -1}, "rng numpy: pos is out of range"),
+    "a generator with a foreign name": (
+        {"rng__\x1b[2J": torch.zeros(1)},
+        r"rng has \\x1b\[2J, which is no gen",
+    ),
 }
 
 
@@ -742,7 +811,7 @@ def test_a_malformed_file_changes_nothing(saved, case):
     _, parts = make_run(seed=1)
     before = state_of(parts)
     found = load_checkpoint(malformed(path, **changes))
-    with pytest.raises(CheckpointError, match=match):
+    with pytest.raises(CheckpointError, match=f"(?s)nothing was loaded.*{match}"):
         resume(found, **parts)
     assert same(state_of(parts), before)
     assert not {"step", "get_lr"} & vars(parts["scheduler"]).keys()
@@ -760,40 +829,70 @@ def test_a_malformed_file_leaves_schedulers_inside_a_scheduler_alone(tmp_path):
             parts["scheduler"].step()
         return parts
 
-    path = save_checkpoint(tmp_path / "a.pt", epoch=3, **build(3))
-    malformed(path, scheduler__foreign=3, rng__cpu=None)
+    path = save_checkpoint(tmp_path / "a.safetensors", epoch=3, **build(3))
+    malformed(path, scheduler___schedulers__0__foreign=3)
     parts = build(1)
     before = state_of(parts)
-    with pytest.raises(CheckpointError, match="malformed; nothing was loaded"):
+    with pytest.raises(CheckpointError, match="state _schedulers 0 has also foreign"):
         resume(load_checkpoint(path), **parts)
     assert same(state_of(parts), before)
+
+
+def test_the_state_of_another_optimizer_under_its_name_is_refused(saved):
+    """As if somebody had changed the outline: only the states' own names tell."""
+    path, _ = saved
+    _, parts = make_run(seed=1)
+    sgd = torch.optim.SGD(parts["model"].parameters(), lr=0.1, momentum=0.9)
+    for parameter in parts["model"].parameters():
+        parameter.grad = torch.zeros_like(parameter)
+    sgd.step()
+    with pytest.raises(CheckpointError, match="nothing was loaded"):
+        resume(load_checkpoint(malformed(path, optimizer=sgd.state_dict())), **parts)
+
+
+@pytest.mark.parametrize("name", ["Adam", "AdamW", "SGD", "Adagrad"])
+def test_a_fused_step_gets_no_state_in_another_memory_order(tmp_path, name):
+    """Channels last: the file keeps no strides, and a fused step takes the numbers as they lie in memory."""
+
+    def build():
+        torch.manual_seed(0)
+        model = nn.Conv2d(3, 4, 3).to(memory_format=torch.channels_last)
+        options = {"momentum": 0.9} if name == "SGD" else {}
+        return {
+            "model": model,
+            "optimizer": getattr(torch.optim, name)(model.parameters(), fused=True, **options),
+        }
+
+    def step(model, optimizer):
+        optimizer.zero_grad()
+        model(torch.arange(75.0).reshape(1, 3, 5, 5).sin()).square().sum().backward()
+        optimizer.step()
+
+    parts, again = build(), build()
+    step(**parts)
+    resume(load_checkpoint(save_checkpoint(tmp_path / "a.safetensors", epoch=1, **parts)), **again)
+    for each in (parts, again):
+        step(**each)
+    assert same(parts["model"].state_dict(), again["model"].state_dict())
 
 
 @pytest.mark.parametrize(
     ("changes", "named"),
     [
-        ({"model": [1]}, "model"),
-        ({"optimizer": 3, "scheduler": "x"}, "optimizer, scheduler"),
-        ({"rng": None}, "rng missing"),
-        ({"rng": {1: 2}}, "rng"),
-        ({"outline": {"model a": 3}}, "outline"),
-        ({"generator": 3}, "generator"),
-        ({"epoch": 1.0}, "epoch"),
-        ({"step": True}, "step"),
+        ({"model": [1]}, "no proper model"),
+        ({"optimizer": 3, "scheduler": "x"}, "no proper optimizer, scheduler"),
+        ({"rng": NONE}, "it has other parts"),
+        ({"more": 1}, "it has other parts"),
+        ({"rng": {1: 2}}, "no proper rng"),
+        ({"outline": {"model a": 3}}, "no proper outline"),
+        ({"generator": 3}, "no proper generator"),
     ],
 )
 def test_a_file_with_other_kinds_of_values_is_refused(saved, changes, named):
     path, _ = saved
-    content = content_of(path) | {name: value for name, value in changes.items() if value is not None}
-    content = {name: value for name, value in content.items() if changes.get(name, 0) is not None}
+    content = {name: value for name, value in (content_of(path) | changes).items() if value is not NONE}
     with pytest.raises(CheckpointError, match=named):
         load_checkpoint(with_digest(content, path, epoch=1))
-
-
-def test_a_file_whose_comment_names_another_epoch_is_refused(saved):
-    path, _ = saved
-    with pytest.raises(CheckpointError, match="no proper epoch and step"):
-        load_checkpoint(with_digest(content_of(path), path, epoch=2))
 
 
 def test_an_interrupt_while_resuming_changes_nothing(saved, monkeypatch):
@@ -801,14 +900,14 @@ def test_an_interrupt_while_resuming_changes_nothing(saved, monkeypatch):
     _, parts = make_run(seed=1)
     before, found = state_of(parts), load_checkpoint(path)
 
-    set_state = checkpoint_module._set_rng_state
+    set_state = checkpoint_module.set_rng_state
 
     def interrupted_once(state):
         monkeypatch.undo()
         set_state(state)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(checkpoint_module, "_set_rng_state", interrupted_once)
+    monkeypatch.setattr(checkpoint_module, "set_rng_state", interrupted_once)
     with pytest.raises(KeyboardInterrupt):
         resume(found, **parts)
     assert same(state_of(parts), before)
@@ -874,7 +973,7 @@ SGD = torch.optim.SGD(LINEAR.parameters(), lr=0.1)
     ],
 )
 def test_parts_that_were_mixed_up_or_hold_nothing_yet_are_refused(tmp_path, parts, message):
-    path = save_checkpoint(tmp_path / "a.pt", model=LINEAR, epoch=1)
+    path = save_checkpoint(tmp_path / "a.safetensors", model=LINEAR, epoch=1)
     found = load_checkpoint(path)
     parts = {"model": LINEAR} | parts
     for call in (lambda: save_checkpoint(path, epoch=2, **parts), lambda: resume(found, **parts)):
@@ -901,7 +1000,7 @@ class Remembering(nn.Linear):
 @pytest.mark.parametrize("saved_state", [{"calls": 3}, torch.full((2,), float("nan")), 3])
 def test_the_extra_state_of_a_module_may_be_anything(tmp_path, saved_state, fresh):
     model, other = nn.Sequential(Remembering(saved_state)), nn.Sequential(Remembering(fresh))
-    path = save_checkpoint(tmp_path / "a.pt", model=model, epoch=1)
+    path = save_checkpoint(tmp_path / "a.safetensors", model=model, epoch=1)
     resume(load_checkpoint(path), model=other)
     assert same(other[0].remembered, saved_state)
 
@@ -918,7 +1017,7 @@ def test_an_optimizer_of_others_may_keep_a_state_of_no_parameter(tmp_path):
 
     parts, again = build(), build()
     parts["optimizer"].step()
-    resume(load_checkpoint(save_checkpoint(tmp_path / "a.pt", epoch=1, **parts)), **again)
+    resume(load_checkpoint(save_checkpoint(tmp_path / "a.safetensors", epoch=1, **parts)), **again)
     assert again["optimizer"].state["calls"] == 1
 
 
@@ -926,11 +1025,11 @@ def test_an_optimizer_of_others_may_keep_a_state_of_no_parameter(tmp_path):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16, torch.complex64])
 def test_weights_that_are_not_finite_do_not_replace_the_last_good_state(tmp_path, value, dtype):
     model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2)).to(dtype)
-    path = save_checkpoint(tmp_path / "a.pt", model=model, epoch=1)
+    path = save_checkpoint(tmp_path / "a.safetensors", model=model, epoch=1)
     with torch.no_grad():
         model[1].weight[1, 0] = value
     with pytest.raises(
-        CheckpointError, match=r"a.pt was not written: the model's 1.weight holds NaN or infinity"
+        CheckpointError, match=r"a.safetensors was not written: the model's 1.weight holds NaN or infinity"
     ):
         save_checkpoint(path, model=model, epoch=2)
     assert load_checkpoint(path).epoch == 1
@@ -939,12 +1038,12 @@ def test_weights_that_are_not_finite_do_not_replace_the_last_good_state(tmp_path
 def test_a_buffer_may_hold_infinity_but_not_nan(tmp_path):
     model = nn.BatchNorm1d(2)
     model.register_buffer("mask", torch.full((2, 2), -float("inf")).triu(1))
-    save_checkpoint(tmp_path / "a.pt", model=model, epoch=1)
+    save_checkpoint(tmp_path / "a.safetensors", model=model, epoch=1)
     model.running_mean[0] = float("nan")
     with pytest.raises(CheckpointError, match="running_mean holds NaN"):
-        save_checkpoint(tmp_path / "a.pt", model=model, epoch=2)
+        save_checkpoint(tmp_path / "a.safetensors", model=model, epoch=2)
     model.register_buffer("running_mean", model.running_mean, persistent=False)  # then it is not saved
-    save_checkpoint(tmp_path / "a.pt", model=model, epoch=2)
+    save_checkpoint(tmp_path / "a.safetensors", model=model, epoch=2)
 
 
 # --- interrupts --------------------------------------------------------------------------------------------
@@ -953,7 +1052,7 @@ def test_a_buffer_may_hold_infinity_but_not_nan(tmp_path):
 @pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="needs a timer that sends a signal")
 @pytest.mark.parametrize("raised", [KeyboardInterrupt, SystemExit])
 def test_an_interrupt_at_any_moment_is_never_swallowed(tmp_path, raised):
-    """But in one function of Python, which has a bare ``except``, and in destructors that are not ours."""
+    """But in destructors that are not ours."""
     arrived = []
 
     def handler(number, frame):
@@ -961,7 +1060,7 @@ def test_an_interrupt_at_any_moment_is_never_swallowed(tmp_path, raised):
         raise raised
 
     model = nn.Linear(300, 300)
-    path = save_checkpoint(tmp_path / "a.pt", model=model, epoch=0)
+    path = save_checkpoint(tmp_path / "a.safetensors", model=model, epoch=0)
     start = time.perf_counter()
     save_checkpoint(path, model=model, epoch=0)
     usual = time.perf_counter() - start
@@ -975,7 +1074,7 @@ def test_an_interrupt_at_any_moment_is_never_swallowed(tmp_path, raised):
                 signal.setitimer(signal.ITIMER_REAL, usual * epoch / 60)
                 save_checkpoint(path, model=model, epoch=epoch)
                 signal.setitimer(signal.ITIMER_REAL, 0)
-                assert len(arrived) == came or arrived[-1] is copyreg._slotnames.__code__
+                assert len(arrived) == came
             except raised:
                 inside += 1
                 assert len(arrived) == came + 1
@@ -986,13 +1085,13 @@ def test_an_interrupt_at_any_moment_is_never_swallowed(tmp_path, raised):
         gc.enable()
     assert inside > 10
     save_checkpoint(path, model=model, epoch=100)
-    assert [other.name for other in tmp_path.iterdir()] == ["a.pt"]
+    assert [other.name for other in tmp_path.iterdir()] == ["a.safetensors"]
 
 
 def test_an_interrupt_on_entry_to_any_function_comes_through(tmp_path, request):
     """So none is a destructor, or the callback of a weak reference, where Python would only print it."""
     model = nn.Linear(3, 3)
-    path = save_checkpoint(tmp_path / "a.pt", model=model, epoch=0)
+    path = save_checkpoint(tmp_path / "a.safetensors", model=model, epoch=0)
     entered = {}
 
     def interrupt(frame, event, argument):
@@ -1014,43 +1113,29 @@ def test_an_interrupt_on_entry_to_any_function_comes_through(tmp_path, request):
         assert list(entered.values())[before:] == []
         break
     assert len(entered) > 50
-    assert [other.name for other in tmp_path.iterdir()] == ["a.pt"]
+    assert [other.name for other in tmp_path.iterdir()] == ["a.safetensors"]
 
 
-@pytest.mark.parametrize("moment", ["in a write", "on the way to it", "on the way to the one after an error"])
-def test_an_interrupt_in_the_midst_of_torch_comes_through(tmp_path, monkeypatch, moment):
-    """One at each time that torch's writer calls back; its C++ must not answer with an error of its own."""
-    path = save_checkpoint(tmp_path / "a.pt", model=nn.Linear(3, 3), epoch=1)
-    write, calls = checkpoint_module._Sink.write, [0]
+def test_an_error_after_the_file_has_its_name_does_not_say_that_it_was_not_written(tmp_path, monkeypatch):
+    real = _files._new_part
 
     class Failing:
-        def write(self, data):
-            if moment == "in a write":
-                signal.raise_signal(signal.SIGINT)
-            raise OSError("no space left")
+        def __init__(self, file):
+            self.file = file
 
-    def interrupted(self, data):
-        calls[0] += 1
-        if moment != "on the way to it" and calls[0] == place:
-            self.file = Failing()
-        elif moment != "in a write" and calls[0] == place + ("error" in moment):
-            signal.raise_signal(signal.SIGINT)
-        return write(self, data)
+        def close(self):
+            self.file.close()
+            raise OSError(5, "Input/output error")
 
-    monkeypatch.setattr(checkpoint_module._Sink, "write", interrupted)
-    for place in range(1, 1000):  # noqa: B007
-        calls[0] = 0
-        try:
-            save_checkpoint(path, model=nn.Linear(3, 3), epoch=2)
-        except KeyboardInterrupt:
-            assert load_checkpoint(path).epoch == 1
-            assert [other.name for other in tmp_path.iterdir()] == ["a.pt"]
-        except CheckpointError as error:
-            assert "error" in moment and "OSError: no space left" in str(error)
-            break
-        else:
-            break
-    assert place >= calls[0] > 20  # in the last round there was nothing left to interrupt
+        __enter__ = lambda self: self  # noqa: E731
+        __exit__ = lambda self, *_: None  # noqa: E731
+
+        def __getattr__(self, name):
+            return getattr(self.file, name)
+
+    monkeypatch.setattr(_files, "_new_part", lambda folder: Failing(real(folder)))
+    path = save_checkpoint(tmp_path / "a.safetensors", model=LINEAR, epoch=1)
+    assert load_checkpoint(path).epoch == 1
 
 
 # --- names -------------------------------------------------------------------------------------------------
@@ -1059,28 +1144,34 @@ def test_an_interrupt_in_the_midst_of_torch_comes_through(tmp_path, monkeypatch,
 @pytest.mark.skipif(sys.platform != "linux", reason="needs names that are no UTF-8, and links")
 def test_names_that_are_no_utf_8(tmp_path):
     folder = Path(os.fsdecode(os.fsencode(tmp_path) + b"/run\xff"))
-    path = save_checkpoint(folder / os.fsdecode(b"a\xfe.pt"), model=nn.Linear(1, 1), epoch=1)
+    path = save_checkpoint(folder / os.fsdecode(b"a\xfe.safetensors"), model=nn.Linear(1, 1), epoch=1)
     assert load_checkpoint(path).epoch == 1
     assert latest(folder) == path
-    flip(path, 3000)
+    flip(path, -3000)
     with (
-        pytest.warns(UserWarning, match=r"run\\udcff/a\\udcfe.pt is damaged"),
-        pytest.raises(CheckpointError, match=r"No valid checkpoint in .*run\\udcff. .*: a\\udcfe.pt"),
+        pytest.warns(UserWarning, match=r"run\\udcff/a\\udcfe.safetensors is damaged"),
+        pytest.raises(
+            CheckpointError, match=r"No valid checkpoint in .*run\\udcff. .*: a\\udcfe.safetensors"
+        ),
     ):
         latest(folder)
-    with pytest.raises(CheckpointError, match=r"b.pt does not exist. In .*run\\udcff there is: a\\udcfe.pt"):
-        load_checkpoint(folder / "b.pt")
-    with pytest.raises(CheckpointError, match=r"a\\udcfe.pt was not written"):
+    with pytest.raises(
+        CheckpointError, match=r"b.safetensors does not exist. In .*run\\udcff there is: a\\udcfe.safetensors"
+    ):
+        load_checkpoint(folder / "b.safetensors")
+    with pytest.raises(CheckpointError, match=r"a\\udcfe.safetensors was not written"):
         save_checkpoint(path, model=nn.Linear(1, 1), epoch=-1)
 
 
 def test_a_name_with_a_nul_is_refused(tmp_path):
-    name = f"{tmp_path}/a\0b.pt"
-    with pytest.raises(CheckpointError, match=r"a\\x00b.pt was not written. ValueError: .*null"):
+    name = f"{tmp_path}/a\0b.safetensors"
+    with pytest.raises(CheckpointError, match=r"a\\x00b.safetensors was not written. ValueError: .*null"):
         save_checkpoint(name, model=nn.Linear(1, 1), epoch=1)
-    with pytest.raises(CheckpointError, match=r"a\\x00b.pt was not loaded. ValueError: .*null"):
+    with pytest.raises(CheckpointError, match=r"a\\x00b.safetensors was not loaded. ValueError: .*null"):
         load_checkpoint(name)
-    with pytest.raises(CheckpointError, match=r"Cannot look for checkpoints in .*a\\x00b.pt. ValueError"):
+    with pytest.raises(
+        CheckpointError, match=r"Cannot look for checkpoints in .*a\\x00b.safetensors. ValueError"
+    ):
         latest(name)
     assert list(tmp_path.iterdir()) == []
 
@@ -1089,27 +1180,32 @@ def test_a_name_with_a_nul_is_refused(tmp_path):
 def test_what_is_no_file_is_named_and_waits_for_nothing(saved):
     path, parts = saved
     folder = path.parent
-    os.mkfifo(folder / "pipe.pt")
-    (folder / "zero.pt").symlink_to("/dev/zero")
-    (folder / "dangling.pt").symlink_to("nowhere.pt")
-    (folder / "folder.pt").mkdir()
+    os.mkfifo(folder / "pipe.safetensors")
+    (folder / "zero.safetensors").symlink_to("/dev/zero")
+    (folder / "dangling.safetensors").symlink_to("nowhere.safetensors")
+    (folder / "folder.safetensors").mkdir()
     for name, found in [
-        ("pipe.pt", "pipe.pt is a pipe, not a file"),
-        ("zero.pt", "zero.pt is a device, not a file"),
-        ("dangling.pt", "dangling.pt is a link to nowhere.pt, which does not exist"),
-        ("folder.pt", "folder.pt was not loaded. IsADirectoryError"),
+        ("pipe.safetensors", "pipe.safetensors is a pipe, not a file"),
+        ("zero.safetensors", "zero.safetensors is a device, not a file"),
+        (
+            "dangling.safetensors",
+            "dangling.safetensors is a link to nowhere.safetensors, which does not exist",
+        ),
+        ("folder.safetensors", "folder.safetensors was not loaded. IsADirectoryError"),
     ]:
         with pytest.raises(CheckpointError, match=found):
             load_checkpoint(folder / name)
     with pytest.warns(UserWarning) as warned:
         assert latest(folder) == path
     assert len(warned) == 4
-    for name in ("pipe.pt", "zero.pt", "folder.pt"):
+    for name in ("pipe.safetensors", "zero.safetensors", "folder.safetensors"):
         with pytest.raises(CheckpointError, match=rf"{name} was not written. OSError: .*not a file"):
             save_checkpoint(folder / name, epoch=2, **parts)
-    assert stat.S_ISFIFO((folder / "pipe.pt").stat().st_mode)
-    save_checkpoint(folder / "dangling.pt", epoch=2, **parts)
-    assert (folder / "dangling.pt").is_symlink() and load_checkpoint(folder / "nowhere.pt").epoch == 2
+    assert stat.S_ISFIFO((folder / "pipe.safetensors").stat().st_mode)
+    save_checkpoint(folder / "dangling.safetensors", epoch=2, **parts)
+    assert (folder / "dangling.safetensors").is_symlink() and load_checkpoint(
+        folder / "nowhere.safetensors"
+    ).epoch == 2
 
 
 def test_an_unreadable_file_is_named(saved, monkeypatch):
@@ -1120,7 +1216,7 @@ def test_an_unreadable_file_is_named(saved, monkeypatch):
 
     monkeypatch.setattr(checkpoint_module.open_file.__globals__["os"], "open", refused)
     with pytest.raises(
-        CheckpointError, match=r"epoch-1.pt was not loaded. PermissionError: .*Permission denied"
+        CheckpointError, match=r"epoch-1.safetensors was not loaded. PermissionError: .*Permission denied"
     ):
         load_checkpoint(path)
     with (
@@ -1145,7 +1241,7 @@ def test_an_error_while_another_is_handled_names_its_own_cause(saved):
     found = load_checkpoint(malformed(path, rng__cpu=torch.zeros(3, dtype=torch.uint8)))
     calls = [
         lambda: save_checkpoint(path, model=LINEAR, epoch=1, extra=lambda: None),
-        lambda: load_checkpoint("a\0b.pt"),
+        lambda: load_checkpoint("a\0b.safetensors"),
         lambda: latest("a\0b"),
         lambda: resume(found, **parts),
     ]
@@ -1174,29 +1270,49 @@ def fail_to_save(path, match, **arguments):
 @pytest.mark.parametrize(
     ("extra", "named"),
     [
-        (Path("runs"), r"pathlib\S*Path"),
-        ({"accuracy": np.float64(0.9)}, r"numpy\S*scalar"),
-        ([range(3)], "range"),
-        (lambda: None, "lambda"),
-        (threading.Lock(), "lock"),
+        (Path("runs"), r"extra is an object of the class pathlib\S*Path; only tensors and plain"),
+        ({"accuracy": np.float64(0.9)}, r"extra\['accuracy'\] is an object of the class numpy.float64"),
+        ([{"a": (range(3),)}], r"extra\[0\]\['a'\]\[0\] is an object of the class range"),
+        ({1: lambda: None}, r"extra\[1\] is an object of the class function"),
+        ({threading.Lock(): 1}, r"extra\['the key <.*>'\] is an object of the class _thread.lock"),
+        ({"x": np.zeros(2)}, r"extra\['x'\] is an object of the class numpy.ndarray"),
+        ({"x": torch.eye(2).to_sparse()}, r"extra\['x'\] is .*sparse_coo.*only dense tensors with values"),
+        ({"x": torch.zeros(2, device="meta")}, r"extra\['x'\] is .*meta.*only dense tensors with values"),
+        ([10**5000], "not written: .*4300 digits"),
+        (
+            list(range(400_000)),
+            "not written: it has more than 300,000 values: long lists of numbers belong in",
+        ),
+        ("é" * 2**22, "not written: it needs .* bytes of JSON"),
     ],
-    ids=["Path", "numpy", "range", "lambda", "lock"],
 )
-def test_an_object_that_could_not_be_read_back_is_refused_when_saving(saved, extra, named):
+def test_what_could_not_be_read_back_is_refused_when_saving(saved, extra, named):
     fail_to_save(
-        saved[0], rf"epoch-1.pt was not written. It holds .*({named}).*only tensors and plain", extra=extra
+        saved[0],
+        rf"epoch-1.safetensors was not written: .*{named.removeprefix('not written: ')}",
+        extra=extra,
     )
 
 
-def test_empty_bytes_are_named(saved):
-    fail_to_save(saved[0], "It holds empty bytes, b'', which torch.load does not read", extra={"a": b""})
+def test_lists_that_hold_themselves_are_refused_when_saving(saved):
+    itself, twice = [], [1]
+    itself.append(itself)
+    for _ in range(40):
+        twice = [twice, twice]
+    fail_to_save(saved[0], "is nested 100 deep", extra=itself)
+    fail_to_save(saved[0], "more than 300,000 values", extra=twice)
 
 
 def test_saving_beneath_a_file_or_onto_a_folder(saved):
     path, _ = saved
-    fail_to_save(path / "below" / "a.pt", r"a.pt was not written. (NotADirectory|FileExists)Error")
-    (path.parent / "pickle.pt").mkdir()
-    fail_to_save(path.parent / "pickle.pt", r"pickle.pt was not written. .*pickle.pt is a folder, not a file")
+    fail_to_save(
+        path / "below" / "a.safetensors", r"a.safetensors was not written. (NotADirectory|FileExists)Error"
+    )
+    (path.parent / "pickle.safetensors").mkdir()
+    fail_to_save(
+        path.parent / "pickle.safetensors",
+        r"pickle.safetensors was not written. .*pickle.safetensors is a folder, not a file",
+    )
 
 
 @pytest.fixture
@@ -1221,23 +1337,26 @@ def small_disk(tmp_path):
 
 
 def test_a_read_only_disk(small_disk):
-    path = save_checkpoint(small_disk / "a.pt", model=nn.Linear(9, 9), epoch=1)
+    path = save_checkpoint(small_disk / "a.safetensors", model=nn.Linear(9, 9), epoch=1)
     subprocess.run(["mount", "-o", "remount,ro", small_disk], check=True)
-    fail_to_save(path, r"a.pt was not written. OSError: .*Read-only file system")
-    fail_to_save(small_disk / "new" / "b.pt", r"b.pt was not written. OSError: .*Read-only file system")
+    fail_to_save(path, r"a.safetensors was not written. OSError: .*Read-only file system")
+    fail_to_save(
+        small_disk / "new" / "b.safetensors",
+        r"b.safetensors was not written. OSError: .*Read-only file system",
+    )
     assert load_checkpoint(path).epoch == 1
 
 
 def test_a_full_disk(small_disk):
-    path = save_checkpoint(small_disk / "a.pt", model=nn.Linear(9, 9), epoch=1)
-    fail_to_save(path, r"a.pt was not written. OSError: .*No space left", model=nn.Linear(300, 300))
+    path = save_checkpoint(small_disk / "a.safetensors", model=nn.Linear(9, 9), epoch=1)
+    fail_to_save(path, r"a.safetensors was not written. OSError: .*No space left", model=nn.Linear(300, 300))
 
     page = os.sysconf("SC_PAGE_SIZE")
     pages = -(-path.stat().st_size // page)  # that the next file needs
     with (small_disk / "filler").open("wb") as filler:
         filler.write(b"x" * (os.statvfs(small_disk).f_bavail * page - (pages - 1) * page))
     assert os.statvfs(small_disk).f_bavail == pages - 1  # all but the last page fits
-    fail_to_save(path, r"a.pt was not written. OSError: .*No space left")
+    fail_to_save(path, r"a.safetensors was not written. OSError: .*No space left")
     assert load_checkpoint(path).epoch == 1
     (small_disk / "filler").unlink()
     assert load_checkpoint(save_checkpoint(path, model=nn.Linear(9, 9), epoch=2)).epoch == 2
@@ -1249,15 +1368,6 @@ def test_a_folder_without_permission(saved):
     try:
         if os.access(path.parent, os.W_OK):
             pytest.skip("this user may write anywhere (the read-only disk above stands in)")
-        fail_to_save(path, r"epoch-1.pt was not written. PermissionError")
+        fail_to_save(path, r"epoch-1.safetensors was not written. PermissionError")
     finally:
         path.parent.chmod(0o755)
-
-
-if __name__ == "__main__":  # the run that the test above kills and starts again
-    folder, num_workers, *die_after = sys.argv[1:]
-    loader, parts = make_run(num_workers=int(num_workers))
-    newest = latest(folder)
-    first = resume(load_checkpoint(newest), **parts) if newest else 0
-    print(f"resumed after {first}")
-    train(folder, loader, parts, first=first, die_after=int(die_after[0]) if die_after else None)

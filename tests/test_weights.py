@@ -1,15 +1,12 @@
 """Weights in safetensors files: they come back to the bit, whole or not at all."""
 
-import sys
-
 import pytest
+import safetensors.torch
 import torch
 from torch import nn
 
 from gpulesson.checkpoint import CheckpointError
 from gpulesson.weights import export_weights, import_weights
-
-safetensors = pytest.importorskip("safetensors.torch")
 
 
 class Tied(nn.Module):
@@ -43,13 +40,13 @@ def test_weights_come_back(tmp_path):
 def test_other_programs_read_it_and_write_for_us(tmp_path):
     model, other = Tied(), Tied(seed=1)
     path = export_weights(model, tmp_path / "a.safetensors")
-    found = safetensors.load_file(path)
+    found = safetensors.torch.load_file(path)
     assert "embedding.weight" in found and "output.weight" not in found  # one of the two
-    assert safetensors.load_model(other, path) == (set(), [])
+    assert safetensors.torch.load_model(other, path) == (set(), [])
     assert same(model, other)
 
     model.turned = nn.Parameter(model.turned.detach().contiguous())
-    safetensors.save_model(model, str(tmp_path / "b.safetensors"))
+    safetensors.torch.save_model(model, str(tmp_path / "b.safetensors"))
     third = Tied(seed=2)
     import_weights(third, tmp_path / "b.safetensors")
     assert same(model, third)
@@ -57,8 +54,8 @@ def test_other_programs_read_it_and_write_for_us(tmp_path):
 
 def only(**tensors):
     def change(path):
-        found = safetensors.load_file(path) | tensors
-        safetensors.save_file({name: value for name, value in found.items() if value is not None}, path)
+        found = safetensors.torch.load_file(path) | tensors
+        safetensors.torch.save_file({name: value for name, value in found.items() if value is not None}, path)
 
     return change
 
@@ -75,8 +72,12 @@ def only(**tensors):
             "output.weight are one tensor of the model, and differ in the file",
         ),
         (only(**{"x\x1b[2J": torch.zeros(1)}), r"model x\\x1b\[2J: torch.float32 \[1\] in the file"),
-        (lambda path: path.write_bytes(path.read_bytes()[:-1]), "was not loaded. SafetensorError"),
-        (lambda path: path.write_bytes(b"\xff" * 100), "was not loaded. SafetensorError"),
+        (lambda path: path.write_bytes(path.read_bytes()[:-1]), "was not loaded. Refused: its tensors have"),
+        (lambda path: path.write_bytes(b"\xff" * 100), "was not loaded. Refused: its 100 bytes do not begin"),
+        (
+            lambda path: path.write_bytes(path.read_bytes()[:-1] + b"~"),
+            "its digest is not that of its content",
+        ),
         (lambda path: path.unlink(), "was not loaded. FileNotFoundError"),
         (lambda path: [path.unlink(), path.mkdir()], "is a folder|Is a directory|Permission"),
     ],
@@ -110,11 +111,11 @@ def test_an_error_while_loading_changes_nothing(tmp_path, monkeypatch, error):
 def test_what_cannot_be_exported_leaves_the_old_file(tmp_path):
     path = export_weights(Tied(), tmp_path / "a.safetensors")
     before = path.read_bytes()
-    spoilt, overlapping = Tied(), Tied()
+    spoilt = Tied()
     with torch.no_grad():
         spoilt.norm.weight[0] = float("nan")
-    overlapping.register_buffer("view", overlapping.norm.running_mean[1:])
-    cases = [(spoilt, "norm.weight holds NaN"), (overlapping, "share memory"), (Tied, "give an object")]
+    cases = [(spoilt, "norm.weight holds NaN"), (Tied, "give an object")]
+    cases += [(nn.Linear(2, 1, dtype=torch.complex64), "knows no torch.complex64 in torch.strided layout")]
     for model, match in cases:
         with pytest.raises(CheckpointError, match=match):
             export_weights(model, path)
@@ -150,11 +151,3 @@ def test_a_model_of_other_things_than_tensors_with_values(tmp_path, model, messa
     for call in (export_weights, import_weights):
         with pytest.raises(CheckpointError, match=message):
             call(model, path)
-
-
-def test_without_the_library_the_remedy_is_named(tmp_path, monkeypatch):
-    path = export_weights(Tied(), tmp_path / "a.safetensors")
-    monkeypatch.setitem(sys.modules, "safetensors.torch", None)
-    for call in (lambda: export_weights(Tied(), path), lambda: import_weights(Tied(), path)):
-        with pytest.raises(CheckpointError, match="python -m pip install safetensors"):
-            call()

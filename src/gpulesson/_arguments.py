@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import operator
+import os
 import reprlib
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, NoReturn
 
 import torch
@@ -39,6 +41,13 @@ def refuse(
     if isinstance(value, type):  # a class where an object belongs: the same remedy everywhere
         remedy = f"make an object of the class, with brackets: {value.__name__}(…)"
     raise error(f"{name} is {described(value)}, but must be {expected}: {remedy}")
+
+
+def as_path(name: str, value: Any) -> Path:
+    """Return the name of a file as a path; None, which `latest` may return, is none."""
+    if not isinstance(value, str | os.PathLike):
+        refuse(name, value, "the name of a file", "where latest(…) returns None, there is no checkpoint yet")
+    return Path(value)
 
 
 def whole_number(name: str, value: Any, least: int, remedy: str) -> int:

@@ -78,22 +78,30 @@ def whole_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
 
     It lies beside `path` (``file.name``) under a hidden name, and is locked. A process that was killed leaves
     it there; the next one that writes into the folder removes it (not on Windows). What stands at `path` must
-    be a file: a link is followed, anything else raises OSError. Missing folders are made.
+    be a file, whose permissions are kept: a link is followed, anything else raises OSError. Missing folders
+    are made.
     """
     path = Path(os.path.realpath(path))
+    mode = None  # that of the file before, or else what the umask says
     with suppress(FileNotFoundError):
-        _check_regular(path.lstat(), path)
+        _check_regular(found := path.lstat(), path)
+        mode = stat.S_IMODE(found.st_mode)
     path.parent.mkdir(parents=True, exist_ok=True)
     _sweep(path.parent)
     with _new_part(path.parent) as file:
         part = Path(file.name)
         try:
+            if mode is not None and fcntl:
+                with suppress(OSError):  # a file system without modes
+                    os.fchmod(file.fileno(), mode)
             yield file
             file.flush()
             os.fsync(file.fileno())
             if not fcntl:  # Windows renames no open file; elsewhere it is locked until it has its name
                 file.close()
             part.replace(path)
+            with suppress(OSError):  # what is synced and has its name is written, whatever closing it says
+                file.close()
             _sync_folder(path.parent)
         finally:
             with suppress(OSError):  # after the renaming there is none

@@ -1,15 +1,17 @@
-"""What `checkpoint` has to know of a run's objects: mistakes, what was loaded into them, the way back."""
+"""What `checkpoint` has to know of a run's objects: mistakes, what fits into them, the way back."""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable, Mapping
+import math
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from gpulesson._files import printable
+from gpulesson._kinds import difference
 
 _Undo = Callable[[], None]
 
@@ -46,6 +48,12 @@ def find_mistake(model: Any, optimizer: Any, scheduler: Any, generator: Any) -> 
         ours = {id(parameter) for _, parameter in model.named_parameters()}
         if not any(id(each) in ours for group in optimizer.param_groups for each in group["params"]):
             return "the optimizer changes no parameter of this model: build it from model.parameters()"
+        names = _parameter_names(model, optimizer)
+        if twice := [name for name in names if name.startswith("not of") and names.count(name) > 1]:
+            return (
+                f"the optimizer has {len(twice)} parameters ({printable(twice[0])}) that nothing tells "
+                "apart: make them part of the model, or give the optimizer pairs of a name and a parameter"
+            )
     other = None if optimizer is None else getattr(scheduler, "optimizer", None)
     if other is not None and other.param_groups is not optimizer.param_groups:
         return "the scheduler changes the learning rate of another optimizer: build it from this one"
@@ -94,6 +102,34 @@ def tensor_outline(state: Mapping[str, Any]) -> dict[str, str]:
     return outline
 
 
+def outline(model: Any, optimizer: Any, scheduler: Any, generator: Any) -> dict[str, str]:
+    """Describe the parts of a run but the model: their classes, and the optimizer's parameters by name."""
+    found = {}
+    if optimizer is not None:
+        sizes = [len(group["params"]) for group in optimizer.param_groups]
+        found["optimizer"] = f"{type(optimizer).__name__} with groups of {sizes} parameters"
+        # the state that is saved goes by these numbers
+        for place, name in enumerate(_parameter_names(model, optimizer)):
+            found[f"optimizer parameter {place}"] = name
+    if scheduler is not None:
+        found["scheduler"] = type(scheduler).__name__
+    if generator is not None:
+        found["generator"] = f"a generator of the {generator.device.type}"
+    return found
+
+
+def _parameter_names(model: Any, optimizer: Any) -> list[str]:
+    """Name the optimizer's parameters: as the model does, or else as the optimizer was told."""
+    ours = {parameter: name for name, parameter in model.named_parameters()}
+    found = []
+    for group in optimizer.param_groups:
+        told = group.get("param_names") or [None] * len(group["params"])
+        for parameter, name in zip(group["params"], told, strict=True):
+            other = f"not of the model, {name or f'{parameter.dtype} {list(parameter.shape)}'}"
+            found.append(ours.get(parameter, other))
+    return found
+
+
 def compare(saved: Mapping[str, str], given: Mapping[str, str]) -> list[str]:
     """Return a line for each difference between a file's outline and that of what is given, 12 at most."""
     names = [name for name in {**given, **saved} if saved.get(name) != given.get(name)]
@@ -131,60 +167,91 @@ def undo_point(model: Any, optimizer: Any, scheduler: Any, generator: Any) -> _U
     return undo
 
 
+def find_wrong_state(scheduler: Any, generator: Any, states: Any) -> str | None:
+    """Say what in a checkpoint's states neither the scheduler nor the generator could go on with."""
+    numbers = None if generator is None else generator.get_state()
+    if wrong := difference(states.generator, numbers, "the generator's state"):
+        return wrong
+    if scheduler is None:
+        return None
+    given, found = scheduler.state_dict(), states.scheduler
+    if type(scheduler).__module__.startswith("torch.optim."):
+        return difference(found, given, "the scheduler's state")
+    if replaced := [name for name in found if name not in given and hasattr(scheduler, name)]:
+        return f"the scheduler's state would replace {printable(replaced[0], 100)}"
+    return None
+
+
 def load_optimizer(optimizer: Any, state: Mapping[str, Any]) -> None:
     """Load a state dict, and raise ValueError if the optimizer could not go on with it."""
-    kinds = [_kinds(group) for group in optimizer.param_groups]
-    # Optimizers and schedulers keep the very tensors they are given, and change them: hand them copies.
+    before = [_options(group) for group in optimizer.param_groups]
+    # An optimizer keeps the very tensors that it is given, and changes them: hand it copies.
     optimizer.load_state_dict(copy.deepcopy(state))
-    for group, before in zip(optimizer.param_groups, kinds, strict=True):
-        _check_kinds("the optimizer", before, _kinds(group))
-        if missing := before.keys() - group.keys():
-            raise ValueError(f"the optimizer's state has no {printable(', '.join(sorted(missing)))}")
-    # Only these two keep other shapes than the parameter's; of the optimizers of others we know nothing.
-    known = type(optimizer).__module__.startswith("torch.optim.")
+    for number, (group, options) in enumerate(zip(optimizer.param_groups, before, strict=True)):
+        if wrong := difference(_options(group), options, f"the optimizer's group {number}", more=True):
+            raise ValueError(wrong)
+    known, expected = type(optimizer).__module__.startswith("torch.optim."), _first_states(optimizer)
+    # only these two keep other shapes than the parameter's
     same_shape = known and not isinstance(optimizer, torch.optim.LBFGS | torch.optim.Adafactor)
     for parameter, held in optimizer.state.items():
         if not isinstance(parameter, Tensor) or not isinstance(held, dict):
             if known:
                 raise ValueError("the optimizer's state has entries that belong to no parameter")
             continue
-        for name, value in held.items():
-            if same_shape and isinstance(value, Tensor) and value.ndim and value.shape != parameter.shape:
-                raise ValueError(
-                    f"the optimizer's {printable(name)} has shape {list(value.shape)} for a parameter of "
-                    f"shape {list(parameter.shape)}"
-                )
+        if "step" in held and not _is_step(held["step"]):
+            raise ValueError(f"the optimizer's step is {printable(repr(held['step']), 100)}, no count")
+        there = {name: value for name, value in held.items() if value is not None}
+        if parameter in expected:
+            first = {
+                name: held.get(name) if name == "step" else value
+                for name, value in expected[parameter].items()
+            }
+            if wrong := difference(there, first, "the state of a parameter", more=not known):
+                raise ValueError(wrong)
+        elif same_shape:
+            for name, value in there.items():
+                if not isinstance(value, int | float) and getattr(value, "shape", None) not in (
+                    parameter.shape,
+                    (),
+                ):
+                    raise ValueError(
+                        f"the state of a parameter has a {printable(name, 100)} of another shape"
+                    )
+        for name, value in held.items():  # a file keeps no strides; fused steps need those of the parameter
+            if isinstance(value, Tensor) and value.shape == parameter.shape:
+                held[name] = torch.empty_like(parameter, dtype=value.dtype).copy_(value)
 
 
-def load_scheduler(scheduler: Any, state: Mapping[str, Any]) -> None:
-    """Load a state dict, and raise ValueError if it would replace a method or change a value's kind."""
-    before = scheduler.state_dict()
-    if wrong := [name for name in state if name not in before and hasattr(scheduler, name)]:
-        raise ValueError(f"the scheduler's state would replace {printable(', '.join(map(str, wrong)))}")
-    kinds = _kinds(before)
-    scheduler.load_state_dict(copy.deepcopy(state))
-    _check_kinds("the scheduler", kinds, _kinds(scheduler.state_dict()))
+def _options(group: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in group.items() if name not in ("params", "param_names")}
 
 
-def _kinds(values: Mapping[str, Any]) -> dict[str, str]:
-    return {name: _kind(value) for name, value in values.items() if name != "params"}
+def _first_states(optimizer: Any) -> dict[Tensor, dict[str, Any]]:
+    """Return the state that an optimizer of this class, or the class of PyTorch below it, gives at first.
+
+    A twin takes a step, on parameters without memory. Where that cannot be, nothing is returned.
+    """
+    base: Any = next(
+        (each for each in type(optimizer).__mro__ if each.__module__.startswith("torch.optim.")), None
+    )
+    twins: dict[Tensor, Tensor] = {}
+    groups = []
+    for group in optimizer.param_groups:
+        for parameter in group["params"]:
+            twin = torch.empty_like(parameter, device="meta").requires_grad_()
+            twin.grad = torch.empty_like(twin)
+            twins[parameter] = twin
+        plainly = {"foreach": False, "fused": None, "capturable": False}
+        groups.append(_options(group) | plainly | {"params": [twins[each] for each in group["params"]]})
+    try:
+        stepped = base(groups)
+        stepped.step()
+    except Exception:  # it needs a closure, or looks at values
+        return {}
+    return {each: stepped.state[twin] for each, twin in twins.items() if twin in stepped.state}
 
 
-def _kind(value: Any) -> str:
-    if isinstance(value, bool | int | float) or (isinstance(value, Tensor) and value.numel() == 1):
-        return "a number"
-    if isinstance(value, list | tuple):
-        return _list_of(map(_kind, value))
-    return "" if value is None else type(value).__name__
-
-
-def _list_of(kinds: Iterable[str]) -> str:
-    found = sorted({kind for kind in kinds if kind})
-    return f"a list of {' and '.join(found)}" if found else ""
-
-
-def _check_kinds(owner: str, before: Mapping[str, str], after: Mapping[str, str]) -> None:
-    for name, kind in before.items():
-        found = after.get(name, "")
-        if kind and found and kind != found:  # what was None may have become something
-            raise ValueError(f"{owner}'s {printable(name)} is {found}, not {kind}")
+def _is_step(value: Any) -> bool:
+    if isinstance(value, Tensor) and not (value.is_floating_point() and value.ndim == 0):
+        return False
+    return isinstance(value, Tensor | int | float) and math.isfinite(value) and float(value) >= 0

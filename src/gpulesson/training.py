@@ -18,7 +18,7 @@ from gpulesson import preflight
 from gpulesson._arguments import refuse
 from gpulesson._progress import epoch_bar, show_loss
 from gpulesson.device import choose_device, to_device
-from gpulesson.evaluation import Evaluation, check_held_out, evaluate, mean_over_samples
+from gpulesson.evaluation import Evaluation, check_held_out, evaluate
 from gpulesson.long_runs.autosave import AutoSave
 from gpulesson.preflight import LossFunction, NonFiniteLossError, Pairs
 from gpulesson.step import Step
@@ -268,12 +268,12 @@ class EpochLoss:
 
     def __init__(self, loss_fn: LossFunction) -> None:
         self.reduction, self.epoch = preflight.loss_reduction(loss_fn), 1
-        self._on_device: list[Tensor] = []
-        self._values: list[float] = []
+        self._total, self._samples, self._batches = 0.0, 0, 0  # of the losses that were read
+        self._on_device: list[Tensor] = []  # the others, and the sizes of their batches
         self._sizes: list[int] = []
 
     def __len__(self) -> int:
-        return len(self._sizes)
+        return self._batches + len(self._sizes)
 
     def add(self, loss: Tensor, size: int) -> None:
         """Note the loss of a batch of so many samples, without waiting for it."""
@@ -283,34 +283,39 @@ class EpochLoss:
     def mean(self) -> float:
         """Return the mean over all samples, and start over; an infinite loss, or NaN, is an error."""
         self._read()
-        if not self._sizes:
+        if not self._batches:
             raise ValueError(
                 f"nothing to train on in epoch {self.epoch}: the batches are empty. Give at least one batch; "
                 "a generator is used up after one pass, a DataLoader or Batches is not"
             )
-        found = mean_over_samples(self._values, self._sizes, self.reduction)
-        self._values, self._sizes = [], []
+        found = self._total / self._samples
+        self._total, self._samples, self._batches = 0.0, 0, 0
         return found
 
     def _read(self) -> None:
+        """Add the losses up, one after the other: the sum must not depend on when they are read."""
         if not self._on_device:
             return
         values: list[float] = torch.stack(self._on_device).tolist()  # the CPU waits here
+        sizes, self._sizes = self._sizes, []
         self._on_device.clear()
-        for step, value in enumerate(values, len(self._values) + 1):
+        for value, size in zip(values, sizes, strict=True):
+            self._batches += 1
             if not math.isfinite(value):
-                self._values, self._sizes = [], []
+                step = self._batches
+                self._total, self._samples, self._batches = 0.0, 0, 0
                 raise NonFiniteLossError(value, self.epoch, step)
-        self._values += values
+            self._total += value if self.reduction == "sum" else value * size
+            self._samples += size
 
     def state_dict(self) -> dict[str, Any]:
         """Return the losses so far of an unfinished epoch."""
         self._read()
-        return {"values": self._values[:], "sizes": self._sizes[:]}
+        return {"total": self._total, "samples": self._samples, "batches": self._batches}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on with what `state_dict` returned."""
-        self._values, self._sizes = list(state["values"]), list(state["sizes"])
+        self._total, self._samples, self._batches = (state[name] for name in ("total", "samples", "batches"))
 
 
 @dataclass(frozen=True, repr=False)

@@ -1,18 +1,20 @@
 """Give a model's weights to other programs, and take theirs: files in the safetensors format.
 
 Such a file holds tensors and their names, and nothing that could run. To go on with a run, use
-`gpulesson.checkpoint`: here is no optimizer, no random state, and no digest.
+`gpulesson.checkpoint`: here is no optimizer, and no random state.
 """
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from gpulesson._arguments import as_path
 from gpulesson._files import open_file, printable, whole_file
 from gpulesson._state import compare, find_mistake, find_not_finite, tensor_outline, undo_point
+from gpulesson._tensorfile import NAMES, read, write
 from gpulesson.checkpoint import CheckpointError
 
 
@@ -20,7 +22,7 @@ def export_weights(model: nn.Module, path: str | os.PathLike[str]) -> Path:
     """Write the model's parameters and buffers into a safetensors file; an older one stays until it is whole.
 
     Of tensors under several names (tied weights), one is written; the file's metadata says which name stands
-    for which, as ``safetensors.torch.save_model`` does it.
+    for which, as ``safetensors.torch.save_model`` does it. It also has a SHA-256 of the whole file.
 
     Parameters
     ----------
@@ -37,8 +39,8 @@ def export_weights(model: nn.Module, path: str | os.PathLike[str]) -> Path:
     Raises
     ------
     CheckpointError
-        If safetensors is not installed, the file cannot be written, or the model's state holds NaN, infinite
-        parameters or anything but tensors.
+        If the file cannot be written, or the model's state holds NaN, infinite parameters, tensors of a dtype
+        that safetensors does not know (such as complex), or anything but tensors.
 
     Examples
     --------
@@ -47,24 +49,27 @@ def export_weights(model: nn.Module, path: str | os.PathLike[str]) -> Path:
     >>> other = nn.Linear(2, 1)
     >>> import_weights(other, path)
     """
-    path, name = Path(path), printable(path)
-    library = _library(name)
-    if mistake := find_mistake(model, None, None, None):
-        raise CheckpointError(f"{name} was not written: {mistake}")
+    path = as_path("path", path)
+    state = _state(model, f"{printable(path)} was not written")
     if spoilt := find_not_finite(model):
         raise CheckpointError(
-            f"{name} was not written: the model's {printable(spoilt)} holds NaN or infinity"
+            f"{printable(path)} was not written: the model's {printable(spoilt)} holds NaN or infinity"
         )
-    state = _tensors(model, f"{name} was not written")
     first = _first_names(state)
     tied = {entry: kept for entry, kept in first.items() if entry != kept}
-    tensors = {entry: state[entry].contiguous() for entry in state if entry not in tied}
+    tensors = {entry: state[entry] for entry in state if entry not in tied}
+    for entry, tensor in tensors.items():
+        if tensor.dtype not in NAMES or tensor.layout is not torch.strided:
+            raise CheckpointError(
+                f"{printable(path)} was not written: safetensors knows no {tensor.dtype} in "
+                f"{tensor.layout} layout, as {printable(entry)} is"
+            )
     try:
         with whole_file(path) as file:
-            file.write(library.save(tensors, metadata={"format": "pt", **tied}))
+            write(file, tensors, {"format": "pt", **tied})
     except Exception as error:
         raise CheckpointError(
-            f"{name} was not written. {type(error).__name__}: {printable(error)}"
+            f"{printable(path)} was not written. {type(error).__name__}: {printable(error)}"
         ) from error
     return path
 
@@ -73,14 +78,13 @@ def import_weights(model: nn.Module, path: str | os.PathLike[str]) -> None:
     """Load the weights of a safetensors file into the model: all of them, or nothing is changed.
 
     Every name, shape and dtype must be the model's own; one of several names for one tensor is enough, and
-    more must agree.
+    more must agree. The digest of a file that `export_weights` wrote is compared; those of others have none.
     Until all is loaded, a copy of the old weights is kept in host memory.
 
     Raises
     ------
     CheckpointError
-        If safetensors is not installed, the file cannot be read, anything differs, or the model's state holds
-        anything but tensors.
+        If the file cannot be read, anything differs, or the model's state holds anything but tensors.
 
     Examples
     --------
@@ -88,14 +92,12 @@ def import_weights(model: nn.Module, path: str | os.PathLike[str]) -> None:
     >>> path = export_weights(nn.Linear(2, 1), Path(tempfile.mkdtemp()) / "linear.safetensors")
     >>> import_weights(nn.Linear(2, 1), path)
     """
+    path = as_path("path", path)
     name = printable(path)
-    library = _library(name)
-    if mistake := find_mistake(model, None, None, None):
-        raise CheckpointError(f"{name} was not loaded: {mistake}")
-    state = _tensors(model, f"{name} was not loaded")
+    state = _state(model, f"{name} was not loaded")
     try:
-        open_file(path).close()
-        tensors: dict[str, Any] = library.load_file(os.fspath(path))
+        with open_file(path) as file:
+            _, tensors = read(file)
     except Exception as error:
         raise CheckpointError(f"{name} was not loaded. {type(error).__name__}: {printable(error)}") from error
     first = _first_names(state)
@@ -122,16 +124,10 @@ def import_weights(model: nn.Module, path: str | os.PathLike[str]) -> None:
         raise CheckpointError(f"{name} was not loaded. {type(error).__name__}: {printable(error)}") from error
 
 
-def _library(name: str) -> Any:
-    try:
-        import safetensors.torch
-    except ImportError as error:
-        raise CheckpointError(f"{name}: this needs safetensors: python -m pip install safetensors") from error
-    return safetensors.torch
-
-
-def _tensors(model: nn.Module, failed: str) -> dict[str, Tensor]:
-    state: dict[str, Any] = model.state_dict()
+def _state(model: nn.Module, failed: str) -> dict[str, Tensor]:
+    if mistake := find_mistake(model, None, None, None):
+        raise CheckpointError(f"{failed}: {mistake}")
+    state: dict[str, Tensor] = model.state_dict()
     if others := [printable(entry) for entry, value in state.items() if not isinstance(value, Tensor)]:
         raise CheckpointError(f"{failed}: {', '.join(others)} of the model's state is no tensor")
     return state
@@ -141,9 +137,9 @@ def _bytes(tensor: Tensor) -> Tensor:
     return tensor.reshape(-1).view(torch.uint8)
 
 
-def _first_names(state: dict[str, Any]) -> dict[str, str]:
+def _first_names(state: Mapping[str, Tensor]) -> dict[str, str]:
     """Return for each name the first one of the same tensor, usually itself."""
-    seen: dict[Any, str] = {}
+    seen: dict[object, str] = {}
     return {
         name: seen.setdefault(
             (value.device, value.data_ptr(), value.dtype, value.shape, value.stride())

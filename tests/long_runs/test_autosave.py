@@ -23,7 +23,7 @@ from gpulesson.data import Batches
 from gpulesson.long_runs import autosave
 from gpulesson.long_runs.autosave import AutoSave, Stopped
 from gpulesson.step import Step
-from gpulesson.training import NonFiniteLossError, fit
+from gpulesson.training import EpochLoss, NonFiniteLossError, fit
 
 posix = pytest.mark.skipif(os.name != "posix", reason="needs the signals of POSIX")
 SCRIPT = Path(autosave_run.__file__)
@@ -141,8 +141,8 @@ def test_a_signal_stops_at_the_step_and_nothing_is_done_twice(tmp_path, capfd, n
     for stopped in (stop.value, pickle.loads(pickle.dumps(stop.value))):
         assert (stopped.code, str(stopped)) == (128 + number, str(stop.value))
     assert names(tmp_path / "run") == [
-        "autosave-epoch-0001-batch-000000.pt",
-        "autosave-epoch-0001-batch-000002.pt",
+        "autosave-epoch-0001-batch-000000.safetensors",
+        "autosave-epoch-0001-batch-000002.safetensors",
     ]
     assert f"{name} asked this run to stop. It is saved in {tmp_path / 'run'}" in str(stop.value)
     assert str(stop.value) in capfd.readouterr().err
@@ -207,8 +207,8 @@ def test_it_saves_every_few_steps_and_at_the_end_of_each_epoch(tmp_path, parts):
     with AutoSave(tmp_path, **parts, every_steps=3, keep=100) as saves:
         train(saves, epochs=2, batches=9)  # the ninth step ends the epoch: one file, not two
     places = [(1, 0), (2, 0), (0, 3), (0, 6), (1, 3), (1, 6)]
-    assert names(tmp_path) == [f"autosave-epoch-{e:04}-batch-{b:06}.pt" for e, b in sorted(places)]
-    assert load_checkpoint(tmp_path / "autosave-epoch-0001-batch-000003.pt").step == 3
+    assert names(tmp_path) == [f"autosave-epoch-{e:04}-batch-{b:06}.safetensors" for e, b in sorted(places)]
+    assert load_checkpoint(tmp_path / "autosave-epoch-0001-batch-000003.safetensors").step == 3
 
 
 def test_it_saves_every_few_minutes(tmp_path, parts, monkeypatch):
@@ -228,20 +228,24 @@ def test_it_saves_every_few_minutes(tmp_path, parts, monkeypatch):
 
 
 def test_the_last_files_stay_and_no_others_go(tmp_path, parts):
-    foreign = ["epoch-0000.pt", "autosave-epoch-0000-batch-000001.pt.bak", "notes.txt"]
+    foreign = ["epoch-0000.safetensors", "autosave-epoch-0000-batch-000001.safetensors.bak", "notes.txt"]
     for name in foreign:
         (tmp_path / name).write_text("mine")
-    damaged = tmp_path / "autosave-epoch-0007-batch-000000.pt"
+    damaged = tmp_path / "autosave-epoch-0007-batch-000000.safetensors"
     damaged.write_bytes(b"half a file")
-    folder = tmp_path / "autosave-epoch-0000-batch-000000.pt"
+    folder = tmp_path / "autosave-epoch-0000-batch-000000.safetensors"
     folder.mkdir()
     with AutoSave(tmp_path / "other", **parts, every_steps=1, keep=1) as saves:
         train(saves)
-    for path in (tmp_path / "other").glob("*.pt"):
+    for path in (tmp_path / "other").glob("*.safetensors"):
         path.replace(tmp_path / path.name)
     with pytest.warns(UserWarning, match="passed over"), AutoSave(tmp_path, **parts, keep=2) as saves:
         train(saves, epochs=4)
-    own = ["autosave-epoch-0003-batch-000000.pt", "autosave-epoch-0004-batch-000000.pt", damaged.name]
+    own = [
+        "autosave-epoch-0003-batch-000000.safetensors",
+        "autosave-epoch-0004-batch-000000.safetensors",
+        damaged.name,
+    ]
     assert names(tmp_path) == sorted([*foreign, *own, folder.name, "other"])
 
 
@@ -303,14 +307,14 @@ def test_the_state_of_a_run_comes_back(tmp_path, parts, model):
 
 
 def test_in_the_background_the_state_is_that_of_the_moment(tmp_path, parts, monkeypatch):
-    go, really, at_once = threading.Event(), checkpoint._save, []
+    go, really, at_once = threading.Event(), checkpoint._write_checkpoint, []
 
     def slowly(path, content):
         at_once.append(threading.active_count())
         go.wait()
         return really(path, content)
 
-    monkeypatch.setattr(checkpoint, "_save", slowly)
+    monkeypatch.setattr(checkpoint, "_write_checkpoint", slowly)
     weights, buffers = [], []
     with AutoSave(tmp_path, **parts, every_steps=2, background=True) as saves:
         loader = Batches(torch.ones(6, 2), batch_size=2)
@@ -321,13 +325,13 @@ def test_in_the_background_the_state_is_that_of_the_moment(tmp_path, parts, monk
                 weights.append(saves.model.weight.detach().clone())
                 buffers.append(saves.optimizer.state[saves.model.weight]["momentum_buffer"].clone())
                 saves.step()
-                assert not list(tmp_path.glob("*.pt"))
+                assert not list(tmp_path.glob("*.safetensors"))
                 if number == 3:
                     go.set()
     assert max(at_once) == threading.active_count() + 1
     for step, name in (
-        (2, "autosave-epoch-0000-batch-000002.pt"),
-        (3, "autosave-epoch-0001-batch-000000.pt"),
+        (2, "autosave-epoch-0000-batch-000002.safetensors"),
+        (3, "autosave-epoch-0001-batch-000000.safetensors"),
     ):
         found = load_checkpoint(tmp_path / name)
         assert torch.equal(found.model["weight"], weights[step - 1])
@@ -339,7 +343,7 @@ def test_in_the_background_what_fails_is_raised(tmp_path, parts, monkeypatch, st
     def fail(path, content):
         raise CheckpointError("the disk is full")
 
-    monkeypatch.setattr(checkpoint, "_save", fail)
+    monkeypatch.setattr(checkpoint, "_write_checkpoint", fail)
     reached = []
     with (
         pytest.raises(CheckpointError, match="the disk is full"),
@@ -355,27 +359,32 @@ def test_in_the_background_what_fails_is_raised(tmp_path, parts, monkeypatch, st
     assert reached == [1, 2, 3] if step == 2 else reached == [1, 2, 3, 4, 5]
 
 
-@pytest.mark.filterwarnings("ignore:Validating sparse")
-def test_in_the_background_tied_weights_are_copied_once(tmp_path):
+def test_in_the_background_tied_weights_are_copied_once_and_any_state_is_saved(tmp_path):
+    """Also a Counter, which MultiStepLR keeps."""
     model = nn.Sequential(nn.Linear(3, 3, bias=False), nn.Linear(3, 3, bias=False))
     model[1].weight = model[0].weight
     complex_one = torch.ones(2, dtype=torch.complex64) * 1j
-    extra = {"as it is": complex_one, "conjugate": complex_one.conj(), "sparse": torch.eye(2).to_sparse()}
+    extra = {"as it is": complex_one, "conjugate": complex_one.conj()}
     optimizer = torch.optim.SGD(model.parameters())
-    with AutoSave(tmp_path, model=model, optimizer=optimizer, extra=extra, background=True) as saves:
+    scheduler = torch.optim.lr_scheduler.MultiStepLR(optimizer, [1, 2, 2])
+    run = {"model": model, "optimizer": optimizer, "scheduler": scheduler, "extra": extra}
+    with AutoSave(tmp_path, **run, background=True) as saves:
         for _ in saves.epochs(1):
             pass
     found = load_checkpoint(saves.path)
-    assert found.model["0.weight"].data_ptr() == found.model["1.weight"].data_ptr()
+    assert found.model["0.weight"] is found.model["1.weight"]
+    assert found.scheduler["milestones"] == {1: 1, 2: 2}
     for name, value in extra.items():
-        assert torch.equal(found.extra[name].to_dense(), value.to_dense())
+        assert torch.equal(found.extra[name], value)
+    with AutoSave(tmp_path, **run) as saves:
+        assert list(saves.epochs(1)) == []
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork")
 @pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork")
 def test_in_the_background_a_fork_waits_for_the_writing(tmp_path, parts, monkeypatch):
-    really = checkpoint._save
-    monkeypatch.setattr(checkpoint, "_save", lambda *given: time.sleep(0.2) or really(*given))
+    really = checkpoint._write_checkpoint
+    monkeypatch.setattr(checkpoint, "_write_checkpoint", lambda *given: time.sleep(0.2) or really(*given))
     with AutoSave(tmp_path, **parts, every_steps=1, background=True) as saves:
         for _ in saves.epochs(1):
             for _ in saves.batches([1, 2]):
@@ -390,7 +399,7 @@ def test_in_the_background_a_fork_waits_for_the_writing(tmp_path, parts, monkeyp
 
 
 def test_in_the_background_an_error_of_the_loop_is_not_hidden(tmp_path, parts, monkeypatch):
-    monkeypatch.setattr(checkpoint, "_save", lambda path, content: 1 / 0)
+    monkeypatch.setattr(checkpoint, "_write_checkpoint", lambda path, content: 1 / 0)
     with (
         pytest.warns(UserWarning, match="division by zero"),
         pytest.raises(KeyboardInterrupt),
@@ -447,7 +456,7 @@ def test_a_signal_is_not_lost_with_an_error(tmp_path, parts, monkeypatch, capfd,
     came = []
     before = signal.signal(signal.SIGTERM, lambda number, frame: came.append(number))
     if where == "background":
-        monkeypatch.setattr(checkpoint, "_save", lambda path, content: 1 / 0)
+        monkeypatch.setattr(checkpoint, "_write_checkpoint", lambda path, content: 1 / 0)
     try:
         with (
             pytest.raises(ZeroDivisionError),
@@ -476,7 +485,7 @@ def test_a_signal_waits_for_the_step_that_several_batches_make(tmp_path, parts):
                     os.kill(os.getpid(), signal.SIGTERM)
                 if number % 4 == 0:
                     saves.step()
-    assert names(tmp_path) == ["autosave-epoch-0000-batch-000008.pt"]
+    assert names(tmp_path) == ["autosave-epoch-0000-batch-000008.safetensors"]
 
 
 @posix
@@ -494,7 +503,7 @@ def test_a_signal_that_ends_the_workers_while_a_batch_is_waited_for(tmp_path, pa
                     saves._save()
                 if number % 2 == 0:
                     saves.step()
-    assert names(tmp_path)[-1] == f"autosave-epoch-0000-batch-{saved:06}.pt"
+    assert names(tmp_path)[-1] == f"autosave-epoch-0000-batch-{saved:06}.safetensors"
 
 
 @posix
@@ -527,7 +536,7 @@ def test_a_signal_that_ends_the_workers_before_it_comes_here(tmp_path, parts):
         late.join()
         for number, handler in zip((signal.SIGCHLD, signal.SIGTERM), before, strict=True):
             signal.signal(number, handler)
-    assert names(tmp_path) == ["autosave-epoch-0000-batch-000001.pt"]
+    assert names(tmp_path) == ["autosave-epoch-0000-batch-000001.safetensors"]
 
 
 @posix
@@ -537,7 +546,7 @@ def test_a_signal_after_the_last_step_stops_at_the_epochs_end(tmp_path, parts):
             for _ in saves.batches([1]):
                 saves.step()
             os.kill(os.getpid(), signal.SIGTERM)
-    assert names(tmp_path) == ["autosave-epoch-0001-batch-000000.pt"]
+    assert names(tmp_path) == ["autosave-epoch-0001-batch-000000.safetensors"]
 
 
 def test_ctrl_c_is_as_ever(tmp_path, parts):
@@ -555,7 +564,7 @@ def test_another_thread_than_the_main_one_may_save(tmp_path, parts):
     thread = threading.Thread(target=work)
     thread.start()
     thread.join()
-    assert names(tmp_path) == ["autosave-epoch-0001-batch-000000.pt"]
+    assert names(tmp_path) == ["autosave-epoch-0001-batch-000000.safetensors"]
     assert signal.getsignal(signal.SIGTERM) is before
 
 
@@ -686,7 +695,7 @@ def test_files_that_do_not_fit(tmp_path, parts, model):
     with other_extra as saves, pytest.raises(CheckpointError, match=message):
         saves.epochs(1)
     assert not model.weight.any() and weights.any()
-    save_checkpoint(tmp_path / "autosave-epoch-0009-batch-000000.pt", epoch=9, **parts)
+    save_checkpoint(tmp_path / "autosave-epoch-0009-batch-000000.safetensors", epoch=9, **parts)
     with AutoSave(tmp_path, **parts) as saves, pytest.raises(CheckpointError, match="move it away"):
         saves.epochs(10)
 
@@ -720,13 +729,18 @@ def test_nothing_is_loaded_if_a_part_of_extra_or_of_the_run_does_not_fit(tmp_pat
         ({"steps": "1"}, "move it away"),
         ({"length": [2]}, "move it away"),
         ({"generators": [torch.zeros(3)]}, "move it away"),
+        ({"ranks": {}}, "move it away"),
+        ({"ranks": [{"rng": {}, "generators": []}]}, "move it away"),
+        ({"ranks": [{"rng": {}, "generators": [], "begun": {}}]}, "move it away"),
         ({"done": 1, "begun": {"rng": {}, "generators": [torch.zeros(1)]}}, "move it away"),
-        ({"done": 1, "begun": {"rng": {}, "generators": []}}, "nothing was loaded: the random states"),
+        ({"done": 1, "begun": {"rng": {}, "generators": []}}, "nothing was loaded: rng lacks cpu and python"),
+        ({"fit": {"history": 1}}, "nothing was loaded: it was saved by fit"),
     ],
 )
 def test_a_position_that_is_malformed(tmp_path, parts, model, change, message):
     position = {"done": 0, "steps": 0, "length": None, "batch_size": None, "generators": [], "begun": None}
-    path = tmp_path / "autosave-epoch-0000-batch-000000.pt"
+    position |= {"ranks": [], "fit": None}
+    path = tmp_path / "autosave-epoch-0000-batch-000000.safetensors"
     save_checkpoint(path, epoch=0, position=position | change, extra={}, **parts)
     nn.init.zeros_(model.weight)
     with AutoSave(tmp_path, **parts) as saves, pytest.raises(CheckpointError, match=message):
@@ -742,6 +756,100 @@ def test_a_position_that_is_malformed(tmp_path, parts, model, change, message):
             with pytest.raises(CheckpointError, match="no proper state of the loader's generator"):
                 next(saves.batches(loader))
             break
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"losses": {"total": "x", "samples": 1, "batches": 1}}, "losses total is a str, not a number"),
+        ({"losses": {}}, "losses lacks total"),
+        ({"history": {}}, "its history is no history of fit"),
+        ({"scale": {}}, "another amp"),
+        ({"more": {}}, "what fit measured is not there"),
+    ],
+)
+def test_what_fit_measured_is_malformed(tmp_path, parts, model, change, message):
+    run = model, [(torch.ones(1, 2), torch.ones(1, 1))], nn.MSELoss(), parts["optimizer"], "cpu", 2
+    with AutoSave(tmp_path, **parts) as saves:
+        fit(*run, autosave=saves)
+    found = load_checkpoint(saves.path)
+    found.position["fit"] |= change
+    save_checkpoint(saves.path, epoch=2, position=found.position, extra={}, **parts)
+    weight = model.weight.clone()
+    with AutoSave(tmp_path, **parts) as saves, pytest.raises(CheckpointError, match=message):
+        fit(*run, autosave=saves)
+    assert torch.equal(model.weight, weight)
+
+
+@pytest.mark.parametrize("name", ["fit", "ranks", "rng", "position"])
+def test_extra_may_have_any_name(tmp_path, parts, model, name):
+    run = model, [(torch.ones(1, 2), torch.ones(1, 1))], nn.MSELoss(), parts["optimizer"], "cpu"
+    for epochs, expected in ((1, [1]), (2, [1, 2])):
+        kept = []
+        with AutoSave(tmp_path, **parts, extra={name: kept}) as saves:
+            for epoch in saves.epochs(epochs):
+                kept.append(epoch + 1)
+        assert kept == expected
+    with AutoSave(tmp_path / "fit", **parts, extra={name: [7]}) as saves:
+        fit(*run, 1, autosave=saves)
+    kept = []
+    with AutoSave(tmp_path / "fit", **parts, extra={name: kept}) as saves:
+        assert len(fit(*run, 2, autosave=saves).train_loss) == 2
+    assert kept == [7]
+
+
+def test_checkpoints_of_an_earlier_version_are_named(tmp_path, parts):
+    torch.save({}, tmp_path / "autosave-epoch-0003-batch-000000.pt")
+    expected = pytest.raises(
+        CheckpointError, match=r"an earlier version.*epoch-0003-batch-000000.pt.*move them"
+    )
+    with AutoSave(tmp_path, **parts) as saves, expected:
+        saves.epochs(1)
+
+
+@posix
+def test_nothing_is_written_through_a_link(tmp_path, parts):
+    mine, folder = tmp_path / "mine", tmp_path / "run"
+    mine.write_text("precious")
+    link, lock = folder / "autosave-epoch-0001-batch-000000.safetensors", folder / ".autosave.lock"
+    with AutoSave(folder, **parts) as saves:
+        for _ in saves.epochs(1):
+            link.symlink_to(mine)
+    assert mine.read_text() == "precious" and load_checkpoint(saves.path).epoch == 1
+    lock.unlink(missing_ok=True)
+    lock.symlink_to(mine)
+    with pytest.raises(CheckpointError, match="Checkpoints cannot go into"), AutoSave(folder, **parts):
+        pass
+    assert mine.read_text() == "precious"
+
+
+@posix
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork")
+def test_a_process_forked_in_the_loop_still_ends_on_a_signal(tmp_path, parts):
+    with AutoSave(tmp_path, **parts) as saves:
+        for _ in saves.epochs(1):
+            ready, tell = os.pipe()
+            if not (child := os.fork()):
+                os.write(tell, b"!")
+                time.sleep(60)
+                os._exit(1)
+            os.read(ready, 1)
+            os.kill(child, signal.SIGTERM)
+            assert os.waitpid(child, 0)[1] == signal.SIGTERM
+
+
+def test_the_losses_of_an_epoch_of_many_batches_take_little_room():
+    """What `fit` keeps of them does not grow, and their mean does not depend on when it was saved."""
+    losses, again = EpochLoss(nn.MSELoss()), EpochLoss(nn.MSELoss())
+    for number in range(1000):
+        losses.add(torch.tensor(0.1), 2)
+        again.add(torch.tensor(0.1), 2)
+        if number == 300:
+            state = again.state_dict()
+            again = EpochLoss(nn.MSELoss())
+            again.load_state_dict(state)
+    assert all(isinstance(each, int | float) for each in losses.state_dict().values())
+    assert (len(again), again.mean()) == (1000, losses.mean())
 
 
 def test_fit_and_an_autosave_that_does_not_fit(tmp_path, parts, model):
@@ -766,4 +874,4 @@ def test_fit_saves_no_run_whose_loss_is_not_finite(tmp_path, parts, model):
     with AutoSave(tmp_path, **parts, every_steps=2) as saves, pytest.raises(NonFiniteLossError) as error:
         fit(model, loader, nn.MSELoss(), parts["optimizer"], "cpu", 2, autosave=saves)
     assert (error.value.epoch, error.value.step) == (1, 3)
-    assert names(tmp_path) == ["autosave-epoch-0000-batch-000002.pt"]
+    assert names(tmp_path) == ["autosave-epoch-0000-batch-000002.safetensors"]

@@ -8,59 +8,31 @@ from __future__ import annotations
 
 import base64
 import gzip
-import hashlib
 import io
+import json
 import os
 import pickle
-import re
 import struct
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
+
+from forged import json_of, put_together, take_apart, with_json
 
 MARK = "executed"
 CODE = f"open({MARK!r}, 'w').close()"
 SHELL = f"touch {MARK}"
-SIGNED = re.compile(rb"gpulesson checkpoint [ -~]* sha256 ")
 
 
-def with_digest(archive: bytes, genuine: bytes) -> bytes:
-    """End a zip file, which has no comment, in that of a genuine checkpoint, with the digest put right."""
-    comment = genuine[-64 - len(SIGNED.findall(genuine)[-1]) : -64]
-    whole = archive[:-2] + struct.pack("<H", len(comment) + 64) + comment
-    return whole + hashlib.sha256(whole).hexdigest().encode()
-
-
-def members(genuine: bytes) -> dict[str, bytes]:
-    """Read the members of a checkpoint, by the name behind the first folder."""
-    with zipfile.ZipFile(io.BytesIO(genuine)) as archive:
-        return {name.partition("/")[2]: archive.read(name) for name in archive.namelist()}
-
-
-def zipped(
-    contents: Mapping[str, bytes | int], *, top: str = "archive", deflated: tuple[str, ...] = ()
-) -> bytes:
-    """Write a zip file without comment; some of its members are packed. A number: so many MB of zeros."""
+def torch_file(pickled: bytes) -> bytes:
+    """Make a file as torch.save writes it, and as checkpoints were in earlier versions."""
     file = io.BytesIO()
     with zipfile.ZipFile(file, "w") as archive:
-        for name, content in contents.items():
-            entry = zipfile.ZipInfo(f"{top}/{name}")
-            entry.compress_type = zipfile.ZIP_DEFLATED if name in deflated else zipfile.ZIP_STORED
-            with archive.open(entry, "w") as member:
-                for _ in range(content if isinstance(content, int) else 0):
-                    member.write(bytes(2**20))
-                member.write(b"" if isinstance(content, int) else content)
-    return ended(file.getvalue())
-
-
-def ended(archive: bytes, count: int = 0) -> bytes:
-    """Put the end that torch writes, the one for large files, before the common one; `count` members."""
-    short = archive.rindex(b"PK\5\6")
-    number, length, start = struct.unpack_from("<10xHII", archive, short)
-    number = count or number
-    long = struct.pack("<4sQHHIIQQQQ", b"PK\6\6", 44, 45, 45, 0, 0, number, number, length, start)
-    return archive[:short] + long + struct.pack("<4sIQI", b"PK\6\7", 0, short, 1) + archive[short:]
+        archive.writestr("archive/data.pkl", pickled)
+        archive.writestr("archive/version", b"3\n")
+    return file.getvalue()
 
 
 # -- code
@@ -111,38 +83,35 @@ class Calls:
 
 
 def code(genuine: bytes) -> Iterator[tuple[str, bytes]]:
-    """Yield checkpoints that carry code."""
-    parts = members(genuine)
-
-    def checkpoint(pickled: bytes, where: str = "data.pkl") -> bytes:
-        return with_digest(zipped({**parts, where: pickled}), genuine)
-
+    """Yield files that carry code: as a pickle, in each place that a checkpoint has, or named in its JSON."""
+    header, body = take_apart(genuine)
     for call in CALLS:
         for way, pickled in opcodes(*call):
-            yield f"{call[0]}.{call[1]} by {way}", checkpoint(pickled)
+            yield f"{call[0]}.{call[1]} by {way}", torch_file(pickled)
+        name = f"{call[0]}.{call[1]}"
+        for tag in (name, "call", "py/reduce", "type", "class", "ndarray", "function", "pickle"):
+            value = {f"${tag}": [name, call[2]], "args": [call[2]]}
+            yield f"{name} as ${tag}", with_changed_json(genuine, extra=value)
     for protocol in range(6):
         for function, argument in ((os.system, SHELL), (eval, CODE), (exec, CODE)):
             plain = pickle.dumps({"epoch": 1, "model": Calls(function, argument)}, protocol)
-            yield f"{function.__name__}, protocol {protocol}", checkpoint(plain)
-            yield f"{function.__name__}, protocol {protocol}, bare", with_digest_at_the_end(plain, genuine)
-    deep = Calls(os.system, SHELL)
-    for name, nest in {
-        "in a list": [[[deep]]],
-        "as a key": {(1, (2, Calls(eval, f"{CODE} or 1"))): 1},
-        "twice": [deep, deep],
-        "state": Calls(getattr, Calls(__import__, "os"), "system"),
-    }.items():
-        yield name, checkpoint(pickle.dumps(nest, 2))
-    for extra in ("constants.pkl", "code/__torch__.py", ".data/serialization_id", "data/0", "version"):
-        yield f"code in {extra}", checkpoint(pickle.dumps(Calls(os.system, SHELL), 2), extra)
-    script = {"data.pkl": parts["data.pkl"], "constants.pkl": b"\x80\x02).", "code/a.py": CODE.encode()}
-    yield "made to look like TorchScript", with_digest(zipped({**parts, **script}), genuine)
+            what = f"{function.__name__}, protocol {protocol}"
+            yield f"{what}, bare", plain
+            yield f"{what}, as JSON", with_json(genuine, plain)
+            yield f"{what}, as the header", put_together(plain, body)
+            at = next(iter(each for name, each in header.items() if name.startswith("model.")))[
+                "data_offsets"
+            ]
+            hidden = plain[: at[1] - at[0]].ljust(at[1] - at[0])
+            changed = put_together(header, body[: at[0]] + hidden + body[at[1] :])
+            yield f"{what}, as weights", with_changed_json(changed, optimizer=None)
+            text = base64.b64encode(plain).decode()
+            yield f"{what}, as bytes", with_changed_json(genuine, scheduler={"$bytes": text})
 
 
-def with_digest_at_the_end(content: bytes, genuine: bytes) -> bytes:
-    """End bytes that are no zip file as a checkpoint ends."""
-    whole = content + genuine[-64 - len(SIGNED.findall(genuine)[-1]) : -64]
-    return whole + hashlib.sha256(whole).hexdigest().encode()
+def with_changed_json(content: bytes, **changes: Any) -> bytes:
+    """Make a checkpoint some of whose parts are others."""
+    return with_json(content, json.dumps(json.loads(json_of(content)) | changes).encode())
 
 
 # -- what exhausts
@@ -150,139 +119,134 @@ def with_digest_at_the_end(content: bytes, genuine: bytes) -> bytes:
 
 def bombs(genuine: bytes) -> Iterator[tuple[str, Callable[[], bytes]]]:
     """Yield small checkpoints that ask for much memory or time, each as what makes it."""
-    parts = members(genuine)
-    storage = next(name for name in parts if name.startswith("data/"))
+    header, body = take_apart(genuine)
+    metadata = header["__metadata__"]
+    first = next(name for name in header if name.startswith("model."))
+    size = len(body)
 
-    def checkpoint(changed: Mapping[str, bytes | int], *deflated: str) -> Callable[[], bytes]:
-        return lambda: with_digest(zipped({**parts, **changed}, deflated=deflated), genuine)
+    def with_header(**changes: Any) -> Callable[[], bytes]:
+        return lambda: put_together(header | changes, body)
 
-    def pickled(content: bytes) -> Callable[[], bytes]:
-        return checkpoint({"data.pkl": content})
+    def with_entry(**changes: Any) -> Callable[[], bytes]:
+        return with_header(**{first: header[first] | changes})
 
-    for megabytes in (200, 600):
-        for name in (storage, "data.pkl"):
-            yield f"a packed {name} of {megabytes} MB", checkpoint({name: megabytes}, name)
-    for name in ("version", "byteorder", ".format_version", ".data/serialization_id"):
-        yield f"a packed {name} of 200 MB", checkpoint({name: 200}, name)
-    yield "every storage packed, 400 MB", checkpoint(dict.fromkeys(parts, 30), *parts)
-    for name, opcode in {"BINUNICODE": b"X", "BINBYTES": b"B", "BINSTRING": b"T", "LONG4": b"\x8b"}.items():
-        yield f"{name} that announces 2 GB", pickled(b"\x80\x03" + opcode + b"\xfe\xff\xff\x7fabc.")
-    for name, opcode in {"BINUNICODE8": b"\x8d", "BINBYTES8": b"\x8e", "BYTEARRAY8": b"\x96"}.items():
-        yield f"{name} that announces a terabyte", pickled(b"\x80\x05" + opcode + struct.pack("<Q", 2**40))
-    yield "a place in the memo far out", pickled(b"\x80\x02Nr\xff\xff\xff\x7f.")
-    for depth in (10**4, 10**6):
-        yield f"{depth} lists in one another", pickled(b"\x80\x02" + b"]" * depth + b"a" * (depth - 1) + b".")
-        yield f"{depth} tuples in one another", pickled(b"\x80\x02N" + b"\x85" * depth + b".")
-        dicts = b"}X\x01\x00\x00\x00a" * depth + b"N" + b"s" * depth
-        yield f"{depth} dicts in one another", pickled(b"\x80\x02" + dicts + b".")
-        outline = b"X\x07\x00\x00\x00outline" + b"]" * depth + b"a" * (depth - 1)
-        yield f"an outline of {depth} lists in one another", pickled(b"\x80\x02}" + outline + b"s.")
-    twice = b"".join(b"]q%c(h%ch%ce" % (n + 1, n, n) for n in range(40))
-    yield "lists that hold one another twice", pickled(b"\x80\x02]q\x00" + twice + b".")
-    twice = b"".join(b"h%ch%c\x86q%c" % (n, n, n + 1) for n in range(40))
-    yield "tuples that hold one another twice, as a key", pickled(b"\x80\x02})q\x00" + twice + b"Ns.")
-    yield "an integer of a million digits", pickled(b"\x80\x02I" + b"7" * 10**6 + b"\n.")
-    yield "a LONG of a million digits", pickled(b"\x80\x02L" + b"7" * 10**6 + b"L\n.")
-    for name in ("xn--" + "9" * 60_000, "a" * 10**6, "é" * 10**5):
-        found = f"c{name}\n{name}\n)R.".encode()
-        yield f"a module with a name of {len(name)} letters", pickled(b"\x80\x02" + found)
-    for encoding in ("punycode", "idna", "unicode_escape", "zlib_codec", "bz2_codec", "quopri_codec"):
-        text = b"X" + struct.pack("<I", 200_000) + b"9" * 200_000
-        name = b"X" + struct.pack("<I", len(encoding)) + encoding.encode()
+    def with_text(text: bytes) -> Callable[[], bytes]:
+        return lambda: with_json(genuine, text)
+
+    def with_parts(**changes: Any) -> Callable[[], bytes]:
+        return lambda: with_changed_json(genuine, **changes)
+
+    for length in (0, 1, size, 2**23, 2**23 + 1, 2**31, 2**62, 2**63, 2**64 - 1):
+        yield f"a header of {length} bytes", lambda length=length: struct.pack("<Q", length) + genuine[8:]
+    for what, raw in JSON.items():
+        inside = b'{"__metadata__":' + json.dumps(metadata, separators=(",", ":")).encode() + b',"a":'
+        yield f"a header of {what}", lambda raw=raw, inside=inside: put_together(inside + raw + b"}", body)
+        yield f"JSON of {what}", with_text(raw)
+        for part in ("model", "scheduler", "rng"):
+            text = json.dumps(json.loads(json_of(genuine)) | {part: "@@"}).encode()
+            yield f"a {part} of {what}", with_text(text.replace(b'"@@"', raw))
+    for what, entry in ENTRIES.items():
+        yield what, with_entry(**entry)
+    places = header[first]["data_offsets"]
+    yield "a tensor that is not there", with_header(more=header[first] | {"data_offsets": [size, size + 4]})
+    yield (
+        "all tensors in one place",
+        lambda: put_together(
+            header | {name: header[first] for name in header if name.startswith("model.")}, body
+        ),
+    )
+    yield (
+        "a tensor within another",
+        with_header(more={"dtype": "U8", "shape": [1], "data_offsets": [places[0]] * 2}),
+    )
+    for number in (1000, 30_000, 100_000):
+        empty = {"dtype": "F32", "shape": [0], "data_offsets": [0, 0]}
+        yield f"{number} empty tensors", with_header(**{f"e{each}": empty for each in range(number)})
+        shapeless = {"dtype": "F32", "shape": [], "data_offsets": [0, 0]}
+        yield f"{number} tensors of nothing", with_header(**{f"e{each}": shapeless for each in range(number)})
+    for number in (1000, 100_000):
+        one = {f"a{each}": {"$tensor": first} for each in range(number)}
+        yield f"a model of {number} names for one tensor", with_parts(model=one)
         yield (
-            f"_codecs.encode to {encoding}",
-            pickled(b"\x80\x02c_codecs\nencode\n" + text + name + b"\x86R."),
+            f"moments of {number} parameters",
+            with_parts(
+                optimizer={"state": {"$dict": [[each, one] for each in range(3)]}, "param_groups": []}
+            ),
         )
-    kinds = (
-        "collections Counter",
-        "collections OrderedDict",
-        "builtins bytearray",
-        "torch Size",
-        "torch device",
-    )
-    for kind in kinds:
-        found = b"c" + kind.replace(" ", "\n").encode() + b"\nJ\xff\xff\xff\x7f\x85R."
-        yield f"a {kind} of 2 GB", pickled(b"\x80\x02" + found)
-    for what, tensor in TENSORS.items():
-        yield what, pickled(b"\x80\x02" + tensor_pickle(*tensor) + b".")
-        model = b"X\x05\x00\x00\x00modelX\x01\x00\x00\x00a" + tensor_pickle(*tensor)
-        yield f"a model of {what}", pickled(b"\x80\x02}" + model[:10] + b"}" + model[10:] + b"ss.")
-    yield "ten thousand members", checkpoint({f"data/{number}": b"" for number in range(10_000)})
-    yield "members that overlap", lambda: overlapping(genuine)
-    yield "a directory that announces 60,000 members", lambda: with_digest(counted(parts), genuine)
-    yield "a member that announces 4 GB", lambda: with_digest(announced(zipped(parts), storage), genuine)
-    for name in ("\x1b]0;title\x07\x1b[2J", "../../etc/passwd", "a\nb", "\u202etxt.exe", "x" * 60_000):
-        yield f"a member named {name[:20]!r}", checkpoint({name: b""})
-        hidden = f"c{name.replace(chr(10), ' ')}\nname\n)R.".encode()
-        yield f"a global named {name[:20]!r}", pickled(b"\x80\x02" + hidden)
+        yield (
+            f"{number} states of generators",
+            with_parts(rng={f"cuda:{each}": None for each in range(number)}),
+        )
+        yield f"an outline of {number} lines", with_parts(outline=dict.fromkeys(map(str, range(number)), "x"))
+    for name in metadata:
+        for text in ("", "-1", "9" * 13, "9" * 10**6, "\x1b]0;title\x07", "1e3", "٣", "1\n"):
+            other = {"__metadata__": metadata | {name: text}}
+            if name != "sha256" and (name, text) != ("format", ""):
+                yield f"{name} of {text[:20]!r}", lambda other=other: put_together(header | other, body + b"")
+    for name in ("\x1b]0;title\x07\x1b[2J", "../../etc/passwd", "a\nb", "\u202etxt.exe", "x" * 60_000, "\0"):
+        short = f"{name[:20]!r}"
+        yield f"a tensor named {short}", with_header(**{name: header[first]})
+        yield f"a weight named {short}", with_parts(model={name: {"$tensor": first}})
+        yield f"a mark named {short}", with_parts(extra={f"${name}": 1})
+        yield f"an outline of {short}", with_parts(outline={name: name, "optimizer": name})
+        yield f"a generator named {short}", with_parts(rng={name: 1, "cpu": 1, "python": 1})
+        yield f"a part named {short}", with_parts(**{name: 1})
+        yield f"a scheduler with {short}", with_parts(scheduler={name: 1})
+        yield f"a dtype named {short}", with_entry(dtype=name)
+        yield (
+            f"a version of {short}",
+            lambda name=name: put_together(
+                header | {"__metadata__": metadata | {"gpulesson checkpoint": name}}, body
+            ),
+        )
 
 
-def tensor_pickle(
-    size: int, shape: tuple[int, ...], stride: tuple[int, ...], kind: str = "FloatStorage"
-) -> bytes:
-    """Pickle a tensor as torch does, with a storage and a shape as told."""
-
-    def number(value: int) -> bytes:
-        raw = value.to_bytes(9, "little", signed=True)
-        return b"\x8a" + bytes([len(raw)]) + raw
-
-    def row(values: tuple[int, ...]) -> bytes:
-        return b"(" + b"".join(map(number, values)) + b"t"
-
-    def text(value: str) -> bytes:
-        return b"X" + struct.pack("<I", len(value)) + value.encode()
-
-    storage = (
-        b"(" + text("storage") + f"ctorch\n{kind}\n".encode() + text("0") + text("cpu") + number(size) + b"tQ"
-    )
-    return (
-        b"ctorch._utils\n_rebuild_tensor_v2\n("
-        + storage
-        + number(0)
-        + row(shape)
-        + row(stride)
-        + b"\x89ccollections\nOrderedDict\n)RtR"
-    )
-
-
-TENSORS: dict[str, tuple[int, tuple[int, ...], tuple[int, ...]]] = {
-    "a storage of a terabyte": (2**38, (2,), (1,)),
-    "a storage of 2^63 numbers": (2**63, (2,), (1,)),
-    "a tensor larger than its storage": (4, (2**30,), (1,)),
-    "a tensor of stride 0": (4, (2**40,), (0,)),
-    "a negative stride": (4, (2,), (-1,)),
-    "a negative size": (-4, (2,), (1,)),
-    "a shape that overflows": (4, (2**62, 2**62), (1, 1)),
-    "a hundred thousand dimensions": (4, (1,) * 10**5, (1,) * 10**5),
+JSON = {
+    "a hundred thousand lists in one another": b"[" * 100_000 + b"]" * 100_000,
+    "four million lists in one another": b"[" * 4_000_000 + b"]" * 4_000_000,
+    "a thousand lists in one another": b"[" * 1000 + b"]" * 1000,
+    "a hundred thousand dicts in one another": b'{"a":' * 100_000 + b"0" + b"}" * 100_000,
+    "lists without an end": b"[" * 1_000_000,
+    "two million empty lists": b"[" + b"[]," * 2_000_000 + b"0]",
+    "290,000 empty lists": b"[" + b"[]," * 145_000 + b"0]",
+    "290,000 texts": b"[" + b",".join(b'"%d"' % number for number in range(290_000)) + b"]",
+    "290,000 names": b"{" + b",".join(b'"%d":0' % number for number in range(290_000)) + b"}",
+    "a text of four million smileys": b'"' + "😀".encode() * 10 + b"x" * 4_000_000 + b'"',
+    "a text of nine million letters": b'"' + b"x" * 9_000_000 + b'"',
+    "a number of a million digits": b"7" * 10**6,
+    "a number of a million digits behind the point": b"0." + b"7" * 10**6,
+    "a number with a large exponent": b"-1e" + b"9" * 100_000,
+    "many numbers of 4000 digits": b"[" + b",".join([b"7" * 4000] * 2000) + b"]",
+    "half a text": b'"\\',
+    "a lonely surrogate": b'"\\ud800"',
+    "tuples in one another": b'{"$tuple":[' * 20_000 + b"]}" * 20_000,
+    "bytes of 8 MB": b'{"$bytes":"' + b"A" * 8_000_000 + b'"}',
+    "a deque without an end": b'{"$deque":[1],"maxlen":9223372036854775807}',
+    "a set of a hundred thousand": b'{"$set":[' + b",".join(b"%d" % each for each in range(10**5)) + b"]}",
+    "keys that are tuples of tuples": b'{"$dict":[[' + b'{"$tuple":[' * 400 + b"]}" * 400 + b",1]]}",
+    "a Counter of texts": b'{"$Counter":{"a":"b"}}',
+    "a name twice": b'{"a":1,"a":2}',
+    "a mark in a mark": b'{"$tuple":{"$tuple":{"$tuple":1}}}',
+    "a hundred thousand marks": b"[" + b'{"$Size":[]},' * 10**5 + b"0]",
 }
-"""The numbers of their storage, their shape and stride."""
+"""What stands where something else should: as a header, as the JSON, or in it."""
 
-
-def overlapping(genuine: bytes) -> bytes:
-    """Have many entries of the directory point at one packed member of 100 MB: a trick that is well known."""
-    packed = zipped({"a": 100, **members(genuine)}, deflated=("a",))
-    begin, end, short = packed.index(b"PK\1\2"), packed.rindex(b"PK\6\6"), packed.rindex(b"PK\5\6")
-    entry = packed[begin : packed.index(b"PK\1\2", begin + 4)]
-    many = entry * 500 + packed[begin:end]
-    count = struct.unpack_from("<10xH", packed, short)[0] + 500
-    closing = struct.pack("<4s4xHHIIH", b"PK\5\6", count, count, len(many), begin, 0)
-    return with_digest(ended(packed[:begin] + many + closing), genuine)
-
-
-def counted(parts: Mapping[str, bytes]) -> bytes:
-    """Let the end of a zip file announce far more members than there are."""
-    plain = zipped(parts)
-    end, short = plain.rindex(b"PK\6\6"), plain.rindex(b"PK\5\6")
-    return ended(plain[:end] + plain[short:], count=60_000)
-
-
-def announced(archive: bytes, name: str) -> bytes:
-    """Let the directory say that a stored member is 4 GB long."""
-    changed = bytearray(archive)
-    place = archive.rindex(name.encode()) - 46 - len("archive/")
-    assert archive[place : place + 4] == b"PK\x01\x02"
-    struct.pack_into("<II", changed, place + 20, 2**32 - 2, 2**32 - 2)
-    return bytes(changed)
+ENTRIES: dict[str, dict[str, Any]] = {
+    "a tensor of a terabyte": {"shape": [2**38], "data_offsets": [0, 2**40]},
+    "a tensor of 2^63 numbers": {"shape": [2**63]},
+    "a tensor larger than its bytes": {"shape": [2**30]},
+    "a negative size": {"shape": [-4]},
+    "a negative place": {"data_offsets": [-8, 0]},
+    "places the wrong way round": {"data_offsets": [64, 0]},
+    "a place beyond the end": {"data_offsets": [2**50, 2**50 + 4]},
+    "a shape that overflows": {"shape": [2**32, 2**32]},
+    "a hundred thousand dimensions": {"shape": [1] * 10**5},
+    "sizes that are texts": {"shape": ["4"]},
+    "sizes that are dicts": {"shape": [{}]},
+    "a stride": {"stride": [0]},
+    "no dtype": {"dtype": None},
+}
+"""Changes of a tensor's entry in the header."""
 
 
 def special_files(folder: Path) -> Iterator[tuple[str, Path]]:
@@ -291,7 +255,7 @@ def special_files(folder: Path) -> Iterator[tuple[str, Path]]:
     def place() -> Path:
         inside = folder / f"special {len(list(folder.iterdir()))}"
         inside.mkdir()
-        return inside / "a.pt"
+        return inside / "a.safetensors"
 
     if hasattr(os, "mkfifo"):
         os.mkfifo(path := place())
@@ -310,11 +274,17 @@ def special_files(folder: Path) -> Iterator[tuple[str, Path]]:
         with (path := place()).open("wb") as file:
             file.truncate(size)
         yield f"a sparse file of {size >> 30} GB", path
-    for name in ("\x1b[31m\x1b]0;x\x07.pt", "a\nb.pt", "\x9b31m.pt", "‮.pt", "a" * 200 + ".pt"):
+    for name in (
+        "\x1b[31m\x1b]0;x\x07.safetensors",
+        "a\nb.safetensors",
+        "\x9b31m.safetensors",
+        "‮.safetensors",
+        "a" * 200 + ".safetensors",
+    ):
         path = place().with_name(name)
         path.write_bytes(b"no checkpoint")
         yield f"a file named {name[:20]!r}", path
-    path = Path(os.fsdecode(os.fsencode(place().parent) + b"/\xff\xfe.pt"))
+    path = Path(os.fsdecode(os.fsencode(place().parent) + b"/\xff\xfe.safetensors"))
     path.write_bytes(b"no checkpoint")
     yield "a name that is no UTF-8", path
 

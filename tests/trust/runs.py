@@ -52,7 +52,9 @@ def train_each_epoch(folder, workers):
         for inputs, targets in loader:
             learn(parts, inputs, targets)
         parts["scheduler"].step()
-        save_checkpoint(Path(folder, f"{epoch + 1}.pt"), epoch=epoch + 1, **parts, generator=generator)
+        save_checkpoint(
+            Path(folder, f"{epoch + 1}.safetensors"), epoch=epoch + 1, **parts, generator=generator
+        )
     tell_state(parts)
 
 
@@ -133,7 +135,7 @@ def watched(operation, how, *arguments):
 
 def saving(folder):
     """Save over an older checkpoint."""
-    path = Path(folder, "last.pt")
+    path = Path(folder, "last.safetensors")
     parts = noisy_parts()
     save_checkpoint(path, epoch=1, **parts)
     learn(parts, torch.ones(8, 6).cumsum(0).sin(), torch.arange(8) % 3)
@@ -146,7 +148,7 @@ def saving(folder):
 
 def check_saved(folder, old_is_wrong=False):
     """Say what is wrong with the checkpoint that `saving` saved or failed to save, and with the next save."""
-    path = Path(folder, "last.pt")
+    path = Path(folder, "last.safetensors")
     parts = noisy_parts()
     old = digest(parts["model"].state_dict())
     learn(parts, torch.ones(8, 6).cumsum(0).sin(), torch.arange(8) % 3)
@@ -157,7 +159,7 @@ def check_saved(folder, old_is_wrong=False):
     if old_is_wrong and found.epoch != 2:
         return "it says nothing, and the old checkpoint is there"
     save_checkpoint(path, epoch=3, **parts)
-    return left(folder, "last.pt") or (
+    return left(folder, "last.safetensors") or (
         "" if load_checkpoint(path).epoch == 3 else "the next save is not there"
     )
 
@@ -171,22 +173,24 @@ def left(folder, *expected):
 def searching(folder):
     """Find the latest of three checkpoints."""
     for epoch in (1, 2, 3):
-        save_checkpoint(Path(folder, f"{epoch}.pt"), epoch=epoch, **noisy_parts())
+        save_checkpoint(Path(folder, f"{epoch}.safetensors"), epoch=epoch, **noisy_parts())
     found = []
     latest(folder)
 
     def check(error, warned):
-        allowed = [Path(folder, "3.pt")] + [Path(folder, "2.pt") for text in warned if "3.pt" in text]
+        allowed = [Path(folder, "3.safetensors")] + [
+            Path(folder, "2.safetensors") for text in warned if "3.safetensors" in text
+        ]
         if error is None and found[0] not in allowed:
             return f"it says nothing, and found {found}"
-        return "" if latest(folder) == Path(folder, "3.pt") else "the next search finds another"
+        return "" if latest(folder) == Path(folder, "3.safetensors") else "the next search finds another"
 
     return lambda: found.append(latest(folder)), check
 
 
 def resuming(folder):
     """Load a checkpoint into a run that has begun otherwise."""
-    path = Path(folder, "last.pt")
+    path = Path(folder, "last.safetensors")
     saved = noisy_parts(seed=1)
     learn(saved, torch.ones(8, 6).cumsum(0).sin(), torch.arange(8) % 3)
     save_checkpoint(path, epoch=1, **saved)
@@ -207,7 +211,7 @@ def resuming(folder):
         if state() != (after if error is None else before):
             return "the run is neither what it was nor what was saved"
         resume(load_checkpoint(path), **given)
-        return left(folder, "last.pt") or ("" if state() == after else "the next resume differs")
+        return left(folder, "last.safetensors") or ("" if state() == after else "the next resume differs")
 
     return lambda: resume(load_checkpoint(path), **given), check
 
@@ -273,7 +277,7 @@ def write_for_ever(folder, epoch):
     signal.signal(signal.SIGTERM, lambda *_: end.append(1))
     print("begun", flush=True)
     while not end:
-        save_checkpoint(Path(folder, "a.pt"), epoch=epoch, **parts)
+        save_checkpoint(Path(folder, "a.safetensors"), epoch=epoch, **parts)
 
 
 # -- hostile files
@@ -374,7 +378,7 @@ def save_some(folder, device):
     with on(device):
         digests = {}
         for name, parts in some_runs(device, seed=0):
-            save_checkpoint(Path(folder, f"{name}.pt"), epoch=3, **parts)
+            save_checkpoint(Path(folder, f"{name}.safetensors"), epoch=3, **parts)
             digests[name] = state_digest(parts)
     Path(folder, "digests.json").write_text(json.dumps(digests))
 
@@ -385,10 +389,10 @@ def resume_some(folder, device):
     with on(device):
         for name, parts in some_runs(device, seed=1):
             assert state_digest(parts) != digests[name]
-            resume(load_checkpoint(Path(folder, f"{name}.pt")), **parts)
+            resume(load_checkpoint(Path(folder, f"{name}.safetensors")), **parts)
             equal = state_digest(parts) == digests[name]
-            again = save_checkpoint(Path(folder, f"{name} again.pt"), epoch=3, **parts)
-            first, second = load_checkpoint(Path(folder, f"{name}.pt")), load_checkpoint(again)
+            again = save_checkpoint(Path(folder, f"{name} again.safetensors"), epoch=3, **parts)
+            first, second = load_checkpoint(Path(folder, f"{name}.safetensors")), load_checkpoint(again)
             for key in ("model", "optimizer", "scheduler", "generator", "epoch", "outline"):
                 equal &= digest(getattr(first, key)) == digest(getattr(second, key))
             print(f"told {name}: {'equal' if equal else 'differs'}", flush=True)

@@ -27,7 +27,7 @@ def sizes(tmp_path_factory):
     """The content of genuine checkpoints of several sizes."""
     folder = tmp_path_factory.mktemp("sizes")
     return [
-        save_checkpoint(folder / f"{width}.pt", epoch=1, **noisy_parts(width=width)).read_bytes()
+        save_checkpoint(folder / f"{width}.safetensors", epoch=1, **noisy_parts(width=width)).read_bytes()
         for width in WIDTHS
     ]
 
@@ -42,7 +42,7 @@ def silent(path):
 
 
 def test_flipped_bits(tally, sizes, tmp_path):
-    chance, path = random.Random(0), tmp_path / "a.pt"
+    chance, path = random.Random(0), tmp_path / "a.safetensors"
     shares = (0.4, 0.3, 0.2, 0.1)  # of the tries: a large file takes longer
     for content, share in zip(sizes, shares, strict=True):
         path.write_bytes(content)
@@ -58,7 +58,7 @@ def test_flipped_bits(tally, sizes, tmp_path):
 
 
 def test_truncated_files(tally, sizes, tmp_path):
-    path = tmp_path / "a.pt"
+    path = tmp_path / "a.safetensors"
     for content in sizes:
         for part in tally.pick(range(200)):
             path.write_bytes(content[: len(content) * part // 200])
@@ -67,7 +67,7 @@ def test_truncated_files(tally, sizes, tmp_path):
 
 
 def test_newest_damaged(tally, tmp_path):
-    paths = [save_checkpoint(tmp_path / f"{n}.pt", epoch=n, **noisy_parts()) for n in (1, 2, 3)]
+    paths = [save_checkpoint(tmp_path / f"{n}.safetensors", epoch=n, **noisy_parts()) for n in (1, 2, 3)]
     content = paths[2].read_bytes()
     for part in tally.pick(range(200)):
         paths[2].write_bytes(content[: len(content) * part // 200])
@@ -96,7 +96,7 @@ def test_clock_steps(tally, tmp_path, monkeypatch):
         epochs = range(1, chance.randint(2, 5))
         for epoch in epochs:
             Clock.step = timedelta(seconds=chance.choice([0, 1, -1, 1e3, -1e3, 1e8, -1e9]) * chance.random())
-            path = save_checkpoint(folder / f"{chance.random()}.pt", epoch=epoch, **parts)
+            path = save_checkpoint(folder / f"{chance.random()}.safetensors", epoch=epoch, **parts)
             when = datetime.now(timezone.utc).timestamp() + chance.uniform(-1e9, 1e6)
             os.utime(path, (when, when))
         found = load_checkpoint(latest(folder)).epoch
@@ -106,24 +106,26 @@ def test_clock_steps(tally, tmp_path, monkeypatch):
 
 @pytest.mark.slow
 def test_two_writers(tally, warm, tmp_path):
-    save_checkpoint(tmp_path / "a.pt", epoch=1, **noisy_parts(seed=1))
+    save_checkpoint(tmp_path / "a.safetensors", epoch=1, **noisy_parts(seed=1))
     expected = {seed: digest(noisy_parts(seed=seed)["model"].state_dict()) for seed in (1, 2)}
     writers = [warm.start("runs:write_for_ever", str(tmp_path), seed, folder=tmp_path) for seed in (1, 2)]
     assert [writer.stdout.readline() for writer in writers] == [b"begun\n"] * 2
     seen = set()
     try:
         while tally.of < tally.some(tally.row.least) or (len(seen) < 2 and tally.of < 5000):
-            found = load_checkpoint(tmp_path / "a.pt")
+            found = load_checkpoint(tmp_path / "a.safetensors")
             seen.add(found.epoch)
             whole = digest(dict(found.model)) == expected[found.epoch]
-            tally.count("" if whole and latest(tmp_path) == tmp_path / "a.pt" else "what is there is mixed")
+            tally.count(
+                "" if whole and latest(tmp_path) == tmp_path / "a.safetensors" else "what is there is mixed"
+            )
     finally:
         for writer in writers:
             os.kill(writer.pid, signal.SIGTERM)
         outputs = [writer.communicate()[0].decode() for writer in writers]
     assert seen == {1, 2}, "one writer wrote nothing"
     assert [writer.returncode for writer in writers] == [0, 0], outputs
-    assert not left(tmp_path, "a.pt")
+    assert not left(tmp_path, "a.safetensors")
 
 
 @pytest.fixture
@@ -141,9 +143,9 @@ def small_disk(tmp_path):
 
 def test_full_disk(tally, tmp_path, small_disk):
     parts = noisy_parts(width=2000)
-    size = save_checkpoint(tmp_path / "whole.pt", epoch=1, **parts).stat().st_size
+    size = save_checkpoint(tmp_path / "whole.safetensors", epoch=1, **parts).stat().st_size
     folder = small_disk or tmp_path
-    path = folder / "a.pt"
+    path = folder / "a.safetensors"
     tally.notes.append("on a small file system" if small_disk else "with a limit to the size of files")
     saved = 0
     for room in tally.pick([size * step // 90 for step in range(110)]):
@@ -162,7 +164,7 @@ def test_full_disk(tally, tmp_path, small_disk):
             saved += 1
             wrong = load_checkpoint(path).epoch != 2
         save_checkpoint(path, epoch=3, model=nn.Linear(1, 1))
-        litter = left(folder, "a.pt", *([] if small_disk else ["whole.pt"]))
+        litter = left(folder, "a.safetensors", *([] if small_disk else ["whole.safetensors"]))
         tally.count(f"{room} bytes free: {error} {litter}" if wrong or litter else "")
     tally.notes.append(f"{saved} had enough room")
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 import pickle
 import re
 import subprocess
+import zipfile
 from itertools import chain
 from pathlib import Path
 
@@ -25,7 +27,7 @@ pytestmark = pytest.mark.slow
 @pytest.fixture
 def genuine(tmp_path):
     """The bytes of a checkpoint."""
-    return save_checkpoint(tmp_path / "genuine" / "a.pt", epoch=1, **noisy_parts()).read_bytes()
+    return save_checkpoint(tmp_path / "genuine" / "a.safetensors", epoch=1, **noisy_parts()).read_bytes()
 
 
 def test_hostile_checkpoints(tally, warm, genuine, tmp_path):
@@ -36,7 +38,7 @@ def test_hostile_checkpoints(tally, warm, genuine, tmp_path):
     for number, (what, content) in enumerate(tally.pick(cases)):
         path = content
         if not isinstance(content, Path):
-            path = code / str(number) / "a.pt"
+            path = code / str(number) / "a.safetensors"
             path.parent.mkdir(parents=True)
             path.write_bytes(content() if callable(content) else content)
         tally.count(attempt(warm, "runs:read_checkpoint", what, path, path, worst))
@@ -89,14 +91,12 @@ def test_the_code_would_run_where_it_is_not_refused(genuine, tmp_path, monkeypat
     monkeypatch.chdir(tmp_path)
     ran = []
     for what, content in hostile.code(genuine):
-        try:
-            parts = hostile.members(content)
-        except hostile.zipfile.BadZipFile:
-            continue
-        if parts["data.pkl"] == hostile.members(genuine)["data.pkl"] or re.search("hub|timeit", what):
+        if re.search("hub|timeit", what):
             continue
         with contextlib.suppress(Exception):
-            pickle.loads(parts["data.pkl"])
+            if content.startswith(b"PK"):
+                content = zipfile.ZipFile(io.BytesIO(content)).read("archive/data.pkl")
+            pickle.loads(content)
         if Path(hostile.MARK).exists():
             Path(hostile.MARK).unlink()
             ran.append(what)

@@ -19,7 +19,7 @@ import traceback
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Any, NoReturn, TypeVar
@@ -31,13 +31,15 @@ from torch.optim.lr_scheduler import LRScheduler
 
 from gpulesson import checkpoint
 from gpulesson._files import printable
+from gpulesson._kinds import difference, is_count
+from gpulesson._rng import find_wrong_rng, rng_state, set_rng_state
 from gpulesson._state import find_mistake
-from gpulesson.checkpoint import CheckpointError
+from gpulesson.checkpoint import CheckpointError, _Collected
 
 Batch = TypeVar("Batch")
 
 DEFAULT_MINUTES = 10.0
-_NAME = re.compile(r"autosave-epoch-(\d{4,})-batch-(\d{6,})\.pt")
+_NAME = re.compile(r"autosave-epoch-(\d{4,})-batch-(\d{6,})\.safetensors")
 _END: Any = object()
 _PATIENCE = 10
 """Seconds to wait for another run that leaves the folder: workers may outlive a killed one for five."""
@@ -202,7 +204,8 @@ class AutoSave:
         self.model, self.optimizer, self.scheduler = model, optimizer, scheduler
         self.generator, self.extra = generator, {} if extra is None else extra
         self.path: Path | None = None
-        self._own: dict[str, Any] = {}  # what `fit` keeps besides
+        self._fit: _FitState | None = None  # what `fit` keeps besides
+        self._process = os.getpid()
         self._lock: FileLock | None = None
         self._handlers: dict[int, Any] = {}
         self._signal: int | None = None
@@ -217,7 +220,8 @@ class AutoSave:
         if self._lock is not None:
             raise RuntimeError("this AutoSave is entered already: leave its with block before another begins")
         self._lock = self._acquire()
-        self._own, self._signal, self._epoch, self.path = {}, None, None, None
+        self._fit, self._signal, self._epoch, self.path = None, None, None, None
+        self._process = os.getpid()
         if threading.current_thread() is threading.main_thread():  # others may not
             for name in ("SIGTERM", "SIGUSR1"):
                 if number := getattr(signal, name, None):
@@ -382,7 +386,7 @@ class AutoSave:
 
     def of_fit(self, batches: Iterable[Batch], step: Any, history: Any, losses: Any) -> Iterable[Batch]:
         """Save what `fit` measures with the run; return the batches that remain of each epoch."""
-        self._own = {"fit": _FitState(history, losses, getattr(step, "scaler", None))}
+        self._fit = _FitState(history, losses, getattr(step, "scaler", None))
         return _StepCounter(self, batches, step)
 
     def step(self) -> None:
@@ -432,19 +436,23 @@ class AutoSave:
         if self.path is None:
             return 0
         found = self._load(self.path)
-        extra = self._checked(found)
-        parts = {
-            name: part for name, part in (self.extra | self._own).items() if hasattr(part, "load_state_dict")
-        }
-        before = {name: _on_host(part.state_dict(), {}) for name, part in parts.items()}
-        numbers = _EpochStart(self.generator)
-        reason = "the random states of its position are malformed"
         place = _SavedPosition(**found.position, rng=found.rng)
+        if wrong := self._find_misfit(found, place):
+            raise CheckpointError(f"{printable(self.path)} does not fit; nothing was loaded: {wrong}")
+        extra = found.extra
+        parts = {
+            f"extra {name!r}": (part, extra[name])
+            for name, part in self.extra.items()
+            if hasattr(part, "load_state_dict")
+        }
+        if self._fit is not None:
+            parts["what fit measured"] = (self._fit, place.fit)
+        before = {name: copy.deepcopy(part.state_dict()) for name, (part, _) in parts.items()}
+        reason = ""
         try:
-            place.begin(self.generator)  # to try it: an epoch sets them when it begins
-            for name, part in parts.items():
-                reason = f"extra {name!r} was not loaded"
-                part.load_state_dict(extra[name])
+            for name, (part, saved) in parts.items():
+                reason = f"{name} was not loaded"
+                part.load_state_dict(saved)
             reason = "the run's own parts were not loaded"
             done = checkpoint.resume(
                 found,
@@ -454,17 +462,18 @@ class AutoSave:
                 generator=self.generator,
             )
         except BaseException as error:
-            for name, part in parts.items():
+            for name, (part, _) in parts.items():
                 part.load_state_dict(before[name])
-            numbers.put_back(self.generator)
             if isinstance(error, CheckpointError) or not isinstance(error, Exception):
                 raise
             raise CheckpointError(
                 f"{printable(self.path)} does not fit; nothing was loaded: {reason}. "
                 f"{type(error).__name__}: {printable(error)}"
             ) from error
-        for name in self.extra.keys() - parts.keys():
-            value, saved = self.extra[name], extra[name]
+        for name, value in self.extra.items():
+            saved = extra[name]
+            if hasattr(value, "load_state_dict"):
+                continue
             if isinstance(value, list) and isinstance(saved, list):
                 value[:] = saved
             elif isinstance(value, dict) and isinstance(saved, dict):
@@ -481,78 +490,104 @@ class AutoSave:
         return done
 
     def _latest(self) -> Path | None:
-        return checkpoint.latest(self.folder, pattern="autosave-epoch-*.pt")
+        found = checkpoint.latest(self.folder, pattern="autosave-epoch-*.safetensors")
+        if found is None and (old := sorted(self.folder.glob("autosave-epoch-*.pt"))):
+            raise CheckpointError(
+                f"{printable(self.folder)} holds checkpoints of an earlier version of this package, such as "
+                f"{printable(old[-1].name)}, which this one does not read. Finish the run with that version, "
+                "or move them away to start afresh."
+            )
+        return found
 
     def _load(self, path: Path) -> checkpoint.Checkpoint:
-        return checkpoint.load_checkpoint(path)
+        """Load a checkpoint that is one of ours."""
+        found = checkpoint.load_checkpoint(path)
+        if not isinstance(found.extra, dict) or not _SavedPosition.describes(found):
+            raise CheckpointError(
+                f"{printable(path)} has the name of a file of AutoSave, but was written otherwise: "
+                "move it away."
+            )
+        return found
 
     def _tell(self, message: str) -> None:
         print(message, file=sys.stderr)
 
-    def _checked(self, found: checkpoint.Checkpoint) -> dict[str, Any]:
-        """Return `extra` of a checkpoint that is one of ours, and fits."""
-        if not isinstance(found.extra, dict) or not _SavedPosition.describes(found):
-            raise CheckpointError(
-                f"{printable(found.path)} has the name of a file of AutoSave, but was written otherwise: "
-                "move it away."
+    def _find_misfit(self, found: checkpoint.Checkpoint, place: _SavedPosition) -> str | None:
+        """Say what of AutoSave's own does not fit in a checkpoint."""
+        if found.extra.keys() != self.extra.keys():
+            return (
+                f"its extra state has the names {sorted(map(str, found.extra))}, and given are "
+                f"{sorted(self.extra)}. Go on with the program that saved it, or take another folder."
             )
-        given = self.extra.keys() | self._own.keys()
-        if found.extra.keys() != given:
-            raise CheckpointError(
-                f"{printable(found.path)} does not fit; nothing was loaded: its extra state has the names "
-                f"{sorted(map(str, found.extra))}, and given are {sorted(given)}. Go on with the program "
-                "that saved it, or take another folder."
-            )
-        return found.extra
+        if (place.fit is None) != (self._fit is None):
+            return f"it was saved by {'a loop' if place.fit is None else 'fit'}: go on as you began"
+        if self._fit is not None and (wrong := self._fit.find_wrong(place.fit)):
+            return wrong
+        if place.begun is None:
+            return None
+        states = [] if self.generator is None else [self.generator.get_state()]
+        return find_wrong_rng(place.begun["rng"]) or difference(
+            place.begun["generators"][: len(states)], states, "the states of its position"
+        )
 
     def _save(self, *, finished: bool = False) -> None:
         """Save this place of the run, unless that was done."""
         assert self._epoch is not None
         place = self._place
         epoch, done = (self._epoch + 1, 0) if finished or place is None else (self._epoch, place.done)
-        path = self.folder / f"autosave-epoch-{epoch:04}-batch-{done:06}.pt"
+        path = self.folder / f"autosave-epoch-{epoch:04}-batch-{done:06}.safetensors"
         self._settle()
         if path == self.path:
             return
-        parts = self.extra | self._own
-        content = checkpoint._content(
-            path,
-            model=self.model,
-            optimizer=self.optimizer,
-            scheduler=self.scheduler,
-            generator=self.generator,
-            epoch=epoch,
-            step=done,
-            position=(place or _Position(None, self.generator)).position(finished=not done),
-            extra={
-                name: part.state_dict() if hasattr(part, "state_dict") else part
-                for name, part in parts.items()
-            },
-        )
-        self._complete(content)
+        position = (place or _Position(None, self.generator)).position(finished=not done)
+        position["ranks"] = self._states_of_ranks(position)
+        position["fit"] = None if self._fit is None else self._fit.state_dict()
+
+        def collect(on_host: bool = False) -> _Collected:
+            return checkpoint._collect(
+                path,
+                model=self.model,
+                optimizer=self.optimizer,
+                scheduler=self.scheduler,
+                generator=self.generator,
+                epoch=epoch,
+                step=done,
+                position=position,
+                extra={
+                    name: part.state_dict() if hasattr(part, "state_dict") else part
+                    for name, part in self.extra.items()
+                },
+                on_host=on_host,
+            )
+
         self._saved_at = time.monotonic()
         if self.background:
-            self._thread = threading.Thread(target=self._write_aside, args=(path, _on_host(content, {})))
+            content = collect(on_host=True)
+            self._thread = threading.Thread(target=self._write_aside, args=(path, lambda: content))
             self._thread.start()
             _writing.add(self._thread)
         else:
-            self._write(path, content)
+            self._write(path, collect)
 
-    def _complete(self, content: dict[str, Any]) -> None:
-        """Add what a checkpoint needs besides: nothing, where the run is a single process."""
+    def _states_of_ranks(self, position: dict[str, Any]) -> list[Any]:
+        """Return the random states of each process, where there are several."""
+        return []
 
-    def _write(self, path: Path, content: dict[str, Any]) -> None:
+    def _write(self, path: Path, collect: Callable[[], _Collected]) -> None:
         """Write a checkpoint, and delete our files before the last `keep`."""
-        self.path = checkpoint._save(path, content)
+        content = collect()
+        if path.is_symlink():  # not ours: nothing outside the folder is written
+            path.unlink()
+        self.path = checkpoint._write_checkpoint(path, content)
         ours = [other for other in self.folder.iterdir() if _NAME.fullmatch(other.name)]
         past = sorted((other for other in ours if _order(other) <= _order(path)), key=_order)
         for old in past[: -self.keep]:  # what is there of later places was found damaged, and stays
             with suppress(OSError):  # the next save tries again
                 old.unlink()
 
-    def _write_aside(self, path: Path, content: dict[str, Any]) -> None:
+    def _write_aside(self, path: Path, collect: Callable[[], _Collected]) -> None:
         try:
-            self._write(path, content)
+            self._write(path, collect)
         except BaseException as error:
             self._failure = error
 
@@ -586,7 +621,7 @@ class AutoSave:
         raise Stopped(message, 128 + self._signal)
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
-        if self._epoch is None:  # no loop that could stop
+        if self._epoch is None or os.getpid() != self._process:  # no loop that could stop, or not this one
             before = self._handlers[number]
             if callable(before):
                 before(number, frame)
@@ -634,12 +669,24 @@ class _FitState:
 
     def state_dict(self) -> dict[str, Any]:
         scale = None if self.scaler is None else self.scaler.state_dict()
-        # Copies: with AutoSave(background=True) they are written later.
         return {"history": asdict(self.history), "losses": self.losses.state_dict(), "scale": scale}
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
+    def find_wrong(self, state: Any) -> str | None:
+        """Say what in such a state is none of this."""
+        if not isinstance(state, dict) or state.keys() != {"history", "losses", "scale"}:
+            return "what fit measured is not there"
         if (state["scale"] is None) != (self.scaler is None):
-            raise ValueError("it was saved with another amp: give fit the same")
+            return "it was saved with another amp: give fit the same"
+        history, names = state["history"], vars(self.history).keys()
+        if not isinstance(history, dict) or history.keys() != names:
+            return "its history is no history of fit"
+        for name in names:
+            if not isinstance(history[name], list) or any(type(each) is not float for each in history[name]):
+                return f"{name} of its history is no list of numbers"
+        now = self.state_dict() | {"history": None}
+        return difference(state, now, "what fit measured")
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
         if self.scaler is not None:
             self.scaler.load_state_dict(state["scale"])
         for name, values in vars(self.history).items():
@@ -657,46 +704,43 @@ class _SavedPosition:
     batch_size: int | None
     generators: list[torch.Tensor]  # their states
     begun: dict[str, Any] | None  # the random states with which the epoch began
+    ranks: list[dict[str, Any]]  # for each process `generators`, `begun` and `rng`; empty for a single one
+    fit: dict[str, Any] | None
     rng: dict[str, Any]
 
     @staticmethod
     def describes(found: checkpoint.Checkpoint) -> bool:
         """Return whether its `position` is one."""
         position, given = found.position, found.generator is not None
-        names = {"done", "steps", "length", "batch_size", "generators", "begun"}
+        names = {each.name for each in fields(_SavedPosition)} - {"rng"}
         if not isinstance(position, dict) or position.keys() != names:
             return False
-        states, begun = position["generators"], position["begun"]
-        known: Any = begun.get("generators") if isinstance(begun, dict) else begun
-        return (
-            all(checkpoint._is_count(position[name]) for name in ("done", "steps"))
-            and all(
-                position[name] is None or type(position[name]) is int for name in ("length", "batch_size")
-            )
-            and (begun is not None) == (position["done"] > 0)
-            and _are_states(states, given)
-            and (begun is None or (_are_states(known, given) and len(known) == len(states)))
+        counts = all(is_count(position[name]) for name in ("done", "steps"))
+        sizes = all(position[name] is None or is_count(position[name]) for name in ("length", "batch_size"))
+        if not counts or not sizes or not isinstance(position["ranks"], list):
+            return False
+        for rank in position["ranks"]:
+            if not isinstance(rank, dict) or rank.keys() != {"generators", "begun", "rng"}:
+                return False
+        return all(
+            _describes_states(states["generators"], states["begun"], given, position["done"] > 0)
+            for states in (position, *position["ranks"])
         )
 
     def begin(self, given: torch.Generator | None) -> None:
         """Set the random states with which the epoch began, for what the loop draws before its batches."""
         if self.begun is not None:  # else resume() has set them
-            checkpoint._set_rng_state(self.begun["rng"])
+            set_rng_state(self.begun["rng"])
             if given is not None:
-                given.set_state(self.begun["generators"][0].cpu())
+                given.set_state(self.begun["generators"][0])
 
 
 class _EpochStart:
     """The random states with which an epoch began; those of the loader's own generators are added later."""
 
     def __init__(self, given: torch.Generator | None) -> None:
-        self.rng = checkpoint._rng_state()
+        self.rng = rng_state()
         self.given = [] if given is None else [given.get_state()]
-
-    def put_back(self, given: torch.Generator | None) -> None:
-        checkpoint._set_rng_state(self.rng)
-        if given is not None:
-            given.set_state(self.given[0])
 
     def with_states(self, states: list[torch.Tensor]) -> dict[str, Any]:
         return {"rng": self.rng, "generators": self.given + states[len(self.given) :]}
@@ -747,7 +791,7 @@ class _Position:
 
     def go_on_as(self, found: _SavedPosition, path: Path | None) -> None:
         """Set the random states of the moment of saving."""
-        checkpoint._set_rng_state(found.rng)
+        set_rng_state(found.rng)
         self._set_states(found.generators, path)
         self.done = self.learned = found.done
         self.steps = found.steps
@@ -762,12 +806,22 @@ class _Position:
             if generator is but:
                 continue
             try:
-                generator.set_state(state.cpu())
+                generator.set_state(state)
             except RuntimeError as error:
                 raise CheckpointError(
                     f"{printable(path)} holds no proper state of the loader's generator: {printable(error)}. "
                     "Move this file away, to go on from the one before."
                 ) from error
+
+
+def _describes_states(generators: Any, begun: Any, given: bool, within: bool) -> bool:
+    """Return whether these are the random states of a place, and those with which its epoch began."""
+    if not within:
+        return begun is None and _are_states(generators, given)
+    if not isinstance(begun, dict) or begun.keys() != {"rng", "generators"} or type(begun["rng"]) is not dict:
+        return False
+    known = begun["generators"]
+    return _are_states(generators, given) and _are_states(known, given) and len(known) == len(generators)
 
 
 def _are_states(value: Any, given: bool) -> bool:
@@ -791,23 +845,3 @@ def _order(path: Path) -> tuple[int, ...]:
     """Return how far the run was when it saved this file."""
     found = _NAME.fullmatch(path.name)
     return tuple(map(int, found.groups())) if found else ()
-
-
-def _on_host(value: Any, known: dict[Any, torch.Tensor]) -> Any:
-    """Copy a nest of containers; tensors come to the host's memory, one that is there twice only once."""
-    if isinstance(value, torch.Tensor):
-        key: Any = id(value)
-        if value.layout is torch.strided:  # tied weights are other objects, with the same memory
-            place = value.device, value.data_ptr(), value.dtype, value.is_conj(), value.is_neg()
-            key = *place, value.shape, value.stride()
-        if key not in known:
-            known[key] = value.detach().to("cpu", copy=True)
-        return known[key]
-    if isinstance(value, dict):
-        copied = copy.copy(value)  # with the attributes that a state_dict has
-        copied.update((name, _on_host(part, known)) for name, part in value.items())
-        return copied
-    if isinstance(value, list | tuple):
-        parts = [_on_host(part, known) for part in value]
-        return parts if isinstance(value, list) else tuple(parts)
-    return copy.deepcopy(value)

@@ -7,11 +7,10 @@ Started by ``python train.py``, the same script is a single process, and runs as
 
 from __future__ import annotations
 
-import io
 import os
 import random
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
@@ -19,12 +18,11 @@ from typing import Any, NoReturn, TypeVar
 import torch
 import torch.distributed as dist
 from filelock import FileLock
-from torch import Tensor
 from torch.utils.data import Sampler
 
-from gpulesson import checkpoint
 from gpulesson._arguments import refuse, whole_number
-from gpulesson.checkpoint import Checkpoint
+from gpulesson._rng import find_wrong_rng, rng_state, set_rng_state
+from gpulesson.checkpoint import Checkpoint, CheckpointError, _Collected
 from gpulesson.long_runs.autosave import AutoSave
 from gpulesson.long_runs.ranks import DistributedError, Ranks, processes
 from gpulesson.long_runs.shards import load_shards, save_shards
@@ -283,25 +281,25 @@ class RankAutoSave(AutoSave):
     def _load(self, path: Path) -> Checkpoint:
         """Load a checkpoint with the random states of this rank."""
         found = super()._load(path)
-        extra = found.extra if isinstance(found.extra, dict) else {}
-        states = extra.pop("ranks", None)
-        if states is None:
-            states = [] if self.ranks.is_main else [None]  # one process saved it: rank 0 has its states
-        if self.ranks.rank < len(states) and isinstance(states[self.ranks.rank], Tensor):
-            return replace(found, **_unpacked(states[self.ranks.rank]))
-        if not self.ranks.is_main:
-            found = replace(found, rng=_other_random_states(found.rng, self.ranks.rank))
-            if isinstance(found.position, dict) and isinstance(found.position.get("begun"), dict):
+        rank, states = self.ranks.rank, found.position["ranks"]
+        if rank < len(states):
+            own = dict(states[rank])
+            rng = own.pop("rng")
+            return replace(found, rng=rng, position=found.position | own)
+        if rank > 0:  # which the saved run did not have
+            found = replace(found, rng=_other_random_states(found.rng, rank))
+            if found.position["begun"] is not None:
                 found.position["begun"]["rng"] = found.rng
         return found
 
-    def _complete(self, content: dict[str, Any]) -> None:
-        if self.ranks.world_size > 1:
-            own = {name: content[name] for name in ("rng", "position")}
-            content["extra"]["ranks"] = [*map(_as_tensor, self.ranks._gather(_packed(own)))]
+    def _states_of_ranks(self, position: dict[str, Any]) -> list[Any]:
+        if self.ranks.world_size == 1:
+            return []
+        own = {name: position[name] for name in ("generators", "begun")}
+        return self.ranks._gather(own | {"rng": rng_state()})
 
-    def _write(self, path: Path, content: dict[str, Any]) -> None:
-        self.ranks.on_main(lambda: super(RankAutoSave, self)._write(path, content))
+    def _write(self, path: Path, collect: Callable[[], _Collected]) -> None:
+        self.ranks.on_main(lambda: super(RankAutoSave, self)._write(path, collect))
         self.path = path
 
     def _tell(self, message: str) -> None:
@@ -339,34 +337,18 @@ class RankAutoSave(AutoSave):
         return bool(self._overdue) if self.ranks.world_size > 1 else super()._late()
 
 
-def _packed(state: dict[str, Any]) -> bytes:
-    file = io.BytesIO()
-    torch.save(state, file)
-    return file.getvalue()
-
-
-def _as_tensor(content: bytes) -> Tensor:
-    """Put bytes into a tensor: as lists of numbers they would be too many values for a checkpoint."""
-    return torch.frombuffer(bytearray(content), dtype=torch.uint8)
-
-
-def _unpacked(packed: Tensor) -> dict[str, Any]:
-    state: dict[str, Any] = torch.load(
-        io.BytesIO(packed.numpy().tobytes()), map_location="cpu", weights_only=True
-    )
-    return state
-
-
 def _other_random_states(rng: dict[str, Any], rank: int) -> dict[str, Any]:
     """Return random states that follow from those of rank 0, and are others."""
-    before = checkpoint._rng_state()
+    if wrong := find_wrong_rng(rng):
+        raise CheckpointError(f"the checkpoint does not fit; nothing was loaded: {wrong}")
+    before = rng_state()
     try:
-        checkpoint._set_rng_state(rng)
+        set_rng_state(rng)
         seed = int(torch.randint(2**31, ())) + rank
         torch.manual_seed(seed)
         random.seed(seed)
         if numpy := sys.modules.get("numpy"):
             numpy.random.seed(seed)
-        return checkpoint._rng_state()
+        return rng_state()
     finally:
-        checkpoint._set_rng_state(before)
+        set_rng_state(before)

@@ -163,7 +163,7 @@ class Ranks:
         >>> from gpulesson.checkpoint import latest, load_checkpoint, resume, save_checkpoint
         >>> model, folder = torch.nn.Linear(2, 1), Path(tempfile.mkdtemp())
         >>> with processes() as ranks:
-        ...     _ = ranks.on_main(lambda: save_checkpoint(folder / "1.pt", model=model, epoch=1))
+        ...     _ = ranks.on_main(lambda: save_checkpoint(folder / "1.safetensors", model=model, epoch=1))
         ...     path = ranks.on_main(lambda: latest(folder))
         >>> resume(load_checkpoint(path), model=model)
         1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -11,7 +12,6 @@ from typing import Any, TypeVar
 import torch
 from torch import nn
 
-from gpulesson import checkpoint
 from gpulesson._files import open_file, printable, whole_file
 from gpulesson.checkpoint import CheckpointError
 from gpulesson.long_runs.ranks import Ranks
@@ -195,7 +195,7 @@ def _digests_of(files: Iterable[Path]) -> dict[str, str]:
     digests = {}
     for path in files:
         with open_file(path) as file:
-            digests[path.name] = checkpoint._sha256(file, path.stat().st_size).decode()
+            digests[path.name] = hashlib.sha256(file.read()).hexdigest()
     return digests
 
 

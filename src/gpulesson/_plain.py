@@ -1,0 +1,207 @@
+"""Turn nests of tensors and plain values into JSON with tensors beside it, and back, exactly.
+
+None, numbers, texts, lists, and dicts whose keys are texts are JSON as it is. Whatever JSON does not know is
+an object with one name that begins with ``$``, such as ``{"$tuple": [1, 2]}``, or ``{"$tensor":
+"model.weight"}`` for a tensor, which is stored under that name. An object of any other class is refused when
+it is to be saved: reading it back would mean running its code.
+"""
+
+import base64
+import json
+import math
+from collections import Counter, OrderedDict, deque
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from gpulesson._files import printable
+from gpulesson._tensorfile import MOST_VALUES, NAMES, Refused, check_size, parse, unique
+
+_DEEPEST = 100
+PLAIN = "only tensors and plain values (numbers, texts, lists, dicts) belong in a checkpoint"
+
+
+def encode(content: dict[str, Any], *, copy: bool = False) -> tuple[bytes, dict[str, Tensor]]:
+    """Return the JSON of a dict and the tensors in it, by name: the way that leads to each.
+
+    Tensors that are one, such as tied weights, have one name. They are those of `content`, or with `copy`,
+    copies in the host's memory.
+
+    >>> text, tensors = encode({"model": {"bias": torch.zeros(2)}, "losses": [0.5, math.inf]})
+    >>> text
+    b'{"model":{"bias":{"$tensor":"model.bias"}},"losses":[0.5,{"$float":"inf"}]}'
+    """
+    encoder = _Encoder(copy)
+    plain = encoder.of_dict(content, ())
+    text = json.dumps(plain, separators=(",", ":"), allow_nan=False).encode()
+    check_size(text, "it")
+    return text, encoder.tensors
+
+
+def decode(text: bytes, tensors: dict[str, Tensor]) -> Any:
+    """Return what was encoded; `Refused` if the JSON is not as `encode` writes it.
+
+    >>> decode(*encode({"a": (1, 2.5), 3: {True}}))
+    {'a': (1, 2.5), 3: {True}}
+    """
+
+    def of_object(pairs: list[tuple[str, Any]]) -> Any:
+        found = unique(pairs)
+        tag = next((name for name in found if name.startswith("$")), None)
+        if tag is None:
+            return found
+        value = found.pop(tag)
+        if tag == "$tensor":
+            return _tensor(tensors[value], **found)
+        return _READ[tag](value, **found)
+
+    return parse(text, of_object)
+
+
+class _Encoder:
+    """Makes JSON of values, and collects their tensors."""
+
+    def __init__(self, copy: bool) -> None:
+        self.copy = copy
+        self.tensors: dict[str, Tensor] = {}
+        self._names: dict[Any, str] = {}  # of the tensors that are there
+        self._values = 0
+
+    def of(self, value: Any, way: tuple[Any, ...]) -> Any:
+        self._values += 1
+        if len(way) > _DEEPEST:
+            raise Refused(f"{_place(way)} is nested {_DEEPEST} deep")
+        if self._values > MOST_VALUES:  # also the end of a list that holds itself twice
+            raise Refused(f"it has more than {MOST_VALUES:,} values: long lists of numbers belong in tensors")
+        kind = type(value)
+        if value is None or kind in (bool, int, str):
+            return value
+        if kind is float:
+            return value if math.isfinite(value) else {"$float": str(value)}
+        if kind is list:
+            return self.of_items(value, way)
+        if kind is dict:
+            return self.of_dict(value, way)
+        if isinstance(value, Tensor):
+            return self.of_tensor(value, way)
+        if kind in (tuple, set, torch.Size):
+            return {f"${kind.__name__}": self.of_items(value, way)}
+        if kind is deque:
+            return {"$deque": self.of_items(value, way), "maxlen": value.maxlen}
+        if kind is Counter:
+            return {"$Counter": self.of_dict(value, way)}
+        if kind is OrderedDict and not vars(value).keys() - {"_metadata"}:  # which a state_dict has
+            known = {name: self.of(each, (*way, name)) for name, each in vars(value).items()}
+            return {"$OrderedDict": self.of_dict(value, way), **known}
+        if kind is complex:
+            return {"$complex": [self.of(part, way) for part in (value.real, value.imag)]}
+        if kind is bytes:
+            return {"$bytes": base64.b64encode(value).decode()}
+        if kind in (torch.dtype, torch.device):
+            return {f"${kind.__name__}": str(value)}
+        raise Refused(f"{_place(way)} is {_described(value)}; {PLAIN}")
+
+    def of_items(self, values: Any, way: tuple[Any, ...]) -> list[Any]:
+        return [self.of(each, (*way, number)) for number, each in enumerate(values)]
+
+    def of_dict(self, values: dict[Any, Any], way: tuple[Any, ...]) -> Any:
+        if all(type(name) is str and not name.startswith("$") for name in values):
+            return {name: self.of(each, (*way, name)) for name, each in values.items()}
+        pairs = [
+            [self.of(name, (*way, f"the key {name!r}")), self.of(each, (*way, name))]
+            for name, each in values.items()
+        ]
+        return {"$dict": pairs}
+
+    def of_tensor(self, value: Tensor, way: tuple[Any, ...]) -> Any:
+        plain = type(value) in (Tensor, nn.Parameter) and value.layout is torch.strided
+        if not plain or value.is_quantized or value.is_meta:
+            raise Refused(
+                f"{_place(way)} is {_described(value)}; only dense tensors with values can be saved"
+            )
+        place = value.device, value.data_ptr(), value.is_conj(), value.is_neg()
+        key: Any = (*place, value.dtype, value.shape, value.stride()) if value.numel() else id(value)
+        told = {} if value.dtype in NAMES else {"dtype": str(value.dtype)}
+        if key not in self._names:
+            self._names[key] = name = self._new_name(way)
+            value = value.detach()
+            if told:  # safetensors does not know it: its bytes, as one more dimension
+                value = value.resolve_conj().resolve_neg().contiguous().unsqueeze(-1).view(torch.uint8)
+            self.tensors[name] = value.to("cpu", copy=True) if self.copy else value
+        return {"$tensor": self._names[key], **told}
+
+    def _new_name(self, way: tuple[Any, ...]) -> str:
+        name = whole = printable(".".join(map(str, way)))
+        number = 1
+        while name in self.tensors:
+            number += 1
+            name = f"{whole} ({number})"
+        return name
+
+
+def _place(way: tuple[Any, ...]) -> str:
+    first, *rest = way
+    return printable(f"{first}{''.join(f'[{each!r}]' for each in rest)}", 300)
+
+
+def _described(value: Any) -> str:
+    kind = type(value)
+    name = kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+    if isinstance(value, Tensor):
+        name = f"{str(value.layout).removeprefix('torch.')}, {value.dtype}, on {value.device.type}: {name}"
+    return f"an object of the class {printable(name)}"
+
+
+def _items(value: Any) -> list[Any]:
+    if not isinstance(value, list):
+        raise Refused("its JSON has no list where one was written")
+    return value
+
+
+def _dict(pairs: Any) -> dict[Any, Any]:
+    found = dict(_items(pairs))
+    if len(found) != len(pairs):
+        raise Refused("a key in its JSON comes twice")
+    return found
+
+
+def _ordered(values: Any, _metadata: Any = None) -> OrderedDict[Any, Any]:
+    found = OrderedDict(_dict_of(values))
+    if _metadata is not None:
+        vars(found)["_metadata"] = _metadata
+    return found
+
+
+def _dict_of(value: Any) -> dict[Any, Any]:
+    if type(value) is not dict:
+        raise Refused("its JSON has no dict where one was written")
+    return value
+
+
+def _of_torch(text: str) -> torch.dtype:
+    found = getattr(torch, text.removeprefix("torch."))
+    if not isinstance(found, torch.dtype):
+        raise Refused("its JSON has no dtype where one was written")
+    return found
+
+
+def _tensor(value: Tensor, dtype: str | None = None) -> Tensor:
+    return value if dtype is None else value.view(_of_torch(dtype)).squeeze(-1)
+
+
+_READ: dict[str, Any] = {
+    "$float": {"inf": math.inf, "-inf": -math.inf, "nan": math.nan}.__getitem__,
+    "$complex": lambda parts: complex(*_items(parts)),
+    "$tuple": lambda values: tuple(_items(values)),
+    "$set": lambda values: set(_items(values)),
+    "$Size": lambda values: torch.Size(_items(values)),
+    "$deque": lambda values, maxlen: deque(_items(values), maxlen),
+    "$dict": _dict,
+    "$Counter": lambda values: Counter(_dict_of(values)),
+    "$OrderedDict": _ordered,
+    "$bytes": lambda text: base64.b64decode(text, validate=True),
+    "$dtype": _of_torch,
+    "$device": torch.device,
+}
+"""What each mark stands for, and the only ones that there are."""

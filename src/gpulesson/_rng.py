@@ -1,0 +1,104 @@
+"""The states of all global generators of random numbers: collected, compared, set."""
+
+import random
+import re
+import sys
+import warnings
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from gpulesson._files import printable
+from gpulesson._kinds import difference
+
+_HIGHEST = {"pos": 624, "buffer_pos": 4, "has_gauss": 1, "has_uint32": 1}
+"""Of the numbers in NumPy's states, which it believes: it would read beyond its memory."""
+
+
+def rng_state() -> dict[str, Any]:
+    """Collect the states, by name: ``"python"``, ``"cpu"``, ``"numpy"`` (if it is used), ``"cuda:0"``, …"""
+    version, numbers, gauss = random.getstate()
+    python = {"version": version, "numbers": torch.tensor(numbers), "gauss": gauss}
+    state: dict[str, Any] = {"python": python, "cpu": torch.get_rng_state()}
+    if numpy := sys.modules.get("numpy"):
+        state["numpy"] = _with_tensors(numpy.random.get_state(legacy=False))
+    for device in _accelerators():
+        backend = torch.get_device_module(device)
+        # else unused: leave a GPU alone that others may use
+        if getattr(backend, "is_initialized", lambda: True)():
+            state[str(device)] = backend.get_rng_state(device)
+    return state
+
+
+def find_wrong_rng(state: Mapping[str, Any]) -> str | None:
+    """Say which of these states no generator of this process can take."""
+    if missing := {"python", "cpu"} - state.keys():
+        return f"rng lacks {' and '.join(sorted(missing))}"
+    if odd := [name for name in state if not re.fullmatch(r"python|cpu|numpy|[a-z]{2,20}:\d{1,3}", name)]:
+        return f"rng has {printable(odd[0], 100)}, which is no generator"
+    now = rng_state()
+    now["python"]["gauss"] = None  # or a number
+    kinds = [each["numpy"].get("bit_generator") for each in (state, now) if type(each.get("numpy")) is dict]
+    if len(kinds) == 2 and kinds[0] != kinds[1]:
+        return f"rng numpy is of {printable(kinds[0], 100)}, and this process uses {kinds[1]}"
+    for name in state.keys() & now.keys():
+        if wrong := difference(state[name], now[name], f"rng {name}"):
+            return wrong
+    for values in _dicts(state.get("numpy")):
+        for name, value in values.items():
+            if type(value) is int and not 0 <= value <= _HIGHEST.get(name, 2**128 - 1):
+                return f"rng numpy: {printable(name)} is out of range"
+    try:
+        random.Random().setstate(_of_python(state["python"]))
+    except (ValueError, TypeError, OverflowError) as error:
+        return f"rng python: {error}"
+    return None
+
+
+def set_rng_state(state: Mapping[str, Any]) -> None:
+    """Set what `rng_state` collected; it warns of generators that are not here."""
+    random.setstate(_of_python(state["python"]))
+    torch.set_rng_state(state["cpu"])
+    if "numpy" in state and (numpy := sys.modules.get("numpy")):  # else nothing here draws from it
+        numpy.random.set_state(_with_arrays(state["numpy"]))
+    devices = {str(device): device for device in _accelerators()}
+    others = sorted(state.keys() - {"python", "numpy", "cpu"})
+    for name in others:
+        if name in devices:
+            torch.get_device_module(name).set_rng_state(state[name], devices[name])
+    if gone := [name for name in others if name not in devices]:
+        names = ", ".join(gone)
+        warnings.warn(f"no {names} here, whose random numbers the saved run may have used", stacklevel=3)
+
+
+def _accelerators() -> list[torch.device]:
+    kind = torch.accelerator.current_accelerator(check_available=True)
+    count = torch.accelerator.device_count()
+    return [] if kind is None else [torch.device(kind.type, index) for index in range(count)]
+
+
+def _of_python(state: Mapping[str, Any]) -> tuple[Any, ...]:
+    return state["version"], tuple(state["numbers"].tolist()), state["gauss"]
+
+
+def _with_tensors(value: Any) -> Any:
+    """Return NumPy's nested state with tensors in the place of arrays."""
+    if isinstance(value, dict):
+        return {name: _with_tensors(each) for name, each in value.items()}
+    if getattr(value, "shape", ()):
+        return torch.from_numpy(value.copy())
+    return value.item() if hasattr(value, "item") else value
+
+
+def _with_arrays(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _with_arrays(each) for name, each in value.items()}
+    return value.numpy() if isinstance(value, Tensor) else value
+
+
+def _dicts(value: Any) -> list[dict[str, Any]]:
+    if not isinstance(value, dict):
+        return []
+    return [value, *(inner for each in value.values() for inner in _dicts(each))]
