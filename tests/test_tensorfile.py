@@ -145,7 +145,7 @@ def test_many_small_things_cost_little():
     for what, value in per_value.items():
         count = MOST_VALUES // (2 if what in ("dicts", "marks", "keys", "lists") else 1) - 10
         items = (value.replace(b"%d", b"%d" % number) for number in range(count))
-        text = b"[" + b",".join(items) + b"]"
+        text = b"[" + b",".join(items) + b',{"$tensor":"a"}]'
         tracemalloc.start()
         decode(text, {"a": torch.zeros(1)})
         peak = tracemalloc.get_traced_memory()[1]
@@ -158,6 +158,7 @@ DECODED = {
     b'{"$tuple":1}': "no list where one was written",
     b'{"$tuple":[1],"more":1}': "JSON is not",
     b'{"$tensor":"b"}': "JSON is not",
+    b"[]": "tensors that its JSON does not name",
     b'{"$tensor":["a"]}': "JSON is not",
     b'{"$tensor":"a","dtype":"torch.float33"}': "JSON is not",
     b'{"$tensor":"a","dtype":"torch.load"}': "no dtype where one was written",

@@ -40,7 +40,7 @@ def encode(content: dict[str, Any], *, copy: bool = False) -> tuple[bytes, dict[
 
 
 def decode(text: bytes, tensors: dict[str, Tensor]) -> Any:
-    """Return what was encoded; `Refused` if the JSON is not as `encode` writes it.
+    """Return what was encoded; `Refused` if the JSON is not as `encode` writes it, or leaves a tensor out.
 
     >>> decode(*encode({"a": (1, 2.5), 3: {True}}))
     {'a': (1, 2.5), 3: {True}}
@@ -53,10 +53,15 @@ def decode(text: bytes, tensors: dict[str, Tensor]) -> Any:
             return found
         value = found.pop(tag)
         if tag == "$tensor":
+            used.add(value)
             return _tensor(tensors[value], **found)
         return _READ[tag](value, **found)
 
-    return parse(text, of_object)
+    used: set[str] = set()
+    content = parse(text, of_object)
+    if used != tensors.keys():
+        raise Refused("there are tensors that its JSON does not name")
+    return content
 
 
 class _Encoder:

@@ -60,14 +60,15 @@ def find_mistake(model: Any, optimizer: Any, scheduler: Any, generator: Any) -> 
     return None
 
 
-def find_not_finite(model: nn.Module) -> str | None:
+def find_not_finite(model: nn.Module, state: Mapping[str, Any] | None = None) -> str | None:
     """Name a parameter that holds NaN or infinity, or a buffer that holds NaN (a mask may hold infinity).
 
-    Only what the state dict holds is looked at. One small operation a tensor, and one transfer a device.
+    Only what the state dict holds is looked at, or `state` in its place. One small operation a tensor, and
+    one transfer a device.
     """
     buffers = {name for name, _ in model.named_buffers(remove_duplicate=False)}
     flags: dict[torch.device, dict[str, Tensor]] = {}
-    for name, value in model.state_dict().items():
+    for name, value in (model.state_dict() if state is None else state).items():
         if isinstance(value, Tensor) and not _is_extra(name) and _has_nan(value):
             damaged = torch.isnan(value) if name in buffers else value.isfinite().logical_not_()
             flags.setdefault(value.device, {})[name] = damaged.any()

@@ -41,7 +41,7 @@ DTYPES = {
 }
 NAMES = {dtype: name for name, dtype in DTYPES.items()}
 
-MOST_TEXT = 2**23
+MOST_TEXT = 2**22
 """Bytes of JSON in one piece."""
 MOST_VALUES = 300_000
 """Values in it: half a second's work, and some 40 MB of memory."""
@@ -118,8 +118,7 @@ def write(file: BinaryIO, tensors: Mapping[str, Tensor], metadata: Mapping[str, 
 
     put(len(header).to_bytes(8, "little") + header)
     for name in order:
-        on_host = tensors[name].detach().to("cpu").contiguous()
-        put(memory_of(on_host))
+        put(memory_of(tensors[name].detach().to("cpu").contiguous()))
     file.seek(_DIGEST_AT)
     file.write(digest.hexdigest().encode())
 
@@ -205,9 +204,13 @@ def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def memory_of(tensor: Tensor) -> Any:
-    """Return the bytes of a contiguous tensor on the CPU, without a copy: keep the tensor as long as them."""
+    """Return the bytes of a contiguous tensor on the CPU, without a copy."""
     size = tensor.numel() * tensor.element_size()
-    return (ctypes.c_char * size).from_address(tensor.data_ptr()) if size else b""
+    if not size:
+        return b""
+    memory: Any = (ctypes.c_char * size).from_address(tensor.data_ptr())
+    memory.owner = tensor  # which lives as long as they do
+    return memory
 
 
 def _entry(place: Any) -> Entry:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import copy
 import functools
+import hashlib
 import math
 import os
+import pickle
 import random
 import re
 import signal
@@ -328,11 +330,11 @@ def damage(folder: Path, how: str) -> None:
     if how == "unfinished":
         (folder / "digests.sha256").unlink()
     elif how == "more":
-        (folder / "__7_0.distcp").touch()
+        (folder / "rank-00007.safetensors").touch()
     elif how == "gone":
-        (folder / "__0_0.distcp").unlink()
+        (folder / "rank-00000.safetensors").unlink()
     elif how == "cut short":
-        os.truncate(folder / "__0_0.distcp", 100)
+        os.truncate(folder / "rank-00000.safetensors", 100)
     else:
         content = bytearray((folder / how).read_bytes())
         content[len(content) // 2] ^= 1
@@ -343,12 +345,11 @@ def damage(folder: Path, how: str) -> None:
     ("how", "said"),
     [
         ("unfinished", "has no digests.sha256: this save was not finished"),
-        ("more", "holds also __7_0.distcp, expected the 3 files"),
-        ("gone", "lacks __0_0.distcp"),
-        ("cut short", "__0_0.distcp is damaged or cut short"),
-        ("__0_0.distcp", "__0_0.distcp is damaged"),
-        (".metadata", ".metadata is damaged"),
-        ("run.pt", "run.pt is damaged"),
+        ("more", "holds also rank-00007.safetensors, expected the 2 files"),
+        ("gone", "lacks rank-00000.safetensors"),
+        ("cut short", "rank-00000.safetensors is damaged or cut short"),
+        ("rank-00000.safetensors", "rank-00000.safetensors is damaged"),
+        ("run.safetensors", "run.safetensors is damaged"),
         ("digests.sha256", "damaged|lacks"),
     ],
 )
@@ -363,7 +364,7 @@ def test_damaged_shards_are_refused(shards, how, said):
 
 def test_shards_of_another_model_are_refused(shards):
     folder, ranks, model, _ = shards
-    with pytest.raises(CheckpointError, match=r"does not fit; nothing was loaded: it holds .*optimizer"):
+    with pytest.raises(CheckpointError, match=r"optimizer: Adam .* in the file, None given"):
         load_shards(folder, ranks, model=model)
     for other in (nn.Sequential(nn.Linear(6, 5)).double(), nn.Linear(6, 4).double()):
         with pytest.raises(CheckpointError, match=r"step-1 (does not fit|was not loaded)"):
@@ -372,12 +373,72 @@ def test_shards_of_another_model_are_refused(shards):
         load_shards(folder / "no", ranks, model=model)
 
 
+class Hostile:
+    def __init__(self, marker):
+        self.marker = str(marker)
+
+    def __reduce__(self):
+        return os.mkdir, (self.marker,)
+
+
+def test_nothing_of_shards_is_unpickled(shards, tmp_path):
+    """A stranger's folder, with right digests, as earlier versions wrote it, and under the names of now."""
+    folder, ranks, model, optimizer = shards
+    content = pickle.dumps(Hostile(tmp_path / "marker"))
+    for name in (".metadata", "run.safetensors", "rank-00000.safetensors"):
+        (folder / name).write_bytes(content)
+        lines = [
+            f"{hashlib.sha256(each.read_bytes()).hexdigest()}  {each.name}\n" for each in folder.iterdir()
+        ]
+        (folder / "digests.sha256").write_text("".join(line for line in lines if "digests" not in line))
+        with pytest.raises(CheckpointError, match=r"earlier versions|was not loaded"):
+            load_shards(folder, ranks, model=model, optimizer=optimizer)
+        (folder / ".metadata").unlink(missing_ok=True)
+    assert not (tmp_path / "marker").exists()
+    pickle.loads(content)
+    assert (tmp_path / "marker").exists()
+
+
+def test_shards_that_do_not_fit_change_nothing(shards):
+    folder, ranks, model, optimizer = shards
+    others = torch.optim.AdamW(model.parameters()), torch.optim.SGD(model.parameters(), momentum=0.9)
+    for other in others:
+        with pytest.raises(CheckpointError, match=r"optimizer: Adam with .* in the file"):
+            load_shards(folder, ranks, model=model, optimizer=other)
+    changes = {
+        b'"offsets":[0,0]': (b'"offsets":[0,1]', "a part of .* that is not in it"),
+        b'"shape":[4,6],"off': (b'"shape":[4,9],"off', r"0.weight: torch.float64 \[4, 9\] in the file"),
+        b'exp_avg"': (b'exp_avx"', "exp_avg: None in the file"),
+    }
+    path = folder / "rank-00000.safetensors"
+    content, before = path.read_bytes(), copy.deepcopy(model.state_dict())
+    nn.init.zeros_(model[0].weight)
+    before["0.weight"].zero_()
+    for old, (new, said) in changes.items():
+        path.write_bytes(content.replace(old, new))
+        listed = (folder / "digests.sha256").read_text()
+        digests = [hashlib.sha256(each).hexdigest() for each in (content, path.read_bytes())]
+        (folder / "digests.sha256").write_text(listed.replace(*digests))
+        with pytest.raises(CheckpointError, match=f"(?s)step-1.*{said}"):
+            load_shards(folder, ranks, model=model, optimizer=optimizer)
+        (folder / "digests.sha256").write_text(listed)
+    for name, tensor in model.state_dict().items():
+        assert torch.equal(tensor, before[name])
+
+
+def test_shards_of_a_model_with_nan_are_not_written(shards):
+    folder, ranks, model, _ = shards
+    nn.init.constant_(model[0].weight, float("nan"))
+    with pytest.raises(CheckpointError, match=r"step-2 was not written: the model's 0.weight holds NaN"):
+        save_shards(folder.with_name("step-2"), ranks, model=model)
+
+
 def test_a_finished_save_is_not_overwritten_but_an_unfinished_one_is(shards):
     folder, ranks, model, optimizer = shards
     with pytest.raises(CheckpointError, match="expected a new folder"):
         save_shards(folder, ranks, model=model)
     damage(folder, "unfinished")
-    (folder / "__9_0.distcp").touch()
+    (folder / "rank-00009.safetensors").touch()
     save_shards(folder, ranks, model=model, optimizer=optimizer)
     assert load_shards(folder, ranks, model=model, optimizer=optimizer) is None
     damage(folder, "unfinished")
@@ -628,7 +689,7 @@ def test_shards_of_two_ranks_go_on_in_four_and_in_one(tmp_path):
         launch(ranks, "sharded", tmp_path)
     found = torch.load(tmp_path / "sharded.pt")
     assert found["step"] == 9
-    assert len(list((tmp_path / "step-006").glob("*.distcp"))) == 4
+    assert len(list((tmp_path / "step-006").glob("rank-*.safetensors"))) == 4
     model, optimizer = program.parts_of_a_run()
     inputs, targets = program.data().tensors
     for _ in range(9):

@@ -127,6 +127,9 @@ def bombs(genuine: bytes) -> Iterator[tuple[str, Callable[[], bytes]]]:
     def with_header(**changes: Any) -> Callable[[], bytes]:
         return lambda: put_together(header | changes, body)
 
+    def with_many(number: int, entry: dict[str, Any]) -> Callable[[], bytes]:
+        return lambda: put_together(header | {f"e{each}": entry for each in range(number)}, body)
+
     def with_entry(**changes: Any) -> Callable[[], bytes]:
         return with_header(**{first: header[first] | changes})
 
@@ -161,9 +164,9 @@ def bombs(genuine: bytes) -> Iterator[tuple[str, Callable[[], bytes]]]:
     )
     for number in (1000, 30_000, 100_000):
         empty = {"dtype": "F32", "shape": [0], "data_offsets": [0, 0]}
-        yield f"{number} empty tensors", with_header(**{f"e{each}": empty for each in range(number)})
+        yield f"{number} empty tensors", with_many(number, empty)
         shapeless = {"dtype": "F32", "shape": [], "data_offsets": [0, 0]}
-        yield f"{number} tensors of nothing", with_header(**{f"e{each}": shapeless for each in range(number)})
+        yield f"{number} tensors of nothing", with_many(number, shapeless)
     for number in (1000, 100_000):
         one = {f"a{each}": {"$tensor": first} for each in range(number)}
         yield f"a model of {number} names for one tensor", with_parts(model=one)
@@ -181,7 +184,7 @@ def bombs(genuine: bytes) -> Iterator[tuple[str, Callable[[], bytes]]]:
     for name in metadata:
         for text in ("", "-1", "9" * 13, "9" * 10**6, "\x1b]0;title\x07", "1e3", "٣", "1\n"):
             other = {"__metadata__": metadata | {name: text}}
-            if name != "sha256" and (name, text) != ("format", ""):
+            if name not in ("sha256", "format"):
                 yield f"{name} of {text[:20]!r}", lambda other=other: put_together(header | other, body + b"")
     for name in ("\x1b]0;title\x07\x1b[2J", "../../etc/passwd", "a\nb", "\u202etxt.exe", "x" * 60_000, "\0"):
         short = f"{name[:20]!r}"
