@@ -63,14 +63,16 @@ def find_mistake(model: Any, optimizer: Any, scheduler: Any, generator: Any) -> 
 def find_not_finite(model: nn.Module, state: Mapping[str, Any] | None = None) -> str | None:
     """Name a parameter that holds NaN or infinity, or a buffer that holds NaN (a mask may hold infinity).
 
-    Only what the state dict holds is looked at, or `state` in its place. One small operation a tensor, and
-    one transfer a device.
+    Only what the state dict holds is looked at, or `state` in its place: the least and the greatest number of
+    each tensor, which are NaN if one is, and one transfer a device.
     """
     buffers = {name for name, _ in model.named_buffers(remove_duplicate=False)}
     flags: dict[torch.device, dict[str, Tensor]] = {}
     for name, value in (model.state_dict() if state is None else state).items():
         if isinstance(value, Tensor) and not _is_extra(name) and _has_nan(value):
-            damaged = torch.isnan(value) if name in buffers else value.isfinite().logical_not_()
+            number = torch.view_as_real(value) if value.is_complex() else value
+            ends = torch.stack(torch.aminmax(number.detach()))
+            damaged = ends.isnan() if name in buffers else ends.isfinite().logical_not_()
             flags.setdefault(value.device, {})[name] = damaged.any()
     for found in flags.values():
         for name, flag in zip(found, torch.stack(list(found.values())).tolist(), strict=True):
@@ -80,9 +82,9 @@ def find_not_finite(model: nn.Module, state: Mapping[str, Any] | None = None) ->
 
 
 def _has_nan(tensor: Tensor) -> bool:
-    number = tensor.is_floating_point() or tensor.is_complex()
+    number = tensor.numel() and (tensor.is_floating_point() or tensor.is_complex())
     # numbers of 8 bits know no such operation
-    return number and tensor.layout is torch.strided and tensor.element_size() > 1
+    return bool(number) and tensor.layout is torch.strided and tensor.element_size() > 1
 
 
 def _is_extra(name: str) -> bool:
