@@ -466,14 +466,16 @@ def test_latest_names_a_file_that_cannot_be_read_even_if_that_passes(tmp_path, m
 def test_latest_without_a_valid_file(tmp_path):
     assert latest(tmp_path / "absent") is None
     assert latest(tmp_path) is None
-    torch.save({}, tmp_path / "weights.safetensors")
+    torch.save({}, tmp_path / "weights.pt")
     with (
-        pytest.warns(UserWarning, match="weights.safetensors"),
-        pytest.raises(CheckpointError, match=r"start afresh: weights.safetensors"),
+        pytest.warns(UserWarning, match=r"weights.pt is a file of torch\.save"),
+        pytest.raises(CheckpointError, match=r"start afresh: weights.pt"),
     ):
         latest(tmp_path)
     with pytest.raises(CheckpointError, match=r"Cannot look for checkpoints in .*NotADirectoryError"):
-        latest(tmp_path / "weights.safetensors")
+        latest(tmp_path / "weights.pt")
+    path = save_checkpoint(tmp_path / "weights.pt", model=LINEAR, epoch=1)  # any name will do
+    assert latest(tmp_path) == path
 
 
 # --- damage ------------------------------------------------------------------------------------------------
@@ -561,7 +563,7 @@ def test_nothing_is_unpickled(tmp_path):
         pytest.raises(CheckpointError, match="No valid checkpoint"),
         pytest.warns(UserWarning, match=r"is a file of torch\.save"),
     ):
-        latest(tmp_path, pattern="*.pt")
+        latest(tmp_path)
     assert not marker.exists()
     torch.load(path, weights_only=False)
     assert marker.exists()  # so the file was hostile

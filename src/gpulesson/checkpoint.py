@@ -264,6 +264,7 @@ def latest(folder: str | os.PathLike[str], *, pattern: str = "*.safetensors") ->
     More epochs win, then more steps, then the later time of saving: as they stand inside the file, so that
     no copy and no wrong clock changes the order. Files passed over on the way are named in a warning.
     Give each run a folder of its own: of two runs in one folder, this finds the one that got further.
+    Where no file matches `pattern`, those are looked at that end in ``.pt``, as in earlier versions.
 
     Raises
     ------
@@ -277,7 +278,10 @@ def latest(folder: str | os.PathLike[str], *, pattern: str = "*.safetensors") ->
     """
     folder = as_path("folder", folder)
     try:
-        files = [path for path in folder.iterdir() if path.match(pattern)]
+        there = list(folder.iterdir())
+        patterns = pattern, pattern.removesuffix(".safetensors") + ".pt"
+        matching = ([path for path in there if path.match(each)] for each in patterns)
+        files = next(filter(None, matching), [])
     except FileNotFoundError:
         return None
     except (OSError, ValueError) as error:

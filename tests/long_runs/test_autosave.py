@@ -799,11 +799,15 @@ def test_extra_may_have_any_name(tmp_path, parts, model, name):
 
 
 def test_checkpoints_of_an_earlier_version_are_named(tmp_path, parts):
+    torch.save({}, tmp_path / "model.pt")
+    with AutoSave(tmp_path, **parts) as saves:
+        saves.epochs(1)
     torch.save({}, tmp_path / "autosave-epoch-0003-batch-000000.pt")
-    expected = pytest.raises(
-        CheckpointError, match=r"an earlier version.*epoch-0003-batch-000000.pt.*move them"
+    told = pytest.warns(
+        UserWarning, match=r"epoch-0003-batch-000000.pt is a file of torch\.save, as checkpoints"
     )
-    with AutoSave(tmp_path, **parts) as saves, expected:
+    refused = pytest.raises(CheckpointError, match=r"No valid checkpoint.*Move these away")
+    with AutoSave(tmp_path, **parts) as saves, told, refused:
         saves.epochs(1)
 
 

@@ -490,14 +490,7 @@ class AutoSave:
         return done
 
     def _latest(self) -> Path | None:
-        found = checkpoint.latest(self.folder, pattern="autosave-epoch-*.safetensors")
-        if found is None and (old := sorted(self.folder.glob("autosave-epoch-*.pt"))):
-            raise CheckpointError(
-                f"{printable(self.folder)} holds checkpoints of an earlier version of this package, such as "
-                f"{printable(old[-1].name)}, which this one does not read. Finish the run with that version, "
-                "or move them away to start afresh."
-            )
-        return found
+        return checkpoint.latest(self.folder, pattern="autosave-epoch-*.safetensors")
 
     def _load(self, path: Path) -> checkpoint.Checkpoint:
         """Load a checkpoint that is one of ours."""
