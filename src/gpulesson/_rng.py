@@ -87,15 +87,15 @@ def _with_tensors(value: Any) -> Any:
     """Return NumPy's nested state with tensors in the place of arrays."""
     if isinstance(value, dict):
         return {name: _with_tensors(each) for name, each in value.items()}
-    if getattr(value, "shape", ()):
-        return torch.from_numpy(value.copy())
+    if getattr(value, "shape", ()):  # unsigned, for which PyTorch's own pickles between ranks have no name
+        return torch.from_numpy(value.view(f"i{value.itemsize}").copy())
     return value.item() if hasattr(value, "item") else value
 
 
 def _with_arrays(value: Any) -> Any:
     if isinstance(value, dict):
         return {name: _with_arrays(each) for name, each in value.items()}
-    return value.numpy() if isinstance(value, Tensor) else value
+    return value.numpy().view(f"u{value.element_size()}") if isinstance(value, Tensor) else value
 
 
 def _dicts(value: Any) -> list[dict[str, Any]]:

@@ -647,7 +647,7 @@ def test_a_signal_stops_all_ranks_after_one_save(tmp_path, undisturbed, name, to
     assert output.count("asked this run to stop. It is saved in") == 1, output
     steps = [len(list(tmp_path.glob(f"rank-{rank}-step-*"))) for rank in (0, 1)]
     assert steps[0] == steps[1] < 15
-    saved = max(tmp_path.glob("autosave-*.pt"))
+    saved = max(tmp_path.glob("autosave-*.safetensors"))
     assert load_checkpoint(saved).epoch * 5 + load_checkpoint(saved).step == steps[0]
     launch(2, "train", tmp_path, *options)
     expected, found = undisturbed(workers), torch.load(tmp_path / "train.pt")
