@@ -614,10 +614,8 @@ _ = (folder / "run.py").write_text(first_lines + loop)
 # steps, and it looks if a signal came. The checkpoints go into a folder, which has the
 # name that we start the script with. First we let it run to its end, in this Python:
 
-import runpy
-
 with patch.object(sys, "argv", ["run.py", str(folder / "undisturbed")]):
-    runpy.run_path(str(folder / "run.py"))
+    exec(first_lines + loop, {})
 
 # %%
 # Now the same run in a Python of its own, with another name. As soon as it says that

@@ -32,7 +32,7 @@ ROWS = {
     "stopped_each_step": Row(
         100, "runs that a cluster's signal stops at a random moment, and that are resumed"
     ),
-    "signals_in_a_save": Row(150, "SIGINT and SIGTERM at each system call of a save"),
+    "signals_in_a_save": Row(120, "SIGINT and SIGTERM at each system call of a save"),
     "faults_in_a_save": Row(150, "errors of the system at each system call of a save"),
     "faults_in_latest": Row(50, "errors of the system at each system call of a search for the latest"),
     "faults_in_a_resume": Row(50, "errors of the system at each system call of a resume"),
