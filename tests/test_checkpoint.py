@@ -764,8 +764,8 @@ MALFORMED = {
     ),
     "no learning rate": ({"optimizer__param_groups__0__lr": NONE}, "group 0 lacks lr"),
     "no state of the scheduler": ({"scheduler": {}}, "the scheduler's state lacks step_size"),
-    "a scheduler's method": ({"scheduler__step": 3}, "the scheduler's state has also step"),
-    "a scheduler's optimizer": ({"scheduler__optimizer": 3}, "the scheduler's state has also optimizer"),
+    "a scheduler's method": ({"scheduler__step": 3}, "the scheduler's state would replace step"),
+    "a scheduler's optimizer": ({"scheduler__optimizer": 3}, "the scheduler's state would replace optimizer"),
     "a scheduler's text": ({"scheduler__last_epoch": "x"}, "last_epoch is a str, not a number"),
     "a scheduler's list": ({"scheduler__base_lrs": [0.1, 0.2]}, "base_lrs has 2 entries, not 1"),
     "a short state of the generator": (

@@ -13,8 +13,8 @@ def difference(found: Any, given: Any, way: str, *, more: bool = False) -> str |
     """Say where a value is of another kind than the one that it would replace; None if nowhere.
 
     The same names in dicts, the same length of lists, tensors of the same dtype and shape, numbers for
-    numbers. What is None may become anything. Names that begin with ``_`` may be missing, since PyTorch may
-    add some; with `more`, others may be there.
+    numbers. What is None may become anything. Names that begin with ``_`` may be missing or added, as they are
+    from one PyTorch to the next; with `more`, any may be added.
 
     >>> difference({"lr": "high"}, {"lr": 0.1, "betas": (0.9, 0.99)}, "group")
     'group lacks betas'
@@ -29,7 +29,7 @@ def difference(found: Any, given: Any, way: str, *, more: bool = False) -> str |
         return None if all(type(each) is int for pair in found.items() for each in pair) else f"{way} is odd"
     if isinstance(given, Mapping):
         missing = [name for name in given if name not in found and not str(name).startswith("_")]
-        added = [name for name in found if name not in given and not more]
+        added = [name for name in found if name not in given and not more and not str(name).startswith("_")]
         if missing or added:
             name = printable((missing or added)[0], 100)
             return f"{printable(way, 200)} {'lacks' if missing else 'has also'} {name}"

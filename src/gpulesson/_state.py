@@ -178,11 +178,10 @@ def find_wrong_state(scheduler: Any, generator: Any, states: Any) -> str | None:
     if scheduler is None:
         return None
     given, found = scheduler.state_dict(), states.scheduler
-    if type(scheduler).__module__.startswith("torch.optim."):
-        return difference(found, given, "the scheduler's state")
     if replaced := [name for name in found if name not in given and hasattr(scheduler, name)]:
         return f"the scheduler's state would replace {printable(replaced[0], 100)}"
-    return None
+    known = type(scheduler).__module__.startswith("torch.optim.")
+    return difference(found, given, "the scheduler's state") if known else None
 
 
 def load_optimizer(optimizer: Any, state: Mapping[str, Any]) -> None:
