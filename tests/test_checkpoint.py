@@ -840,6 +840,17 @@ def test_a_malformed_file_leaves_schedulers_inside_a_scheduler_alone(tmp_path):
     assert same(state_of(parts), before)
 
 
+def test_another_pytorch_may_have_other_private_names(saved):
+    path, _ = saved
+    content = content_of(path)
+    del content["scheduler"]["_is_initial"]
+    content["scheduler"]["_of_a_later_version"] = 3
+    for group in content["optimizer"]["param_groups"]:
+        del group["decoupled_weight_decay"]  # which Adam knew not always, and adds itself
+        group["of_a_later_version"] = None
+    assert resume(load_checkpoint(with_digest(content, path, epoch=1)), **make_run(seed=1)[1]) == 1
+
+
 def test_the_state_of_another_optimizer_under_its_name_is_refused(saved):
     """As if somebody had changed the outline: only the states' own names tell."""
     path, _ = saved

@@ -13,8 +13,8 @@ def difference(found: Any, given: Any, way: str, *, more: bool = False) -> str |
     """Say where a value is of another kind than the one that it would replace; None if nowhere.
 
     The same names in dicts, the same length of lists, tensors of the same dtype and shape, numbers for
-    numbers. What is None may become anything. Names that begin with ``_`` may be missing or added, as they are
-    from one PyTorch to the next; with `more`, any may be added.
+    numbers. What is None may become anything. Names that begin with ``_`` may be missing or added, as they
+    are from one PyTorch to the next; with `more`, any may be added.
 
     >>> difference({"lr": "high"}, {"lr": 0.1, "betas": (0.9, 0.99)}, "group")
     'group lacks betas'
