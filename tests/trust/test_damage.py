@@ -19,6 +19,8 @@ from torch import nn
 from gpulesson import checkpoint
 from gpulesson.checkpoint import CheckpointError, latest, load_checkpoint, save_checkpoint
 
+pytestmark = pytest.mark.slow  # each try is a process
+
 WIDTHS = (2, 60, 400, 4000)  # files of some 15 kB to 1.4 MB
 
 
@@ -104,7 +106,6 @@ def test_clock_steps(tally, tmp_path, monkeypatch):
         shutil.rmtree(folder)
 
 
-@pytest.mark.slow
 def test_two_writers(tally, warm, tmp_path):
     save_checkpoint(tmp_path / "a.safetensors", epoch=1, **noisy_parts(seed=1))
     expected = {seed: digest(noisy_parts(seed=seed)["model"].state_dict()) for seed in (1, 2)}

@@ -15,6 +15,8 @@ import pytest
 from runs import small_data
 from system_calls import traced
 
+pytestmark = pytest.mark.slow  # each try is a process
+
 ERRORS = ("ENOSPC", "EIO", "EACCES", "EROFS")
 
 
@@ -50,22 +52,18 @@ def verdict(done, warm, folder, inject, expected):
     return done.told["wrong"] and f"{inject}: {done.told['wrong']}"
 
 
-@pytest.mark.slow
 def test_faults_in_a_save(tally, warm, tmp_path):
     fault_everywhere(tally, warm, tmp_path, "save", "CheckpointError")
 
 
-@pytest.mark.slow
 def test_faults_in_latest(tally, warm, tmp_path):
     fault_everywhere(tally, warm, tmp_path, "latest", "CheckpointError")
 
 
-@pytest.mark.slow
 def test_faults_in_a_resume(tally, warm, tmp_path):
     fault_everywhere(tally, warm, tmp_path, "resume", "CheckpointError")
 
 
-@pytest.mark.slow
 def test_faults_in_a_download(tally, warm, tmp_path, monkeypatch):
     for name in ("FILES", "MIRRORS", "RETRIES"):  # which the next line sets
         monkeypatch.setattr(f"gpulesson._fashion.{name}", None)

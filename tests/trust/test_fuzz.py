@@ -32,6 +32,8 @@ change = st.one_of(
     st.tuples(st.just("repeat"), st.integers(0), st.integers(1, 200)),
     st.tuples(st.just("cut"), st.integers(0), st.none()),
 )
+
+pytestmark = pytest.mark.slow  # each try is a process
 """A change of some bytes: what, where (modulo the length), and with what."""
 
 

@@ -9,8 +9,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+pytestmark = pytest.mark.slow  # each try is a process
 
-@pytest.mark.slow
+
 def test_killed_each_epoch(tally, warm, tmp_path):
     stop_and_resume("runs:train_each_epoch", signal.SIGKILL, tally, warm, tmp_path)
 
@@ -19,7 +20,6 @@ def test_killed_each_step(tally, warm, tmp_path):
     stop_and_resume("runs:train_each_step", signal.SIGKILL, tally, warm, tmp_path)
 
 
-@pytest.mark.slow
 def test_stopped_each_step(tally, warm, tmp_path):
     """AutoSave turns SIGTERM into a save and an end."""
     stop_and_resume("runs:train_each_step", signal.SIGTERM, tally, warm, tmp_path)

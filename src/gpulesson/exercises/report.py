@@ -137,7 +137,7 @@ def _mistake(task: Task, referee: Referee, facts: Facts, found: Found, mistake: 
 
 def _seen(task: Task, name: str, facts: Facts, expected: Facts) -> str:
     """Say in words what a fact is, and what it should be; nothing where the task has no words for it."""
-    words = (ALWAYS | task.words).get(name)
+    words = {**ALWAYS, **task.words}.get(name)
     if words is None or name not in facts or name not in expected:
         return ""
     if callable(words):
