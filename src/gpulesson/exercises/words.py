@@ -125,8 +125,8 @@ Fix: Reset the gradients before each backward().
     loss.backward()
 
 zero=late
-The gradients were reset between backward() and step(), so step() had nothing to work with.
-Fix: Reset the gradients before backward(), not after it.
+When step() was called, there were no gradients: they were reset after backward(), or step() came before it.
+Fix: First reset the gradients, then call backward(), then step().
     optimizer.zero_grad()
     loss.backward()
     optimizer.step()
