@@ -239,12 +239,15 @@ def _first_states(optimizer: Any) -> dict[Tensor, dict[str, Any]]:
     twins: dict[Tensor, Tensor] = {}
     groups = []
     for group in optimizer.param_groups:
+        alike: dict[Any, Tensor] = {}  # one twin for all parameters of a shape and dtype
         for parameter in group["params"]:
-            twin = torch.empty_like(parameter, device="meta").requires_grad_()
-            twin.grad = torch.empty_like(twin)
-            twins[parameter] = twin
+            kind = parameter.shape, parameter.dtype
+            if kind not in alike:
+                alike[kind] = torch.empty_like(parameter, device="meta").requires_grad_()
+                alike[kind].grad = torch.empty_like(alike[kind])
+            twins[parameter] = alike[kind]
         plainly = {"foreach": False, "fused": None, "capturable": False}
-        groups.append(_options(group) | plainly | {"params": [twins[each] for each in group["params"]]})
+        groups.append(_options(group) | plainly | {"params": list(alike.values())})
     try:
         stepped = base(groups)
         stepped.step()
