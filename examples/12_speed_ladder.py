@@ -77,7 +77,7 @@ simulated = "simulated" in device_name(device)  # the practice GPU
 data = load_fashion_mnist()
 
 rounds, seeds = (5, 3) if not simulated else (1, 1)
-count = 2560 if device.type == "cpu" else 1280 if simulated else 20480
+count = 2048 if device.type == "cpu" else 1280 if simulated else 20480
 count = min(count, len(data.train_images) - 2000) // 256 * 256
 images, labels = data.train_images[:count], data.train_targets[:count]
 floats = images.float() / 255

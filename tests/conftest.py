@@ -23,15 +23,16 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 # With pytest-xdist, a module is one worker's, which makes its fixtures once. Modules that share what takes
 # long to make are one worker's together: the course with an environment of its own, and the site in a
 # browser. The first of these builds the site for both. What takes longest comes first, so that no worker is
-# left alone with it at the end.
+# left alone with it at the end; the site in a browser comes when it is built, for else a worker would wait.
 TOGETHER = dict.fromkeys(("test_downloads", "test_course"), "the course")
 TOGETHER |= dict.fromkeys(
     ("test_browser", "test_publishing", "test_site", "test_keyboard", "test_print", "test_course_pdf"),
     "the site",
 )
 TOGETHER["test_lesson_outputs"] = "the site"
-LONGEST = ("test_downloads", "test_course", "test_errors_page", "test_contracts", *TOGETHER)
-LONGEST += ("test_recordings", "test_freshness")
+MEANWHILE = ("test_errors_page", "test_contracts", "test_recordings", "test_autosave", "test_distributed")
+MEANWHILE += ("test_process_groups", "test_attempts", "test_styles", "test_freshness")
+LONGEST = ("test_downloads", "test_course", *MEANWHILE, *TOGETHER)
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -25,8 +25,8 @@ pytestmark = pytest.mark.slow
 
 HERE = Path(__file__).parent
 SCRIPTS = LESSONS + GUIDES
-# the plainest notebook, one whose loader starts processes, one that starts several itself
-RUN = ("01_is_there_a_gpu", "09_feeding_the_gpu", "14_many_gpus")
+# the plainest notebook, and one whose loader starts processes
+RUN = ("01_is_there_a_gpu", "09_feeding_the_gpu")
 STAND_IN = "digits stand-in"  # what the data call themselves where nobody has any
 
 
@@ -117,7 +117,7 @@ def test_a_notebook_runs_by_itself_where_there_is_a_gpu(script, site, course, en
         assert STAND_IN in shown, "the page must say which data it shows"
 
 
-@pytest.mark.parametrize("wanted", ["without data", "with data"])
+@pytest.mark.parametrize("wanted", ["without data", pytest.param("with data", marks=pytest.mark.thorough)])
 def test_a_script_runs_by_itself(wanted, site, tmp_path):
     data = os.environ.get("GPULESSON_DATA") if wanted == "with data" else None
     if wanted == "with data" and not data:
