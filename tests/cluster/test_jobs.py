@@ -104,6 +104,7 @@ def run(script: Path, surroundings: dict[str, str]) -> int:
     return subprocess.run(["bash", str(script)], env=surroundings, cwd="/", timeout=LIMIT).returncode
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 def test_a_pbs_job_submits_itself_again_when_its_time_is_up(surroundings, weights, tmp_path) -> None:
     endless = ("--epochs", "1000", *TRAINING[2:])

@@ -579,6 +579,7 @@ def test_sums_and_what_is_said_of_mistakes(tmp_path):
         assert "rank 0: 1.0, rank 1: a tensor float32 [2] on the cpu" in kinds
 
 
+@pytest.mark.thorough
 @linux
 @pytest.mark.slow
 def test_other_models_on_other_ranks_end_all(tmp_path):
@@ -656,6 +657,7 @@ def test_a_signal_stops_all_ranks_after_one_save(tmp_path, undisturbed, name, to
     assert found["losses"] == expected["losses"] and found["steps"] == 15 - steps[0]
 
 
+@pytest.mark.thorough
 @linux
 @pytest.mark.slow
 def test_another_number_of_ranks_resumes(tmp_path):

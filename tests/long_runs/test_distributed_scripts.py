@@ -145,6 +145,7 @@ def test_a_signal_to_one_rank_stops_all_and_nothing_is_lost(
     assert differences(resumed, undisturbed(script, epochs, genuine_data)) == 0
 
 
+@pytest.mark.thorough
 @BOTH
 def test_it_goes_on_with_another_number_of_ranks(script, training, undisturbed, genuine_data) -> None:
     process = training.start(None, 1000)
@@ -169,6 +170,7 @@ def test_torchrun_restarts_after_a_rank_was_killed(script, training, undisturbed
     assert differences(training.run(2, epochs), undisturbed(script, epochs, genuine_data)) == 0
 
 
+@pytest.mark.thorough
 @DDP
 def test_no_rank_outlives_a_launcher_that_was_killed(script, training) -> None:
     process = training.start(2, 1000)
@@ -180,6 +182,7 @@ def test_no_rank_outlives_a_launcher_that_was_killed(script, training) -> None:
     assert training.epochs_done() < 1000
 
 
+@pytest.mark.thorough
 @DDP
 def test_processes_that_load_images_survive_the_signal_to_their_group(script, training) -> None:
     process = training.start(2, 1000, workers=1)
@@ -190,6 +193,7 @@ def test_processes_that_load_images_survive_the_signal_to_their_group(script, tr
     assert torch.load(training.folder / "checkpoint.pt")["steps"] > 0  # saved within an epoch
 
 
+@pytest.mark.thorough
 @DDP
 def test_it_ends_after_an_error_though_processes_load_images(script, training) -> None:
     process = training.start(None, 1000, workers=1)
@@ -200,6 +204,7 @@ def test_it_ends_after_an_error_though_processes_load_images(script, training) -
     training.wait_until(lambda: not training.ranks())
 
 
+@pytest.mark.thorough
 @DDP
 def test_a_batch_that_cannot_be_shared_is_refused(script, training) -> None:
     training.script += ["--batch-size", "61"]
