@@ -36,7 +36,7 @@ def accumulate(
     starts = range(0, len(inputs) // rows * rows if seen == "short" else len(inputs), rows)
     share = share if share != "parts" else 1 / len(starts)
     starts = starts[:1] if seen == "first" else starts
-    if zero == "once":
+    if zero in ("once", "end"):
         model.zero_grad()
     for start in starts:
         some = slice(start, rows if seen == "ends" else start + rows)
@@ -55,6 +55,8 @@ def accumulate(
         total.backward()
     if backward == "last":
         (loss * counts).backward()
+    if zero == "end":
+        model.zero_grad()
 
 
 def train(
@@ -105,7 +107,9 @@ def observe_accumulate(function, facts):
         parameter.grad = torch.full_like(parameter, 0.1)
     arguments = model, loss_fn, inputs.to(DEVICE), labels.to(DEVICE), ROWS
     observe(model, [(inputs, labels)], facts, 64_000, lambda: function(*arguments))
-    compare(facts, [parameter.grad for parameter in model.parameters()], right)
+    found = [parameter.grad for parameter in model.parameters()]
+    compare(facts, found, right)
+    facts["left"] = any(gradient is not None and gradient.any().item() for gradient in found)
     counts: list[int] = []  # 22 rows in parts of 4: in 4 parts, each would have more
     model.register_forward_pre_hook(lambda _, given: counts.append(len(given[0])))
     function(model, loss_fn, arguments[2][:22], arguments[3][:22], 4)
@@ -236,6 +240,7 @@ WORDS = SEEN | {
         "more than 4 rows of 22 went through the model at a time, where rows=4: "
         "that is the number of rows of a part, not the number of parts."
     ),
+    "left": lambda *_: "after the call there are no gradients.",
     "exact": lambda *_: "the result is not that of the mean loss over all rows of each batch.",
 }
 PARTS = mistakes(
@@ -320,7 +325,15 @@ TASKS = (
         begin="Reset the gradients. Then loop over the parts, and call backward() for the loss of each.",
         words=WORDS,
         derived=frozenset({"exact"}),
-        mistakes=PARTS,
+        mistakes=PARTS
+        + mistakes(
+            """
+zero=end
+The gradients were reset after the last backward(), so none are left.
+Fix: Reset them once, before the first part.
+    model.zero_grad()
+"""
+        ),
     ),
     Task(
         name="train",
