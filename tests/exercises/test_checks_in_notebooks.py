@@ -12,7 +12,9 @@ from IPython.core.interactiveshell import InteractiveShell
 
 import gpulesson
 from gpulesson.exercises import UsageError
+from gpulesson.exercises.runner import MEMORY, bounded
 from gpulesson.practice import practice_gpu
+from gpulesson.practice.session import Session
 
 ROOT = Path(__file__).parents[2]
 
@@ -86,6 +88,24 @@ def test_a_function_that_does_not_end_is_stopped(monkeypatch):
     report = gpulesson.check(4, accuracy=accuracy)
     assert report.kinds == ("train_step missing", "accuracy time", "run missing")
     assert time.monotonic() - begun < 60
+
+
+@pytest.mark.slow
+def test_a_practice_gpu_is_opened_and_closed_as_a_whole(monkeypatch):
+    """A limit that ends meanwhile would leave PyTorch with half of its names replaced."""
+
+    def slowly(close):
+        until = time.process_time() + 1.5
+        while time.process_time() < until:
+            pass
+        close()
+
+    close = Session.close
+    monkeypatch.setattr(Session, "close", lambda session: slowly(lambda: close(session)))
+    generator = torch.Generator
+    with bounded(0.5, MEMORY), practice_gpu(force=True):
+        assert torch.cuda.is_available()
+    assert torch.Generator is generator
 
 
 def test_memory_is_bounded():
