@@ -78,7 +78,6 @@ print(f"{data.source}, {tuple(images.shape)}, on {'GPUs' if real else 'practice 
 program = folder / "train.py"
 setup = """\
 import os
-import sys
 from pathlib import Path
 
 import torch
