@@ -29,7 +29,7 @@ from torch import nn
 from torch.optim import lr_scheduler
 from torch.utils.data import DataLoader
 
-from gpulesson import _files, _tensorfile
+from gpulesson import _files
 from gpulesson import checkpoint as checkpoint_module
 from gpulesson._plain import encode
 from gpulesson.checkpoint import CheckpointError, _Collected, latest, load_checkpoint, resume, save_checkpoint
@@ -458,7 +458,6 @@ def test_latest_names_a_file_that_cannot_be_read_even_if_that_passes(tmp_path, m
             return read(file)
 
         monkeypatch.setattr(checkpoint_module, "read_header", failing)
-        monkeypatch.setattr(_tensorfile, "read_header", failing)
         with pytest.warns(UserWarning, match=rf"passed over: .*{bad} was not loaded.*Input/output error"):
             assert latest(tmp_path) == tmp_path / expected
 
@@ -899,6 +898,8 @@ def test_a_fused_step_gets_no_state_in_another_memory_order(tmp_path, name):
         ({"rng": {1: 2}}, "no proper rng"),
         ({"outline": {"model a": 3}}, "no proper outline"),
         ({"generator": 3}, "no proper generator"),
+        ({"scheduler": None}, "no proper scheduler"),
+        ({"outline": {}}, "no proper optimizer, scheduler, generator"),
     ],
 )
 def test_a_file_with_other_kinds_of_values_is_refused(saved, changes, named):
@@ -906,6 +907,17 @@ def test_a_file_with_other_kinds_of_values_is_refused(saved, changes, named):
     content = {name: value for name, value in (content_of(path) | changes).items() if value is not NONE}
     with pytest.raises(CheckpointError, match=named):
         load_checkpoint(with_digest(content, path, epoch=1))
+
+
+def test_a_file_of_another_version_is_not_called_damaged(saved, monkeypatch):
+    path, _ = saved
+    monkeypatch.setattr(checkpoint_module, "_VERSION", "2")
+    save_checkpoint(path.with_name("new.safetensors"), model=LINEAR, epoch=9)
+    monkeypatch.undo()
+    with pytest.raises(CheckpointError, match=r"new.safetensors has version 2 of the format, and .* reads 1"):
+        load_checkpoint(path.with_name("new.safetensors"))
+    with pytest.warns(UserWarning, match="passed over: .*has version 2 of the format"):
+        assert latest(path.parent) == path
 
 
 def test_an_interrupt_while_resuming_changes_nothing(saved, monkeypatch):

@@ -12,7 +12,7 @@ import safetensors.torch
 import torch
 
 from gpulesson._plain import decode, encode
-from gpulesson._tensorfile import MOST_VALUES, NAMES, Refused, read, read_header, verify, write
+from gpulesson._tensorfile import MOST_VALUES, NAMES, Refused, read_header, write
 
 TENSORS = {
     "a": torch.arange(6.0).reshape(2, 3),
@@ -29,6 +29,18 @@ def written(tensors=TENSORS, **metadata):
     return file.getvalue()
 
 
+def read(content):
+    """The header and the tensors of a file with these bytes."""
+    file = io.BytesIO(content)
+    header = read_header(file)
+    return header, header.read_tensors(file)
+
+
+def verify(content):
+    file = io.BytesIO(content)
+    read_header(file).verify(file)
+
+
 def test_the_library_reads_what_is_written_here():
     tensors = TENSORS | {name: torch.ones(2).to(dtype) for dtype, name in NAMES.items()}
     found = safetensors.torch.load(written(tensors, format="pt"))
@@ -39,7 +51,7 @@ def test_the_library_reads_what_is_written_here():
 
 def test_what_the_library_writes_is_read_here():
     tensors = {name: tensor.contiguous() for name, tensor in TENSORS.items()}
-    header, found = read(io.BytesIO(safetensors.torch.save(tensors, {"who": "the library"})))
+    header, found = read(safetensors.torch.save(tensors, {"who": "the library"}))
     assert (header.metadata, header.digest) == ({"who": "the library"}, None)
     assert all(torch.equal(found[name], tensor) for name, tensor in tensors.items())
     assert found.keys() == tensors.keys()
@@ -96,9 +108,9 @@ def test_what_is_wrong_is_refused(case):
     header, said = WRONG[case]
     content = forged.put_together(header, bytes(8))
     with pytest.raises(Refused, match=said):
-        read(io.BytesIO(content))
+        read(content)
     with pytest.raises(Refused, match=said):
-        verify(io.BytesIO(content))
+        verify(content)
 
 
 @pytest.mark.parametrize("case", [name for name, (header, _) in WRONG.items() if isinstance(header, dict)])
@@ -121,11 +133,11 @@ def test_what_is_hardly_there_is_refused(content):
 
 def test_a_wrong_digest_is_noticed_wherever_the_change_is():
     content = bytearray(written())
-    read(io.BytesIO(content))
+    read(content)
     for place in range(len(content)):
         content[place] ^= 4
         try:
-            header, _ = read(io.BytesIO(content))
+            header, _ = read(content)
             assert header.digest is None  # its name is another now: a checkpoint has to have one
         except Refused:
             pass

@@ -84,14 +84,33 @@ class Header:
     entries: dict[str, Entry]  # in the order of the file
     digest: str | None
 
-    def start(self) -> Any:
+    def read_tensors(self, file: BinaryIO) -> dict[str, Tensor]:
+        """Read all tensors into memory of their own, on the CPU; none is returned if the digest is wrong.
+
+        `file` stands behind the header, where `read_header` leaves it.
+        """
+        digest, tensors = self._begin(), {}
+        for name, entry in self.entries.items():
+            content, tensors[name] = entry.read(file)
+            digest.update(content)
+        self._compare(digest)
+        return tensors
+
+    def verify(self, file: BinaryIO) -> None:
+        """Compare the digest of the whole file, and keep nothing of it."""
+        digest = self._begin()
+        while block := file.read(_BLOCK):
+            digest.update(block)
+        self._compare(digest)
+
+    def _begin(self) -> Any:
         """Begin the digest of the whole file, which goes on with what follows the header."""
         raw = self.raw
         if self.digest is not None:
             raw = raw.replace(_DIGEST_BEGIN + self.digest.encode(), _DIGEST_BEGIN + _NO_DIGEST.encode(), 1)
         return hashlib.sha256(len(raw).to_bytes(8, "little") + raw)
 
-    def compare(self, digest: Any) -> None:
+    def _compare(self, digest: Any) -> None:
         """Raise `Refused` unless the digest of all bytes is the one that the file names."""
         if self.digest is not None and digest.hexdigest() != self.digest:
             raise Refused("its digest is not that of its content")
@@ -127,7 +146,7 @@ def write(file: BinaryIO, tensors: Mapping[str, Tensor], metadata: Mapping[str, 
 
 
 def read_header(file: BinaryIO) -> Header:
-    """Read what stands before the tensors, and see that they fill the file without gap or overlap."""
+    """Read a file's beginning, and see that the tensors fill the rest without gap or overlap."""
     size = file.seek(0, os.SEEK_END)
     file.seek(0)
     length = int.from_bytes(file.read(8) or b"", "little")
@@ -149,27 +168,6 @@ def read_header(file: BinaryIO) -> Header:
         raise Refused(f"its tensors have {end} bytes, and {size - 8 - length} are there")
     ours = raw.startswith(_DIGEST_BEGIN)
     return Header(raw, metadata, entries, metadata["sha256"] if ours else None)
-
-
-def read(file: BinaryIO) -> tuple[Header, dict[str, Tensor]]:
-    """Read all tensors into memory of their own, on the CPU; nothing is returned if the digest is wrong."""
-    header = read_header(file)
-    digest, tensors = header.start(), {}
-    for name, entry in header.entries.items():
-        content, tensors[name] = entry.read(file)
-        digest.update(content)
-    header.compare(digest)
-    return header, tensors
-
-
-def verify(file: BinaryIO) -> Header:
-    """Compare the digest of the whole file, and keep nothing of it but its header."""
-    header = read_header(file)
-    digest = header.start()
-    while block := file.read(_BLOCK):
-        digest.update(block)
-    header.compare(digest)
-    return header
 
 
 def parse(text: bytes, hook: Callable[[list[tuple[str, Any]]], Any] | None = None) -> Any:

@@ -3,12 +3,15 @@
 A checkpoint is a safetensors file: any program for such files reads its tensors. All else (numbers, texts,
 names) is JSON in one more tensor, ``checkpoint.json``. There is no pickle in it, and nothing that could run.
 Its header says where the run was and when, and has a SHA-256 of the whole file, computed with zeros in the
-place of its 64 digits. It finds accidents; it is no signature.
+place of its 64 digits. It finds accidents; it is not a signature.
 
 To use the weights elsewhere, without this package::
 
-    weights = safetensors.torch.load_file("epoch-003.safetensors")
-    model.load_state_dict({name[6:]: weights[name] for name in weights if name.startswith("model.")})
+    saved = safetensors.torch.load_file("epoch-003.safetensors")
+    weights = {name.removeprefix("model."): saved[name] for name in saved if name.startswith("model.")}
+    model.load_state_dict(weights)
+
+(Tied weights are in it once, by the first of their names: for a model that has some, add ``strict=False``.)
 """
 
 import copy
@@ -42,7 +45,7 @@ from gpulesson._state import (
     undo_point,
     unwrapped,
 )
-from gpulesson._tensorfile import Header, Refused, memory_of, read, read_header, verify, write
+from gpulesson._tensorfile import Header, Refused, memory_of, read_header, write
 
 _MARK = "gpulesson checkpoint"
 _VERSION = "1"
@@ -57,13 +60,15 @@ class CheckpointError(RuntimeError):
 class Checkpoint:
     """What `load_checkpoint` found: when it was saved (ISO 8601, UTC), how far the run was, and the state.
 
-    ``epoch`` counts the finished epochs, ``step`` the finished batches of the epoch that has begun;
+    ``epoch`` counts the finished epochs, ``step`` the finished batches (not the optimizer's steps, of which
+    accumulated batches have fewer) of the epoch that has begun;
     ``position`` is what was saved beside them to find this place again.
     ``model``, ``optimizer`` and ``scheduler`` are state dicts, ``generator`` and ``rng`` the states of random
     number generators (``rng`` by name: ``"python"``, ``"numpy"``, ``"cpu"``, ``"cuda:0"``, …); ``outline``
     names the class of each part but the model, and the optimizer's parameters, for `resume` to compare.
     """
 
+    # from the header; what follows has the names of what `_collect` puts together
     path: Path
     saved: str
     epoch: int
@@ -116,7 +121,7 @@ def save_checkpoint(
     extra
         Tensors and plain values that the run needs besides: ``scaler.state_dict()``, settings, losses.
         Long lists belong in tensors, for reading is bounded: 300,000 values a file, or some 35,000 tensors.
-        Tensors come back dense and on the CPU, those that were one as one.
+        Tensors come back dense and on the CPU; shared ones stay shared.
 
     Returns
     -------
@@ -126,9 +131,9 @@ def save_checkpoint(
     Raises
     ------
     CheckpointError
-        If the file cannot be written, `epoch` or `step` is no count, a parameter is NaN or infinite, a buffer
-        that is saved is NaN, the parts do not belong together, or a state holds anything but dense tensors
-        and plain values; the message names it: ``extra['scaler']['x']``.
+        If the file cannot be written, `epoch` or `step` is not a count, a parameter is NaN or infinite, a
+        buffer that is saved is NaN, the parts do not belong together, or a state holds anything but dense
+        tensors and plain values; the message names it: ``extra['scaler']['x']``.
         An existing file at `path` is left as it is. Ctrl-C comes through as itself.
 
     Examples
@@ -151,7 +156,7 @@ class _Collected:
 
     epoch: int
     step: int
-    text: bytes
+    json: bytes
     tensors: dict[str, Tensor]
 
 
@@ -190,25 +195,25 @@ def _collect(
         "outline": outline(model, optimizer, scheduler, generator),
     }
     try:
-        text, tensors = encode(content, copy=on_host)
-    except (Refused, ValueError) as error:  # ValueError: an int of more than 4300 digits
+        json, tensors = encode(content, copy=on_host)
+    except ValueError as error:  # `Refused`, or an int of more than 4300 digits
         raise CheckpointError(f"{printable(path)} was not written: {error}") from error
-    return _Collected(epoch, step, text, tensors)
+    return _Collected(epoch, step, json, tensors)
 
 
 def _write_checkpoint(path: Path, content: _Collected) -> Path:
     """Write what `_collect` collected."""
     metadata = {
-        "format": "pt",
+        "format": "pt",  # tensors of PyTorch, for other programs
         _MARK: _VERSION,
         "epoch": str(content.epoch),
         "step": str(content.step),
         "saved": datetime.now(timezone.utc).isoformat(timespec="microseconds"),
     }
-    text = torch.frombuffer(bytearray(content.text), dtype=torch.uint8)
+    json = torch.frombuffer(bytearray(content.json), dtype=torch.uint8)
     try:
         with whole_file(path) as file:
-            write(file, {**content.tensors, _JSON: text}, metadata)
+            write(file, {**content.tensors, _JSON: json}, metadata)
     except Exception as error:
         raise CheckpointError(f"{printable(path)} was not written. {_reason(error)}") from error
     return path
@@ -217,8 +222,8 @@ def _write_checkpoint(path: Path, content: _Collected) -> Path:
 def load_checkpoint(path: str | os.PathLike[str]) -> Checkpoint:
     """Read what `save_checkpoint` wrote, and compare its digest; the tensors are on the CPU.
 
-    There a file from any machine can be read, and it needs no GPU memory: ``load_state_dict`` copies each
-    tensor to the model's device.
+    On the CPU, a file from any machine can be read, and it needs no GPU memory: ``load_state_dict`` copies
+    each tensor to the model's device.
 
     Parameters
     ----------
@@ -239,22 +244,25 @@ def load_checkpoint(path: str | os.PathLike[str]) -> Checkpoint:
     torch.Size([1, 2])
     """
     path = as_path("path", path)
-    header, tensors = _read(path, read)
-    text = tensors.pop(_JSON, None)
+    header, tensors = _read(path, Header.read_tensors)
+    json = tensors.pop(_JSON, None)
     try:
-        if text is None or text.dtype != torch.uint8:
+        if json is None or json.dtype != torch.uint8:
             raise Refused(f"it has no {_JSON}")
-        content = decode(bytes(memory_of(text)), tensors)
+        content = decode(bytes(memory_of(json)), tensors)
     except Refused as error:
         raise CheckpointError(f"{printable(path)} is no checkpoint of save_checkpoint: {error}.") from error
     names = [each.name for each in fields(Checkpoint) if each.name not in ("path", "saved", "epoch", "step")]
     if not isinstance(content, dict) or content.keys() != set(names):
         raise CheckpointError(f"{printable(path)} is no checkpoint of save_checkpoint: it has other parts.")
-    if wrong := [name for name in names if not _has_expected_type(name, content[name])]:
+    wrong = [name for name in names if not _has_expected_type(name, content[name])]
+    parts = "optimizer", "scheduler", "generator"  # what the outline names is there, and nothing else
+    wrong = wrong or [name for name in parts if (content[name] is None) == (name in content["outline"])]
+    if wrong:
         raise CheckpointError(
             f"{printable(path)} is no checkpoint of save_checkpoint: it holds no proper {', '.join(wrong)}."
         )
-    epoch, step, saved = _place(header)
+    epoch, step, saved = _progress(header)
     return Checkpoint(path=path, saved=saved, epoch=epoch, step=step, **content)
 
 
@@ -262,9 +270,10 @@ def latest(folder: str | os.PathLike[str], *, pattern: str = "*.safetensors") ->
     """Find the undamaged checkpoint that was saved furthest into the run; None if there is no file.
 
     More epochs win, then more steps, then the later time of saving: as they stand inside the file, so that
-    no copy and no wrong clock changes the order. Files passed over on the way are named in a warning.
+    no copy changes the order. Files passed over on the way are named in a warning.
     Give each run a folder of its own: of two runs in one folder, this finds the one that got further.
-    Where no file matches `pattern`, those are looked at that end in ``.pt``, as in earlier versions.
+    Where no file matches `pattern`, but some that end in ``.pt`` are there, as earlier versions wrote them,
+    it is an error: they are not read any more, and the run must not start afresh beside them.
 
     Raises
     ------
@@ -279,9 +288,8 @@ def latest(folder: str | os.PathLike[str], *, pattern: str = "*.safetensors") ->
     folder = as_path("folder", folder)
     try:
         there = list(folder.iterdir())
-        patterns = pattern, pattern.removesuffix(".safetensors") + ".pt"
-        matching = ([path for path in there if path.match(each)] for each in patterns)
-        files = next(filter(None, matching), [])
+        files = [path for path in there if path.match(pattern)]
+        files = files or [path for path in there if path.match(pattern.removesuffix(".safetensors") + ".pt")]
     except FileNotFoundError:
         return None
     except (OSError, ValueError) as error:
@@ -291,12 +299,12 @@ def latest(folder: str | os.PathLike[str], *, pattern: str = "*.safetensors") ->
     places: dict[Path, tuple[int, int, str]] = {}
     for path in files:
         try:
-            places[path] = _place(_read(path, read_header))
+            places[path] = _progress(_read(path)[0])
         except CheckpointError as error:  # it names the file
             warnings.warn(f"passed over: {error}", stacklevel=2)
     for path in sorted(places, key=places.__getitem__, reverse=True):
         try:
-            _read(path, verify)
+            _read(path, Header.verify)
             return path
         except CheckpointError as error:
             warnings.warn(f"passed over: {error}", stacklevel=2)
@@ -323,7 +331,7 @@ def resume(
     its optimizer state it is another run. (For the weights alone:
     ``model.load_state_dict(checkpoint.model)``.)
 
-    The checkpoint's ``step``, ``position`` and ``extra`` are left to who saved them. A ``step`` with no
+    The checkpoint's ``step``, ``position`` and ``extra`` are left to whoever saved them. A ``step`` with no
     ``position`` cannot be resumed from: a warning says that the epoch starts over.
 
     Returns
@@ -346,22 +354,21 @@ def resume(
     """
     if not isinstance(checkpoint, Checkpoint):
         refuse("checkpoint", checkpoint, "a Checkpoint", "give what load_checkpoint(path) returned")
-    path, model = printable(checkpoint.path), unwrapped(model)
+    name, model = printable(checkpoint.path), unwrapped(model)
     if mistake := find_mistake(model, optimizer, scheduler, generator):
-        raise CheckpointError(f"{path} was not loaded: {mistake}")
+        raise CheckpointError(f"{name} was not loaded: {mistake}")
     given = tensor_outline(model.state_dict()) | outline(model, optimizer, scheduler, generator)
     if lines := compare(checkpoint.outline | tensor_outline(checkpoint.model), given):
-        raise CheckpointError("\n  ".join([f"{path} does not fit; nothing was loaded:", *lines]))
+        raise CheckpointError("\n  ".join([f"{name} does not fit; nothing was loaded:", *lines]))
     if wrong := find_wrong_state(scheduler, generator, checkpoint) or find_wrong_rng(checkpoint.rng):
-        raise CheckpointError(f"{path} does not fit; nothing was loaded: {wrong}")
+        raise CheckpointError(f"{name} does not fit; nothing was loaded: {wrong}")
     undo, rng_before = undo_point(model, optimizer, scheduler, generator), rng_state()
     try:
         if optimizer is not None:
             load_optimizer(optimizer, checkpoint.optimizer or {})
         if scheduler is not None:
-            scheduler.load_state_dict(
-                copy.deepcopy(checkpoint.scheduler or {})
-            )  # it would keep and change it
+            # which would keep and change what it is given
+            scheduler.load_state_dict(copy.deepcopy(checkpoint.scheduler or {}))
         if generator is not None and checkpoint.generator is not None:
             generator.set_state(checkpoint.generator)
         model.load_state_dict(checkpoint.model)
@@ -371,10 +378,10 @@ def resume(
         set_rng_state(rng_before)
         if not isinstance(error, Exception):
             raise
-        raise CheckpointError(f"{path} does not fit; nothing was loaded. {_reason(error)}") from error
+        raise CheckpointError(f"{name} does not fit; nothing was loaded. {_reason(error)}") from error
     if checkpoint.step and checkpoint.position is None:
         warnings.warn(
-            f"{path} was saved after {checkpoint.step} batches of an epoch, with no position to find them "
+            f"{name} was saved after {checkpoint.step} batches of an epoch, with no position to find them "
             "by: the run will begin it anew",
             stacklevel=2,
         )
@@ -402,26 +409,33 @@ def _has_expected_type(key: str, value: Any) -> bool:
     return plain or (value is None and key in ("optimizer", "scheduler"))
 
 
-def _read(path: Path, reading: Callable[[BinaryIO], Any]) -> Any:
-    """Open a checkpoint and read it, or a part of it; whatever goes wrong becomes a `CheckpointError`."""
+def _read(path: Path, rest: Callable[[Header, BinaryIO], Any] | None = None) -> tuple[Header, Any]:
+    """Read a checkpoint's header, then call `rest`; whatever goes wrong becomes a `CheckpointError`."""
     name = printable(path)
     try:
         with open_file(path) as file:
-            if file.read(4) == b"PK\3\4":
+            if file.read(4) == b"PK\3\4":  # a ZIP archive
                 raise CheckpointError(
                     f"{name} is a file of torch.save, as checkpoints of earlier versions were, and is not "
                     "read here, since reading it may run code. If you trust it: old = torch.load(path, "
                     "weights_only=True), load old['model'] and the other states with load_state_dict, and "
                     "call save_checkpoint(…, epoch=old['epoch'])."
                 )
-            found = reading(file)
-        header = found if isinstance(found, Header) else found[0]
-        if header.digest is None or _MARK not in header.metadata:
-            raise CheckpointError(
-                f"{name} is a safetensors file, but no checkpoint of save_checkpoint. If it holds weights, "
-                "gpulesson.weights.import_weights(model, path) loads them."
-            )
-        _place(header)
+            header = read_header(file)
+            version = header.metadata.get(_MARK)
+            if header.digest is None or version is None:
+                raise CheckpointError(
+                    f"{name} is a safetensors file, but no checkpoint of save_checkpoint. If it holds "
+                    "weights, gpulesson.weights.import_weights(model, path) loads them."
+                )
+            if version != _VERSION:
+                header.verify(file)  # else it is a damaged one
+                raise CheckpointError(
+                    f"{name} has version {printable(version, 20)} of the format, and this gpulesson reads "
+                    f"{_VERSION}: load it with the one that saved it."
+                )
+            _progress(header)  # refuses what is not as it was written
+            return header, None if rest is None else rest(header, file)
     except FileNotFoundError as error:
         raise CheckpointError(f"{name} {_missing(path)}") from error
     except Refused as error:
@@ -433,16 +447,11 @@ def _read(path: Path, reading: Callable[[BinaryIO], Any]) -> Any:
         raise
     except Exception as error:
         raise CheckpointError(f"{name} was not loaded. {_reason(error)}") from error
-    return found
 
 
-def _place(header: Header) -> tuple[int, int, str]:
+def _progress(header: Header) -> tuple[int, int, str]:
     """Return epoch, step and time of saving, by which the files of a run are sorted."""
-    version, epoch, step, saved = (
-        header.metadata.get(name, "") for name in (_MARK, "epoch", "step", "saved")
-    )
-    if version != _VERSION:
-        raise Refused(f"it has version {printable(version, 20)} of the format, and {_VERSION} is read here")
+    epoch, step, saved = (header.metadata.get(name, "") for name in ("epoch", "step", "saved"))
     if not re.fullmatch(r"\d{1,12} \d{1,12} [0-9T:.+-]{32}", f"{epoch} {step} {saved}", re.ASCII):
         raise Refused("it holds no proper epoch, step and time")
     return int(epoch), int(step), saved

@@ -92,8 +92,8 @@ def evaluate(
     TypeError
         An argument is no object of its kind, such as the class ``nn.CrossEntropyLoss`` without brackets.
     ValueError
-        There are no batches, a batch is no pair of inputs and targets, the model or the loss cannot compute
-        with it, a label is out of range, or the loss is not one number.
+        There are no batches, a batch is not a pair of inputs and targets, the model or the loss cannot
+        compute with it, a label is out of range, or the loss is not one number.
     DeviceError
         The model or the loss function is not on `device`.
 

@@ -224,7 +224,7 @@ def _once(batches: Any) -> bool:
 
 
 def _check_autosave(autosave: Any, model: Any, optimizer: Any, scheduler: Any, epochs: Any) -> None:
-    if isinstance(autosave, type) or not hasattr(autosave, "of_fit"):
+    if isinstance(autosave, type) or not hasattr(autosave, "attach_fit"):
         raise TypeError(
             f"autosave is a {type(autosave).__name__}: give an AutoSave, as in "
             "`with AutoSave(folder, model=model, optimizer=optimizer) as saves: fit(…, autosave=saves)`"

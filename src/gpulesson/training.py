@@ -71,7 +71,8 @@ def train_epoch(
     Raises
     ------
     NonFiniteLossError
-        The loss became infinite or NaN; the message names the step.
+        The loss became infinite or NaN; the message names the step. It is seen when the losses are read, at
+        the epoch's end, so the steps after it have been taken.
     ValueError
         There are no batches.
 
@@ -87,13 +88,15 @@ def train_epoch(
     True
     """
     device = choose_device(device)
-    no_wait = device.type == "cuda"  # elsewhere the copy may still be reading a batch that has been freed
+    no_wait = (
+        device.type == "cuda"
+    )  # safe towards CUDA only: elsewhere a batch may be freed before it is read
     losses = EpochLoss(loss_fn) if losses is None else losses
     model.train()
     if step is not None:
         step.begin()
         model, loss_fn = step.autocast(model), step.autocast(loss_fn)  # type: ignore[assignment]
-    # preflight explains an error by these lines and their names
+    # preflight explains an error by the text of these lines and by their variables: change both together
     for inputs, targets in batches:
         inputs = to_device(inputs, device, non_blocking=no_wait)
         targets = targets.to(device, non_blocking=no_wait)
@@ -160,8 +163,8 @@ def fit(
     TypeError
         An argument has the wrong type, such as the class ``nn.CrossEntropyLoss`` instead of an instance.
     ValueError
-        There are no batches, a batch is no pair of inputs and targets, the model or the loss cannot compute
-        with it, a label is out of range, or the loss is not one number.
+        There are no batches, a batch is not a pair of inputs and targets, the model or the loss cannot
+        compute with it, a label is out of range, or the loss is not one number.
     DeviceError
         Model, loss function or optimizer are not on `device`, or the optimizer belongs to another model.
     NonFiniteLossError
@@ -188,39 +191,40 @@ def fit(
 
     >>> import tempfile
     >>> from gpulesson.long_runs.autosave import AutoSave
-    >>> folder, run = tempfile.mkdtemp(), {"model": model, "optimizer": optimizer}
+    >>> folder = tempfile.mkdtemp()
     >>> for epochs in (2, 5):
-    ...     with AutoSave(folder, every_steps=100, **run) as saves:
+    ...     with AutoSave(folder, model=model, optimizer=optimizer, every_steps=100) as saves:
     ...         history = fit(
     ...             model, batches, nn.CrossEntropyLoss(), optimizer, "cpu", epochs, autosave=saves
     ...         )
     >>> len(history.train_loss)
     5
     """
-    device, numbers = preflight.check_run(
+    device, all_epochs = preflight.check_run(
         model, batches, loss_fn, optimizer, device, epochs, validation, scheduler, step, autosave
     )
     history, losses = History(), EpochLoss(loss_fn)
-    remaining: Iterable[int] = numbers
+    remaining: Iterable[int] = all_epochs
     fed = batches
-    if autosave is not None:
-        fed = autosave.of_fit(batches, step, history, losses)
-        remaining = autosave.epochs(len(numbers))
+    if autosave is not None:  # which resumes here: model, optimizer, history and losses are as they were
+        fed = autosave.attach_fit(batches, step, history, losses)
+        remaining = autosave.epochs(len(all_epochs))
     checked = preflight.CheckedBatches(fed, loss_fn, device, losses=losses)
     try:
-        if validation is not None and len(numbers):
+        if validation is not None and len(all_epochs):
             check_held_out(model, validation, loss_fn, device)
-        bar = epoch_bar(remaining, len(numbers) - len(history.train_loss))
-        for number, epoch in enumerate(bar):
+        bar = epoch_bar(remaining, len(all_epochs) - len(history.train_loss))
+        for index, epoch in enumerate(bar):
             losses.epoch = epoch + 1
-            if epochs != 1:  # for a single epoch, the caller's own loop may tell them
+            if epochs != 1:  # for a single epoch, the caller's own loop may call set_epoch
                 _tell_samplers(batches, epoch)
             start = time.perf_counter()
+            # checked.loss looks at its first call, and then is loss_fn itself
             loss = train_epoch(model, checked, checked.loss, optimizer, device, step=step, losses=losses)
             seconds = time.perf_counter() - start
             result = None
             if validation is not None:
-                result = evaluate(model, validation, loss_fn, device, check_targets=number == 0)
+                result = evaluate(model, validation, loss_fn, device, check_targets=index == 0)
                 preflight.check_validation_loss(result.loss, losses.epoch)
             history.append(loss, seconds, result)
             if isinstance(scheduler, ReduceLROnPlateau):
@@ -237,7 +241,7 @@ def fit(
 
 
 def _tell_samplers(batches: Pairs, epoch: int) -> None:
-    """Tell the samplers of a loader the epoch, so that each shuffles anew, and all processes in one way."""
+    """Tell the samplers of a loader the epoch, so that each reshuffles, and identically in all processes."""
     for name in ("sampler", "batch_sampler"):
         sampler: Any = getattr(batches, name, None)
         if hasattr(sampler, "set_epoch"):
@@ -281,7 +285,7 @@ class EpochLoss:
         self._sizes.append(size)
 
     def mean(self) -> float:
-        """Return the mean over all samples, and start over; an infinite loss, or NaN, is an error."""
+        """Return the mean over all samples, and reset; an infinite loss, or NaN, is an error."""
         self._read()
         if not self._batches:
             raise ValueError(
@@ -293,7 +297,7 @@ class EpochLoss:
         return found
 
     def _read(self) -> None:
-        """Add the losses up, one after the other: the sum must not depend on when they are read."""
+        """Copy the losses to the CPU and sum them in order: the sum must not depend on when they are read."""
         if not self._on_device:
             return
         values: list[float] = torch.stack(self._on_device).tolist()  # the CPU waits here
@@ -320,7 +324,7 @@ class EpochLoss:
 
 @dataclass(frozen=True, repr=False)
 class History:
-    """What `fit` measured: each list has one entry per epoch, or per last epochs, if it was measured later.
+    """What `fit` measured: a list grows by one entry an epoch, from the epoch in which measuring began.
 
     Attributes
     ----------

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from gpulesson._arguments import as_path
 from gpulesson._files import open_file, printable, whole_file
 from gpulesson._state import compare, find_mistake, find_not_finite, tensor_outline, undo_point
-from gpulesson._tensorfile import NAMES, read, write
+from gpulesson._tensorfile import NAMES, read_header, write
 from gpulesson.checkpoint import CheckpointError
 
 
@@ -97,7 +97,7 @@ def import_weights(model: nn.Module, path: str | os.PathLike[str]) -> None:
     state = _state(model, f"{name} was not loaded")
     try:
         with open_file(path) as file:
-            _, tensors = read(file)
+            tensors = read_header(file).read_tensors(file)
     except Exception as error:
         raise CheckpointError(f"{name} was not loaded. {type(error).__name__}: {printable(error)}") from error
     first = _first_names(state)

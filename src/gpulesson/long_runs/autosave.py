@@ -384,7 +384,7 @@ class AutoSave:
                 "the loader has in_order=False: then chance decides which batch comes next. Leave it out"
             )
 
-    def of_fit(self, batches: Iterable[Batch], step: Any, history: Any, losses: Any) -> Iterable[Batch]:
+    def attach_fit(self, batches: Iterable[Batch], step: Any, history: Any, losses: Any) -> Iterable[Batch]:
         """Save what `fit` measures with the run; return the batches that remain of each epoch."""
         self._fit = _FitState(history, losses, getattr(step, "scaler", None))
         return _StepCounter(self, batches, step)

@@ -20,7 +20,7 @@ from gpulesson._files import open_file, printable, read_file, whole_file
 from gpulesson._kinds import difference, is_count
 from gpulesson._plain import decode, encode
 from gpulesson._state import compare, find_mistake, find_not_finite, outline
-from gpulesson._tensorfile import NAMES, Entry, Refused, memory_of, read, read_header, write
+from gpulesson._tensorfile import NAMES, Entry, Refused, memory_of, read_header, write
 from gpulesson.checkpoint import CheckpointError
 from gpulesson.long_runs.ranks import Ranks
 
@@ -136,7 +136,7 @@ def load_shards(
 
     Notes
     -----
-    The digests find accidents; they are no signature. Nothing in the files can run code.
+    The digests find accidents; they are not a signature. Nothing in the files can run code.
     """
     folder = as_path("folder", folder)
     failed = f"{printable(folder)} was not loaded"
@@ -283,7 +283,7 @@ def _write_parts(path: Path, parts: dict[str, _Part]) -> None:
 def _read_run(folder: Path) -> dict[str, Any]:
     """Read what is no part of a tensor."""
     with open_file(folder / _RUN) as file:
-        _, tensors = read(file)
+        tensors = read_header(file).read_tensors(file)
     run = decode(bytes(memory_of(tensors.pop(_JSON))), tensors)
     texts = run["outline"] if isinstance(run, dict) and run.keys() == {"values", "extra", "outline"} else None
     if not isinstance(texts, dict) or not all(isinstance(text, str) for text in [*texts, *texts.values()]):
