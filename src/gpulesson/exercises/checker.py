@@ -49,7 +49,7 @@ def check(what: str | int | os.PathLike[str], /, hint: bool = False, **functions
 
     Examples
     --------
-    >>> check(4, train=train, accuracy=accuracy)  # doctest: +SKIP
+    >>> check(4, train_step=train_step, accuracy=accuracy)  # doctest: +SKIP
     """
     if os.environ.get(_CHECKED):
         return None  # the last cell of a notebook that is itself being checked

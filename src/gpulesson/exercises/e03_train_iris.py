@@ -195,12 +195,12 @@ WORDS = {name: words for name, words in SEEN.items() if name not in ("order", "i
 }
 OWN = """
 passes=one more
-There was one epoch too many.
+It trained for one epoch too many.
 Fix: range(epochs) counts from 0, and gives as many rounds as there are epochs.
     for epoch in range(epochs):
 
 passes=one less
-There was one epoch too few.
+It trained for one epoch too few.
 Fix: range(epochs) counts from 0, and gives as many rounds as there are epochs.
     for epoch in range(epochs):
 

@@ -17,9 +17,13 @@ DEVICE, EPOCHS = torch.device("cuda"), 2
 
 
 def make_model():
-    """Return a model in which the mode matters: dropout hides a part, batch normalisation learns."""
+    """Return a model in which the mode matters, by its dropout and its batch normalisation."""
     torch.manual_seed(0)
     return nn.Sequential(nn.Linear(6, 16), nn.BatchNorm1d(16), nn.ReLU(), nn.Dropout(0.3), nn.Linear(16, 3))
+
+
+# The three references: a right solution each, and every keyword switches one mistake on (see contract.py).
+# Batches have unequal sizes, so that a mean over batches is not the mean over rows.
 
 
 def make_rows(number, seed):
@@ -57,8 +61,11 @@ def observe_train_step(function, facts):
     with closing(Watch(model)) as watch:
         values = [function(model, *half, loss_fn, optimizer, DEVICE) for half in halves]
     on_cpu = make_model()
-    there = inputs[:16], targets[:16], loss_fn, torch.optim.SGD(on_cpu.parameters()), torch.device("cpu")
-    facts["on the CPU"] = works(lambda: function(on_cpu, *there))
+    cpu_optimizer = torch.optim.SGD(on_cpu.parameters())
+    cpu_batch = inputs[:16], targets[:16]
+    facts["on the CPU"] = works(
+        lambda: function(on_cpu, *cpu_batch, loss_fn, cpu_optimizer, torch.device("cpu"))
+    )
     facts["train modes"] = [each["training"] for each in watch.passes]
     facts["backwards"] = [each["backward"] for each in watch.passes]
     facts["fresh"] = watch.stale == 0
@@ -92,10 +99,10 @@ def accuracy(
         numbers += outputs.numel()
         if rows == "first":
             break
-    divisors = {"rows": count, "none": 1, "whole": parts * most, "numbers": numbers}
-    divisors["last"] = parts * len(targets)
-    result = right / divisors.get(mean, parts) * (100 if scale == "percent" else 1)
-    return {"number": result, "tensor": torch.tensor(result), "nothing": None}[returns]
+    divisors = {"rows": count, "batches": parts, "count": parts, "none": 1, "numbers": numbers}
+    divisors |= {"whole": parts * most, "last": parts * len(targets)}
+    result = right / divisors[mean] * (100 if scale == "percent" else 1)
+    return {"number": result, "tensor": torch.tensor(result, device=device), "nothing": None}[returns]
 
 
 def observe_accuracy(function, facts):
@@ -119,8 +126,8 @@ def run(
     device = device if asked == "device" else "cuda"
     model = model.to(device) if move == "yes" else model
     device = device if move == "yes" else "cpu"
-    changed = nn.Linear(2, 2) if optimizers == "another" else model
-    optimizer, loss_fn = torch.optim.Adam(changed.parameters(), lr=1e-2), nn.CrossEntropyLoss()
+    optimized = nn.Linear(2, 2) if optimizers == "another" else model
+    optimizer, loss_fn = torch.optim.Adam(optimized.parameters(), lr=1e-2), nn.CrossEntropyLoss()
     sets = {"train": train_set, "test": test_set, "both": ConcatDataset([train_set, test_set])}
     chosen = sets[trained_on]
     if shuffle == "once":
@@ -146,7 +153,7 @@ def observe_run(function, facts):
     with closing(Watch(model)) as watch:
         value = function(model, TensorDataset(*train), TensorDataset(*test), DEVICE, EPOCHS)
     facts |= watch.of_a_run(train, test)
-    if facts["device"] == ["cuda:0"]:
+    if facts["device"] == ["cuda:0"]:  # else it trained elsewhere, which is told by that fact
         parts, alone = (TensorDataset(*train), TensorDataset(*test)), make_model()
         there = works(lambda: function(alone, *parts, torch.device("cpu"), 1))
         facts["on the CPU"] = there and not next(alone.parameters()).is_cuda

@@ -158,12 +158,12 @@ Fix: Let the DataLoader of the training set shuffle, anew in each epoch, and set
     DataLoader(train_set, batch_size=32, shuffle=True)
 
 passes=one more
-There was one epoch too many.
+It trained for one epoch too many.
 Fix: Count the epochs by range.
     for epoch in range(epochs):
 
 passes=one less
-There was one epoch too few.
+It trained for one epoch too few.
 Fix: Count the epochs by range.
     for epoch in range(epochs):
 
@@ -250,7 +250,7 @@ Fix: Return the number alone.
 returns=tensor
 The result was returned as a tensor, and not as a number.
 Fix: Fetch the number from the device.
-    return loss.item()
+    return result.item()
 
 returns=nothing
 It returns nothing.
