@@ -139,7 +139,7 @@ class Allocator:
             if self._allocated + self._spare() + size > self.allowed:
                 raise self._full(size)
 
-    def host_is_full(self, error: Exception) -> RuntimeError | None:
+    def error_if_host_full(self, error: Exception) -> RuntimeError | None:
         """Return what CUDA would say if `error` is that the host has no memory to compute with; else None."""
         asked = re.search(r"DefaultCPUAllocator: .* you tried to allocate (\d+) bytes", str(error))
         return None if asked is None else self._full(int(asked.group(1)))

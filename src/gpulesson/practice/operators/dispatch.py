@@ -1,4 +1,4 @@
-"""What is done with every ATen operator, also in backward and in the optimizer.
+"""Intercepts every ATen operator, also in backward and in the optimizer.
 
 It finds where the tensors are, lets the CPU compute, and enters the results in the ledger. This runs for
 every operator of a training loop, hence a fast path: :meth:`Operators.see` does the operators that only
@@ -36,9 +36,9 @@ from gpulesson.practice.patching import keys
 from gpulesson.practice.patching.patches import Handler, Patches
 from gpulesson.practice.processes import process_groups
 
-_NONE: dict[str, Any] = {}
+_NO_KWARGS: dict[str, Any] = {}
 _FACTS: dict[int, Facts] = {}
-"""By identity: hashing an operator costs more than looking it up."""
+"""By the identity of an operator, which is never freed; hashing it costs more than looking it up."""
 _HOST = torch.device("cpu")
 _META = torch.device("meta")
 _CPU_ALONE = torch._C.DispatchKeySet(torch._C.DispatchKey.CPU)
@@ -55,14 +55,14 @@ _ASSERTED = re.compile(
     r"|Expected Tensor with single nonzero value|Class values must be (non-negative|smaller)"
 )
 """What the CPU says of values that CUDA's kernels meet with a ``CUDA_KERNEL_ASSERT``."""
-_MIXED = "expected m1 and m2 to"
-"""How the CPU begins to say that matrices of two types are multiplied; CUDA names them otherwise."""
+_TWO_DTYPES = "expected m1 and m2 to"
+"""How the CPU begins to say that matrices of two dtypes are multiplied; CUDA calls them mat1 and mat2."""
 _UNCHECKED = {
     "ZeroDivisionError": "integers are divided by zero, for which CUDA has no error and gives any value",
     "argument #2 'target' is out of range": "a target is out of range, which CUDA does not check here",
     "offsets[0] has to be 0": "offsets[0] is not 0, which CUDA takes for 0 without a word",
 }
-"""How the CPU's words begin that CUDA has no error for, and what to say of it."""
+"""How errors of the CPU begin for which CUDA has none, and what to say of it."""
 
 
 class Operators(TorchDispatchMode):
@@ -78,19 +78,23 @@ class Operators(TorchDispatchMode):
     ``asleep``, ``placement`` and ``alone`` are those of :class:`gpulesson.practice.device.gpu.OperatorMode`.
 
     As long as no other mode is open in the thread, the operators come by a dispatch key (see
-    :mod:`gpulesson.practice.patching.keys`), which costs half. Meanwhile it is on PyTorch's stack of
-    modes, below the others: they see an operator first, and its result when it is in the ledger.
+    :mod:`gpulesson.practice.patching.keys`), at half the cost. While one is, this one is on PyTorch's stack
+    of modes, below the others: they see an operator first, and its result when it is in the ledger.
     """
+
+    first: "Operators | None" = None
+    """That of the practice GPU's first thread, for PyTorch's own threads, which autograd hands the work of
+    others."""
 
     def __init__(self, gpu: PracticeGPU) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.gpu = gpu
         self.asleep = False
         self.placement: int | None = None
-        self._by_key = False
+        self._opened_by_key = False
         self._others = 0  # modes that were opened since in this thread
         self._blocks = gpu.ledger.blocks
-        self._enter = gpu.ledger.enter
+        self._enter_storage = gpu.ledger.enter
         # a sum of bits that stands for one device, and the number of that device
         self._one_device = {GPU_BIT << index: index for index in range(gpu.count)}
 
@@ -103,11 +107,11 @@ class Operators(TorchDispatchMode):
     def open(self) -> None:
         """Begin to see the operators of this thread."""
         _IN_THREAD.mode = self
-        if _InThread.first is None or _InThread.first.gpu is not self.gpu:
-            _InThread.first = self
+        if Operators.first is None or Operators.first.gpu is not self.gpu:
+            Operators.first = self
         keys.install(_see)
-        self._by_key = keys.KEY is not None and not torch._C._len_torch_dispatch_stack()
-        if self._by_key:
+        self._opened_by_key = keys.KEY is not None and not torch._C._len_torch_dispatch_stack()
+        if self._opened_by_key:
             keys.include(True)
         else:
             self.__enter__()  # type: ignore[no-untyped-call]
@@ -115,7 +119,7 @@ class Operators(TorchDispatchMode):
     def close(self) -> None:
         """Let everything pass from now on, and leave, if this is its thread and no other mode is open."""
         self.asleep = True
-        if self._by_key and not self._others:
+        if self._opened_by_key and not self._others:
             if _IN_THREAD.mode is self:
                 keys.include(False)
         else:
@@ -126,11 +130,11 @@ class Operators(TorchDispatchMode):
     @property
     def alone(self) -> bool:
         """Whether no other mode watches this thread's operators."""
-        return torch._C._len_torch_dispatch_stack() == (0 if self._by_key else 1)
+        return torch._C._len_torch_dispatch_stack() == (0 if self._opened_by_key else 1)
 
     def make_room(self) -> None:
         """Go below another mode that is about to be opened in this thread."""
-        if self._by_key and not self._others:
+        if self._opened_by_key and not self._others:
             keys.include(False)
             self.__enter__()  # type: ignore[no-untyped-call]
         self._others += 1
@@ -138,7 +142,7 @@ class Operators(TorchDispatchMode):
     def come_back(self) -> None:
         """Take the quick way again when the last of the other modes has been closed."""
         self._others -= 1
-        if self._by_key and not self._others:
+        if self._opened_by_key and not self._others:
             self.__exit__(None, None, None)  # type: ignore[no-untyped-call]
             keys.include(True)
 
@@ -146,7 +150,7 @@ class Operators(TorchDispatchMode):
         self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         if types and any(map(wraps_others, types)):
-            return NotImplemented  # what these tensors wrap comes here
+            return NotImplemented  # the tensors that they wrap will come back here
         return self.see(func, args, kwargs)
 
     # -- what is done with them
@@ -162,17 +166,17 @@ class Operators(TorchDispatchMode):
         try:
             if facts.unary:
                 block = blocks.get(address_of(args[0]))
-                seen = CPU_BIT if block is None else block.bit
+                places = CPU_BIT if block is None else block.bit
             else:
-                seen = self._places(facts, args)
+                places = self._places(facts, args)
         except (RuntimeError, NotImplementedError, TypeError):  # a tensor without a storage of its own
             return _slow_path(self, Call(func, facts, args, kwargs or {}))
-        kwargs = kwargs or _NONE
-        if kwargs and not facts.indifferent and not _only_shapes(facts, kwargs, seen):
+        kwargs = kwargs or _NO_KWARGS
+        if kwargs and not facts.indifferent and not _leaves_place_alone(facts, kwargs, places):
             return _slow_path(self, Call(func, facts, args, kwargs))
-        if seen == CPU_BIT or not (seen or facts.fresh):
+        if places == CPU_BIT or not (places or facts.fresh):  # all on the CPU, or no tensor in or out
             return facts.call(*args, **kwargs)
-        home = self._one_device.get(seen)
+        home = self._one_device.get(places)  # None: on several devices
         if facts.reads and home is not None:
             _log_reading(self.gpu, args[0])
             return facts.call(*args, **kwargs)
@@ -183,54 +187,52 @@ class Operators(TorchDispatchMode):
                 check(args, kwargs)
             result = facts.call(*args, **kwargs)
         except (RuntimeError, IndexError) as error:
-            result = _otherwise(self.gpu, Call(func, facts, args, kwargs), error, home)
+            result = _compute_or_reword(self.gpu, Call(func, facts, args, kwargs), error, home)
         if facts.fresh:
             try:
                 for tensor in result if facts.several else (result,):
                     address = address_of(tensor)
                     if address not in blocks:
-                        self._enter(tensor.untyped_storage(), address, home)
+                        self._enter_storage(tensor.untyped_storage(), address, home)
             except (NotImplementedError, TypeError):  # sparse, a list among the results, or None
                 self.gpu.ledger.place_new(result, home)
         return result
 
     def _places(self, facts: Facts, args: Sequence[Any]) -> int:
         """Return where the positional tensors are, as a sum of bits."""
-        blocks, given, seen = self._blocks, len(args), 0
+        blocks, given, places = self._blocks, len(args), 0
         for position in facts.tensors:
             if position >= given:
                 break
             tensor = args[position]
             if isinstance(tensor, torch.Tensor):  # it may be a number
                 block = blocks.get(address_of(tensor))
-                seen |= CPU_BIT if block is None else block.bit
+                places |= CPU_BIT if block is None else block.bit
         for position in facts.lists:
             if position < given:
                 for tensor in args[position] or ():
                     if tensor is not None:
                         block = blocks.get(address_of(tensor))
-                        seen |= CPU_BIT if block is None else block.bit
-        return seen
+                        places |= CPU_BIT if block is None else block.bit
+        return places
 
 
 class _InThread(threading.local):
     """The mode of each thread."""
 
     mode: Operators | None = None
-    first: Operators | None = None
-    """Of the practice GPU: for threads of PyTorch's own, to which autograd hands on the state of others."""
 
 
 _IN_THREAD = _InThread()
 
 
 def _see(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    mode = _IN_THREAD.mode or _InThread.first
+    mode = _IN_THREAD.mode or Operators.first
     return mode.see(func, args, kwargs) if mode is not None else func(*args, **kwargs)
 
 
 def add_patches(patches: Patches, gpu: PracticeGPU) -> None:
-    """Plan to make room for other modes."""
+    """Register the patches that make room for other modes."""
     patches.handle(TorchDispatchMode, "__enter__", _enter)
     patches.handle(TorchDispatchMode, "__exit__", _exit)
 
@@ -249,12 +251,12 @@ def _exit(gpu: PracticeGPU, original: Handler, other: TorchDispatchMode, *except
         mode.come_back()
 
 
-def _only_shapes(facts: Facts, kwargs: dict[str, Any], seen: int) -> bool:
+def _leaves_place_alone(facts: Facts, kwargs: dict[str, Any], places: int) -> bool:
     """Return whether keywords say nothing of where a result is to be, or where random numbers come from."""
     device = kwargs.get("device")
     if facts.keywords or facts.generator:
         return False
-    return device is None or (seen == CPU_BIT and device.type == "cpu")
+    return device is None or (places == CPU_BIT and device.type == "cpu")
 
 
 def facts_of(func: Any) -> Facts:
@@ -304,7 +306,7 @@ class Call:
 
 
 def _collective(mode: Operators, call: Call) -> Any:
-    """Send something from process to process; what PyTorch's compilers call consists of the others."""
+    """Send something from process to process; the collectives that compilers call are made of c10d's."""
     if call.func.namespace != "c10d":
         with mode, process_groups.functional(mode.gpu, call.func, call.args) as args:
             return call.func.redispatch(_CPU_ALONE, *args, **call.kwargs)
@@ -316,26 +318,26 @@ def _slow_path(mode: Operators, call: Call) -> Any:
     gpu, facts = mode.gpu, call.facts
     if keys.only_shapes():
         return call()
-    seen = 0
-    for tensor in call.tensors():
-        seen |= gpu.ledger.bit(tensor)
-    if not seen and not facts.fresh:
+    places = 0
+    for tensor in call.tensors():  # those in keywords, and inside others, too
+        places |= gpu.ledger.bit(tensor)
+    if not places and not facts.fresh:
         return call()
-    if facts.composite and seen != CPU_BIT:
+    if facts.composite and places != CPU_BIT:
         return _in_parts(mode, call, torch._C.DispatchKey.CompositeImplicitAutograd)
-    home = _home(mode, call, seen)
+    home = _home(mode, call, places)
     if home == COMPOSITE:
         return _in_parts(mode, call, rules.composite_key(call.func))
-    if seen & UNPLACED_BIT and seen != UNPLACED_BIT:
+    if places & UNPLACED_BIT and places != UNPLACED_BIT:
         _place_unplaced(gpu, call, home)
     _log(gpu, call, home)
     call = _on_host(gpu, call, home)
-    if home >= 0 and not seen:
+    if home >= 0 and not places:
         _require_memory(gpu, call, home)
     result = _compute(gpu, call, home)
     if home >= 0 and facts.fresh:
         gpu.ledger.place_new(result, home)
-    elif seen == UNPLACED_BIT or (not seen and mode.placement is None):
+    elif places == UNPLACED_BIT or (not places and mode.placement is None):
         gpu.ledger.mark_unplaced(result)
     if home >= 0 and facts.resizes:
         for tensor in call.tensors():
@@ -343,14 +345,14 @@ def _slow_path(mode: Operators, call: Call) -> Any:
     return result
 
 
-def _home(mode: Operators, call: Call, seen: int) -> int:
+def _home(mode: Operators, call: Call, places: int) -> int:
     """Return the device on which the operator runs and its results are, or raise as CUDA does."""
     device = call.kwargs.get("device")
     if device is not None and device.type != "cpu":
         return mode.gpu.index_of(device)
-    if mode.placement is not None and (not seen or "device" in call.kwargs):
-        return mode.placement
-    known = seen & ~UNPLACED_BIT
+    if mode.placement is not None and (not places or "device" in call.kwargs):
+        return mode.placement  # where the factory function that calls this operator was told
+    known = places & ~UNPLACED_BIT
     if known in (0, CPU_BIT):
         return CPU
     if known & (known - 1) or call.facts.host:  # more than one bit: more than one place
@@ -362,6 +364,7 @@ def _in_parts(mode: Operators, call: Call, key: Any) -> Any:
     """Run an operator as the others that it is made of, each of which comes back to the mode."""
     unresolved = torch._C.DispatchKey.Conjugate, torch._C.DispatchKey.Negative
     excluded = [torch._C._SetExcludeDispatchKeyGuard(unresolved_key, False) for unresolved_key in unresolved]
+    # in an operator's kernel the dispatch key is switched off: the mode sees the parts
     with mode, excluded[0], excluded[1]:  # inside a mode nothing resolves lazy conjugates, unless asked to
         result = call.func._op_dk(key, *call.args, **call.kwargs)
     if call.facts.name == "_pack_padded_sequence":
@@ -381,10 +384,10 @@ def _compute(gpu: PracticeGPU, call: Call, home: int) -> Any:
     except (RuntimeError, IndexError) as error:
         if home < 0:
             raise
-        return _otherwise(gpu, call, error, home)
+        return _compute_or_reword(gpu, call, error, home)
 
 
-def _otherwise(gpu: PracticeGPU, call: Call, error: Exception, home: int) -> Any:
+def _compute_or_reword(gpu: PracticeGPU, call: Call, error: Exception, home: int) -> Any:
     """Return what a device computes and the CPU cannot, or raise what CUDA says."""
     on_device = as_on_device(gpu, error, home)
     first = next(call.tensors(), None)
@@ -394,8 +397,8 @@ def _otherwise(gpu: PracticeGPU, call: Call, error: Exception, home: int) -> Any
             written = [tensor for argument, tensor in call.named_tensors() if argument in call.facts.written]
             return dtypes.compute_in(wide, narrow, call.func, call.args, call.kwargs, written)
         on_device = dtypes.reworded(name, narrow)
-    if str(error).startswith(_MIXED):
-        on_device = RuntimeError(str(error).replace(_MIXED, "expected mat1 and mat2 to"))
+    if str(error).startswith(_TWO_DTYPES):
+        on_device = RuntimeError(str(error).replace(_TWO_DTYPES, "expected mat1 and mat2 to"))
     if on_device is None and call.facts.overload in ("dtype", "dtype_out"):
         return dtypes.compute_with_out_dtype(call.func, call.args, call.kwargs)
     if on_device is None:
@@ -411,7 +414,7 @@ def as_on_device(gpu: PracticeGPU, error: Exception, home: int) -> RuntimeError 
     for beginning, what in _UNCHECKED.items():
         if text.startswith(beginning):
             return errors.unchecked(what, text)
-    return gpu.ledger.allocators[home].host_is_full(error) or errors.on_device(error)
+    return gpu.ledger.allocators[home].error_if_host_full(error) or errors.on_device(error)
 
 
 def _place_unplaced(gpu: PracticeGPU, call: Call, home: int) -> None:

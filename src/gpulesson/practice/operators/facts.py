@@ -44,7 +44,8 @@ class Facts:
     unary : bool
         Its first argument is a tensor, and the only one.
     plain : bool
-        None of what follows.
+        It is not composite and no generator, not seeded, and it does not resize, read, wait or move; no
+        argument of it belongs on the host.
     collective : bool
         It sends tensors from process to process.
     composite : bool
