@@ -31,7 +31,8 @@ TOGETHER |= dict.fromkeys(
 )
 TOGETHER["test_lesson_outputs"] = "the site"
 MEANWHILE = ("test_errors_page", "test_contracts", "test_recordings", "test_autosave", "test_distributed")
-MEANWHILE += ("test_process_groups", "test_attempts", "test_styles", "test_freshness")
+MEANWHILE += ("test_process_groups", "test_attempts", "test_styles", "test_freshness", "test_commands")
+MEANWHILE += ("test_distributed_scripts", "test_slurm")
 LONGEST = ("test_downloads", "test_course", *MEANWHILE, *TOGETHER)
 
 

@@ -26,8 +26,14 @@ WAYS = {
 }
 
 
+ALWAYS = "use_torchvision_models"  # in nox -s tests, too: the others are for nox -s libraries
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=() if name == ALWAYS else pytest.mark.thorough) for name in PROGRAMS],
+)
 def test_a_library_computes_the_same_on_the_practice_gpu(name, tmp_path, table, installed):
     program = PROGRAMS[name]
     found = installed(program.library)

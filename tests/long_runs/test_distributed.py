@@ -607,15 +607,18 @@ def undisturbed(tmp_path_factory):
 
 @linux
 @pytest.mark.slow
-@pytest.mark.parametrize("workers", [pytest.param(0, marks=pytest.mark.thorough), 2])
-def test_killed_ranks_are_started_again_and_end_with_the_same_bits(tmp_path, undisturbed, workers):
+@pytest.mark.parametrize(
+    ("workers", "kills"),
+    [(2, 2), *(pytest.param(workers, 5, marks=pytest.mark.thorough) for workers in (0, 2))],
+)
+def test_killed_ranks_are_started_again_and_end_with_the_same_bits(tmp_path, undisturbed, workers, kills):
     chance = random.Random(workers)
-    # at most three steps an attempt, of which at most two are saved: all five are killed
-    dies = [f"{chance.randint(1, 3)}:{chance.randint(0, 1)}" for _ in range(5)]
-    output = launch(2, "train", tmp_path, *NOISY, "--workers", workers, "--die", *dies, restarts=5)
+    # at most three steps an attempt, of which at most two are saved: all are killed
+    dies = [f"{chance.randint(1, 3)}:{chance.randint(0, 1)}" for _ in range(kills)]
+    output = launch(2, "train", tmp_path, *NOISY, "--workers", workers, "--die", *dies, restarts=kills)
     expected, found = undisturbed(workers), torch.load(tmp_path / "train.pt")
     assert found["steps"] < expected["steps"] == 15 and "going on after" in output
-    assert (expected["attempt"], found["attempt"]) == (0, 5)
+    assert (expected["attempt"], found["attempt"]) == (0, kills)
     for name, weights in expected["weights"].items():
         assert torch.equal(found["weights"][name], weights)
     assert (found["losses"], found["drawn"]) == (expected["losses"], expected["drawn"])
@@ -628,7 +631,7 @@ def test_killed_ranks_are_started_again_and_end_with_the_same_bits(tmp_path, und
     [
         pytest.param("SIGTERM", "launcher", 0, marks=pytest.mark.thorough),
         pytest.param("SIGTERM", 1, 0, marks=pytest.mark.thorough),
-        ("SIGUSR1", 1, 0),
+        pytest.param("SIGUSR1", 1, 0, marks=pytest.mark.thorough),
         ("SIGTERM", "all but the launcher", 2),
     ],
 )

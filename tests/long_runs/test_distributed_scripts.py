@@ -129,6 +129,7 @@ def test_one_process_and_several_ranks_learn_the_same(script, training, undistur
     assert differences(alone, undisturbed(script, 2, genuine_data)) < 1e-4
 
 
+@pytest.mark.thorough
 @BOTH
 def test_a_signal_to_one_rank_stops_all_and_nothing_is_lost(
     script, training, undisturbed, genuine_data

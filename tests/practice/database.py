@@ -24,8 +24,8 @@ def operators(every: int = 1) -> list[Any]:
     return [op for op in op_db if not op.name.startswith("jiterator")][::every]
 
 
-SHARES = pytest.mark.parametrize("every", [10, pytest.param(1, marks=pytest.mark.thorough)])
-"""Every tenth operator, or each one."""
+SHARES = pytest.mark.parametrize("every", [20, pytest.param(1, marks=pytest.mark.thorough)])
+"""Every twentieth operator, or each one."""
 
 
 _UP_TO_8_0 = ("SM53OrLater", "SM60OrLater", "SM70OrLater", "SM75OrLater", "SM80OrLater")

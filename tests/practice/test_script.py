@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from processes import run_script
 
 from gpulesson import practice
 
@@ -15,26 +16,29 @@ RUN = (
 
 
 @pytest.fixture
-def run(tmp_path):
-    def run(text, *arguments):
+def run(tmp_path, warm):
+    """Run a script in a process of its own, which has imported PyTorch."""
+
+    def run(text):
         script = tmp_path / "script.py"
         script.write_text(text, encoding="utf-8")
-        command = [sys.executable, "-c", RUN, str(script), *arguments]
-        return subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=1200)
+        return run_script(warm, script, tmp_path, practice=True)
 
     return run
 
 
 @pytest.mark.slow
-def test_a_script_sees_a_gpu_its_arguments_and_its_name(run):
-    done = run(
+def test_a_script_sees_a_gpu_its_arguments_and_its_name(tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text(
         "import sys, torch\n"
         "if __name__ == '__main__':\n"
         "    print(torch.cuda.is_available(), torch.cuda.mem_get_info()[1], sys.argv[1:])\n"
         "    assert sys.argv[0] == __file__\n",
-        "--epochs",
-        "3",
+        encoding="utf-8",
     )
+    command = [sys.executable, "-c", RUN, str(script), "--epochs", "3"]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
     assert done.stdout.split("\n")[0] == "True 67108864 ['--epochs', '3']"
     assert (done.returncode, done.stderr) == (0, "")
 

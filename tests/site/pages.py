@@ -10,7 +10,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from bs4 import BeautifulSoup, Tag
+from bs4 import BeautifulSoup, NavigableString, Tag
 from filelock import FileLock
 
 ROOT = Path(__file__).parents[2]
@@ -84,10 +84,9 @@ class Page:
 
     def text(self) -> str:
         """What a reader sees, less code and output."""
-        soup = BeautifulSoup(str(self.soup.body), "html.parser")
-        for tag in soup.find_all(["script", "style", "pre", "code", "svg"]):
-            tag.decompose()
-        return soup.get_text()
+        hidden = {"script", "style", "pre", "code", "svg"}
+        texts = self.soup.body._all_strings(types=(NavigableString,))
+        return "".join(text for text in texts if not any(tag.name in hidden for tag in text.parents))
 
     def file(self, link: str) -> Path:
         """The file that a link within the site leads to; the 404 page's begin at the server's root."""
