@@ -78,6 +78,15 @@ def test_a_program_without_pytorch_is_left_alone(tmp_path, theirs):
     assert done.stderr == ""
 
 
+def test_a_program_with_a_torch_of_its_own_is_left_alone(tmp_path):
+    (tmp_path / "torch.py").write_text("lamp = 'lit'\n", encoding="utf-8")
+    (tmp_path / "program.py").write_text("import torch\nprint(torch.lamp)\n", encoding="utf-8")
+    surroundings = environment.with_practice_gpu(environment.settings("1 MiB", 1, force=True), os.environ)
+    command = [sys.executable, str(tmp_path / "program.py")]
+    done = subprocess.run(command, env=surroundings, capture_output=True, text=True)
+    assert (done.stdout, done.stderr) == ("lit\n", "")
+
+
 @pytest.mark.slow
 def test_every_kind_of_process_has_the_same_gpus(tmp_path):
     """Its own memory, too; and afterwards none of them."""
