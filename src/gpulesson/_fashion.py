@@ -46,6 +46,10 @@ class PublishedFile:
     md5: dict[int, str]
 
 
+# as torchvision names them
+CLASSES = (
+    "T-shirt/top", "Trouser", "Pullover", "Dress", "Coat", "Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot",
+)  # fmt: skip
 # SHA-256 of the packed files: src/data/fashion-mnist.jl in https://github.com/FluxML/Flux.jl at 1544f84b.
 # Sizes, and MD5 of the whole unpacked files: the git-annex keys of FashionMNIST/raw in
 # https://github.com/datasets-mila/datasets--fashionmnist at 1725c394, where torchvision unpacked packed files
@@ -103,7 +107,7 @@ def needed(module: str) -> Any:
     """Import a library that only some functions use, or say how to get it."""
     try:
         return importlib.import_module(module)
-    except (ImportError, RuntimeError) as error:  # torchvision raises RuntimeError beside a foreign torch
+    except ImportError as error:
         library = module.partition(".")[0]
         package = {"sklearn": "scikit-learn"}.get(library, library)
         raise DataError(

@@ -199,7 +199,6 @@ def load_fashion_mnist(
     """
     _flags(download=download, stand_in=stand_in)
     folder = data_folder() if folder is None else _place(folder, "the folder")
-    names = tuple(needed("torchvision.datasets").FashionMNIST.classes)
     try:
         if _standin.marked(folder):
             return _images(_stored_digits(folder, stand_in), _standin.CLASSES, _standin.SOURCE)
@@ -211,7 +210,7 @@ def load_fashion_mnist(
         return _digits()
     whole = (len(tensors[0]), len(tensors[2])) == (60_000, 10_000)
     kind = "" if whole else " excerpt" if verified else " excerpt (not verified)"
-    return _images(tensors, names, f"fashion-mnist{kind}")
+    return _images(tensors, _fashion.CLASSES, f"fashion-mnist{kind}")
 
 
 def fashion_mnist_folder(
