@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import importlib.util
 import os
 import signal
@@ -32,7 +33,7 @@ TOGETHER |= dict.fromkeys(
 TOGETHER["test_lesson_outputs"] = "the site"
 MEANWHILE = ("test_errors_page", "test_contracts", "test_recordings", "test_autosave", "test_distributed")
 MEANWHILE += ("test_process_groups", "test_attempts", "test_styles", "test_freshness", "test_commands")
-MEANWHILE += ("test_distributed_scripts", "test_slurm")
+MEANWHILE += ("test_distributed_scripts", "test_oracle", "test_interface")
 LONGEST = ("test_downloads", "test_course", *MEANWHILE, *TOGETHER)
 
 
@@ -53,6 +54,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if hasattr(config, "workerinput"):  # a worker of pytest-xdist
         ranks = {name: rank for rank, name in enumerate(dict.fromkeys(LONGEST))}
         items.sort(key=lambda item: ranks.get(item.path.stem, len(LONGEST)))
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Keep what is there by now out of garbage collections, some of which tests ask for themselves."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:

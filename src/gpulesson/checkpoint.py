@@ -331,7 +331,7 @@ def resume(
     its optimizer state it is another run. (For the weights alone:
     ``model.load_state_dict(checkpoint.model)``.)
 
-    The checkpoint's ``step``, ``position`` and ``extra`` are left to whoever saved them. A ``step`` with no
+    The checkpoint's ``step``, ``position`` and ``extra`` are left to the code that saved them. A ``step`` with no
     ``position`` cannot be resumed from: a warning says that the epoch starts over.
 
     Returns

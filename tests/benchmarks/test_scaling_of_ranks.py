@@ -27,6 +27,7 @@ def test_the_model_gets_what_was_measured():
     assert one["sent"] == 0 and one["floor"] == pytest.approx(35)
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 def test_processes_measure_and_end(monkeypatch):
     monkeypatch.setenv("GLOO_SOCKET_IFNAME", "lo")

@@ -21,7 +21,7 @@ import torch
 from jobs import SCRIPTS, edited, same_weights
 from one_machine import LIMIT, NOT_ROOT, Slurm, missing, processes, running_slurm, wait_until
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.thorough]
 
 TRAINING = ("--epochs", "6", "--samples", "256", "--batch-size", "64", "--workers", "0")
 
@@ -93,7 +93,6 @@ def test_a_job_is_warned_saves_and_finishes_after_its_requeue(slurm, undisturbed
     assert same_weights(tmp_path / "run" / "model.pt", undisturbed)
 
 
-@pytest.mark.thorough
 def test_a_job_on_several_nodes_is_one_training(slurm, undisturbed, tmp_path) -> None:
     script = edited("several_nodes.sbatch", tmp_path, TRAINING)
     job = slurm.submit(script, "--gpus-per-node=1")
@@ -104,7 +103,6 @@ def test_a_job_on_several_nodes_is_one_training(slurm, undisturbed, tmp_path) ->
     assert same_weights(tmp_path / "run" / "model.pt", undisturbed)
 
 
-@pytest.mark.thorough
 def test_each_job_of_an_array_has_its_own_learning_rate(slurm, undisturbed, tmp_path) -> None:
     script = edited("array.sbatch", tmp_path, TRAINING)
     job = slurm.submit(script)

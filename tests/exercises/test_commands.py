@@ -120,7 +120,7 @@ def folder() -> Path:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("jobs", ["1", "3"])
+@pytest.mark.parametrize("jobs", [pytest.param("1", marks=pytest.mark.thorough), "3"])
 def test_submissions_of_a_class(folder, capsys, jobs):
     assert main(["submissions", "04", "class", "-j", jobs, "--csv", "table.csv"]) == 0
     lines = capsys.readouterr().out.splitlines()
@@ -156,7 +156,7 @@ def test_a_folder_may_hold_anything(folder, capsys):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("signal_", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("signal_", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.thorough)])
 def test_a_signal_ends_the_check_of_a_class(folder, signal_):
     begun = Path("begun").absolute()
     (folder / "aaa.py").write_text(f"open({str(begun)!r}, 'w'); import time\nwhile True: time.sleep(1)\n")

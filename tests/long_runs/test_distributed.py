@@ -613,8 +613,8 @@ def undisturbed(tmp_path_factory):
 )
 def test_killed_ranks_are_started_again_and_end_with_the_same_bits(tmp_path, undisturbed, workers, kills):
     chance = random.Random(workers)
-    # at most three steps an attempt, of which at most two are saved: all are killed
-    dies = [f"{chance.randint(1, 3)}:{chance.randint(0, 1)}" for _ in range(kills)]
+    # at most three steps an attempt, of which at most two are saved: all are killed, the first after a save
+    dies = ["3:0", *(f"{chance.randint(1, 3)}:{chance.randint(0, 1)}" for _ in range(kills - 1))]
     output = launch(2, "train", tmp_path, *NOISY, "--workers", workers, "--die", *dies, restarts=kills)
     expected, found = undisturbed(workers), torch.load(tmp_path / "train.pt")
     assert found["steps"] < expected["steps"] == 15 and "going on after" in output

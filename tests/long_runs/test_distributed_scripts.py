@@ -159,6 +159,7 @@ def test_it_goes_on_with_another_number_of_ranks(script, training, undisturbed, 
     assert differences(resumed, undisturbed(script, epochs, genuine_data)) < 1e-4
 
 
+@pytest.mark.thorough
 @DDP
 def test_torchrun_restarts_after_a_rank_was_killed(script, training, undisturbed, genuine_data) -> None:
     process = training.start(2, 1000, "--max-restarts=1")

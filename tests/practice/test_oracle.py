@@ -4,7 +4,6 @@ import json
 import subprocess
 import sys
 from collections import Counter
-from pathlib import Path
 
 import oracle
 import pytest
@@ -67,12 +66,14 @@ def make(where: str, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor
     return tensor.cuda() if where == "c" else tensor
 
 
-@pytest.fixture(scope="module")
-def answers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+@pytest.fixture(scope="module", params=[5, pytest.param(1, marks=pytest.mark.thorough)])
+def answers(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> dict[str, str]:
+    """CUDA's answers to every fifth question, or to each, by the names of the questions."""
     if not ON_CUDA:
         pytest.skip("CUDA's checks can be asked only with a CUDA build of torch, without a GPU, on Linux")
     file = tmp_path_factory.mktemp("oracle") / "answers.json"
-    subprocess.run([sys.executable, Path(oracle.__file__), file], check=True, stdout=subprocess.DEVNULL)
+    command = [sys.executable, oracle.__file__, str(file), str(request.param)]
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
     return json.loads(file.read_text(encoding="utf-8"))
 
 
@@ -84,6 +85,8 @@ def test_every_text_is_that_of_cuda(answers: dict[str, str], inference: bool) ->
     with practice_gpu(force=True), torch.inference_mode() if inference else torch.no_grad():
         for name, mix in oracle.cases():
             key = f"{name} | {mix}"
+            if key not in answers:
+                continue
             found = oracle.answer(name, mix, make)
             if found == answers[key]:
                 counts["both pass" if found == oracle.PASSED else "same text"] += 1
@@ -94,13 +97,14 @@ def test_every_text_is_that_of_cuda(answers: dict[str, str], inference: bool) ->
     print(
         f"{len(answers)} cases: {dict(counts)}, {len(unverifiable)} unverifiable, {len(different)} different"
     )
-    assert len(answers) >= 764
-    assert counts["same text"] >= 450
+    share = len(answers) / 764
+    assert share > 0.19 and counts["same text"] >= 0.55 * len(answers)
     assert not any("crashed" in text for text in answers.values())
-    assert different.keys() == DIFFERENT.keys(), different
+    assert different.keys() == DIFFERENT.keys() & answers.keys(), different
     assert len(DIFFERENT) <= 4
     listed = {f"{name} | {mix}" for name, mixes in UNVERIFIABLE.items() for mix in mixes.split()}
-    assert unverifiable.keys() == listed, unverifiable.keys() ^ listed
+    assert share < 1 or listed <= answers.keys(), listed - answers.keys()
+    assert unverifiable.keys() == listed & answers.keys(), unverifiable.keys() ^ listed
 
 
 @pytest.mark.gpu(real=True)

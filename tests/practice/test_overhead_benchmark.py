@@ -11,6 +11,7 @@ BENCHMARK = Path(__file__).parents[2] / "benchmarks" / "practice_overhead.py"
 TARGETS = {"tiny SGD": 2.0, "loader 1024": 1.3, "GPT": 1.5}
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 def test_it_measures_every_loop_it_is_asked_for(tmp_path):
     file = tmp_path / "numbers.json"

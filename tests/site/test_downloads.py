@@ -3,8 +3,8 @@
 What guards what. A script is the source of the lesson byte for byte, which the build ran, with data where the
 machine has some; lesson 5's also runs here, with data and without. A notebook has the code of its script, and
 each runs here, in a kernel of its own, without data and where there is a GPU, a simulated one: so every
-lesson has run offline, on the stand-in, and with the code that is left out without a GPU. Three of them do in
-each run of the tests; all, in `nox -s thorough`.
+lesson has run offline, on the stand-in, and with the code that is left out without a GPU. One of them does
+in each run of the tests; all, in `nox -s thorough`.
 """
 
 from __future__ import annotations
@@ -25,8 +25,7 @@ pytestmark = pytest.mark.slow
 
 HERE = Path(__file__).parent
 SCRIPTS = LESSONS + GUIDES
-# the plainest notebook, and one whose loader starts processes
-RUN = ("01_is_there_a_gpu", "09_feeding_the_gpu")
+RUN = ("01_is_there_a_gpu",)
 STAND_IN = "digits stand-in"  # what the data call themselves where nobody has any
 
 

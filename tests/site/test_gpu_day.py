@@ -60,6 +60,7 @@ def test_it_refuses_in_one_sentence(tmp_path, argument, said):
     assert done.stderr.startswith(said) and done.stderr.count("\n") == 1
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 def test_a_rehearsal_runs_on_the_practice_gpu_and_goes_on(tmp_path):
     command = [sys.executable, gpu_day.__file__, "--rehearse", "--out", tmp_path, "--only", "test_interface"]

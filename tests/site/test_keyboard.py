@@ -142,7 +142,7 @@ def test_nothing_moves_for_who_wants_no_motion(browser, address):
             assert bool(tab.evaluate(moving)) == some
 
 
-@pytest.mark.parametrize("start", ["http", "file"])
+@pytest.mark.parametrize("start", ["http", pytest.param("file", marks=pytest.mark.thorough)])
 def test_code_is_copied_as_it_stands_in_the_script(browser, site, address, start):
     blocks = split_code_and_text_blocks(str(LESSONS[2]))[1]
     script = [re.sub(r"\A# fold: .*\n+", "", text.strip()) for kind, text, _ in blocks if kind == "code"]

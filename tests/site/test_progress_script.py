@@ -50,7 +50,7 @@ def site(built) -> Project:
     return built({"conf.py": conf, "docs/index.rst": HOME, **examples})
 
 
-@pytest.fixture(params=["http", "file"])
+@pytest.fixture(params=["http", pytest.param("file", marks=pytest.mark.thorough)])
 def context(site, browser, request) -> Iterator[BrowserContext]:
     """A new browser without any progress, small enough that a lesson is longer than its window."""
     folder = site.folder / "out"

@@ -11,6 +11,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ from _ext.recorded.files import Recording, RecordingError, load, write
 from browser import check_accessible, opened, served
 from processes import run_script
 from projects import CONF, ROOT, TABLES, Project, lesson
+from sampling import some
 from test_recorded_files import RUN
 from warm import WarmProcess
 
@@ -435,8 +437,7 @@ def address(recorded):
         yield f"{address}lessons/01_first.html"
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [1280, 375])
+@pytest.mark.parametrize(("width", "scheme"), some(product((1280, 375), ("light", "dark")), every=3))
 def test_the_boxes_break_no_rule_and_fit(browser, address, scheme, width):
     with opened(browser) as context:
         tab = context.new_page()
