@@ -59,8 +59,10 @@ def served(folder: Path) -> Iterator[str]:
     """Serve a folder on a free port; yield its address."""
     with ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(folder))) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{server.server_port}"
-        server.shutdown()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}"
+        finally:  # else the thread would go round and round with a closed socket
+            server.shutdown()
 
 
 def run(name: str, *arguments: str) -> subprocess.CompletedProcess[str]:

@@ -86,8 +86,10 @@ def test_faults_in_a_download(tally, warm, tmp_path, monkeypatch):
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         url = f"http://127.0.0.1:{server.server_port}/"
-        fault_everywhere(tally, warm, tmp_path, "download", "DataError", url, take_turns=True)
-        server.shutdown()
+        try:
+            fault_everywhere(tally, warm, tmp_path, "download", "DataError", url, take_turns=True)
+        finally:
+            server.shutdown()
 
 
 def fault_everywhere(tally, warm, tmp_path, operation, expected, *arguments, take_turns=False):
