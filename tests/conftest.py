@@ -57,7 +57,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Keep what is there by now out of garbage collections, some of which tests ask for themselves."""
+    """Exempt what is there by now from garbage collection, so that those of the tests are quick."""
     gc.collect()
     gc.freeze()
 

@@ -244,7 +244,7 @@ def load_checkpoint(path: str | os.PathLike[str]) -> Checkpoint:
     torch.Size([1, 2])
     """
     path = as_path("path", path)
-    header, tensors = _read(path, Header.read_tensors)
+    (epoch, step, saved), tensors = _read(path, Header.read_tensors)
     json = tensors.pop(_JSON, None)
     try:
         if json is None or json.dtype != torch.uint8:
@@ -262,7 +262,6 @@ def load_checkpoint(path: str | os.PathLike[str]) -> Checkpoint:
         raise CheckpointError(
             f"{printable(path)} is no checkpoint of save_checkpoint: it holds no proper {', '.join(wrong)}."
         )
-    epoch, step, saved = _progress(header)
     return Checkpoint(path=path, saved=saved, epoch=epoch, step=step, **content)
 
 
@@ -272,8 +271,8 @@ def latest(folder: str | os.PathLike[str], *, pattern: str = "*.safetensors") ->
     More epochs win, then more steps, then the later time of saving: as they stand inside the file, so that
     no copy changes the order. Files passed over on the way are named in a warning.
     Give each run a folder of its own: of two runs in one folder, this finds the one that got further.
-    Where no file matches `pattern`, but some that end in ``.pt`` are there, as earlier versions wrote them,
-    it is an error: they are not read any more, and the run must not start afresh beside them.
+    Where no file matches `pattern`, those that end in ``.pt`` are looked at: a run must not start afresh
+    beside files of earlier versions, which are refused.
 
     Raises
     ------
@@ -299,7 +298,7 @@ def latest(folder: str | os.PathLike[str], *, pattern: str = "*.safetensors") ->
     places: dict[Path, tuple[int, int, str]] = {}
     for path in files:
         try:
-            places[path] = _progress(_read(path)[0])
+            places[path], _ = _read(path)
         except CheckpointError as error:  # it names the file
             warnings.warn(f"passed over: {error}", stacklevel=2)
     for path in sorted(places, key=places.__getitem__, reverse=True):
@@ -331,8 +330,8 @@ def resume(
     its optimizer state it is another run. (For the weights alone:
     ``model.load_state_dict(checkpoint.model)``.)
 
-    The checkpoint's ``step``, ``position`` and ``extra`` are left to the code that saved them. A ``step`` with no
-    ``position`` cannot be resumed from: a warning says that the epoch starts over.
+    The checkpoint's ``step``, ``position`` and ``extra`` are left to the code that saved them. A ``step``
+    with no ``position`` cannot be resumed from: a warning says that the epoch starts over.
 
     Returns
     -------
@@ -367,7 +366,7 @@ def resume(
         if optimizer is not None:
             load_optimizer(optimizer, checkpoint.optimizer or {})
         if scheduler is not None:
-            # which would keep and change what it is given
+            # a copy, since the scheduler would keep and change it
             scheduler.load_state_dict(copy.deepcopy(checkpoint.scheduler or {}))
         if generator is not None and checkpoint.generator is not None:
             generator.set_state(checkpoint.generator)
@@ -409,8 +408,13 @@ def _has_expected_type(key: str, value: Any) -> bool:
     return plain or (value is None and key in ("optimizer", "scheduler"))
 
 
-def _read(path: Path, rest: Callable[[Header, BinaryIO], Any] | None = None) -> tuple[Header, Any]:
-    """Read a checkpoint's header, then call `rest`; whatever goes wrong becomes a `CheckpointError`."""
+def _read(
+    path: Path, rest: Callable[[Header, BinaryIO], Any] | None = None
+) -> tuple[tuple[int, int, str], Any]:
+    """Return the progress that a checkpoint's header tells, and what `rest` makes of the file behind it.
+
+    Whatever goes wrong becomes a `CheckpointError`.
+    """
     name = printable(path)
     try:
         with open_file(path) as file:
@@ -423,19 +427,19 @@ def _read(path: Path, rest: Callable[[Header, BinaryIO], Any] | None = None) -> 
                 )
             header = read_header(file)
             version = header.metadata.get(_MARK)
+            if header.digest is not None and version != _VERSION:
+                header.verify(file)  # else it is a damaged one
             if header.digest is None or version is None:
                 raise CheckpointError(
                     f"{name} is a safetensors file, but no checkpoint of save_checkpoint. If it holds "
                     "weights, gpulesson.weights.import_weights(model, path) loads them."
                 )
             if version != _VERSION:
-                header.verify(file)  # else it is a damaged one
                 raise CheckpointError(
                     f"{name} has version {printable(version, 20)} of the format, and this gpulesson reads "
                     f"{_VERSION}: load it with the one that saved it."
                 )
-            _progress(header)  # refuses what is not as it was written
-            return header, None if rest is None else rest(header, file)
+            return _progress(header), None if rest is None else rest(header, file)
     except FileNotFoundError as error:
         raise CheckpointError(f"{name} {_missing(path)}") from error
     except Refused as error:

@@ -88,9 +88,8 @@ def train_epoch(
     True
     """
     device = choose_device(device)
-    no_wait = (
-        device.type == "cuda"
-    )  # safe towards CUDA only: elsewhere a batch may be freed before it is read
+    # safe towards CUDA only: elsewhere a batch may be freed before it is read
+    no_wait = device.type == "cuda"
     losses = EpochLoss(loss_fn) if losses is None else losses
     model.train()
     if step is not None:

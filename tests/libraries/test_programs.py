@@ -26,7 +26,7 @@ WAYS = {
 }
 
 
-ALWAYS = "use_torchvision_models"  # in nox -s tests, too: the others are for nox -s libraries
+ALWAYS = "use_torchvision_models"  # in nox -s tests, too; the others in nox -s libraries and thorough
 
 
 @pytest.mark.slow

@@ -334,6 +334,6 @@ def _ask_in_child(name: str, mix: str) -> str:
 
 
 if __name__ == "__main__":
-    asked = list(cases())[:: int(sys.argv[2])]
+    asked = list(cases())[:: int(sys.argv[2]) if sys.argv[2:] else 1]
     answers = {f"{name} | {mix}": _ask_in_child(name, mix) for name, mix in asked}
     Path(sys.argv[1]).write_text(json.dumps(answers, indent=0), encoding="utf-8")

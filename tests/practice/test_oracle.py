@@ -97,13 +97,15 @@ def test_every_text_is_that_of_cuda(answers: dict[str, str], inference: bool) ->
     print(
         f"{len(answers)} cases: {dict(counts)}, {len(unverifiable)} unverifiable, {len(different)} different"
     )
-    share = len(answers) / 764
-    assert share > 0.19 and counts["same text"] >= 0.55 * len(answers)
+    asked = len(list(oracle.cases()))
+    assert asked >= 764 and len(answers) in (asked, -(-asked // 5))
+    assert counts["same text"] >= 0.55 * len(answers)
     assert not any("crashed" in text for text in answers.values())
     assert different.keys() == DIFFERENT.keys() & answers.keys(), different
     assert len(DIFFERENT) <= 4
     listed = {f"{name} | {mix}" for name, mixes in UNVERIFIABLE.items() for mix in mixes.split()}
-    assert share < 1 or listed <= answers.keys(), listed - answers.keys()
+    if len(answers) == asked:
+        assert listed | DIFFERENT.keys() <= answers.keys(), listed - answers.keys()
     assert unverifiable.keys() == listed & answers.keys(), unverifiable.keys() ^ listed
 
 

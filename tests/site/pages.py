@@ -10,7 +10,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from bs4 import BeautifulSoup, NavigableString, Tag
+from bs4 import BeautifulSoup, Tag
 from filelock import FileLock
 
 ROOT = Path(__file__).parents[2]
@@ -85,7 +85,7 @@ class Page:
     def text(self) -> str:
         """What a reader sees, less code and output."""
         hidden = {"script", "style", "pre", "code", "svg"}
-        texts = self.soup.body._all_strings(types=(NavigableString,))
+        texts = self.soup.body.strings
         return "".join(text for text in texts if not any(tag.name in hidden for tag in text.parents))
 
     def file(self, link: str) -> Path:

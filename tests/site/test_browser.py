@@ -126,7 +126,7 @@ def test_the_watch_for_other_servers_sees_one(browser, address):
 
 @pytest.mark.parametrize("scheme", ["light", pytest.param("dark", marks=pytest.mark.thorough)])
 def test_no_page_asks_another_server_or_breaks_its_policy(browser, site, address, scheme):
-    """Every page is opened, over http and from the disk, and the search is used."""
+    """Every page (of the sources', one) is opened, over http and from the disk, and the search is used."""
     with opened(browser, color_scheme=scheme) as context:
         elsewhere = requests_elsewhere(context, address)
         tab = context.new_page()
@@ -134,6 +134,7 @@ def test_no_page_asks_another_server_or_breaks_its_policy(browser, site, address
         for start in (address, f"{site.html.as_uri()}/"):
             for name in [*(f"{page}.html" for page in PAGES), "search.html?q=device"]:
                 tab.goto(start + name)
+                tab.evaluate(SETTLE)
                 assert tab.locator("meta[http-equiv=Content-Security-Policy]").count() == 1, (
                     f"{name}: no policy"
                 )

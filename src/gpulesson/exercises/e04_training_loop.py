@@ -22,13 +22,13 @@ def make_model():
     return nn.Sequential(nn.Linear(6, 16), nn.BatchNorm1d(16), nn.ReLU(), nn.Dropout(0.3), nn.Linear(16, 3))
 
 
-# The three references: a right solution each, and every keyword switches one mistake on (see contract.py).
-# Batches have unequal sizes, so that a mean over batches is not the mean over rows.
-
-
 def make_rows(number, seed):
     rows = torch.randn(number, 6, generator=torch.Generator().manual_seed(seed))
     return rows, (rows[:, 0] + rows[:, 1] > 0).long() + (rows[:, 2] > 0).long()
+
+
+# The three references: a right solution each, and every keyword switches one mistake on (see contract.py).
+# Batches have unequal sizes, so that a mean over batches is not the mean over rows.
 
 
 def train_step(

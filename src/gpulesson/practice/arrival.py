@@ -49,7 +49,8 @@ def start_with_torch(text: str) -> bool:
     if "torch" in sys.modules:
         _start(text)
     else:
-        waiting = _AfterImport("torch", lambda: _start_with_pytorch(text))
+        # a file of the program's own may have that name
+        waiting = _AfterImport("torch", lambda: _start(text) if "torch._C" in sys.modules else None)
         sys.meta_path.insert(0, waiting)
         _here.append(waiting)
     return True
@@ -87,11 +88,6 @@ def running() -> "Any":
     """Return the practice GPU that is open in this process, however it was opened; imports nothing."""
     interface = sys.modules.get("gpulesson.practice.interface")
     return interface._open[-1].gpu if interface is not None and interface._open else None
-
-
-def _start_with_pytorch(text: str) -> None:
-    if "torch._C" in sys.modules:  # else it is a file of the program's own that has the name
-        _start(text)
 
 
 def _start(text: str) -> None:

@@ -83,8 +83,7 @@ class Operators(TorchDispatchMode):
     """
 
     first: "Operators | None" = None
-    """That of the practice GPU's first thread, for PyTorch's own threads, which autograd hands the work of
-    others."""
+    """That of the practice GPU's first thread: for PyTorch's own, in which autograd does others' work."""
 
     def __init__(self, gpu: PracticeGPU) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -176,7 +175,7 @@ class Operators(TorchDispatchMode):
             return _slow_path(self, Call(func, facts, args, kwargs))
         if places == CPU_BIT or not (places or facts.fresh):  # all on the CPU, or no tensor in or out
             return facts.call(*args, **kwargs)
-        home = self._one_device.get(places)  # None: on several devices
+        home = self._one_device.get(places)  # None: not on exactly one
         if facts.reads and home is not None:
             _log_reading(self.gpu, args[0])
             return facts.call(*args, **kwargs)
