@@ -62,6 +62,10 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     gc.freeze()
 
 
+def pytest_unconfigure(config: pytest.Config) -> None:
+    gc.unfreeze()  # or libraries find at the end that nothing of theirs was freed, and say so
+
+
 def pytest_terminal_summary(terminalreporter: Any) -> None:
     """Say how long the fast tests took, and the slow ones, added up over the workers."""
     seconds: Counter[str] = Counter()
