@@ -130,7 +130,13 @@ def wrong_values(op: Any, expected: Any, found: Any) -> str | None:
 
 @pytest.mark.slow
 @database.SHARES
-@pytest.mark.parametrize("inference", [False, True], ids=["forward and backward", "inference mode"])
+@pytest.mark.parametrize(
+    "inference",
+    [
+        pytest.param(False, id="forward and backward"),
+        pytest.param(True, id="inference mode", marks=pytest.mark.thorough),
+    ],
+)
 def test_every_operator_works_as_on_the_cpu(inference: bool, every: int) -> None:
     right = wrong = 0
     failed: dict[str, str] = {}
