@@ -79,8 +79,9 @@ class Page:
         self.anchors = {tag[key] for key in ("id", "name") for tag in self.soup.find_all(attrs={key: True})}
 
     def printed(self) -> str:
-        """What the lesson printed in this build."""
-        return "\n".join(output.get_text().strip() for output in self.soup.select(".sphx-glr-script-out"))
+        """What the lesson printed in this build, beside what is recorded of a GPU."""
+        outputs = self.soup.select(".sphx-glr-script-out:not(.recorded *)")
+        return "\n".join(output.get_text().strip() for output in outputs)
 
     def text(self) -> str:
         """What a reader sees, less code and output."""
