@@ -6,6 +6,7 @@ import errno
 import gzip
 import hashlib
 import importlib
+import lzma
 import os
 import threading
 import time
@@ -19,12 +20,14 @@ from torch import Tensor
 from gpulesson._files import printable, read_file, whole_file
 from gpulesson._progress import byte_bar
 
-TIMEOUT = 20.0  # seconds to wait for a server's answer, and for each piece of it
+CONNECT = 5.0  # seconds to wait for a server …
+TIMEOUT = 20.0  # … for its answer, and for each piece of it
 PATIENCE = 60.0  # seconds that a download may take, whatever comes, and …
 SLOWEST = 20_000  # … as many more as its bytes would take at so many a second
 RETRIES = 2  # further attempts at each mirror
 AGAIN = "Delete this file and run again: it will be fetched anew."
 ELSEWHERE = "Set the environment variable GPULESSON_DATA to a folder that you may write to."
+EXCERPT = Path(__file__).with_name("excerpt")
 MOST = 70_000  # images in all of Fashion-MNIST: a file that announces more is none of it
 
 
@@ -37,8 +40,9 @@ class PublishedFile:
     packed_size : int
     packed_sha256 : str
     md5 : dict of int to str
-        The checksum of what it unpacks to, by its size in bytes: the whole file first, then the excerpt of
-        the first 8,000 training and the first 4,000 test examples, which this project is built with.
+        The checksum of what it unpacks to, by its size in bytes: of the whole file first, then of the first
+        8,000 training and the first 4,000 test examples, which this project is tested with, then of the
+        excerpt that the package brings.
     """
 
     packed_size: int
@@ -59,22 +63,38 @@ FILES = {
     "train-images-idx3-ubyte": PublishedFile(
         26_421_880,
         "3aede38d61863908ad78613f6a32ed271626dd12800ba2636569512369268a84",
-        {47_040_016: "f4a8712d7a061bf5bd6d2ca38dc4d50a", 6_272_016: "b96959cdfcb9e4fec9ac31035371f864"},
+        {
+            47_040_016: "f4a8712d7a061bf5bd6d2ca38dc4d50a",
+            6_272_016: "b96959cdfcb9e4fec9ac31035371f864",
+            4_704_016: "cae7193a8e3dd75966f4b1f38d78ca94",
+        },
     ),
     "train-labels-idx1-ubyte": PublishedFile(
         29_515,
         "a04f17134ac03560a47e3764e11b92fc97de4d1bfaf8ba1a3aa29af54cc90845",
-        {60_008: "9018921c3c673c538a1fc5bad174d6f9", 8_008: "9b896ff5859130ffef156936c5914099"},
+        {
+            60_008: "9018921c3c673c538a1fc5bad174d6f9",
+            8_008: "9b896ff5859130ffef156936c5914099",
+            6_008: "1641b7f3205a263b146be7f1df295e66",
+        },
     ),
     "t10k-images-idx3-ubyte": PublishedFile(
         4_422_102,
         "346e55b948d973a97e58d2351dde16a484bd415d4595297633bb08f03db6a073",
-        {7_840_016: "8181f5470baa50b63fa0f6fddb340f0a", 3_136_016: "93064903ed60485c0037c438c97286dd"},
+        {
+            7_840_016: "8181f5470baa50b63fa0f6fddb340f0a",
+            3_136_016: "93064903ed60485c0037c438c97286dd",
+            784_016: "c5442ce2f064c32bf3ec2983a505322f",
+        },
     ),
     "t10k-labels-idx1-ubyte": PublishedFile(
         5_148,
         "67da17c76eaffca5446c3361aaab5c3cd6d1c2608764d35dfb1850b086bf8dd5",
-        {10_008: "15d484375f8d13e6eb1aabb0c3f46965", 4_008: "62227c0e3467fee9522a2a7839de5c1d"},
+        {
+            10_008: "15d484375f8d13e6eb1aabb0c3f46965",
+            4_008: "62227c0e3467fee9522a2a7839de5c1d",
+            1_008: "a00963b89d54a5ab6dc42b2b2c57c0e7",
+        },
     ),
 }
 # The authors' own copy, then the one that torchvision asks, which has no HTTPS.
@@ -149,6 +169,25 @@ def load(folder: Path, *, download: bool, unpack: bool = False) -> tuple[list[Te
                 "labels: they do not belong together. Delete both and run again: they will be fetched anew."
             )
     return [found[name] for name in FILES], all(verified)
+
+
+def excerpt() -> list[Tensor]:
+    """Return the tensors of the excerpt that the package brings, in the order of `load`."""
+    return [tensor(EXCERPT / name, content) for name, content in _unpacked().items()]
+
+
+def store_excerpt(folder: Path) -> Path:
+    """Write the excerpt into the folder as torchvision reads it; what is there already stays."""
+    raw = folder / "FashionMNIST" / "raw"
+    for name, content in _unpacked().items():
+        if not (raw / name).is_file() or (raw / name).read_bytes() != content:
+            with whole_file(raw / name) as file:
+                file.write(content)
+    return folder
+
+
+def _unpacked() -> dict[str, bytearray]:
+    return {name: bytearray(lzma.decompress((EXCERPT / f"{name}.xz").read_bytes())) for name in FILES}
 
 
 def tensor(path: Path, content: bytearray) -> Tensor:
@@ -277,7 +316,7 @@ def _get(url: str, known: PublishedFile) -> bytes:
     def fetch() -> None:
         try:
             with requests.get(
-                url, stream=True, timeout=TIMEOUT, headers={"Accept-Encoding": "identity"}
+                url, stream=True, timeout=(CONNECT, TIMEOUT), headers={"Accept-Encoding": "identity"}
             ) as answer:
                 answer.raise_for_status()
                 for chunk in answer.iter_content(1 << 13):
@@ -315,8 +354,10 @@ def _reason(error: Exception) -> _Failed:
     exceptions = needed("requests").exceptions
     if isinstance(error, exceptions.HTTPError):
         return _Failed(str(error), final=error.response.status_code < 500)
+    if isinstance(error, exceptions.ConnectTimeout):
+        return _Failed(f"no connection within {CONNECT:g} s", final=True)
     if isinstance(error, exceptions.Timeout) or "timed out" in str(error):
         return _Failed(f"no answer within {TIMEOUT:g} s", final=True)
     if isinstance(error, exceptions.TooManyRedirects):
         return _Failed("the server sends from one address to the next without end", final=True)
-    return _Failed("the connection failed")
+    return _Failed("the connection failed", final="resolve" in str(error))  # no name, no network

@@ -1,4 +1,4 @@
-"""The data of the lessons: iris, Fashion-MNIST or its offline stand-in, regression data, and batches."""
+"""The data of the lessons: iris, Fashion-MNIST or an excerpt of it, regression data, and batches."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import math
 import operator
 import os
 import reprlib
-import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from numbers import Real
@@ -16,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from gpulesson import _fashion, _standin
+from gpulesson import _fashion
 from gpulesson._fashion import DataError, MissingDataError, needed
 
 __all__ = [
@@ -31,7 +30,7 @@ __all__ = [
     "regression_data",
 ]
 
-GOING_ON = "Going on with digits as a stand-in: accuracies will differ."
+_not_asked_again: set[Path] = set()  # folders whose data could not be fetched in this process
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -71,9 +70,9 @@ class Images:
         int64 ``[N]``, 0 to 9.
     class_names : tuple of str
     source : str
-        What the images are and how many: ``"fashion-mnist, 60000/10000"``,
-        ``"fashion-mnist excerpt, 8000/4000"`` or ``"digits stand-in, 60000/10000"``. All of these are
-        verified. An excerpt of other counts has no known checksum, and is called
+        How many there are: ``"fashion-mnist, 60000/10000"``, or ``"fashion-mnist excerpt, 6000/1000"`` for
+        the excerpt that the package brings. These, and the excerpt 8000/4000 of the first ones, are verified.
+        An excerpt of other counts has no known checksum, and is called
         ``"fashion-mnist excerpt (not verified), 6000/1500"``.
     """
 
@@ -146,26 +145,25 @@ def load_iris(*, widely_copied: bool = False) -> Iris:
 def load_fashion_mnist(
     folder: str | Path | None = None, *, download: bool = True, stand_in: bool = True
 ) -> Images:
-    """Load Fashion-MNIST: from the folder, else from the network, else a stand-in that needs neither.
+    """Load Fashion-MNIST: from the folder, else from the network, else the excerpt that the package brings.
 
     Parameters
     ----------
     folder : path, optional
         Holds (or will hold) ``FashionMNIST/raw``, in torchvision's layout; by default `data_folder`.
-        It may be read-only if the data is there. A folder of the stand-in, from `fashion_mnist_folder`, is
-        recognised.
+        It may be read-only if the data is there.
     download : bool
         Fetch what is missing (30 MB): from its authors' repository over HTTPS, else from the address that
         torchvision asks, over HTTP. What comes is kept in memory until its SHA-256 is right. No more is taken
         than the file's known size, and no more time than a minute, and a second for every 20 kB that came.
     stand_in : bool
-        If there is no data and none can be had: warn, and make images of the same shapes and counts from
-        scikit-learn's digits. False raises instead, also if `folder` is one of the stand-in.
+        If there is no data and none can be had: take the excerpt, 600 training and 100 test images of each
+        class; this process does not try to fetch the data for that folder again. False raises instead.
 
     Returns
     -------
     Images
-        `source` says what they are.
+        `source` says how many of Fashion-MNIST's they are.
 
     Raises
     ------
@@ -176,16 +174,11 @@ def load_fashion_mnist(
     TypeError
         `folder` is no path; `download` or `stand_in` is not True or False.
 
-    Warns
-    -----
-    UserWarning
-        The stand-in is used; the message says why.
-
     Notes
     -----
-    The whole files, and those of the excerpt of the first 8,000 and 4,000 examples, are compared with their
-    known checksums, packed or not: one altered bit is an error. Of an excerpt of other counts, only sizes,
-    headers and the range of the labels can be checked; `source` says so.
+    The whole files, those of the first 8,000 and 4,000 examples, and those of the excerpt are compared with
+    their known checksums, packed or not: one altered bit is an error. Of an excerpt of other counts, only
+    sizes, headers and the range of the labels can be checked; `source` says so.
 
     References
     ----------
@@ -199,18 +192,12 @@ def load_fashion_mnist(
     """
     _flags(download=download, stand_in=stand_in)
     folder = data_folder() if folder is None else _place(folder, "the folder")
-    try:
-        if _standin.marked(folder):
-            return _images(_stored_digits(folder, stand_in), _standin.CLASSES, _standin.SOURCE)
-        tensors, verified = _fashion.load(folder, download=download)
-    except MissingDataError as reason:
-        if not stand_in:
-            raise
-        warnings.warn(f"{reason} {GOING_ON}", stacklevel=2)
-        return _digits()
-    whole = (len(tensors[0]), len(tensors[2])) == (60_000, 10_000)
-    kind = "" if whole else " excerpt" if verified else " excerpt (not verified)"
-    return _images(tensors, _fashion.CLASSES, f"fashion-mnist{kind}")
+    tensors, verified = _load(folder, download, stand_in) or (_fashion.excerpt(), True)
+    train_images, train_targets, test_images, test_targets = tensors
+    counts = len(train_images), len(test_images)
+    kind = "" if counts == (60_000, 10_000) else " excerpt" if verified else " excerpt (not verified)"
+    source = f"fashion-mnist{kind}, {counts[0]}/{counts[1]}"
+    return Images(train_images, train_targets, test_images, test_targets, _fashion.CLASSES, source)
 
 
 def fashion_mnist_folder(
@@ -225,11 +212,8 @@ def fashion_mnist_folder(
     folder, download
         As in `load_fashion_mnist`.
     stand_in : bool
-        If there is no data and none can be had: warn, and return another folder,
-        ``gpulesson-digits-stand-in`` in the user's cache, with files of the same names, shapes and counts
-        that hold scikit-learn's digits. They are made once (55 MB). `load_fashion_mnist` says of this folder
-        what it holds; torchvision cannot, and its ``classes`` are those of Fashion-MNIST. False raises
-        instead, also if `folder` is one of the stand-in.
+        If there is no data and none can be had: return another folder, ``gpulesson-excerpt`` in the user's
+        cache, with the excerpt of `load_fashion_mnist` (5.5 MB). False raises instead.
 
     Returns
     -------
@@ -240,11 +224,6 @@ def fashion_mnist_folder(
     DataError
         As in `load_fashion_mnist`; or only packed files are there, and the folder is read-only.
 
-    Warns
-    -----
-    UserWarning
-        The folder is that of the stand-in; the message says why.
-
     Examples
     --------
     >>> from torchvision.datasets import FashionMNIST
@@ -254,25 +233,31 @@ def fashion_mnist_folder(
     """
     _flags(download=download, stand_in=stand_in)
     folder = data_folder() if folder is None else _place(folder, "the folder")
-    try:
-        if _standin.marked(folder):
-            _stored_digits(folder, stand_in)
-        else:
-            _fashion.load(folder, download=download, unpack=True)
+    if _load(folder, download, stand_in, unpack=True):
         return folder
-    except MissingDataError as reason:
-        if not stand_in:
-            raise
-        warnings.warn(f"{reason} {GOING_ON}", stacklevel=2)
-    needed("sklearn")
-    cache = Path(needed("pooch").os_cache("gpulesson-digits-stand-in"))
+    cache = Path(needed("pooch").os_cache("gpulesson-excerpt"))
     try:
-        return _standin.store(cache)
+        return _fashion.store_excerpt(cache)
     except OSError as error:
         raise DataError(
-            f"cannot write the stand-in data into {cache} ({error}). Make this folder writable, or copy the "
-            f"four files of Fashion-MNIST into {folder / 'FashionMNIST' / 'raw'}."
+            f"cannot write the excerpt of Fashion-MNIST into {cache} ({error}). Make this folder writable, "
+            f"or copy the four files of Fashion-MNIST into {folder / 'FashionMNIST' / 'raw'}."
         ) from error
+
+
+def _load(
+    folder: Path, download: bool, stand_in: bool, *, unpack: bool = False
+) -> tuple[list[Tensor], bool] | None:
+    """Load the folder's data; None if there is none and the excerpt is to take its place."""
+    try:
+        ask = download and not (stand_in and folder in _not_asked_again)
+        return _fashion.load(folder, download=ask, unpack=unpack)
+    except MissingDataError:
+        if not stand_in:
+            raise
+    if download:
+        _not_asked_again.add(folder)
+    return None
 
 
 def regression_data(
@@ -515,24 +500,3 @@ def _place(named: object, what: str) -> Path:
             f"{what} is {folder}, which is no folder, but a file or a link that leads nowhere: name a folder."
         )
     return folder
-
-
-def _digits() -> Images:
-    needed("sklearn")
-    return _images(_standin.digits(), _standin.CLASSES, _standin.SOURCE)
-
-
-def _stored_digits(folder: Path, allowed: bool) -> list[Tensor]:
-    """Read the stand-in's files, without ever adding Fashion-MNIST's to them."""
-    if not allowed:
-        raise MissingDataError(f"{folder} holds the stand-in data, not Fashion-MNIST: give another folder.")
-    contents = _standin.stored(folder)
-    if contents is None:
-        raise DataError(f"the stand-in data in {folder} is incomplete or altered: delete this folder.")
-    return [_fashion.tensor(folder / name, content) for name, content in contents.items()]
-
-
-def _images(tensors: list[Tensor], class_names: tuple[str, ...], source: str) -> Images:
-    train_images, train_targets, test_images, test_targets = tensors
-    source = f"{source}, {len(train_images)}/{len(test_images)}"
-    return Images(train_images, train_targets, test_images, test_targets, class_names, source)

@@ -26,7 +26,7 @@ pytestmark = pytest.mark.slow
 HERE = Path(__file__).parent
 SCRIPTS = LESSONS + GUIDES
 RUN = ("01_is_there_a_gpu",)
-STAND_IN = "digits stand-in"  # what the data call themselves where nobody has any
+STAND_IN = "fashion-mnist excerpt, 6000/1000"  # what the data call themselves where nobody has any
 
 
 def run_offline(command: list[str], folder: Path, data: str | None) -> subprocess.CompletedProcess[str]:
