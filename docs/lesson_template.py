@@ -8,21 +8,18 @@ Say in one sentence what the reader will be able to do.
    :teaching: 20
    :exercises: 10
 
-   .. questions::
-
-      - Which question does a reader bring along?
-
    .. objectives::
 
       - Begin with a verb, and name what can be done afterwards.
-      - Have one key point for each of these, at the end.
+      - Have three of them in all.
+      - Have one key point for each, at the end.
+
+   .. prereq::
+
+      - :doc:`/lessons/02_tensors_and_devices`, for what ``to`` does
 """
 
 # %%
-# .. prereq::
-#
-#    - :doc:`/lessons/02_tensors_and_devices`, for what ``to`` does
-#
 # Begin with the reader's own situation. The first use of a term of the glossary links to
 # it: a :term:`tensor` is a table of numbers. Later uses have no link.
 
@@ -92,5 +89,6 @@ plt.show()
 #
 #    - What can be done now, in the words of the first objective.
 #    - The same for the second.
+#    - The same for the third.
 #
 # **Next:** say what follows, with a link such as :doc:`/lessons/04_training_loop`.

@@ -20,6 +20,7 @@ PAGES = sorted((ROOT / "docs").glob("*.rst")) + sorted((ROOT / "examples").rglob
 GLOSSARY = ROOT / "docs" / "glossary.rst"
 
 LINES = 20  # of a cell that is not folded
+WORDS_AND_CELLS = {range(1, 8): (1800, 16), range(8, 99): (2200, 20)}  # of a lesson's text that is not folded
 
 # what a page does not say -> what it says instead
 WORDS = {
@@ -79,6 +80,18 @@ def prose(text: str) -> str:
     text = re.sub(r"``.+?``", " ", text, flags=re.S)
     text = re.sub(r":(?!term)[\w:]+:`[^`]*`", " ", text)
     return re.sub(r"`([^`<]*)<[^>]*>`__?", r"\1", text)
+
+
+def reading(path: Path) -> tuple[int, int]:
+    """The words that a reader of the page reads, and the cells: without what is folded, and the exercise."""
+    text = text_blocks(path)
+    for box in ("fold", "instructor-note", "exercise", "solution", "code-block", "list-table"):
+        text = without_box(text, box)
+    text = re.sub(r"^ +(Yes|No)\b.*\n(?: +\S.*\n)*", "", text, flags=re.M)  # unfolded with an answer
+    text = re.sub(r"^ *\.\. (?!question)\S.*$|^ +:[\w-]+:(?!`).*$", "", text, flags=re.M)
+    text = re.sub(r"<[^>]*>`", "`", text)
+    words = [word for word in text.split() if re.search(r"\w", word)]
+    return len(words), sum(not cell.startswith("# fold:") for cell in cells(path))
 
 
 def unwanted(text: str) -> list[str]:
@@ -162,7 +175,18 @@ def test_a_lesson_asks_and_says_what_it_needs(path):
     text = text_blocks(path)
     assert text.lstrip().startswith(f"{int(path.name[:2])} · "), "the title begins with the number"
     assert 2 <= len(re.findall(r"^\.\. question:: .+\?$", text, re.M)) <= 4
-    assert len(re.findall(r"^\.\. prereq::$", text, re.M)) == 1
+    assert len(re.findall(r"^   \.\. prereq::$", text, re.M)) == 1, "in the overview"
+
+
+@pytest.mark.parametrize("path", LESSONS, ids=lambda path: path.stem)
+def test_a_lesson_is_read_in_its_stated_time(path):
+    """By a reader who takes a minute for 110 words, and one for a cell and its output."""
+    words, shown = reading(path)
+    limits = next(most for numbers, most in WORDS_AND_CELLS.items() if int(path.name[:2]) in numbers)
+    assert words <= limits[0] and shown <= limits[1], f"{words} words, {shown} cells"
+    minutes = words / 110 + shown
+    stated = int(re.search(r":teaching: (\d+)", path.read_text(encoding="utf-8"))[1])
+    assert abs(stated - minutes) <= 2, f"{words} words and {shown} cells take {minutes:.0f} minutes"
 
 
 @pytest.mark.parametrize(

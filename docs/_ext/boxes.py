@@ -29,10 +29,9 @@ from .paths import examples_dir, gallery_dir
 logger = logging.getLogger(__name__)
 
 LABELS = {
-    "questions": "Questions",
-    "objectives": "Objectives",
-    "keypoints": "Key points",
+    "objectives": "You will",
     "prereq": "You need",
+    "keypoints": "Key points",
 }
 DIFFICULTIES = ("easy", "medium", "hard")
 VERDICTS = {"Yes": "right", "No": "wrong"}  # how the comment on an answer begins -> the class of its fold
@@ -103,7 +102,7 @@ class overview(nodes.admonition):
 
 
 class Overview(Box):
-    """Minutes, questions and objectives of the lesson."""
+    """Minutes and objectives of the lesson, and what a reader needs before it."""
 
     option_spec: ClassVar[Any] = {
         "teaching": directives.nonnegative_int,
@@ -115,6 +114,22 @@ class Overview(Box):
             raise self.error("overview needs both options, in minutes: ':teaching: 10' and ':exercises: 5'")
         facts = "Teaching: {teaching} min · Exercises: {exercises} min".format(**self.options)
         return [self.box(overview("", **self.options), "Overview", facts)]
+
+
+class Measured(Box):
+    """What others measured and published: on which hardware, who, where, and when."""
+
+    required_arguments = 1
+    final_argument_whitespace = True
+    option_spec: ClassVar[Any] = {"source": directives.uri, "date": directives.unchanged_required}
+
+    def run(self) -> list[nodes.Node]:
+        if set(self.options) != set(self.option_spec):
+            raise self.error("measured needs the address of its ':source:', and ':date:', when it was published")
+        box = self.box(nodes.admonition(), f"Measured {self.arguments[0]}", "{date} · ".format(**self.options))
+        source = self.options["source"]
+        box[1] += nodes.reference(source, "the source", refuri=source)
+        return [box]
 
 
 class question(nodes.admonition):
@@ -279,6 +294,7 @@ def setup(app: Sphinx) -> ExtensionMetadata:
     directives_by_name = {
         **dict.fromkeys(LABELS, Box),
         "overview": Overview,
+        "measured": Measured,
         "question": Question,
         "exercise": Exercise,
         "solution": Solution,

@@ -85,10 +85,6 @@ def lesson(
            :teaching: {teaching}
            :exercises: {exercises}
 
-           .. questions::
-
-              - Why?
-
            .. objectives::
 
               - Know why.

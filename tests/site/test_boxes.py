@@ -32,6 +32,12 @@ print("drawn")
 #
 #    - Python
 #
+# .. measured:: on a V100, by Them
+#    :source: https://example.com/them
+#    :date: 2021
+#
+#    Twice as fast.
+#
 # .. instructor-note::
 #
 #    Slow down here.
@@ -81,14 +87,15 @@ def test_boxes_are_labelled_notes(site):
     boxes = {box["class"][1]: box for box in site.page("lessons/01_first").select(".box")}
     labels = {kind: box.select_one(".admonition-title").get_text() for kind, box in boxes.items()}
     assert labels == {
-        "overview": "Overview", "questions": "Questions", "objectives": "Objectives",
-        "keypoints": "Key points", "prereq": "You need", "exercise": "Exercise: Do it",
-        "question": "Where is t?",
+        "overview": "Overview", "objectives": "You will", "keypoints": "Key points", "prereq": "You need",
+        "exercise": "Exercise: Do it", "question": "Where is t?", "measured": "Measured on a V100, by Them",
     }  # fmt: skip
     assert all(box["role"] == "note" for box in boxes.values())
-    assert texts(boxes["overview"].select(".box li")) == ["Why?", "Know why."]
+    assert texts(boxes["overview"].select(".box li")) == ["Know why."]
     assert texts(boxes["overview"].select(".facts")) == ["Teaching: 10 min · Exercises: 5 min"]
     assert texts(boxes["exercise"].select(".facts")) == ["5 min · easy"]
+    assert texts(boxes["measured"].select(".facts")) == ["2021 · the source"]
+    assert boxes["measured"].select_one(".facts a")["href"] == "https://example.com/them"
     assert texts(boxes["exercise"].select("ol > li")) == ["Predict.", "Run."]
 
 
@@ -308,4 +315,4 @@ def test_the_template_of_a_lesson_is_one(project):
     build = project.build()
     assert build.status == 0, build.log
     boxes = {box["class"][1] for box in project.page("lessons/13_new").select(".box")}
-    assert boxes == {"overview", "questions", "objectives", "keypoints", "prereq", "exercise", "question"}
+    assert boxes == {"overview", "objectives", "keypoints", "prereq", "exercise", "question"}

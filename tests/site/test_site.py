@@ -134,8 +134,8 @@ def test_a_lesson_has_its_parts(page):
     titles = [title.get_text() for title in page.soup.select(".box > .admonition-title")]
     assert titles[0] == "Overview" and titles.count("Overview") == titles.count("Key points") == 1
     for part in (
-        ".box.questions li",
-        ".box.objectives li",
+        ".box.overview .box.objectives li",
+        ".box.overview .box.prereq li",
         ".box.exercise li",
         ".box.keypoints li",
         "details.solution",
