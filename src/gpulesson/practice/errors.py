@@ -229,6 +229,11 @@ def capture_spoilt() -> RuntimeError:
     )
 
 
+def no_cublas_handle() -> RuntimeError:
+    """The first matrix product of a process, in a capture: cuBLAS cannot get the memory for its handle."""
+    return RuntimeError("CUDA error: CUBLAS_STATUS_NOT_INITIALIZED when calling `cublasCreate(handle)`")
+
+
 def captured_event() -> RuntimeError:
     """What CUDA says when the host asks for the moment of an event that a capture has recorded."""
     return _cuda_error(

@@ -24,6 +24,7 @@ from gpulesson.practice.device.allocator import Pool, rounded
 from gpulesson.practice.device.events import BETWEEN
 from gpulesson.practice.device.gpu import OperatorMode, PracticeGPU
 from gpulesson.practice.device.ledger import CPU, CPU_BIT, address_of, tensors_in
+from gpulesson.practice.operators import cublas
 from gpulesson.practice.operators.dispatch import Call, facts_of
 
 _HOST = torch.device("cpu")
@@ -288,6 +289,9 @@ class Recording(TorchDispatchMode):
             return call()  # the host's own business, done once
         if self.spoilt:
             raise errors.capture_spoilt()
+        if on_device and call.facts.name.removesuffix("_") in cublas.OPERATORS and not cublas.has_handle():
+            self.spoilt = True
+            raise errors.no_cublas_handle()
         noted = self._noted(call, on_device)
         if on_device:
             self._remember_written(call)

@@ -13,6 +13,7 @@ import torch
 
 from gpulesson.practice import errors
 from gpulesson.practice.device.events import where
+from gpulesson.practice.operators import cublas
 
 Check = Callable[[Sequence[Any], Mapping[str, Any]], None]
 """Called with the arguments of an operator that is about to run on a device."""
@@ -20,7 +21,6 @@ Check = Callable[[Sequence[Any], Mapping[str, Any]], None]
 CUBLAS_IS_ASKED = "CUBLAS_WORKSPACE_CONFIG" in (torch.use_deterministic_algorithms.__doc__ or "")
 """PyTorch asks how cuBLAS is set up: before version 2.10, and its documentation says so."""
 
-_CUBLAS = "addbmm addmm addmv baddbmm bmm dot mm mv vdot _addmm_activation"
 _KERNELS = {
     "_adaptive_avg_pool2d_backward": "adaptive_avg_pool2d_backward_cuda",
     "_adaptive_avg_pool3d_backward": "adaptive_avg_pool3d_backward_cuda",
@@ -81,7 +81,7 @@ def check_of(name: str, overload: str) -> Check | None:
         As in ``aten::name.overload``.
     """
     name = name.removesuffix("_")
-    if CUBLAS_IS_ASKED and name in _CUBLAS.split():
+    if CUBLAS_IS_ASKED and name in cublas.OPERATORS:
         return _ask_cublas
     key = name if name in _KERNELS else f"{name}.{overload}"
     if key not in _KERNELS:

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from gpulesson.practice.operators import determinism, dtypes
+from gpulesson.practice.operators import cublas, determinism, dtypes
 
 _WAITING = """
     nonzero masked_select _unique _unique2 unique_dim unique_consecutive unique_dim_consecutive equal bincount
@@ -69,7 +69,8 @@ class Facts:
     written : frozenset of str
         Names of the arguments that it writes to.
     checks : tuple of callable
-        What to call with the arguments before it runs on a device: CUDA may refuse it. Mostly nothing.
+        What to call with the arguments before it runs on a device: CUDA may refuse it, or prepare for it.
+        Mostly nothing.
     """
 
     __slots__ = (
@@ -131,6 +132,7 @@ class Facts:
         checks = (
             dtypes.check_of(func, self.name, self.overload),
             determinism.check_of(self.name, self.overload),
+            cublas.make_handle if self.name.removesuffix("_") in cublas.OPERATORS else None,
         )
         self.checks = tuple(check for check in checks if check is not None)
         self.plain = not any(
