@@ -87,7 +87,9 @@ class Box(SphinxDirective):
         inline, messages = self.parse_inline(label)
         box += nodes.title(label, "", *inline)
         if facts:
-            box += nodes.paragraph(facts, facts, classes=["facts"])
+            line, more = self.parse_inline(facts)
+            box += nodes.paragraph(facts, "", *line, classes=["facts"])
+            messages += more
         box += [*messages, *self.parse_content_to_nodes()]
         return box
 
@@ -125,11 +127,9 @@ class Measured(Box):
 
     def run(self) -> list[nodes.Node]:
         if set(self.options) != set(self.option_spec):
-            raise self.error("measured needs the address of its ':source:', and ':date:', when it was published")
-        box = self.box(nodes.admonition(), f"Measured {self.arguments[0]}", "{date} · ".format(**self.options))
-        source = self.options["source"]
-        box[1] += nodes.reference(source, "the source", refuri=source)
-        return [box]
+            raise self.error("measured needs ':source:', an address, and ':date:', when it was published")
+        facts = "{date} · `the source <{source}>`__".format(**self.options)
+        return [self.box(nodes.admonition(), f"Measured {self.arguments[0]}", facts)]
 
 
 class question(nodes.admonition):

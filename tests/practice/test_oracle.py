@@ -14,8 +14,8 @@ from gpulesson.practice import practice_gpu
 DIFFERENT = {
     "binary_cross_entropy, weighted | ppc": "CUDA fails an internal assertion, whose text holds a path and a "
     "line of PyTorch's sources; the practice GPU says that there are two devices",
-    "lstm cell | ccpcc": "CUDA's fused kernel, which a CPU does not have, finds the state of the cell and names "
-    "it; the practice GPU says that there are two devices",
+    "lstm cell | ccpcc": "CUDA's fused kernel, which a CPU does not have, finds the state of the cell and "
+    "names it; the practice GPU says that there are two devices",
 }
 """Cases in which the practice GPU's text is another than CUDA's, with the reason."""
 
