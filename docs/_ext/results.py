@@ -1,6 +1,7 @@
 """Shows the committed results of benchmarks and tests: nothing on these pages is typed by hand.
 
-``.. benchmark:: overhead`` renders benchmarks/results/overhead.json. A table that is too wide for the page is
+``.. benchmark:: overhead`` renders benchmarks/results/overhead.json, ``.. benchmark:: gpu/memory`` what a GPU
+measured. A table that is too wide for the page is
 cut in two: with ``:split: epochs`` the columns from ``epochs`` on form a second one. With ``:chart:``, a
 chart shows the columns ``min``, ``median`` and ``max``, ratios, of each row.
 
@@ -47,16 +48,17 @@ class Benchmark(Committed):
 
     def run(self) -> list[nodes.Node]:
         name = self.arguments[0]
-        if not Path(self.env.app.confdir, "benchmarks", f"{name}.py").is_file():
-            raise self.error(f"there is no benchmark {name}.py")
+        program = name.removeprefix("gpu/")
+        if not Path(self.env.app.confdir, "benchmarks", f"{program}.py").is_file():
+            raise self.error(f"there is no benchmark {program}.py")
         result = self.read(f"benchmarks/results/{name}.json")
         if result is None:
-            return [paragraph(f"Not measured yet: run `nox -s bench -- {name}`.")]
+            return [paragraph(f"Not measured yet: run `nox -s bench -- {program}`.")]
         figures: list[nodes.Node] = [
             figure_table(columns, result["rows"]) for columns in self.parts(result["columns"])
         ]
         if "chart" in self.options:
-            figures = [*shown(self, chart(result), f"benchmark-{name}"), *figures]
+            figures = [*shown(self, chart(result), f"benchmark-{name}".replace("/", "-")), *figures]
         quoted = nodes.bullet_list("", *[item(text) for text in sentences(result)])
         return [paragraph(f"{result['title']}."), *figures, quoted, paragraph(machine(result["about"]))]
 

@@ -15,7 +15,7 @@ from gpulesson.planning.hardware.links import Link
 from gpulesson.planning.memory.fitting import CONTEXT, MARGIN, Replay, Verdict
 from gpulesson.planning.memory.peak import Peak
 from gpulesson.planning.recording.record import OPTIMIZER, Record, Waits
-from gpulesson.planning.speed.floor import Floor, rounded_down
+from gpulesson.planning.speed.floor import LAUNCHES, Floor, rounded_down
 from gpulesson.planning.speed.several_gpus import CONDITIONS, PER_NODE, OnRanks
 from gpulesson.practice.device.allocator import rounded
 from gpulesson.practice.sizes import format_size
@@ -178,6 +178,11 @@ def _gpus(plan: Plan) -> Iterator[str]:
         "The largest batch is the largest that fits. What cuDNN takes for a convolution while it runs is not "
         "known."
     )
+    if any(each.floor and each.floor.bound == LAUNCHES for each in plan.gpus):
+        yield from _wrapped(
+            "Bound by launches: the CPU will be the limit, and not the GPU. PyTorch takes many times as long "
+            "for an operator as its launch alone does, so expect a step of many times this bound."
+        )
 
 
 def _row(on: OnGpu) -> tuple[str, ...]:
@@ -203,7 +208,7 @@ def _ranks(plan: Plan) -> Iterator[str]:
             f"Several {on.gpu.name}{batch}: {inside} in nodes of {PER_NODE}, {between} between nodes."
         )
         unit = _unit(max(each.replay.peak_reserved for each in on.several))
-        heads = ("GPUs", "model", "memory of each", "", "least time", "efficiency", "bound by")
+        heads = ("GPUs", "model", "memory of each", "", "least time", "efficiency at most", "bound by")
         yield from _columns([heads, *(_on_ranks(each, unit) for each in on.several)])
 
 
@@ -211,7 +216,7 @@ def _on_ranks(each: OnRanks, unit: tuple[str, int]) -> tuple[str, ...]:
     memory = _size(each.replay.peak_reserved, unit), each.verdict.answer
     if each.step is None:
         return f"{each.ranks:,}", each.strategy, *memory, "not known", "", ""
-    time, efficiency = rounded_down(each.step.seconds), f"≤ {math.ceil(100 * each.step.efficiency - 1e-6)} %"
+    time, efficiency = rounded_down(each.step.seconds), f"{math.ceil(100 * each.step.efficiency - 1e-6)} %"
     return f"{each.ranks:,}", each.strategy, *memory, time, efficiency, each.step.bound
 
 
