@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from processes import run_script
 
 from gpulesson import practice_gpu
 
@@ -99,7 +100,19 @@ def test_a_script_to_take_along_needs_torch_and_torchvision_only(script):
     nodes = list(ast.walk(ast.parse(text)))
     taken = {name.name for node in nodes if isinstance(node, ast.Import) for name in node.names}
     taken |= {node.module for node in nodes if isinstance(node, ast.ImportFrom)}
-    assert {name.partition(".")[0] for name in taken} - sys.stdlib_module_names == {"torch", "torchvision"}
+    assert {name.partition(".")[0] for name in taken} - sys.stdlib_module_names <= {"torch", "torchvision"}
+
+
+def test_the_script_of_the_first_page_does_the_same_on_a_gpu(warm, tmp_path):
+    cpu, gpu = (
+        run_script(warm, ROOT / "examples/scripts" / name, tmp_path, practice=True)
+        for name in ("circle.py", "circle_gpu.py")
+    )
+    assert cpu.returncode == gpu.returncode == 0 and cpu.stdout == gpu.stdout
+    loss, right = re.fullmatch(r"loss (\d\.\d{4})\nright: (\d+\.\d)%\n", gpu.stdout).groups()
+    assert float(loss) < 0.2 and float(right) > 95
+    plain = run_script(warm, ROOT / "examples/scripts/circle_gpu.py", tmp_path)
+    assert torch.cuda.is_available() or plain.stdout == gpu.stdout
 
 
 def numpy_accuracy(weights: dict[str, torch.Tensor], raw: Path) -> tuple[int, int]:

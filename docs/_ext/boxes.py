@@ -218,11 +218,14 @@ class Solution(FileBox):
 
 
 class Script(FileBox):
-    """A whole script, folded; with `changed-from`, and in view, what differs from another script."""
+    """A whole script, folded; with `changed-from`, and in view, what differs from another script.
+
+    With `in-full`, all of the two scripts is in view, as one difference.
+    """
 
     required_arguments = 1
     has_content = False
-    option_spec: ClassVar[Any] = {"changed-from": directives.unchanged_required}
+    option_spec: ClassVar[Any] = {"changed-from": directives.unchanged_required, "in-full": directives.flag}
 
     def run(self) -> list[nodes.Node]:
         name, before = self.arguments[0], self.options.get("changed-from")
@@ -244,7 +247,8 @@ class Script(FileBox):
                 logger.warning("%s: there is no file %s", self.name, path, location=self.get_location())
                 return []
             texts.append(path.read_text(encoding="utf-8").splitlines())
-        lines = list(difflib.unified_diff(texts[0], texts[1], n=1, lineterm=""))[3:]
+        around = len(texts[0]) if "in-full" in self.options else 1
+        lines = list(difflib.unified_diff(texts[0], texts[1], n=around, lineterm=""))[3:]
         code = "\n".join("" if line.startswith("@@") else line for line in lines)
         return [nodes.literal_block(code, code, language="diff")]
 

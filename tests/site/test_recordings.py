@@ -406,14 +406,14 @@ def test_what_was_recorded_is_said_with_its_data(monkeypatch, tmp_path, capsys):
     import record as program
 
     def recorded(script, folder, run, project):
-        return write(Recording(script.stem, run, ("fashion-mnist excerpt, 6000/1000",), ()), {}, tmp_path / "recordings")
+        return write(Recording(script.stem, run, ("iris",), ()), {}, tmp_path / "recordings")
 
     monkeypatch.setattr(program, "present_gpu", lambda _: RUN)
     monkeypatch.setattr(program, "record", recorded)
     monkeypatch.setattr(program, "ROOT", tmp_path)
     monkeypatch.setenv("GPULESSON_DEVICE", "cpu")
     assert program.main(["05"]) == 0
-    assert "recorded recordings/05_fashion_mnist.json (fashion-mnist excerpt, 6000/1000)" in capsys.readouterr().out
+    assert "recorded recordings/05_fashion_mnist.json (iris)" in capsys.readouterr().out
 
 
 @pytest.mark.gpu(real=True)
