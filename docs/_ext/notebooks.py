@@ -265,6 +265,8 @@ def launchers(app: Sphinx, page: str) -> dict[str, str]:
 def offer_launchers(
     app: Sphinx, page: str, template: str, context: dict[str, Any], tree: nodes.document
 ) -> None:
+    if page == app.config.root_doc:  # opens the first lesson
+        page = docname(app, next(iter(executed_scripts(app)), page))
     context["launchers"] = launchers(app, page)
 
 
