@@ -6,32 +6,22 @@ Measure how fast training is, decide whether a change helped, and find out when 
 hardware pays.
 
 .. overview::
-   :teaching: 25
+   :teaching: 27
    :exercises: 15
-
-   .. questions::
-
-      - Why does the same call take a different time each time I measure it?
-      - What does a clock miss when the work happens on a GPU?
-      - Is this change an improvement, or noise?
-      - Should this model go on a GPU at all?
 
    .. objectives::
 
-      - Leave out the first calls, and report a median and a spread.
-      - Wait for the device before each look at the clock, or let events keep the time.
-      - Find the lines that make Python wait for the GPU.
-      - Decide with paired runs whether two variants differ.
-      - Draw the picture of your own machine that shows where arithmetic begins to cost.
-      - Compute what a faster device can bring to a whole script.
+      - Time a training step so that the number means something.
+      - Compare two variants in turns, beside a control.
+      - Say what a faster device can bring to a step, and to a whole script.
+
+   .. prereq::
+
+      - :doc:`/lessons/04_training_loop`, for the five calls of a training loop
+      - :doc:`/lessons/05_fashion_mnist`, for the script that we time at the end
 """
 
 # %%
-# .. prereq::
-#
-#    - :doc:`/lessons/04_training_loop`, for the five calls of a training loop
-#    - :doc:`/lessons/07_common_mistakes`, for a clock that does not wait
-#
 # "It is twice as fast now." Who measured it, how, and on which machine? Here you learn to
 # measure the numbers for such a sentence.
 
@@ -42,15 +32,14 @@ from itertools import pairwise
 import matplotlib.pyplot as plt
 import torch
 
-from gpulesson import practice
+from gpulesson import practice_gpu
 from gpulesson.device import choose_device, device_name
 from gpulesson.models import MLP
 from gpulesson.timing import measure, synchronize
 
 # %%
-# Such numbers are true for the machine that printed them, so we print the machine first.
-# We compute on one thread of the CPU: it is disturbed less by other programs than all
-# threads are.
+# A time is true for the machine that needed it, so we print the machine first. We compute
+# on one thread of the CPU: other programs disturb it less than all threads.
 
 all_threads = torch.get_num_threads()
 torch.set_num_threads(1)
@@ -62,10 +51,8 @@ print(f"PyTorch {torch.__version__}, 1 of {all_threads} threads")
 # Leave out the first steps
 # -------------------------
 #
-# We time one training :term:`step`: the :term:`forward pass`, the :term:`loss`, the
-# :term:`backward pass`, and the update by the :term:`optimizer`, which is Adam. The
-# function makes a new network and a :term:`batch` of random numbers. It returns the step
-# as a function that we can call again and again:
+# This function makes a network and a :term:`batch` of random numbers. It returns one
+# training :term:`step` as a function, which we can call again and again:
 
 
 def make_step(width=128, batch_size=64, device=device, **adam_options):
@@ -79,24 +66,23 @@ def make_step(width=128, batch_size=64, device=device, **adam_options):
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-        return loss.detach()
 
     return step
 
 
 # %%
-# Now we take the time of each of the first sixty steps. Before each look at the clock
-# we wait until the :term:`device` has finished. All sixty steps do the same arithmetic.
-# Do you expect sixty equal times?
+# We time each of the first sixty steps. All of them do the same arithmetic. Do you expect
+# sixty equal times? (``synchronize`` waits until the :term:`device` has finished. The
+# next section says why.)
 
 step = make_step()
-seconds = []
+times = []
 for _ in range(60):
     synchronize(device)
     start = time.perf_counter()
     step()
     synchronize(device)
-    seconds.append(time.perf_counter() - start)
+    times.append(1e3 * (time.perf_counter() - start))
 
 # %%
 # Each dot of the picture is one step. The scale of the times is logarithmic:
@@ -104,7 +90,6 @@ for _ in range(60):
 # fold: Draw the sixty times, and print a summary
 from matplotlib.ticker import LogLocator, NullLocator
 
-times = [1e3 * x for x in seconds]
 late = times[20:]
 low, middle, high = statistics.quantiles(late, n=4)
 fig, ax = plt.subplots(figsize=(7, 3.5), layout="constrained")
@@ -120,31 +105,20 @@ ax.legend()
 ax.grid(alpha=0.3)
 plt.show()
 
-print(f"the first step:  {times[0]:.2f} ms")
+print(f"the first step: {times[0]:.2f} ms")
 print(
-    f"steps 21 to 60:  median {middle:.2f} ms, half of them {low:.2f} to {high:.2f} ms"
+    f"steps 21 to 60: median {middle:.2f} ms, half of them {low:.2f} to {high:.2f} ms"
 )
-print(
-    f"                 mean {statistics.mean(late):.2f} ms, slowest {max(late):.2f} ms"
-)
+print(f"                slowest {max(late):.2f} ms")
 
 # %%
-# The first step also does what is needed only once: the optimizer makes its memory, and
-# libraries choose and load the code for each operation, on a :term:`GPU` the
+# The first step also does what is needed only once: the :term:`optimizer` makes its
+# memory, and libraries load the code for each operation, on a :term:`GPU` the
 # :term:`kernels <kernel>`. Leave such steps out. They are called *warm-up*.
 #
 # The later steps differ, too. Other programs can make a step much slower, and nothing can
-# make it much faster. Such slow steps pull the mean up. While they are few, they hardly
-# move the median. **Warm up, then report the median, and beside it how far the runs are
-# apart.**
-#
-# Scripts for images often set ``torch.backends.cudnn.benchmark = True``. Then cuDNN,
-# NVIDIA's library for convolutions, tries several algorithms in the first call with each
-# :term:`shape`, and keeps the fastest. That call takes longer still, so warm up with
-# every shape that you will measure. Another run may keep another algorithm, and round
-# differently (`PyTorch's page on reproducibility
-# <https://docs.pytorch.org/docs/stable/notes/randomness.html#cuda-convolution-benchmarking>`__,
-# :doc:`lesson 12 </lessons/12_speed_ladder>`).
+# make it much faster. A few slow steps pull a mean up, and hardly move the median. **Warm
+# up, then report the median, and beside it how far the runs are apart.**
 #
 # .. question:: One call takes 9 ms, the next five about 1 ms. What do you report?
 #
@@ -163,6 +137,14 @@ print(
 #      Yes. The first call was warm-up. The median is a usual call, and the spread says
 #      how much it can be trusted.
 #
+# .. fold:: Going further: warm up with every size of images
+#
+#    Scripts for images often set ``torch.backends.cudnn.benchmark = True``. Then cuDNN,
+#    NVIDIA's library for convolutions, tries several algorithms in the first call with
+#    each size of batch and image, and keeps the fastest. Another run may keep another
+#    one, and round differently (`PyTorch's page on reproducibility
+#    <https://docs.pytorch.org/docs/stable/notes/randomness.html#cuda-convolution-benchmarking>`__).
+#
 # Wait before each look at the clock
 # ----------------------------------
 #
@@ -174,11 +156,9 @@ print(
 #
 #    Python hands the work over and runs ahead; where it reads a result, it waits.
 #
-# A clock that does not wait is like timing a letter by your walk to the letterbox: you
-# are back soon, and the letter has not arrived.
-#
-# We hand over some steps, and look at the clock at once. We look again when the device
-# has finished. On which devices will the two times differ?
+# So a clock that does not wait is like timing a letter by your walk to the letterbox: you
+# are back soon, and the letter has not arrived. We hand over some steps, and look at the
+# clock at once. We look again when the device has finished. Will the two times differ?
 
 for steps in (2, 200):
     synchronize(device)
@@ -188,22 +168,19 @@ for steps in (2, 200):
     handed_over = 1e3 * (time.perf_counter() - start)
     synchronize(device)
     done = 1e3 * (time.perf_counter() - start)
-    print(f"{steps} steps: {handed_over:.2f} ms until handed over,", end=" ")
-    print(f"{done:.2f} ms until done: {handed_over / done:.0%} seen")
+    print(f"{steps:>3} steps: {handed_over:.2f} ms until handed over,", end=" ")
+    print(f"{done:.2f} ms until done")
 
 # %%
-# On a CPU there is no queue, and the :term:`practice GPU` has none either: it computes
-# on the CPU. Both times are the same, apart from the moment that it takes to ask.
+# On a CPU there is no queue, and the two times are nearly equal. On a GPU, compare them:
 #
-# On a real GPU the share that the clock sees can be anything:
-#
-# - *Little of the time.* The GPU is busy, and Python is far ahead.
-# - *Nearly all of it, in both lines.* The GPU waits for Python: it has finished each
-#   operation before the next one arrives.
-# - *Little of two steps, and nearly all of 200.* The queue was full. On :term:`CUDA` it
-#   holds about a thousand operations (`measured in NVIDIA's forum
+# - *Handing over takes much less.* The GPU is busy, and Python is far ahead.
+# - *The two are nearly equal.* The GPU waits for Python: it has finished each operation
+#   before the next one arrives. Steps as small as ours can do this.
+# - *They differ for 2 steps, and are nearly equal for 200.* The queue was full. On
+#   :term:`CUDA` it holds about a thousand operations (`measured in NVIDIA's forum
 #   <https://forums.developer.nvidia.com/t/cuda-stream-are-blocked-when-luanch-lots-of-kernels-1000/68937>`__),
-#   and then each call waits for a free place, although no line of yours asks for it.
+#   and then each call waits for a free place.
 #
 # **Wait for the device before the first look at the clock and before the last.**
 # :func:`gpulesson.timing.measure` does it for you, with warm-up and repeats:
@@ -215,7 +192,7 @@ print(measure(step, device=device))
 #
 # .. question:: On a GPU your clock shows 0.2 ms around ``model(x)``. What took them?
 #
-#    - The forward pass.
+#    - The :term:`forward pass`.
 #
 #      No. The call returns when its operations are in the queue. At that moment the GPU
 #      may not even have begun.
@@ -230,96 +207,94 @@ print(measure(step, device=device))
 #      No. What the clock missed is what was still in the queue. That is more for a
 #      larger model or batch, so there is no fixed amount.
 #
+# .. fold:: Going further: let a CUDA GPU keep the time
+#
+#    An *event* is a mark in the queue. When the GPU passes it, the GPU notes the time. So
+#    you wait once, after all steps. The time between two marks also contains the pauses
+#    in which the queue was empty.
+#
+#    .. code-block:: python
+#
+#       marks = [torch.cuda.Event(enable_timing=True) for _ in range(21)]
+#       marks[0].record()
+#       for mark in marks[1:]:
+#           step()
+#           mark.record()
+#       torch.cuda.synchronize()  # the only wait
+#       times = [a.elapsed_time(b) for a, b in pairwise(marks)]  # milliseconds
+#
 # See which lines wait for the GPU
 # --------------------------------
 #
 # To measure, you want Python to wait. In a training loop you do not: while Python waits,
-# it hands nothing over, and soon the GPU has nothing to do. PyTorch can stop at lines
-# that wait. We try it on your GPU with CUDA if there is one, or else on the
-# practice GPU:
+# it hands nothing over, and soon the GPU has nothing to do. Which of these lines wait?
 
-practice.start()
-gpu = torch.device("cuda")
-print(torch.cuda.get_device_name())
-
-cuda_step = make_step(device=gpu)
-loss = cuda_step()  # warm up
-
-# %%
-# Three of these six lines wait. Which ones?
-
-lines = {
-    "cuda_step()": cuda_step,
-    "loss.detach()": lambda: loss.detach(),
-    "loss.item()": lambda: loss.item(),
-    "if loss > 1": lambda: bool(loss > 1),
-    "torch.ones(3).to(gpu)": lambda: torch.ones(3).to(gpu),
-    "torch.ones(3, device=gpu)": lambda: torch.ones(3, device=gpu),
-}
+lines = [
+    "gpu_step()",
+    "x.sum()",
+    "x.sum().item()",
+    "if x.sum() > 0: pass",
+    "x[x > 0]",
+    "x.unique()",
+    "torch.where(x > 0, x, 0)",
+    'torch.ones(3).to("cuda")',
+    'torch.ones(3, device="cuda")',
+]
 
 # %%
-# ``set_sync_debug_mode("error")`` makes each such line an error, until we switch it off:
+# ``set_sync_debug_mode("error")`` makes each line that waits an error. We try the lines
+# on the :term:`practice GPU`, with ``exec``, which runs a line of Python that is given as
+# text:
 
-torch.cuda.set_sync_debug_mode("error")
-for name, line in lines.items():
-    try:
-        line()
-        print(f"{name:<26} does not wait")
-    except RuntimeError as error:
-        print(f"{name:<26} RuntimeError: {error}")
-torch.cuda.set_sync_debug_mode("default")
+with practice_gpu(force=True):
+    x = torch.randn(8, device="cuda")
+    gpu_step = make_step(device="cuda")
+    gpu_step()  # warm up
+    torch.cuda.set_sync_debug_mode("error")
+    for line in lines:
+        try:
+            exec(line)
+            print(f"{line:<30} does not wait")
+        except RuntimeError:
+            print(f"{line:<30} waits")
+    torch.cuda.set_sync_debug_mode("default")
 
 # %%
-# The whole step only hands over work. ``item`` and ``if`` need a number from the GPU, and
-# ``to`` waits until its copy is made. ``torch.ones(3, device=gpu)`` copies nothing: the
-# numbers are written where they are needed. **A line waits when it moves numbers between
-# the CPU and the GPU.** (:doc:`Lesson 9 </lessons/09_feeding_the_gpu>` shows copies that
-# do not wait.)
+# A whole step only hands over work. ``item`` and ``if`` need a number from the GPU.
+# ``x[x > 0]`` and ``unique`` need one, too: how many values there will be decides the
+# :term:`shape` of the result. (``nonzero`` waits for the same reason.) The result of
+# ``where`` has the shape of ``x``, so it does not wait. ``to`` waits for its copy, and
+# ``device="cuda"`` copies nothing. **A line waits when Python needs a value or a shape
+# that only the GPU knows, and usually when it copies between CPU and GPU.**
 #
 # In your own script, switch it on after the warm-up. ``"warn"`` prints a warning and goes
-# on. Neither mode notices every wait (`PyTorch's page on it
-# <https://docs.pytorch.org/docs/stable/generated/torch.cuda.set_sync_debug_mode.html>`__);
-# :doc:`lesson 11 </lessons/11_profile_first>` shows other ways to find them.
+# on. `It does not notice every wait
+# <https://docs.pytorch.org/docs/stable/generated/torch.cuda.set_sync_debug_mode.html>`__.
 #
-# Let the GPU keep the time
-# -------------------------
+# Read GPU-Util as busy or idle
+# -----------------------------
 #
-# CUDA has a second clock, without a wait for each run. An *event* is a mark in the queue.
-# When the GPU passes the mark, it notes the time. We put a mark between each two steps,
-# and wait once, at the end:
-
-marks = [torch.cuda.Event(enable_timing=True) for _ in range(21)]
-marks[0].record()
-for mark in marks[1:]:
-    cuda_step()
-    mark.record()
-torch.cuda.synchronize()  # the only wait
-
-times = [a.elapsed_time(b) for a, b in pairwise(marks)]
-print(f"between two marks: {statistics.median(times):.3f} ms (median of 20)")
-print("whose time is it?", torch.cuda.get_device_name())
-
-# %%
-# The time between two marks contains all that the GPU did *and* the pauses in which its
-# queue was empty. If the GPU waits for Python, as the shares above may say, events
-# measure Python as well.
+# ``nvidia-smi`` shows a percentage, *GPU-Util*. It is the share of the last moments (a
+# sixth of a second to a second) in which `at least one kernel was running
+# <https://docs.nvidia.com/deploy/nvml-api/structnvmlUtilization__t.html>`__.
 #
-# If you see the word *simulated* above, the number says nothing about any GPU. **The
-# practice GPU simulates what is where and what waits, and no time.** We are done with it:
-
-practice.stop()
-
-# %%
+# - *20 %* says that the GPU has nothing to do for four fifths of the time. It waits for
+#   data (:doc:`lesson 9 </lessons/09_feeding_the_gpu>`), or for Python to hand over many
+#   small operations.
+# - *100 %* does not say that the GPU is used well. A kernel that keeps a few of its cores
+#   busy counts as much as one that uses all of them.
+#
+# **GPU-Util finds an idle GPU, and says nothing about a busy one.** To compare two
+# versions of a script, measure samples a second.
+#
 # Compare two variants in turns
 # -----------------------------
 #
-# Here are two variants of the step: Adam as it is by default, and Adam with
-# ``fused=True``, which updates a :term:`parameter` in one pass over its numbers. Which
-# one takes less time?
-#
-# If you measured all of one and then all of the other, a machine that gets warm, or
-# busy, would decide. So measure in turns, A B B A, and look at the *ratio* within each
-# round:
+# You have now seen three times of the same step: the median below the picture, the time
+# of 200 steps divided by 200, and the line from ``measure``. They differ, although the
+# code is the same, because they were taken at different moments, beside other programs.
+# The same would happen to two variants if you measured all of A and then all of B. So
+# measure in turns, A B B A, and look at the *ratio* within each round:
 
 
 def clock(fn):
@@ -342,8 +317,9 @@ def paired_ratios(a, b, rounds=20):
 
 
 # %%
-# Before you compare A with B, compare A **with itself**. This *control* shows how large
-# a difference can be that means nothing:
+# Our variants are Adam as it is by default, and Adam with ``fused=True``, which updates
+# the :term:`parameters <parameter>` with fewer operations. First we compare the default
+# **with itself**. This *control* shows how large a difference can be that means nothing:
 
 default, itself = make_step(), make_step()
 fused = make_step(fused=True)
@@ -378,12 +354,16 @@ found = f"fused takes {other[1]:.2f} times the default's time"
 print(f"verdict on {device}:", found if apart else "the bars overlap: not told apart")
 
 # %%
-# If the two bars are clear of each other, the variants differ: here, today, at this size.
-# If they overlap, this measurement cannot tell.
+# If the two bars are clear of each other, the variants differ. If they overlap, this
+# measurement cannot tell. Look at the control, too: both of its sides are the same, so a
+# ratio other than 1 is noise. If its bar strays far from 1, do not believe the other bar
+# either. **What does not stand out from the control has not been shown.**
 #
-# Look at the control, too. Both of its sides are the same function, so a ratio other than
-# 1 is noise. If its bar strays far from 1, do not believe the other bar either. **What
-# does not stand out from the control has not been shown.**
+# The result also belongs to this device. On a CPU, Adam's default updates one parameter
+# after the other. On CUDA its default is :term:`foreach`, which updates many with one
+# operation (`PyTorch's page on Adam
+# <https://docs.pytorch.org/docs/stable/generated/torch.optim.Adam.html>`__). So a CPU
+# cannot say what ``fused=True`` brings on a GPU: measure where you will train.
 #
 # .. question:: Control: 0.95 to 1.06. Variant: 0.93 to 1.02. What do you say?
 #
@@ -410,87 +390,57 @@ print(f"verdict on {device}:", found if apart else "the bars overlap: not told a
 # Find the size at which a GPU pays
 # ---------------------------------
 #
-# Now the question of :doc:`lesson 1 </lessons/01_is_there_a_gpu>`, for training instead
-# of one product. Two numbers decide how much work is in a step: the *width* of the
-# model's layers, and the size of the batch. We time a step for each combination. Will the
-# time grow as the arithmetic does?
+# Two numbers decide how much arithmetic is in a step: the *width* of the model's layers,
+# and the size of the batch. From point to point the batch gets eight times as large. How
+# much longer will a step take?
 
-# fold: Time a step for each width and batch size, and print the table
-widths, batch_sizes = [16, 64, 256, 1024], [8, 64, 512, 2048]
+# fold: Time a step for each width and batch size, print the table, and draw it
+widths, batch_sizes = [32, 256, 1024], [1, 8, 64, 512]
 
 
-def step_seconds(device, threads):
-    """Median seconds of a step, one row per width, one column per batch size."""
-    torch.set_num_threads(threads)
+def step_times(device):
+    """Median milliseconds of a step, one row per width, one column per batch size."""
     rows = []
     for width in widths:
         steps = [make_step(width, size, device) for size in batch_sizes]
-        timings = [measure(fn, device=device, warmup=2, repeats=3) for fn in steps]
-        rows.append([timing.median for timing in timings])
-    torch.set_num_threads(1)
-    return torch.tensor(rows)
+        timings = [measure(fn, device=device, warmup=1, repeats=3) for fn in steps]
+        rows.append([1e3 * timing.median for timing in timings])
+    return rows
 
 
-# Forward: a multiplication and an addition for each weight and sample. Backward: the
-# same for the gradients of the weights, and of the inputs of all layers but the first.
-operations = torch.tensor(
-    [[n * (6 * (2 * w**2 + 10 * w) - 2 * w**2) for n in batch_sizes] for w in widths]
-)
 cpu = torch.device("cpu")
-on_cpu = step_seconds(cpu, 1)
-if all_threads > 1:  # a small step is quicker on one thread, a large one on all
-    on_cpu = on_cpu.minimum(step_seconds(cpu, all_threads))
+tables = {where: step_times(where) for where in dict.fromkeys([cpu, device])}
 
-print("milliseconds a step on the CPU")
-print("      batch " + "".join(f"{size:>9}" for size in batch_sizes))
-for width, row in zip(widths, on_cpu.tolist(), strict=True):
-    print(f"width {width:>5} " + "".join(f"{1e3 * x:>9.2f}" for x in row))
-arithmetic = operations[-1, -1] / operations[0, 0]
-longer = on_cpu[-1, -1] / on_cpu[0, 0]
-print(f"from the first to the last step: {arithmetic:,.0f} times the arithmetic,")
-print(f"{longer:,.0f} times the time")
-
-# %%
-# By far not: a large step uses the machine better. The picture shows how well, in
-# operations a second: the brighter a field, the better. If there is an
-# :term:`accelerator`, a second picture compares the two: above 1, the accelerator takes
-# less time.
-
-# fold: Draw the operations a second
-panels = {"Billion operations a second (CPU)": operations / on_cpu / 1e9}
-if device.type != "cpu":
-    gains = on_cpu / step_seconds(device, all_threads)
-    panels[f"CPU time / time on\n{device_name(device)}"] = gains
-
-fig, axes = plt.subplots(
-    1, len(panels), figsize=(5 * len(panels), 4), layout="constrained", squeeze=False
-)
-for ax, (title, values) in zip(axes[0], panels.items(), strict=True):
-    picture = ax.imshow(values, cmap="cividis", norm="log", aspect="auto")
-    for i, row in enumerate(values.tolist()):
-        for j, value in enumerate(row):
-            color = "0.05" if picture.norm(value) > 0.5 else "0.95"
-            style = {"ha": "center", "va": "center", "color": color, "fontsize": 13}
-            ax.text(j, i, f"{value:.3g}", **style)
-    ax.set(xlabel="batch size", ylabel="width", title=title)
-    ax.set_xticks(range(4), batch_sizes)
-    ax.set_yticks(range(4), widths)
+fig, ax = plt.subplots(figsize=(7, 4), layout="constrained")
+for where, rows in tables.items():
+    print(f"milliseconds a step on {device_name(where)}")
+    print("      batch " + "".join(f"{size:>9}" for size in batch_sizes))
+    for color, (width, row) in enumerate(zip(widths, rows, strict=True)):
+        print(f"width {width:>5} " + "".join(f"{x:>9.2f}" for x in row))
+        style, name = ("o-" if where == cpu else "s--"), f"width {width}, {where}"
+        ax.loglog(batch_sizes, row, style, color=f"C{color}", label=name)
+ax.set(xlabel="batch size", ylabel="milliseconds a step")
+ax.set_xticks(batch_sizes, batch_sizes)
+ax.xaxis.set_minor_locator(NullLocator())
+ax.yaxis.set_major_formatter("{x:g}")
+ax.set_title("One step, for each width and batch size")
+ax.legend()
+ax.grid(alpha=0.3)
 plt.show()
 
 # %%
-# Read a row of the picture from left to right:
+# Follow a line from left to right:
 #
-# - *The rate still grows.* Part of the step does not grow with the batch, so the time
-#   grows less than the batch does. This part is *starting* each operation, and in a wide
-#   model also the optimizer's pass through all weights. A GPU has little to win with the
-#   first, since each of its operations has to be started as well. Faster memory helps
-#   with the second.
-# - *The rate has stopped growing.* Now the time grows as much as the batch. The step
-#   consists of arithmetic, or of moving numbers to and from memory. Hardware with more of
-#   either has something to win.
+# - *Where it is flat,* a larger batch costs next to nothing. The step consists of what
+#   every step has to do: Python starts each operation, and the optimizer changes each
+#   parameter. A GPU does not make Python faster.
+# - *Where it rises as much as the batch,* the step consists of arithmetic. Here a GPU has
+#   something to win.
 #
-# **If your model lies in the dark corner of the picture, try a larger batch before you
-# buy a GPU.**
+# With a GPU you see dashed lines, too, and where they are lower the GPU pays. (Compared
+# with one thread: all threads of the CPU are faster at the largest steps.) **If your
+# model is on the flat part, try a larger batch before you buy a GPU.** A larger batch
+# also changes how the model learns.
 #
 # Know when a GPU is the wrong tool
 # ---------------------------------
@@ -512,18 +462,17 @@ def lap(name):
 
 
 # %%
-# The script loads images, moves them, trains for one :term:`epoch`, evaluates, and
-# answers 200 single questions. Which part do you expect to take longest?
+# It loads images, trains for one :term:`epoch`, evaluates, and answers 200 single
+# questions. Which part do you expect to take longest?
 
 lap("start")
 data = load_fashion_mnist()
-lap("load the images")
 images = data.train_images.to(device).float() / 255
-labels = data.train_targets.to(device)
-lap("convert and move")
+lap("load and move the images")
 model = MLP(784, 128, 64, 10).to(device)
 optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
 loss_fn = torch.nn.CrossEntropyLoss()
+labels = data.train_targets.to(device)
 batches = Batches(images, labels, batch_size=64, shuffle=True)
 fit(model, batches, loss_fn, optimizer, device, epochs=1)
 lap("train one epoch")
@@ -534,32 +483,31 @@ for image in data.train_images[:200] / 255:
 lap("200 single answers")
 
 # %%
-# If a share *p* of the time becomes *s* times as fast, the whole becomes 1 / (1 − *p* +
-# *p* / *s*) times as fast. This is Amdahl's law. What would the script gain if only the
-# training were 2, 10 or 1,000 times as fast?
+# Now suppose that only the training gets 2, 10 or 1,000 times as fast. How much faster is
+# the script?
 
 # fold: Print the parts, and what faster training would bring
 parts = {b[0]: b[1] - a[1] for a, b in pairwise(laps)}
 whole = sum(parts.values())
-print(f"{data.source}, on {device}, one run:")
+print(f"{len(images):,} images of {data.source}, on {device}, one run:")
 for name, part in parts.items():
-    print(f"{name:<19} {part:7.3f} s  {part / whole:5.1%}")
+    print(f"{name:<24} {part:7.3f} s  {part / whole:5.1%}")
 p = parts["train one epoch"] / whole
 for s in (2, 10, 1000):
     print(f"training {s:>4} times as fast: the script {1 / (1 - p + p / s):.2f} times")
+print(f"no faster training gets beyond {1 / (1 - p):.2f} times")
 
 # %%
-# The last line is close to the limit, 1 / (1 − *p*): **the part that does not get faster
-# limits the gain of the whole.** No faster training gets beyond it, only work on the
-# other parts does. More epochs raise the share of the training, and with it what a GPU
-# can bring.
+# If a share *p* of the time becomes *s* times as fast, the whole becomes 1 / (1 − *p* +
+# *p* / *s*) times as fast. This is Amdahl's law. **The part that does not get faster
+# limits the gain of the whole.** More epochs raise the share of the training, and with it
+# what a GPU can bring.
 #
 # So a GPU is the wrong tool when
 #
 # - a step is small and must stay small: tiny models that answer one sample at a time;
 # - the time goes elsewhere: reading, decoding, preparing (:doc:`lesson 9
 #   </lessons/09_feeding_the_gpu>`);
-# - each step is short, and must look at the result of the one before, on the CPU;
 # - the whole run takes a few seconds anyway.
 #
 # Exercise
@@ -594,17 +542,12 @@ for s in (2, 10, 1000):
 #
 # .. keypoints::
 #
-#    - The first calls pay for what is done once. Warm up, then report median and
-#      spread, with the machine that they belong to.
-#    - A GPU works through a queue: wait before each look at the clock, or let events in
-#      the queue keep the time. A simulated GPU has no speed to measure.
-#    - ``torch.cuda.set_sync_debug_mode("error")`` stops at a line that waits: a read of a
-#      number, or a copy between CPU and GPU.
-#    - Compare in turns, A B B A, with a control of A against itself; what does not stand
+#    - Warm up, wait for the device before each look at the clock, and report the median
+#      and how far the runs are apart.
+#    - Compare in turns, A B B A, beside a control of A with itself; what does not stand
 #      out from the control has not been shown.
-#    - Width and batch size decide: a small step is all overhead, and there a GPU has
-#      nothing to win.
-#    - The part that does not get faster limits the gain of the whole.
+#    - A small step is all overhead, and there a GPU has nothing to win; in a script, the
+#      part that does not get faster limits the gain.
 #
 # **Next:** :doc:`/lessons/09_feeding_the_gpu` looks at what a step waits for before it
 # begins.
