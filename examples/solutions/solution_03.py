@@ -12,8 +12,8 @@ def train(model, X, y, loss_fn, optimizer, epochs):
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-        losses.append(loss.detach())
-    return torch.stack(losses).tolist()
+        losses.append(loss.item())
+    return losses
 
 
 def accuracy(model, X, y):
