@@ -35,19 +35,19 @@ def run(model, train_set, test_set, device, epochs):
 
 
 def main():
-    """Train on scikit-learn's handwritten digits, 8 by 8 pixels of 0 to 16."""
-    from sklearn.datasets import load_digits
-
+    """Train on 2,000 pictures of clothes, as in the lesson, and test on 500."""
+    from gpulesson.data import load_fashion_mnist
     from gpulesson.device import choose_device
 
-    digits = load_digits()
-    pixels, labels = torch.tensor(digits.data / 16).float(), torch.tensor(digits.target)
-    train_set = TensorDataset(pixels[:1400], labels[:1400])
-    test_set = TensorDataset(pixels[1400:], labels[1400:])
+    images = load_fashion_mnist()
+    X_train, X_test = images.train_images[:2000], images.test_images[:500]
+    y_train, y_test = images.train_targets[:2000], images.test_targets[:500]
+    train_set = TensorDataset(X_train.flatten(1) / 255, y_train)
+    test_set = TensorDataset(X_test.flatten(1) / 255, y_test)
 
     torch.manual_seed(0)
     model = nn.Sequential(
-        nn.Linear(64, 32), nn.ReLU(), nn.Dropout(0.2), nn.Linear(32, 10)
+        nn.Linear(784, 32), nn.ReLU(), nn.Dropout(0.2), nn.Linear(32, 10)
     )
     device = choose_device()
     for epochs in (0, 10):
