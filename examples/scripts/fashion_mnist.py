@@ -34,7 +34,7 @@ def make_loader(folder, train):
 
 def train_epoch(model, loader, loss_fn, optimizer, device):
     model.train()
-    no_wait = device.type == "cuda"  # elsewhere such a copy may read a freed batch
+    no_wait = device.type == "cuda"  # on Apple's GPUs such copies can be wrong
     running_loss = torch.zeros((), device=device)
     for images, labels in loader:
         images = images.to(device, non_blocking=no_wait)
