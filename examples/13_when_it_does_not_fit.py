@@ -2,55 +2,44 @@
 13 · When it does not fit
 =========================
 
-Read the out-of-memory error, try four ways to need less memory, and see what each of them
+Read the out-of-memory error, try the ways to need less memory, and see what each of them
 costs.
 
 .. overview::
-   :teaching: 25
+   :teaching: 31
    :exercises: 15
-
-   .. questions::
-
-      - What do the numbers in an out-of-memory error mean?
-      - The batch does not fit. Can I train as if it did?
-      - Which way saves how much memory, and what do I pay for it?
-      - How do I find out before I rent a larger GPU?
 
    .. objectives::
 
       - Read each number of the error, and catch it without keeping its memory.
-      - Accumulate gradients, show that they are the large batch's, and say when not.
-      - Compute activations again in the backward pass, and count the extra work.
-      - Say what fewer bits save, and what they lose.
-      - Count what offloading sends over the bus.
-      - Let a plan compare the ways, and choose by what fills the memory.
+      - Train with a large batch in small parts, and say when it is not the same.
+      - Choose among recomputing, fewer bits, fewer trained numbers and offloading.
+
+   .. prereq::
+
+      - :doc:`Lesson 4 </lessons/04_training_loop>`: the five calls of a training step
+      - :doc:`Lesson 10 </lessons/10_where_did_my_memory_go>`: what fills the memory, and
+        the peak
 """
 
 # %%
-# .. prereq::
-#
-#    - :doc:`Lesson 4 </lessons/04_training_loop>`: the five calls of a training
-#      :term:`step`
-#    - :doc:`Lesson 10 </lessons/10_where_did_my_memory_go>`: what fills the memory, and
-#      the peak
-#
 # You want to move house, and the car is small. You can drive several times. You can leave
 # at home what you can easily make again. You can pack everything into less space. And
 # you can rent a storage room, and drive there whenever you need something. If a
 # model does not fit on a :term:`GPU`, these are your ways, too.
 #
-# The images are those of :doc:`lesson 5 </lessons/05_fashion_mnist>`. We take 256 of
-# them, one large :term:`batch`. Without a GPU for :term:`CUDA`, the :term:`practice GPU`
-# counts the memory:
+# We take 128 of the images of :doc:`lesson 5 </lessons/05_fashion_mnist>`, one large
+# :term:`batch`, and count the memory that PyTorch gets from :term:`CUDA`.
+#
+# On a machine without a CUDA GPU, this page computes on the :term:`practice GPU`: it
+# obeys a GPU's rules, and your CPU does the arithmetic.
 
 import matplotlib.pyplot as plt
 import torch
 from torch import nn
-from torch.utils.checkpoint import checkpoint
 
-import gpulesson
 from gpulesson import practice
-from gpulesson.data import Batches, load_fashion_mnist
+from gpulesson.data import load_fashion_mnist
 
 practice.start()
 device = torch.device("cuda")
@@ -58,37 +47,30 @@ device = torch.device("cuda")
 torch.backends.cudnn.conv.fp32_precision = "ieee"
 
 data = load_fashion_mnist()
-images = (data.train_images[:256].float() / 255).unsqueeze(1).to(device)
-labels = data.train_targets[:256].to(device)
-loss_fn = nn.CrossEntropyLoss()
-print(f"{data.source} on {images.device}, {torch.cuda.get_device_name()}")
+images = (data.train_images[:128].float() / 255).unsqueeze(1).to(device)
+labels = data.train_targets[:128].to(device)
+print(tuple(images.shape), "on", images.device)
 
 # %%
-# 256 images with one colour, grey, and 28 × 28 pixels. The model has convolutions, which
-# return a lot, as lesson 10 has shown. Two of them make a block:
+# 128 images with one colour, grey, and 28 × 28 pixels. The model has *convolutions*,
+# layers that make several pictures from one. Each of the 8 that they return has as many
+# numbers as the image, so :term:`activations <activation>` will fill the memory. Two
+# convolutions make a block. (``norm`` is for later; ``nn.Identity`` does nothing.)
 
 
-def make_block(width, norm):
-    return nn.Sequential(
-        nn.Conv2d(width, width, 3, padding=1),
-        norm(width),
-        nn.ReLU(),
-        nn.Conv2d(width, width, 3, padding=1),
-        norm(width),
-        nn.ReLU(),
-    )
-
-
-# %%
-# The model has several such blocks. ``norm`` is for later; ``nn.Identity`` does nothing:
+def make_block(norm):
+    layers = []
+    for _ in range(2):
+        layers += [nn.Conv2d(8, 8, 3, padding=1), norm(8), nn.ReLU()]
+    return nn.Sequential(*layers)
 
 
 class Net(nn.Module):
-    def __init__(self, width, depth, colours=1, norm=nn.Identity):
+    def __init__(self, depth=8, norm=nn.Identity):
         super().__init__()
-        self.first = nn.Conv2d(colours, width, 3, padding=1)
-        self.blocks = nn.ModuleList(make_block(width, norm) for _ in range(depth))
-        self.last = nn.Linear(width, 10)
+        self.first = nn.Conv2d(1, 8, 3, padding=1)
+        self.blocks = nn.ModuleList(make_block(norm) for _ in range(depth))
+        self.last = nn.Linear(8, 10)
 
     def forward(self, x):
         x = self.first(x)
@@ -103,11 +85,11 @@ class Net(nn.Module):
 #
 # .. _out-of-memory:
 #
-# PyTorch can be told to use only a part of a GPU. We allow it 160 MiB, on whatever GPU
-# this runs, and train with all 256 images at once. That is too much. What will the error
-# tell us?
+# PyTorch can be told to use only a part of a GPU. We allow it 50 MiB and train with all
+# 128 images at once. That is too much. What will the error tell us?
 
 MIB = 2**20
+loss_fn = nn.CrossEntropyLoss()
 
 
 def allow(mib):
@@ -115,44 +97,33 @@ def allow(mib):
     torch.cuda.set_per_process_memory_fraction(min(mib * MIB / total, 1.0))
 
 
-def step(model, images, labels):
-    loss = loss_fn(model(images), labels)
-    loss.backward()
-
-
 torch.manual_seed(0)
-model = Net(width=8, depth=12).to(device)
-allow(160)
-
-# %%
-# The error is long. Here each of its sentences has a line, without the advice at its end:
-
+model = Net().to(device)
+allow(50)
 try:
-    step(model, images, labels)
+    loss_fn(model(images), labels).backward()
 except torch.OutOfMemoryError as error:
     print(str(error).split(" If reserved")[0].replace(". ", ".\n"))
 
 # %%
-# Read it so:
+# Here each sentence of the error has a line, without the advice at its end. Read it so:
 #
 # - *Tried to allocate* is what PyTorch asked the GPU for, to have room for one more
-#   :term:`tensor`. It is a whole :ref:`segment <fragmented>`, not the tensor: 2 MiB for a
-#   tensor up to 1 MiB, and 20 MiB for one up to 10 MiB. It is not what your program
-#   needs, either: more tensors would have come.
+#   :term:`tensor`. It is a whole :ref:`segment <fragmented>`, not the tensor. And it is
+#   not what your program needs: more tensors would have come.
 # - *Total capacity* and *free* are about the whole GPU, with other programs on it.
-# - *This process has … in use* is your part of it, on a real GPU with the
-#   :term:`context`.
-# - *Allowed* is there only because we have set a limit. The rest of this GPU is free, but
-#   not for us.
+# - *This process has … in use* is your part of it, on a real GPU with CUDA's own memory,
+#   the :term:`context`.
+# - *Allowed* is there only because we have set a limit.
 # - *Allocated by PyTorch* is what your tensors hold.
 # - *Reserved by PyTorch but unallocated* is kept for the next tensors. If this is the
 #   large number, you have :ref:`fragmentation <fragmented>`. If it is small, look at *in
 #   use*: near the capacity, your tensors really need the memory; far below it, another
 #   program has the rest.
 #
-# .. question:: Allowed 160 MiB, allocated 154, tried 20: how much does the program need?
+# .. question:: Allowed 50 MiB, allocated 49, tried 20: how much does the program need?
 #
-#    - 174 MiB.
+#    - 69 MiB.
 #
 #      No. That would be enough for this tensor. Nobody knows what comes behind it.
 #
@@ -174,31 +145,29 @@ def show(when):
 
 show("before:")
 try:
-    step(model, images, labels)
+    loss_fn(model(images), labels).backward()
 except torch.OutOfMemoryError:
     show("in except:")
 show("after except:")
 
 # %%
 # While the error is handled, it remembers each function that was running, with its
-# variables: your :term:`activations <activation>` are still there. Only after the
-# ``except`` are they gone.
-# **Leave the** ``except`` **first, then try again with less.** And do not keep the error
-# itself in a variable; that keeps the tensors, too.
+# variables. So your activations are still there. Only after the ``except`` are they gone.
+# **Leave the** ``except`` **first, then try again with less.**
 #
 # Take several small batches for one step
 # ---------------------------------------
 #
 # .. _accumulate:
 #
-# Drive four times: 64 images fit. But a batch of 64 is not a batch of 256. Its
+# Drive four times: 32 images fit. But a batch of 32 is not a batch of 128. Its
 # :term:`gradients <gradient>` are noisier, and your :term:`learning rate` was chosen for
-# 256. So call ``backward`` for four small batches, and ``step`` once. That works because
-# ``backward`` does not replace gradients. It *adds* to them. This is
-# :term:`gradient accumulation`:
+# 128. So call ``backward`` for four small batches, and ``optimizer.step`` once, as one
+# :term:`step` of training. That works because ``backward`` does not replace gradients.
+# It *adds* to them. This is :term:`gradient accumulation`:
 
 
-def accumulated(model, rows=64):
+def accumulated(model, rows=32):
     model.zero_grad()
     for first in range(0, len(images), rows):
         some = slice(first, first + rows)
@@ -210,14 +179,15 @@ def accumulated(model, rows=64):
 
 # %%
 # The :term:`loss` is a mean. Take a *quarter* of each of the four means, and add them:
-# that is the mean of all 256. Are the gradients the same? For the large batch we lift the
-# limit:
+# that is the mean of all 128. Are the gradients the same? ``look`` gives the gradients
+# and how far the memory rises, ``difference`` the largest difference as a part of the
+# largest gradient:
 
 
 # fold: The functions at_once, look and difference
 def at_once(model):
     model.zero_grad()
-    step(model, images, labels)
+    loss_fn(model(images), labels).backward()
 
 
 def look(run, model):
@@ -237,23 +207,20 @@ def difference(a, b):
 
 
 # %%
-# ``look`` gives the gradients, and how far the memory rises. ``difference`` gives the
-# largest difference as a part of the largest gradient:
+# For the large batch we lift the limit:
 
 small, small_mib = look(accumulated, model)
 allow(float("inf"))
 large, large_mib = look(at_once, model)
 
-print(f"256 at once: {large_mib:6.1f} MiB")
-print(f"4 times 64:  {small_mib:6.1f} MiB")
+print(f"128 at once: {large_mib:6.1f} MiB")
+print(f"4 times 32:  {small_mib:6.1f} MiB")
 print(f"difference:  {difference(large, small):.0e} of the largest gradient")
 
 # %%
-# The difference is rounding: long sums were added up in another order. (The next section
-# shows it with numbers of more digits.) **Four quarters are the whole: the same
-# gradients, with a fourth of the activations.** The arithmetic is the same, too. But four
-# small batches start four times as many :term:`kernels <kernel>`, and small ones use a
-# GPU less well.
+# The difference is rounding: long sums were added up in another order. **Four quarters
+# are the whole: the same gradients, with a fourth of the activations.** The arithmetic is
+# the same, too.
 #
 # .. question:: You forget to divide: each of the losses counts in full. What happens?
 #
@@ -271,74 +238,67 @@ print(f"difference:  {difference(large, small):.0e} of the largest gradient")
 #      No. Any loss is a number, and PyTorch cannot know which one you meant.
 #
 # Two more mistakes undo all of it. ``zero_grad`` between the small batches throws away
-# what was collected. ``step`` between them makes four steps, each with the gradients so
-# far.
-#
-# The package keeps this in an object, a ``Step``. It takes the place of the last three
-# calls, and ``fit`` calls it once for each batch. We train once with batches of 256, and
-# once with ``accumulate=4`` and batches of 64. How far apart are the weights after it?
-
-from gpulesson.step import Step
-from gpulesson.training import fit
-
-weights = []
-for rows, parts in ((256, 1), (64, 4)):
-    torch.manual_seed(0)
-    model = Net(width=8, depth=12).to(device)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    batches = Batches(images, labels, batch_size=rows, shuffle=False)
-    each = Step(optimizer, accumulate=parts)
-    fit(model, batches, loss_fn, optimizer, device, epochs=1, step=each)
-    weights.append(torch.cat([p.detach().flatten() for p in model.parameters()]))
-print(f"difference: {difference(*weights):.0e} of the largest weight")
-
-# %%
-# Rounding again.
+# what was collected. ``step`` between them makes four steps.
 #
 # Know when small batches are not the large one
 # ---------------------------------------------
 #
-# There is an exception: :term:`batch normalisation`. It shifts and scales by the mean and
-# the spread of *its* batch. Now we fill in ``norm``. ``GroupNorm`` does the same for each
-# image by itself. We compute with float64, which has sixteen digits. For which of the
-# three will the gradients differ?
+# There are exceptions. :term:`Batch normalisation` shifts and scales by the mean and the
+# spread of *its* batch. ``GroupNorm`` does the same for each image by itself. We fill in
+# ``norm``, and compute with float64, which has sixteen digits. For which of the three
+# will the gradients differ?
 
 
-def groups(width):
+def group_norm(width):
     return nn.GroupNorm(2, width)
 
 
 images = images.double()
-for name, norm in {
-    "no norm": nn.Identity,
-    "BatchNorm2d": nn.BatchNorm2d,
-    "GroupNorm": groups,
-}.items():
+for norm in (nn.Identity, nn.BatchNorm2d, group_norm):
     torch.manual_seed(0)
-    model = Net(8, depth=1, norm=norm).to(device, torch.float64)
+    model = Net(depth=1, norm=norm).to(device, torch.float64)
     large, small = look(at_once, model)[0], look(accumulated, model)[0]
-    print(f"{name:<12} {difference(large, small):.0e}")
+    print(f"{norm.__name__:<12} {difference(large, small):.0e}")
 images = images.float()
 
 # %%
-# With sixteen digits, what was rounding is all but gone, with two of the three models.
-# With ``BatchNorm2d`` the difference is there to stay. The mean of 64 images is not the
-# mean of 256, and no later division repairs that. **Accumulation is exact if each sample
-# goes through the model by itself, and the loss is a plain mean.** With batch
-# normalisation the small batch decides how noisy the means are. Batches of 64 are often
-# large enough for it; batches of 2 or 4 are not. ``GroupNorm`` has no such problem. (A
-# loss with :term:`class weights` is no plain mean: it divides by the weights of its own
-# batch. And :term:`dropout` draws other numbers.)
+# With sixteen digits, rounding is all but gone. With ``BatchNorm2d`` a difference stays:
+# the mean of 32 images is not that of 128, and no later division repairs that.
+#
+# The second exception is a loss that does not count all rows alike. ``CrossEntropyLoss``
+# leaves out rows with the label −100, its ``ignore_index``; language models mark padding
+# so. Here the first 24 rows are left out. Which shares give the loss of the whole?
+
+scores = torch.randn(128, 10, device=device)
+targets = labels.clone()
+targets[:24] = -100
+parts = list(zip(scores.split(32), targets.split(32), strict=True))
+counted = (targets != -100).sum()
+
+by_rows = sum(loss_fn(s, t) * len(t) / 128 for s, t in parts)
+by_counted = sum(loss_fn(s, t) * (t != -100).sum() / counted for s, t in parts)
+print(f"all rows at once:  {loss_fn(scores, targets).item():.4f}")
+print(f"shares of rows:    {by_rows.item():.4f}")
+print(f"shares of counted: {by_counted.item():.4f}")
+
+# %%
+# The mean is over the rows that count, so each part's share must be that of *its* rows
+# that count. :term:`Class weights` need the same care: divide by the sum of the weights.
+# **Accumulation is exact if each sample goes through the model by itself, and each part
+# has its share of what the loss divides by.** (:term:`Dropout` draws other numbers, too.)
 #
 # Compute activations again
 # -------------------------
 #
 # .. _recompute:
 #
-# Leave at home what you can easily make again. Most of the memory holds results that
-# ``backward`` will need. With :term:`activation checkpointing` a block keeps only its
-# *input*. When ``backward`` comes to it, the block computes its results once more. One
-# line changes:
+# Leave at home what you can easily make again. With :term:`activation checkpointing` a
+# block keeps only its *input*. When ``backward`` comes to it, the block computes its
+# results once more. One line changes. (``use_reentrant=False`` chooses the newer of two
+# ways, `which PyTorch recommends
+# <https://docs.pytorch.org/docs/stable/checkpoint.html>`__.)
+
+from torch.utils.checkpoint import checkpoint
 
 
 class Recomputing(Net):
@@ -350,74 +310,93 @@ class Recomputing(Net):
 
 
 # %%
-# (``use_reentrant=False`` chooses the newer of two ways, `which PyTorch recommends
-# <https://docs.pytorch.org/docs/stable/checkpoint.html>`__.) How much less memory will it
-# take, and how much more has to be computed? ``FlopCounterMode`` counts the :term:`FLOP`
-# of products and convolutions, so that no noise disturbs us:
+# How much less memory will it take, and how much more has to be computed?
+# ``FlopCounterMode`` counts the :term:`FLOP` of products and convolutions; a GFLOP is a
+# billion of them:
 
 from torch.utils.flop_counter import FlopCounterMode
-
-
-def gflop(run, model):
-    with FlopCounterMode(display=False) as counter:
-        run(model)
-    return counter.get_total_flops() / 1e9
-
-
-# %%
-# Both models, with the same weights:
 
 found = {}
 for kind in (Net, Recomputing):
     torch.manual_seed(0)
-    model = kind(width=8, depth=12).to(device)
+    model = kind().to(device)
     found[kind], mib = look(at_once, model)
-    print(f"{kind.__name__:<12} {mib:6.1f} MiB, {gflop(at_once, model):5.1f} GFLOP")
+    with FlopCounterMode(display=False) as counter:
+        at_once(model)
+    gflop = counter.get_total_flops() / 1e9
+    print(f"{kind.__name__:<12} {mib:6.1f} MiB, {gflop:5.1f} GFLOP")
 print(f"difference: {difference(*found.values()):.0e}")
 
 # %%
-# The gradients are the same; on a real GPU, except for rounding. The peak is below half,
-# and the arithmetic is about a third more. That is what to expect: a :term:`forward pass`
-# is about a third of a step, and it is done twice. **You pay with time, and get memory.**
-# It helps with a batch of any size, even with one single image that is too large.
-#
-# Choose blocks of several layers for it. If each block is a single layer, the input of
-# every layer is kept, nearly as much as before. If the whole model is one block,
+# The peak is below half, and the arithmetic is about a third more: a :term:`forward pass`
+# is about a third of a step, and it is done twice. **You pay with time, and get
+# memory.** It helps with a batch of any size, even with one single image that is too
+# large. Where would you expect the peak?
+
+# fold: Draw the memory over one step
+from torch.utils._python_dispatch import TorchDispatchMode
+
+
+class Watch(TorchDispatchMode):
+    """Inside it, `counts` gets the allocated MiB after each operator."""
+
+    def __init__(self):
+        super().__init__()
+        self.counts = []
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        result = func(*args, **(kwargs or {}))
+        self.counts.append(torch.cuda.memory_allocated() / MIB)
+        return result
+
+
+fig, axes = plt.subplots(1, 2, figsize=(7.5, 3.4), sharey=True, layout="constrained")
+titles = {Net: "as it is", Recomputing: "blocks computed again"}
+for ax, (kind, title) in zip(axes, titles.items(), strict=True):
+    model = kind().to(device)
+    with Watch() as watched:
+        at_once(model)
+    ax.fill_between(range(len(watched.counts)), watched.counts, step="post", alpha=0.5)
+    ax.set(title=title, xlabel="operators")
+    ax.grid(alpha=0.3)
+axes[0].set_ylabel("MiB allocated")
+fig.suptitle("The memory over one forward and backward pass")
+plt.show()
+
+# %%
+# As it is, the activations rise until the forward pass ends, and fall in the
+# :term:`backward pass`. With recomputing only the inputs of the blocks are kept, and in
+# the backward pass there is a small hill for each block. So choose blocks of several
+# layers. If each layer is a block, every input is kept. If the whole model is one,
 # ``backward`` begins by making all activations again, and nothing is saved.
 #
 # Use fewer bits
 # --------------
 #
-# Pack everything into less space: numbers of two bytes, or of one, instead of four. There
-# are three places for that. The first is the activations, by :term:`autocast`. The
-# :term:`parameters <parameter>` stay as they are. Products and convolutions are computed,
-# and kept, in :term:`bfloat16`, which has two bytes:
+# Pack everything into less space. There are three places for that. The first is the
+# activations. With :term:`autocast` the :term:`parameters <parameter>` stay as they are,
+# and convolutions are computed, and their results kept, in :term:`bfloat16`, which has
+# two bytes instead of four:
 
 
 def with_autocast(model):
     model.zero_grad()
     with torch.autocast("cuda", torch.bfloat16):
-        loss = loss_fn(model(images[:64]), labels[:64])
+        loss = loss_fn(model(images), labels)
     loss.backward()
 
 
-def without(model):
-    model.zero_grad()
-    step(model, images[:64], labels[:64])
-
-
-model = Net(width=8, depth=12).to(device)
-print(f"float32:  {look(without, model)[1]:5.1f} MiB")
+model = Net().to(device)
+print(f"float32:  {look(at_once, model)[1]:5.1f} MiB")
 print(f"autocast: {look(with_autocast, model)[1]:5.1f} MiB")
 
 # %%
-# About half. What stays in float32 are the parameters, their gradients and the
-# :term:`optimizer state`; here they are tiny. (Autocast also makes a copy of each weight
-# in bfloat16. Where the parameters fill the memory, it needs more, not less.)
+# About half. (Autocast also makes a copy of each weight in bfloat16. Where the parameters
+# fill the memory, it saves little.)
 #
 # The second place is the model itself: ``model.to(torch.bfloat16)``. Then parameters,
-# gradients and optimizer state are halved, too. But what happens to a weight of 1 when
-# the :term:`optimizer` adds a thousandth?
+# gradients and :term:`optimizer state` are halved, too. But what happens to a weight of 1
+# when the :term:`optimizer` adds a thousandth?
 
 for dtype in (torch.float32, torch.bfloat16):
     weight = torch.tensor(1.0, dtype=dtype)
@@ -426,38 +405,64 @@ for dtype in (torch.float32, torch.bfloat16):
     print(dtype, weight.item())
 
 # %%
-# Nothing, a hundred times. bfloat16 has about three digits, and after 1 comes 1.0078. The
-# small changes of which training consists are rounded away. **Compute in bfloat16; keep
-# the weights that the optimizer changes in float32.**
+# In float32 it grows to 1.1. In bfloat16 nothing happens, a hundred times: it has about
+# three digits, and after 1 comes 1.0078.
+# **Compute in bfloat16; keep the weights that the optimizer changes in float32.**
 #
 # The third place is the optimizer. Adam keeps two numbers of four bytes for each number
-# of the model. 8-bit optimizers keep each in *one* byte, with a scale in float32 for each
-# block of 256 numbers (`a paper of 2021 <https://arxiv.org/abs/2110.02861>`__ has the
-# idea). They are in `bitsandbytes
+# of the model. 8-bit optimizers keep each in about one byte (`a paper of 2021
+# <https://arxiv.org/abs/2110.02861>`__ has the idea). They are in `bitsandbytes
 # <https://huggingface.co/docs/bitsandbytes/reference/optim/optim_overview>`__ and in
-# `torchao <https://github.com/pytorch/ao>`__. What does a model of a billion parameters
-# need, without its activations?
+# `torchao <https://github.com/pytorch/ao>`__.
+#
+# Train few numbers beside a frozen model
+# ---------------------------------------
+#
+# You have a large model that others have trained, and want to adapt it: *fine-tuning*.
+# Then you need not change all of its numbers. `LoRA <https://arxiv.org/abs/2106.09685>`__
+# freezes a layer, and adds a small change: a ``Linear`` to 8 numbers, and one back. Only
+# these two are trained.
 
-numbers = 10**9
-ways = {  # bytes for a parameter, its gradient, and the optimizer's state
-    "float32, Adam": (4, 4, 4 + 4),
-    "float32, 8-bit Adam": (4, 4, 1 + 1 + 2 * 4 / 256),  # with their scales
-    "float32, SGD": (4, 4, 0),
-    "bfloat16, Adam": (2, 2, 2 + 2),
-}
-for name, parts in ways.items():
-    print(f"{name:<20} {sum(parts) * numbers / 2**30:5.1f} GiB")
+
+class LowRank(nn.Module):
+    def __init__(self, layer, rank=8):
+        super().__init__()
+        self.layer = layer.requires_grad_(False)  # frozen
+        self.down = nn.Linear(layer.in_features, rank, bias=False)
+        self.up = nn.Linear(rank, layer.out_features, bias=False)
+        nn.init.zeros_(self.up.weight)  # at first there is no change
+
+    def forward(self, x):
+        return self.layer(x) + self.up(self.down(x))
+
 
 # %%
-# The 8-bit state takes a quarter of the state in float32. It saves much if the
-# optimizer's state fills the memory, and nothing if the activations do.
+# Four layers of 1,024 × 1,024 numbers, trained as a whole, and frozen with such a change.
+# How much do gradients and optimizer state take after a step?
+
+for name, wrap in {"all": nn.Sequential, "low rank": LowRank}.items():
+    model = nn.Sequential(*(wrap(nn.Linear(1024, 1024)) for _ in range(4))).to(device)
+    trained = [p for p in model.parameters() if p.requires_grad]
+    optimizer = torch.optim.Adam(trained)
+    before = torch.cuda.memory_allocated()
+    model(torch.rand(16, 1024, device=device)).sum().backward()
+    optimizer.step()
+    added = (torch.cuda.memory_allocated() - before) / MIB
+    numbers = sum(p.numel() for p in trained)
+    print(f"{name:<8} trains {numbers:>9,} numbers: {added:5.2f} MiB more")
+
+# %%
+# **A frozen number needs neither a gradient nor optimizer state.** What stays are the
+# layers themselves, and activations, for ``backward`` still passes through them. With
+# GPT-3, the authors report, LoRA needed a third of the memory. For real models there are
+# libraries such as `PEFT <https://huggingface.co/docs/peft>`__.
 #
-# Rent a storage room, and count the drives
-# -----------------------------------------
+# Rent a storage room for what is used seldom
+# -------------------------------------------
 #
 # The :term:`host` has memory, too. :term:`Offloading` stores there what is not needed at
-# once: the activations, or the optimizer's state. PyTorch has a block for activations,
-# ``save_on_cpu``. What do you expect of the peak?
+# once. PyTorch has a block that does it with activations, ``save_on_cpu``. What do you
+# expect of the peak?
 
 
 def offloaded(model):
@@ -467,50 +472,17 @@ def offloaded(model):
     loss.backward()
 
 
-model = Net(width=8, depth=12).to(device)
-kept, moved = look(at_once, model)[1], look(offloaded, model)[1]
-print(f"on the GPU: {kept:6.1f} MiB")
-print(f"offloaded:  {moved:6.1f} MiB")
+model = Net().to(device)
+print(f"on the GPU: {look(at_once, model)[1]:6.1f} MiB")
+print(f"offloaded:  {look(offloaded, model)[1]:6.1f} MiB")
 
 # %%
-# Each tensor that ``backward`` needs goes over the bus, and in ``backward`` it comes
-# back. The hooks of lesson 10 count the bytes. (A result that two layers need is sent
-# twice.)
-
-sent = []
-
-
-def note(tensor):
-    sent.append(tensor.nbytes)
-    return tensor
-
-
-with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
-    loss_fn(model(images), labels)
-there_and_back = 2 * sum(sent)
-print(f"there and back: {there_and_back / MIB:.1f} MiB")
-
-# %%
-# A bus of PCIe 4.0 moves `at most 16 billion bits a second
-# <https://en.wikipedia.org/wiki/PCI_Express>`__ on each of its 16 lanes. Of 130 bits, 128
-# are data. The GPU's own memory is much faster; here is that of an RTX 3060, from
-# gpulesson's table. How long does the trip take, at least?
-
-from gpulesson.planning.hardware.gpus import find
-
-bus = 16e9 * 16 * 128 / 130 / 8  # bytes a second
-for name, rate in {"bus": bus, "RTX 3060": find("RTX 3060").bandwidth}.items():
-    print(f"{name:<9} {rate / 1e9:4.0f} GB/s: {there_and_back / rate * 1e3:5.1f} ms")
-
-# %%
-# **The bus is the slow road. Offload what is used seldom.** The optimizer's state is used
-# once a step, however many small batches you accumulate. `ZeRO-Offload
-# <https://www.deepspeed.ai/tutorials/zero-offload>`__ in the library DeepSpeed leaves it
-# on the host for good: the CPU makes the step, gradients go there, and parameters come
-# back. ``CPUOffloadPolicy`` in `PyTorch's FSDP
-# <https://docs.pytorch.org/docs/stable/distributed.fsdp.fully_shard.html>`__, which is in
-# the next lesson, does the same, and keeps the parameters there as well. For activations,
-# computing them again is often quicker than fetching them.
+# Each tensor that ``backward`` needs goes over the bus, and comes back in ``backward``. A
+# usual bus, PCIe 4.0 with 16 lanes, moves `less than 32 billion bytes a second
+# <https://en.wikipedia.org/wiki/PCI_Express>`__, and the memory of a T4, no large GPU,
+# ten times as many (:doc:`/plan` has a table). **The bus is slow, so offload what is used
+# seldom**, such as the optimizer's state, once a step. `ZeRO-Offload
+# <https://www.deepspeed.ai/tutorials/zero-offload>`__ does that.
 #
 # .. question:: The optimizer's state fills most of the memory. What helps?
 #
@@ -528,140 +500,51 @@ for name, rate in {"bus": bus, "RTX 3060": find("RTX 3060").bandwidth}.items():
 #
 # .. instructor-note::
 #
-#    Learners take "use a smaller batch" for the answer to everything. Show two plans side
-#    by side, one filled by activations and one by optimizer state, and ask for the remedy
-#    before you show the table below.
+#    Learners take "use a smaller batch" for the answer to everything. Describe two
+#    programs, one filled by activations and one by optimizer state, and ask for the
+#    remedy before you show the table below.
 #
-# Let a plan compare the ways, before you rent
-# --------------------------------------------
+# Look at what fills the memory, then choose
+# ------------------------------------------
 #
 # .. _compare-plans:
 #
-# Now a run of the usual size: photographs of 224 × 224 pixels in three colours, 64
-# channels. Will it train on an RTX 3060, with batches of 96? You need none to know.
-# ``gpulesson.plan`` runs a few steps of your program on the practice GPU, notes what each
-# operation allocates, and works out the rest. With ``dry=True`` it follows only the
-# :term:`shapes <shape>`, and computes nothing, so it takes seconds. It wants a function
-# that trains, with the batch size as its argument:
-
-practice.stop()
-
-
-def training(kind=Net, bf16=False, parts=1, width=64):
-    def train(batch_size):
-        model = kind(width, depth=4, colours=3).to("cuda")
-        optimizer = torch.optim.Adam(model.parameters())
-        images = torch.empty(batch_size, 3, 224, 224).to("cuda")
-        labels = torch.zeros(batch_size, dtype=torch.int64).to("cuda")
-        for _ in range(2):
-            for _ in range(parts):
-                with torch.autocast("cuda", torch.bfloat16, enabled=bf16):
-                    loss = loss_fn(model(images), labels) / parts
-                loss.backward()
-            optimizer.step()
-            optimizer.zero_grad()
-
-    return train
-
-
-# %%
-# First as it is. What fills the memory?
-
-options = {"gpu": "RTX 3060", "steps": 2, "dry": True}
-plan = gpulesson.plan(training(), batch_size=96, **options)
-on_gpu = plan.gpus[0]
-print("RTX 3060:", on_gpu.verdict.answer)
-print("largest batch:", on_gpu.largest_batch)
-for kind, nbytes in plan.peak.by_kind.items():
-    print(f"{kind:<16} {nbytes / 2**30:6.2f} GiB")
-
-# %%
-# The activations. (What is *temporary* is there for a moment only.) So an 8-bit optimizer
-# would save nothing. A plan for each of the other ways, and for two together:
-
-plans = {"as it is": plan}
-for name, batch, way in [
-    ("accumulate 4 × 24", 24, {"parts": 4}),
-    ("recompute", 96, {"kind": Recomputing}),
-    ("autocast", 96, {"bf16": True}),
-    ("both", 96, {"kind": Recomputing, "bf16": True}),
-]:
-    plans[name] = gpulesson.plan(training(**way), batch_size=batch, **options)
-
-# %%
-# Peak, answer, largest batch and least time of a step, side by side:
-
-# fold: Print the table
-print(f"{'':<18} {'peak':>9}  {'RTX 3060':<12} {'largest batch':>13} {'at least':>9}")
-for name, plan in plans.items():
-    on_gpu, size = plan.gpus[0], plan.replay.peak_allocated / 2**30
-    least = f"{on_gpu.floor.seconds * 1e3:.0f} ms"
-    print(
-        f"{name:<18} {size:>5.2f} GiB  {on_gpu.verdict.answer:<12} "
-        f"{on_gpu.largest_batch:>13} {least:>9}"
-    )
-
-# %%
-# Compare the rows:
+# How much time do these ways cost? Only a measurement can say. This one is of a language
+# model:
 #
-# - *Accumulated*, the peak is about a fourth. The largest batch is the limit for *one
-#   small batch*; you can add up as many of those as you like. (Each row's time is for 96
-#   images.)
-# - *Recompute* lowers the peak, and a step takes longer.
-# - *Autocast* halves the peak, and here it also shortens the step: this GPU computes
-#   faster in bfloat16, and there are half as many bytes to move.
-# - *Both* together save more than either of them.
+# .. measured:: on a V100, by Hugging Face
+#    :source: https://github.com/huggingface/transformers/blob/0016acf7ef421c7fe8eff7945de52c71896c3b01/docs/source/en/perf_train_gpu_one.mdx
+#    :date: 2022
 #
-# The answer *close* means: it would fit, but less than 15 % of what CUDA's own
-# :term:`context` leaves would stay free. The largest batch keeps these 15 % free.
-# The times are what a step takes *at least*; a real one takes longer. A plan has a
-# picture, too, of the memory over one step. Where would you expect the peak?
-
-# fold: Draw two of the plans
-fig, axes = plt.subplots(
-    2, sharex=False, sharey=True, figsize=(7, 6.4), layout="constrained"
-)
-for ax, name in zip(axes, ("as it is", "recompute"), strict=True):
-    plans[name].plot(ax)
-    ax.set_title(name)
-fig.suptitle("The memory over one step: as it is, and with blocks computed again")
-plt.show()
-
-# %%
-# As it is, the activations rise until the forward pass ends, and fall in the
-# :term:`backward pass`. With recomputing only the inputs of the blocks are kept. In the
-# backward pass there is a small hill for each block, whose results are made again.
+#    BERT-large, 512 texts of 512 tokens (words or parts of words). The memory is what
+#    ``nvidia-smi`` shows, with CUDA's own.
 #
-# **The cheapest way that fits is the best one: autocast first, if the GPU is fast in
-# bfloat16, then smaller batches, then recomputing.**
+#    .. list-table::
+#       :header-rows: 1
+#       :widths: 52 24 24
 #
-# Now a model whose parameters fill the memory: layers of 8,192 × 8,192 numbers, and few
-# rows. Will the same ways help? First with Adam, then with SGD, which keeps no state:
-
-
-def wide(optimizer):
-    def train(batch_size):
-        with torch.device("cuda"):
-            model = nn.Sequential(*(nn.Linear(8192, 8192) for _ in range(8)))
-            rows = torch.empty(batch_size, 8192)
-        updates = optimizer(model.parameters(), lr=0.01)
-        for _ in range(2):
-            model(rows).sum().backward()
-            updates.step()
-            updates.zero_grad()
-
-    return train
-
-
-for optimizer in (torch.optim.Adam, torch.optim.SGD):
-    plan = gpulesson.plan(wide(optimizer), batch_size=64, **options)
-    kinds = plan.peak.by_kind.items()
-    parts = ", ".join(f"{kind} {n / 2**30:.1f}" for kind, n in kinds if n > 2**26)
-    print(f"{optimizer.__name__:<5} {parts} GiB")
-
-# %%
-# (Adam's *temporary* numbers are there while ``step`` computes.) A smaller batch would
-# change nothing here, and another optimizer changes a lot. So this is how to choose:
+#       * - One step learns from four texts
+#         - texts a second
+#         - memory, MB
+#       * - all four at once, float32
+#         - 8.86
+#         - 14,949
+#       * - one by one, accumulated
+#         - 7.75
+#         - 8,681
+#       * - and computed again
+#         - 5.99
+#         - 6,775
+#       * - all four at once, autocast to float16
+#         - 18.64
+#         - 13,939
+#       * - one by one, computed again, float16
+#         - 10.09
+#         - 7,275
+#
+# Accumulation and recomputing cost time. Fewer bits brought speed, and saved little
+# memory. (Autocast to float16 also needs :term:`gradient scaling`.) How much a way saves
+# depends on what fills the memory, so look at that first:
 #
 # .. list-table::
 #    :header-rows: 1
@@ -675,7 +558,7 @@ for optimizer in (torch.optim.Adam, torch.optim.SGD):
 #      - digits, which training seldom needs
 #    * - activations
 #      - smaller batches, accumulated
-#      - a GPU that is used less well; batch normalisation sees small batches
+#      - some time; batch normalisation sees small batches
 #    * - activations
 #      - activation checkpointing
 #      - about a third more arithmetic
@@ -685,21 +568,25 @@ for optimizer in (torch.optim.Adam, torch.optim.SGD):
 #    * - optimizer state
 #      - offloading
 #      - a slow step on the CPU, and gradients and parameters over the bus
-#    * - parameters and gradients
+#    * - gradients and optimizer state, in fine-tuning
+#      - LoRA
+#      - the change has fewer numbers, and may learn less
+#    * - parameters
 #      - a smaller model, a larger GPU, several GPUs, or offloading
 #      - quality, money, or time
 #
-# For a script of your own there is a command. It runs the script's first steps as they
-# are, and needs no change in it:
+# **The cheapest way that fits is the best one: autocast first, if the GPU is fast in
+# bfloat16, then smaller batches, then recomputing.**
+#
+# What fills the memory of your own script? There is a command that needs no GPU:
 #
 # .. code-block:: bash
 #
 #    python -m gpulesson plan --gpu T4 train.py
 #
-# It prints the same facts: what fills the memory at the peak and which lines of yours
-# made it, whether it fits, the largest batch, and the least time of a step. With
-# ``--batch-size 256`` it plans for another batch. :doc:`Will it fit? </plan>` shows a
-# whole answer, and says what a plan cannot know.
+# It runs the script's first steps, and prints what fills the memory at the peak, which of
+# your lines made it, whether it fits on a T4, and the largest batch. :doc:`Will it fit?
+# </plan>` shows a whole answer, and says what a plan cannot know.
 #
 # Exercise
 # --------
@@ -738,12 +625,8 @@ for optimizer in (torch.optim.Adam, torch.optim.SGD):
 #    - The error says what PyTorch asked for at last, not what the program needs. Leave
 #      the ``except`` before you try again.
 #    - Accumulated gradients of small batches are the large batch's, except for rounding,
-#      if each sample goes through the model by itself. Batch normalisation breaks that.
-#    - Activation checkpointing keeps the inputs of blocks, and computes the rest twice.
-#    - Autocast saves up to half of the activations. Weights that an optimizer changes
-#      stay in float32; its state can have 8 bits.
-#    - Offloading trades the GPU's memory for trips over a slow bus.
-#    - First see what fills the memory, then choose. A plan compares the ways before there
-#      is a GPU.
+#      if each part has its right share. Batch normalisation breaks that.
+#    - First see what fills the memory. Activations: autocast, accumulation, recomputing.
+#      Optimizer state: 8 bits, LoRA, offloading.
 #
 # **Next:** :doc:`/lessons/14_many_gpus` divides the work among several GPUs.
