@@ -2,7 +2,7 @@
 Learn without a GPU
 ===================
 
-What you can learn without one, what you cannot, and five ways to begin.
+What you can learn on a :term:`practice GPU`, what you cannot, and five ways to begin.
 """
 
 # %%
@@ -11,14 +11,14 @@ What you can learn without one, what you cannot, and five ways to begin.
 #    - a computer with Python, and this course's package (:doc:`/setup`)
 #    - for the later sections, :doc:`lesson 4 </lessons/04_training_loop>`
 #
-# A :term:`practice GPU` is for you what a flight simulator is for a pilot. In a
-# simulator you sit before the same switches as in the plane, and a mistake has the same
-# consequences, but nothing breaks. You learn what to do. You do not get to another city.
+# A practice GPU is for you what a flight simulator is for a pilot: the same switches, and
+# a mistake has the same consequences, but nothing breaks. You learn what to do. You do
+# not get to another city.
 #
-# The practice GPU makes PyTorch believe that the computer has a :term:`GPU`. Your
-# :term:`tensors <tensor>` stay in the computer's own memory, and its CPU does the
-# computing. But each tensor has a label with the :term:`device` that it pretends to be
-# on, and PyTorch's rules for devices are applied to these labels.
+# It makes PyTorch believe that the computer has a :term:`GPU`. Your :term:`tensors
+# <tensor>` stay in the computer's own memory, and its CPU does the computing. But each
+# tensor has a label with the :term:`device` that it pretends to be on, and PyTorch's
+# rules for devices are applied to these labels.
 #
 # .. list-table::
 #    :header-rows: 1
@@ -55,9 +55,9 @@ practice.stop()
 
 # %%
 # ``x`` was on ``cuda:0``, the first GPU. Its name says that it is simulated, unless this
-# computer has a real :term:`CUDA` GPU. **Where there is one, the practice GPU leaves
-# the work to it** and says so in a warning. So these lines may stay in a notebook that
-# others run elsewhere.
+# computer has a real :term:`CUDA` GPU. **Where there is one, the practice GPU leaves the
+# work to it** and says so in a warning. So these lines may stay in a notebook that others
+# run elsewhere.
 #
 # .. question:: Is ``x`` in the memory of a graphics card now?
 #
@@ -86,12 +86,11 @@ practice.stop()
 #
 #    python -m gpulesson practice script.py
 #
-# What stands behind the script's name is the script's. Between ``practice`` and the name
-# there may be ``--count 2`` for two GPUs, ``--memory "64 MiB"``, and ``--report``, which
-# prints a table of copies and waits in the end. Other Python programs that the script
-# starts see the GPU, too.
+# Before the script's name there may be ``--nproc 2`` for two processes, each with a GPU
+# of its own, ``--count 2`` for two GPUs in one process, ``--memory "64 MiB"``, and
+# ``--report``, which prints a table of copies and waits in the end.
 #
-# We write a small script and run it in this way. It has a mistake. Can you see it?
+# This script has a mistake. Can you see it?
 
 # fold: A helper that runs a command in a folder of its own
 import subprocess
@@ -130,20 +129,13 @@ run("-m", "gpulesson", "practice", "script.py")
 # Use it for a part of a program
 # ------------------------------
 #
-# In a program of your own, a ``with`` block says where the simulation begins and ends:
+# A ``with`` block says where the simulation begins and ends. A decorator, the line with
+# ``@``, does it for a whole function:
 
 import gpulesson
 
 with gpulesson.practice_gpu(force=True) as gpu:
-    x = torch.ones(3, device="cuda")
-    print(x.device, "simulated:", gpu.simulated)
-
-# %%
-# ``force=True`` simulates also where there is a real CUDA GPU. From here on we say so
-# wherever we start it ourselves, because the next sections are about the simulation
-# itself.
-#
-# For a whole function there is a decorator, a line above it. This one asks for two GPUs:
+    print(torch.ones(3, device="cuda").device, "simulated:", gpu.simulated)
 
 
 @gpulesson.practice_gpu(count=2, force=True)
@@ -154,12 +146,14 @@ def on_the_second():
 print(on_the_second())
 
 # %%
+# ``count=2`` asks for two GPUs. ``force=True`` simulates also where there is a real CUDA
+# GPU.
+#
 # Test your own project with it
 # -----------------------------
 #
-# Machines that run tests seldom have a GPU. With the pytest fixture ``practice_gpu``,
-# *your* project can test its code for GPUs there. The fixture is found as soon as
-# gpulesson is installed:
+# Machines that run tests seldom have a GPU. With gpulesson, pytest has a fixture
+# ``practice_gpu``, and *your* project can test its code for GPUs there:
 
 test = """\
 import torch
@@ -173,14 +167,13 @@ def test_the_model_runs_on_cuda(practice_gpu):
 run("-m", "pytest", "-q", "-p", "no:cacheprovider", "test_mine.py")
 
 # %%
-# The option ``--practice-gpu`` runs all tests of a project in this way. :doc:`/testing`
-# has more, for projects that have nothing to do with this course.
+# :doc:`/testing` has more, for projects that have nothing to do with this course.
 #
 # It computes what the CPU computes
 # ---------------------------------
 #
-# Does a model really learn on a GPU that is not there? Here is a loop like that of
-# lesson 4. It returns the :term:`loss` at the end of each :term:`epoch`:
+# Does a model really learn on a GPU that is not there? Here is a loop like that of lesson
+# 4. It returns the :term:`loss` at the end of each :term:`epoch`:
 
 
 def train(device):
@@ -219,11 +212,10 @@ print("equal to the last digit:", plain == practised)
 # ----------------------
 #
 # Two common reasons make a program slow on a GPU: it copies too often between the two
-# memories, and Python waits too often for the GPU. The practice GPU notes copies and
-# waits, with the line that caused them. (It misses a few: the waits inside some
-# functions, such as ``torch.linalg.inv``, and inside ``x[mask] = values``, and the copies
-# of indices that are still on the CPU.) This is its report on the run above. Which line
-# will be the first?
+# memories, and Python waits too often for the GPU. The practice GPU notes both, with the
+# line that caused them. (It misses a few, for instance the waits inside
+# ``torch.linalg.inv``.) This is its report on the run above. Which line will be the
+# first?
 
 print(gpu.report())
 
@@ -231,16 +223,15 @@ print(gpu.report())
 # The line that copies the :term:`batches <batch>`. Each of the five epochs has four
 # batches, each batch has inputs and labels: forty copies, and Python waits for every
 # one. The line with ``item()`` waits once an epoch. The line that moves the model is
-# there four times, once for each of its four tensors. With 60,000 images the first line
-# would be the one to change (:doc:`/lessons/09_feeding_the_gpu` shows how).
+# there four times, once for each of its four tensors.
 #
 # .. _memory-full:
 #
 # Its memory can be full
 # ----------------------
 #
-# You can give it the memory of the GPU that you will use later. Then you see whether
-# your tensors fit. Here it has 100 MiB, and we ask for two tensors of 61 MiB each:
+# You can give it the memory of the GPU that you will use later, and see whether your
+# tensors fit. Here it has 100 MiB, and we ask for two tensors of 61 MiB each:
 
 with gpulesson.practice_gpu(memory="100 MiB", force=True):
     first = torch.zeros(4000, 4000, device="cuda")
@@ -250,34 +241,9 @@ with gpulesson.practice_gpu(memory="100 MiB", force=True):
         print(str(error).split(". Including")[0])
 
 # %%
-# The words are PyTorch's own: what was asked for, what the GPU has, what is free. The
-# first tensor took its share of the 100 MiB, and the rest is too small for the second.
-#
-# What happens to memory that you no longer need? PyTorch counts in two ways. *Allocated*
-# is what tensors use. *Reserved* is all that PyTorch holds of the GPU's memory: what
-# tensors use, and what it keeps so that the next tensor gets it quickly. Which of the
-# two will fall after ``del``?
-
-
-def show(when):
-    allocated, reserved = torch.cuda.memory_allocated(), torch.cuda.memory_reserved()
-    print(f"{when:<19} allocated {allocated:>7}, reserved {reserved:>7} bytes")
-
-
-with gpulesson.practice_gpu(force=True):
-    x = torch.zeros(512, 512, device="cuda")
-    show("with a tensor:")
-    del x
-    show("after del:")
-    torch.cuda.empty_cache()
-    show("after empty_cache:")
-
-# %%
-# Only the first one. The practice GPU keeps freed memory reserved, as PyTorch does on a
-# GPU, and ``empty_cache`` gives it back. One thing is simpler here: it reserves exactly
-# the most that was allocated since it last gave memory back. On a real GPU, PyTorch
-# reserves in larger pieces, 2 MiB at a time for small tensors
-# (`its allocator <https://github.com/pytorch/pytorch/blob/v2.15.0/c10/core/AllocatorConfig.h>`__).
+# The words are PyTorch's own: what was asked for (rounded up to a multiple of 2 MiB),
+# what the GPU has, what is free.
+# :doc:`/lessons/10_where_did_my_memory_go` is about such errors.
 #
 # .. _not-simulated:
 #
@@ -291,39 +257,13 @@ with gpulesson.practice_gpu(force=True):
 # - **Random numbers.** The same :term:`seed` gives other numbers on a GPU, which has
 #   another generator.
 # - **Rounding.** Results are those of your CPU, to the last digit. Those of a GPU differ
-#   in the last digits, in convolutions often from the fourth digit on, and training
-#   makes differences grow.
-# - **Memory that no tensor uses.** Tensors take blocks of 512 bytes. On a real GPU a
-#   large tensor can take up to 1 MiB more, and there is also the memory for the
-#   :term:`context` and for the work of libraries.
-# - **One memory for all programs.** Each process has the whole memory for itself, and
-#   counts it alone. On a real GPU, processes share it.
+#   in the last digits, and training makes differences grow.
+# - **Memory that no tensor uses.** On a real GPU there is also the memory for the
+#   :term:`context`, for the work of libraries, and what PyTorch keeps in larger pieces.
 # - **Errors inside a** :term:`kernel`\ **.** A label out of range raises
 #   ``CUDA error: device-side assert triggered`` here, too. Here it comes in the line
 #   that caused it, and the program can go on. On a real GPU it may come some lines
 #   later, and the process cannot use the GPU any more.
-# - **What makes** :term:`CUDA graphs <CUDA graph>` **fast.** They are recorded and
-#   replayed, and most of what a GPU refuses meanwhile is refused. Two mistakes pass
-#   here: a side :term:`stream` that is never joined, and a wait inside some functions,
-#   such as ``torch.linalg.inv``. And a replay computes its operations one by one here,
-#   and takes as long as they do. Where a graph uses memory that was given back since,
-#   there is an error here. A real GPU often says nothing, and computes with whatever is
-#   there.
-# - **Compilers.** What you give to ``torch.compile`` runs as it is, with one warning.
-#   ``torch.export`` takes models on the CPU only, and some programs that move or make
-#   tensors cannot be given to ``torch.jit``. An error says so.
-# - **How fast several GPUs are.** ``python -m gpulesson practice --nproc 2 script.py``
-#   starts a script for several GPUs in two processes, each with a GPU of its own.
-#   ``init_process_group("nccl")`` works, and so do ``DistributedDataParallel`` and
-#   ``fully_shard``. PyTorch's Gloo carries the tensors. Where two processes do not send
-#   the same, an error says so at once. NCCL would wait until its timeout.
-# - **Some tools.** A GPU's meters, such as its temperature, memory pools of your own, and
-#   kernels of your own, in CUDA C++ or Triton, stop with an error. A few libraries use
-#   such kernels, for instance the trainers of
-#   `trl <https://github.com/huggingface/trl>`__.
-# - **Some threads.** A thread that was started before the practice GPU computes on the
-#   CPU, unseen, until it first makes a tensor on a device or moves one. And while
-#   ``torch.jit`` or ``torch.export`` works in one thread, the others see no GPU.
 # - **Hardware.** There is no model of GPU behind it. It says so in its name, and claims
 #   the :term:`compute capability` below, so that code which asks for one gets an answer.
 
@@ -337,8 +277,35 @@ torch.manual_seed(0)
 print("the CPU's random numbers:", torch.equal(on_gpu, torch.rand(3)))
 
 # %%
-# The last line shows where its random numbers come from: they are those of the CPU with
-# the same seed. **Trust it for what is right or wrong, not for how fast.**
+# The last line shows that its random numbers are those of the CPU with the same seed.
+# **Trust it for what is right or wrong, not for how fast.**
+#
+# .. fold:: Going further: what else it does not simulate
+#
+#    - **What makes** :term:`CUDA graphs <CUDA graph>` **fast.** They are recorded and
+#      replayed, and most of what a GPU refuses meanwhile is refused. Two mistakes pass
+#      here: a side :term:`stream` that is never joined, and a wait inside some functions,
+#      such as ``torch.linalg.inv``. Where a graph uses memory that was given back since,
+#      there is an error here. A real GPU often says nothing, and computes with whatever
+#      is there.
+#    - **Compilers.** What you give to ``torch.compile`` runs as it is, with one warning.
+#      ``torch.export`` takes models on the CPU only, and some programs that move or make
+#      tensors cannot be given to ``torch.jit``. An error says so.
+#    - **Messages between GPUs.** ``init_process_group("nccl")``,
+#      ``DistributedDataParallel`` and ``fully_shard`` work, but PyTorch's Gloo carries
+#      the tensors, and not :term:`NCCL`. Where two processes do not send the same, an
+#      error says so at once. On GPUs they would wait until a timeout.
+#    - **One memory for all programs.** Each process has the whole memory for itself. On a
+#      real GPU, processes share it.
+#    - **Some tools.** A GPU's meters, such as its temperature, memory pools of your own,
+#      and kernels of your own, in CUDA C++ or Triton, stop with an error. A few libraries
+#      use such kernels, for instance the trainers of
+#      `trl <https://github.com/huggingface/trl>`__.
+#    - **Some waits and copies in its report.** It does not see the waits inside
+#      ``x[mask] = values``, and the copies of indices that are still on the CPU.
+#    - **Some threads.** A thread that was started before the practice GPU computes on the
+#      CPU, unseen, until it first makes a tensor on a device or moves one. And while
+#      ``torch.jit`` or ``torch.export`` works in one thread, the others see no GPU.
 #
 # .. question:: Your script ends on the practice GPU without an error. What do you know?
 #
@@ -359,17 +326,13 @@ print("the CPU's random numbers:", torch.equal(on_gpu, torch.rand(3)))
 # How we check it
 # ---------------
 #
-# A PyTorch that is built for CUDA has the checks for mixed devices in it, even
-# on a machine without a GPU. Our tests give many mixtures of operations and devices to
-# these checks and to the practice GPU, and compare the two messages word for word. (Some
-# checks need a :term:`driver` first; for those there is a test that runs on a real GPU.)
-# Another test takes the operations of PyTorch's own test database that know ``float32``.
-# It runs nearly every one on the practice GPU and on the CPU, and compares devices,
-# :term:`gradients <gradient>` and results, if they are not random.
+# A PyTorch that is built for CUDA has the checks for mixed devices in it, even on a
+# machine without a GPU. Our tests give many mixtures of operations and devices to these
+# checks and to the practice GPU, and compare the messages word for word. Another test
+# runs nearly every operation of PyTorch's own test database on the practice GPU and on
+# the CPU, and compares devices, :term:`gradients <gradient>` and results.
 #
-# Real code uses libraries. So we also run small programs of well-known ones, in the way
-# of their own first examples: they move a model to the GPU, train it for a moment and
-# use it. Each runs on the CPU, on a practice GPU that starts after the library was
-# imported, and on one that was there before.
+# We also run small programs of well-known libraries. They move a model to the GPU, train
+# it for a moment and use it, on the CPU and on practice GPUs.
 #
 # .. libraries::

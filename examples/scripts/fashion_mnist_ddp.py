@@ -32,18 +32,19 @@ class Classifier(nn.Module):
 def make_loader(folder, train):
     dataset = FashionMNIST(folder, train=train, transform=ToTensor())
     rank, world_size = dist.get_rank(), dist.get_world_size()
-    mine = range(rank, len(dataset), world_size)
     if train:
-        mine = DistributedSampler(dataset)
+        mine = DistributedSampler(dataset)  # shuffles, and deals out equal parts
+    else:
+        mine = range(rank, len(dataset), world_size)  # each test image once
     settings = {"num_workers": 2, "persistent_workers": True}
     settings["pin_memory"] = torch.cuda.is_available()
-    share = BATCH_SIZE // world_size
+    share = BATCH_SIZE // world_size  # of each batch; all ranks together take 64
     return DataLoader(dataset, batch_size=share, sampler=mine, **settings)
 
 
 def train_epoch(model, loader, loss_fn, optimizer, device):
     model.train()
-    no_wait = device.type == "cuda"  # elsewhere such a copy may read a freed batch
+    no_wait = device.type == "cuda"  # on Apple's GPUs such copies can be wrong
     running_loss = torch.zeros((), device=device)
     for images, labels in loader:
         images = images.to(device, non_blocking=no_wait)
@@ -53,7 +54,7 @@ def train_epoch(model, loader, loss_fn, optimizer, device):
         loss.backward()
         optimizer.step()
         running_loss += loss.detach() * len(labels)  # weighted by samples
-    dist.all_reduce(running_loss)
+    dist.all_reduce(running_loss)  # the sum over all ranks
     return running_loss.item() / (len(loader.sampler) * dist.get_world_size())
 
 
@@ -70,10 +71,10 @@ def count_correct(model, loader, device):
 
 def main(folder):
     torch.manual_seed(0)
-    local_rank = int(os.environ["LOCAL_RANK"])
+    local_rank = int(os.environ["LOCAL_RANK"])  # torchrun sets it
     device = torch.device("cuda", local_rank)
-    torch.cuda.set_device(device)
-    dist.init_process_group("nccl", device_id=device)
+    torch.cuda.set_device(device)  # each process has a GPU of its own
+    dist.init_process_group("nccl", device_id=device)  # waits for all processes
     print(f"training on {device}")
     if dist.get_rank() == 0:
         FashionMNIST(folder, download=True)  # once; the others wait for it
@@ -85,7 +86,7 @@ def main(folder):
     loss_fn = nn.CrossEntropyLoss()
     optimizer = torch.optim.Adam(model.parameters(), lr=LEARNING_RATE)
     for epoch in range(1, EPOCHS + 1):
-        train_loader.sampler.set_epoch(epoch)
+        train_loader.sampler.set_epoch(epoch)  # another order in each epoch
         loss = train_epoch(parallel, train_loader, loss_fn, optimizer, device)
         if dist.get_rank() == 0:
             print(f"Epoch [{epoch}/{EPOCHS}], loss {loss:.4f}", flush=True)

@@ -17,5 +17,7 @@ def test_the_wheel_holds_every_file_of_the_package(tmp_path):
     expected = {path.relative_to(ROOT / "src").as_posix(): path.read_bytes() for path in sources}
     starters = (ROOT / "examples" / "exercises").glob("*.py")
     expected |= {f"gpulesson/exercises/starters/{path.name}": path.read_bytes() for path in starters}
+    scripts = (ROOT / "examples" / "scripts").glob("*.py")
+    expected |= {f"gpulesson/scripts/{path.name}": path.read_bytes() for path in scripts}
     expected["gpulesson/exercises/errors.rst"] = (ROOT / "docs" / "errors.rst").read_bytes()
     assert packed == expected
