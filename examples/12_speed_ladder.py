@@ -2,49 +2,44 @@
 12 · The speed ladder
 =====================
 
-Start from a script that many people write, and bring its training run towards what this
-machine can do, one measured change at a time.
+Start from a script as many people write it, and make its training faster, one measured
+change at a time.
 
 .. overview::
    :teaching: 35
    :exercises: 15
 
-   .. questions::
-
-      - Which of the many tips for speed make *my* training faster, and by how much?
-      - Does it still learn the same, or only faster?
-      - How fast could it be, and when should I stop?
-
    .. objectives::
 
-      - Make one change at a time, measure it in turns, and keep it only if it helps.
-      - Tell changes that keep every loss from those for which only the accuracy counts.
-      - Retune the learning rate for a larger batch, and change it in every step.
-      - Try compilation, graphs, lower precision and memory formats on your machine.
-      - Compute the limit, with its latency, and say which part of it binds.
+      - Make one change at a time, and keep it only if it is faster than chance explains.
+      - Compare runs whose losses must differ by a fixed accuracy.
+      - Train in mixed precision, in float16 with a gradient scaler where it is needed.
 
-.. prereq::
+   .. prereq::
 
-   - :doc:`Lesson 9 </lessons/09_feeding_the_gpu>`: the ways to feed a model.
-   - :doc:`Lesson 11 </lessons/11_profile_first>`: reads that wait, and the three limits.
+      - :doc:`Lesson 9 </lessons/09_feeding_the_gpu>`, for the ways to feed a model
+      - :doc:`Lesson 11 </lessons/11_profile_first>`, for reads that wait
 """
 
 # %%
-# The network is that of :doc:`lesson 5 </lessons/05_fashion_mnist>`, and the start is a
-# script as many people write it. From there we go up as on a ladder: each rung is **one**
-# change. The rungs were chosen before they were measured, and a rung stays only if it
-# helps on *this* machine. The code decides, and prints why. So your ladder may have
-# other rungs than this page.
+# There are many tips for speed. Which of them help *your* training? Here you find out,
+# with the network of :doc:`lesson 5 </lessons/05_fashion_mnist>`. We go up as on a
+# ladder: each rung is **one** change, and it stays only if it helps on this machine. The
+# code decides, and prints why. So your ladder may have other rungs than this page.
 
 import statistics
 import sys
 import time
+import warnings
 
 import matplotlib.pyplot as plt
 import torch
 from PIL import Image
+from torch import nn
+from torch.nn import functional as F
 from torch.optim.lr_scheduler import OneCycleLR
-from torch.utils.data import DataLoader, Dataset, RandomSampler, TensorDataset
+from torch.utils.data import DataLoader, Dataset, RandomSampler
+from torch.utils.flop_counter import FlopCounterMode
 from torchvision.transforms.functional import to_tensor
 
 from gpulesson.capture import captured_step
@@ -52,32 +47,19 @@ from gpulesson.data import Batches, load_fashion_mnist
 from gpulesson.device import choose_device, device_name
 from gpulesson.models import MLP
 from gpulesson.timing import synchronize
-from gpulesson.step import Step
-from gpulesson.training import fit
 
 # %%
 # A :term:`GPU` gets more images, so that its :term:`epochs <epoch>` are long enough to be
-# measured. Of the training images we keep 2,000 back, as :term:`held-out data` to choose
-# settings with. The test images are for the final numbers only. (The :term:`practice GPU`
-# simulates no time, so there a verdict means nothing.)
+# measured. Of the training images, 2,000 are kept back as :term:`held-out data`, to
+# choose settings with.
 
 # fold: Choose the device, and load the images
-import logging
-import os
-import warnings
-
-# for the last section, in older versions: set before the first product on a GPU
-os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
 warnings.filterwarnings("ignore", ".*no CUDA graphs")  # the page says it
-# without a CUDA toolkit, torch.compile would say so; that is no news here
-logging.getLogger("torch.utils.cpp_extension").setLevel(logging.ERROR)
 torch.set_num_threads(1)
 device = choose_device()
-simulated = "simulated" in device_name(device)  # the practice GPU
 data = load_fashion_mnist()
 
-rounds, seeds = (5, 3) if not simulated else (1, 1)
-count = 2048 if device.type == "cpu" else 1280 if simulated else 20480
+count = 1280 if device.type == "cpu" else 20480
 count = min(count, len(data.train_images) - 2000) // 256 * 256
 images, labels = data.train_images[:count], data.train_targets[:count]
 floats = images.float() / 255
@@ -92,12 +74,12 @@ print(f"{device}: {device_name(device)}, PyTorch {torch.__version__}, 1 thread")
 # Write one loop with switches
 # ----------------------------
 #
-# Everything that we change is a switch of one function. First the ways to feed the loop.
-# The slowest makes a :term:`tensor` of each picture when it is asked for it:
+# Everything that we change is a switch of one function. The first switch is the feed. The
+# slow script makes a :term:`tensor` of each picture when it is asked for it:
 
 
 class Pictures(Dataset):
-    """What torchvision's datasets do: a picture, made a tensor when it is asked for."""
+    """What torchvision's datasets do."""
 
     def __len__(self):
         return len(images)
@@ -107,44 +89,33 @@ class Pictures(Dataset):
 
 
 # %%
-# A feed comes from a :term:`data loader`, or from ``Batches``, which picks rows by
-# index. All draw their order from one generator, so every rung sees the same
-# :term:`batches <batch>`.
+# The fast feed, ``Batches``, picks all rows of a :term:`batch` at once, by their indices,
+# on the :term:`device`. Both draw their order from one generator, so every rung sees the
+# same batches.
 
 order = torch.Generator()
 
 
-def loader(dataset, size):
-    sampler = RandomSampler(dataset, generator=order)
-    return DataLoader(dataset, batch_size=size, sampler=sampler)
+def make_batches(feed, size):
+    if feed == "indices":
+        here, there = floats.to(device), labels.to(device)
+        return Batches(here, there, batch_size=size, shuffle=True, generator=order)
+    sampler = RandomSampler(Pictures(), generator=order)
+    return DataLoader(Pictures(), batch_size=size, sampler=sampler)
 
-
-def indexed(inputs, targets, size):
-    options = {"batch_size": size, "shuffle": True, "generator": order}
-    return Batches(inputs, targets, **options)
-
-
-# %%
-# The three feeds, from single pictures to rows that live on the :term:`device`:
-
-feeds = {
-    "pictures": lambda x, n: loader(Pictures(), n),
-    "tensors": lambda x, n: loader(TensorDataset(x, labels), n),
-    "indices": lambda x, n: indexed(x.to(device), labels.to(device), n),
-}
 
 # %%
 # One training :term:`step` is the same five calls as ever. It returns its :term:`loss`
 # without reading it:
 
-loss_fn = torch.nn.CrossEntropyLoss()
+loss_fn = nn.CrossEntropyLoss()
 
 
-def make_step(forward, optimizer, bf16):
+def make_step(model, optimizer, bf16):
     def step(inputs, targets):
         optimizer.zero_grad()
         with torch.autocast(device.type, torch.bfloat16, enabled=bf16):
-            loss = loss_fn(forward(inputs), targets)
+            loss = loss_fn(model(inputs), targets)
         loss.backward()
         optimizer.step()
         return loss.detach()
@@ -153,35 +124,25 @@ def make_step(forward, optimizer, bf16):
 
 
 # %%
-# The function ``build`` in the next cell puts it together: it returns a fresh model,
-# and a function that trains it for one epoch. Its defaults *are* the naive
-# script: single pictures, batches of 64, Adam, ``loss.item()`` in every step.
+# The function ``build`` puts this together. It returns a fresh model, and a function that
+# trains it for one epoch. Its defaults *are* the slow script: single pictures, batches of
+# 64, Adam, ``loss.item()`` in every step.
+
 
 # fold: Build a model and an epoch from the switches
-matmul = (torch.backends.mkldnn if device.type == "cpu" else torch.backends.cuda).matmul
-
-
 def build(
-    seed, *, feed="pictures", read=True, fused=None, compiled=None, graph=False,
-    batch=64, lr=1e-3, centred=False, triangle=False, epochs=5, fp32="none",
-    bf16=False, tiny=False,
+    seed, *, feed="pictures", read=True, fused=None, graph=False, compiled=False,
+    batch=64, lr=1e-3, triangle=False, epochs=5, bf16=False, network=None,
 ):  # fmt: skip
     """A fresh model, and a function that trains it for one epoch."""
     torch.manual_seed(seed)
-    model = (MLP(1, 1, 1, 10) if tiny else MLP(784, 128, 64, 10)).to(device)
+    model = (network() if network else MLP(784, 128, 64, 10)).to(device)
+    rate = torch.tensor(lr, device=device) if graph else lr  # a graph reads a tensor
     optimizer = torch.optim.Adam(
-        model.parameters(),
-        lr=torch.tensor(lr, device=device) if graph else lr,  # a graph reads a tensor
-        fused=fused,
-        capturable=graph,
+        model.parameters(), lr=rate, fused=fused, capturable=graph
     )
-    pixels = centre(floats) if centred else floats
-    batches = feeds[feed](pixels[:, :1, :1] if tiny else pixels, batch)
-    forward = model
-    if compiled:
-        if simulated:
-            raise NotImplementedError("the practice GPU does not compile")
-        forward = torch.compile(model, mode=compiled, fullgraph=True)
+    batches = make_batches(feed, batch)
+    forward = torch.compile(model) if compiled else model
     step = make_step(forward, optimizer, bf16)
     if graph:
         example = [part.to(device) for part in next(iter(batches))]
@@ -195,8 +156,6 @@ def build(
 
     def epoch(number):
         order.manual_seed(1000 * seed + number)
-        if matmul.fp32_precision != fp32:
-            matmul.fp32_precision = fp32
         losses = []
         for inputs, targets in batches:
             loss = step(inputs.to(device), targets.to(device))
@@ -209,28 +168,44 @@ def build(
 
 
 # %%
-# Decide in turns
-# ---------------
+# Keep only what beats chance
+# ---------------------------
 #
-# When does a rung stay? We train the ladder so far and the ladder with the change in
-# turns, one epoch each, five times, as in :doc:`lesson 8 </lessons/08_was_it_faster>`:
-# what else runs on the machine slows both. Before that, the naive script runs in turns
-# with itself: this *control* shows how far two times differ by chance. **A rung stays if
-# every round of it gains more than any round of the control, and it computes the same
-# losses.** If it costs something once, as a compiler does, it must also earn that back
-# within a run, which has five epochs here. (Further down come rungs that cannot have the
-# same losses. There the :term:`accuracy` decides.)
+# Time the same epoch twice, and you get two numbers. So a change has to gain more than
+# they differ. Each rung trains three things in turns, five times over: the ladder so
+# far, the ladder so far *again*, and the ladder with the change. The second is the
+# *control*: it shows how far two times differ by chance. **A rung stays if it computes
+# the same losses, and its ratios lie below all ratios of the control.** (One of the five
+# may be an exception.)
 #
-# On a GPU we look at the clock. On a CPU one thread computes, and we count the time that
-# the processor worked for it, so that another program's time does not count. (What costs
-# something once is timed by the clock, since a compiler works in other processes.)
+# On a GPU we read the clock. On a CPU one thread computes, and we count the time that the
+# processor worked for it, so that other programs count less.
+
+# fold: Measure a change in turns, and keep it if it beats the control
 
 # Windows counts a thread's time too coarsely
 own_time = device.type == "cpu" and sys.platform != "win32"
 clock = time.thread_time if own_time else time.perf_counter
+ladder = {}  # the switches that stay
+record = []  # what was found: name, ratios of the rung, ratios of its control, verdict
 
 
-def timed(fn, *arguments, clock=clock):
+def in_turns(old, new, rounds=5, repeat=1):
+    """The ratios of new to old, and of old again to old, one of each a round.
+
+    Each time is the fastest of `repeat`, as other programs make times only longer.
+    """
+    ratios, control = [], []
+    calls = [("old", old), ("again", old), ("new", new)]
+    for _ in range(rounds):
+        took = {name: min(timed(fn)[0] for _ in range(repeat)) for name, fn in calls}
+        ratios.append(took["new"] / took["old"])
+        control.append(took["again"] / took["old"])
+        calls = calls[1:] + calls[:1]  # another one begins
+    return ratios, control
+
+
+def timed(fn, *arguments):
     """Seconds that a call takes, and its result."""
     synchronize(device)
     start = clock()
@@ -239,100 +214,80 @@ def timed(fn, *arguments, clock=clock):
     return clock() - start, result
 
 
-# %%
-# The function ``rung`` does it all: it compares the losses of a first epoch from the same
-# :term:`seed`, measures in turns, decides, and prints why.
-
-# fold: Measure a change in turns, and keep it if it helps
-ladder = {}  # the switches that stay
-record = []  # what was found: name, ratio of times (or None), verdict
+def by_chance(ratios, control):
+    """Whether more than one ratio is among those of the control, or above."""
+    return sorted(ratios)[-2] >= min(control)
 
 
-def in_turns(old, new):
-    """Seconds of `old` and of `new` in each round; the first of a round changes."""
-    found = []
-    for number in range(rounds):
-        pair = {fn: timed(fn)[0] for fn in ((old, new), (new, old))[number % 2]}
-        found.append((pair[old], pair[new]))
-    return found
+def spread(ratios):
+    return f"{min(ratios):.2f} to {max(ratios):.2f}"
 
 
-def spread(pairs):
-    """The median ratio of new to old, and a text that shows all rounds."""
-    ratios = [new / old for old, new in pairs]
+def report(name, ratios, control, more, verdict):
+    record.append((name, ratios, control, verdict))
     middle = statistics.median(ratios)
-    return middle, f"{middle:5.2f} × the time ({min(ratios):.2f} to {max(ratios):.2f})"
-
-
-def faster(pairs):
-    """Whether each round gained more than chance: than any round of the control."""
-    return max(new / old for old, new in pairs) < by_chance
+    print(f"{name:<24} {middle:5.2f} × the time ({spread(ratios)}), {more}")
+    print(f"{'':<24} control {spread(control)}: {verdict}")
 
 
 def not_here(name, error):
     reason = (str(error).strip().split("\n")[0] or type(error).__name__)[:60]
     print(f"{name:<24} not here: {reason}")
-    record.append((name, None, "not here"))
 
 
 def rung(name, **change):
     trial = {**ladder, **change}
     try:
         old, new = build(0, **ladder)[1], build(0, **trial)[1]
-        once, losses = timed(new, 0, clock=time.perf_counter)
-        usual, expected = timed(old, 0, clock=time.perf_counter)
+        once, losses = timed(new, 0)
+        usual, expected = timed(old, 0)
     except Exception as error:  # no compiler, no graphs: whatever it is
         return not_here(name, error)
     apart = max(abs(a - b) for a, b in zip(losses, expected, strict=True))
-    pairs = in_turns(lambda: old(1), lambda: new(1))
-    ratio, text = spread(pairs)
-    gain = statistics.median(old - new for old, new in pairs)
-    price = once - usual if {"compiled", "graph"} & set(change) else 0
+    repeat = 2 if "feed" in ladder else 1
+    ratios, control = in_turns(lambda: old(1), lambda: new(1), repeat=repeat)
+    saved = (1 - statistics.median(ratios)) * usual  # in an epoch
+    more = f"losses {apart:.0e} apart" if apart else "losses equal"
+    if "compiled" in change:
+        more += f", {once - usual:.1f} s once"
     verdict = "kept"
     if apart > 1e-4:
-        verdict = "left out: other losses"
-    elif not faster(pairs):
-        verdict = "left out: not faster in every round"
-    elif price > 5 * gain:
-        verdict = f"left out: earned back after {price / gain:.0f} epochs"
+        verdict = "left out, other losses"
+    elif by_chance(ratios, control):
+        verdict = "left out, no faster than chance"
+    elif "compiled" in change and once - usual > 5 * saved:
+        verdict = "left out, not earned back in 5 epochs"
     if verdict == "kept":
         ladder.update(change)
-    record.append((name, ratio, verdict))
-    same = f"losses {apart:.0e} apart" if apart else "losses equal"
-    if price:
-        same += f", {price:.1f} s once"
-    print(f"{name:<24} {text}, {same}")
-    print(f"{'':<24} {verdict}")
+    report(name, ratios, control, more, verdict)
 
 
 # %%
-# First the number to beat, an epoch of the naive script, and the control:
-
-script, itself = build(0)[1], build(0)[1]
-script(0), itself(0)  # warm up
-pairs = in_turns(lambda: script(0), lambda: itself(0))
-naive_epoch = statistics.median(seconds for seconds, _ in pairs)
-by_chance = min(1, *(new / old for old, new in pairs))
-print(f"an epoch of the naive script: {naive_epoch * 1e3:.0f} ms")
-print("control:", spread(pairs)[1])
-
-# %%
-# The control has to be near 1. In brackets stand the least and the largest of all rounds:
-# the further they are apart, the less you can trust the number before them.
+# Feed the model without a call for every picture
+# -----------------------------------------------
 #
-# Feed it without a call for every picture
-# ----------------------------------------
-#
-# Two changes to the feed. Which one will bring more?
+# Here is an epoch of the slow script, and the first rung. Instead of single pictures, the
+# model gets rows that are on the device already:
 
-rung("tensors made once", feed="tensors")
+seconds = timed(build(0)[1], 0)[0]
+print(f"an epoch of the slow script takes {seconds * 1e3:.0f} ms")
 rung("index batching", feed="indices")
 
 # %%
-# The first makes all tensors before the loop. The second asks for a whole batch at once,
-# from rows that are on the device. Both take away calls of Python.
+# The last two lines have the median of five ratios, and in brackets the least and the
+# largest, then those of the control. The losses are equal to the last digit, and most of
+# the time was the feed's: the loop now makes one call for a batch in the place of one for
+# each picture.
 #
-# .. question:: A rung's losses are 2e-07 off the naive ones. Is it the same work?
+# Does our rule also leave something out? We give it a change that changes nothing:
+
+rung("nothing changed")
+
+# %%
+# The further the numbers in brackets are apart, the smaller is your trust in the one
+# before them.
+#
+# .. question:: A rung's losses are 2e-07 off the slow script's. Is it the same work?
 #
 #    - No: the same work has the same losses, to the last digit.
 #
@@ -344,211 +299,134 @@ rung("index batching", feed="indices")
 #      Yes. A mistake, such as other batches or a forgotten step, changes the losses by
 #      far more.
 #
-#    - Losses cannot say that; only the accuracy can.
+#    - Losses cannot say that; only the share of right answers can.
 #
-#      No. With the same batches in the same order the losses can be compared step by
-#      step, which is a much sharper test than an accuracy. You need the accuracy where
-#      the steps are others.
+#      No. With the same batches in the same order you can compare losses step by step,
+#      which is a much sharper test.
 #
 # Start fewer operators
 # ---------------------
 #
 # A read of the loss makes Python wait for a queue (:doc:`lesson 11
 # </lessons/11_profile_first>`). A :term:`fused` Adam is one operator in the place of
-# many. Which of the two can help a CPU, which has no queue?
+# many. A :term:`CUDA graph` records a whole step, and starts it with one call. Which of
+# the three can help a CPU, which has no queue?
 
 rung("no read in the loop", read=False)
 rung("fused Adam", fused=True)
-
-# %%
-# On a CPU, a read is one short call: expect a ratio near 1. On a GPU, it costs what the
-# queue would have hidden.
-#
-# Two more ways to start less. :term:`torch.compile` joins the small operators between the
-# matrix products. A :term:`CUDA graph` records a whole step, and starts it with one call.
-# It is like ordering "the usual": one word instead of the whole list. The last line does
-# both: the compiled model, inside a captured step.
-
-rung("torch.compile", compiled="default")
 rung("one CUDA graph a step", graph=True)
-rung("compiled, in a graph", compiled="default", graph=True)
+if device.type == "cuda":  # a CPU's compiler takes long
+    rung("torch.compile", compiled=True)
 
 # %%
-# A network of three layers has little between its products, and a run of a second does
-# not earn back a compiler's time. **What costs time once has to be earned back: divide it
-# by what an epoch saves.**
+# On a CPU, a read is one short call, and there are no CUDA graphs. On a GPU, all three
+# are about the time that starting operators takes, and a read empties the queue that
+# hides it. (Without ``fused=True``, Adam on a GPU takes its :term:`foreach` way: it
+# handles all :term:`parameters <parameter>` together, in a few operators.)
 #
-# Know when it compiles again
-# ---------------------------
+# :term:`torch.compile` writes new :term:`kernels <kernel>` for your model. **What costs
+# time once has to be earned back: divide it by what an epoch saves.**
 #
-# A compiled function is made for the :term:`shapes <shape>` that it has seen. We give
-# ``torch.compile`` a compiler of our own, which only counts how often it is called. The
-# last batch of an epoch is often short: how many compilations will the four calls need?
-
-compilations = []
-
-
-def counting(graph, example_inputs):
-    compilations.append(graph)
-    return graph.forward  # run as it is
-
-
-counted = torch.compile(MLP(784, 128, 64, 10), backend=counting)
-for size in (64, 64, 40, 33):
-    counted(floats[:size])
-    print(f"batch of {size}: compilations so far: {len(compilations)}")
-
-# %%
-# One for the first shape, and one more when another size came: from then on the function
-# is made for *any* size but 1. (A practice GPU never compiles.) With the environment
-# variable ``TORCH_LOGS=recompiles``, or after
-# ``torch._logging.set_logs(recompiles=True)``, PyTorch `logs each of them
-# <https://docs.pytorch.org/docs/stable/generated/torch._logging.set_logs.html>`__ with
-# its reason.
+# .. fold:: Going further: when a model is compiled again, or only in part
 #
-# With :term:`CUDA`, try the `modes
-# <https://docs.pytorch.org/docs/stable/generated/torch.compile.html>`__, too:
-# ``mode="reduce-overhead"`` puts the compiled part into CUDA graphs, and
-# ``mode="max-autotune"`` does so as well, and tries several :term:`kernels <kernel>` for
-# each product, which takes longer to compile.
-
-if device.type == "cuda" and not simulated:
-    rung("mode reduce-overhead", compiled="reduce-overhead", graph=False)
-else:
-    print(f"the modes are tried on CUDA only; here is {device_name(device)}")
-
-# %%
-# Set a goal that the slow script deserves
-# ----------------------------------------
+#    A compiled function is made for the :term:`shapes <shape>` that it has seen. When
+#    another size comes, often with the short last batch, it is compiled once more, and
+#    then for any size. Where Python does what cannot be compiled, such as ``print`` or
+#    ``.item()``, the function falls into parts: a *graph break*. Both cost time, and
+#    PyTorch names them with their reasons:
 #
-# The next rungs do other work, so their losses cannot be compared. **Now a rung must
-# reach the same accuracy, in less time.** Which one? The naive script's, with the best
-# :term:`learning rate` of a short list. If we tuned only the new rungs, part of their
-# gain would be the tuning. All runs have a fixed length, and we take the mean of several
-# seeds: if you stopped each run when it is good enough, you would stop at a lucky moment.
+#    .. code-block:: bash
+#
+#       TORCH_LOGS=recompiles,graph_breaks python train.py
+#
+#    ``torch.compile(model, fullgraph=True)`` stops at the first break. With
+#    ``mode="reduce-overhead"`` the compiled part also runs in CUDA graphs, and
+#    ``mode="max-autotune"`` tries several kernels for each product, which takes longer
+#    (`all modes <https://docs.pytorch.org/docs/stable/generated/torch.compile.html>`__).
+#
+# Give a larger batch a larger learning rate
+# ------------------------------------------
+#
+# The next rungs do other work, so their losses cannot be compared. We compare the
+# :term:`accuracy`. **A rung must be as good, in less time.** As good as what? As the slow
+# script, with the best :term:`learning rate` of a short list. If you tuned only the new
+# rungs, part of their gain would be the tuning. All runs have a fixed length, and we take
+# the mean of several :term:`seeds <seed>`: a run that stops when it is good enough stops
+# at a lucky moment.
 
 # fold: Runs of a fixed length, their accuracy, and a search for the best rate
+seeds, tuning = range(3), range(100, 102)  # others decide on rates
 
 
-def centre(pixels):
-    """Images with the training images' mean subtracted, and divided by one number."""
-    return (pixels - mean.to(pixels.device)) / scale.to(pixels.device)
-
-
-def run(seed, epochs, **switches):
+def run(seed, epochs=5, **switches):
     """Seconds of a whole run, and the trained model."""
     model, epoch = build(seed, epochs=epochs, **switches)
     return sum(timed(epoch, number)[0] for number in range(epochs)), model
 
 
-def accuracy(model, images, targets, centred=False, **_):
-    pixels = images.float() / 255
+def accuracy(model, images, targets):
     with torch.inference_mode():
-        answers = model(centre(pixels) if centred else pixels).argmax(dim=1)
+        answers = model(images.float() / 255).argmax(dim=1)
     return (answers == targets).float().mean().item()
 
 
-def best_rate(rates, seed_numbers, switches):
-    """The rate with the highest mean accuracy on the held-out images, and that mean."""
+def best_rate(rates, switches):
+    """The rate with the highest mean accuracy on the held-out images."""
     found = {}
     for rate in rates:
-        trial = {**switches, "lr": rate}
-        models = [run(seed, **trial)[1] for seed in seed_numbers]
-        reached = [accuracy(model, *held_out, **trial) for model in models]
-        found[rate] = statistics.mean(reached)
-    rate = max(found, key=found.get)
-    return rate, found[rate]
+        models = [run(seed, **{**switches, "lr": rate})[1] for seed in tuning]
+        found[rate] = statistics.mean(accuracy(model, *held_out) for model in models)
+    return max(found, key=found.get)
 
 
-# %%
-# We try three rates with the ladder so far, for five epochs. Its losses are the naive
-# script's, but for rounding, so this is the naive script's accuracy, too:
-
-ladder["epochs"] = 5
-tuning = range(100, 102)  # seeds that decide on rates only
-ladder["lr"], _ = best_rate((1e-3, 2e-3, 4e-3), tuning, ladder)
-same_work = dict(ladder)  # for later
-
-first_models = [run(seed, **ladder)[1] for seed in range(seeds)]
-reached = [accuracy(model, *held_out) for model in first_models]
-goal = statistics.mean(reached)
-print(f"learning rate {ladder['lr']:g}, 5 epochs of batches of 64: {goal:.2%}")
-print(f"({min(reached):.2%} to {max(reached):.2%} from {seeds} seeds)")
-
-# %%
-# The mean is the goal. The brackets show how much luck a single run has.
-#
-# Take larger steps, and fewer
-# ----------------------------
-#
-# With batches of 256 an epoch has a quarter of the steps, and more work in each. A step
-# moves the weights only so far, so fewer steps may learn less. A higher rate makes each
-# step longer, and more epochs make more steps.
-#
-# The function ``other_work`` looks for both, on the held-out images: for each length it
-# finds the best of three rates, and takes the shortest length that reaches the goal. Then
-# it trains the old ladder and the new one in turns, once from each of some other seeds.
-# The rung stays if its mean accuracy is at least the goal, and every run gained more
-# time than the control.
-# (Where the ladder has a CUDA graph, each run records its own, and that time counts.)
-
-# fold: Find rate and length, measure whole runs in turns, and decide
-
-
-def whole_runs(trial):
-    """Pairs of seconds, old ladder and trial in turns; and the trial's models."""
-    pairs, models = [], []
-    run(99, **trial)  # warm up
-    for seed in range(seeds):
-        seconds, model = run(seed, **trial)
-        pairs.append((run(seed, **ladder)[0], seconds))
-        models.append(model)
-    return pairs, models
-
-
-last_models = first_models
-
-
-def other_work(name, lengths, rates, **change):
-    global last_models
+def other_work(name, epochs, rates, **change):
+    """Find a rate, compare epochs in turns, and keep what is as good."""
     try:
-        for epochs in lengths:
-            trial = {**ladder, **change, "epochs": epochs, "lr": rates[0]}
-            if len(rates) > 1:
-                trial["lr"], mean_reached = best_rate(rates, tuning, trial)
-                if mean_reached < goal and epochs != lengths[-1]:
-                    continue
-            pairs, models = whole_runs(trial)
-            reached = [accuracy(model, *held_out, **trial) for model in models]
-            if statistics.mean(reached) >= goal:
-                break
+        trial = {**ladder, **change, "epochs": epochs}
+        trial["lr"] = best_rate(rates, trial)
+        models = [run(seed, **trial)[1] for seed in seeds]
     except Exception as error:
         return not_here(name, error)
-    ratio, text = spread(pairs)
+    reached = [accuracy(model, *held_out) for model in models]
+    old, new = (build(0, **{**way, "epochs": 99})[1] for way in (ladder, trial))
+    old(0), new(0)  # warm up
+    ratios, control = in_turns(lambda: old(1), lambda: new(1))
+    ratios = [epochs / ladder["epochs"] * ratio for ratio in ratios]  # of whole runs
     verdict = "kept"
     if statistics.mean(reached) < goal:
-        verdict = "left out: less than the goal"
-    elif not faster(pairs):
-        verdict = "left out: not faster in every run"
+        verdict = "left out, less than the goal"
+    elif by_chance(ratios, control):
+        verdict = "left out, no faster than chance"
     if verdict == "kept":
         ladder.update(trial)
-        last_models = models
-    record.append((name, ratio, verdict))
-    shown = f"{statistics.mean(reached):.2%} ({min(reached):.2%} to {max(reached):.2%})"
-    print(f"{name:<24} {text}, rate {trial['lr']:g}, {trial['epochs']} epochs")
-    print(f"{'':<24} {shown}; {verdict}")
+    shown = f"{statistics.mean(reached):.1%}, rate {trial['lr']:g}, {epochs} epochs"
+    report(name, ratios, control, shown, verdict)
 
 
 # %%
-# Let us see:
+# The ladder so far has the slow script's losses, but for rounding, so we may use it to
+# find the goal quickly. Seeds differ by chance, too. So the goal is the lowest accuracy
+# of three seeds, and the *mean* of a rung has to reach it:
+
+ladder["epochs"] = 5
+ladder["lr"] = best_rate((1e-3, 2e-3, 4e-3), ladder)
+same_work = dict(ladder)  # for later
+
+reached = [accuracy(run(seed, **ladder)[1], *held_out) for seed in seeds]
+goal = min(reached)
+print(f"rate {ladder['lr']:g}, 5 epochs of batches of 64, {len(seeds)} seeds:")
+print(f"{goal:.1%} to {max(reached):.1%}; the goal is {goal:.1%}")
+
+# %%
+# With batches of 256 an epoch has a quarter of the steps. A step moves the weights only
+# so far, so fewer steps may learn less. A higher rate makes each step longer, and more
+# epochs make more steps. We give the rung eight epochs in the place of five. The function
+# ``other_work`` chooses among three rates, and compares whole runs:
 
 rates = (4e-3, 8e-3, 1.6e-2)
-other_work("batch 256", (5, 8), rates, batch=256)
+other_work("batches of 256", 8, rates, batch=256)
 
 # %%
-# Compare its epochs with the five of the goal. **Twice the epochs, each in a third of the
-# time, is a win.**
-#
 # .. question:: A quarter of the time an epoch, three times the epochs: does it pay?
 #
 #    - No: three times as many epochs are too many.
@@ -564,19 +442,9 @@ other_work("batch 256", (5, 8), rates, batch=256)
 #
 #      Yes. Three times a quarter.
 #
-# .. instructor-note::
-#
-#    The lines differ from laptop to laptop: let the class compare them, and find for each
-#    rung a machine on which it helps. The trap is the ratio of an epoch: learners quote
-#    it as the gain of the whole.
-#
-# Learn more from each step
-# -------------------------
-#
-# So far we made steps faster. You can also need fewer of them. The first idea is about
-# the rate. A high one moves fast, and a low one ends calmly. The :term:`scheduler`
-# ``OneCycleLR`` gives each *step* a rate of its own: here it rises for three tenths of
-# the run, and then falls to nearly zero, like a triangle.
+# The rate can also change in every step. The :term:`scheduler` ``OneCycleLR`` lets it
+# rise for three tenths of the run, and then fall to nearly zero, like a triangle. It gets
+# a fifth fewer epochs:
 
 
 def triangular(optimizer, top, steps):
@@ -585,315 +453,335 @@ def triangular(optimizer, top, steps):
     return OneCycleLR(optimizer, top, total_steps=steps + 1, **shape)
 
 
-other_work("a triangular rate", (3, 5), rates, triangle=True)
+other_work("a triangular rate", ladder["epochs"] * 4 // 5, rates, triangle=True)
 
 # %%
-# The second idea is about the images. Pixels from 0 to 1 are all on one side of zero, and
-# most are dark. *Centred* images have the mean of the training images subtracted, and are
-# divided by one number, so that they spread around zero. The test images get the same
-# treatment, with the same numbers.
-
-mean = floats.mean(dim=0)
-scale = (floats - mean).square().mean().sqrt()
-other_work("images centred", (2, 3), rates, centred=True)
-
-# %%
-# Both cost next to nothing. **A run that reaches the goal in fewer epochs saves time on
-# every machine.**
+# **A run that reaches the goal in fewer epochs saves time on every machine.**
 #
-# Compute with fewer digits
-# -------------------------
+# .. instructor-note::
 #
-# A float32 number has 8 bits for its size and 23 for its digits. :term:`TF32` keeps 10 of
-# these 23 in a product, :term:`bfloat16` (bf16) keeps 7. That is less exact, and faster
-# where the hardware multiplies such numbers. Does your GPU? Without the argument,
-# `is_bf16_supported
-# <https://docs.pytorch.org/docs/stable/generated/torch.cuda.is_bf16_supported.html>`__
-# also says yes for a GPU that only imitates bf16, slowly:
+#    The lines differ from laptop to laptop: let the class compare them, and find for each
+#    rung a machine on which it helps. The trap is the ratio of an epoch: learners quote
+#    it as the gain of the whole.
+#
+# Train in mixed precision
+# ------------------------
+#
+# Numbers of two bytes need half the memory of float32, and a GPU with matrix units
+# multiplies them faster. :term:`Mixed precision` uses them where it is safe:
+# :term:`autocast` chooses for each operator, and the weights stay in float32. There are
+# two formats. :term:`bfloat16` (bf16) has the range of float32 and fewer digits, and
+# nothing else changes in your script. It needs a newer GPU, an A100 for example:
 
 if device.type == "cuda":
     print("bf16 in hardware:", torch.cuda.is_bf16_supported(including_emulation=False))
-print("fp32_precision of products:", matmul.fp32_precision)
+    other_work("bf16 autocast", ladder["epochs"], [ladder["lr"]], bf16=True)
+else:
+    print(f"the rung for bf16 is for CUDA only; here is {device_name(device)}")
 
 # %%
-# The switch for float32 products is ``torch.backends.cuda.matmul.fp32_precision``, with
-# the values ``"ieee"`` and ``"tf32"``. For a CPU it is in
-# ``torch.backends.mkldnn.matmul``, where ``"bf16"`` is possible. It replaces
-# ``allow_tf32`` and ``set_float32_matmul_precision`` of older scripts, and `should not be
-# mixed
-# <https://docs.pytorch.org/docs/stable/notes/cuda.html#tensorfloat-32-tf32-on-ampere-and-later-devices>`__
-# with them. :term:`Autocast <autocast>` goes further, and chooses bf16 operator by
-# operator.
+# The T4, which Colab lends, has no bf16 in hardware. It has *float16* (fp16), which keeps
+# more digits, and a smaller range. What happens to a small :term:`gradient` in it?
 
-same_rate, same_length = [ladder["lr"]], [ladder["epochs"]]
-fewer = "bf16" if device.type == "cpu" else "tf32"
-other_work(f"products in {fewer}", same_length, same_rate, fp32=fewer)
-other_work("bf16 autocast", same_length, same_rate, bf16=True)
-matmul.fp32_precision = "none"  # as it was
+gradient = torch.tensor(1e-8)
+print("in float16:        ", gradient.half().item())
+print("times 65536 before:", (gradient * 65536).half().item())
 
 # %%
-# **Converting numbers takes time as well, and only large enough products earn it back.**
+# It becomes zero, and its weight learns nothing. The remedy is :term:`gradient scaling`:
+# multiply the loss by a large *scale* before the :term:`backward pass`, which makes all
+# gradients larger, and divide them before the step. ``torch.amp.GradScaler`` does that.
+# **The calls have a fixed order: scale, unscale, clip, step, update.**
+
+model = MLP(784, 128, 64, 10).to(device)
+optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
+scaler = torch.amp.GradScaler(device.type, init_scale=2.0**24)  # too large, on purpose
+
+
+def scaled_step(inputs, targets):
+    optimizer.zero_grad()
+    with torch.autocast(device.type, torch.float16):
+        loss = loss_fn(model(inputs), targets)
+    scaler.scale(loss).backward()
+    scaler.unscale_(optimizer)  # before you clip, or you clip scaled gradients
+    norm = nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+    scaler.step(optimizer)  # does nothing where a gradient is inf or nan
+    scaler.update()
+    return loss.detach(), norm
+
+
+# %%
+# ``clip_grad_norm_`` shortens the gradients where their common length, the *norm*, is
+# above 1. Float16 ends at 65,504. With a scale of 16,777,216, what will happen in the
+# first steps?
+
+print("   scale  loss  norm  weights changed")
+for inputs, targets in zip(floats[:640].split(64), labels[:640].split(64), strict=True):
+    scale = scaler.get_scale()
+    before = model.layers[0].weight.detach().clone()
+    loss, norm = scaled_step(inputs.to(device), targets.to(device))
+    changed = not torch.equal(before, model.layers[0].weight)
+    print(f"{scale:8.0f} {loss.item():5.2f} {norm.item():5.2f}  {changed}")
+
+# %%
+# Some gradients were too large for float16. They became inf, and the norm inf or nan. The
+# scaler left these steps out, so no weight was harmed, and halved the scale until the
+# gradients fitted. After 2,000 good steps in a row it `tries a larger one
+# <https://docs.pytorch.org/docs/stable/amp.html#torch.amp.GradScaler>`__. So a skipped
+# step now and then is normal. (A :term:`checkpoint` needs the scaler's ``state_dict()``,
+# too.)
 #
-# Give a network with convolutions the format it likes
-# ----------------------------------------------------
+# .. question:: The scale halves in every step, without end, and the loss is nan. Why?
 #
-# The network so far has no convolutions. In the :term:`memory format` ``channels_last``
-# the channels of a pixel lie side by side. Many libraries, and the matrix units of a GPU,
-# like that better. Here is a small network that can use either format:
+#    - The scale was too large at first.
+#
+#      No. Then a few steps are left out, as above, and the loss itself is a number.
+#
+#    - The model's outputs hold an inf or nan, which no scale can help.
+#
+#      Yes. The scale is for gradients only. Look for bad inputs and for the layer whose
+#      output leaves float16's range. Compute that layer in float32, inside ``with
+#      torch.autocast("cuda", enabled=False):``, or use bf16.
+#
+#    - The learning rate is too small.
+#
+#      No. A small rate moves the weights little. It makes no inf. A rate that is too
+#      *large* can do that.
+#
+# .. measured:: on a T4 and a P100, by Ceshine Lee
+#    :source: https://blog.ceshine.net/post/apex-t4-p100/
+#    :date: 2019
+#
+#    Ten epochs of a Wide ResNet on CIFAR-10, batches of 128:
+#
+#    ========  =============  ================
+#    GPU       float32        mixed with fp16
+#    ========  =============  ================
+#    T4        57 min 17 s    31 min 14 s
+#    P100      47 min 1 s     47 min 34 s
+#    ========  =============  ================
+#
+#    On the T4 memory fell from 7,657 to 4,433 MB. The P100 has no matrix units, and was
+#    no faster. The mixing was done by Apex, a forerunner of autocast.
+#
+# .. fold:: Going further: float32 products with fewer digits
+#
+#    :term:`TF32` keeps 10 of a float32 number's 23 binary digits inside a product, on
+#    NVIDIA's GPUs since the A100. One line switches it on:
+#
+#    .. code-block:: python
+#
+#       torch.set_float32_matmul_precision("high")
+#
+#    There is a newer switch, ``torch.backends.cuda.matmul.fp32_precision = "tf32"``. Use
+#    one of the two: after the newer one is written, reading the older ones, such as
+#    ``torch.get_float32_matmul_precision()``, raises an error. PyTorch's compiler did
+#    that itself in some versions, and failed (`an issue of PyTorch
+#    <https://github.com/pytorch/pytorch/issues/166387>`__).
+#
+# .. fold:: Going further: the format that convolutions like
+#
+#    In the :term:`memory format` ``channels_last`` the channels of a pixel lie side by
+#    side, which matrix units like better. Give it to the model and to each batch of
+#    images, and measure it together with mixed precision:
+#
+#    .. code-block:: python
+#
+#       model = model.to(memory_format=torch.channels_last)
+#       images = images.to(device, memory_format=torch.channels_last)
+#
+#    After ``torch.backends.cudnn.benchmark = True``, NVIDIA's library `tries its
+#    convolutions
+#    <https://docs.pytorch.org/docs/stable/backends.html#torch.backends.cudnn.torch.backends.cudnn.benchmark>`__
+#    for each new shape, and takes the fastest. It pays where shapes stay the same.
+#
+# Train a transformer, with attention in one call
+# -----------------------------------------------
+#
+# Language models, and many models for pictures, are *transformers*. They cut an input
+# into pieces, and let each piece look at all others: this is *attention*. Our pieces are
+# the 28 rows of a picture. A row asks with a vector ``q``, is found by its vector ``k``,
+# and gives a vector ``v``:
 
 
-size = 512 if device.type == "cuda" and not simulated else 64
-some_images, some_labels = floats[:size], labels[:size].to(device)
-
-
-def convolutional_step(bf16=False, memory_format=torch.contiguous_format):
-    torch.manual_seed(0)
-    model = torch.nn.Sequential(
-        torch.nn.Conv2d(1, 32, 3), torch.nn.ReLU(),
-        torch.nn.Conv2d(32, 64, 3), torch.nn.ReLU(),
-        torch.nn.MaxPool2d(2), torch.nn.Flatten(), torch.nn.Linear(9216, 10),
-    ).to(device, memory_format=memory_format)  # fmt: skip
-    optimizer = torch.optim.Adam(model.parameters(), lr=1e-3, fused=True)
-    inputs = some_images.unsqueeze(1).to(device, memory_format=memory_format)
-    step = make_step(model, optimizer, bf16)
-    return lambda: step(inputs, some_labels)
+def attention(q, k, v):
+    scores = q @ k.transpose(-2, -1) / q.shape[-1] ** 0.5  # of each row for each row
+    return scores.softmax(dim=-1) @ v  # shares, then a mean of the rows by shares
 
 
 # %%
-# We add bf16, then the format:
-
-# fold: Measure the two changes in turns
-steps = 20 if size == 512 else 1
-
-
-def several(step):
-    return lambda: [step() for _ in range(steps)]
+# PyTorch has both lines as one operator, ``scaled_dot_product_attention``. Our model
+# calls it once, for four *heads* that look at different things. After that, two linear
+# layers treat each row by itself:
 
 
-kept = {}
-for name, change in {
-    "bf16 autocast": {"bf16": True},
-    "channels_last": {"memory_format": torch.channels_last},
-}.items():
-    old, new = convolutional_step(**kept), convolutional_step(**kept, **change)
-    before, after = old().item(), new().item()
-    pairs = in_turns(several(old), several(new))
-    verdict = "kept" if faster(pairs) else "left out: not faster in every round"
-    if faster(pairs):
-        kept.update(change)
-    print(f"{name:<24} {spread(pairs)[1]}")
-    print(f"{'':<24} first loss {before:.3f}, then {after:.3f}; {verdict}")
+class Rows(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embed = nn.Linear(28, 32)  # a row of pixels becomes a vector of 32
+        self.place = nn.Parameter(torch.randn(28, 32) / 10)  # which row it is
+        self.qkv = nn.Sequential(nn.LayerNorm(32), nn.Linear(32, 96))
+        self.each = nn.Sequential(nn.Linear(32, 64), nn.ReLU(), nn.Linear(64, 32))
+        self.out = nn.Linear(32, 10)
 
-# %%
-# The first losses agree but for rounding: the format changes where numbers lie, not what
-# they are. On CUDA there is one switch more. After
-# ``torch.backends.cudnn.benchmark = True`` the library `tries its convolutions
-# <https://docs.pytorch.org/docs/stable/backends.html#torch.backends.cudnn.torch.backends.cudnn.benchmark>`__
-# for each new shape, and takes the fastest. It pays where shapes stay the same.
-#
-# Compute the limit, with its latency
-# -----------------------------------
-#
-# An epoch has to do three things, as in :doc:`lesson 11 </lessons/11_profile_first>`:
-#
-# - its arithmetic, the :term:`FLOP` of the products;
-# - its bytes: the images are read once, and in each step Adam reads four numbers for
-#   every weight, and writes three;
-# - the starting of its operators, in every step: the :term:`latency`.
-#
-# A weight costs two FLOP in the :term:`forward pass`, two for its own :term:`gradient`,
-# and two for the gradient of its layer's inputs, which the first layer does not need:
-
-weights = [784 * 128, 128 * 64, 64 * 10]
-flop = 6 * sum(weights) - 2 * weights[0]  # per sample
-print(f"{flop:,} FLOP a sample, {flop * len(images) / 1e9:.2f} GFLOP an epoch")
-
-# %%
-# Two rates come from a large product, in the precision of the rung, and from copies, at
-# the best of three sizes, so that a cache may help. For the latency we train a network
-# with one unit a layer, on images of one pixel: the same steps and operators, and almost
-# nothing to compute.
-
-# fold: Measure the rates, and the time of an epoch
-side = 1024 if device.type == "cpu" or simulated else 8192  # large, for this device
-
-
-def seconds_of(fn):
-    fn()
-    return statistics.median(timed(fn)[0] for _ in range(5))
-
-
-def product_rate(bf16=False, fp32="none", **_):
-    """FLOP a second in a large product."""
-    matmul.fp32_precision = fp32
-    a = torch.randn(side, side, device=device)
-    a = a.to(torch.bfloat16) if bf16 else a
-    return 2 * side**3 / seconds_of(lambda: a @ a)
-
-
-copy_rate = 0.0
-for nbytes in (2**20, 2**23, 2**26):
-    block = torch.zeros(nbytes, dtype=torch.uint8, device=device)
-    target = torch.empty_like(block)
-    seconds = seconds_of(lambda t=target, b=block: t.copy_(b))
-    copy_rate = max(copy_rate, 2 * nbytes / seconds)  # read and written
-
-
-def epoch_seconds(**switches):
-    """Seconds of an epoch, the median of five."""
-    _, epoch = build(0, **{**switches, "epochs": 8})
-    return seconds_of(lambda: epoch(1))
+    def forward(self, images):
+        x = self.embed(images.reshape(-1, 28, 28)) + self.place  # [N, 28, 32]
+        parts = self.qkv(x).unflatten(-1, (3, 4, 8))  # [N, 28, 3, 4, 8]
+        q, k, v = parts.permute(2, 0, 3, 1, 4)  # [N, 4, 28, 8] each
+        seen = F.scaled_dot_product_attention(q, k, v)
+        x = x + seen.transpose(1, 2).flatten(2)  # [N, 28, 32]
+        x = x + self.each(x)
+        return self.out(x.mean(dim=1))
 
 
 # %%
-# The largest of the three times is the limit, and it names what binds:
+# We train it for eight epochs. Does it learn?
 
-
-def limits(**switches):
-    """What an epoch needs at least, in seconds."""
-    steps = len(images) // switches["batch"]
-    return {
-        "arithmetic": flop * len(images) / product_rate(**switches),
-        "bytes": (floats.nbytes + steps * 7 * 4 * sum(weights)) / copy_rate,
-        "latency": epoch_seconds(**{"feed": "tensors", **switches}, tiny=True),
-    }
-
+way = {**same_work, "lr": 4e-3, "epochs": 8, "network": Rows}
+seconds, model = run(0, **way)
+steps = 8 * len(images) // 64
+print(f"{steps} steps in {seconds:.1f} s: {accuracy(model, *held_out):.1%} are right")
 
 # %%
-# We ask for the ladder before it did other work, and for the last rung. Beside the limit
-# stand the FLOP that were done in a second, and the :term:`MFU`: these FLOP as a share of
-# what the large product did in a second, in the same precision.
+# What does the one call bring, beside the two lines written out? Here is the time of a
+# forward and a backward pass, and what is kept in memory between them, for more and more
+# pieces:
 
-# fold: Print both
-needs = {}
-for name, switches in (("same work", same_work), ("last rung", ladder)):
-    switches = {"batch": 64, **switches}
-    needs[name] = limits(**switches)
-    seconds = epoch_seconds(**switches)
-    binds = max(needs[name], key=needs[name].get)
-    done = flop * len(images) / seconds
-    share = done / product_rate(**switches)
-    print(f"{name}, batches of {switches['batch']}: {seconds * 1e3:.2f} ms an epoch")
-    for what, least in needs[name].items():
-        print(f"   {what:<10} {least * 1e3:8.3f} ms")
-    print(
-        f"   {binds} binds: measured {seconds / needs[name][binds]:.1f} times the limit"
+# fold: Measure both ways
+
+
+def cost(attend, pieces):
+    shape = 1, 4, pieces, 8
+    q, k, v = (torch.randn(shape, device=device, requires_grad=True) for _ in range(3))
+    kept = []
+    note = torch.autograd.graph.saved_tensors_hooks(
+        lambda tensor: kept.append(tensor.nbytes) or tensor, lambda tensor: tensor
     )
-    print(f"   {done / 1e9:,.1f} GFLOP/s, MFU {share:.1%}")
-matmul.fp32_precision = "none"
+    with note:
+        attend(q, k, v)
+    seconds = min(timed(lambda: attend(q, k, v).sum().backward())[0] for _ in range(4))
+    return f"{seconds * 1e3:7.2f} ms {sum(kept) / 1e6:6.2f} MB"
+
+
+print(f"pieces   {'written out':^20}   {'one call':^20}")
+for pieces in (28, 256, 1024):
+    both = attention, F.scaled_dot_product_attention
+    print(f"{pieces:6}   {'   '.join(cost(attend, pieces) for attend in both)}")
 
 # %%
-# **A limit without latency promises what no small step can reach.** With batches of 64
-# there are four times as many steps to start as with 256, and the same FLOP. Where
-# latency binds, start less: larger steps, fewer operators, a graph. Where arithmetic
-# binds, compute with fewer digits, or take better hardware.
-#
-# An epoch takes longer than its limit: small products do not reach the rate of a large
-# one, and on a CPU one core does all three, one after the other.
+# The scores written out grow with the *square* of the number of pieces, and the backward
+# pass needs them. The one call `need not keep them
+# <https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.scaled_dot_product_attention.html>`__,
+# where PyTorch has a fast kernel for the device. **The longer the input, the more memory
+# the one call saves.**
 #
 # See the whole ladder, and stop in time
 # --------------------------------------
 #
-# Here is every rung, with the time of a run to the goal: five epochs at first. The
-# upright lines are what a run with the last rung needs at least.
+# Here is every rung, with the spread of its five ratios, beside its control:
 
 # fold: Draw the ladder
-kept, left_out = [(5 * naive_epoch, 0)], [(float("nan"), 0)]
-names = ["naive script"]
-for row, (name, ratio, verdict) in enumerate(record, 1):
-    seconds = kept[-1][0] * (ratio or float("nan"))
-    (kept if verdict == "kept" else left_out).append((seconds, row))
-    names.append(name if ratio else f"{name} ({verdict})")
-
-fig, ax = plt.subplots(figsize=(7, 5.6), layout="constrained")
-ax.plot(*zip(*kept, strict=True), "o-", color="C0", ms=9, label="kept")
-ax.plot(
-    *zip(*left_out, strict=True), "o", color="C0", mfc="none", ms=9, label="left out"
-)
-for (what, least), line in zip(
-    needs["last rung"].items(), ("-.", ":", "--"), strict=True
-):
-    label = f"{what}, last rung"
-    ax.axvline(ladder["epochs"] * least, ls=line, lw=2.5, color="C1", label=label)
-ax.set_yticks(range(len(names)), names)
-ax.set_ylim(len(names) - 0.5, -0.5)
-ax.set(xlabel="seconds a run", xscale="log")
-title = f"Each rung's time to {goal:.1%}, and what a run needs at least ({device})"
-ax.set_title(title)
-ax.xaxis.set_major_formatter("{x:g}")
+fig, ax = plt.subplots(figsize=(7, 4.6), layout="constrained")
+for row, (_, ratios, control, verdict) in enumerate(record):
+    stays = verdict == "kept"
+    ax.plot([min(control), max(control)], [row - 0.15] * 2, color="gray", lw=6)
+    ax.plot([min(ratios), max(ratios)], [row + 0.15] * 2, color="C0", lw=6)
+    middle = statistics.median(ratios)
+    ax.plot(middle, row + 0.15, "o", ms=11, color="C0", mfc="C0" if stays else "white")
+ax.plot([], [], "o-", color="C0", lw=6, ms=11, label="a rung, kept")
+ax.plot([], [], "o-", color="C0", lw=6, ms=11, mfc="white", label="left out")
+ax.plot([], [], color="gray", lw=6, label="its control")
+ax.axvline(1, color="gray", ls=":")
+ax.set_yticks(range(len(record)), [name for name, *_ in record])
+ax.invert_yaxis()
+ax.set(xlabel="time, as a multiple of the ladder before it", xlim=(0, None))
+ax.set_title(f"What each rung brought ({device})")
 fig.legend(loc="outside lower center", ncols=3)
-ax.grid(alpha=0.3)
 plt.show()
 
 # %%
-# Each rung was compared with the one before, and such ratios add up their errors. So in
-# the end whole runs of the first and of the last script take turns:
+# Each rung was compared with the one before. Such ratios may not be multiplied: their
+# errors would be, too. So in the end epochs of the first and of the last script take
+# turns, five times. Then the test images, which decided nothing so far, say whether the
+# last script is as good:
 
-pairs = [(run(seed, 5)[0], run(seed, **ladder)[0]) for seed in range(seeds)]
-first, last = (statistics.median(seconds) for seconds in zip(*pairs, strict=True))
-gains = [old / new for old, new in pairs]
-print(f"a run to the goal: {first:.3f} s at first, {last:.3f} s now")
-print(f"{min(gains):.1f} to {max(gains):.1f} times as fast, {seeds} runs each")
-print(f"{device}: {device_name(device)}, 1 thread, PyTorch {torch.__version__}")
+first, last = build(0)[1], build(0, **{**ladder, "epochs": 99})[1]
+last(0)  # warm up
+pairs = [(timed(first, 1)[0], timed(last, 1)[0]) for _ in range(5)]
+before, after = ([1e3 * each for each in column] for column in zip(*pairs, strict=True))
+gains = [5 * old / (ladder["epochs"] * new) for old, new in pairs]
+print(f"before: {min(before):6.1f} to {max(before):6.1f} ms an epoch, 5 epochs")
+print(f"after:  {min(after):6.1f} to {max(after):6.1f} ms, {ladder['epochs']} epochs")
+print(f"a run is {min(gains):.1f} to {max(gains):.1f} times as fast")
+
+for name, switches in (("before", same_work), ("after", ladder)):
+    found = [accuracy(run(seed, **switches)[1], *test) for seed in seeds]
+    shown = f"{statistics.mean(found):.1%} ({min(found):.1%} to {max(found):.1%})"
+    print(f"{name:<7} {shown} of {len(test[1])} test images, {len(seeds)} seeds")
 
 # %%
-# The test images decided nothing so far. Do they agree that the last rung is as good?
+# How far is it to what this machine can do? We count the :term:`FLOP` of a sample, and
+# compare the rate of an epoch with that of one large matrix product:
 
-for name, models in (("same work", first_models), ("last rung", last_models)):
-    centred = models is last_models and "centred" in ladder
-    found = [accuracy(model, *test, centred=centred) for model in models]
-    shown = f"{statistics.mean(found):.2%} ({min(found):.2%} to {max(found):.2%})"
-    print(f"{name}: {shown} of {len(test[1])} test images, {seeds} seeds")
-print(f"trained with {count} images of {data.source}")
+# fold: Compute the share
+with FlopCounterMode(display=False) as counter:
+    some = floats[:64].to(device), labels[:64].to(device)
+    loss_fn(MLP(784, 128, 64, 10).to(device)(some[0]), some[1]).backward()
+rate = counter.get_total_flops() / 64 * len(images) / (min(after) / 1e3)
+
+side = 1024 if device.type == "cpu" else 8192
+dtype = torch.bfloat16 if ladder.get("bf16") else torch.float32
+a = torch.randn(side, side, device=device, dtype=dtype)
+peak = 2 * side**3 / min(timed(lambda: a @ a)[0] for _ in range(3))
+print(f"{rate / 1e9:.1f} of {peak / 1e9:.0f} GFLOP/s, which is {rate / peak:.2%}")
 
 # %%
-# This was one run, on one machine. The page :doc:`how fast, measured </results>` has a
-# ladder with other batches and other data, on the processor that it names, so its ratios
-# and its distance from the limit differ.
+# Publications give such a share as :term:`MFU`. They divide by the *theoretical* peak
+# from the GPU's data sheet, not by a measured product. So a share like ours comes out
+# larger, and may not be compared with theirs. What the rest of the time goes to,
+# :doc:`lesson 11 </lessons/11_profile_first>` finds out.
 #
-# **Stop when the next rung costs you more time than it will ever save.**
+# A large model has other rungs than this small one:
 #
-# Train the same with the package, or with the same bits
-# ------------------------------------------------------
+# .. measured:: on an A100, by NERSC
+#    :source: https://github.com/NERSC/sc24-dl-tutorial
+#    :date: 2024
 #
-# The package has these rungs ready. ``fit`` does not read in its loop. What else a step
-# should do, a ``Step`` tells it: step a schedule, or autocast to bfloat16, by
-# ``amp="bf16"``. Compile a model beforehand, by ``model.compile()``. (And
-# :func:`gpulesson.capture.captured_step` is the graph.)
-
-torch.manual_seed(0), order.manual_seed(0)
-model = MLP(784, 128, 64, 10).to(device)
-optimizer = torch.optim.Adam(model.parameters(), lr=1e-2, fused=True)
-batches = indexed(centre(floats).to(device), labels.to(device), 256)
-schedule = triangular(optimizer, 1e-2, 3 * len(batches))
-step = Step(optimizer, scheduler=schedule)
-history = fit(model, batches, loss_fn, optimizer, device, epochs=3, step=step)
-print(f"3 epochs of batch 256: {accuracy(model, *test, centred=True):.2%}")
-
-# %%
-# One switch takes speed away, for a good reason. Some GPU kernels add up in an order that
-# changes from run to run. After ``torch.use_deterministic_algorithms(True)`` PyTorch
-# takes others, or stops where it has none (`its page on reproducibility
-# <https://docs.pytorch.org/docs/stable/notes/randomness.html>`__). Older versions ask for
-# the environment variable ``CUBLAS_WORKSPACE_CONFIG``, too, before matrices are
-# multiplied on CUDA; we set it at the top. Do two runs from one seed end with the same
-# bits?
-
-
-def weights_of(seed):
-    model, epoch = build(seed, **{**ladder, "graph": False})
-    epoch(0)
-    return torch.cat([p.detach().flatten() for p in model.parameters()])
-
-
-torch.use_deterministic_algorithms(True)
-print("the same bits twice:", torch.equal(weights_of(7), weights_of(7)))
-torch.use_deterministic_algorithms(False)
-matmul.fp32_precision = "none"
-
-# %%
-# Use it to find a mistake, or where a result must repeat to the last bit; the seed alone
-# does not promise that on a GPU.
+#    A vision transformer for weather maps, batches of 16, samples a second in the fourth
+#    epoch:
+#
+#    ==========================================  =====
+#    the slow script                               8.8
+#    4 :term:`workers <worker>` in the loader     12.6
+#    a loader that works on the GPU (DALI)        13.2
+#    bf16 autocast                                53.2
+#    fused Adam                                   53.3
+#    ``torch.compile``                            55.0
+#    ==========================================  =====
+#
+#    Compiling made the first epoch 57 s long; without it, it was 12 s.
+#
+# There mixed precision brings four times as much, and fewer operators bring nearly
+# nothing. **Stop when the next rung costs you more time than it will ever save.**
+#
+# .. fold:: Going further: the same with the package, or with the same bits
+#
+#    The package has these rungs ready:
+#
+#    .. code-block:: python
+#
+#       step = Step(optimizer, amp="fp16", clip_norm=1.0, scheduler=schedule)
+#       history = fit(model, batches, loss_fn, optimizer, device, epochs=3, step=step)
+#
+#    ``fit`` does not read in its loop, ``Step`` scales, clips and steps in the right
+#    order, and :func:`gpulesson.capture.captured_step` is the graph.
+#
+#    One switch takes speed away. Some GPU kernels add up in an order that changes from
+#    run to run. After ``torch.use_deterministic_algorithms(True)`` PyTorch takes others,
+#    or stops where it has none (`its page on reproducibility
+#    <https://docs.pytorch.org/docs/stable/notes/randomness.html>`__). Old scripts also
+#    set ``CUBLAS_WORKSPACE_CONFIG``. `PyTorch no longer asks for it
+#    <https://github.com/pytorch/pytorch/pull/161749>`__.
 #
 # Exercise
 # --------
@@ -927,16 +815,12 @@ matmul.fp32_precision = "none"
 #
 # .. keypoints::
 #
-#    - One change at a time, in turns with the ladder before it. It stays if it helps on
-#      this machine, and what it costs once counts, too.
-#    - The same losses prove the same work. Where losses must differ, a fixed accuracy,
-#      runs of a fixed length and several seeds decide.
-#    - A larger batch wants another learning rate. Centred images, and a rate that rises
-#      and falls, can need fewer epochs.
-#    - Compilers, graphs, precision and memory formats take away costs. Measure whether
-#      your machine has those costs.
-#    - The limit is the largest of arithmetic, reading and latency. In small steps it is
-#      often latency, which a faster GPU does not change.
+#    - Change one thing, measure it in turns with the ladder and with a control, and keep
+#      it only outside the control's spread. The same losses prove the same work.
+#    - Where losses must differ, a fixed accuracy, runs of a fixed length and several
+#      seeds decide. A larger batch wants a larger learning rate.
+#    - Mixed precision uses two bytes where it is safe. With float16: scale, unscale,
+#      clip, step, update. A skipped step now and then is normal.
 #
 # **Next:** :doc:`/lessons/13_when_it_does_not_fit` is about memory again: what to do
 # when there is too little of it.
