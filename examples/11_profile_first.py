@@ -9,36 +9,25 @@ that holds your program back.
    :teaching: 25
    :exercises: 20
 
-   .. questions::
-
-      - My training is slow: where do I look first?
-      - Which lines make the CPU wait for the GPU?
-      - How fast could this step be, and what holds it back?
-
    .. objectives::
 
-      - Record a profile, and read its table.
-      - Draw a step as a timeline, and export it for a viewer.
+      - Record a profile, and read its table and its timeline.
       - Find the reads that make the CPU wait, by name and by line.
-      - Count a step's operators, bytes and operations.
-      - Name the limit: latency, bandwidth or arithmetic.
+      - Name a step's limit: launch overhead, bandwidth or arithmetic.
 
-.. prereq::
+   .. prereq::
 
-   - :doc:`Lesson 5 </lessons/05_fashion_mnist>`: the network and its training loop.
-   - :doc:`Lesson 8 </lessons/08_was_it_faster>`: lines that wait, comparing in turns.
+      - :doc:`Lesson 5 </lessons/05_fashion_mnist>`, for the network and its loop
+      - :doc:`Lesson 8 </lessons/08_was_it_faster>`, for lines that wait
 """
 
 # %%
 # Your training is slow. Which line do you change first? If you guess, you change what
-# looks slow in the code, and that is seldom what costs the time. A *profile* measures
-# it. Here you profile the loop of :doc:`lesson 5 </lessons/05_fashion_mnist>`.
+# looks slow in the code. A *profile* measures what costs the time. Here you profile the
+# loop of :doc:`lesson 5 </lessons/05_fashion_mnist>`.
 
 import os
-import statistics
-import tempfile
 import traceback
-from pathlib import Path
 
 os.environ.setdefault("KINETO_LOG_LEVEL", "6")  # the profiler's own messages
 
@@ -56,14 +45,14 @@ from gpulesson.models import MLP
 from gpulesson.timing import measure
 
 # %%
-# One thread is enough: for :term:`tensors <tensor>` this small, more threads help little,
-# and with one the times are steadier.
+# One thread is enough for :term:`tensors <tensor>` this small, and its times are
+# steadier.
 
 torch.set_num_threads(1)
 device = choose_device()
 data = load_fashion_mnist()
-images = data.train_images[:8000].float() / 255
-labels = data.train_targets[:8000]
+images = data.train_images[:4096].float() / 255
+labels = data.train_targets[:4096]
 print(f"{len(images)} images of {data.source}")
 print(f"{device}: {device_name(device)}, PyTorch {torch.__version__}, 1 thread")
 
@@ -123,9 +112,8 @@ with profile(activities=activities) as recorded:
     train(steps, *prepared)
 
 # %%
-# The profiler noted when each operator began and ended, and what called it.
-# ``recorded.key_averages()`` adds up the calls of each name. First our five names, each
-# with everything that it called:
+# The profiler noted when each operator began and ended, and what called it. First our
+# five names, each with everything that it called:
 
 # fold: Print the five parts
 
@@ -142,7 +130,7 @@ for name, microseconds in parts.items():
 
 # %%
 # Was your guess right? Now the names inside. *Self* time is an operator's own time,
-# without that of the operators that it calls. Here are the twelve names with most of it.
+# without that of the operators that it calls. Here are the ten names with most of it.
 # (``recorded.key_averages().table(sort_by="self_cpu_time_total")`` prints more columns.)
 
 # fold: Print the table
@@ -152,7 +140,7 @@ by_self_time = sorted(sums, key=lambda entry: -entry.self_cpu_time_total)
 on_gpu = any(entry.self_device_time_total for entry in sums)
 
 print(f"{'name':<30} calls/step  self CPU  share" + "   kernels" * on_gpu)
-for entry in by_self_time[:12]:
+for entry in by_self_time[:10]:
     print(
         f"{entry.key[:30]:<30} {entry.count / steps:10.1f}"
         f" {entry.self_cpu_time_total / steps:6.0f} µs"
@@ -160,23 +148,21 @@ for entry in by_self_time[:12]:
         + f" {entry.self_device_time_total / steps:6.0f} µs"
         * on_gpu
     )
-others = sum(entry.self_cpu_time_total for entry in by_self_time[12:])
-print(f"and {len(sums) - 12} more names: {others / everything:.0%}")
+others = sum(entry.self_cpu_time_total for entry in by_self_time[10:])
+print(f"and {len(sums) - 10} more names: {others / everything:.0%}")
 
 # %%
 # ``aten::`` is PyTorch's library of operators. ``addmm`` is the product in a linear layer
 # on the way forward, ``mm`` a product on the way back. The self time of a name without
-# ``aten::`` is Python and book-keeping. The exception are names with ``cuda``, on a
-# :term:`CUDA` device: they start work, copy, or wait. There is also a column with the
-# time of the :term:`kernels <kernel>`. (There the backward pass runs in a thread of its
-# own, and ``# backward`` contains the wait for it. On the :term:`practice GPU` you mostly
-# see ``PythonDispatchMode``, the simulation, and some operators count twice.)
+# ``aten::`` is Python and book-keeping. Names with ``cuda``, on a :term:`CUDA` device,
+# start work, copy, or wait. There a further column has the time of the :term:`kernels
+# <kernel>`, and ``# backward`` contains the wait for the thread that runs it.
 #
 # Ask three questions of such a table:
 #
 # 1. Is the time in a *few* names, or spread over many? If it is spread, making one of
 #    them faster helps little.
-# 2. How much of it is Python and book-keeping, neither ``aten::`` nor ``cuda``?
+# 2. How much of it is Python and book-keeping?
 # 3. Is an operator called more often in a step than you expected?
 #
 # And how much time does the profiler itself take?
@@ -190,8 +176,8 @@ def profiled():
 
 
 options = {"device": device, "warmup": 1}
-plain = measure(lambda: train(steps, *prepared), repeats=5, **options).median
-watched = measure(profiled, repeats=3, **options).median
+plain = measure(lambda: train(steps, *prepared), repeats=3, **options).median
+watched = measure(profiled, repeats=2, **options).median
 print(f"with the profiler, the loop takes {watched / plain:.1f} times as long")
 
 # %%
@@ -209,8 +195,7 @@ print(f"with the profiler, the loop takes {watched / plain:.1f} times as long")
 #
 #    - The Python function ``item``.
 #
-#      No. Without a queue to wait for, the call is short: look at this part in the
-#      table of a CPU.
+#      No. Without a queue to wait for, the call is short, as on a CPU.
 #
 #    - Whatever the GPU had still to compute.
 #
@@ -221,9 +206,8 @@ print(f"with the profiler, the loop takes {watched / plain:.1f} times as long")
 # ---------------------------
 #
 # The table is like a receipt: it says what each thing cost, and not when you bought it.
-# The profiler knows that, too. We draw the quickest of the thirty steps, which other
-# programs disturbed least: our labels, PyTorch's operators, and what a GPU did, if there
-# was one.
+# The profiler knows that, too. We draw the quickest of the thirty steps: our labels,
+# PyTorch's operators, and what a GPU did, if there was one.
 
 # fold: Pick the events of one step, and draw them
 
@@ -274,49 +258,50 @@ busy = sum(e.time_range.elapsed_us() for e in operators) / (end - begin)
 print(f"{len(operators)} operators; {busy:.0%} of the step's time is inside them")
 
 # %%
-# Look at the lowest row, where the computing is done. (This profiler does not see Apple's
-# GPU. There the row shows only how work is handed over.) In the gaps between its bars
-# nothing is computed: Python and PyTorch prepare the next operator there, and the
-# profiler takes notes. **Slim bars with gaps: the step is made of starting things.
-# Broad bars: it is made of computing.**
+# Look at the lowest row, where the computing is done. (Of Apple's GPU this profiler sees
+# nothing, and the row shows how work is handed over.) In the gaps between its bars
+# nothing is computed: Python and PyTorch prepare the next operator, and the profiler
+# takes notes. **Slim bars with gaps: the step is made of starting things. Broad bars: it
+# is made of computing.**
 #
-# For larger programs use a viewer. The profiler writes Chrome's trace format, which
-# `Perfetto <https://ui.perfetto.dev>`__ opens in any browser. (The file stays on your
-# computer.)
-
-scratch = tempfile.TemporaryDirectory()
-trace = Path(scratch.name) / "trace.json"
-recorded.export_chrome_trace(str(trace))
-print(f"{trace.name}: {trace.stat().st_size / 1e6:.1f} MB for {len(events)} events")
-
-# %%
+# The gaps are also what lowers the GPU-Util of ``nvidia-smi``: it is the share of time in
+# which at least one kernel ran (:doc:`lesson 8 </lessons/08_was_it_faster>`).
+#
+# .. fold:: Going further: look at a timeline in a viewer
+#
+#    The profiler writes Chrome's trace format, which `Perfetto
+#    <https://ui.perfetto.dev>`__ opens in any browser. The file stays on your computer.
+#
+#    .. code-block:: python
+#
+#       recorded.export_chrome_trace("trace.json")
+#
+#    If the timeline has gaps that it cannot explain, or if several processes train
+#    together, use `Nsight Systems
+#    <https://docs.nvidia.com/nsight-systems/UserGuide/index.html>`__, which records the
+#    system around them as well. There ``with torch.cuda.nvtx.range("forward"):`` names a
+#    part of your program, as ``record_function`` does here.
+#
 # Find the lines that make Python wait
 # ------------------------------------
 #
 # On CUDA, Python runs ahead of the GPU until it reads a value. There it waits until the
-# queue is empty, as :doc:`lesson 8 </lessons/08_was_it_faster>` shows. In a profile
-# every read of one value, by ``item()``, ``float()`` or ``if``, is
-# ``aten::_local_scalar_dense``. (``tolist()`` and ``cpu()`` are copies.) How many do you
-# expect in a step of our loop?
+# queue is empty, as :doc:`lesson 8 </lessons/08_was_it_faster>` shows. In a profile each
+# read of one value, by ``item()``, ``float()`` or ``if``, is
+# ``aten::_local_scalar_dense``. How many do you expect in a step of our loop?
 
-
-def reads(recorded):
-    sums = recorded.key_averages()
-    found = [entry.count for entry in sums if "_local_scalar_dense" in entry.key]
-    return sum(found) / steps
-
-
-print(f"{reads(recorded):.1f} reads a step")
+reads = [entry.count for entry in sums if "_local_scalar_dense" in entry.key]
+print(f"{sum(reads) / steps:.1f} reads a step")
 
 # %%
 # One is ``loss.item()``. The others are Adam's: it counts its steps in a tensor for each
-# :term:`parameter`, keeps these tensors on the CPU, and reads them in every step. On the
-# CPU there is no queue to wait for.
+# :term:`parameter`, keeps these tensors on the CPU, and reads them there, where no queue
+# is.
 #
-# So the count mixes reads that wait with reads that do not. To find the lines that
-# *wait*, there is lesson 8's switch. With ``torch.cuda.set_sync_debug_mode("error")``, as
-# in lesson 8, the first of them stops the program. The practice GPU does the same, so the
-# next cell runs on any machine:
+# So the count mixes reads that wait with reads that do not. Which lines *wait*? After
+# ``torch.cuda.set_sync_debug_mode("error")``, as in lesson 8, the first of them stops the
+# program, and after ``"warn"`` each of them prints a warning. The :term:`practice GPU`
+# knows this switch as well, so that the next cell runs on any machine:
 
 
 def first_wait(loop):
@@ -337,11 +322,8 @@ def first_wait(loop):
 print(first_wait(train))
 
 # %%
-# There it is. (In your own script leave out ``try``, and read the traceback. The
-# mode `does not notice every wait
-# <https://docs.pytorch.org/docs/stable/generated/torch.cuda.set_sync_debug_mode.html>`__.)
-#
-# How often does a line wait? The practice GPU keeps a log of every copy and every wait:
+# There it is. In your own script you need no ``try``: read the traceback. How often does
+# a line wait? The practice GPU keeps a log of every copy and every wait:
 
 with gpulesson.practice_gpu(force=True) as gpu:
     gpu.clear_events()  # count from here, also if it was running before
@@ -353,10 +335,10 @@ print(gpu.report())
 # loop are made once, and do no harm.
 #
 # To get rid of the read, keep the detached losses on the device, and read them together
-# at the end. (With ``keep=torch.Tensor.item`` the same loop would read each of them.)
+# at the end:
 
 
-def train_quietly(steps, model, optimizer, batches, keep=torch.Tensor.detach):
+def train_quietly(steps, model, optimizer, batches):
     feed, losses = iter(batches), []
     for _ in range(steps):
         inputs, targets = next(feed)
@@ -364,7 +346,7 @@ def train_quietly(steps, model, optimizer, batches, keep=torch.Tensor.detach):
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-        losses.append(keep(loss))
+        losses.append(loss.detach())
     return losses
 
 
@@ -379,57 +361,15 @@ after = torch.stack(losses).mean().item()  # one read for all steps
 print(f"mean loss of {steps} steps: {before:.6f} before, {after:.6f} now")
 
 # %%
-# The loop now waits for nothing, and computes what it computed before. Did it also save
-# time? We run it with reads and without, in turns, A B B A, beside a control, as in
-# lesson 8:
-
-# fold: Compare in turns, with and without reads
-
-
-def seconds(keep):
-    def work():
-        train_quietly(steps, *prepared, keep=keep)
-
-    return measure(work, device=device, warmup=0, repeats=1).median
-
-
-read, quiet = torch.Tensor.item, torch.Tensor.detach
-for name, other in (("control", read), ("no reads", quiet)):
-    ratios = []
-    for _ in range(6):
-        a, b, b_again, a_again = (seconds(keep) for keep in (read, other, other, read))
-        ratios.append((b + b_again) / (a + a_again))
-    low, middle, high = statistics.quantiles(ratios, n=4)
-    print(
-        f"{name:<8} {middle:.3f} times the time",
-        f"(half of the rounds {low:.3f} to {high:.3f})",
-    )
-
-# %%
-# On a CPU there is no queue to wait for, and a read costs one short call. Expect a ratio
-# that the control hardly tells from 1. On a GPU a read costs what the queue would have
-# hidden. **Count the waits, even on a machine where they cost nothing.**
-#
-# .. question:: Without ``loss.item()`` your laptop is no faster. What have you learned?
-#
-#    - Reads do not matter.
-#
-#      No. Your laptop computed on its CPU, and there Python has no queue to wait for.
-#
-#    - Nothing about a GPU; there the same change can save much.
-#
-#      Yes. Where it will run on a GPU, leave the read out, and measure there.
-#
-#    - The measurement is wrong: one call less must take less time.
-#
-#      No. Another call took its place, and on a CPU ``detach`` costs no less than a read.
+# The loop now waits for nothing, and computes what it computed before. Is it faster, too?
+# On a CPU no: there is no queue to wait for, and a read is one short call. On a GPU it
+# saves what the queue would have hidden, and :doc:`lesson 12 </lessons/12_speed_ladder>`
+# measures it. **Count the waits, even on a machine where they cost nothing.**
 #
 # .. instructor-note::
 #
 #    Let everyone write down a guess before the five parts appear. Many guess the
 #    backward pass; on steps this small the optimizer can have the largest share.
-#    ``item`` is short in the table of a CPU: come back to it at the question about the
-#    GPU.
 #
 # Count the work, and name the limit
 # ----------------------------------
@@ -437,7 +377,7 @@ for name, other in (("control", read), ("no reads", quiet)):
 # A profile says where the time goes. It does not say how fast the step *could* be. Three
 # things can hold it back:
 #
-# - :term:`latency`: each operator has to be started, or *launched*;
+# - :term:`launch overhead`: each operator has to be started, or *launched*;
 # - :term:`bandwidth`: what the operators take and give has to travel to and from
 #   memory;
 # - arithmetic: the numbers have to be multiplied and added.
@@ -448,7 +388,7 @@ for name, other in (("control", read), ("no reads", quiet)):
 #
 # So we count what a step does: its operators, the bytes that they take and give, and its
 # floating-point operations, each a :term:`FLOP`. PyTorch calls this class for each
-# operator that runs. It leaves out views, which move nothing:
+# operator that runs. Views move nothing, and are left out:
 
 
 class Count(TorchDispatchMode):
@@ -499,24 +439,23 @@ for batch_size in (64, 512, 4096):
 
 # %%
 # The number of operators stays, the bytes grow, and the FLOP grow in proportion to the
-# batch. (The bytes are an estimate: a cache may spare some. On CUDA Adam uses other
-# operators, and fewer.)
+# batch. (The bytes are an estimate: a cache may spare some.)
 #
-# Then we measure what this machine can do: the time to start a step's operators, by the
-# step of a network with one unit a layer; the bandwidth, by copying, at the best of four
-# sizes, so that a cache may help; and the rate of arithmetic, by one large matrix
-# product. Other programs only make a run slower, so we take the fastest one.
+# Then we measure what this machine can do: the launch overhead of a step, with a network
+# of one unit a layer, which has the same operators and almost nothing to compute; the
+# bandwidth, by copying; and the rate of arithmetic, by one large matrix product.
 
 # fold: Measure what this machine can do
 
 
 def fastest(work):
-    return min(measure(work, device=device).times)
+    """Seconds of the fastest run: other programs only make a run slower."""
+    return min(measure(work, device=device, warmup=2, repeats=10).times)
 
 
 starts = fastest(make_step((1, 1, 1, 10), 1))
 byte_rate = 0.0
-for size in (2**20, 2**22, 2**24, 2**26 if device.type == "cpu" else 2**28):
+for size in (2**20, 2**23, 2**25 if device.type == "cpu" else 2**28):
     block = torch.zeros(size, dtype=torch.uint8, device=device)
     target = torch.empty_like(block)
     copying = fastest(lambda t=target, b=block: t.copy_(b))
@@ -526,18 +465,18 @@ a = torch.randn(n, n, device=device)
 flop_rate = 2 * n**3 / fastest(lambda: a @ a)
 
 print(f"on {device}: {device_name(device)}, 1 CPU thread")
-print(f"start the operators of a step {starts * 1e6:8.0f} µs")
+print(f"launch overhead of a step     {starts * 1e6:8.0f} µs")
 print(f"bandwidth, of a cache at best {byte_rate / 1e9:8.1f} GB/s")
 print(f"arithmetic                    {flop_rate / 1e9:8.0f} GFLOP/s")
 
 # %%
 # Divide the bytes by the bandwidth, and the FLOP by the rate of arithmetic. With the
-# time to start the operators, you have three times for each batch size. **The largest
-# of the three names the limit.** Beside them we put the step, measured in the same way:
+# launch overhead, you have three times for each batch size. **The largest of the three
+# names the limit.** Beside them we put the step itself:
 
 # fold: Compute the three times, measure the step, and draw all four
 
-names = ("latency", "bandwidth", "arithmetic", "measured")
+names = ("launches", "bandwidth", "arithmetic", "measured")
 times = {name: [] for name in names}  # milliseconds a step
 print("batch " + " ".join(f"{name:>10}" for name in names) + "  limit (ms a step)")
 for batch_size, (nbytes, flop) in counted.items():
@@ -566,17 +505,17 @@ plt.show()
 # %%
 # The limit says what is worth changing:
 #
-# - *Latency.* Use fewer operators, or give each more work: a :term:`fused` optimizer, a
+# - *Launches.* Use fewer operators, or give each more work: a :term:`fused` optimizer, a
 #   larger batch, :term:`torch.compile`, a :term:`CUDA graph`. A stronger GPU does not
 #   help.
 # - *Bandwidth.* The numbers travel too often. Fuse operators, or use smaller types.
 # - *Arithmetic.* The machine does what it is there for. A lower precision, a smaller
 #   model or better hardware help.
 #
-# The measured step can take longer than all three. The parts add up, and hardly an
-# operator reaches the rates of the large product and of the plain copy.
+# The step can take longer than all three: hardly an operator reaches the rates of the
+# large product and of the plain copy, and on a CPU the three add up.
 #
-# .. question:: Latency 0.4 ms, bandwidth 0.1 ms, arithmetic 0.02 ms: what helps?
+# .. question:: Launches 0.4 ms, bandwidth 0.1 ms, arithmetic 0.02 ms: what helps?
 #
 #    - A GPU with twice the arithmetic.
 #
@@ -591,16 +530,6 @@ plt.show()
 #
 #      Yes. It starts as many operators, and fewer steps go through the data once. How
 #      the model then learns is a question for the next lesson.
-#
-# Know when to use NVIDIA's own profiler
-# --------------------------------------
-#
-# PyTorch's profiler records one process. If its timeline has gaps that it cannot explain,
-# or if several processes train together, use `Nsight Systems
-# <https://docs.nvidia.com/nsight-systems/UserGuide/index.html>`__, which records the
-# system around them as well. There an NVTX range names a part of your program: write
-# ``with torch.cuda.nvtx.range("forward"):`` in the place of ``record_function`` (`its
-# page <https://docs.pytorch.org/docs/stable/generated/torch.cuda.nvtx.range.html>`__).
 #
 # Exercise
 # --------
@@ -634,15 +563,11 @@ plt.show()
 # .. keypoints::
 #
 #    - Profile a few steps after a warm-up. Sort by self time, look at the number of
-#      calls, and read shares, not seconds.
-#    - A timeline shows the gaps, in which nothing is computed. Viewers open the exported
-#      trace.
-#    - ``_local_scalar_dense`` counts ``item()``, ``float()`` and ``if``;
-#      ``set_sync_debug_mode`` and the practice GPU's log name the lines that wait.
-#    - Operators, their bytes, and the FLOP of products can be counted on any machine,
-#      without a clock.
-#    - Divide each count by what the machine can do. The largest time names the limit,
-#      and the limit says what is worth changing.
+#      calls, and read shares, not seconds. A timeline shows the gaps.
+#    - ``_local_scalar_dense`` counts the reads, and ``set_sync_debug_mode`` names the
+#      lines that wait.
+#    - Divide a step's bytes and FLOP by what the machine can do, and set the launch
+#      overhead beside them. The largest of the three times says what is worth changing.
 #
 # **Next:** :doc:`/lessons/12_speed_ladder` takes a run from a naive script towards its
 # limit.
