@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 
 import pytest
@@ -34,8 +35,13 @@ def test_lesson_10_meets_its_predictions(site):
         assert re.search(rf"^{name} +{results * hidden:,} bytes more", said, re.M), said
     for name, nbytes in (("loss", activations), ("loss.detach()", 512), ("loss.item()", 0)):
         assert re.search(rf"^{re.escape(name)} +{nbytes:,} bytes a loss$", said, re.M), said
+    for name, nbytes in (("Adam", parameters), ("Adam, fused", 0)):
+        assert re.search(rf"^{name} +needs +{nbytes:,} bytes for a moment$", said, re.M), said
+    segments = re.findall(r"^expandable (\w+): (\d+) MiB reserved$", said, re.M)
+    assert segments == [("False", str(30 + 50 + 70 + 90)), ("True", "100")]  # it grows by 20 MiB
     stopped, went_on = re.findall(r"^(\d+) losses\n(.*)$", said, re.M)
-    assert 0 <= int(stopped[0]) - 32 * 2**20 // activations <= 2  # it had a little more
+    # it had a little more: what a first backward pass has left free
+    assert 0 <= int(stopped[0]) - 32 * 2**20 // activations <= 2 + parameters // activations
     assert stopped[1] == "CUDA out of memory." and went_on == ("100", "no error")
 
 
@@ -46,45 +52,56 @@ def test_lesson_13_shows_what_each_way_saves(site):
     def numbers(pattern):
         return [float(number) for number in re.search(pattern, said).groups()]
 
-    # 256 images, 8 channels; three results a block and one before them; the peak has a few more
-    result = 256 * 8 * 28 * 28 * 4 / 2**20
-    (large,), (small,) = numbers(r"256 at once: +([\d.]+) MiB"), numbers(r"4 times 64: +([\d.]+) MiB")
-    assert 37 * result < large < 39 * result
+    # 128 images, 8 channels; three results a block and one before them; the peak has a few more
+    result = 128 * 8 * 28 * 28 * 4 / 2**20
+    assert numbers(r"([\d.]+) MiB allowed;") == [50]
+    (before,), (caught,) = numbers(r"before: +([\d.]+) MiB"), numbers(r"in except: +([\d.]+) MiB")
+    assert numbers(r"after except: +([\d.]+) MiB") == [before] and before < 1 < 30 < caught <= 50
+    (large,), (small,) = numbers(r"128 at once: +([\d.]+) MiB"), numbers(r"4 times 32: +([\d.]+) MiB")
+    assert 25 * result < large < 27 * result
     assert abs(small - large / 4) < 1
-    rounding, parted = numbers(r"no norm +(\S+)\n"), numbers(r"BatchNorm2d +(\S+)\n")
-    assert rounding[0] < 1e-12 and numbers(r"GroupNorm +(\S+)\n")[0] < 1e-12 < 1e-3 < parted[0]
+    rounding, parted = numbers(r"Identity +(\S+)\n"), numbers(r"BatchNorm2d +(\S+)\n")
+    assert rounding[0] < 1e-12 and numbers(r"group_norm +(\S+)\n")[0] < 1e-12 < 1e-3 < parted[0]
+    (whole,) = numbers(r"all rows at once: +([\d.]+)\n")
+    assert numbers(r"shares of counted: +([\d.]+)\n")[0] == pytest.approx(whole, abs=2e-4)
+    assert numbers(r"shares of rows: +([\d.]+)\n")[0] != pytest.approx(whole, abs=2e-4)
     # a convolution of 9 · 8 · 8 weights: two FLOP forward, four backward; recomputing, two once more
-    again = 24 * 2 * 9 * 8 * 8 * 256 * 784 / 1e9
+    again = 16 * 2 * 9 * 8 * 8 * 128 * 784 / 1e9
     kept, work = numbers(r"Net +([\d.]+) MiB, +([\d.]+) GFLOP")
     less, more = numbers(r"Recomputing +([\d.]+) MiB, +([\d.]+) GFLOP")
-    assert kept == large and abs(less - 16 * result) < 1 and abs(more - work - again) < 0.2
+    assert kept == large and abs(less - 12 * result) < 1 and abs(more - work - again) < 0.2
     (full,), (half,) = numbers(r"float32: +([\d.]+) MiB"), numbers(r"autocast: +([\d.]+) MiB")
     assert 0.45 * full < half < 0.55 * full
-    assert numbers(r"bfloat16, Adam +([\d.]+) GiB") == [round(8e9 / 2**30, 1)]
-    rows = re.findall(r"^(.+?) +([\d.]+) GiB +(fits|close|does not fit) +(\d+) +(\d+) ms$", said, re.M)
-    table = {name: (float(peak), answer) for name, peak, answer, _, _ in rows}
-    assert list(table) == ["as it is", "accumulate 4 × 24", "recompute", "autocast", "both"]
-    assert table["as it is"][1] == "does not fit" and table["both"][1] == "fits"
-    assert table["both"][0] < min(table["recompute"][0], table["autocast"][0])
+    # four layers; a gradient and two numbers of Adam, four bytes each, in blocks of 512 bytes
+    every, low = 4 * (1024 * 1024 + 1024), 4 * 2 * 8 * 1024
+    for name, count in (("all", every), ("low rank", low)):
+        trained, mib = re.search(rf"^{name} +trains +([\d,]+) numbers: +([\d.]+) MiB", said, re.M).groups()
+        assert int(trained.replace(",", "")) == count and float(mib) == round(3 * 4 * count / 2**20, 2)
+    assert numbers(r"on the GPU: +([\d.]+) MiB") == [large]
+    assert numbers(r"offloaded: +([\d.]+) MiB")[0] < large / 4
 
 
 @pytest.mark.slow
 def test_lesson_14_shows_that_two_learn_what_one_learns(site):
     said = printed(site, "14")
-    assert re.findall(r"^rank (\d) of 2 on cuda:(\d): the sum is 3\.0$", said, re.M) == [
-        ("0", "0"),
-        ("1", "1"),
-    ]
-    parts = re.findall(r"^rank \d: (\d+) rows, own (\S+), averaged (\S+)$", said, re.M)
-    ((rows, whole),) = re.findall(r"^one process: (\d+) rows, (\S+)$", said, re.M)
-    own = [float(gradient) for _, gradient, _ in parts]
-    assert {averaged for _, _, averaged in parts} == {whole} and len(set(own)) == len(parts) == 2
-    assert sum(own) / 2 == pytest.approx(float(whole), abs=1e-6)
-    assert sum(int(number) for number, _, _ in parts) == int(rows) == 50
-    gaps = [float(gap) for gap in re.findall(r"^largest difference of a weight: (\S+)$", said, re.M)]
-    assert len(gaps) == 1 and max(gaps) < 1e-12
-    assert "rank 0: 1 rows of the last batch" in said and "rank 1: 0 rows of the last batch" in said
-    assert "Multiple Ranks are using the same GPU" in said or "Duplicate GPU detected" in said
+    first, second, mean, batch = (
+        float(gradient)
+        for gradient in re.findall(r"^(?:rows .*…|their mean|all 64 rows): +(\S+)$", said, re.M)
+    )
+    assert first != second and mean == batch == pytest.approx((first + second) / 2, abs=1e-6)
+    dealt = re.findall(r"^epoch (\d), rank (\d): images \[(.+)\]$", said, re.M)
+    for epoch in "01":  # each image once, to one of the two
+        images = ", ".join(images for number, _, images in dealt if number == epoch)
+        assert sorted(images.split(", ")) == [*"01234567"]
+    assert len(dealt) == 4 and len({images for *_, images in dealt}) == 4
+    assert re.findall(r"^training on cuda:(\d)$", said, re.M) == ["0", "1"]
+    losses = [float(loss) for loss in re.findall(r"^Epoch \[\d/5\], loss (\S+)$", said, re.M)]
+    two, one = losses[:5], losses[5:]
+    assert two == pytest.approx(one, abs=2e-4) and two == sorted(two, reverse=True)
+    (gap,) = re.findall(r"^largest difference of a weight: (\S+)$", said, re.M)
+    assert float(gap) < 1e-4
+    right, total, share = re.search(r"^(\d+) of (\d+) test images right: (\S+)%$", said, re.M).groups()
+    assert total == "200" and float(share) == int(right) / 2 > 40
 
 
 @pytest.mark.slow
@@ -93,8 +110,10 @@ def test_the_guide_after_lesson_14_shows_a_restart_and_a_model_in_two_parts(site
     said = f"{site.page(page_name(guide)).printed()}\n"
     (gap,) = re.findall(r"^largest difference of a weight: (\S+)$", said, re.M)
     assert float(gap) < 1e-12
-    assert re.findall(r"^rank (\d): finished in attempt 1, after 11 steps$", said, re.M) == ["0", "1"]
-    shared = re.findall(r"^rank \d: copied +([\d.]+) MiB, split +([\d.]+) MiB$", said, re.M)
+    attempts = re.findall(r"^rank (\d), attempt (\d): (\d) epochs are done$", said, re.M)
+    assert attempts == [("0", "0", "0"), ("0", "1", "2"), ("1", "0", "0"), ("1", "1", "2")]
+    assert re.findall(r"^rank (\d), attempt 1: finished$", said, re.M) == ["0", "1"]
+    shared = re.findall(r"^rank \d: whole +([\d.]+) MiB, split +([\d.]+) MiB$", said, re.M)
     numbers = 4 * (1024 * 1024 + 1024) * 4 / 2**20  # of the parameters; there are three times as many more
     for copied, part in shared:
         assert 4 * numbers - 0.05 <= float(copied) < 4 * numbers + 1
@@ -106,15 +125,17 @@ PUBLISHED = [1.15071142, 0.93773186, 0.77982736, 0.60996711, 0.40083539,
              0.25436994, 0.15052448, 0.10086147, 0.08127660, 0.07230931]  # fmt: skip
 
 
-def columns(output: str, *titles: str) -> list[list[float]]:
-    """The columns of the one table of ten losses that has these titles."""
-    number = r" +(\d\.\d{8})"
-    row = rf" *(\d+){number * len(titles)}\n"
-    found = re.findall(rf"^epoch +{' +'.join(titles)}\n((?:{row}){{10}})", output, flags=re.M)
+def losses_of_lesson_3(output: str) -> tuple[list[float], list[float], list[float]]:
+    """The three columns of its one table: the published losses, the copied file's, scikit-learn's."""
+    row = r" *(\d+)" + r" +(\d\.\d{5})" * 3 + r"\n"
+    found = re.findall(
+        rf"^epoch +published +copied_file +scikit_learn\n((?:{row}){{10}})", output, flags=re.M
+    )
     assert len(found) == 1, output
     epochs, *rest = zip(*re.findall(row, found[0][0]), strict=True)
     assert [int(epoch) for epoch in epochs] == list(range(1, 101, 10))
-    return [[float(loss) for loss in column] for column in rest]
+    published, copied, other = ([float(loss) for loss in column] for column in rest)
+    return published, copied, other
 
 
 def distance(losses: list[float]) -> list[float]:
@@ -126,15 +147,31 @@ def distance(losses: list[float]) -> list[float]:
 def test_lesson_3_reproduces_the_published_losses(site):
     # the published figures stand here once more, so that the lesson's own copy is checked
     said = printed(site, "03")
-    theirs, ours, difference = columns(said, "published", "ours", "difference")
-    assert theirs == PUBLISHED
-    assert ours[0] == 1.15071142
-    assert max(distance(ours)) <= 5e-5
-    assert difference == pytest.approx(distance(ours), abs=2e-8)
-    assert "the same outputs: True" in said  # the class that is written out, and MLP
-    theirs, copied, other = columns(said, "published", "copied_file", "scikit_learn")
-    assert (theirs, copied) == (PUBLISHED, ours)
+    theirs, copied, other = losses_of_lesson_3(said)
+    assert theirs == [round(loss, 5) for loss in PUBLISHED]
+    assert copied[0] == 1.15071
+    assert max(distance(copied)) <= 5e-5
     assert 1e-5 < distance(other)[0] == min(distance(other))  # what the page says of it
+    assert "the same losses: True" in said  # layers in a row, and the class
+
+
+@pytest.mark.slow
+def test_lesson_3_computes_shares_and_loss_of_one_flower(site):
+    said = printed(site, "03")
+    scores = re.search(r"^scores:  tensor\(\[\[ *(\S+), +(\S+), +(\S+)\]\]", said, re.M).groups()
+    powers = [math.exp(float(score)) for score in scores]
+    before, after = (
+        [float(share) for share in re.findall(r"\S+$", rows, re.M)]
+        for rows in re.findall(r"^(setosa +\S+\nversicolor +\S+\nvirginica +\S+)$", said, re.M)
+    )
+    assert before == pytest.approx([power / sum(powers) for power in powers], abs=1e-3)
+    right = ["setosa", "versicolor", "virginica"].index(re.search(r"^species: (\w+)$", said, re.M)[1])
+    found = re.search(r"^by hand: +(\S+)\nCrossEntropyLoss: (\S+)\nall three equal: +(\S+)$", said, re.M)
+    by_hand, by_torch, equal = map(float, found.groups())
+    assert by_hand == pytest.approx(by_torch, abs=2e-4)
+    assert by_torch == pytest.approx(-math.log(powers[right] / sum(powers)), abs=1e-3)
+    assert equal == pytest.approx(math.log(3), abs=1e-4)
+    assert max(before) != before[right] < 1 / 3 < 0.8 < after[right], "wrong before training, right after"
 
 
 @pytest.mark.gpu(real=True)
@@ -142,6 +179,6 @@ def test_lesson_3_reproduces_the_published_losses_on_a_gpu(warm, tmp_path):
     done = run_script(warm, ROOT / "examples/03_first_model.py", tmp_path, GPULESSON_DEVICE="cuda")
     assert done.returncode == 0, done.stderr
     assert torch.cuda.get_device_name() in done.stdout
-    _, _, gpu = columns(done.stdout, "published", "CPU", "GPU")
-    assert distance(gpu)[0] <= 5e-7
+    _, gpu, _ = losses_of_lesson_3(done.stdout)  # the copied file's are computed on the GPU
+    assert distance(gpu)[0] <= 1e-5
     assert max(distance(gpu)) <= 1e-3
