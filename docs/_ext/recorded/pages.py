@@ -2,8 +2,9 @@
 
 While a lesson runs, `mark_cell` writes a mark behind each cell into the generated page: the cell's hash, and
 the machine that ran it. When the page is read, the output around each mark gets a label, and a box with the
-recording of that very cell follows. Notebooks and scripts are made of the lesson itself, without marks. The
-table of all recordings says which lesson was recorded on what, when, and how much of it still holds.
+recording of that very cell follows, if the GPU gave something else. Notebooks and scripts are made of the
+lesson itself, without marks. The table of all recordings says which lesson was recorded on what, when, and
+how much of it still holds.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from sphinx.util import logging
 from sphinx.util.docutils import SphinxDirective
 from sphinx.util.typing import ExtensionMetadata
 
+from ..boxes import fold
 from ..freshness import digest, fingerprint
 from ..paths import docname, executed_scripts
 from ..tables import table
@@ -117,16 +119,14 @@ class PlaceOutputs(SphinxTransform):
         if recording and (stale := [mark["hash"] for mark in marks if mark["hash"] not in known]):
             cells = read_cells(Path(self.env.doc2path(self.env.docname)).with_suffix(".py"))
             facts["stale_cells"] = [f"line {c.line}: {c.first_line}" for c in cells if c.hash in stale]
+        shown = recording if any(mark["hash"] in known for mark in marks) else None
         said = None
         for mark in marks:
             live = gather(mark)
-            group = this_build(mark["machine"], said, live) if live else None
+            group = this_build(mark["machine"], said, shown, live) if live else None
             said = mark["machine"] if live else said
-            box = None
-            if recording and mark["hash"] in known:
-                box = recorded_box(recording, known[mark["hash"]], live)
-            elif recording and live:
-                box = outdated_box(recording)
+            cell = known.get(mark["hash"])
+            box = recorded_box(recording, cell, live) if recording and cell else None
             mark.replace_self([node for node in (group, box) if node])
 
     def recording(self, lesson: str) -> Recording | None:
@@ -185,13 +185,18 @@ def refuse_strays(app: Sphinx, env: BuildEnvironment) -> None:
 # -- the boxes below a cell
 
 
-def this_build(machine: str, said: str | None, live: Sequence[nodes.Node]) -> nodes.container:
+def this_build(
+    machine: str, said: str | None, recording: Recording | None, live: Sequence[nodes.Node]
+) -> nodes.container:
     """Put a label on what this build's machine gave: in words once a page, then the machine where it changes.
 
     All others get a short mark from the style.
     """
     if said is None:
         head = [label("Output of this build", machine)]
+        if recording:
+            text = f"Where a GPU gave something else, it follows in a box: {recorded_on(recording)}"
+            head.append(nodes.paragraph(text, text, classes=["measured"]))
     else:
         head = [nodes.paragraph(machine, machine, classes=["machine"])] if machine != said else []
     return nodes.container("", *head, *live, classes=["live"])
@@ -200,28 +205,25 @@ def this_build(machine: str, said: str | None, live: Sequence[nodes.Node]) -> no
 def recorded_box(
     recording: Recording, cell: RecordedCell, live: Sequence[nodes.Node]
 ) -> nodes.container | None:
-    """Show what the GPU gave, or say that it was the same; None if it gave nothing either."""
+    """Show what the GPU gave; None if it was the same, or nothing either."""
+    if same(cell, live):
+        return None
     if not (cell.stdout or cell.html or cell.figures):
-        return box(recording, nodes.paragraph("", "This cell printed nothing there.")) if live else None
+        return box(recording, nodes.paragraph("", "This cell printed nothing there."))
     measured = f"Wall time {cell.seconds:.3f} s"
     if cell.peak_memory:
         measured += f", peak GPU memory {cell.peak_memory / 2**20:,.3f} MiB"
-    content = (
-        [nodes.paragraph("", "It printed the same.")] if same(cell, live) else shown(recording.lesson, cell)
-    )
+    content = shown(recording.lesson, cell)
     return box(recording, *content, nodes.paragraph("", measured, classes=["measured"]))
 
 
-def outdated_box(recording: Recording) -> nodes.container:
-    """Say that there is a recording, of other code than this."""
-    text = "The recorded output is out of date: this cell, or one above it, has changed since."
-    return box(recording, nodes.paragraph("", text), classes=["outdated"])
+def box(recording: Recording, *content: nodes.Node) -> nodes.container:
+    return nodes.container("", label("Recorded", recorded_on(recording)), *content, classes=["recorded"])
 
 
-def box(recording: Recording, *content: nodes.Node, classes: Sequence[str] = ()) -> nodes.container:
+def recorded_on(recording: Recording) -> str:
     run = recording.run
-    head = label("Recorded", f"{run.gpu}, PyTorch {run.torch}, {run.date}")
-    return nodes.container("", head, *content, classes=["recorded", *classes])
+    return f"{run.gpu}, PyTorch {run.torch}, {run.date}"
 
 
 def label(text: str, machine: str) -> nodes.paragraph:
@@ -230,8 +232,9 @@ def label(text: str, machine: str) -> nodes.paragraph:
 
 
 def shown(lesson: str, cell: RecordedCell) -> list[nodes.Node]:
-    """Show figures, text and HTML in sphinx-gallery's order and dress."""
-    found = [picture(lesson, figure) for figure in cell.figures]
+    """Show figures, text and HTML in sphinx-gallery's order and dress; the figures when they are unfolded."""
+    pictures = [picture(lesson, figure) for figure in cell.figures]
+    found: list[nodes.Node] = [fold("Its picture", *pictures, kind="picture")] if pictures else []
     if cell.stdout:
         text = "\n".join(cell.stdout)
         found.append(nodes.literal_block(text, text, language="none", classes=["sphx-glr-script-out"]))
@@ -247,9 +250,10 @@ def picture(lesson: str, figure: Figure) -> nodes.Node:
 
 
 def same(cell: RecordedCell, live: Sequence[nodes.Node]) -> bool:
-    """Return whether this build and the GPU gave the same, and only text."""
+    """Return whether this build and the GPU gave the same, and only text or nothing."""
     texts = [lines_of(node.astext()) for node in live if isinstance(node, nodes.literal_block)]
-    return texts == [cell.stdout] and len(live) == 1 and not (cell.html or cell.figures)
+    printed = [cell.stdout] if cell.stdout else []
+    return len(texts) == len(live) and texts == printed and not (cell.html or cell.figures)
 
 
 # -- the page of all recordings
