@@ -1,7 +1,8 @@
 """Runs a short program that a page shows, in a process of its own, and shows what it printed.
 
-``.. run::`` has a program as its content. ``.. planned:: --gpu T4`` has a training script: it is shown, then
-the command that makes its plan, then what this printed. One that fails, fails the build.
+``.. run::`` has a program as its content; with an argument, ``.. run:: circle.py``, it shows the command that
+runs a file of examples/scripts. ``.. planned:: --gpu T4`` has a training script: it is shown, then the
+command that makes its plan. Then comes what was printed. One that fails, fails the build.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from sphinx.util.docutils import SphinxDirective
 from sphinx.util.typing import ExtensionMetadata
 
 from .freshness import modules
+from .paths import examples_dir
 
 SCRIPT = "train.py"
 LABEL = "Output of this build"
@@ -25,17 +27,24 @@ LABEL = "Output of this build"
 class Run(SphinxDirective):
     """A program and its output."""
 
-    has_content = True
+    has_content = True  # or an argument
     optional_arguments = 1
     final_argument_whitespace = True
 
     def run(self) -> list[nodes.Node]:
-        self.assert_has_content()
-        code = "\n".join(self.content)
-        planned = ["-m", "gpulesson", "plan", *" ".join(self.arguments).split()] * (self.name == "planned")
-        command = [*planned, SCRIPT]
-        with tempfile.TemporaryDirectory() as folder:
-            Path(folder, SCRIPT).write_text(code, encoding="utf-8")
+        words = " ".join(self.arguments).split()
+        if self.name == "planned":
+            words = ["-m", "gpulesson", "plan", *words, SCRIPT]
+        if bool(self.content) != (self.name == "planned" or not words):
+            raise self.error(f"{self.name}: give it a program, or as an argument a file of examples/scripts")
+        code, command = "\n".join(self.content), words or [SCRIPT]
+        with tempfile.TemporaryDirectory() as name:
+            folder = Path(name) if code else examples_dir(self.env.app) / "scripts"
+            if code:
+                Path(folder, SCRIPT).write_text(code, encoding="utf-8")
+            for script in map(folder.joinpath, words):
+                if script.is_file():
+                    self.env.note_dependency(str(script))
             done = subprocess.run(
                 [sys.executable, *command], cwd=folder, capture_output=True, encoding="utf-8", check=False
             )
@@ -45,8 +54,8 @@ class Run(SphinxDirective):
             self.env.note_dependency(str(path))
         line, output = " ".join(["python", *command]), done.stdout.rstrip("\n")
         return [
-            nodes.literal_block(code, code, language="python"),
-            *([nodes.literal_block(line, line, language="bash")] if planned else []),
+            *([nodes.literal_block(code, code, language="python")] if code else []),
+            *([nodes.literal_block(line, line, language="bash")] if words else []),
             nodes.paragraph(LABEL, LABEL, classes=["machine"]),
             nodes.literal_block(output, output, language="none", classes=["sphx-glr-script-out"]),
         ]

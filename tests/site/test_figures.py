@@ -60,7 +60,7 @@ sphinx_gallery_conf |= {
 """
     )
     text = ".. drawing:: two_boxes.svg\n\n   A *box*, and another."
-    page = "\n\nPage\n====\n\n.. run::\n\n   print(6 * 7)\n"
+    page = "\n\nPage\n====\n\n.. run::\n\n   print(6 * 7)\n\n.. run:: own.py 3\n"
     return built(
         {
             "conf.py": conf,
@@ -68,6 +68,7 @@ sphinx_gallery_conf |= {
             "docs/page.rst": page,
             "docs/drawings/two_boxes.svg": DRAWING,
             "examples/01_first.py": lesson(text=text, body=FIGURE),
+            "examples/scripts/own.py": "import sys\nprint(sys.argv)\n",
         }
     )
 
@@ -102,7 +103,8 @@ def test_a_drawing_is_part_of_the_page(site):
 @pytest.mark.slow
 def test_a_program_is_shown_with_what_it_printed(site):
     page = site.page("page")
-    assert [block.get_text().strip() for block in page.select("article pre")] == ["print(6 * 7)", "42"]
+    shown = [block.get_text().strip() for block in page.select("article pre")]
+    assert shown == ["print(6 * 7)", "42", "python own.py 3", "['own.py', '3']"]
 
 
 @pytest.mark.slow
