@@ -71,6 +71,7 @@ def notebook(found: Iterable[NotebookNode]) -> NotebookNode:
     metadata = {
         "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
         "language_info": {"name": "python"},
+        "accelerator": "GPU",  # what Colab is to give it
     }
     made: NotebookNode = new_notebook(cells=numbered, metadata=metadata)
     return made

@@ -145,6 +145,7 @@ def test_the_notebook_is_valid_and_portable(notebook):
         "language": "python",
         "name": "python3",
     }
+    assert notebook.metadata.accelerator == "GPU"
     assert "version" not in notebook.metadata.language_info, (
         "the version of the building machine is not of the notebook"
     )
