@@ -5,14 +5,14 @@
 See where your numbers are, copy them across, and read the error that everyone gets once.
 
 .. overview::
-   :teaching: 25
+   :teaching: 21
    :exercises: 10
 
    .. objectives::
 
       - Say where a tensor is, copy it to the GPU, and move a model there.
       - Read the error of mixed devices, and fix it.
-      - Say what a tensor takes of the GPU's memory, and what a default device changes.
+      - Say where a new tensor is made, and how much of the GPU's memory it uses.
 
    .. prereq::
 
@@ -21,8 +21,8 @@ See where your numbers are, copy them across, and read the error that everyone g
 
 # %%
 # You have numbers in the computer's memory, and want a :term:`GPU` to compute with them.
-# In this lesson that is a GPU for :term:`CUDA`, so that we may write ``"cuda"`` on every
-# machine. (In a program of your own, choose the :term:`device` as in lesson 1.)
+# This lesson writes ``"cuda"``, for a GPU with :term:`CUDA`. In a program of your own,
+# choose the :term:`device` as in lesson 1.
 #
 # On a machine without a CUDA GPU, this page computes on the :term:`practice GPU`: it
 # obeys a GPU's rules, and your CPU does the arithmetic.
@@ -61,37 +61,31 @@ print(on_gpu.device, on_gpu)
 # .. covers:: S1.4
 #
 # To bring an existing tensor to the GPU, call its method ``to``. Before you run the cell:
-# which of the three printed lines will say ``cpu``?
+# which of the tensors will be on the GPU?
 
 on_cpu.to(device)
-print("on_cpu:", on_cpu.device)
+print("on_cpu:", on_cpu)
 
 copied = on_cpu.to(device)
-print("copied:", copied.device)
-print("on_cpu:", on_cpu.device)
-
-# %%
-# Two of them: ``on_cpu`` is where it was, before and after. **A tensor does not move: you
-# get a copy, and you must keep it.** The first ``on_cpu.to(device)`` made a copy, too,
-# but no name kept it, so Python threw it away. No error tells you.
-#
-# The copy has numbers of its own, and there is a way back to the CPU:
-
 copied[0] = 100.0
-print("on_cpu:     ", on_cpu)
-print("copied back:", copied.cpu())
+print("on_cpu:", on_cpu)
+print("copied:", copied)
+print("back:  ", copied.cpu())
 print("same tensor:", copied.to(device) is copied)
 
 # %%
-# We changed the copy, and the original still begins with 1. ``cpu()`` is short for
-# ``to("cpu")``. The last line is the exception: a tensor that is already where you want
-# it is not copied, and ``to`` gives you the same tensor back.
+# Only ``copied``. **A tensor does not move: you get a copy, and you must keep it.** The
+# first ``on_cpu.to(device)`` made a copy, too, but no name kept it, so Python threw it
+# away. No error tells you.
 #
-# A model is different. In PyTorch a model is a :term:`module`, an object that holds
-# tensors: its :term:`parameters <parameter>`, which training changes, and sometimes
-# :term:`buffers <buffer>`, which it uses in other ways. ``torch.nn.Linear(2, 1)`` is a
-# small one. It makes one number from two: it multiplies them by its parameter
-# ``weight``, and adds its parameter ``bias``.
+# The copy has numbers of its own: we changed it, and ``on_cpu`` still begins with 1. The
+# way back is ``cpu()``, short for ``to("cpu")``. And if a tensor already is where you
+# want it, ``to`` copies nothing and returns the same tensor, as the last line shows.
+#
+# A model is different. In PyTorch it is a :term:`module`, an object that holds tensors:
+# its :term:`parameters <parameter>`, which training changes. ``torch.nn.Linear(2, 1)`` is
+# a small one. It makes one number from two: it multiplies each by a number of its
+# parameter ``weight``, and adds up both results and its parameter ``bias``.
 
 model = torch.nn.Linear(2, 1)
 print("before:", model.weight.device)
@@ -101,8 +95,8 @@ print("after: ", model.weight.device)
 print("returned is model:", returned is model)
 
 # %%
-# ``model.to(device)`` brings each parameter and buffer to the device, and gives the same
-# model back, as the last line shows. There is one model, and it has moved.
+# ``model.to(device)`` brings all of the model's tensors to the device, and returns the
+# same model, as the last line shows. There is one model, and it has moved.
 #
 # .. drawing:: to_copy_move.svg
 #
@@ -167,134 +161,78 @@ print(outputs.device)
 # The result of an operation is where its tensors were. **All tensors of an operation must
 # be on the same device.**
 #
-# There is one exception, and it works in one direction. In arithmetic, a *single number*
-# may come from the CPU, even if it is a tensor: PyTorch sends its value along with the
-# order to compute. Which of these three products will fail?
+# There are two exceptions. In arithmetic, a *single number* may come from the CPU, even
+# if it is a tensor. So may an *index*, which picks from a tensor in square brackets. Does
+# a number on the GPU work with a tensor on the CPU, too?
 
-three = torch.tensor(3.0)  # a single number: no dimensions, so shape []
-for a, b in [
-    (weights, three),
-    (weights, torch.tensor([3.0])),
-    (torch.ones(2, 3), three.to(device)),
-]:
-    try:
-        print((a * b).device)
-    except RuntimeError as error:
-        print(error)
+number = torch.tensor(3.0)
+row = torch.tensor([0])  # picks the first row
+
+print("number:", (weights * number).device)
+print("index: ", weights[row].device)
+try:
+    inputs * number.to(device)
+except RuntimeError as error:
+    print(error)
 
 # %%
-# Only the first one works. ``[3.0]`` is a list with one entry, so its tensor has one
-# dimension; a single number has none. In the third product the number is on the GPU, and
-# the other tensor on the CPU: **a single number may come from the CPU to the GPU, never
-# the other way.** The message is the same error in the words of ``*`` and ``+``, which do
-# not say which tensor is where. (Indices in square brackets follow the same direction:
-# those on the CPU may pick from a tensor on the GPU, not the reverse.)
+# No. Both exceptions work in one direction only: from the CPU to the GPU. The error is
+# the same as before; for ``*`` and ``+`` it names both devices, and no tensor. (For
+# indices it has :ref:`other words <error-indices>`.)
 #
 # Find out which tensor was forgotten
 # -----------------------------------
 #
-# What you train with comes in :term:`batches <batch>`, and a batch is often a dictionary
-# of several tensors. One line copies them all:
+# What you train with comes in :term:`batches <batch>`, often a pair: some images, and a
+# label for each. We bring one of the two to the GPU. Where is everything?
 
-# eight images, 28 by 28 pixels each, and a label for each
-batch = {"images": torch.rand(8, 28, 28), "labels": torch.arange(8)}
-moved = {name: t.to(device) for name, t in batch.items()}
+images = torch.rand(8, 28, 28)  # eight images, 28 by 28 pixels each
+labels = torch.arange(8)
+images = images.to(device)
 
-for things in (batch, moved, dict(model.named_parameters())):
-    for name, t in things.items():
-        print(f"{name:<7} {t.device}")
-
-# %%
-# The batch is on the CPU. Its copy and the model's two parameters are on the GPU. **When
-# you get the error of two devices, print where everything is**, and you see which one
-# was forgotten. (This package has both as functions: ``to_device`` copies a batch, and
-# ``tensor_devices`` says where the tensors of a batch or a model are.)
-#
-# Ask how much of the GPU's memory is taken
-# -----------------------------------------
-#
-# .. covers:: S3.4
-#
-# When the memory of a GPU is full, a program usually stops. So PyTorch counts for you:
-# ``memory_allocated`` is what your tensors hold now. We make two numbers of four bytes
-# each. By how many bytes will the count grow?
-
-before = torch.cuda.memory_allocated()
-pair = torch.tensor([1.0, 2.0], device=device)
-print("two numbers hold:", pair.nbytes, "bytes")
-print("allocated grew by:", torch.cuda.memory_allocated() - before, "bytes")
+print("images:", images.device)
+print("labels:", labels.device)
+for name, parameter in model.named_parameters():
+    print(f"{name}: {parameter.device}")
 
 # %%
-# By 512, for eight bytes of numbers. **PyTorch gives out a GPU's memory in blocks, of 512
-# bytes or a multiple of that.** It is like a car park with marked spaces: a motorcycle
-# takes a whole one, too. This matters only if you have very many small tensors.
-#
-# To ask the GPU's :term:`driver` for memory takes time. So PyTorch asks for a large
-# piece, and cuts the blocks of many tensors from it. What it has asked for is a second
-# count, ``memory_reserved``. Which of the two goes down when we delete ``pair``?
-
-before = torch.cuda.memory_allocated(), torch.cuda.memory_reserved()
-del pair
-after = torch.cuda.memory_allocated(), torch.cuda.memory_reserved()
-
-print("allocated, change:", after[0] - before[0], "bytes")
-print("reserved, change: ", after[1] - before[1], "bytes")
-
-# %%
-# Only the first: **PyTorch keeps reserved memory for the next tensor.** So
-# ``nvidia-smi``, NVIDIA's command that lists what a GPU does, still counts it as used
-# (`PyTorch's notes
-# <https://docs.pytorch.org/docs/stable/notes/cuda.html#memory-management>`__).
-# :doc:`Lesson 10 </lessons/10_where_did_my_memory_go>` finds out what fills a memory.
+# The images and the model's two parameters are on the GPU. The labels were forgotten:
+# ``labels = labels.to(device)`` is missing. **When you get the error of two devices,
+# print where everything is.** (If a batch is a dictionary, copy each of its tensors. This
+# package's ``to_device`` copies a batch of any form.)
 #
 # What a default device changes
 # -----------------------------
 #
 # .. covers:: S0.2
 #
-# You will often read that ``device = torch.device("cuda")`` "sets the device". It does
-# not: it makes a label. What you can set is the *default device*, on which new tensors
-# are made, with :func:`torch.set_default_device`. This function makes three tensors and a
-# model, and prints where they are. Which of them will still be on the CPU?
+# You will read that ``device = torch.device("cuda")`` "sets the device". It only makes a
+# label. What you can set is the *default device*, on which new tensors are made, with
+# :func:`torch.set_default_device`, or for one block with ``with``. Which of these will be
+# on the CPU?
 
 import numpy as np
 
-
-def places():
+print("outside:   ", torch.ones(3).device)
+with torch.device("cuda"):
     print("ones:      ", torch.ones(3).device)
     print("model:     ", torch.nn.Linear(2, 1).weight.device)
     print("from_numpy:", torch.from_numpy(np.ones(3)).device)
-    print("named cpu: ", torch.ones(3, device="cpu").device)
-
-
-places()
-torch.set_default_device("cuda")
-print("now with a default device")
-places()
 
 # %%
-# A new tensor and a new model are made on the GPU. The last entry names its device, and
-# is obeyed. But ``from_numpy`` stays on the CPU: its tensor uses the memory of the NumPy
-# array, which is host memory. **A default device decides only where new tensors are
-# made.** (``with torch.device("cuda"):`` does the same inside a block.)
+# Two of them. Outside the block there is no default: that the name ``device`` exists
+# changes nothing. In the block, a new tensor and a new model are made on the GPU. But
+# ``from_numpy`` stays on the CPU: its tensor uses the memory of the NumPy array, which is
+# host memory. **A default device decides only where new tensors are made.** This course
+# passes ``device`` to each call instead, so that you see it where it matters.
 #
-# A default also reaches code that you did not write, such as PyTorch's :term:`data
-# loader`, which fetches samples in a random order and makes batches of them:
-
-from torch.utils.data import DataLoader
-
-try:
-    print(next(iter(DataLoader(range(8), batch_size=4, shuffle=True))))
-except RuntimeError as error:
-    print(error)
-
-torch.set_default_device(None)  # back to the CPU
-
-# %%
-# The loader draws the order with a generator of random numbers on the CPU, and because
-# of the default it asks for the result on the GPU. Also, every call of PyTorch takes a
-# little longer, as the manual of ``set_default_device`` warns. So this course passes
-# ``device`` to each call: you see what happens, in the line where it happens.
+# .. fold:: Going further: what else a default device reaches
+#
+#    A default also reaches code that you did not write. After
+#    ``torch.set_default_device("cuda")``, PyTorch's :term:`data loader`, which makes
+#    batches, stops if it is to shuffle: it draws the order with a generator of random
+#    numbers on the CPU, and the default asks for the result on the GPU. Also, every call
+#    of PyTorch takes a little longer, as the manual warns.
 #
 # .. question:: After ``torch.set_default_device("cuda")``: where are older tensors?
 #
@@ -311,10 +249,41 @@ torch.set_default_device(None)  # back to the CPU
 #      No. They work as before, together with other tensors on the CPU. Mixed with new
 #      ones they give the error of two devices.
 #
+# Ask how much of the GPU's memory is taken
+# -----------------------------------------
+#
+# .. covers:: S3.4
+#
+# When the memory of a GPU is full, a program usually stops. So PyTorch keeps two counts,
+# in bytes. *Allocated* is what your tensors use now. *Reserved* is all that PyTorch has
+# got from the GPU's :term:`driver`. We make two numbers of four bytes each, and delete
+# them again. How will both counts change?
+
+
+def counts():
+    return torch.cuda.memory_allocated(), torch.cuda.memory_reserved()
+
+
+before = counts()
+pair = torch.tensor([1.0, 2.0], device=device)
+made = counts()
+del pair
+deleted = counts()
+
+print("made:    allocated", made[0] - before[0])
+print("deleted: allocated", deleted[0] - made[0])
+print("deleted: reserved ", deleted[1] - made[1])
+
+# %%
+# Eight bytes of numbers use 512: **PyTorch gives out a GPU's memory in blocks, of 512
+# bytes or a multiple of that.** When a tensor is deleted, its block is free again, and
+# PyTorch keeps it reserved for the next tensor. :doc:`Lesson 10
+# </lessons/10_where_did_my_memory_go>` finds out what fills a memory.
+#
 # .. instructor-note::
 #
 #    ``x.to(device)`` without ``x =`` is the trap of this lesson, and it is silent: the
-#    error comes later, in another line. Let the class say what ``on_cpu.device`` will be
+#    error comes later, in another line. Let the class say what ``on_cpu`` will show
 #    before you run that cell. Do the exercise after it: the trap is in there, too.
 #
 # Exercise
@@ -344,15 +313,17 @@ torch.set_default_device(None)  # back to the CPU
 #
 #    ``d`` is the trap of the table: ``to`` was called, and its result thrown away. ``f``
 #    comes from NumPy and ignores the default device. ``h`` is the exception for a single
-#    number. ``bring`` needs no ``model =``, but it must keep each tensor's copy.
+#    number. ``bring`` needs no ``model =``, but it must keep each tensor's copy; here
+#    ``{… for name, t in batch.items()}`` makes a dictionary of them.
 #
 # .. keypoints::
 #
 #    - ``x = x.to(device)`` copies a tensor; ``model.to(device)`` moves the model itself.
 #      ``.device`` says where a tensor is.
-#    - All tensors of an operation must be on the same device; only a single number may
-#      come from the CPU. Print where each tensor is, and copy the one that was forgotten.
-#    - GPU memory is given out in multiples of 512 bytes, and kept for the next tensor. A
-#      default device decides where *new* tensors are made, and ``from_numpy`` ignores it.
+#    - All tensors of an operation must be on the same device; only a single number or an
+#      index may come from the CPU. Print where each tensor is, and copy the one that was
+#      forgotten.
+#    - ``device=…`` makes a tensor on the GPU at once. A default device does so for new
+#      tensors, but not for ``from_numpy``. GPU memory comes in multiples of 512 bytes.
 #
 # **Next:** :doc:`/lessons/03_first_model` trains a network, on the CPU and on a GPU.
