@@ -31,8 +31,8 @@ from torch.utils.data import DataLoader
 
 from gpulesson import _files
 from gpulesson import checkpoint as checkpoint_module
-from gpulesson._plain import encode
-from gpulesson.checkpoint import CheckpointError, _Collected, latest, load_checkpoint, resume, save_checkpoint
+from gpulesson._plain import pack
+from gpulesson.checkpoint import CheckpointError, latest, load_checkpoint, resume, save_checkpoint
 from gpulesson.weights import export_weights
 
 DTYPES = [
@@ -122,7 +122,9 @@ def saved(tmp_path):
 def with_digest(content, path, epoch=0, step=0):
     """Write any content with a right digest, as a program that knows the format could."""
     content = {name: value for name, value in content.items() if name not in ("epoch", "step")}
-    return checkpoint_module._write_checkpoint(path, _Collected(epoch, step, *encode(content)))
+    metadata = {"gpulesson checkpoint": "1", "epoch": str(epoch), "step": str(step)}
+    metadata["saved"] = datetime.now(timezone.utc).isoformat(timespec="microseconds")
+    return checkpoint_module._write_checkpoint(path, pack(content), metadata)
 
 
 # --- the same bits after a resume --------------------------------------------------------------------------
@@ -899,14 +901,14 @@ def test_a_fused_step_gets_no_state_in_another_memory_order(tmp_path, name):
     ("changes", "named"),
     [
         ({"model": [1]}, "no proper model"),
-        ({"optimizer": 3, "scheduler": "x"}, "no proper optimizer, scheduler"),
+        ({"optimizer": 3, "scheduler": "x"}, "no proper optimizer"),
         ({"rng": NONE}, "it has other parts"),
         ({"more": 1}, "it has other parts"),
         ({"rng": {1: 2}}, "no proper rng"),
         ({"outline": {"model a": 3}}, "no proper outline"),
         ({"generator": 3}, "no proper generator"),
         ({"scheduler": None}, "no proper scheduler"),
-        ({"outline": {}}, "no proper optimizer, scheduler, generator"),
+        ({"outline": {}}, "no proper optimizer"),
     ],
 )
 def test_a_file_with_other_kinds_of_values_is_refused(saved, changes, named):
@@ -1310,18 +1312,18 @@ def fail_to_save(path, match, **arguments):
         ({"x": np.zeros(2)}, r"extra\['x'\] is an object of the class numpy.ndarray"),
         ({"x": torch.eye(2).to_sparse()}, r"extra\['x'\] is .*sparse_coo.*only dense tensors with values"),
         ({"x": torch.zeros(2, device="meta")}, r"extra\['x'\] is .*meta.*only dense tensors with values"),
-        ([10**5000], "not written: .*4300 digits"),
+        ([10**5000], "4300 digits"),
         (
             list(range(400_000)),
-            "not written: it has more than 300,000 values: long lists of numbers belong in",
+            "it has more than 300,000 values: long lists of numbers belong in",
         ),
-        ("é" * 2**22, "not written: it needs .* bytes of JSON"),
+        ("é" * 2**22, "it needs .* bytes of JSON"),
     ],
 )
 def test_what_could_not_be_read_back_is_refused_when_saving(saved, extra, named):
     fail_to_save(
         saved[0],
-        rf"epoch-1.safetensors was not written: .*{named.removeprefix('not written: ')}",
+        rf"epoch-1.safetensors was not written[.:] .*{named}",
         extra=extra,
     )
 

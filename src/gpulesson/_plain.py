@@ -16,10 +16,33 @@ import torch
 from torch import Tensor, nn
 
 from gpulesson._files import printable
-from gpulesson._tensorfile import MOST_VALUES, NAMES, Refused, check_size, parse, unique
+from gpulesson._tensorfile import (
+    MOST_VALUES,
+    NAMES,
+    Refused,
+    check_size,
+    identity,
+    memory_of,
+    parse,
+    unique,
+)
 
+_JSON = "checkpoint.json"
 _DEEPEST = 100
 PLAIN = "only tensors and plain values (numbers, texts, lists, dicts) belong in a checkpoint"
+
+
+def pack(content: dict[str, Any], *, copy: bool = False) -> dict[str, Tensor]:
+    """Return what a file holds of a dict: its tensors, by name, and the JSON of `encode` as one more."""
+    text, tensors = encode(content, copy=copy)
+    return {**tensors, _JSON: torch.frombuffer(bytearray(text), dtype=torch.uint8)}
+
+
+def unpack(tensors: dict[str, Tensor]) -> Any:
+    """Return what was packed; `Refused` if it was not."""
+    if _JSON not in tensors or (json := tensors.pop(_JSON)).dtype != torch.uint8:
+        raise Refused(f"it has no {_JSON}")
+    return decode(bytes(memory_of(json)), tensors)
 
 
 def encode(content: dict[str, Any], *, copy: bool = False) -> tuple[bytes, dict[str, Tensor]]:
@@ -125,8 +148,7 @@ class _Encoder:
             raise Refused(
                 f"{_place(way)} is {_described(value)}; only dense tensors with values can be saved"
             )
-        place = value.device, value.data_ptr(), value.is_conj(), value.is_neg()
-        key: Any = (*place, value.dtype, value.shape, value.stride()) if value.numel() else id(value)
+        key = identity(value)
         told = {} if value.dtype in NAMES else {"dtype": str(value.dtype)}
         if key not in self._names:
             self._names[key] = name = self._new_name(way)

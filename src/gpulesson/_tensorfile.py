@@ -204,6 +204,12 @@ def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
+def identity(tensor: Tensor) -> object:
+    """Return a key that two tensors share if they are one, as tied weights are."""
+    place = tensor.device, tensor.data_ptr(), tensor.is_conj(), tensor.is_neg()
+    return (*place, tensor.dtype, tensor.shape, tensor.stride()) if tensor.numel() else id(tensor)
+
+
 def memory_of(tensor: Tensor) -> Any:
     """Return the bytes of a contiguous tensor on the CPU, without a copy."""
     size = tensor.numel() * tensor.element_size()

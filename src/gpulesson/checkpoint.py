@@ -18,8 +18,8 @@ import copy
 import os
 import re
 import warnings
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, fields
 from datetime import datetime, timezone
 from pathlib import Path
@@ -32,7 +32,7 @@ from torch.optim.lr_scheduler import LRScheduler
 from gpulesson._arguments import as_path, refuse
 from gpulesson._files import open_file, printable, whole_file
 from gpulesson._kinds import is_count
-from gpulesson._plain import decode, encode
+from gpulesson._plain import pack, unpack
 from gpulesson._rng import find_wrong_rng, rng_state, set_rng_state
 from gpulesson._state import (
     compare,
@@ -45,42 +45,46 @@ from gpulesson._state import (
     undo_point,
     unwrapped,
 )
-from gpulesson._tensorfile import Header, Refused, memory_of, read_header, write
+from gpulesson._tensorfile import Header, Refused, read_header, write
 
 _MARK = "gpulesson checkpoint"
 _VERSION = "1"
-_JSON = "checkpoint.json"
 
 
 class CheckpointError(RuntimeError):
     """A checkpoint cannot be written, is damaged, or does not fit; the message says what to do."""
 
 
+@contextmanager
+def as_checkpoint_error(failed: str) -> Iterator[None]:
+    """Raise whatever goes wrong as a `CheckpointError` that begins with `failed`."""
+    try:
+        yield
+    except CheckpointError:
+        raise
+    except Refused as error:
+        raise CheckpointError(f"{failed}: {error}") from error
+    except Exception as error:
+        raise CheckpointError(f"{failed}. {type(error).__name__}: {printable(error)}") from error
+
+
 @dataclass(frozen=True, eq=False)
 class Checkpoint:
-    """What `load_checkpoint` found: when it was saved (ISO 8601, UTC), how far the run was, and the state.
+    """What `load_checkpoint` found: how far the run was, and its state."""
 
-    ``epoch`` counts the finished epochs, ``step`` the finished batches (not the optimizer's steps, of which
-    accumulated batches have fewer) of the epoch that has begun;
-    ``position`` is what was saved beside them to find this place again.
-    ``model``, ``optimizer`` and ``scheduler`` are state dicts, ``generator`` and ``rng`` the states of random
-    number generators (``rng`` by name: ``"python"``, ``"numpy"``, ``"cpu"``, ``"cuda:0"``, …); ``outline``
-    names the class of each part but the model, and the optimizer's parameters, for `resume` to compare.
-    """
-
-    # from the header; what follows has the names of what `_collect` puts together
     path: Path
-    saved: str
-    epoch: int
-    step: int
-    position: Any = field(repr=False)
-    model: dict[str, Any] = field(repr=False)
+    saved: str  # when: ISO 8601, UTC
+    epoch: int  # finished ones
+    step: int  # finished batches of the epoch that has begun, of which accumulated ones make fewer steps
+    # what follows is the content that `_collect` puts together
+    position: Any = field(repr=False)  # what was saved to find this place again
+    model: dict[str, Any] = field(repr=False)  # a state dict, as the next two
     optimizer: dict[str, Any] | None = field(repr=False)
     scheduler: dict[str, Any] | None = field(repr=False)
-    generator: Tensor | None = field(repr=False)
-    rng: dict[str, Any] = field(repr=False)
+    generator: Tensor | None = field(repr=False)  # its state
+    rng: dict[str, Any] = field(repr=False)  # states by name: "python", "numpy", "cpu", "cuda:0", …
     extra: Any = field(repr=False)
-    outline: dict[str, str] = field(repr=False)
+    outline: dict[str, str] = field(repr=False)  # classes and the optimizer's parameters, to be compared
 
 
 def save_checkpoint(
@@ -97,23 +101,20 @@ def save_checkpoint(
 ) -> Path:
     """Write all that a run needs to go on. A file already at `path` stays until the new one is whole.
 
-    The file is written beside its place, synced, and renamed. Call it between epochs: the position within an
-    epoch is not recorded automatically (`gpulesson.long_runs.autosave.AutoSave` does that), nor are the
-    random numbers inside ``persistent_workers``. A process killed while it writes leaves a hidden ``.part``
-    file, which the next saving there removes (on Windows, it stays).
+    The file is written beside its place, synced, and renamed. Call it between epochs: the place within an
+    epoch is not found out here (`gpulesson.long_runs.autosave.AutoSave` does that), nor are the random
+    numbers inside ``persistent_workers``. A process killed while it writes leaves a hidden ``.part`` file,
+    which the next saving there removes (on Windows, it stays).
 
     Parameters
     ----------
     path
         File to write, usually ``….safetensors``; missing folders are made.
     model, optimizer, scheduler
-        On any device; their ``state_dict()`` is kept. Of a model in ``DistributedDataParallel``, the
-        wrapped model's state is kept, so that one process can load it, too; with several processes, call
-        this on one.
-    epoch
-        Number of epochs finished so far, 0 or more.
-    step
-        Number of batches finished of the epoch that has begun; 0 between epochs.
+        On any device; their ``state_dict()`` is kept, for ``DistributedDataParallel`` that of the model
+        within. With several processes, call this on one.
+    epoch, step
+        How many epochs are finished, and batches of the one that has begun.
     position
         Tensors and plain values that it takes to find this place within the epoch again.
     generator
@@ -145,77 +146,56 @@ def save_checkpoint(
     3
     """
     path = as_path("path", path)
-    return _write_checkpoint(
-        path, _collect(path, model, epoch, step, position, optimizer, scheduler, generator, extra)
-    )
-
-
-@dataclass(frozen=True)
-class _Collected:
-    """What a checkpoint is to hold: JSON, and the tensors that it names."""
-
-    epoch: int
-    step: int
-    json: bytes
-    tensors: dict[str, Tensor]
+    parts = model, optimizer, scheduler, generator
+    return _write_checkpoint(path, *_collect(path, parts, epoch, step, position, extra))
 
 
 def _collect(
     path: Path,
-    model: nn.Module,
+    parts: tuple[Any, Any, Any, Any],  # model, optimizer, scheduler, generator
     epoch: int,
     step: int,
     position: Any,
-    optimizer: torch.optim.Optimizer | None,
-    scheduler: LRScheduler | None,
-    generator: torch.Generator | None,
     extra: Any,
     *,
     on_host: bool = False,
-) -> _Collected:
-    """Collect what `save_checkpoint` writes; the tensors are those of the run, or copies on the host."""
+) -> tuple[dict[str, Tensor], dict[str, str]]:
+    """Return a checkpoint's tensors, those of the run or copies in the host's memory, and its metadata."""
+    model, optimizer, scheduler, generator = parts
     model = unwrapped(model)
-    mistake = _wrong_count(epoch, step) or find_mistake(model, optimizer, scheduler, generator)
-    if not mistake and (spoilt := find_not_finite(model)):
-        mistake = (
-            f"the model's {printable(spoilt)} holds NaN or infinity, and what is there may be the last good "
-            "state. Go back to it, with a lower learning rate or clipped gradients. To look at these "
-            "weights, keep them with torch.save(model.state_dict(), …)."
-        )
-    if mistake:
-        raise CheckpointError(f"{printable(path)} was not written: {mistake}")
-    content = {
-        "model": model.state_dict(),
-        "optimizer": None if optimizer is None else optimizer.state_dict(),
-        "scheduler": None if scheduler is None else scheduler.state_dict(),
-        "generator": None if generator is None else generator.get_state(),
-        "rng": rng_state(),
-        "position": position,
-        "extra": extra,
-        "outline": outline(model, optimizer, scheduler, generator),
-    }
-    try:
-        json, tensors = encode(content, copy=on_host)
-    except ValueError as error:  # `Refused`, or an int of more than 4300 digits
-        raise CheckpointError(f"{printable(path)} was not written: {error}") from error
-    return _Collected(epoch, step, json, tensors)
+    with as_checkpoint_error(f"{printable(path)} was not written"):
+        for name, count in (("epoch", epoch), ("step", step)):
+            if not is_count(count):
+                found = printable(repr(count), 100)
+                raise Refused(
+                    f"{name} is {found}, but must be a whole number (an int), 0 or more, below 10**12"
+                )
+        if mistake := find_mistake(model, optimizer, scheduler, generator):
+            raise Refused(mistake)
+        if spoilt := find_not_finite(model):
+            raise Refused(
+                f"the model's {printable(spoilt)} holds NaN or infinity, and what is there may be the last "
+                "good state. Go back to it, with a lower learning rate or clipped gradients. To look at "
+                "these weights, keep them with torch.save(model.state_dict(), …)."
+            )
+        content = {
+            "model": model.state_dict(),
+            "optimizer": None if optimizer is None else optimizer.state_dict(),
+            "scheduler": None if scheduler is None else scheduler.state_dict(),
+            "generator": None if generator is None else generator.get_state(),
+            "rng": rng_state(),
+            "position": position,
+            "extra": extra,
+            "outline": outline(model, optimizer, scheduler, generator),
+        }
+        metadata = {"format": "pt", _MARK: _VERSION, "epoch": str(epoch), "step": str(step)}
+        metadata["saved"] = datetime.now(timezone.utc).isoformat(timespec="microseconds")
+        return pack(content, copy=on_host), metadata
 
 
-def _write_checkpoint(path: Path, content: _Collected) -> Path:
-    """Write what `_collect` collected."""
-    metadata = {
-        "format": "pt",  # tensors of PyTorch, for other programs
-        _MARK: _VERSION,
-        "epoch": str(content.epoch),
-        "step": str(content.step),
-        "saved": datetime.now(timezone.utc).isoformat(timespec="microseconds"),
-    }
-    json = torch.frombuffer(bytearray(content.json), dtype=torch.uint8)
-    try:
-        with whole_file(path) as file:
-            write(file, {**content.tensors, _JSON: json}, metadata)
-    except Exception as error:
-        raise CheckpointError(f"{printable(path)} was not written. {_reason(error)}") from error
+def _write_checkpoint(path: Path, tensors: dict[str, Tensor], metadata: dict[str, str]) -> Path:
+    with as_checkpoint_error(f"{printable(path)} was not written"), whole_file(path) as file:
+        write(file, tensors, metadata)
     return path
 
 
@@ -244,24 +224,11 @@ def load_checkpoint(path: str | os.PathLike[str]) -> Checkpoint:
     torch.Size([1, 2])
     """
     path = as_path("path", path)
-    (epoch, step, saved), tensors = _read(path, Header.read_tensors)
-    json = tensors.pop(_JSON, None)
-    try:
-        if json is None or json.dtype != torch.uint8:
-            raise Refused(f"it has no {_JSON}")
-        content = decode(bytes(memory_of(json)), tensors)
-    except Refused as error:
-        raise CheckpointError(f"{printable(path)} is no checkpoint of save_checkpoint: {error}.") from error
-    names = [each.name for each in fields(Checkpoint) if each.name not in ("path", "saved", "epoch", "step")]
-    if not isinstance(content, dict) or content.keys() != set(names):
-        raise CheckpointError(f"{printable(path)} is no checkpoint of save_checkpoint: it has other parts.")
-    wrong = [name for name in names if not _has_expected_type(name, content[name])]
-    parts = "optimizer", "scheduler", "generator"  # what the outline names is there, and nothing else
-    wrong = wrong or [name for name in parts if (content[name] is None) == (name in content["outline"])]
-    if wrong:
-        raise CheckpointError(
-            f"{printable(path)} is no checkpoint of save_checkpoint: it holds no proper {', '.join(wrong)}."
-        )
+    with _opened(path) as (header, file):
+        epoch, step, saved = _progress(header)
+        content = unpack(header.read_tensors(file))
+        if wrong := _find_wrong_parts(content):
+            raise Refused(wrong)
     return Checkpoint(path=path, saved=saved, epoch=epoch, step=step, **content)
 
 
@@ -285,6 +252,7 @@ def latest(folder: str | os.PathLike[str], *, pattern: str = "*.safetensors") ->
     True
     """
     folder = as_path("folder", folder)
+    where = printable(folder)
     try:
         there = list(folder.iterdir())
         files = [path for path in there if path.match(pattern)]
@@ -292,24 +260,24 @@ def latest(folder: str | os.PathLike[str], *, pattern: str = "*.safetensors") ->
     except FileNotFoundError:
         return None
     except (OSError, ValueError) as error:
-        raise CheckpointError(
-            f"Cannot look for checkpoints in {printable(folder)}. {_reason(error)}"
-        ) from error
+        reason = f"{type(error).__name__}: {printable(error)}"
+        raise CheckpointError(f"Cannot look for checkpoints in {where}. {reason}") from error
     places: dict[Path, tuple[int, int, str]] = {}
     for path in files:
         try:
-            places[path], _ = _read(path)
+            with _opened(path) as (header, _):
+                places[path] = _progress(header)
         except CheckpointError as error:  # it names the file
             warnings.warn(f"passed over: {error}", stacklevel=2)
     for path in sorted(places, key=places.__getitem__, reverse=True):
         try:
-            _read(path, Header.verify)
+            with _opened(path) as (header, file):
+                header.verify(file)
             return path
         except CheckpointError as error:
             warnings.warn(f"passed over: {error}", stacklevel=2)
     if files:
         names = ", ".join(sorted(printable(path.name) for path in files))
-        where = printable(folder)
         raise CheckpointError(f"No valid checkpoint in {where}. Move these away to start afresh: {names}.")
     return None
 
@@ -354,30 +322,29 @@ def resume(
     if not isinstance(checkpoint, Checkpoint):
         refuse("checkpoint", checkpoint, "a Checkpoint", "give what load_checkpoint(path) returned")
     name, model = printable(checkpoint.path), unwrapped(model)
-    if mistake := find_mistake(model, optimizer, scheduler, generator):
-        raise CheckpointError(f"{name} was not loaded: {mistake}")
-    given = tensor_outline(model.state_dict()) | outline(model, optimizer, scheduler, generator)
-    if lines := compare(checkpoint.outline | tensor_outline(checkpoint.model), given):
-        raise CheckpointError("\n  ".join([f"{name} does not fit; nothing was loaded:", *lines]))
-    if wrong := find_wrong_state(scheduler, generator, checkpoint) or find_wrong_rng(checkpoint.rng):
-        raise CheckpointError(f"{name} does not fit; nothing was loaded: {wrong}")
-    undo, rng_before = undo_point(model, optimizer, scheduler, generator), rng_state()
-    try:
-        if optimizer is not None:
-            load_optimizer(optimizer, checkpoint.optimizer or {})
-        if scheduler is not None:
-            # a copy, since the scheduler would keep and change it
-            scheduler.load_state_dict(copy.deepcopy(checkpoint.scheduler or {}))
-        if generator is not None and checkpoint.generator is not None:
-            generator.set_state(checkpoint.generator)
-        model.load_state_dict(checkpoint.model)
-        set_rng_state(checkpoint.rng)
-    except BaseException as error:
-        undo()
-        set_rng_state(rng_before)
-        if not isinstance(error, Exception):
+    with as_checkpoint_error(f"{name} does not fit; nothing was loaded"):
+        if mistake := find_mistake(model, optimizer, scheduler, generator):
+            raise Refused(mistake)
+        given = tensor_outline(model.state_dict()) | outline(model, optimizer, scheduler, generator)
+        if lines := compare(checkpoint.outline | tensor_outline(checkpoint.model), given):
+            raise Refused("\n  ".join(["these differ", *lines]))
+        if wrong := find_wrong_state(scheduler, generator, checkpoint) or find_wrong_rng(checkpoint.rng):
+            raise Refused(wrong)
+        undo, rng_before = undo_point(model, optimizer, scheduler, generator), rng_state()
+        try:
+            if optimizer is not None:
+                load_optimizer(optimizer, checkpoint.optimizer or {})
+            if scheduler is not None:
+                # a copy, since the scheduler would keep and change it
+                scheduler.load_state_dict(copy.deepcopy(checkpoint.scheduler or {}))
+            if generator is not None and checkpoint.generator is not None:
+                generator.set_state(checkpoint.generator)
+            model.load_state_dict(checkpoint.model)
+            set_rng_state(checkpoint.rng)
+        except BaseException:
+            undo()
+            set_rng_state(rng_before)
             raise
-        raise CheckpointError(f"{name} does not fit; nothing was loaded. {_reason(error)}") from error
     if checkpoint.step and checkpoint.position is None:
         warnings.warn(
             f"{name} was saved after {checkpoint.step} batches of an epoch, with no position to find them "
@@ -387,70 +354,42 @@ def resume(
     return checkpoint.epoch
 
 
-def _wrong_count(epoch: object, step: object) -> str | None:
-    for name, count in (("epoch", epoch), ("step", step)):
-        if not is_count(count):
-            found = printable(repr(count), 100)
-            return f"{name} is {found}, but must be a whole number (an int), 0 or more, below 10**12"
-    return None
-
-
-def _has_expected_type(key: str, value: Any) -> bool:
-    """Whether a value of the file is what `save_checkpoint` writes under that name."""
-    if key in ("position", "extra"):
-        return True
-    if key == "generator":
-        return value is None or isinstance(value, Tensor)
-    keys = (str, int) if key == "optimizer" else str
-    plain = isinstance(value, dict) and all(isinstance(name, keys) for name in value)
-    if key == "outline":
-        return plain and all(isinstance(text, str) for text in value.values())
-    return plain or (value is None and key in ("optimizer", "scheduler"))
-
-
-def _read(
-    path: Path, rest: Callable[[Header, BinaryIO], Any] | None = None
-) -> tuple[tuple[int, int, str], Any]:
-    """Return the progress that a checkpoint's header tells, and what `rest` makes of the file behind it.
-
-    Whatever goes wrong becomes a `CheckpointError`.
-    """
+@contextmanager
+def _opened(path: Path) -> Iterator[tuple[Header, BinaryIO]]:
+    """Open a checkpoint and read its header; what goes wrong, also later, becomes a `CheckpointError`."""
     name = printable(path)
-    try:
-        with open_file(path) as file:
-            if file.read(4) == b"PK\3\4":  # a ZIP archive
-                raise CheckpointError(
-                    f"{name} is a file of torch.save, as checkpoints of earlier versions were, and is not "
-                    "read here, since reading it may run code. If you trust it: old = torch.load(path, "
-                    "weights_only=True), load old['model'] and the other states with load_state_dict, and "
-                    "call save_checkpoint(…, epoch=old['epoch'])."
-                )
-            header = read_header(file)
-            version = header.metadata.get(_MARK)
-            if header.digest is not None and version != _VERSION:
-                header.verify(file)  # else it is a damaged one
-            if header.digest is None or version is None:
-                raise CheckpointError(
-                    f"{name} is a safetensors file, but no checkpoint of save_checkpoint. If it holds "
-                    "weights, gpulesson.weights.import_weights(model, path) loads them."
-                )
-            if version != _VERSION:
-                raise CheckpointError(
-                    f"{name} has version {printable(version, 20)} of the format, and this gpulesson reads "
-                    f"{_VERSION}: load it with the one that saved it."
-                )
-            return _progress(header), None if rest is None else rest(header, file)
-    except FileNotFoundError as error:
-        raise CheckpointError(f"{name} {_missing(path)}") from error
-    except Refused as error:
-        raise CheckpointError(
-            f"{name} is damaged, cut short, or no checkpoint: {error}. Copy it anew from its source, or take "
-            "an earlier one, as latest() does."
-        ) from error
-    except CheckpointError:
-        raise
-    except Exception as error:
-        raise CheckpointError(f"{name} was not loaded. {_reason(error)}") from error
+    with as_checkpoint_error(f"{name} was not loaded"):
+        try:
+            with open_file(path) as file:
+                if file.read(4) == b"PK\3\4":  # a ZIP archive
+                    raise CheckpointError(
+                        f"{name} is a file of torch.save, as checkpoints of earlier versions were, and is "
+                        "not read here, since reading it may run code. If you trust it: old = "
+                        "torch.load(path, weights_only=True), load old['model'] and the other states with "
+                        "load_state_dict, and call save_checkpoint(…, epoch=old['epoch'])."
+                    )
+                header = read_header(file)
+                version = header.metadata.get(_MARK)
+                if header.digest is not None and version != _VERSION:
+                    header.verify(file)  # else it is a damaged one
+                if header.digest is None or version is None:
+                    raise CheckpointError(
+                        f"{name} is a safetensors file, but no checkpoint of save_checkpoint. If it holds "
+                        "weights, gpulesson.weights.import_weights(model, path) loads them."
+                    )
+                if version != _VERSION:
+                    raise CheckpointError(
+                        f"{name} has version {printable(version, 20)} of the format, and this gpulesson "
+                        f"reads {_VERSION}: load it with the one that saved it."
+                    )
+                yield header, file
+        except FileNotFoundError as error:
+            raise CheckpointError(f"{name} {_missing(path)}") from error
+        except Refused as error:
+            raise CheckpointError(
+                f"{name} is damaged, cut short, or no checkpoint: {error}. Copy it anew from its source, or "
+                "take an earlier one, as latest() does."
+            ) from error
 
 
 def _progress(header: Header) -> tuple[int, int, str]:
@@ -461,6 +400,29 @@ def _progress(header: Header) -> tuple[int, int, str]:
     return int(epoch), int(step), saved
 
 
+def _find_wrong_parts(content: Any) -> str | None:
+    """Name the parts that are not of the kind that `save_checkpoint` writes."""
+    names = [each.name for each in fields(Checkpoint) if each.name not in ("path", "saved", "epoch", "step")]
+    if not isinstance(content, dict) or content.keys() != set(names):
+        return "it has other parts"
+
+    def is_proper(name: str, value: Any) -> bool:
+        if name in ("position", "extra"):
+            return True
+        if name in ("optimizer", "scheduler", "generator") and name not in content["outline"]:
+            return value is None
+        if name == "generator":
+            return isinstance(value, Tensor)
+        keys = (str, int) if name == "optimizer" else str
+        if not isinstance(value, dict) or not all(isinstance(key, keys) for key in value):
+            return False
+        return name != "outline" or all(isinstance(text, str) for text in value.values())
+
+    names.sort(key=lambda name: name != "outline")  # it says which of the others are there
+    wrong = next((name for name in names if not is_proper(name, content[name])), None)
+    return wrong and f"it holds no proper {wrong}"
+
+
 def _missing(path: Path) -> str:
     """Say of a path that leads nowhere what is there instead."""
     if path.is_symlink():
@@ -469,7 +431,3 @@ def _missing(path: Path) -> str:
     with suppress(OSError):
         there = sorted(printable(other.name) for other in path.parent.iterdir())
     return f"does not exist. In {printable(path.parent)} there is: {', '.join(there[:12]) or 'nothing'}."
-
-
-def _reason(error: BaseException) -> str:
-    return f"{type(error).__name__}: {printable(error)}"

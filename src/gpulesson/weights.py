@@ -14,8 +14,8 @@ from torch import Tensor, nn
 from gpulesson._arguments import as_path
 from gpulesson._files import open_file, printable, whole_file
 from gpulesson._state import compare, find_mistake, find_not_finite, tensor_outline, undo_point
-from gpulesson._tensorfile import NAMES, read_header, write
-from gpulesson.checkpoint import CheckpointError
+from gpulesson._tensorfile import NAMES, Refused, identity, read_header, write
+from gpulesson.checkpoint import as_checkpoint_error
 
 
 def export_weights(model: nn.Module, path: str | os.PathLike[str]) -> Path:
@@ -50,27 +50,19 @@ def export_weights(model: nn.Module, path: str | os.PathLike[str]) -> Path:
     >>> import_weights(other, path)
     """
     path = as_path("path", path)
-    state = _state(model, f"{printable(path)} was not written")
-    if spoilt := find_not_finite(model):
-        raise CheckpointError(
-            f"{printable(path)} was not written: the model's {printable(spoilt)} holds NaN or infinity"
-        )
-    first = _first_names(state)
-    tied = {entry: kept for entry, kept in first.items() if entry != kept}
-    tensors = {entry: state[entry] for entry in state if entry not in tied}
-    for entry, tensor in tensors.items():
-        if tensor.dtype not in NAMES or tensor.layout is not torch.strided:
-            raise CheckpointError(
-                f"{printable(path)} was not written: safetensors knows no {tensor.dtype} in "
-                f"{tensor.layout} layout, as {printable(entry)} is"
-            )
-    try:
+    with as_checkpoint_error(f"{printable(path)} was not written"):
+        state = _state(model)
+        if spoilt := find_not_finite(model):
+            raise Refused(f"the model's {printable(spoilt)} holds NaN or infinity")
+        tied = {name: kept for name, kept in _first_names(state).items() if name != kept}
+        tensors = {name: state[name] for name in state if name not in tied}
+        for name, tensor in tensors.items():
+            if tensor.dtype not in NAMES or tensor.layout is not torch.strided:
+                raise Refused(
+                    f"safetensors knows no {tensor.dtype} in {tensor.layout} layout, as {printable(name)} is"
+                )
         with whole_file(path) as file:
             write(file, tensors, {"format": "pt", **tied})
-    except Exception as error:
-        raise CheckpointError(
-            f"{printable(path)} was not written. {type(error).__name__}: {printable(error)}"
-        ) from error
     return path
 
 
@@ -93,43 +85,38 @@ def import_weights(model: nn.Module, path: str | os.PathLike[str]) -> None:
     >>> import_weights(nn.Linear(2, 1), path)
     """
     path = as_path("path", path)
-    name = printable(path)
-    state = _state(model, f"{name} was not loaded")
-    try:
+    with as_checkpoint_error(f"{printable(path)} was not loaded"):
+        state = _state(model)
         with open_file(path) as file:
             tensors = read_header(file).read_tensors(file)
-    except Exception as error:
-        raise CheckpointError(f"{name} was not loaded. {type(error).__name__}: {printable(error)}") from error
-    first = _first_names(state)
-    under = {first[entry]: entry for entry in tensors if entry in first}  # the name that the file uses
-    for entry, kept in first.items():
-        if entry not in tensors and kept in under:
-            tensors[entry] = tensors[under[kept]]
-    if lines := compare(tensor_outline(tensors), tensor_outline(state)):
-        raise CheckpointError("\n  ".join([f"{name} does not fit; nothing was loaded:", *lines]))
-    for entry in tensors:
-        other = under[first[entry]]
-        if entry != other and not torch.equal(_bytes(tensors[entry]), _bytes(tensors[other])):
-            raise CheckpointError(
-                f"{name} does not fit; nothing was loaded: {printable(entry)} and {printable(other)} are one "
-                "tensor of the model, and differ in the file"
-            )
-    undo = undo_point(model, None, None, None)
-    try:
-        model.load_state_dict(tensors)
-    except BaseException as error:
-        undo()
-        if not isinstance(error, Exception):
+        first = _first_names(state)
+        under = {first[name]: name for name in tensors if name in first}  # the name that the file uses
+        for name, kept in first.items():
+            if name not in tensors and kept in under:
+                tensors[name] = tensors[under[kept]]
+        if lines := compare(tensor_outline(tensors), tensor_outline(state)):
+            raise Refused("\n  ".join(["these differ", *lines]))
+        for name in tensors:
+            other = under[first[name]]
+            if name != other and not torch.equal(_bytes(tensors[name]), _bytes(tensors[other])):
+                raise Refused(
+                    f"{printable(name)} and {printable(other)} are one tensor of the model, and differ in "
+                    "the file"
+                )
+        undo = undo_point(model, None, None, None)
+        try:
+            model.load_state_dict(tensors)
+        except BaseException:
+            undo()
             raise
-        raise CheckpointError(f"{name} was not loaded. {type(error).__name__}: {printable(error)}") from error
 
 
-def _state(model: nn.Module, failed: str) -> dict[str, Tensor]:
+def _state(model: nn.Module) -> dict[str, Tensor]:
     if mistake := find_mistake(model, None, None, None):
-        raise CheckpointError(f"{failed}: {mistake}")
+        raise Refused(mistake)
     state: dict[str, Tensor] = model.state_dict()
-    if others := [printable(entry) for entry, value in state.items() if not isinstance(value, Tensor)]:
-        raise CheckpointError(f"{failed}: {', '.join(others)} of the model's state is no tensor")
+    if others := [printable(name) for name, value in state.items() if not isinstance(value, Tensor)]:
+        raise Refused(f"{', '.join(others)} of the model's state is no tensor")
     return state
 
 
@@ -140,12 +127,4 @@ def _bytes(tensor: Tensor) -> Tensor:
 def _first_names(state: Mapping[str, Tensor]) -> dict[str, str]:
     """Return for each name the first one of the same tensor, usually itself."""
     seen: dict[object, str] = {}
-    return {
-        name: seen.setdefault(
-            (value.device, value.data_ptr(), value.dtype, value.shape, value.stride())
-            if value.numel()
-            else name,
-            name,
-        )
-        for name, value in state.items()
-    }
+    return {name: seen.setdefault(identity(value), name) for name, value in state.items()}

@@ -309,10 +309,10 @@ def test_the_state_of_a_run_comes_back(tmp_path, parts, model):
 def test_in_the_background_the_state_is_that_of_the_moment(tmp_path, parts, monkeypatch):
     go, really, at_once = threading.Event(), checkpoint._write_checkpoint, []
 
-    def slowly(path, content):
+    def slowly(path, *content):
         at_once.append(threading.active_count())
         go.wait()
-        return really(path, content)
+        return really(path, *content)
 
     monkeypatch.setattr(checkpoint, "_write_checkpoint", slowly)
     weights, buffers = [], []
@@ -340,7 +340,7 @@ def test_in_the_background_the_state_is_that_of_the_moment(tmp_path, parts, monk
 
 @pytest.mark.parametrize("step", [2, 4], ids=["at a step", "on leaving"])
 def test_in_the_background_what_fails_is_raised(tmp_path, parts, monkeypatch, step):
-    def fail(path, content):
+    def fail(path, *content):
         raise CheckpointError("the disk is full")
 
     monkeypatch.setattr(checkpoint, "_write_checkpoint", fail)
@@ -399,7 +399,7 @@ def test_in_the_background_a_fork_waits_for_the_writing(tmp_path, parts, monkeyp
 
 
 def test_in_the_background_an_error_of_the_loop_is_not_hidden(tmp_path, parts, monkeypatch):
-    monkeypatch.setattr(checkpoint, "_write_checkpoint", lambda path, content: 1 / 0)
+    monkeypatch.setattr(checkpoint, "_write_checkpoint", lambda *content: 1 / 0)
     with (
         pytest.warns(UserWarning, match="division by zero"),
         pytest.raises(KeyboardInterrupt),
@@ -456,7 +456,7 @@ def test_a_signal_is_not_lost_with_an_error(tmp_path, parts, monkeypatch, capfd,
     came = []
     before = signal.signal(signal.SIGTERM, lambda number, frame: came.append(number))
     if where == "background":
-        monkeypatch.setattr(checkpoint, "_write_checkpoint", lambda path, content: 1 / 0)
+        monkeypatch.setattr(checkpoint, "_write_checkpoint", lambda *content: 1 / 0)
     try:
         with (
             pytest.raises(ZeroDivisionError),

@@ -34,7 +34,9 @@ from gpulesson._files import printable
 from gpulesson._kinds import difference, is_count
 from gpulesson._rng import find_wrong_rng, rng_state, set_rng_state
 from gpulesson._state import find_mistake
-from gpulesson.checkpoint import CheckpointError, _Collected
+from gpulesson.checkpoint import CheckpointError
+
+_Content = tuple[dict[str, torch.Tensor], dict[str, str]]  # tensors and metadata of a checkpoint
 
 Batch = TypeVar("Batch")
 
@@ -536,13 +538,10 @@ class AutoSave:
         position["ranks"] = self._states_of_ranks(position)
         position["fit"] = None if self._fit is None else self._fit.state_dict()
 
-        def collect(on_host: bool = False) -> _Collected:
+        def collect(on_host: bool = False) -> _Content:
             return checkpoint._collect(
                 path,
-                model=self.model,
-                optimizer=self.optimizer,
-                scheduler=self.scheduler,
-                generator=self.generator,
+                (self.model, self.optimizer, self.scheduler, self.generator),
                 epoch=epoch,
                 step=done,
                 position=position,
@@ -566,19 +565,19 @@ class AutoSave:
         """Return the random states of each process, where there are several."""
         return []
 
-    def _write(self, path: Path, collect: Callable[[], _Collected]) -> None:
+    def _write(self, path: Path, collect: Callable[[], _Content]) -> None:
         """Write a checkpoint, and delete our files before the last `keep`."""
         content = collect()
         if path.is_symlink():  # not ours: nothing outside the folder is written
             path.unlink()
-        self.path = checkpoint._write_checkpoint(path, content)
+        self.path = checkpoint._write_checkpoint(path, *content)
         ours = [other for other in self.folder.iterdir() if _NAME.fullmatch(other.name)]
         past = sorted((other for other in ours if _order(other) <= _order(path)), key=_order)
         for old in past[: -self.keep]:  # what is there of later places was found damaged, and stays
             with suppress(OSError):  # the next save tries again
                 old.unlink()
 
-    def _write_aside(self, path: Path, collect: Callable[[], _Collected]) -> None:
+    def _write_aside(self, path: Path, collect: Callable[[], _Content]) -> None:
         try:
             self._write(path, collect)
         except BaseException as error:

@@ -22,8 +22,8 @@ from torch.utils.data import Sampler
 
 from gpulesson._arguments import refuse, whole_number
 from gpulesson._rng import find_wrong_rng, rng_state, set_rng_state
-from gpulesson.checkpoint import Checkpoint, CheckpointError, _Collected
-from gpulesson.long_runs.autosave import AutoSave
+from gpulesson.checkpoint import Checkpoint, CheckpointError
+from gpulesson.long_runs.autosave import AutoSave, _Content
 from gpulesson.long_runs.ranks import DistributedError, Ranks, processes
 from gpulesson.long_runs.shards import load_shards, save_shards
 
@@ -298,7 +298,7 @@ class RankAutoSave(AutoSave):
         own = {name: position[name] for name in ("generators", "begun")}
         return self.ranks._gather(own | {"rng": rng_state()})
 
-    def _write(self, path: Path, collect: Callable[[], _Collected]) -> None:
+    def _write(self, path: Path, collect: Callable[[], _Content]) -> None:
         self.ranks.on_main(lambda: super(RankAutoSave, self)._write(path, collect))
         self.path = path
 
