@@ -16,6 +16,7 @@ from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
 from gpulesson import preflight
 from gpulesson._arguments import refuse
+from gpulesson._kinds import difference
 from gpulesson._progress import epoch_bar, show_loss
 from gpulesson.device import choose_device, to_device
 from gpulesson.evaluation import Evaluation, check_held_out, evaluate
@@ -317,7 +318,9 @@ class EpochLoss:
         return {"total": self._total, "samples": self._samples, "batches": self._batches}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on with what `state_dict` returned."""
+        """Go on with what `state_dict` returned; ValueError if it is none."""
+        if wrong := difference(state, self.state_dict(), "losses"):
+            raise ValueError(wrong)
         self._total, self._samples, self._batches = (state[name] for name in ("total", "samples", "batches"))
 
 
@@ -350,6 +353,20 @@ class History:
                 self.validation_accuracy.append(result.accuracy)
         self.train_loss.append(loss)
         self.seconds.append(seconds)
+
+    def state_dict(self) -> dict[str, list[float]]:
+        """Return the lists, by name."""
+        return {name: list(values) for name, values in vars(self).items()}
+
+    def load_state_dict(self, state: dict[str, list[float]]) -> None:
+        """Fill the lists with those that `state_dict` returned; ValueError if it is none."""
+        if not isinstance(state, dict) or state.keys() != vars(self).keys():
+            raise ValueError("it is no history of fit")
+        for name, values in state.items():
+            if not isinstance(values, list) or any(type(value) is not float for value in values):
+                raise ValueError(f"{name} is no list of numbers")
+        for name, values in vars(self).items():
+            values[:] = state[name]
 
     def __repr__(self) -> str:
         if not self.train_loss:

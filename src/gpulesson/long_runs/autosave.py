@@ -4,12 +4,17 @@ A cluster ends a program at its time limit: first by a signal, a minute later by
 checkpoints of `gpulesson.checkpoint` often enough, and the same command, started again, goes on from the one
 that got furthest, with the same bits as a run that nothing stopped (where the same run twice gives the same
 bits).
+
+Within an epoch, it goes on like this: the random number generators are set to what they were when the epoch
+began, the batches that are done are loaded once more and dropped, and the generators are set to what they
+were at the moment of saving.
 """
 
 from __future__ import annotations
 
 import copy
 import os
+import random
 import re
 import signal
 import sys
@@ -19,28 +24,30 @@ import traceback
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FrameType, TracebackType
-from typing import Any, NoReturn, TypeVar
+from typing import Any, NamedTuple, NoReturn, TypeVar
 
 import torch
+import torch.distributed as dist
 from filelock import FileLock, Timeout
 from torch import nn
 from torch.optim.lr_scheduler import LRScheduler
 
 from gpulesson import checkpoint
+from gpulesson._arguments import as_path, whole_number
 from gpulesson._files import printable
 from gpulesson._kinds import difference, is_count
 from gpulesson._rng import find_wrong_rng, rng_state, set_rng_state
 from gpulesson._state import find_mistake
-from gpulesson.checkpoint import CheckpointError
-
-_Content = tuple[dict[str, torch.Tensor], dict[str, str]]  # tensors and metadata of a checkpoint
+from gpulesson.checkpoint import Checkpoint, CheckpointError, as_checkpoint_error
+from gpulesson.long_runs.ranks import Ranks
 
 Batch = TypeVar("Batch")
 
 DEFAULT_MINUTES = 10.0
+_Content = tuple[dict[str, torch.Tensor], dict[str, str]]  # tensors and metadata of a checkpoint
 _NAME = re.compile(r"autosave-epoch-(\d{4,})-batch-(\d{6,})\.safetensors")
 _END: Any = object()
 _PATIENCE = 10
@@ -178,14 +185,13 @@ class AutoSave:
         keep: int = 3,
         background: bool = False,
     ) -> None:
-        if every_steps is not None and not _whole(every_steps):
-            raise ValueError(f"every_steps={every_steps!r}: give a number of steps, 1 or more")
+        if every_steps is not None:
+            whole_number("every_steps", every_steps, 1, "give a number of steps, 1 or more")
+        whole_number("keep", keep, 1, "give how many checkpoints stay, 1 or more")
         if every_minutes is not None and not (
             isinstance(every_minutes, int | float) and 0 < every_minutes < float("inf")
         ):
             raise ValueError(f"every_minutes={every_minutes!r}: give a number of minutes, more than 0")
-        if not _whole(keep):
-            raise ValueError(f"keep={keep!r}: give how many checkpoints stay, 1 or more")
         if extra is not None and not isinstance(extra, dict):
             raise ValueError(
                 f"extra is a {type(extra).__name__}: give a dict with names, such as {{'scaler': scaler}}"
@@ -196,33 +202,34 @@ class AutoSave:
                     f"extra[{name!r}] is the class {value.__name__} itself: give the object that the run "
                     f"uses, such as {value.__name__}()"
                 )
-        if "\0" in str(folder):
-            raise ValueError(f"folder={str(folder)!r} holds a NUL character, which no name of a folder can")
         if mistake := find_mistake(model, optimizer, scheduler, generator):
             raise ValueError(mistake)
-        self.folder = Path(folder)
+        self.folder = as_path("folder", folder)
         self.every_steps, self.keep, self.background = every_steps, keep, background
         self.every_minutes = DEFAULT_MINUTES if every_steps is every_minutes is None else every_minutes
         self.model, self.optimizer, self.scheduler = model, optimizer, scheduler
         self.generator, self.extra = generator, {} if extra is None else extra
+        self.ranks = Ranks(0, 0, 1, torch.device("cpu"))  # `RankAutoSave` has others beside this one
         self.path: Path | None = None
-        self._fit: _FitState | None = None  # what `fit` keeps besides
+        self._fit: dict[str, Any] | None = None  # what `fit` measures, by name
         self._process = os.getpid()
         self._lock: FileLock | None = None
         self._handlers: dict[int, Any] = {}
-        self._signal: int | None = None
+        self._signal = 0
         self._thread: threading.Thread | None = None
         self._failure: BaseException | None = None
         self._epoch: int | None = None  # that runs, counted from 0
-        self._begun: _EpochStart | None = None  # the random states with which it did
-        self._place: _Position | None = None  # within it, once there are batches
-        self._found: _SavedPosition | None = None  # where to go on
+        self._begun: dict[str, Any] = {}  # the random states with which it did
+        self._place: _Place | None = None  # within it, once there are batches
+        self._found: _Saved | None = None  # a place within it to go on from
+        self._is_new_rank = False  # which the saved run did not have
 
     def __enter__(self) -> AutoSave:
         if self._lock is not None:
             raise RuntimeError("this AutoSave is entered already: leave its with block before another begins")
-        self._lock = self._acquire()
-        self._fit, self._signal, self._epoch, self.path = None, None, None, None
+        lock = FileLock(self.folder / ".autosave.lock", thread_local=False)
+        self.ranks.on_main(lambda: self._acquire(lock))
+        self._lock, self._fit, self._signal, self._epoch, self.path = lock, None, 0, None, None
         self._process = os.getpid()
         if threading.current_thread() is threading.main_thread():  # others may not
             for name in ("SIGTERM", "SIGUSR1"):
@@ -241,21 +248,19 @@ class AutoSave:
                 raise
             warnings.warn(f"also, in the background: {failure}", stacklevel=2)  # `error` must not be hidden
         finally:
-            self._put_back_handlers()
+            for number, handler in self._handlers.items():
+                signal.signal(number, signal.SIG_DFL if handler is None else handler)
+            self._handlers.clear()
             if self._lock is not None:
                 self._lock.release()
             self._lock = self._epoch = self._place = self._found = None
-            if self._signal is not None and not isinstance(error, SystemExit):  # it came to no step
+            if self._signal and not isinstance(error, SystemExit):  # it came to no step
                 if raised := sys.exc_info()[1]:  # which may not be seen any more
                     traceback.print_exception(raised)
                 signal.raise_signal(self._signal)
 
-    def _new_lock(self) -> FileLock:
-        return FileLock(self.folder / ".autosave.lock", thread_local=False)
-
-    def _acquire(self) -> FileLock:
+    def _acquire(self, lock: FileLock) -> None:
         """Make the folder, and lock other runs out of it."""
-        lock = self._new_lock()
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             lock.acquire(timeout=_PATIENCE, poll_interval=0.1)
@@ -264,12 +269,11 @@ class AutoSave:
                 f"Another run saves into {printable(self.folder)}. Give each run a folder of its own, or "
                 f"wait until the other one has ended. (If there is none, delete {printable(lock.lock_file)}.)"
             ) from error
-        except (OSError, NotImplementedError) as error:
+        except (OSError, ValueError, NotImplementedError) as error:
             raise CheckpointError(
                 f"Checkpoints cannot go into {printable(self.folder)}. {type(error).__name__}: "
                 f"{printable(error)}. Give a folder that can be made and written."
             ) from error
-        return lock
 
     def epochs(self, number: int) -> Iterator[int]:
         """Load the checkpoint of the folder that got furthest, if there is one, and count on from it.
@@ -287,8 +291,7 @@ class AutoSave:
         """
         if self._lock is None:
             raise RuntimeError("AutoSave is not entered: write `with AutoSave(…) as saves:` around the loop")
-        if isinstance(number, bool) or not isinstance(number, int) or number < 0:
-            raise ValueError(f"epochs({number!r}): give the number of epochs of the whole run, 0 or more")
+        whole_number("epochs", number, 0, "give the number of epochs of the whole run, 0 or more")
         return self._count(self._resume(number), number)
 
     def _count(self, first: int, number: int) -> Iterator[int]:
@@ -297,13 +300,15 @@ class AutoSave:
         try:
             for epoch in range(first, number):
                 self._epoch, self._place = epoch, None
-                if self._found is not None:
-                    self._found.begin(self.generator)
-                self._begun = begun = _EpochStart(self.generator)
+                given = [] if self.generator is None else [self.generator]
+                if self._found is not None and self._found.begun is not None:  # else all is set already
+                    self._set_rng(self._found.begun["rng"])
+                    self._set_generators(given, self._found.begun["generators"])
+                self._begun = begun = _random_states(given)
                 yield epoch
                 self._save(finished=True)
                 self._place = self._found = None
-                if self._asked():
+                if self._hear().signal:
                     self._stop()
         finally:  # also after `break`
             if self._begun is begun:  # no other loop has begun since
@@ -325,7 +330,7 @@ class AutoSave:
         CheckpointError
             Length, batch size or generators are not those of the loader that the checkpoint knew.
         """
-        if self._epoch is None or self._begun is None:
+        if self._epoch is None:
             raise RuntimeError("saves.batches(…) belongs inside `for epoch in saves.epochs(…):`")
         if self._place is not None:
             raise RuntimeError(
@@ -336,43 +341,80 @@ class AutoSave:
         workers = bool(getattr(loader, "num_workers", 0))
         if workers:
             self._settle()  # before they fork, when Ctrl-C would be lost
-        place = _Position(loader, self.generator)
+        place = _Place.of(loader, self.generator)
         found, self._found = self._found, None
+        given = self._begun["generators"]  # the state of the given one, with which the epoch began
         if found is not None:
-            place.begin_as(found, self.path)
-        place.begun = self._begun.with_states(place.states())
-        batches = self._calm(lambda: iter(loader), workers)
+            self._check_loader_of(found, place)
+            states = (found.begun or found.now)["generators"]
+            self._set_generators(place.generators[len(given) :], states[len(given) :])
+        place.begun = _random_states(place.generators) | {"rng": self._begun["rng"]}
+        place.begun["generators"][: len(given)] = given
+        batches = self._ask(lambda: iter(loader), workers)
         if workers:
             self._hold_child_signal()
         if found is not None and found.done:
             for _ in range(found.done):
-                if self._asked():
+                if self._hear().signal:
                     self._stop()
-                if self._next(batches, workers) is _END:
+                if self._ask(lambda: next(batches, _END), workers) is _END:
                     raise CheckpointError(
                         f"{printable(self.path)} was saved after {found.done} batches of an epoch, and this "
                         "loader has fewer. Give the loader that the run had."
                     )
-            place.go_on_as(found, self.path)
+            self._set_rng(found.now["rng"])
+            self._set_generators(place.generators, found.now["generators"])
+            place.done, place.learned, place.steps = found.done, found.done, found.steps
         self._place = place
-        while (batch := self._next(batches, workers)) is not _END:
+        while (batch := self._ask(lambda: next(batches, _END), workers)) is not _END:
             place.done += 1
             yield batch
 
-    def _next(self, batches: Iterator[Any], workers: bool) -> Any:
-        return self._calm(lambda: next(batches, _END), workers)
+    def _check_loader_of(self, found: _Saved, place: _Place) -> None:
+        # between epochs another loader is another run, but no mistake
+        what = ("length", "batch_size", "generators") if found.done else ("generators",)
+        known, given = ({name: each[name] for name in what} for each in (found.loader, place.loader))
+        if known != given:
+            raise CheckpointError(
+                f"{printable(self.path)} was saved with another loader: {known} in the file, {given} given. "
+                "The place within an epoch is only found again with the loader that the run had."
+            )
 
-    def _calm(self, ask: Callable[[], Any], workers: bool) -> Any:
+    def _set_rng(self, states: dict[str, Any]) -> None:
+        """Set the global generators; on a rank that the saved run did not have, apart from rank 0."""
+        set_rng_state(states)
+        if self._is_new_rank:
+            seed = int(torch.randint(2**31, ())) + self.ranks.rank
+            torch.manual_seed(seed)
+            random.seed(seed)
+            if numpy := sys.modules.get("numpy"):
+                numpy.random.seed(seed)
+
+    def _set_generators(self, generators: list[torch.Generator], states: list[torch.Tensor]) -> None:
+        for generator, state in zip(generators, states, strict=False):
+            try:
+                generator.set_state(state)
+            except RuntimeError as error:
+                raise CheckpointError(
+                    f"{printable(self.path)} holds no proper state of the loader's generator: "
+                    f"{printable(error)}. Move this file away, to go on from the one before."
+                ) from error
+
+    def _ask(self, ask: Callable[[], Any], workers: bool) -> Any:
         """Ask the loader, whose workers the signal may have ended, too, even before it came here."""
         try:
-            return ask()
+            answer = ask()
         except Exception:
             until = time.monotonic() + (_GRACE if workers and self._handlers else 0)
-            while self._signal is None and time.monotonic() < until:
+            while not self._signal and time.monotonic() < until:
                 time.sleep(0.01)
-            if self._signal is None:
+            if not self._signal:
                 raise
-            self._cut_off()
+            self._hear(cut_off=True)
+            self._stop()
+        if workers and self.ranks.world_size > 1 and self._hear().cut_off:
+            self._stop()
+        return answer
 
     def check_loader(self, loader: Any) -> None:
         """Refuse a loader whose batches no checkpoint can bring back."""
@@ -388,7 +430,8 @@ class AutoSave:
 
     def attach_fit(self, batches: Iterable[Batch], step: Any, history: Any, losses: Any) -> Iterable[Batch]:
         """Save what `fit` measures with the run; return the batches that remain of each epoch."""
-        self._fit = _FitState(history, losses, getattr(step, "scaler", None))
+        scaler = getattr(step, "scaler", None)
+        self._fit = {"history": history, "losses": losses} | ({} if scaler is None else {"scaler": scaler})
         return _StepCounter(self, batches, step)
 
     def step(self) -> None:
@@ -411,69 +454,65 @@ class AutoSave:
         place.learned = place.done
         if self._failure is not None:
             self._settle()
-        if self._asked():
+        heard = self._hear()
+        if heard.signal:
             self._stop()
-        if place.done == place.length:
-            return  # the epoch's end is a save, too
-        if (self.every_steps is not None and place.steps % self.every_steps == 0) or self._late():
+        due = heard.late or (self.every_steps is not None and place.steps % self.every_steps == 0)
+        if due and place.done != place.loader["length"]:  # the epoch's end is a save, too
             self._save()
 
-    def _asked(self) -> bool:
-        """Return whether a signal asked the run to stop."""
-        return self._signal is not None
-
-    def _cut_off(self) -> NoReturn:
-        """Leave, because the signal has ended the loader's workers, too."""
-        self._stop()
-
-    def _late(self) -> bool:
+    def _hear(self, *, cut_off: bool = False) -> _Heard:
+        """Return what all ranks have seen, so that all of them save and stop at the same step."""
         minutes = (time.monotonic() - self._saved_at) / 60
-        return self.every_minutes is not None and minutes >= self.every_minutes
+        late = self.every_minutes is not None and minutes >= self.every_minutes
+        seen = [self._signal, int(late and self.ranks.is_main), int(cut_off)]
+        if self.ranks.world_size > 1:
+            flags = torch.tensor(seen)
+            dist.all_reduce(flags, dist.ReduceOp.MAX)
+            seen = flags.tolist()
+            self._signal = seen[0] or self._signal  # which may have come just now
+        return _Heard(*seen)
 
     def _resume(self, number: int) -> int:
         """Load the checkpoint that got furthest; return how many epochs are finished."""
         self._settle()
         self._found = None
-        self.path = self._latest()
+        self.path = self.ranks.on_main(
+            lambda: checkpoint.latest(self.folder, pattern="autosave-epoch-*.safetensors")
+        )
         if self.path is None:
             return 0
-        found = self._load(self.path)
-        place = _SavedPosition(**found.position, rng=found.rng)
+        found, place = self._load(self.path)
+        failed = f"{printable(self.path)} does not fit; nothing was loaded"
         if wrong := self._find_misfit(found, place):
-            raise CheckpointError(f"{printable(self.path)} does not fit; nothing was loaded: {wrong}")
-        extra = found.extra
+            raise CheckpointError(f"{failed}: {wrong}")
         parts = {
-            f"extra {name!r}": (part, extra[name])
+            f"extra {name!r}": (part, found.extra[name])
             for name, part in self.extra.items()
             if hasattr(part, "load_state_dict")
         }
-        if self._fit is not None:
-            parts["what fit measured"] = (self._fit, place.fit)
-        before = {name: copy.deepcopy(part.state_dict()) for name, (part, _) in parts.items()}
-        reason = ""
+        for name, part in (self._fit or {}).items():
+            parts[f"fit's {name}"] = (part, found.position["fit"][name])
+        before = [(part, copy.deepcopy(part.state_dict())) for part, _ in parts.values()]
         try:
             for name, (part, saved) in parts.items():
-                reason = f"{name} was not loaded"
-                part.load_state_dict(saved)
-            reason = "the run's own parts were not loaded"
-            done = checkpoint.resume(
+                with as_checkpoint_error(f"{failed}: {name} was not loaded"):
+                    part.load_state_dict(saved)
+            checkpoint.resume(
                 found,
                 model=self.model,
                 optimizer=self.optimizer,
                 scheduler=self.scheduler,
                 generator=self.generator,
             )
-        except BaseException as error:
-            for name, (part, _) in parts.items():
-                part.load_state_dict(before[name])
-            if isinstance(error, CheckpointError) or not isinstance(error, Exception):
-                raise
-            raise CheckpointError(
-                f"{printable(self.path)} does not fit; nothing was loaded: {reason}. "
-                f"{type(error).__name__}: {printable(error)}"
-            ) from error
+        except BaseException:
+            for part, state in before:
+                part.load_state_dict(state)
+            raise
+        if self._is_new_rank:
+            self._set_rng(found.rng)
         for name, value in self.extra.items():
-            saved = extra[name]
+            saved = found.extra[name]
             if hasattr(value, "load_state_dict"):
                 continue
             if isinstance(value, list) and isinstance(saved, list):
@@ -484,40 +523,38 @@ class AutoSave:
             else:
                 self.extra[name] = saved
         self._found = place
-        reached = f"{done} of {_plural(number, 'epoch')}"
-        if found.step:
-            reached += f" and {_plural(found.step, 'batch', 'es')}"
-        what = "going on after" if done < number else "nothing to do after"
-        self._tell(f"{printable(self.path)}: {what} {reached}")
-        return done
+        what = "going on" if found.epoch < number else "nothing to do"
+        within = f" and {_plural(found.step, 'batch', 'es')}" if found.step else ""
+        reached = f"{found.epoch} of {_plural(number, 'epoch')}{within}"
+        self._tell(f"{printable(self.path)}: {what} after {reached}")
+        return found.epoch
 
-    def _latest(self) -> Path | None:
-        return checkpoint.latest(self.folder, pattern="autosave-epoch-*.safetensors")
-
-    def _load(self, path: Path) -> checkpoint.Checkpoint:
-        """Load a checkpoint that is one of ours."""
+    def _load(self, path: Path) -> tuple[Checkpoint, _Saved]:
+        """Load a checkpoint of `AutoSave`, with the random states of this rank, or else of rank 0."""
         found = checkpoint.load_checkpoint(path)
-        if not isinstance(found.extra, dict) or not _SavedPosition.describes(found):
+        if not isinstance(found.extra, dict) or not _is_position(found.position, self.generator is not None):
             raise CheckpointError(
                 f"{printable(path)} has the name of a file of AutoSave, but was written otherwise: "
                 "move it away."
             )
-        return found
+        states = found.position["ranks"]
+        self._is_new_rank = self.ranks.rank >= len(states)
+        own = states[0 if self._is_new_rank else self.ranks.rank]
+        place = _Saved(*(found.position[name] for name in ("done", "steps", "loader")), **own)
+        return replace(found, rng=place.now["rng"]), place
 
-    def _tell(self, message: str) -> None:
-        print(message, file=sys.stderr)
-
-    def _find_misfit(self, found: checkpoint.Checkpoint, place: _SavedPosition) -> str | None:
+    def _find_misfit(self, found: Checkpoint, place: _Saved) -> str | None:
         """Say what of AutoSave's own does not fit in a checkpoint."""
+        fit, given = found.position["fit"], self._fit
         if found.extra.keys() != self.extra.keys():
             return (
                 f"its extra state has the names {sorted(map(str, found.extra))}, and given are "
                 f"{sorted(self.extra)}. Go on with the program that saved it, or take another folder."
             )
-        if (place.fit is None) != (self._fit is None):
-            return f"it was saved by {'a loop' if place.fit is None else 'fit'}: go on as you began"
-        if self._fit is not None and (wrong := self._fit.find_wrong(place.fit)):
-            return wrong
+        if (fit is None) != (given is None):
+            return f"it was saved by {'a loop' if fit is None else 'fit'}: go on as you began"
+        if given is not None and fit.keys() != given.keys():
+            return "it was saved by fit with another amp: give fit the same"
         if place.begun is None:
             return None
         states = [] if self.generator is None else [self.generator.get_state()]
@@ -528,46 +565,40 @@ class AutoSave:
     def _save(self, *, finished: bool = False) -> None:
         """Save this place of the run, unless that was done."""
         assert self._epoch is not None
-        place = self._place
-        epoch, done = (self._epoch + 1, 0) if finished or place is None else (self._epoch, place.done)
+        place = self._place or _Place.of(None, self.generator)
+        epoch, done = (self._epoch + 1, 0) if finished else (self._epoch, place.done)
         path = self.folder / f"autosave-epoch-{epoch:04}-batch-{done:06}.safetensors"
         self._settle()
         if path == self.path:
             return
-        position = (place or _Position(None, self.generator)).position(finished=not done)
-        position["ranks"] = self._states_of_ranks(position)
-        position["fit"] = None if self._fit is None else self._fit.state_dict()
+        states = {"now": _random_states(place.generators), "begun": None if finished else place.begun}
+        position = {
+            "done": done,
+            "steps": 0 if finished else place.steps,
+            "loader": place.loader,
+            "ranks": self.ranks._gather(states),
+            "fit": self._fit and {name: part.state_dict() for name, part in self._fit.items()},
+        }
 
-        def collect(on_host: bool = False) -> _Content:
-            return checkpoint._collect(
-                path,
-                (self.model, self.optimizer, self.scheduler, self.generator),
-                epoch=epoch,
-                step=done,
-                position=position,
-                extra={
-                    name: part.state_dict() if hasattr(part, "state_dict") else part
-                    for name, part in self.extra.items()
-                },
-                on_host=on_host,
-            )
+        def collect() -> _Content:
+            parts = self.model, self.optimizer, self.scheduler, self.generator
+            extra = {
+                name: part.state_dict() if hasattr(part, "state_dict") else part
+                for name, part in self.extra.items()
+            }
+            return checkpoint._collect(path, parts, epoch, done, position, extra, on_host=self.background)
 
         self._saved_at = time.monotonic()
         if self.background:
-            content = collect(on_host=True)
-            self._thread = threading.Thread(target=self._write_aside, args=(path, lambda: content))
+            self._thread = threading.Thread(target=self._write_aside, args=(path, collect()))
             self._thread.start()
             _writing.add(self._thread)
         else:
-            self._write(path, collect)
+            self.ranks.on_main(lambda: self._write(path, collect()))
+            self.path = path
 
-    def _states_of_ranks(self, position: dict[str, Any]) -> list[Any]:
-        """Return the random states of each process, where there are several."""
-        return []
-
-    def _write(self, path: Path, collect: Callable[[], _Content]) -> None:
+    def _write(self, path: Path, content: _Content) -> None:
         """Write a checkpoint, and delete our files before the last `keep`."""
-        content = collect()
         if path.is_symlink():  # not ours: nothing outside the folder is written
             path.unlink()
         self.path = checkpoint._write_checkpoint(path, *content)
@@ -577,9 +608,9 @@ class AutoSave:
             with suppress(OSError):  # the next save tries again
                 old.unlink()
 
-    def _write_aside(self, path: Path, collect: Callable[[], _Content]) -> None:
+    def _write_aside(self, path: Path, content: _Content) -> None:
         try:
-            self._write(path, collect)
+            self._write(path, content)
         except BaseException as error:
             self._failure = error
 
@@ -595,7 +626,6 @@ class AutoSave:
 
     def _stop(self) -> NoReturn:
         """Save, if the run is between two steps, and leave."""
-        assert self._signal is not None
         place = self._place
         if place is not None and place.done and place.done == place.learned:
             self._save()
@@ -611,6 +641,10 @@ class AutoSave:
         )
         self._tell(message)
         raise Stopped(message, 128 + self._signal)
+
+    def _tell(self, message: str) -> None:
+        if self.ranks.is_main:
+            print(message, file=sys.stderr)
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         if self._epoch is None or os.getpid() != self._process:  # no loop that could stop, or not this one
@@ -630,10 +664,47 @@ class AutoSave:
         if child and self._handlers and child not in self._handlers:
             self._handlers[child] = signal.signal(child, signal.SIG_DFL)
 
-    def _put_back_handlers(self) -> None:
-        for number, handler in list(self._handlers.items()):
-            signal.signal(number, signal.SIG_DFL if handler is None else handler)
-        self._handlers.clear()
+
+class _Heard(NamedTuple):
+    """What the ranks have seen: the number of a signal, that a save is due, that workers were ended."""
+
+    signal: int
+    late: int
+    cut_off: int
+
+
+@dataclass
+class _Place:
+    """How far an epoch is, and what its batches come from."""
+
+    loader: dict[str, int | None]  # its length and batch size, and how many generators there are
+    generators: list[torch.Generator]  # first the given one, then the loader's own
+    begun: dict[str, Any] | None = None  # the random states with which the epoch began
+    done: int = 0  # batches handed out
+    learned: int = 0  # those up to the last step
+    steps: int = 0
+
+    @staticmethod
+    def of(loader: Any, given: torch.Generator | None) -> _Place:
+        length, size = None, getattr(loader, "batch_size", None)
+        with suppress(TypeError):  # an IterableDataset may have none
+            length = len(loader)
+        batches = getattr(loader, "batch_sampler", None)
+        holders = loader, getattr(loader, "sampler", None), batches, getattr(batches, "sampler", None)
+        found = [given, *(getattr(holder, "generator", None) for holder in holders)]
+        generators = list(dict.fromkeys(each for each in found if isinstance(each, torch.Generator)))
+        size = size if isinstance(size, int) else None
+        return _Place({"length": length, "batch_size": size, "generators": len(generators)}, generators)
+
+
+class _Saved(NamedTuple):
+    """A place that a checkpoint holds, and this rank's random states: of its moment, of the epoch's begin."""
+
+    done: int
+    steps: int
+    loader: dict[str, int | None]
+    now: dict[str, Any]
+    begun: dict[str, Any] | None
 
 
 @dataclass(frozen=True)
@@ -651,186 +722,48 @@ class _StepCounter:
                 self.saves.step()
 
 
-@dataclass(frozen=True)
-class _FitState:
-    """What `fit` keeps in a checkpoint besides: history, the losses of an unfinished epoch, and the scale."""
-
-    history: Any
-    losses: Any
-    scaler: torch.amp.GradScaler | None
-
-    def state_dict(self) -> dict[str, Any]:
-        scale = None if self.scaler is None else self.scaler.state_dict()
-        return {"history": asdict(self.history), "losses": self.losses.state_dict(), "scale": scale}
-
-    def find_wrong(self, state: Any) -> str | None:
-        """Say what in such a state is none of this."""
-        if not isinstance(state, dict) or state.keys() != {"history", "losses", "scale"}:
-            return "what fit measured is not there"
-        if (state["scale"] is None) != (self.scaler is None):
-            return "it was saved with another amp: give fit the same"
-        history, names = state["history"], vars(self.history).keys()
-        if not isinstance(history, dict) or history.keys() != names:
-            return "its history is no history of fit"
-        for name in names:
-            if not isinstance(history[name], list) or any(type(each) is not float for each in history[name]):
-                return f"{name} of its history is no list of numbers"
-        now = self.state_dict() | {"history": None}
-        return difference(state, now, "what fit measured")
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        if self.scaler is not None:
-            self.scaler.load_state_dict(state["scale"])
-        for name, values in vars(self.history).items():
-            values[:] = state["history"][name]
-        self.losses.load_state_dict(state["losses"])
+def _random_states(generators: Iterable[torch.Generator]) -> dict[str, Any]:
+    return {"rng": rng_state(), "generators": [each.get_state() for each in generators]}
 
 
-@dataclass(frozen=True)
-class _SavedPosition:
-    """A place that a checkpoint holds: the fields but `rng` are its `position`."""
-
-    done: int  # batches that were learned from
-    steps: int
-    length: int | None  # of the loader, in batches
-    batch_size: int | None
-    generators: list[torch.Tensor]  # their states
-    begun: dict[str, Any] | None  # the random states with which the epoch began
-    ranks: list[dict[str, Any]]  # for each process `generators`, `begun` and `rng`; empty for a single one
-    fit: dict[str, Any] | None
-    rng: dict[str, Any]
-
-    @staticmethod
-    def describes(found: checkpoint.Checkpoint) -> bool:
-        """Return whether its `position` is one."""
-        position, given = found.position, found.generator is not None
-        names = {each.name for each in fields(_SavedPosition)} - {"rng"}
-        if not isinstance(position, dict) or position.keys() != names:
-            return False
-        counts = all(is_count(position[name]) for name in ("done", "steps"))
-        sizes = all(position[name] is None or is_count(position[name]) for name in ("length", "batch_size"))
-        if not counts or not sizes or not isinstance(position["ranks"], list):
-            return False
-        for rank in position["ranks"]:
-            if not isinstance(rank, dict) or rank.keys() != {"generators", "begun", "rng"}:
-                return False
-        return all(
-            _describes_states(states["generators"], states["begun"], given, position["done"] > 0)
-            for states in (position, *position["ranks"])
-        )
-
-    def begin(self, given: torch.Generator | None) -> None:
-        """Set the random states with which the epoch began, for what the loop draws before its batches."""
-        if self.begun is not None:  # else resume() has set them
-            set_rng_state(self.begun["rng"])
-            if given is not None:
-                given.set_state(self.begun["generators"][0])
-
-
-class _EpochStart:
-    """The random states with which an epoch began; those of the loader's own generators are added later."""
-
-    def __init__(self, given: torch.Generator | None) -> None:
-        self.rng = rng_state()
-        self.given = [] if given is None else [given.get_state()]
-
-    def with_states(self, states: list[torch.Tensor]) -> dict[str, Any]:
-        return {"rng": self.rng, "generators": self.given + states[len(self.given) :]}
-
-
-class _Position:
-    """How far an epoch is, and the random states that it began with."""
-
-    def __init__(self, loader: Any, given: torch.Generator | None) -> None:
-        self.done = self.learned = self.steps = 0  # batches handed out, those up to the last step, and steps
-        self.length: int | None = None
-        with suppress(TypeError):  # an IterableDataset may have none
-            self.length = len(loader)
-        size = getattr(loader, "batch_size", None)
-        self.batch_size = size if isinstance(size, int) else None
-        self.given = given
-        batches = getattr(loader, "batch_sampler", None)
-        holders = loader, getattr(loader, "sampler", None), batches, getattr(batches, "sampler", None)
-        found = [given, *(getattr(holder, "generator", None) for holder in holders)]
-        self.generators = list(dict.fromkeys(each for each in found if isinstance(each, torch.Generator)))
-        self.begun: dict[str, Any] | None = None
-
-    def position(self, *, finished: bool) -> dict[str, Any]:
-        """Return what a checkpoint holds of this place, or of the end of the epoch."""
-        return {
-            "done": 0 if finished else self.done,
-            "steps": 0 if finished else self.steps,
-            "length": self.length,
-            "batch_size": self.batch_size,
-            "generators": self.states(),
-            "begun": None if finished else self.begun,
-        }
-
-    def begin_as(self, found: _SavedPosition, path: Path | None) -> None:
-        """Set the states with which the loader's own generators began the epoch."""
-        what = "length", "batch_size"
-        known = {name: getattr(found, name) for name in what} | {"generators": len(found.generators)}
-        given = {name: getattr(self, name) for name in what} | {"generators": len(self.generators)}
-        if not found.done:  # between epochs another loader is another run, but no mistake
-            known |= {name: given[name] for name in what}
-        if known != given:
-            raise CheckpointError(
-                f"{printable(path)} was saved with another loader: {known} in the file, {given} given. "
-                "The place within an epoch is only found again with the loader that the run had."
-            )
-        states = found.generators if found.begun is None else found.begun["generators"]
-        self._set_states(states, path, but=self.given)  # which is set already
-
-    def go_on_as(self, found: _SavedPosition, path: Path | None) -> None:
-        """Set the random states of the moment of saving."""
-        set_rng_state(found.rng)
-        self._set_states(found.generators, path)
-        self.done = self.learned = found.done
-        self.steps = found.steps
-
-    def states(self) -> list[torch.Tensor]:
-        return [generator.get_state() for generator in self.generators]
-
-    def _set_states(
-        self, states: list[torch.Tensor], path: Path | None, but: torch.Generator | None = None
-    ) -> None:
-        for generator, state in zip(self.generators, states, strict=True):
-            if generator is but:
-                continue
-            try:
-                generator.set_state(state)
-            except RuntimeError as error:
-                raise CheckpointError(
-                    f"{printable(path)} holds no proper state of the loader's generator: {printable(error)}. "
-                    "Move this file away, to go on from the one before."
-                ) from error
-
-
-def _describes_states(generators: Any, begun: Any, given: bool, within: bool) -> bool:
-    """Return whether these are the random states of a place, and those with which its epoch began."""
-    if not within:
-        return begun is None and _are_states(generators, given)
-    if not isinstance(begun, dict) or begun.keys() != {"rng", "generators"} or type(begun["rng"]) is not dict:
+def _is_position(value: Any, given: bool) -> bool:
+    """Return whether this is what `_save` keeps of a place, with a state of the given generator."""
+    if not isinstance(value, dict) or value.keys() != {"done", "steps", "loader", "ranks", "fit"}:
         return False
-    known = begun["generators"]
-    return _are_states(generators, given) and _are_states(known, given) and len(known) == len(generators)
+    loader, ranks, fit = value["loader"], value["ranks"], value["fit"]
+    if fit is not None and not isinstance(fit, dict):
+        return False
+    if not isinstance(loader, dict) or loader.keys() != {"length", "batch_size", "generators"}:
+        return False
+    counts = [value["done"], value["steps"], *(each for each in loader.values() if each is not None)]
+    if not all(map(is_count, counts)) or not isinstance(ranks, list) or not ranks:
+        return False
+    for rank in ranks:
+        if not isinstance(rank, dict) or rank.keys() != {"now", "begun"}:
+            return False
+        if (rank["begun"] is not None) != (value["done"] > 0):
+            return False
+        for states in (rank["now"], rank["begun"] or rank["now"]):
+            if not _are_states(states) or not given <= len(states["generators"]) == loader["generators"]:
+                return False
+    return True
 
 
-def _are_states(value: Any, given: bool) -> bool:
-    """Return whether this is a list of states of generators; the first is that of the given one."""
+def _are_states(value: Any) -> bool:
+    """Return whether this is as `_random_states` gives it."""
     return (
-        isinstance(value, list)
-        and len(value) >= given
-        and all(isinstance(state, torch.Tensor) and state.dtype == torch.uint8 for state in value)
+        isinstance(value, dict)
+        and value.keys() == {"rng", "generators"}
+        and isinstance(value["rng"], dict)
+        and isinstance(value["generators"], list)
+        and all(
+            isinstance(state, torch.Tensor) and state.dtype == torch.uint8 for state in value["generators"]
+        )
     )
 
 
 def _plural(number: int, what: str, ending: str = "s") -> str:
     return f"{number} {what}{ending if number != 1 else ''}"
-
-
-def _whole(value: object) -> bool:
-    return type(value) is int and value >= 1
 
 
 def _order(path: Path) -> tuple[int, ...]:

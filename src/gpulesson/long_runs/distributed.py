@@ -8,22 +8,15 @@ Started by ``python train.py``, the same script is a single process, and runs as
 from __future__ import annotations
 
 import os
-import random
-import sys
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import Any, NoReturn, TypeVar
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, TypeVar
 
 import torch
-import torch.distributed as dist
-from filelock import FileLock
 from torch.utils.data import Sampler
 
 from gpulesson._arguments import refuse, whole_number
-from gpulesson._rng import find_wrong_rng, rng_state, set_rng_state
-from gpulesson.checkpoint import Checkpoint, CheckpointError
-from gpulesson.long_runs.autosave import AutoSave, _Content
+from gpulesson.long_runs.autosave import AutoSave
 from gpulesson.long_runs.ranks import DistributedError, Ranks, processes
 from gpulesson.long_runs.shards import load_shards, save_shards
 
@@ -95,7 +88,7 @@ class Parts(Sampler[list[int]]):
     --------
     >>> with processes() as ranks:
     ...     for rank in range(3):
-    ...         parts = Parts(7, batch_size=5, ranks=replace(ranks, rank=rank, world_size=3), shuffle=False)
+    ...         parts = Parts(7, batch_size=5, ranks=Ranks(rank, rank, 3, ranks.device), shuffle=False)
     ...         print(list(parts), [part.weight for part in parts.parts])
     [[0], [5]] [0.6, 0.0]
     [[1, 2], [5]] [1.2, 1.5]
@@ -263,92 +256,3 @@ class RankAutoSave(AutoSave):
         if self.background and ranks.world_size > 1:
             raise ValueError("background=True with several ranks, which wait for each save: leave it out")
         self.ranks = ranks
-        self._overdue = self._others_cut_off = 0
-
-    def _acquire(self) -> FileLock:
-        lock = self._new_lock()
-
-        def acquire() -> None:
-            nonlocal lock
-            lock = super(RankAutoSave, self)._acquire()
-
-        self.ranks.on_main(acquire)
-        return lock
-
-    def _latest(self) -> Path | None:
-        return self.ranks.on_main(super()._latest)
-
-    def _load(self, path: Path) -> Checkpoint:
-        """Load a checkpoint with the random states of this rank."""
-        found = super()._load(path)
-        rank, states = self.ranks.rank, found.position["ranks"]
-        if rank < len(states):
-            own = dict(states[rank])
-            rng = own.pop("rng")
-            return replace(found, rng=rng, position=found.position | own)
-        if rank > 0:  # which the saved run did not have
-            found = replace(found, rng=_other_random_states(found.rng, rank))
-            if found.position["begun"] is not None:
-                found.position["begun"]["rng"] = found.rng
-        return found
-
-    def _states_of_ranks(self, position: dict[str, Any]) -> list[Any]:
-        if self.ranks.world_size == 1:
-            return []
-        own = {name: position[name] for name in ("generators", "begun")}
-        return self.ranks._gather(own | {"rng": rng_state()})
-
-    def _write(self, path: Path, collect: Callable[[], _Content]) -> None:
-        self.ranks.on_main(lambda: super(RankAutoSave, self)._write(path, collect))
-        self.path = path
-
-    def _tell(self, message: str) -> None:
-        if self.ranks.is_main:
-            super()._tell(message)
-
-    def _asked(self) -> bool:
-        if self.ranks.world_size == 1:
-            return super()._asked()
-        return self._agree() is not None
-
-    def _cut_off(self) -> NoReturn:
-        if self.ranks.world_size > 1:
-            self._agree(cut_off=True)
-        super()._cut_off()
-
-    def _next(self, batches: Iterator[Any], workers: bool) -> Any:
-        batch = super()._next(batches, workers)
-        if workers and self.ranks.world_size > 1:  # those of another rank may have ended
-            self._agree()
-            if self._others_cut_off:
-                self._stop()
-        return batch
-
-    def _agree(self, *, cut_off: bool = False) -> int | None:
-        """Tell all ranks what each has seen; return the number of a signal that came to any."""
-        late = self.ranks.is_main and super()._late()  # by one clock
-        flags = torch.tensor([self._signal or 0, int(late), int(cut_off)])
-        dist.all_reduce(flags, dist.ReduceOp.MAX)
-        number, self._overdue, self._others_cut_off = flags.tolist()
-        self._signal = number or self._signal  # which may have come just now
-        return number or None
-
-    def _late(self) -> bool:
-        return bool(self._overdue) if self.ranks.world_size > 1 else super()._late()
-
-
-def _other_random_states(rng: dict[str, Any], rank: int) -> dict[str, Any]:
-    """Return random states that follow from those of rank 0, and are others."""
-    if wrong := find_wrong_rng(rng):
-        raise CheckpointError(f"the checkpoint does not fit; nothing was loaded: {wrong}")
-    before = rng_state()
-    try:
-        set_rng_state(rng)
-        seed = int(torch.randint(2**31, ())) + rank
-        torch.manual_seed(seed)
-        random.seed(seed)
-        if numpy := sys.modules.get("numpy"):
-            numpy.random.seed(seed)
-        return rng_state()
-    finally:
-        set_rng_state(before)
