@@ -45,17 +45,19 @@ def unpack(tensors: dict[str, Tensor]) -> Any:
     return decode(bytes(memory_of(json)), tensors)
 
 
-def encode(content: dict[str, Any], *, copy: bool = False) -> tuple[bytes, dict[str, Tensor]]:
+def encode(
+    content: dict[str, Any], *, copy: bool = False, sharded: bool = False
+) -> tuple[bytes, dict[str, Tensor]]:
     """Return the JSON of a dict and the tensors in it, by name: the way that leads to each.
 
     Tensors that are one, such as tied weights, have one name. They are those of `content`, or with `copy`,
-    copies in the host's memory.
+    copies in the host's memory. With `sharded`, DTensors are among them.
 
     >>> text, tensors = encode({"model": {"bias": torch.zeros(2)}, "losses": [0.5, math.inf]})
     >>> text
     b'{"model":{"bias":{"$tensor":"model.bias"}},"losses":[0.5,{"$float":"inf"}]}'
     """
-    encoder = _Encoder(copy)
+    encoder = _Encoder(copy, sharded)
     plain = encoder.of_dict(content, ())
     text = json.dumps(plain, separators=(",", ":"), allow_nan=False).encode()
     check_size(text, "it")
@@ -90,8 +92,8 @@ def decode(text: bytes, tensors: dict[str, Tensor]) -> Any:
 class _Encoder:
     """Makes JSON of values, and collects their tensors."""
 
-    def __init__(self, copy: bool) -> None:
-        self.copy = copy
+    def __init__(self, copy: bool, sharded: bool) -> None:
+        self.copy, self.sharded = copy, sharded
         self.tensors: dict[str, Tensor] = {}
         self._names: dict[Any, str] = {}  # of the tensors that are there
         self._values = 0
@@ -143,12 +145,13 @@ class _Encoder:
         return {"$dict": pairs}
 
     def of_tensor(self, value: Tensor, way: tuple[Any, ...]) -> Any:
-        plain = type(value) in (Tensor, nn.Parameter) and value.layout is torch.strided
+        spread = self.sharded and hasattr(value, "to_local")
+        plain = (type(value) in (Tensor, nn.Parameter) or spread) and value.layout is torch.strided
         if not plain or value.is_quantized or value.is_meta:
             raise Refused(
                 f"{_place(way)} is {_described(value)}; only dense tensors with values can be saved"
             )
-        key = identity(value)
+        key = id(value) if spread else identity(value)
         told = {} if value.dtype in NAMES else {"dtype": str(value.dtype)}
         if key not in self._names:
             self._names[key] = name = self._new_name(way)

@@ -24,6 +24,7 @@ import numpy
 import pytest
 import torch
 import torch.distributed as dist
+import torch.distributed.checkpoint as distributed_checkpoint
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, DistributedSampler
@@ -340,6 +341,15 @@ def test_sha256sum_agrees(shards):
     assert done.returncode == 0
 
 
+def test_torch_reads_the_tensors(shards):
+    folder, _, model, _ = shards
+    found = {f"model.{name}": torch.zeros_like(each) for name, each in model.state_dict().items()}
+    distributed_checkpoint.load(
+        found, storage_reader=distributed_checkpoint.HuggingFaceStorageReader(str(folder)), no_dist=True
+    )
+    assert all(torch.equal(found[f"model.{name}"], each) for name, each in model.state_dict().items())
+
+
 def damage(folder: Path, how: str) -> None:
     if how == "unfinished":
         (folder / "digests.sha256").unlink()
@@ -420,9 +430,15 @@ def test_shards_that_do_not_fit_change_nothing(shards):
         with pytest.raises(CheckpointError, match=r"optimizer: Adam with .* in the file"):
             load_shards(folder, ranks, model=model, optimizer=other)
     changes = {
-        b'"offsets":[0,0]': (b'"offsets":[0,1]', "a part of .* that is not in it"),
-        b'"shape":[4,6],"off': (b'"shape":[4,9],"off', r"0.weight: torch.float64 \[4, 9\] in the file"),
-        b'exp_avg"': (b'exp_avx"', "exp_avg: None in the file"),
+        b'0.weight\\":{\\"saved_offsets\\":[0,0]': (
+            b'0.weight\\":{\\"saved_offsets\\":[0,3]',
+            r"0.weight: torch.float64 \[4, 9\] in the file",
+        ),
+        b"saved_offsets": (b"saved_affsets", "KeyError"),
+        b"[0,0]": (b"[0,x]", "JSON is not as it was written"),
+        b"[0,0]}": (b"[-01]}", "JSON is not as it was written"),
+        b"[0,0]},": (b"[ -1]},", "at no place"),
+        b"exp_avg": (b"exp_avx", "exp_avg: None in the file"),
     }
     path = folder / "rank-00000.safetensors"
     content, before = path.read_bytes(), copy.deepcopy(model.state_dict())

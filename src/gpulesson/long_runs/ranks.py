@@ -170,19 +170,23 @@ class Ranks:
         """
         if self.world_size == 1:
             return function()
-        answer: list[Any] = [None]
-        if self.is_main:
-            try:
-                answer = [pickle.dumps(result := function())]
-            except Exception as error:
-                dist.broadcast_object_list([_as_sent(error)], src=0)
-                raise
-        dist.broadcast_object_list(answer, src=0)
-        if self.is_main:
-            return result
-        if isinstance(answer[0], Exception):
-            raise answer[0]
-        return pickle.loads(answer[0])  # type: ignore[no-any-return]
+        result = self._on_each(lambda: pickle.dumps(function()) if self.is_main else b"")
+        sent = [result]
+        dist.broadcast_object_list(sent, src=0)
+        return pickle.loads(sent[0])  # type: ignore[no-any-return]
+
+    def _on_each(self, function: Callable[[], Result]) -> Result:
+        """Call a function on every rank, and return its result here; what one raises, all raise."""
+        result, error = None, None
+        try:
+            result = function()
+        except Exception as raised:
+            error = raised
+        errors = self._gather(_as_sent(error, self.rank) if error and self.world_size > 1 else error)
+        for each in [error, *errors]:
+            if each is not None:
+                raise each
+        return result  # type: ignore[return-value]
 
     def _gather(self, value: Any) -> list[Any]:
         """Return the values of all ranks, by rank."""
@@ -193,12 +197,12 @@ class Ranks:
         return values
 
 
-def _as_sent(error: Exception) -> Exception:
+def _as_sent(error: Exception, rank: int) -> Exception:
     """Return the error as other processes get it; not every error can be pickled."""
     try:
         return pickle.loads(pickle.dumps(error))  # type: ignore[no-any-return]
     except Exception:
-        return DistributedError(f"rank 0: {type(error).__name__}: {error}")
+        return DistributedError(f"rank {rank}: {type(error).__name__}: {error}")
 
 
 @contextmanager
