@@ -104,10 +104,10 @@ def test_the_group_ends_after_an_error_too():
             r"RANK=0 LOCAL_RANK=0 WORLD_SIZE=2 MASTER_PORT=\d+, but no MASTER_ADDR: `torchr",
         ),
         ({"RANK": "", "LOCAL_RANK": "", "MASTER_PORT": ""}, "but no RANK, LOCAL_RANK, MASTER_PORT"),
-        ({"RANK": "2"}, "RANK=2 .* expected 0 ≤ LOCAL_RANK ≤ RANK < WORLD_SIZE"),
-        ({"WORLD_SIZE": "0"}, "WORLD_SIZE=0 .* expected 0 ≤ LOCAL_RANK"),
+        ({"RANK": "2"}, "RANK=2 .* with 0 ≤ LOCAL_RANK ≤ RANK < WORLD_SIZE"),
+        ({"WORLD_SIZE": "0"}, "WORLD_SIZE=0 .* 0 ≤ LOCAL_RANK"),
         ({"WORLD_SIZE": "two"}, "WORLD_SIZE=two .* expected whole numbers"),
-        ({"MASTER_PORT": "70000"}, "expected a port from 1 to 65535"),
+        ({"MASTER_PORT": "70000"}, "a MASTER_PORT from 1 to 65535"),
     ],
 )
 def test_an_environment_that_contradicts_itself(environment, values, said):

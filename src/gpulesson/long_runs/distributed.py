@@ -56,11 +56,10 @@ class Parts(Sampler[list[int]]):
     However many ranks there are, the global batches are the same, in the same order, and each sample comes
     once. So a run of any number of ranks ends with the weights of one process, but for rounding.
 
-    ``DistributedSampler`` alone does not give this. It repeats samples until each rank has as many, and it
-    cuts the data into batches a rank: the last batch then counts repeated samples, or parts that differ in
-    size as if they were equal, because ``DistributedDataParallel`` takes the mean of the ranks' gradients.
+    ``DistributedSampler`` does not give this: it repeats samples until each rank has as many, and parts of
+    different sizes count alike, because ``DistributedDataParallel`` takes the mean of the ranks' gradients.
     Here the mean loss of a part is multiplied by the weight of its `Part`, and the mean of the gradients is
-    the gradient of the global batch's mean loss.
+    the gradient of the global batch's mean loss. `RankAutoSave` shows the training loop.
 
     Parameters
     ----------
@@ -81,8 +80,8 @@ class Parts(Sampler[list[int]]):
     Notes
     -----
     A global batch with fewer samples than ranks leaves some ranks without any. They get its first sample, to
-    compute something, with size 0 and weight 0: their gradient is zero. (Batch normalisation sees it.)
-    Batch normalisation over the whole batch needs ``nn.SyncBatchNorm``; without it, a rank sees its part.
+    compute something, with size 0 and weight 0: their gradient is zero. (Batch normalisation sees it; over
+    the whole batch it needs ``nn.SyncBatchNorm``.)
 
     Examples
     --------
@@ -93,27 +92,6 @@ class Parts(Sampler[list[int]]):
     [[0], [5]] [0.6, 0.0]
     [[1, 2], [5]] [1.2, 1.5]
     [[3, 4], [6]] [1.2, 1.5]
-
-    A training loop:
-
-    >>> from torch import nn
-    >>> from torch.utils.data import DataLoader, TensorDataset
-    >>> data = TensorDataset(torch.ones(7, 2), torch.ones(7, 1))
-    >>> with processes() as ranks:
-    ...     model = nn.parallel.DistributedDataParallel(nn.Linear(2, 1).to(ranks.device))
-    ...     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    ...     parts = Parts(len(data), batch_size=4, ranks=ranks, seed=1)
-    ...     loader = DataLoader(data, batch_sampler=parts)
-    ...     for epoch in range(2):
-    ...         parts.set_epoch(epoch)
-    ...         total = 0.0
-    ...         for (inputs, targets), part in parts.weighted(loader):
-    ...             loss = nn.functional.mse_loss(model(inputs.to(ranks.device)), targets.to(ranks.device))
-    ...             optimizer.zero_grad()
-    ...             (loss * part.weight).backward()
-    ...             optimizer.step()
-    ...             total += loss.item() * part.size
-    ...         mean = ranks.sum(total) / len(data)
     """
 
     def __init__(
@@ -141,42 +119,37 @@ class Parts(Sampler[list[int]]):
         self.epoch = whole_number("epoch", epoch, 0, "give the number of the epoch, counted from 0")
 
     def __len__(self) -> int:
-        return len(self._ends())
+        return len(self._cuts())
 
     def __iter__(self) -> Iterator[list[int]]:
         order = list(range(self.samples))
         if self.shuffle:
             generator = torch.Generator().manual_seed(self.seed + self.epoch)
             order = torch.randperm(self.samples, generator=generator).tolist()
-        start = 0
-        for end in self._ends():
-            batch, start = order[start:end], end
-            first, last = self._bounds(len(batch))
-            yield batch[first:last] or batch[:1]
+        for start, end, first, last in self._cuts():
+            yield order[start:end][first:last] or order[start : start + 1]
 
     @property
     def parts(self) -> list[Part]:
         """Size and weight of each batch of an epoch, on this rank."""
-        parts, start = [], 0
-        for end in self._ends():
-            whole, start = end - start, end
-            first, last = self._bounds(whole)
-            parts.append(Part(last - first, (last - first) * self.ranks.world_size / whole))
-        return parts
+        return [
+            Part(last - first, (last - first) * self.ranks.world_size / (end - start))
+            for start, end, first, last in self._cuts()
+        ]
 
     def weighted(self, loader: Iterable[Batch]) -> _WeightedBatches[Batch]:
         """Give each batch of the loader with its `Part`; `RankAutoSave.batches` takes the result, too."""
         return _WeightedBatches(loader, self)
 
-    def _ends(self) -> list[int]:
-        ends = list(range(self.global_batch_size, self.samples + 1, self.global_batch_size))
-        if not self.drop_last and self.samples % self.global_batch_size:
-            ends.append(self.samples)
-        return ends
-
-    def _bounds(self, whole: int) -> tuple[int, int]:
-        rank, world_size = self.ranks.rank, self.ranks.world_size
-        return whole * rank // world_size, whole * (rank + 1) // world_size
+    def _cuts(self) -> list[tuple[int, int, int, int]]:
+        """Return where each global batch begins and ends, and this rank's part within it."""
+        rank, world_size, found = self.ranks.rank, self.ranks.world_size, []
+        for start in range(0, self.samples, self.global_batch_size):
+            size = min(self.global_batch_size, self.samples - start)
+            if size == self.global_batch_size or not self.drop_last:
+                bounds = size * rank // world_size, size * (rank + 1) // world_size
+                found.append((start, start + size, *bounds))
+        return found
 
 
 class _WeightedBatches(Iterable[tuple[Batch, Part]]):

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, NamedTuple, NoReturn, TypeVar
+from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -54,8 +54,8 @@ class Ranks:
 
     Notes
     -----
-    `sum`, `join` and `on_main` are collective: every rank has to call them, in the same order. If one does
-    not, the others wait for it until the timeout.
+    `sum`, `join` and `on_main` are collective: if one rank does not call them, the others wait for it until
+    the timeout.
     """
 
     rank: int
@@ -71,26 +71,25 @@ class Ranks:
     def sum(self, value: Any) -> Any:
         """Return the sum of a number or a tensor over all ranks, on every rank.
 
-        A mean over all data is a sum divided by a sum: ranks have different numbers of samples, so that the
-        mean of their means would be another number.
+        A mean over all data is a sum divided by a sum; ranks have different numbers of samples, so that the
+        mean of their means is another number.
 
         Parameters
         ----------
         value : int, float or Tensor
-            A number on every rank, or a tensor of the same dtype and shape. Numbers are added without
-            rounding in between; one float makes the sum a float.
+            Numbers, which are added without rounding in between, or tensors of the same dtype and shape.
 
         Returns
         -------
         int, float or Tensor
-            A tensor is a new one, and has no gradient. In a single process, the value itself.
+            A tensor is a new one, without gradient. In a single process, the value itself.
 
         Raises
         ------
         TypeError
             `value` is no number and no tensor.
         ValueError
-            The ranks gave values that do not fit together; the message tells what each gave.
+            The ranks gave values that do not fit together.
 
         Examples
         --------
@@ -146,8 +145,8 @@ class Ranks:
         Parameters
         ----------
         function : callable
-            Without arguments. Its result is pickled to be sent, so return nothing large; for data that rank
-            0 alone shall download, or a checkpoint that it shall write, a path.
+            Without arguments. Its result is pickled to be sent, so return nothing large: of data that rank 0
+            downloads, or a checkpoint that it writes, the path.
 
         Raises
         ------
@@ -156,17 +155,13 @@ class Ranks:
 
         Examples
         --------
-        Save on rank 0, and resume all ranks from the one file that rank 0 has found:
+        Resume all ranks from the one file that rank 0 has found, if there is one:
 
-        >>> import tempfile
-        >>> from pathlib import Path
-        >>> from gpulesson.checkpoint import latest, load_checkpoint, resume, save_checkpoint
-        >>> model, folder = torch.nn.Linear(2, 1), Path(tempfile.mkdtemp())
+        >>> from gpulesson.checkpoint import latest
         >>> with processes() as ranks:
-        ...     _ = ranks.on_main(lambda: save_checkpoint(folder / "1.safetensors", model=model, epoch=1))
-        ...     path = ranks.on_main(lambda: latest(folder))
-        >>> resume(load_checkpoint(path), model=model)
-        1
+        ...     path = ranks.on_main(lambda: latest("no/run/yet"))
+        >>> path is None
+        True
         """
         if self.world_size == 1:
             return function()
@@ -210,17 +205,16 @@ def processes(*, timeout: float = DEFAULT_TIMEOUT) -> Iterator[Ranks]:
     """Join the processes that torchrun started; without torchrun, be a single one.
 
     The environment says which: ``RANK``, ``LOCAL_RANK``, ``WORLD_SIZE``, ``MASTER_ADDR`` and ``MASTER_PORT``,
-    as torchrun sets them. Where there are GPUs, each process takes the one with the number of its
-    ``LOCAL_RANK``, and the processes speak by NCCL; elsewhere by Gloo, on the CPU. (``GPULESSON_DEVICE=cpu``
-    leaves GPUs alone; of a device that it names, several processes take the kind only.) Tensors on the CPU
-    may be sent in any case. At the end the process group is destroyed. So it is after an error, but not where
-    several ranks speak by NCCL, which would wait for the others before the error is seen.
+    as torchrun sets them. Each process takes the GPU with the number of its ``LOCAL_RANK``, and they speak by
+    NCCL; without GPUs, or with ``GPULESSON_DEVICE=cpu``, by Gloo. Tensors on the CPU may be sent in any case.
+    At the end the process group is destroyed; after an error not where several ranks speak by NCCL, which
+    would wait for the others before the error is seen.
 
     Parameters
     ----------
     timeout : float
-        Seconds: how long to wait for the other processes, at the start and in every collective. Longer than
-        rank 0 needs for what the others wait for, such as a download or a checkpoint.
+        Seconds to wait for the other processes, at the start and in every collective: more than rank 0 needs
+        for what the others wait for, such as a download or a checkpoint.
 
     Yields
     ------
@@ -237,15 +231,6 @@ def processes(*, timeout: float = DEFAULT_TIMEOUT) -> Iterator[Ranks]:
     Notes
     -----
     Under torchrun, a process whose launcher is gone sends itself SIGTERM: nobody else would end it.
-
-    With ``--max-restarts``, torchrun 2.15 starts all processes again beside the store of those that died, in
-    which a new process would find the address of a dead one, and wait for it. Therefore rank 0 first agrees
-    with each of the others on a name for this attempt, under which nothing is stored yet. (A count of the
-    restarts is no such name: each machine has its own.)
-
-    References
-    ----------
-    PyTorch, "torchrun (Elastic Launch)", https://docs.pytorch.org/docs/stable/elastic/run.html
 
     Examples
     --------
@@ -269,53 +254,42 @@ def processes(*, timeout: float = DEFAULT_TIMEOUT) -> Iterator[Ranks]:
             "this process has a process group already, expected none: leave out init_process_group, which "
             "processes() calls, and end one `with processes()` before the next"
         )
-    place = _place()
-    device = _own_device(place)
-    if device.type == "cuda":
-        torch.cuda.set_device(device)
-    backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
-    limit = timedelta(seconds=timeout)
-    store = _store.HashStore() if place is None else _common_store(place, timeout)
-    place = place or _Place(0, 0, 1, "", 0)
+    numbers = _numbers()
+    ranks = Ranks(*numbers, _own_device(numbers[1])) if numbers else Ranks(0, 0, 1, _own_device(None))
+    on_gpu = ranks.device.type == "cuda"
+    if on_gpu:
+        torch.cuda.set_device(ranks.device)
+    store = _common_store(ranks, timeout) if numbers else _store.HashStore()
     try:
         dist.init_process_group(
-            backend, store=store, rank=place.rank, world_size=place.world_size, timeout=limit
+            "cpu:gloo,cuda:nccl" if on_gpu else "gloo",
+            store=store,
+            rank=ranks.rank,
+            world_size=ranks.world_size,
+            timeout=timedelta(seconds=timeout),
         )
     except Exception as error:
         raise DistributedError(
-            f"rank {place.rank} of {place.world_size} found the others, but could not connect to all of them "
+            f"rank {ranks.rank} of {ranks.world_size} found the others, but could not connect to all of them "
             f"within {timeout:g} s: {printable(error)}. See what the other ranks say; with several network "
             "interfaces, name the right one in GLOO_SOCKET_IFNAME and NCCL_SOCKET_IFNAME"
         ) from error
-    ranks = Ranks(place.rank, place.local_rank, place.world_size, device)
-    alone = device.type != "cuda" or ranks.world_size == 1
+    done = False
     try:
         with _watching_the_launcher():
             yield ranks
-    except BaseException:
-        if alone and dist.is_initialized():
+        done = True
+    finally:  # after an error, NCCL would wait for ranks that do not end their group; torchrun ends them all
+        if dist.is_initialized() and (done or not on_gpu or ranks.world_size == 1):
             dist.destroy_process_group()
-        raise  # NCCL would wait for ranks that do not end their group; torchrun ends them with this one
-    if dist.is_initialized():
-        dist.destroy_process_group()
     if ranks.world_size > 1:
         # Gloo's threads outlive the group. One that frees the tensors of the last collective while Python
         # ends would abort the process (pytorch/pytorch#179291): let them be done.
         time.sleep(0.2)
 
 
-class _Place(NamedTuple):
-    """What the environment says of this process."""
-
-    rank: int
-    local_rank: int
-    world_size: int
-    address: str
-    port: int
-
-
-def _place() -> _Place | None:
-    """Read the environment that torchrun sets; None where there is none of it."""
+def _numbers() -> tuple[int, int, int] | None:
+    """Read rank, local rank and world size as torchrun sets them; None where there is none of it."""
     found = {name: os.environ[name] for name in _NAMES if os.environ.get(name)}
     if not found.keys() & {"RANK", "LOCAL_RANK", "WORLD_SIZE"}:
         return None
@@ -325,55 +299,51 @@ def _place() -> _Place | None:
             f"the environment has {said}, but no {', '.join(missing)}: {_TORCHRUN}; for a single process, "
             f"unset {', '.join(found)}"
         )
-
-    def wrong(expected: str) -> NoReturn:
-        raise DistributedError(f"the environment has {said}, expected {expected}: {_TORCHRUN}")
-
-    try:
-        rank, local_rank, world_size, port = (
-            int(found[name]) for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_PORT")
-        )
-    except ValueError:
-        wrong("whole numbers in all but MASTER_ADDR")
-    if not 0 <= local_rank <= rank < world_size:
-        wrong("0 ≤ LOCAL_RANK ≤ RANK < WORLD_SIZE")
-    if not 0 < port < 2**16:
-        wrong("a port from 1 to 65535")
-    return _Place(rank, local_rank, world_size, found["MASTER_ADDR"], port)
-
-
-def _own_device(place: _Place | None) -> torch.device:
-    device = choose_device()
-    if place is None:
-        return torch.device("cuda", device.index or 0) if device.type == "cuda" else device
-    if device.type != "cuda":
-        return torch.device("cpu")
-    if place.local_rank >= (count := torch.cuda.device_count()):
+    numbers = [
+        int(found[name]) if found[name].isdecimal() else -1 for name in _NAMES if name != "MASTER_ADDR"
+    ]
+    rank, local_rank, world_size, port = numbers
+    if not 0 <= local_rank <= rank < world_size or not 0 < port < 2**16:
         raise DistributedError(
-            f"LOCAL_RANK is {place.local_rank}, and this machine shows {count} GPU{'s' * (count > 1)}, "
-            f"expected one for each process: start {count} of them, --nproc-per-node {count}, or see whether "
+            f"the environment has {said}, expected whole numbers with 0 ≤ LOCAL_RANK ≤ RANK < WORLD_SIZE, "
+            f"and a MASTER_PORT from 1 to 65535: {_TORCHRUN}"
+        )
+    return rank, local_rank, world_size
+
+
+def _own_device(local_rank: int | None) -> torch.device:
+    device = choose_device()
+    if device.type != "cuda":
+        return device if local_rank is None else torch.device("cpu")
+    if local_rank is None:
+        return torch.device("cuda", device.index or 0)
+    if local_rank >= (count := torch.cuda.device_count()):
+        raise DistributedError(
+            f"LOCAL_RANK is {local_rank}, and this machine shows {count} GPU{'s' * (count > 1)}, expected "
+            f"one for each process: start {count} of them, --nproc-per-node {count}, or see whether "
             f"CUDA_VISIBLE_DEVICES ({os.environ.get('CUDA_VISIBLE_DEVICES', 'not set')}) hides some; "
             "GPULESSON_DEVICE=cpu goes on without GPUs"
         )
-    return torch.device("cuda", place.local_rank)
+    return torch.device("cuda", local_rank)
 
 
-def _common_store(place: _Place, timeout: float) -> Any:
+def _common_store(ranks: Ranks, timeout: float) -> Any:
     """Return a store that the ranks of this attempt share, in which nothing is stored yet."""
-    where = f"{printable(place.address)}:{place.port}"
+    address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+    where = f"{printable(address)}:{port}"
     served = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"  # by torchrun itself
     until = time.monotonic() + timeout
     try:
         store = _store.TCPStore(
-            place.address,
-            place.port,
-            place.world_size,
-            is_master=place.rank == 0 and not served,
+            address,
+            port,
+            ranks.world_size,
+            is_master=ranks.is_main and not served,
             timeout=timedelta(seconds=timeout),
             wait_for_workers=False,
             use_libuv=os.name != "nt",  # PyTorch for Windows has none
         )
-        return _store.PrefixStore(_attempt(store, place, until), store)
+        return _store.PrefixStore(_attempt(store, ranks, until), store)
     except dist.DistError as error:
         if "EADDRINUSE" in str(error):
             raise DistributedError(
@@ -382,36 +352,37 @@ def _common_store(place: _Place, timeout: float) -> Any:
                 "or let `torchrun --standalone` find one"
             ) from error
         raise DistributedError(
-            f"rank {place.rank} of {place.world_size} got no answer from rank 0 at {where} within "
+            f"rank {ranks.rank} of {ranks.world_size} got no answer from rank 0 at {where} within "
             f"{timeout:g} s: see whether that process runs, and whether MASTER_ADDR and MASTER_PORT are the "
             f"same everywhere. ({printable(error, 200)})"
         ) from error
 
 
-def _attempt(store: Any, place: _Place, until: float) -> str:
-    """Agree on a name that no attempt had before; keys of those that died may still be in the store.
+def _attempt(store: Any, ranks: Ranks, until: float) -> str:
+    """Agree on a name that no attempt had before.
 
-    Each rank calls itself by a new name. A call is answered under that name, so that no answer can be old,
-    and rank 0 goes on answering until every rank has used the name that it was given.
+    With ``--max-restarts``, torchrun starts all processes again beside the store of those that died, in which
+    a new process would find the address of a dead one, and wait for it. (A count of the restarts is no name:
+    each machine has its own.) So each rank calls itself by a new name. A call is answered under that name, so
+    that no answer can be old, and rank 0 goes on answering until every rank has used the name it was given.
     """
     mine = uuid.uuid4().hex
-    if place.rank:
-        store.set(f"rank {place.rank}", mine)
+    if not ranks.is_main:
+        store.set(f"rank {ranks.rank}", mine)
         name: str = store.get(f"answer to {mine}").decode()
-        store.set(f"{name} has rank {place.rank}", "")
+        store.set(f"{name} has rank {ranks.rank}", "")
         return name
-    while missing := [
-        rank for rank in range(1, place.world_size) if not store.check([f"{mine} has rank {rank}"])
-    ]:
+    others = range(1, ranks.world_size)
+    while missing := [rank for rank in others if not store.check([f"{mine} has rank {rank}"])]:
         for rank in missing:
             if store.check([f"rank {rank}"]):
                 store.set(f"answer to {store.get(f'rank {rank}').decode()}", mine)
         if time.monotonic() > until:
             some = ", ".join(map(str, missing[:8])) + (", …" if len(missing) > 8 else "")
             raise DistributedError(
-                f"{place.world_size - len(missing)} of {place.world_size} ranks came in time, and rank 0 "
+                f"{ranks.world_size - len(missing)} of {ranks.world_size} ranks came in time, and rank 0 "
                 f"waits for rank {some}: see whether they run and what they say, whether WORLD_SIZE="
-                f"{place.world_size} is right, and give processes(timeout=…) more seconds if they are slow"
+                f"{ranks.world_size} is right, and give processes(timeout=…) more seconds if they are slow"
             )
         time.sleep(0.01)
     return mine
