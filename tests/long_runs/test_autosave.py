@@ -728,7 +728,6 @@ NO_STATES = {"rng": {}, "generators": []}
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"done": 1}, "move it away"),
         ({"done": -1}, "move it away"),
         ({"steps": "1"}, "move it away"),
         ({"loader": {"length": [2], "batch_size": None, "generators": 0}}, "move it away"),
@@ -737,10 +736,13 @@ NO_STATES = {"rng": {}, "generators": []}
         ({"ranks": {}}, "move it away"),
         ({"ranks": []}, "move it away"),
         ({"ranks": [{"now": NO_STATES}]}, "move it away"),
-        ({"ranks": [{"now": {"rng": {}, "generators": [torch.zeros(3)]}, "begun": None}]}, "move it away"),
+        (
+            {"ranks": [{"now": NO_STATES | {"generators": [torch.zeros(3)]}, "begun": NO_STATES}]},
+            "move it away",
+        ),
         ({"ranks": [{"now": NO_STATES, "begun": {}}]}, "move it away"),
-        ({"ranks": [{"now": {"rng": [], "generators": []}, "begun": None}]}, "move it away"),
-        ({"ranks": [{"now": NO_STATES, "begun": None}]}, "loaded: rng lacks cpu and python"),
+        ({"ranks": [{"now": {"rng": [], "generators": []}, "begun": NO_STATES}]}, "move it away"),
+        ({"ranks": [{"now": NO_STATES, "begun": NO_STATES}]}, "loaded: rng lacks cpu and python"),
         (
             {"done": 1, "ranks": [{"now": NO_STATES, "begun": NO_STATES | {"generators": [torch.zeros(1)]}}]},
             "move it away",
@@ -772,7 +774,7 @@ def test_a_state_of_a_generator_that_is_malformed(tmp_path, parts):
             list(saves.batches(loader))
     position = load_checkpoint(saves.path).position
     saves.path.unlink()
-    position["ranks"][0]["now"]["generators"] = [torch.zeros(3, dtype=torch.uint8)]
+    position["ranks"][0]["begun"]["generators"] = [torch.zeros(3, dtype=torch.uint8)]
     save_checkpoint(path, epoch=0, position=position, extra={}, **parts)
     with AutoSave(tmp_path, **parts) as saves:
         for _ in saves.epochs(1):
@@ -891,7 +893,7 @@ def test_fit_and_an_autosave_that_does_not_fit(tmp_path, parts, model):
         fit(*run, autosave=saves)
     with pytest.raises(TypeError, match=r"autosave is a \w+Path: give an AutoSave"):
         fit(*run, autosave=tmp_path)
-    with AutoSave(tmp_path, **parts) as saves, pytest.raises(CheckpointError, match="another amp: give fit"):
+    with AutoSave(tmp_path, **parts) as saves, pytest.raises(CheckpointError, match="fit with another amp"):
         fit(*run, autosave=saves, step=Step(parts["optimizer"], amp="fp16"))
 
 

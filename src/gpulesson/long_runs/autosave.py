@@ -5,9 +5,9 @@ checkpoints of `gpulesson.checkpoint` often enough, and the same command, starte
 that got furthest, with the same bits as a run that nothing stopped (where the same run twice gives the same
 bits).
 
-Within an epoch, it goes on like this: the random number generators are set to what they were when the epoch
-began, the batches that are done are loaded once more and dropped, and the generators are set to what they
-were at the moment of saving.
+Within an epoch, it goes on like this: all generators of random numbers are set to what they were when the
+epoch began, the batches that are done are loaded once more and dropped, and the generators are set to what
+they were at the moment of saving.
 """
 
 from __future__ import annotations
@@ -92,8 +92,8 @@ class AutoSave:
     Within ``with AutoSave(…) as saves:``, `epochs` resumes and counts epochs, `batches` hands out the
     loader's batches, and `step` comes last in the loop. SIGTERM and SIGUSR1, which clusters send before a
     time limit ends, lead to a last checkpoint at the next `step`, and to `Stopped`, which ends the program.
-    Ctrl-C is as ever. If an error ends the loop before that `step`, it is printed, and the signal does what
-    it did before there was this `AutoSave`.
+    If an error ends the loop before, it is printed, and the signal does what it did before there was this
+    `AutoSave`. Ctrl-C is as ever.
 
     The signal must reach the program: with Slurm, a batch script that says ``#SBATCH --signal=TERM@120``
     starts it by ``srun``, for only what ``srun`` started gets the signal. If it ends the workers of a loader
@@ -104,24 +104,21 @@ class AutoSave:
     folder : path
         For this run alone; made where it is missing. To start afresh, give another, or empty it.
     model, optimizer, scheduler, generator
-        As in `save_checkpoint`. The generators of a ``DataLoader``, its sampler or ``Batches`` are found
-        without being told; `generator` is another that the run draws from, or that of the loader, if the loop
-        itself draws from it, too.
+        As in `save_checkpoint`. The generators of a ``DataLoader``, its sampler or ``Batches`` are found;
+        `generator` is another that the run draws from, or the loader's, if the loop draws from it, too.
     extra : dict, optional
-        What else the run needs, by name. A value with ``state_dict`` and ``load_state_dict``, such as a
-        ``GradScaler``, is saved and loaded by these; any other is a plain value, saved as it is, and put
-        into this dict again on resuming (a list or dict is filled anew, and stays the same object):
-        ``{"scaler": scaler, "losses": []}``.
-    every_steps : int, optional
-        Save after so many steps of an epoch.
-    every_minutes : float, optional
-        Save at the first step after so many minutes. 10, where neither is given.
+        What else the run needs, by name: ``{"scaler": scaler, "losses": []}``. A value with ``state_dict``
+        and ``load_state_dict`` is saved and loaded by these; any other is a plain value, and put into this
+        dict again on resuming (a list or dict stays the same object, and is filled anew).
+    every_steps, every_minutes : number, optional
+        Save after so many steps of an epoch, and at the first step after so many minutes: 10, where neither
+        is given.
     keep : int
         How many checkpoints stay: the last. Other files in the folder are left alone.
     background : bool
-        Copy all tensors to the host's memory at once, and write them from there while the training goes on.
-        What goes wrong meanwhile is raised at the next step, or on leaving. Whatever forks this process,
-        such as a ``DataLoader`` that starts workers, waits for the writing.
+        Copy all tensors to the host's memory, and write them from there while the training goes on. What
+        goes wrong meanwhile is raised at the next step, or on leaving. Whatever forks this process, as a
+        ``DataLoader`` does that starts workers, waits for the writing.
 
     Attributes
     ----------
@@ -130,7 +127,7 @@ class AutoSave:
 
     Raises
     ------
-    ValueError
+    TypeError, ValueError
         An option makes no sense, such as ``keep=0``.
     CheckpointError
         On entering: `folder` is a file, cannot be written, or another run saves into it. In `epochs`: what
@@ -139,12 +136,12 @@ class AutoSave:
     Notes
     -----
     Exact are: dropout, shuffling, random transforms in the dataset (drawn from torch, NumPy's or Python's
-    global generator), with and without workers. On resuming, the batches that are done are loaded once more
-    and dropped; what the loop does in the epoch before ``saves.batches(…)`` is done once more, with the same
-    random numbers. Not exact, as nothing here can know of them: generators that are not named above; NumPy's
-    ``default_rng``; a dataset that remembers what it gave; another number of workers, if transforms are
-    random. What the loop itself counts or collects belongs into `extra`. ``persistent_workers=True`` is
-    refused, in a loader for validation give it neither: such workers keep random states, out of reach.
+    global generator), with and without workers. What the loop does in an epoch before ``saves.batches(…)`` is
+    done once more on resuming, with the same random numbers. Not exact, as nothing here can know of them:
+    generators that are not named above; NumPy's ``default_rng``; a dataset that remembers what it gave;
+    another number of workers, if transforms are random. What the loop itself counts or collects belongs into
+    `extra`. ``persistent_workers=True`` is refused, in a loader for validation give it neither: such workers
+    keep random states, out of reach.
 
     Examples
     --------
@@ -211,7 +208,7 @@ class AutoSave:
         self.generator, self.extra = generator, {} if extra is None else extra
         self.ranks = Ranks(0, 0, 1, torch.device("cpu"))  # `RankAutoSave` has others beside this one
         self.path: Path | None = None
-        self._fit: dict[str, Any] | None = None  # what `fit` measures, by name
+        self._fit: dict[str, Any] = {}  # what `fit` measures, by name
         self._process = os.getpid()
         self._lock: FileLock | None = None
         self._handlers: dict[int, Any] = {}
@@ -222,14 +219,14 @@ class AutoSave:
         self._begun: dict[str, Any] = {}  # the random states with which it did
         self._place: _Place | None = None  # within it, once there are batches
         self._found: _Saved | None = None  # a place within it to go on from
-        self._is_new_rank = False  # which the saved run did not have
+        self._is_new_rank = False  # which the run that was saved did not have
 
     def __enter__(self) -> AutoSave:
         if self._lock is not None:
             raise RuntimeError("this AutoSave is entered already: leave its with block before another begins")
         lock = FileLock(self.folder / ".autosave.lock", thread_local=False)
         self.ranks.on_main(lambda: self._acquire(lock))
-        self._lock, self._fit, self._signal, self._epoch, self.path = lock, None, 0, None, None
+        self._lock, self._fit, self._signal, self._epoch, self.path = lock, {}, 0, None, None
         self._process = os.getpid()
         if threading.current_thread() is threading.main_thread():  # others may not
             for name in ("SIGTERM", "SIGUSR1"):
@@ -301,7 +298,7 @@ class AutoSave:
             for epoch in range(first, number):
                 self._epoch, self._place = epoch, None
                 given = [] if self.generator is None else [self.generator]
-                if self._found is not None and self._found.begun is not None:  # else all is set already
+                if self._found is not None:
                     self._set_rng(self._found.begun["rng"])
                     self._set_generators(given, self._found.begun["generators"])
                 self._begun = begun = _random_states(given)
@@ -346,7 +343,7 @@ class AutoSave:
         given = self._begun["generators"]  # the state of the given one, with which the epoch began
         if found is not None:
             self._check_loader_of(found, place)
-            states = (found.begun or found.now)["generators"]
+            states = found.begun["generators"]
             self._set_generators(place.generators[len(given) :], states[len(given) :])
         place.begun = _random_states(place.generators) | {"rng": self._begun["rng"]}
         place.begun["generators"][: len(given)] = given
@@ -491,8 +488,7 @@ class AutoSave:
             for name, part in self.extra.items()
             if hasattr(part, "load_state_dict")
         }
-        for name, part in (self._fit or {}).items():
-            parts[f"fit's {name}"] = (part, found.position["fit"][name])
+        parts |= {f"fit's {name}": (part, found.position["fit"][name]) for name, part in self._fit.items()}
         before = [(part, copy.deepcopy(part.state_dict())) for part, _ in parts.values()]
         try:
             for name, (part, saved) in parts.items():
@@ -509,8 +505,6 @@ class AutoSave:
             for part, state in before:
                 part.load_state_dict(state)
             raise
-        if self._is_new_rank:
-            self._set_rng(found.rng)
         for name, value in self.extra.items():
             saved = found.extra[name]
             if hasattr(value, "load_state_dict"):
@@ -551,12 +545,9 @@ class AutoSave:
                 f"its extra state has the names {sorted(map(str, found.extra))}, and given are "
                 f"{sorted(self.extra)}. Go on with the program that saved it, or take another folder."
             )
-        if (fit is None) != (given is None):
-            return f"it was saved by {'a loop' if fit is None else 'fit'}: go on as you began"
-        if given is not None and fit.keys() != given.keys():
-            return "it was saved by fit with another amp: give fit the same"
-        if place.begun is None:
-            return None
+        if fit.keys() != given.keys():
+            how = "fit with another amp" if fit and given else "fit" if fit else "a loop"
+            return f"it was saved by {how}: go on as you began"
         states = [] if self.generator is None else [self.generator.get_state()]
         return find_wrong_rng(place.begun["rng"]) or difference(
             place.begun["generators"][: len(states)], states, "the states of its position"
@@ -571,13 +562,14 @@ class AutoSave:
         self._settle()
         if path == self.path:
             return
-        states = {"now": _random_states(place.generators), "begun": None if finished else place.begun}
+        now = _random_states(place.generators)
+        states = {"now": now, "begun": now if finished else place.begun}  # the next epoch begins here
         position = {
             "done": done,
             "steps": 0 if finished else place.steps,
             "loader": place.loader,
             "ranks": self.ranks._gather(states),
-            "fit": self._fit and {name: part.state_dict() for name, part in self._fit.items()},
+            "fit": {name: part.state_dict() for name, part in self._fit.items()},
         }
 
         def collect() -> _Content:
@@ -704,7 +696,7 @@ class _Saved(NamedTuple):
     steps: int
     loader: dict[str, int | None]
     now: dict[str, Any]
-    begun: dict[str, Any] | None
+    begun: dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -730,10 +722,12 @@ def _is_position(value: Any, given: bool) -> bool:
     """Return whether this is what `_save` keeps of a place, with a state of the given generator."""
     if not isinstance(value, dict) or value.keys() != {"done", "steps", "loader", "ranks", "fit"}:
         return False
-    loader, ranks, fit = value["loader"], value["ranks"], value["fit"]
-    if fit is not None and not isinstance(fit, dict):
-        return False
-    if not isinstance(loader, dict) or loader.keys() != {"length", "batch_size", "generators"}:
+    loader, ranks = value["loader"], value["ranks"]
+    if (
+        not isinstance(value["fit"], dict)
+        or not isinstance(loader, dict)
+        or loader.keys() != {"length", "batch_size", "generators"}
+    ):
         return False
     counts = [value["done"], value["steps"], *(each for each in loader.values() if each is not None)]
     if not all(map(is_count, counts)) or not isinstance(ranks, list) or not ranks:
@@ -741,9 +735,7 @@ def _is_position(value: Any, given: bool) -> bool:
     for rank in ranks:
         if not isinstance(rank, dict) or rank.keys() != {"now", "begun"}:
             return False
-        if (rank["begun"] is not None) != (value["done"] > 0):
-            return False
-        for states in (rank["now"], rank["begun"] or rank["now"]):
+        for states in rank.values():
             if not _are_states(states) or not given <= len(states["generators"]) == loader["generators"]:
                 return False
     return True
