@@ -56,7 +56,7 @@ class CheckpointError(RuntimeError):
 
 
 @contextmanager
-def as_checkpoint_error(failed: str) -> Iterator[None]:
+def _as_checkpoint_error(failed: str) -> Iterator[None]:
     """Raise whatever goes wrong as a `CheckpointError` that begins with `failed`."""
     try:
         yield
@@ -70,21 +70,27 @@ def as_checkpoint_error(failed: str) -> Iterator[None]:
 
 @dataclass(frozen=True, eq=False)
 class Checkpoint:
-    """What `load_checkpoint` found: how far the run was, and its state."""
+    """What `load_checkpoint` found: when it was saved (ISO 8601, UTC), how far the run was, and its state.
+
+    ``epoch`` counts finished epochs, ``step`` finished batches of the epoch that has begun; ``position`` is
+    what was saved to find this place again. ``model``, ``optimizer`` and ``scheduler`` are state dicts,
+    ``generator`` and ``rng`` states of random number generators (``rng`` by name: ``"python"``, ``"numpy"``,
+    ``"cpu"``, ``"cuda:0"``, …); ``outline`` names classes and the optimizer's parameters, to be compared.
+    """
 
     path: Path
-    saved: str  # when: ISO 8601, UTC
-    epoch: int  # finished ones
-    step: int  # finished batches of the epoch that has begun, of which accumulated ones make fewer steps
+    saved: str
+    epoch: int
+    step: int
     # what follows is the content that `_collect` puts together
-    position: Any = field(repr=False)  # what was saved to find this place again
-    model: dict[str, Any] = field(repr=False)  # a state dict, as the next two
+    position: Any = field(repr=False)
+    model: dict[str, Any] = field(repr=False)
     optimizer: dict[str, Any] | None = field(repr=False)
     scheduler: dict[str, Any] | None = field(repr=False)
-    generator: Tensor | None = field(repr=False)  # its state
-    rng: dict[str, Any] = field(repr=False)  # states by name: "python", "numpy", "cpu", "cuda:0", …
+    generator: Tensor | None = field(repr=False)
+    rng: dict[str, Any] = field(repr=False)
     extra: Any = field(repr=False)
-    outline: dict[str, str] = field(repr=False)  # classes and the optimizer's parameters, to be compared
+    outline: dict[str, str] = field(repr=False)
 
 
 def save_checkpoint(
@@ -163,7 +169,7 @@ def _collect(
     """Return a checkpoint's tensors, those of the run or copies in the host's memory, and its metadata."""
     model, optimizer, scheduler, generator = parts
     model = unwrapped(model)
-    with as_checkpoint_error(f"{printable(path)} was not written"):
+    with _as_checkpoint_error(f"{printable(path)} was not written"):
         for name, count in (("epoch", epoch), ("step", step)):
             if not is_count(count):
                 found = printable(repr(count), 100)
@@ -194,7 +200,7 @@ def _collect(
 
 
 def _write_checkpoint(path: Path, tensors: dict[str, Tensor], metadata: dict[str, str]) -> Path:
-    with as_checkpoint_error(f"{printable(path)} was not written"), whole_file(path) as file:
+    with _as_checkpoint_error(f"{printable(path)} was not written"), whole_file(path) as file:
         write(file, tensors, metadata)
     return path
 
@@ -236,10 +242,9 @@ def latest(folder: str | os.PathLike[str], *, pattern: str = "*.safetensors") ->
     """Find the undamaged checkpoint that was saved furthest into the run; None if there is no file.
 
     More epochs win, then more steps, then the later time of saving: as they stand inside the file, so that
-    no copy changes the order. Files passed over on the way are named in a warning.
-    Give each run a folder of its own: of two runs in one folder, this finds the one that got further.
-    Where no file matches `pattern`, those that end in ``.pt`` are looked at: a run must not start afresh
-    beside files of earlier versions, which are refused.
+    no copy changes the order. Files passed over on the way are named in a warning. Give each run a folder of
+    its own. Where no file matches `pattern`, those that end in ``.pt`` are looked at: a run must not start
+    afresh beside files of earlier versions, which are refused.
 
     Raises
     ------
@@ -294,9 +299,8 @@ def resume(
 
     Names, shapes, dtypes and kinds of values are compared before anything changes. Until all is loaded, a
     copy of the model's old state is kept in host memory, to put back after an error. Where the same run twice
-    gives the same bits (a CPU does), the resumed run gives them too. What was saved must be given: without
-    its optimizer state it is another run. (For the weights alone:
-    ``model.load_state_dict(checkpoint.model)``.)
+    gives the same bits (a CPU does), the resumed run gives them too. All that was saved must be given. (For
+    the weights alone: ``model.load_state_dict(checkpoint.model)``.)
 
     The checkpoint's ``step``, ``position`` and ``extra`` are left to the code that saved them. A ``step``
     with no ``position`` cannot be resumed from: a warning says that the epoch starts over.
@@ -322,7 +326,7 @@ def resume(
     if not isinstance(checkpoint, Checkpoint):
         refuse("checkpoint", checkpoint, "a Checkpoint", "give what load_checkpoint(path) returned")
     name, model = printable(checkpoint.path), unwrapped(model)
-    with as_checkpoint_error(f"{name} does not fit; nothing was loaded"):
+    with _as_checkpoint_error(f"{name} does not fit; nothing was loaded"):
         if mistake := find_mistake(model, optimizer, scheduler, generator):
             raise Refused(mistake)
         given = tensor_outline(model.state_dict()) | outline(model, optimizer, scheduler, generator)
@@ -358,7 +362,7 @@ def resume(
 def _opened(path: Path) -> Iterator[tuple[Header, BinaryIO]]:
     """Open a checkpoint and read its header; what goes wrong, also later, becomes a `CheckpointError`."""
     name = printable(path)
-    with as_checkpoint_error(f"{name} was not loaded"):
+    with _as_checkpoint_error(f"{name} was not loaded"):
         try:
             with open_file(path) as file:
                 if file.read(4) == b"PK\3\4":  # a ZIP archive

@@ -15,7 +15,7 @@ from gpulesson._arguments import as_path
 from gpulesson._files import open_file, printable, whole_file
 from gpulesson._state import compare, find_mistake, find_not_finite, tensor_outline, undo_point
 from gpulesson._tensorfile import NAMES, Refused, identity, read_header, write
-from gpulesson.checkpoint import as_checkpoint_error
+from gpulesson.checkpoint import _as_checkpoint_error
 
 
 def export_weights(model: nn.Module, path: str | os.PathLike[str]) -> Path:
@@ -50,7 +50,7 @@ def export_weights(model: nn.Module, path: str | os.PathLike[str]) -> Path:
     >>> import_weights(other, path)
     """
     path = as_path("path", path)
-    with as_checkpoint_error(f"{printable(path)} was not written"):
+    with _as_checkpoint_error(f"{printable(path)} was not written"):
         state = _state(model)
         if spoilt := find_not_finite(model):
             raise Refused(f"the model's {printable(spoilt)} holds NaN or infinity")
@@ -85,7 +85,7 @@ def import_weights(model: nn.Module, path: str | os.PathLike[str]) -> None:
     >>> import_weights(nn.Linear(2, 1), path)
     """
     path = as_path("path", path)
-    with as_checkpoint_error(f"{printable(path)} was not loaded"):
+    with _as_checkpoint_error(f"{printable(path)} was not loaded"):
         state = _state(model)
         with open_file(path) as file:
             tensors = read_header(file).read_tensors(file)

@@ -436,6 +436,7 @@ def test_shards_that_do_not_fit_change_nothing(shards):
             r"0.weight: torch.float64 \[4, 9\] in the file",
         ),
         b"saved_offsets": (b"saved_affsets", "KeyError"),
+        b"DCP_": (b"ACP_", "has no DCP_SHARDING_INFO, as save_shards of another version"),
         b"[0,0]": (b"[0,x]", "JSON is not as it was written"),
         b"[0,0]}": (b"[-01]}", "JSON is not as it was written"),
         b"[0,0]},": (b"[ -1]},", "at no place"),

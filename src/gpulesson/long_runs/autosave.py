@@ -41,7 +41,7 @@ from gpulesson._files import printable
 from gpulesson._kinds import difference, is_count
 from gpulesson._rng import find_wrong_rng, rng_state, set_rng_state
 from gpulesson._state import find_mistake
-from gpulesson.checkpoint import Checkpoint, CheckpointError, as_checkpoint_error
+from gpulesson.checkpoint import Checkpoint, CheckpointError, _as_checkpoint_error
 from gpulesson.long_runs.ranks import Ranks
 
 Batch = TypeVar("Batch")
@@ -492,7 +492,7 @@ class AutoSave:
         before = [(part, copy.deepcopy(part.state_dict())) for part, _ in parts.values()]
         try:
             for name, (part, saved) in parts.items():
-                with as_checkpoint_error(f"{failed}: {name} was not loaded"):
+                with _as_checkpoint_error(f"{failed}: {name} was not loaded"):
                     part.load_state_dict(saved)
             checkpoint.resume(
                 found,
@@ -507,14 +507,12 @@ class AutoSave:
             raise
         for name, value in self.extra.items():
             saved = found.extra[name]
-            if hasattr(value, "load_state_dict"):
-                continue
             if isinstance(value, list) and isinstance(saved, list):
                 value[:] = saved
             elif isinstance(value, dict) and isinstance(saved, dict):
                 value.clear()
                 value.update(saved)
-            else:
+            elif not hasattr(value, "load_state_dict"):
                 self.extra[name] = saved
         self._found = place
         what = "going on" if found.epoch < number else "nothing to do"

@@ -19,7 +19,7 @@ from gpulesson._kinds import difference, is_count
 from gpulesson._plain import decode, encode, pack, unpack
 from gpulesson._state import compare, find_mistake, find_not_finite, outline
 from gpulesson._tensorfile import Entry, Refused, parse, read_header, write
-from gpulesson.checkpoint import as_checkpoint_error
+from gpulesson.checkpoint import _as_checkpoint_error
 from gpulesson.long_runs.ranks import Ranks
 
 _DIGESTS = "digests.sha256"
@@ -79,7 +79,7 @@ def save_shards(
     {'epoch': 3}
     """
     folder = as_path("folder", folder)
-    with as_checkpoint_error(f"{printable(folder)} was not written"):
+    with _as_checkpoint_error(f"{printable(folder)} was not written"):
         ranks.on_main(lambda: _make_room(folder))
         ranks._on_each(lambda: _check(model, optimizer))
         state = _state(model, optimizer)
@@ -91,17 +91,13 @@ def save_shards(
             for name, (offsets, part) in parts.items()
             if part.numel() or not tensors[name].numel()
         }
-        others = ranks._gather(held)[: ranks.rank]  # write what this rank has, too
-        own = {
-            name: offsets
-            for name, offsets in held.items()
-            if not any(other.get(name) == offsets for other in others)
-        }
+        for other in ranks._gather(held)[: ranks.rank]:  # which writes what this rank has, too
+            held = {name: offsets for name, offsets in held.items() if other.get(name) != offsets}
 
         def write_own() -> str:
-            places = {name: {"saved_offsets": offsets} for name, offsets in own.items()}
+            places = {name: {"saved_offsets": offsets} for name, offsets in held.items()}
             metadata = {"format": "pt", _PLACES: json.dumps(places, separators=(",", ":"))}
-            return _write(folder / _name(ranks.rank), {name: parts[name][1] for name in own}, metadata)
+            return _write(folder / _name(ranks.rank), {name: parts[name][1] for name in held}, metadata)
 
         digests = ranks._gather(ranks._on_each(write_own))
 
@@ -148,7 +144,7 @@ def load_shards(
     The digests find accidents; they are not a signature. Nothing in the files can run code.
     """
     folder = as_path("folder", folder)
-    with as_checkpoint_error(f"{printable(folder)} was not loaded"):
+    with _as_checkpoint_error(f"{printable(folder)} was not loaded"):
         ranks._on_each(lambda: _verify(folder, ranks))
         ranks._on_each(lambda: _check(model, optimizer))
         if optimizer is not None:
@@ -257,6 +253,8 @@ def _stored_parts(folder: Path) -> dict[str, list[_Part]]:
     for path in sorted(folder.glob("rank-*.safetensors")):
         with open_file(path) as file:
             header = read_header(file)
+        if _PLACES not in header.metadata:
+            raise Refused(f"{path.name} has no {_PLACES}, as save_shards of another version wrote it")
         places, start = parse(header.metadata[_PLACES].encode()), 8 + len(header.raw)
         for name, entry in header.entries.items():
             offsets = places[name]["saved_offsets"]
