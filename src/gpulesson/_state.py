@@ -60,15 +60,17 @@ def find_mistake(model: Any, optimizer: Any, scheduler: Any, generator: Any) -> 
     return None
 
 
-def find_not_finite(model: nn.Module, state: Mapping[str, Any] | None = None) -> str | None:
+def find_not_finite(model: nn.Module) -> str | None:
     """Name a parameter that holds NaN or infinity, or a buffer that holds NaN (a mask may hold infinity).
 
-    Only what the state dict holds is looked at, or `state` in its place: the least and the greatest number of
-    each tensor, which are NaN if one is, and one transfer a device.
+    Only what the state dict holds is looked at: the least and the greatest number of each tensor, which are
+    NaN if one is, and one transfer a device.
     """
     buffers = {name for name, _ in model.named_buffers(remove_duplicate=False)}
     flags: dict[torch.device, dict[str, Tensor]] = {}
-    for name, value in (model.state_dict() if state is None else state).items():
+    for name, value in model.state_dict().items():
+        if hasattr(value, "to_local"):  # a DTensor, of which this rank has a part
+            value = value.to_local()
         if isinstance(value, Tensor) and not _is_extra(name) and _has_nan(value):
             number = torch.view_as_real(value) if value.is_complex() else value
             ends = torch.stack(torch.aminmax(number.detach()))

@@ -23,6 +23,7 @@ import time
 import traceback
 import warnings
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -56,17 +57,9 @@ _PATIENCE = 10
 _GRACE = 1
 """Seconds to wait for a signal that has ended the loader's workers already."""
 
-_writing: set[threading.Thread] = set()
-
-
-def _wait_for_writing() -> None:
-    """Let no process fork while a thread of it writes: its locks would stay closed in the child."""
-    for thread in list(_writing):
-        thread.join()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(before=_wait_for_writing)
+_writing: set[Future[None]] = set()
+if hasattr(os, "register_at_fork"):  # the locks of a thread that writes would stay closed in the child
+    os.register_at_fork(before=lambda: wait(list(_writing)))
 
 
 class Stopped(SystemExit):
@@ -213,8 +206,7 @@ class AutoSave:
         self._lock: FileLock | None = None
         self._handlers: dict[int, Any] = {}
         self._signal = 0
-        self._thread: threading.Thread | None = None
-        self._failure: BaseException | None = None
+        self._written: Future[None] | None = None  # in the background
         self._epoch: int | None = None  # that runs, counted from 0
         self._begun: dict[str, Any] = {}  # the random states with which it did
         self._place: _Place | None = None  # within it, once there are batches
@@ -449,7 +441,7 @@ class AutoSave:
             raise RuntimeError("saves.step() belongs inside `for … in saves.batches(loader):`")
         place.steps += 1
         place.learned = place.done
-        if self._failure is not None:
+        if self._written is not None and self._written.done():
             self._settle()
         heard = self._hear()
         if heard.signal:
@@ -580,9 +572,10 @@ class AutoSave:
 
         self._saved_at = time.monotonic()
         if self.background:
-            self._thread = threading.Thread(target=self._write_aside, args=(path, collect()))
-            self._thread.start()
-            _writing.add(self._thread)
+            thread = ThreadPoolExecutor(1)
+            self._written = thread.submit(self._write, path, collect())
+            _writing.add(self._written)
+            thread.shutdown(wait=False)  # it ends once that is written
         else:
             self.ranks.on_main(lambda: self._write(path, collect()))
             self.path = path
@@ -598,21 +591,13 @@ class AutoSave:
             with suppress(OSError):  # the next save tries again
                 old.unlink()
 
-    def _write_aside(self, path: Path, content: _Content) -> None:
-        try:
-            self._write(path, content)
-        except BaseException as error:
-            self._failure = error
-
     def _settle(self) -> None:
         """Wait for what is written in the background, and raise what went wrong with it."""
-        if self._thread is not None:
-            self._thread.join()
-            _writing.discard(self._thread)
-            self._thread = None
-        failure, self._failure = self._failure, None
-        if failure is not None:
-            raise failure
+        written, self._written = self._written, None
+        if written is not None:
+            wait([written])
+            _writing.discard(written)
+            written.result()
 
     def _stop(self) -> NoReturn:
         """Save, if the run is between two steps, and leave."""

@@ -81,11 +81,10 @@ def save_shards(
     folder = as_path("folder", folder)
     with _as_checkpoint_error(f"{printable(folder)} was not written"):
         ranks.on_main(lambda: _make_room(folder))
-        ranks._on_each(lambda: _check(model, optimizer))
+        ranks._on_each(lambda: _check(model, optimizer, finite=True))
         state = _state(model, optimizer)
         text, tensors = ranks._on_each(lambda: encode(state, sharded=True))
         parts = {name: _local(tensor) for name, tensor in tensors.items()}
-        ranks._on_each(lambda: _check_finite(model, state["model"]))
         held = {
             name: offsets
             for name, (offsets, part) in parts.items()
@@ -217,14 +216,10 @@ def _local(tensor: Any) -> tuple[list[int], Tensor]:
     return list(chunk.offsets), tensor.to_local()
 
 
-def _check(model: nn.Module, optimizer: torch.optim.Optimizer | None) -> None:
+def _check(model: nn.Module, optimizer: torch.optim.Optimizer | None, *, finite: bool = False) -> None:
     if mistake := find_mistake(model, optimizer, None, None):
         raise Refused(mistake)
-
-
-def _check_finite(model: nn.Module, state: dict[str, Any]) -> None:
-    local = {name: _local(value)[1] for name, value in state.items() if isinstance(value, Tensor)}
-    if spoilt := find_not_finite(model, local):
+    if finite and (spoilt := find_not_finite(model)):
         raise Refused(f"the model's {printable(spoilt)} holds NaN or infinity")
 
 
