@@ -736,6 +736,7 @@ def malformed(path, **changes):
 
 
 NONE = object()
+OUTLINE = {"optimizer": 1, "scheduler": None, "generator": [], 4: 5}
 MALFORMED = {
     "a model's tensor of another shape": (
         {"model__4.bias": torch.zeros(7)},
@@ -783,6 +784,10 @@ MALFORMED = {
     "a float state of the generator": ({"generator": torch.zeros(5056)}, "state is a torch.float32 of shape"),
     "zeros for the generator": ({"generator": torch.zeros(5056, dtype=torch.uint8)}, "RuntimeError"),
     "no state of torch": ({"rng__cpu": NONE}, "rng lacks cpu"),
+    "a number for the name of a generator": ({"rng": {1: 2}}, "rng lacks cpu and python"),
+    "a number for the name of another generator": ({"rng": {1: 2, "cpu": 3, "python": 4}}, "TypeError"),
+    "a number in the outline": ({"outline__model a": 3}, "model a: 3 in the file, None given"),
+    "numbers for names in the outline": ({"outline": OUTLINE}, "Error"),
     "a short state of torch": (
         {"rng__cpu": torch.zeros(3, dtype=torch.uint8)},
         "rng cpu is a torch.uint8 of",
@@ -904,8 +909,8 @@ def test_a_fused_step_gets_no_state_in_another_memory_order(tmp_path, name):
         ({"optimizer": 3, "scheduler": "x"}, "no proper optimizer"),
         ({"rng": NONE}, "it has other parts"),
         ({"more": 1}, "it has other parts"),
-        ({"rng": {1: 2}}, "no proper rng"),
-        ({"outline": {"model a": 3}}, "no proper outline"),
+        ({"rng": [1]}, "no proper rng"),
+        ({"outline": [1]}, "no proper outline"),
         ({"generator": 3}, "no proper generator"),
         ({"scheduler": None}, "no proper scheduler"),
         ({"outline": {}}, "no proper optimizer"),

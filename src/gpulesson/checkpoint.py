@@ -23,6 +23,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, fields
 from datetime import datetime, timezone
 from pathlib import Path
+from types import NoneType
 from typing import Any, BinaryIO
 
 import torch
@@ -405,26 +406,17 @@ def _progress(header: Header) -> tuple[int, int, str]:
 
 
 def _find_wrong_parts(content: Any) -> str | None:
-    """Name the parts that are not of the kind that `save_checkpoint` writes."""
-    names = [each.name for each in fields(Checkpoint) if each.name not in ("path", "saved", "epoch", "step")]
-    if not isinstance(content, dict) or content.keys() != set(names):
+    """Name a part that is not of the kind that `save_checkpoint` writes."""
+    names = {each.name for each in fields(Checkpoint)} - {"path", "saved", "epoch", "step"}
+    if not isinstance(content, dict) or content.keys() != names:
         return "it has other parts"
-
-    def is_proper(name: str, value: Any) -> bool:
-        if name in ("position", "extra"):
-            return True
-        if name in ("optimizer", "scheduler", "generator") and name not in content["outline"]:
-            return value is None
-        if name == "generator":
-            return isinstance(value, Tensor)
-        keys = (str, int) if name == "optimizer" else str
-        if not isinstance(value, dict) or not all(isinstance(key, keys) for key in value):
-            return False
-        return name != "outline" or all(isinstance(text, str) for text in value.values())
-
-    names.sort(key=lambda name: name != "outline")  # it says which of the others are there
-    wrong = next((name for name in names if not is_proper(name, content[name])), None)
-    return wrong and f"it holds no proper {wrong}"
+    always = {"outline": dict, "model": dict, "rng": dict}
+    kinds = always | {"optimizer": dict, "scheduler": dict, "generator": Tensor}
+    for name, kind in kinds.items():
+        expected = kind if name in always or name in content["outline"] else NoneType
+        if not isinstance(content[name], expected):
+            return f"it holds no proper {name}"
+    return None
 
 
 def _missing(path: Path) -> str:

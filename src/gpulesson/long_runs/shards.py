@@ -101,8 +101,8 @@ def save_shards(
         digests = ranks._gather(ranks._on_each(write_own))
 
         def seal() -> None:
-            run = {"state": text.decode(), "extra": extra}
-            run["outline"] = outline(model, optimizer, None, None)
+            about = outline(model, optimizer, None, None)
+            run = {"state": text.decode(), "extra": extra, "outline": about}
             listed = {_RUN: _write(folder / _RUN, pack(run), {"format": "pt"})}
             listed |= {_name(rank): digest for rank, digest in enumerate(digests)}
             with whole_file(folder / _DIGESTS) as file:
@@ -265,21 +265,22 @@ def _filled(tensor: Tensor, name: str, parts: list[_Part]) -> Tensor:
     offsets, local = _local(new)
     missing = local.numel()
     for part in parts:
-        sides = list(zip(offsets, local.shape, part.offsets, part.entry.shape, strict=True))
-        begin = [max(ours, theirs) for ours, _, theirs, _ in sides]
-        end = [min(ours + size, theirs + length) for ours, size, theirs, length in sides]
-        if all(first < last for first, last in zip(begin, end, strict=True)):
-            here, there = (
-                tuple(
-                    slice(first - at, last - at) for first, last, at in zip(begin, end, corner, strict=True)
-                )
-                for corner in (offsets, part.offsets)
-            )
+        sides = zip(offsets, local.shape, part.offsets, part.entry.shape, strict=True)
+        common = [_overlap(*side) for side in sides]
+        here, there = tuple(ours for ours, _ in common), tuple(theirs for _, theirs in common)
+        if size := local[here].numel():
             local[here] = part.read()[there].to(local.device)
-            missing -= local[here].numel()
+            missing -= size
     if missing:
         raise Refused(f"the files have {printable(name)} not once, but for {missing} numbers of this rank")
     return new
+
+
+def _overlap(begin: int, size: int, other_begin: int, other_size: int) -> tuple[slice, slice]:
+    """Return what two ranges of indices have in common, counted from the begin of each."""
+    first = max(begin, other_begin)
+    last = max(first, min(begin + size, other_begin + other_size))
+    return slice(first - begin, last - begin), slice(first - other_begin, last - other_begin)
 
 
 def _make_room(folder: Path) -> None:
