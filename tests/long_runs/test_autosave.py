@@ -581,10 +581,10 @@ def test_another_thread_than_the_main_one_may_save(tmp_path, parts):
         ({"every_steps": 2.5}, "every_steps=2.5 is of .*: give a number of steps"),
         ({"every_minutes": 0}, "every_minutes=0: give a number of minutes, more than 0"),
         ({"every_minutes": float("nan")}, "every_minutes=nan: give"),
-        ({"extra": [1]}, "extra is a list: give a dict with names"),
+        ({"extra": [1]}, "extra is a list of 1 .*, but must be a dict with names: give"),
         (
             {"extra": {"scaler": torch.amp.GradScaler}},
-            r"extra\['scaler'\] is the class GradScaler itself: give",
+            r"extra\['scaler'\] is the class GradScaler, but must be an object of the run: make",
         ),
         ({"folder": None}, "folder is None, but must be the name"),
         ({"optimizer": torch.optim.SGD}, r"the optimizer is .*: give an object that has state_dict\(\)"),

@@ -37,7 +37,7 @@ from torch import nn
 from torch.optim.lr_scheduler import LRScheduler
 
 from gpulesson import checkpoint
-from gpulesson._arguments import as_path, whole_number
+from gpulesson._arguments import as_path, refuse, whole_number
 from gpulesson._files import printable
 from gpulesson._kinds import difference, is_count
 from gpulesson._rng import find_wrong_rng, rng_state, set_rng_state
@@ -183,15 +183,10 @@ class AutoSave:
         ):
             raise ValueError(f"every_minutes={every_minutes!r}: give a number of minutes, more than 0")
         if extra is not None and not isinstance(extra, dict):
-            raise ValueError(
-                f"extra is a {type(extra).__name__}: give a dict with names, such as {{'scaler': scaler}}"
-            )
+            refuse("extra", extra, "a dict with names", "give {'scaler': scaler}")
         for name, value in (extra or {}).items():
             if isinstance(value, type):
-                raise ValueError(
-                    f"extra[{name!r}] is the class {value.__name__} itself: give the object that the run "
-                    f"uses, such as {value.__name__}()"
-                )
+                refuse(f"extra[{name!r}]", value, "an object of the run", "give that")
         if mistake := find_mistake(model, optimizer, scheduler, generator):
             raise ValueError(mistake)
         self.folder = as_path("folder", folder)
@@ -524,7 +519,8 @@ class AutoSave:
         states = found.position["ranks"]
         self._is_new_rank = self.ranks.rank >= len(states)
         own = states[0 if self._is_new_rank else self.ranks.rank]
-        place = _Saved(*(found.position[name] for name in ("done", "steps", "loader")), **own)
+        done, steps, loader = (found.position[name] for name in ("done", "steps", "loader"))
+        place = _Saved(done, steps, loader, own["now"], own["begun"])
         return replace(found, rng=place.now["rng"]), place
 
     def _find_misfit(self, found: Checkpoint, place: _Saved) -> str | None:
@@ -703,38 +699,23 @@ def _random_states(generators: Iterable[torch.Generator]) -> dict[str, Any]:
 
 def _is_position(value: Any, given: bool) -> bool:
     """Return whether this is what `_save` keeps of a place, with a state of the given generator."""
-    if not isinstance(value, dict) or value.keys() != {"done", "steps", "loader", "ranks", "fit"}:
-        return False
-    loader, ranks = value["loader"], value["ranks"]
-    if (
-        not isinstance(value["fit"], dict)
-        or not isinstance(loader, dict)
-        or loader.keys() != {"length", "batch_size", "generators"}
-    ):
-        return False
-    counts = [value["done"], value["steps"], *(each for each in loader.values() if each is not None)]
-    if not all(map(is_count, counts)) or not isinstance(ranks, list) or not ranks:
-        return False
-    for rank in ranks:
-        if not isinstance(rank, dict) or rank.keys() != {"now", "begun"}:
-            return False
-        for states in rank.values():
-            if not _are_states(states) or not given <= len(states["generators"]) == loader["generators"]:
-                return False
-    return True
-
-
-def _are_states(value: Any) -> bool:
-    """Return whether this is as `_random_states` gives it."""
-    return (
-        isinstance(value, dict)
-        and value.keys() == {"rng", "generators"}
-        and isinstance(value["rng"], dict)
-        and isinstance(value["generators"], list)
-        and all(
-            isinstance(state, torch.Tensor) and state.dtype == torch.uint8 for state in value["generators"]
+    try:
+        loader, number = value["loader"], value["loader"]["generators"]
+        counts = [value["done"], value["steps"], number, loader["length"] or 0, loader["batch_size"] or 0]
+        states = [rank[name] for rank in value["ranks"] for name in ("now", "begun")]
+        tensors = [each for state in states for each in state["generators"]]
+        return (
+            all(map(is_count, counts))
+            and number >= given
+            and isinstance(value["fit"], dict)
+            and len(states) > 0
+            and all(isinstance(state["rng"], dict) for state in states)
+            and all(type(state["generators"]) is list for state in states)
+            and all(len(state["generators"]) == number for state in states)
+            and all(isinstance(each, torch.Tensor) and each.dtype == torch.uint8 for each in tensors)
         )
-    )
+    except Exception:  # a part of it is missing, or of another kind
+        return False
 
 
 def _plural(number: int, what: str, ending: str = "s") -> str:
