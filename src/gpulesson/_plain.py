@@ -29,7 +29,6 @@ from gpulesson._tensorfile import (
 
 _JSON = "checkpoint.json"
 _DEEPEST = 100
-PLAIN = "only tensors and plain values (numbers, texts, lists, dicts) belong in a checkpoint"
 
 
 def pack(content: dict[str, Any], *, copy: bool = False) -> dict[str, Tensor]:
@@ -130,7 +129,10 @@ class _Encoder:
             return {"$bytes": base64.b64encode(value).decode()}
         if kind in (torch.dtype, torch.device):
             return {f"${kind.__name__}": str(value)}
-        raise Refused(f"{_place(way)} is {_described(value)}; {PLAIN}")
+        raise Refused(
+            f"{_place(way)} is {_described(value)}; only tensors and plain values (numbers, texts, lists, "
+            "dicts) belong in a checkpoint"
+        )
 
     def of_items(self, values: Any, way: tuple[Any, ...]) -> list[Any]:
         return [self.of(each, (*way, number)) for number, each in enumerate(values)]
@@ -183,55 +185,46 @@ def _described(value: Any) -> str:
     return f"an object of the class {printable(name)}"
 
 
-def _items(value: Any) -> list[Any]:
-    if not isinstance(value, list):
-        raise Refused("its JSON has no list where one was written")
+def _checked(value: Any, kind: type) -> Any:
+    if type(value) is not kind:
+        raise Refused(f"its JSON has no {kind.__name__} where one was written")
     return value
 
 
 def _dict(pairs: Any) -> dict[Any, Any]:
-    found = dict(_items(pairs))
+    found = dict(_checked(pairs, list))
     if len(found) != len(pairs):
         raise Refused("a key in its JSON comes twice")
     return found
 
 
 def _ordered(values: Any, _metadata: Any = None) -> OrderedDict[Any, Any]:
-    found = OrderedDict(_dict_of(values))
+    found = OrderedDict(_checked(values, dict))
     if _metadata is not None:
         vars(found)["_metadata"] = _metadata
     return found
 
 
-def _dict_of(value: Any) -> dict[Any, Any]:
-    if type(value) is not dict:
-        raise Refused("its JSON has no dict where one was written")
-    return value
-
-
-def _of_torch(text: str) -> torch.dtype:
-    found = getattr(torch, text.removeprefix("torch."))
-    if not isinstance(found, torch.dtype):
-        raise Refused("its JSON has no dtype where one was written")
-    return found
+def _dtype(text: str) -> torch.dtype:
+    return _checked(getattr(torch, text.removeprefix("torch.")), torch.dtype)  # type: ignore[no-any-return]
 
 
 def _tensor(value: Tensor, dtype: str | None = None) -> Tensor:
-    return value if dtype is None else value.view(_of_torch(dtype)).squeeze(-1)
+    return value if dtype is None else value.view(_dtype(dtype)).squeeze(-1)
 
 
 _READ: dict[str, Any] = {
     "$float": {"inf": math.inf, "-inf": -math.inf, "nan": math.nan}.__getitem__,
-    "$complex": lambda parts: complex(*_items(parts)),
-    "$tuple": lambda values: tuple(_items(values)),
-    "$set": lambda values: set(_items(values)),
-    "$Size": lambda values: torch.Size(_items(values)),
-    "$deque": lambda values, maxlen: deque(_items(values), maxlen),
+    "$complex": lambda parts: complex(*_checked(parts, list)),
+    "$tuple": lambda values: tuple(_checked(values, list)),
+    "$set": lambda values: set(_checked(values, list)),
+    "$Size": lambda values: torch.Size(_checked(values, list)),
+    "$deque": lambda values, maxlen: deque(_checked(values, list), maxlen),
     "$dict": _dict,
-    "$Counter": lambda values: Counter(_dict_of(values)),
+    "$Counter": lambda values: Counter(_checked(values, dict)),
     "$OrderedDict": _ordered,
     "$bytes": lambda text: base64.b64decode(text, validate=True),
-    "$dtype": _of_torch,
+    "$dtype": _dtype,
     "$device": torch.device,
 }
 """What each mark stands for, and the only ones that there are."""
