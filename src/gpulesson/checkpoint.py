@@ -366,28 +366,7 @@ def _opened(path: Path) -> Iterator[tuple[Header, BinaryIO]]:
     with _as_checkpoint_error(f"{name} was not loaded"):
         try:
             with open_file(path) as file:
-                if file.read(4) == b"PK\3\4":  # a ZIP archive
-                    raise CheckpointError(
-                        f"{name} is a file of torch.save, as checkpoints of earlier versions were, and is "
-                        "not read here, since reading it may run code. If you trust it: old = "
-                        "torch.load(path, weights_only=True), load old['model'] and the other states with "
-                        "load_state_dict, and call save_checkpoint(…, epoch=old['epoch'])."
-                    )
-                header = read_header(file)
-                version = header.metadata.get(_MARK)
-                if header.digest is not None and version != _VERSION:
-                    header.verify(file)  # else it is a damaged one
-                if header.digest is None or version is None:
-                    raise CheckpointError(
-                        f"{name} is a safetensors file, but no checkpoint of save_checkpoint. If it holds "
-                        "weights, gpulesson.weights.import_weights(model, path) loads them."
-                    )
-                if version != _VERSION:
-                    raise CheckpointError(
-                        f"{name} has version {printable(version, 20)} of the format, and this gpulesson "
-                        f"reads {_VERSION}: load it with the one that saved it."
-                    )
-                yield header, file
+                yield _read_header(file, name), file
         except FileNotFoundError as error:
             raise CheckpointError(f"{name} {_missing(path)}") from error
         except Refused as error:
@@ -395,6 +374,32 @@ def _opened(path: Path) -> Iterator[tuple[Header, BinaryIO]]:
                 f"{name} is damaged, cut short, or no checkpoint: {error}. Copy it anew from its source, or "
                 "take an earlier one, as latest() does."
             ) from error
+
+
+def _read_header(file: BinaryIO, name: str) -> Header:
+    """Read the header of a checkpoint; if the file is another one, say what it is."""
+    if file.read(4) == b"PK\3\4":  # a ZIP archive
+        raise CheckpointError(
+            f"{name} is a file of torch.save, as checkpoints of earlier versions were, and is not read here, "
+            "since reading it may run code. If you trust it: old = torch.load(path, weights_only=True), load "
+            "old['model'] and the other states with load_state_dict, and call save_checkpoint(…, "
+            "epoch=old['epoch'])."
+        )
+    header = read_header(file)
+    version = header.metadata.get(_MARK)
+    if header.digest is not None and version != _VERSION:
+        header.verify(file)  # else it is a damaged one
+    if header.digest is None or version is None:
+        raise CheckpointError(
+            f"{name} is a safetensors file, but no checkpoint of save_checkpoint. If it holds weights, "
+            "gpulesson.weights.import_weights(model, path) loads them."
+        )
+    if version != _VERSION:
+        raise CheckpointError(
+            f"{name} has version {printable(version, 20)} of the format, and this gpulesson reads "
+            f"{_VERSION}: load it with the one that saved it."
+        )
+    return header
 
 
 def _progress(header: Header) -> tuple[int, int, str]:
