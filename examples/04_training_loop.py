@@ -2,31 +2,31 @@
 4 · The training loop on a device
 =================================
 
-Take a training loop that runs on the CPU, change two things so that it runs on a
+Take a training loop that runs on the CPU, change two places so that it runs on a
 :term:`GPU`, and add what such loops often lack.
 
 .. overview::
-   :teaching: 29
+   :teaching: 26
    :exercises: 15
 
    .. objectives::
 
-      - Move a training loop to a GPU with two changes, and name what moves along by
-        itself.
-      - Follow one number through the five calls of a step.
+      - Move a training loop to a GPU by changing two places, and name what moves along
+        by itself.
+      - Follow one number and the loss through the five calls of a step.
       - Shuffle, evaluate on held-out data in the right mode, and compute the accuracy
         from a count.
 
    .. prereq::
 
       - :doc:`/lessons/02_tensors_and_devices` and :doc:`/lessons/03_first_model`
-      - Slices of lists, such as ``rows[0:10]``
+      - In Python: slices of lists, such as ``rows[0:10]``, and loops over pairs, such as
+        ``for name, p in pairs``
 """
 
 # %%
-# A shop gets thousands of pictures of clothes and shoes, and wants them sorted: shirt,
-# bag, sneaker. In :doc:`lesson 3 </lessons/03_first_model>`, all flowers went through the
-# model at once. Thousands of pictures go through in portions, and each portion is a
+# In :doc:`lesson 3 </lessons/03_first_model>`, all flowers went through the model at
+# once. Thousands of pictures go through in portions, and each portion is a
 # :term:`batch`.
 #
 # On a machine without a :term:`CUDA` GPU, this page computes on the :term:`practice GPU`:
@@ -47,9 +47,9 @@ torch.set_num_threads(1)  # one CPU core is enough for so small a network
 # Read a loop that runs on the CPU
 # --------------------------------
 #
-# Fashion-MNIST is such a set of pictures. Each has 28 × 28 grey pixels, numbers from 0
-# (black) to 255, and one of ten labels. To keep this page quick, we take 2,000 pictures
-# to train with and 500 for the test.
+# Fashion-MNIST is a set of pictures of clothes and shoes. Each has 28 × 28 grey pixels,
+# numbers from 0 (black) to 255 (white), and one of ten labels. To keep this page quick,
+# we take 2,000 pictures to train with and 500 for the test.
 
 images = load_fashion_mnist()
 X_train = images.train_images[:2000].flatten(1) / 255  # 784 numbers from 0 to 1
@@ -59,8 +59,8 @@ print("train:", tuple(X_train.shape), tuple(y_train.shape))
 print("test: ", tuple(X_test.shape), tuple(y_test.shape))
 
 # %%
-# A picture has become a row of 784 numbers, its 28 rows of pixels laid end to end. These
-# are the first eight:
+# A picture has become a row of 784 numbers. Here are the first eight pictures, with dark
+# and light exchanged:
 
 # fold: Draw eight pictures with their classes
 
@@ -77,30 +77,29 @@ def draw(pictures, titles):
 draw(X_train[:8], [images.class_names[label] for label in y_train[:8].tolist()])
 
 # %%
-# The model is a class as in lesson 3. Its three sizes are arguments: 784 numbers in, ten
-# scores out, and between them as many as you choose.
+# The model is a class as in lesson 3. Its three sizes are arguments:
 
 
 class Classifier(nn.Module):
-    def __init__(self, inputs, hidden, classes):
+    def __init__(self, inputs, hidden, outputs):
         super().__init__()
         self.hidden = nn.Linear(inputs, hidden)
-        self.out = nn.Linear(hidden, classes)
+        self.out = nn.Linear(hidden, outputs)
 
     def forward(self, x):  # [N, inputs]
         x = torch.relu(self.hidden(x))  # [N, hidden]
-        return self.out(x)  # [N, classes]
+        return self.out(x)  # [N, outputs]
 
 
 # %%
-# And this is the whole training loop. The outer loop counts the :term:`epochs <epoch>`.
-# The inner loop cuts out a hundred pictures at a time. How many times does
-# ``optimizer.step()`` run?
+# In the training loop, the outer loop counts the :term:`epochs <epoch>`, and the inner
+# loop cuts out a hundred pictures at a time. How many times does ``optimizer.step()``
+# run?
 
 loss_fn = nn.CrossEntropyLoss()
 torch.manual_seed(0)
 model = Classifier(784, 32, 10)
-optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+optimizer = torch.optim.Adam(model.parameters(), lr=0.003)
 for epoch in range(3):
     for i in range(0, 2000, 100):
         inputs = X_train[i : i + 100]
@@ -124,7 +123,7 @@ for epoch in range(3):
 #      No. These lines never say where to compute. An operation runs where its
 #      :term:`tensors <tensor>` are.
 #
-#    - The line that makes the model, and the inputs and targets of each step.
+#    - The line that makes the model, and the two that cut out inputs and targets.
 #
 #      Yes. The model moves once, before the loop. The inputs and targets are others in
 #      each step, so they move inside the loop.
@@ -155,7 +154,7 @@ for epoch in range(3):
 #     torch.manual_seed(0)
 #    -model = Classifier(784, 32, 10)
 #    +model = Classifier(784, 32, 10).to(device)
-#     optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+#     optimizer = torch.optim.Adam(model.parameters(), lr=0.003)
 #     for epoch in range(3):
 #         for i in range(0, 2000, 100):
 #    -        inputs = X_train[i : i + 100]
@@ -164,17 +163,16 @@ for epoch in range(3):
 #    +        targets = y_train[i : i + 100].to(device)
 #             outputs = model(inputs)
 #
-# The :term:`seed` is the same, so both runs begin with the same model. Will the losses be
-# the same, too?
+# The :term:`seed` is the same, so both runs begin with the same model. And the losses?
 
 device = torch.device("cuda")
 torch.manual_seed(0)
-model = Classifier(784, 32, 10).to(device)  # change 1
-optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+model = Classifier(784, 32, 10).to(device)  # place 1
+optimizer = torch.optim.Adam(model.parameters(), lr=0.003)
 for epoch in range(3):
     for i in range(0, 2000, 100):
-        inputs = X_train[i : i + 100].to(device)  # change 2
-        targets = y_train[i : i + 100].to(device)  # change 2
+        inputs = X_train[i : i + 100].to(device)  # place 2
+        targets = y_train[i : i + 100].to(device)  # place 2
         outputs = model(inputs)
         loss = loss_fn(outputs, targets)
         optimizer.zero_grad()
@@ -192,27 +190,23 @@ for epoch in range(3):
 #
 # .. covers:: S1.2 S1.6
 #
-# You moved three things: the model, the inputs and the targets. The model has
-# :term:`parameters <parameter>`. Some layers also own :term:`buffers <buffer>`, tensors
-# that no :term:`optimizer` changes: ``BatchNorm1d``, a layer for :term:`batch
-# normalisation`, keeps averages of the numbers that it has seen. And ``backward`` puts
-# the :term:`gradient` of each parameter ``p`` into ``p.grad``. Where will they all be?
-# (``inputs`` and ``targets`` are still the loop's last batch.)
+# Where are the model's :term:`parameters <parameter>` now? And the :term:`gradient` of
+# each parameter ``p``, which ``backward`` put into ``p.grad``? Some layers also own
+# :term:`buffers <buffer>`, tensors that the :term:`optimizer` does not change:
+# ``BatchNorm1d``, for :term:`batch normalisation`, keeps the mean of what it has seen.
 
-network = nn.Sequential(nn.Linear(784, 10), nn.BatchNorm1d(10)).to(device)
-loss = loss_fn(network(inputs), targets)
-loss.backward()
-for name, p in network.named_parameters():
-    print("parameter", name, p.device, "and its gradient", p.grad.device)
-for name, buffer in network.named_buffers():
-    print("buffer   ", name, buffer.device)
+for name, p in model.named_parameters():
+    print(f"{name:<13} {p.device}, its gradient {p.grad.device}")
+
+layer = nn.BatchNorm1d(10).to(device)
+print("the buffer running_mean:", layer.running_mean.device)
 
 # %%
 # **One call of** ``to`` **moves all parameters and buffers. Losses and gradients are
 # computed where these are, and stay there.**
 #
-# The optimizer owns tensors, too: Adam keeps averages of earlier gradients. It makes them
-# where the parameters are, and they do not move along later. **So first**
+# The optimizer owns tensors, too: Adam keeps averages of earlier gradients, where the
+# parameters were in its first step. They do not move along later. **So first**
 # ``model.to(device)``, **then the optimizer,** as `PyTorch's own page
 # <https://docs.pytorch.org/docs/stable/generated/torch.nn.Module.html#torch.nn.Module.cuda>`__
 # asks.
@@ -230,85 +224,74 @@ for name, buffer in network.named_buffers():
 #
 # .. covers:: S4.4
 #
-# You know the five calls from lesson 3. None of them names a device:
-#
 # .. drawing:: training_step.svg
 #
 #    The five calls of a training step, and where each of them computes.
 #
-# We take one step slowly, and follow a single number: the last layer's bias for the class
-# *ankle boot*. Before it, we make one :term:`backward pass` with another batch, so that
-# there is an older gradient for call 3 to forget.
+# We take one step slowly with a new model. We watch the loss, and one number: entry 9 of
+# the last layer's bias, which is added to the score of class 9. **Call 1, the forward
+# pass,** computes the scores, and remembers how. **Call 2** computes the loss:
 
 torch.manual_seed(0)
 model = Classifier(784, 32, 10).to(device)
-optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
-loss_fn(model(inputs), targets).backward()
-
-bias = model.out.bias
-print(f"bias {bias[9].item():.4f}, gradient {bias.grad[9].item():.4f}")
-
-# %%
-# **Call 1, the forward pass,** computes the scores, and remembers how, for call 4.
-# **Call 2, the loss,** makes one number of scores and targets. **Call 3,** ``zero_grad``,
-# forgets the older gradient. What will be in its place?
-
+optimizer = torch.optim.Adam(model.parameters(), lr=0.003)
 inputs, targets = X_train[:100].to(device), y_train[:100].to(device)
+
 outputs = model(inputs)  # call 1
 loss = loss_fn(outputs, targets)  # call 2
-print(f"outputs {tuple(outputs.shape)}, loss {loss.item():.4f}")
-
-optimizer.zero_grad()  # call 3
-print("gradient", bias.grad)
+bias = model.out.bias
+print(images.class_names[9], f"has bias {bias[9].item():.4f}, loss {loss.item():.4f}")
 
 # %%
-# It is ``None``. The name promises zero, but ``None`` `saves memory
-# <https://docs.pytorch.org/docs/stable/generated/torch.optim.Optimizer.zero_grad.html>`__.
-# **Call 4, the backward pass,** computes the gradients for this batch. A positive one
-# says that the loss grows with the bias. In which direction will **call 5, the
-# optimizer's step,** move the bias?
+# Why is there a **call 3,** ``zero_grad``? We leave it out, and make two
+# :term:`backward passes <backward pass>` with the same batch:
 
-loss.backward()  # call 4
-print(f"gradient {bias.grad[9].item():.4f}")
-
-optimizer.step()  # call 5
-print(f"bias {bias[9].item():.4f}")
-
-# %%
-# Against its gradient, by 0.01, the :term:`learning rate`. Why not by 0.01 times the
-# gradient? Adam divides by the size of the gradients that it has seen, so in its first
-# step only the sign of a gradient counts. **No call names a device. Four of them compute
-# where their tensors are;** ``zero_grad`` **only drops old gradients.**
-#
-# And without ``zero_grad``? We make two backward passes with the same batch:
-
-optimizer.zero_grad()
-loss_fn(model(inputs), targets).backward()
+loss.backward()
 print(f"one backward pass:   {bias.grad[9].item():.4f}")
 loss_fn(model(inputs), targets).backward()
 print(f"two backward passes: {bias.grad[9].item():.4f}")
 
+optimizer.zero_grad()  # call 3
+print("after zero_grad:    ", bias.grad)
+
 # %%
 # Twice the gradient, apart from rounding: ``backward`` adds to what is there, and no
-# message tells you. (Some scripts say ``model.zero_grad()``. It clears the gradients of
-# the model, mostly the same ones.)
+# message tells you. ``zero_grad`` drops it. (``None`` `saves memory
+# <https://docs.pytorch.org/docs/stable/generated/torch.optim.Optimizer.zero_grad.html>`__.
+# Some scripts say ``model.zero_grad()``, which here does the same.)
+#
+# **Call 4, the backward pass,** computes the gradient of this batch alone. It is
+# positive: the loss grows with the bias. Which way will **call 5, the optimizer's step,**
+# move the bias, and the loss?
+
+loss_fn(model(inputs), targets).backward()  # calls 1, 2 and 4
+print(f"gradient {bias.grad[9].item():.4f}")
+optimizer.step()  # call 5
+print(f"bias {bias[9].item():.4f}, loss {loss_fn(model(inputs), targets).item():.4f}")
+
+# %%
+# The bias moved against its gradient, by 0.003, the :term:`learning rate`. (Adam divides
+# by the size of the gradients that it has seen, so in its first step only the sign
+# counts.) All other parameters moved, too, and the loss is smaller. **No call names a
+# device. Four of them compute where their tensors are;** ``zero_grad`` **only drops old
+# gradients.**
 #
 # Shuffle, and let a loader make the batches
 # ------------------------------------------
 #
 # .. covers:: S4.3
 #
-# Our loop lacks three things. The first is that it never shuffles. A :term:`data loader`
-# does: ``TensorDataset`` puts inputs and targets together, row by row, and
-# ``DataLoader`` cuts batches from them, with ``shuffle=True`` in a new order in each
-# epoch. They are batches of CPU tensors, so they still move inside the loop. (So a data
-# set may be larger than the GPU's memory: only a batch has to fit.)
+# Our loop lacks three things. First, it never shuffles. A :term:`data loader` does:
+# ``TensorDataset`` puts inputs and targets together, row by row, and ``DataLoader`` cuts
+# batches from them, with ``shuffle=True`` in a new order in each epoch. They are CPU
+# tensors, so they still move inside the loop. (So the data may be larger than the GPU's
+# memory. The model, what it computes, and one batch have to fit.)
 
 
-def train(data, shuffle=True, epochs=3):
+def train(data, shuffle=True, outputs=10, loss_fn=loss_fn, epochs=3):
     torch.manual_seed(0)
-    model = Classifier(784, 32, 10).to(device)
-    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+    model = Classifier(784, 32, outputs).to(device)
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.003)
     model.train()
     for _ in range(epochs):
         for inputs, targets in DataLoader(data, batch_size=100, shuffle=shuffle):
@@ -320,30 +303,40 @@ def train(data, shuffle=True, epochs=3):
     return model
 
 
-def accuracy(model, X, y):
+def predict(model, X):
     model.eval()
     with torch.no_grad():
-        answers = model(X.to(device)).argmax(dim=1)
-    return (answers == y.to(device)).sum().item() / len(y)
+        return model(X.to(device)).cpu()
 
 
 # %%
-# Pictures often come sorted, all shirts first. We sort ours by class, and train with and
-# without shuffling. What share of the test pictures will be sorted rightly?
+# Pictures often come sorted by class. We sort ours, and train with and without shuffling.
+# How many of the 500 test pictures get the right name?
 
 order = y_train.argsort()
 by_class = TensorDataset(X_train[order], y_train[order])
 for shuffle in (False, True):
     model = train(by_class, shuffle)
-    print(f"shuffle {shuffle}: accuracy {accuracy(model, X_test, y_test):.1%}")
+    answers = predict(model, X_test).argmax(dim=1)
+    right = (answers == y_test).sum().item()
+    print(f"shuffle {shuffle}: {right} right, answers {answers.unique().tolist()}")
 
 # %%
-# Without shuffling, the last batches hold one class only, and the model learns to answer
-# with it. **Shuffle the training data anew in each epoch.**
-#
-# One question is open: must every step copy a batch? If all pictures fit into the GPU's
-# memory, they can live there: move them once, cut the batches on the device, and no step
-# copies any. :doc:`/lessons/09_feeding_the_gpu` measures what it brings.
+# Without shuffling, a batch holds one or two classes. It changes the model towards these,
+# and undoes what earlier batches taught. So some classes are never answered. **Shuffle
+# the training data anew in each epoch.** Here are eight answers of the second model, the
+# wrong ones with a question mark:
+
+# fold: Draw eight answers
+first = answers[:8].tolist()
+pairs = zip(first, y_test[:8].tolist(), strict=True)
+marks = [f"{images.class_names[a]}{'' if a == b else '?'}" for a, b in pairs]
+draw(X_test[:8], marks)
+
+# %%
+# 2,000 pictures are few, and :doc:`/lessons/05_fashion_mnist` has more. If all pictures
+# fit into the GPU's memory, move them once, and cut the batches there. Then no step
+# copies any. :doc:`/lessons/09_feeding_the_gpu` measures what you gain.
 
 # fold: Going further: cut a batch from pictures that are on the device
 X_gpu = X_train.to(device)  # once, before the loop
@@ -356,32 +349,33 @@ print("this batch was made on", batch.device)
 # Evaluate on held-out data, in evaluation mode
 # ---------------------------------------------
 #
-# The second thing is the test, on :term:`held-out data`. To see why, we train on a
-# hundred pictures only, forty times over:
+# The second thing is the test. A model can learn its training pictures by heart, and do
+# worse on others (:term:`overfitting`). So test it on :term:`held-out data`.
 
-model = train(TensorDataset(X_train[:100], y_train[:100]), epochs=40)
-seen = accuracy(model, X_train[:100], y_train[:100])
-print(f"100 pictures that it has seen:     {seen:.1%}")
-print(f"500 pictures that it has not seen: {accuracy(model, X_test, y_test):.1%}")
+# fold: Going further: watch a model overfit a hundred pictures
+few = train(TensorDataset(X_train[:100], y_train[:100]), epochs=100)
+for name, X, y in (
+    ("seen", X_train[:100], y_train[:100]),
+    ("not seen", X_test, y_test),
+):
+    right = (predict(few, X).argmax(dim=1) == y).sum().item()
+    print(f"{len(y)} pictures that it has {name}: {right / len(y):.1%} right")
 
 # %%
-# The model has learned its hundred pictures by heart, and does worse on others. This is
-# :term:`overfitting`. The number to believe is the second.
-#
 # The third thing is the mode. Some layers work differently in training. A
 # :term:`dropout` layer sets random values to zero, so that the model does not rely on a
-# few of them. Here is one alone, in both modes:
+# few:
 
 dropout = nn.Dropout(0.5)  # drops each value with probability 0.5
-ones = torch.ones(10, device=device)
+ones = torch.ones(8, device=device)
 print("training mode:  ", dropout(ones).tolist())
 dropout.eval()
 print("evaluation mode:", dropout(ones).tolist())
 
 # %%
-# In :term:`training mode` some values are zero, and the others are doubled, to make up
-# for them. In :term:`evaluation mode` all pass unchanged. A forgotten ``eval()`` gives no
-# error, only other answers. **Call** ``model.train()`` **before you train, and**
+# In :term:`training mode` the other values are doubled, to make up for the zeros. In
+# :term:`evaluation mode` all pass unchanged. A forgotten ``eval()`` gives no error, only
+# other answers. **Call** ``model.train()`` **before you train, and**
 # ``model.eval()`` **before you evaluate.**
 #
 # .. question:: What does ``model.eval()`` do?
@@ -404,8 +398,7 @@ print("evaluation mode:", dropout(ones).tolist())
 # ------------------------------------
 #
 # The :term:`accuracy` is the share of right answers. Many scripts compute it for each
-# batch, and then take the mean. Here are ten answers in two batches, eight right ones and
-# two wrong ones. What is the accuracy?
+# batch, and then take the mean. Here are ten answers in two batches, eight of them right:
 
 right = torch.tensor([1.0, 1, 1, 1, 1, 1, 1, 1, 0, 0])
 first, second = right.split(8)  # eight answers, and two
@@ -413,57 +406,31 @@ print("mean of the batches:", (first.mean().item() + second.mean().item()) / 2)
 print("right / answers:    ", right.sum().item() / len(right))
 
 # %%
-# Eight of ten is 0.8. In the mean, the short batch counts as much as the other. **Count
-# the right answers, and divide once, at the end.**
-#
-# At last, the shop's model, and its answers for eight pictures that it has not seen:
-
-# fold: Train on all 2,000 pictures, and draw eight answers
-model = train(TensorDataset(X_train, y_train))
-with torch.no_grad():
-    answers = model.eval()(X_test[:8].to(device)).argmax(dim=1).tolist()
-pairs = zip(answers, y_test[:8].tolist(), strict=True)
-marks = [f"{images.class_names[a]}{'' if a == b else '?'}" for a, b in pairs]
-draw(X_test[:8], marks)
-print(f"accuracy on {len(y_test)} pictures: {accuracy(model, X_test, y_test):.1%}")
-
-# %%
-# A question mark means that the answer is wrong.
+# In the mean, the short batch counts as much as the other. **Count the right answers, and
+# divide once, at the end.**
 #
 # Predict a number instead of a class
 # -----------------------------------
 #
 # .. covers:: S4.2
 #
-# The shop prints its catalogue. How much ink does a picture need? The answer is a number:
-# the mean of its pixels. (You can compute it, so you can check what the network learns.)
-# Two things differ: the last layer has one output, and the loss is ``MSELoss``, the mean
-# of the squared differences. The two changes for the GPU are the same.
+# Can a network learn how bright a picture is, the mean of its pixels? Three things
+# differ: the targets, one output instead of ten, and the loss, ``MSELoss``, the mean of
+# the squared differences.
 
 
-def ink(X):
+def brightness(X):
     return X.mean(dim=1, keepdim=True)  # [N, 1], the shape of the outputs
 
 
-torch.manual_seed(0)
-model = nn.Sequential(nn.Linear(784, 32), nn.ReLU(), nn.Linear(32, 1)).to(device)
-loss_fn = nn.MSELoss()
-optimizer = torch.optim.Adam(model.parameters(), lr=0.001)
-data = TensorDataset(X_train, ink(X_train))
-for inputs, targets in DataLoader(data, batch_size=20, shuffle=True):
-    inputs, targets = inputs.to(device), targets.to(device)
-    loss = loss_fn(model(inputs), targets)
-    optimizer.zero_grad()
-    loss.backward()
-    optimizer.step()
-
-print("computed:", [f"{x:.2f}" for x in ink(X_test[:6]).flatten().tolist()])
-learned = model(X_test[:6].to(device)).flatten().tolist()
-print("learned: ", [f"{x:.2f}" for x in learned])
+data = TensorDataset(X_train, brightness(X_train))
+model = train(data, outputs=1, loss_fn=nn.MSELoss())
+for name, y in (("true:   ", brightness(X_test)), ("learned:", predict(model, X_test))):
+    print(name, [f"{x:.2f}" for x in y[:6].flatten().tolist()])
 
 # %%
-# After one epoch, the learned numbers are already close. **Another task changes the last
-# layer and the loss, not the loop.**
+# The learned numbers are close. **Another task changes targets, outputs and loss, and not
+# the loop:** ``train`` is the function from above.
 #
 # Exercise
 # --------
@@ -498,10 +465,10 @@ print("learned: ", [f"{x:.2f}" for x in learned])
 #
 # .. keypoints::
 #
-#    - Two changes: ``model.to(device)`` once, before the optimizer and the loop, and
-#      inputs and targets of each batch inside it. Buffers, gradients and results follow.
-#    - Forward pass, loss, ``backward`` and ``step`` compute where their tensors are.
-#      ``zero_grad`` drops old gradients, and without it they add up.
+#    - Two places change: ``model.to(device)`` once, before the optimizer and the loop,
+#      and ``to(device)`` for inputs and targets inside it. Buffers and gradients follow.
+#    - Forward pass, loss, ``backward`` and ``step`` compute where their tensors are. A
+#      step goes against the gradients. Without ``zero_grad``, they add up.
 #    - Shuffle in each epoch, call ``train()`` and ``eval()``, and on held-out data count
 #      the right answers and divide once.
 #
