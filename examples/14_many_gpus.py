@@ -6,13 +6,12 @@ Train one model on several :term:`GPUs <GPU>`, each with its own part of every
 :term:`batch`, and show that two learn what one would have learned.
 
 .. overview::
-   :teaching: 21
+   :teaching: 26
    :exercises: 20
 
    .. objectives::
 
-      - Change a training script in four places, so that it trains on all GPUs of a
-        machine.
+      - Change a training script so that it trains on all GPUs of a machine.
       - Show that two processes learn what one learns, and say when they do not.
       - Choose between one GPU, a copy of the model on each, and a model in parts.
 
@@ -34,6 +33,11 @@ Train one model on several :term:`GPUs <GPU>`, each with its own part of every
 # every :term:`step` each process computes gradients from its own part. Then all take the
 # mean of these gradients, and change their copies by it. So the copies stay equal. This
 # is *data parallel* training.
+#
+# Where there are two GPUs, this page computes on them. Elsewhere its processes compute on
+# two :term:`practice GPUs <practice GPU>`, and PyTorch's *Gloo*, which connects CPUs,
+# carries their :term:`tensors <tensor>`. That shows what several GPUs do, not how fast
+# they are. Speeds of real ones are further down, as others measured them.
 #
 # The mean of two gradients is the gradient of the batch
 # ------------------------------------------------------
@@ -76,8 +80,17 @@ print(f"all 64 rows:     {gradient(slice(0, 64)):+.6f}")
 # whole batch. This holds because both parts are equally large. It is lesson 13's
 # :ref:`accumulation <accumulate>`, side by side instead of one after the other.
 #
-# Now we change lesson 5's script, ``fashion_mnist.py``, in four places. The new file is
-# ``fashion_mnist_ddp.py``. We look at each place, then run the file.
+# Each line of the script that changes
+# ------------------------------------
+#
+# This is what makes lesson 5's script, ``fashion_mnist.py``, one for several GPUs,
+# ``fashion_mnist_ddp.py``. A line with a minus goes, a line with a plus comes, and the
+# others show where:
+#
+# .. script:: fashion_mnist_ddp.py
+#    :changed-from: fashion_mnist.py
+#
+# Four things happen in these lines. We look at each, then run the script.
 #
 # 1: Start one process for each GPU
 # ---------------------------------
@@ -87,13 +100,15 @@ print(f"all 64 rows:     {gradient(slice(0, 64)):+.6f}")
 #
 # .. code-block:: bash
 #
-#    torchrun --nproc-per-node 2 fashion_mnist_ddp.py
+#    torchrun --standalone --nproc-per-node 2 fashion_mnist_ddp.py
+#
+# ``--standalone`` says that one machine is all there is. Then ``torchrun`` takes a free
+# port, and two runs on a machine do not disturb each other.
 #
 # How does a process know which one it is? ``torchrun`` sets environment variables.
 # ``RANK`` is the :term:`rank`, its number among all, from 0. ``WORLD_SIZE``, the
 # :term:`world size`, is how many there are. ``LOCAL_RANK`` is its number on this machine,
-# and says which GPU it takes. Lesson 5's script chose a :term:`device`. In
-# ``fashion_mnist_ddp.py`` there is instead:
+# and says which GPU it takes. Lesson 5's script chose a :term:`device`. Now there is:
 #
 # .. literalinclude:: /../examples/scripts/fashion_mnist_ddp.py
 #    :language: python
@@ -101,32 +116,44 @@ print(f"all 64 rows:     {gradient(slice(0, 64)):+.6f}")
 #    :end-at: dist.init_process_group(
 #    :dedent: 4
 #
-# ``set_device`` makes this GPU the default of the process. ``init_process_group`` brings
-# the processes together, in a :term:`process group`. :term:`NCCL` is NVIDIA's library,
-# which sends :term:`tensors <tensor>` from GPU to GPU.
+# ``dist`` is ``torch.distributed``. ``set_device`` makes this GPU the default of the
+# process. ``init_process_group`` brings the processes together, in a
+# :term:`process group`. :term:`NCCL` is NVIDIA's library, which sends tensors from GPU to
+# GPU.
 #
 # 2: Wrap the model
 # -----------------
 #
-# ``DistributedDataParallel``, or :term:`DDP`, is a model around your model. In
-# ``fashion_mnist_ddp.py``:
+# ``DistributedDataParallel``, or :term:`DDP`, is a model around your model:
 #
 # .. literalinclude:: /../examples/scripts/fashion_mnist_ddp.py
 #    :language: python
 #    :start-at: model = Classifier()
-#    :end-at: parallel = Dist
+#    :end-at: torch.manual_seed(dist
 #    :dedent: 4
 #
-# The second line is new. At this moment DDP copies the weights of rank 0 to all. In each
-# ``backward`` it averages the gradients, as you did above. The training loop calls
-# ``parallel`` instead of ``model``, and stays as it was otherwise. **DDP averages
-# gradients, and nothing else.** The loss that you print, and the number of correct
-# answers, are still those of one process.
+# At the second line DDP copies the weights of rank 0 to all. In each ``backward`` it
+# averages the gradients, as you did above. Before each :term:`forward pass` it copies the
+# :term:`buffers <buffer>` of rank 0 to all, such as the averages that
+# :term:`batch normalisation` keeps (`its arguments
+# <https://docs.pytorch.org/docs/stable/generated/torch.nn.parallel.DistributedDataParallel.html>`__
+# say how to leave that out). The training loop calls ``parallel`` instead of ``model``,
+# and stays as it was otherwise. **DDP averages gradients, not results.** The loss that
+# you print, and the number of correct answers, are still those of one process.
+#
+# The third line is for what is drawn at random. With the same :term:`seed`, all processes
+# would draw the same :term:`dropout`, and the same random changes of their images. From
+# here on each has a seed of its own.
+#
+# If you :ref:`accumulate gradients <accumulate>`, put each forward and backward but the
+# last of a step under ``with parallel.no_sync():``, and they travel once instead of in
+# every backward.
 #
 # 3: Give each process its own images
 # -----------------------------------
 #
-# If both processes read the same images, the second GPU is wasted.
+# If both processes read the same images, the second GPU is wasted. A *sampler* says which
+# images a loader reads, and in which order; any list of their numbers is one.
 # ``DistributedSampler`` deals them out. Usually it asks the process group for the rank;
 # here we name it, to see what each of two processes gets of eight images:
 
@@ -140,24 +167,27 @@ for epoch in (0, 1):
 
 # %%
 # In each :term:`epoch` every image comes once, to one of the two. ``set_epoch`` makes a
-# new order; without this call, all epochs have that of epoch 0. (If the images cannot be
-# divided equally, the sampler takes some of them twice.) In ``fashion_mnist_ddp.py``:
+# new order; without this call, all epochs have that of epoch 0. The sampler has a seed of
+# its own, the same in all processes, so their parts fit together. (If the images cannot
+# be divided equally, it takes some of them twice.) In ``make_loader``:
 #
 # .. literalinclude:: /../examples/scripts/fashion_mnist_ddp.py
 #    :language: python
-#    :pyobject: make_loader
+#    :start-at: if train:
+#    :end-at: return DataLoader
+#    :dedent: 4
 #
 # The sampler replaces ``shuffle=True``. A batch of 64 is divided too: with two processes,
 # each takes 32. So a step uses as many images as before, and your
-# :term:`learning rate` still fits. Of the test images each has to count once, so a
-# ``range`` deals them out.
+# :term:`learning rate` still fits. Three processes cannot share 64: the script says so,
+# and ends. Each test image has to count once, so none may come twice: of 200 images,
+# ``range`` gives rank 0 the numbers 0, 2, 4, … and rank 1 the others.
 #
 # 4: Add up the results, print and save once
 # ------------------------------------------
 #
 # Each process knows the losses of its own images. ``all_reduce`` is an
-# :term:`all-reduce`: afterwards every process has the sum. In ``fashion_mnist_ddp.py``,
-# at the end of ``train_epoch``:
+# :term:`all-reduce`: afterwards every process has the sum. At the end of ``train_epoch``:
 #
 # .. literalinclude:: /../examples/scripts/fashion_mnist_ddp.py
 #    :language: python
@@ -165,15 +195,7 @@ for epoch in (0, 1):
 #    :end-at: return running_loss
 #    :dedent: 4
 #
-# The correct answers are added up in the same way. In ``main``, rank 0 alone prints and
-# saves:
-#
-# .. literalinclude:: /../examples/scripts/fashion_mnist_ddp.py
-#    :language: python
-#    :start-at: for epoch in range(1
-#    :end-at: dist.destroy_process_group()
-#    :dedent: 4
-#
+# The correct answers are added up in the same way. Then rank 0 alone prints and saves.
 # It saves ``model``, not ``parallel``: the names in the wrapped model begin with
 # ``module.``, and a plain model would not load them.
 #
@@ -196,25 +218,15 @@ for epoch in (0, 1):
 #
 #      No. It cannot know that nothing will come.
 #
-# .. fold:: The whole script, and each line that differs from lesson 5's
-#
-#    .. script:: fashion_mnist_ddp.py
-#       :changed-from: fashion_mnist.py
-#
 # Two processes learn what one learns
 # -----------------------------------
 #
-# Now we run ``fashion_mnist_ddp.py`` in two processes: by ``torchrun`` where there are
-# two GPUs, elsewhere by ``python -m gpulesson practice --nproc 2``, on two
-# :term:`practice GPUs <practice GPU>`. To be quick, the script gets 640 training images
-# and 200 test images. What will each process print?
+# Now we run the script in two processes. To be quick, it gets 640 training images and 200
+# test images. The folded cell puts them and both scripts into ``folder``.
 
-# fold: A helper that runs a script in two processes, and the small data folder
-import os
-import re
+# fold: Put the scripts and some images into a folder
+import shutil
 import struct
-import subprocess
-import sys
 import tempfile
 from pathlib import Path
 
@@ -222,38 +234,12 @@ import gpulesson
 
 scratch = tempfile.TemporaryDirectory()
 folder = Path(scratch.name)
-two_gpus = torch.cuda.is_available() and torch.cuda.device_count() >= 2
-
-
-def find(name):
-    """Find a script of the course: in this folder, beside it, or in the package."""
-    for place in (
-        ".",
-        "scripts",
-        "../scripts",
-        Path(gpulesson.__file__).with_name("scripts"),
-    ):
-        if Path(place, name).is_file():
-            return Path(place, name).resolve()
-    raise FileNotFoundError(f"download {name} from this page into {Path.cwd()}")
-
-
-def launch(name, *arguments):
-    """Run a script in two processes, and print what they print."""
-    words = ["torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    if not two_gpus:
-        words = ["gpulesson", "practice", "--force", "--nproc", "2"]
-    done = subprocess.run(
-        [sys.executable, "-m", *words, str(find(name)), *arguments],
-        cwd=folder,
-        env={**os.environ, "PYTHONUNBUFFERED": ""},  # so that lines stay whole
-        capture_output=True,
-        text=True,
-    )
-    print("two GPUs, NCCL" if two_gpus else "two practice GPUs, Gloo instead of NCCL")
-    lines = re.findall(r"training on cuda:\d+|\S.*", done.stdout)  # may be glued
-    print(*sorted(lines, key=lambda line: line if "cuda:" in line else "~"), sep="\n")
-    print(done.stderr if done.returncode else "", end="")
+places = [".", "scripts", "../scripts", Path(gpulesson.__file__).with_name("scripts")]
+for name in ("fashion_mnist.py", "fashion_mnist_ddp.py"):
+    found = [Path(place, name) for place in places if Path(place, name).is_file()]
+    if not found:
+        raise FileNotFoundError(f"download {name} from this page into {Path.cwd()}")
+    shutil.copy(found[0], folder)
 
 
 def write(name, images, labels):
@@ -262,33 +248,45 @@ def write(name, images, labels):
     raw.mkdir(parents=True, exist_ok=True)
     head = struct.pack(">4I", 2051, *images.shape)
     (raw / f"{name}-images-idx3-ubyte").write_bytes(head + images.numpy().tobytes())
-    head = struct.pack(">2I", 2049, len(labels))
-    (raw / f"{name}-labels-idx1-ubyte").write_bytes(
-        head + labels.byte().numpy().tobytes()
-    )
+    head, digits = struct.pack(">2I", 2049, len(labels)), labels.byte().numpy()
+    (raw / f"{name}-labels-idx1-ubyte").write_bytes(head + digits.tobytes())
 
 
 write("train", data.train_images[:640], data.train_targets[:640])
 write("t10k", data.test_images[:200], data.test_targets[:200])
 
 # %%
+# This is the ``torchrun`` command from above, as a cell can run it. Where there are no
+# two GPUs, ``-m gpulesson practice --force`` comes before the script, from :doc:`the
+# course's package </setup>`. Each process writes into a file of its own, and we print one
+# after the other. What will each of them print?
 
-launch("fashion_mnist_ddp.py", "data")
+import subprocess
+import sys
+
+real = torch.cuda.device_count() >= 2
+command = "torch.distributed.run --standalone --nproc-per-node 2 --redirects 1"
+command += " --log-dir logs " + ("" if real else "-m gpulesson practice --force ")
+command = [sys.executable, "-m", *command.split(), "fashion_mnist_ddp.py", "data"]
+done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
+print("two GPUs, NCCL" if real else "two practice GPUs, Gloo instead of NCCL")
+for log in sorted(folder.glob("logs/*/*/*/stdout.log")):
+    print(f"rank {log.parent.name}:", log.read_text(), sep="\n", end="")
+print(done.stderr if done.returncode else "", end="")
 
 # %%
 # Each process has a GPU of its own. Rank 0 printed the losses and the result, for all
-# images. (Practice GPUs have no NCCL. PyTorch's *Gloo*, which connects CPUs, carries
-# their tensors.)
+# images.
 #
 # Would one process have learned the same? We take the model and ``train_epoch`` of lesson
 # 5's script, and give them the same images in the same order, 64 at a time:
 
-sys.path.insert(0, str(find("fashion_mnist.py").parent))
+sys.path.insert(0, str(folder))
 from fashion_mnist import Classifier, train_epoch
 from torchvision.datasets import FashionMNIST
 from torchvision.transforms import ToTensor
 
-device = torch.device("cuda:0" if two_gpus else "cpu")
+device = torch.device("cuda:0" if real else "cpu")
 train_data = FashionMNIST(folder / "data", transform=ToTensor())
 sampler = DistributedSampler(train_data, num_replicas=1, rank=0)
 loader = DataLoader(train_data, batch_size=64, sampler=sampler)
@@ -303,7 +301,9 @@ for epoch in range(1, 6):
 # %%
 # The losses are the same, except perhaps for a last digit. How far apart are the weights?
 
-alone, together = model.state_dict(), torch.load(folder / "fashion_mnist.pt", "cpu")
+file = folder / "fashion_mnist.pt"
+alone = model.state_dict()
+together = torch.load(file, map_location="cpu", weights_only=True)
 gaps = [(alone[name].cpu() - together[name]).abs().max().item() for name in together]
 print(f"largest difference of a weight: {max(gaps):.0e}")
 
@@ -311,9 +311,9 @@ print(f"largest difference of a weight: {max(gaps):.0e}")
 # This is rounding: float32 has about seven digits, and the sums had another order. **Two
 # processes learn what one learns, if the batch of both together stays the same, both
 # parts are equal, and each row goes through the model by itself.** With two layers they
-# learn something else. :term:`Batch normalisation <batch normalisation>` takes the mean
-# of the rows of one process (``nn.SyncBatchNorm`` takes that of all). And :term:`dropout`
-# drops other values than in one process.
+# learn something else. Batch normalisation takes the mean of the rows of one process
+# (``nn.SyncBatchNorm`` takes that of all). And dropout drops other values than in one
+# process.
 #
 # .. fold:: Going further: parts that are not equal
 #
@@ -333,46 +333,81 @@ print(f"largest difference of a weight: {max(gaps):.0e}")
 # How much faster several GPUs are
 # --------------------------------
 #
-# It depends on the batch. Our script *keeps* the batch and divides it. Then each GPU has
-# less to compute, and the gradients that travel are as large as before. Often the batch
-# *grows* instead: each GPU takes 64 images. Then an epoch has half as many steps, and the
-# learning rate may have to change: :doc:`Past this machine </scaling>` says how. With
-# batches that grow, others lost little:
+# Count the images that all processes together train on in a second. Leave out the first
+# epoch, which has to start things. The clock has to wait for the GPU: here it does,
+# because ``train_epoch`` ends with ``.item()``.
+
+import time
+
+start = time.perf_counter()
+train_epoch(model, loader, loss_fn, optimizer, device)
+seconds = time.perf_counter() - start
+print(f"one process: {len(train_data) / seconds:,.0f} images a second")
+
+# %%
+# That is for one process, on this machine. In ``fashion_mnist_ddp.py``, put the same
+# lines around ``train_epoch`` in all ranks, and let rank 0 print. There
+# ``len(train_loader.dataset)`` counts the images of all. Run it with
+# ``--nproc-per-node 1``, then with 2, and divide.
 #
-# .. measured:: on 8 GPUs against one, in float16, by W. Paik
-#    :source: https://willgpaik-github-io.pages.dev/portfolio/pytorch-ddp-bench/
-#    :date: without a date, seen in 2026
+# How much you gain depends on the batch. Our script *keeps* the batch and divides it.
+# Then each GPU has less to compute, and the gradients that travel are as large as before.
+# Often the batch *grows* instead: each GPU takes 64 images. Then an epoch has half as
+# many steps, and the learning rate may have to change: :doc:`the page on many GPUs
+# </scaling>` says how.
 #
-#    Images a second on 8 GPUs, as a share of 8 times those on one. Each GPU keeps its
-#    batch, and the images are on the GPU already.
+# .. measured:: on V100 GPUs, by W. Paik
+#    :source: https://github.com/willgpaik/pytorch-ddp-scaling-benchmark/tree/dc0b8a8746ceb784cd1d0e7f370641b67aa938cd/results/v100_16gb
+#    :date: 2026, with PyTorch 2.12
+#
+#    Images a second of all GPUs together, trained in float16 with DDP. The images are on
+#    the GPU already. In brackets: how many times those of one GPU.
 #
 #    .. list-table::
 #       :header-rows: 1
 #
-#       * - Model
-#         - V100
-#         - A100
-#       * - ResNet-152
-#         - 95.4 %
-#         - 97.4 %
-#       * - ViT-B/16
-#         - 95.9 %
-#         - 98.0 %
+#       * - GPUs
+#         - ResNet-152, 64 images in all
+#         - ResNet-152, 128 on each
+#         - ViT-B/16, 64 images in all
+#         - ViT-B/16, 128 on each
+#       * - 1
+#         - 461
+#         - 503
+#         - 367
+#         - 381
+#       * - 2
+#         - 631 (1.4)
+#         - 962 (1.9)
+#         - 633 (1.7)
+#         - 736 (1.9)
+#       * - 4
+#         - 697 (1.5)
+#         - 1,928 (3.8)
+#         - 973 (2.7)
+#         - 1,471 (3.9)
+#       * - 8
+#         - 679 (1.5)
+#         - 3,841 (7.6)
+#         - 1,031 (2.8)
+#         - 2,926 (7.7)
 #
-# How quickly gradients travel depends on what connects the GPUs:
-#
-# .. measured:: on 2 TITAN RTX, by Hugging Face
-#    :source: https://huggingface.co/docs/transformers/v4.49.0/perf_train_gpu_many
-#    :date: 2021, with PyTorch 1.8
-#
-#    200 steps of GPT-2 with DDP took 101 s over NVLink, the GPUs' own connection, and
-#    131 s without it. With ``nn.DataParallel`` and NVLink they took 110 s.
-#
-# ``nn.DataParallel`` is an older class: one process for all GPUs. PyTorch `recommends DDP
-# <https://docs.pytorch.org/docs/stable/generated/torch.nn.DataParallel.html>`__ instead.
+# With batches that grow, eight GPUs do almost eight times as much. With 64 images in all,
+# each of eight GPUs gets 8 images, and they are hardly faster than four. What connects
+# the GPUs matters, too: over NVLink, a connection of their own, `two TITAN RTX
+# <https://huggingface.co/docs/transformers/v4.49.0/perf_train_gpu_many>`__ took 101 s for
+# what took 131 s without it.
 #
 # **First make one GPU busy.** If it waits for Python or for images, as in lessons 9 and
-# 11, eight GPUs wait no less.
+# 11, eight GPUs wait no less:
+#
+# .. measured:: on 8 V100, by OneFlow
+#    :source: https://github.com/Oneflow-Inc/DLPerf/tree/019e14ac6f8bd7db3cb2edf489354288203d51d7/PyTorch/resnet50v1.5
+#    :date: with PyTorch 1.6, of 2020
+#
+#    ResNet-50 in float32, 128 images on each GPU, read from files. With 8 loader
+#    processes for all GPUs, four trained on 1,079 images a second, and eight on 1,070.
+#    With 48 loader processes, eight trained on 2,633.
 #
 # .. question:: Why does a batch of 64 not take half the time on two GPUs?
 #
@@ -416,8 +451,8 @@ print(f"largest difference of a weight: {max(gaps):.0e}")
 #      - FSDP, with bfloat16 and activation checkpointing
 #      - parameters travel as well
 #    * - the same, and several machines with a slow network between them
-#      - *hybrid sharding*: FSDP within a machine, DDP between them
-#      - a whole model in each machine
+#      - *hybrid sharding*: a whole model in each machine, split among its GPUs by FSDP
+#      - the memory of a whole model in each machine
 #    * - a single layer does not fit, or its messages take too long
 #      - *tensor parallel*: a part of each layer on each GPU
 #      - messages in every layer, over fast links only
@@ -425,10 +460,8 @@ print(f"largest difference of a weight: {max(gaps):.0e}")
 #      - *pipeline parallel*, too: some of the layers on each GPU
 #      - GPUs that wait for one another, a harder program
 #
-# Hybrid sharding is ``fully_shard`` with a `mesh of two dimensions
-# <https://docs.pytorch.org/docs/stable/distributed.fsdp.fully_shard.html>`__.
-# :doc:`/lessons/guides/restart_and_split` splits a model by FSDP, and restarts a run in
-# which a process dies.
+# :doc:`/lessons/guides/restart_and_split` splits a model by FSDP, says how to set hybrid
+# sharding, and restarts a run in which a process dies.
 #
 # What the errors of several processes mean
 # -----------------------------------------

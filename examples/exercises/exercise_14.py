@@ -58,7 +58,7 @@ def main():
     print(f"rank {rank}, loss of each epoch: {run(model, inputs, targets, 5, file)}")
     if rank == 0 and file.exists():
         plain = nn.Sequential(nn.Linear(8, 32), nn.ReLU(), nn.Linear(32, 2))
-        plain.load_state_dict(torch.load(file, map_location="cpu"))
+        plain.load_state_dict(torch.load(file, map_location="cpu", weights_only=True))
         loss = nn.functional.cross_entropy(plain(inputs), targets)
         print(f"loss of the weights that are saved: {loss.item():.4f}")
     if dist.is_initialized():

@@ -1,5 +1,5 @@
 """Train on Fashion-MNIST with several GPUs, save the weights:
-torchrun --nproc-per-node 2 fashion_mnist_ddp.py [data folder]"""
+torchrun --standalone --nproc-per-node 2 fashion_mnist_ddp.py [data folder]"""
 
 import os
 import sys
@@ -35,17 +35,18 @@ def make_loader(folder, train):
     if train:
         mine = DistributedSampler(dataset)  # shuffles, and deals out equal parts
     else:
-        mine = range(rank, len(dataset), world_size)  # each test image once
+        mine = range(rank, len(dataset), world_size)  # each image once, in order
     settings = {"num_workers": 2, "persistent_workers": True}
     settings["pin_memory"] = torch.cuda.is_available()
-    share = BATCH_SIZE // world_size  # of each batch; all ranks together take 64
+    assert BATCH_SIZE % world_size == 0, "choose a BATCH_SIZE that the GPUs can share"
+    share = BATCH_SIZE // world_size  # all ranks together take 64
     return DataLoader(dataset, batch_size=share, sampler=mine, **settings)
 
 
 def train_epoch(model, loader, loss_fn, optimizer, device):
     model.train()
     no_wait = device.type == "cuda"  # on Apple's GPUs such copies can be wrong
-    running_loss = torch.zeros((), device=device)
+    running_loss, seen = torch.zeros((), device=device), 0
     for images, labels in loader:
         images = images.to(device, non_blocking=no_wait)
         labels = labels.to(device, non_blocking=no_wait)
@@ -54,8 +55,9 @@ def train_epoch(model, loader, loss_fn, optimizer, device):
         loss.backward()
         optimizer.step()
         running_loss += loss.detach() * len(labels)  # weighted by samples
-    dist.all_reduce(running_loss)  # the sum over all ranks
-    return running_loss.item() / (len(loader.sampler) * dist.get_world_size())
+        seen += len(labels)
+    dist.all_reduce(running_loss)  # now it is the sum over all ranks
+    return running_loss.item() / (seen * dist.get_world_size())  # all see equally many
 
 
 @torch.inference_mode()
@@ -83,6 +85,7 @@ def main(folder):
     test_loader = make_loader(folder, train=False)
     model = Classifier().to(device)
     parallel = DistributedDataParallel(model, device_ids=[local_rank])
+    torch.manual_seed(dist.get_rank())  # from here on each rank draws its own numbers
     loss_fn = nn.CrossEntropyLoss()
     optimizer = torch.optim.Adam(model.parameters(), lr=LEARNING_RATE)
     for epoch in range(1, EPOCHS + 1):
@@ -90,8 +93,7 @@ def main(folder):
         loss = train_epoch(parallel, train_loader, loss_fn, optimizer, device)
         if dist.get_rank() == 0:
             print(f"Epoch [{epoch}/{EPOCHS}], loss {loss:.4f}", flush=True)
-    correct = count_correct(model, test_loader, device)
-    total = len(test_loader.dataset)
+    correct, total = count_correct(model, test_loader, device), len(test_loader.dataset)
     if dist.get_rank() == 0:
         print(f"{correct} of {total} test images right: {correct / total:.2%}")
         torch.save(model.state_dict(), "fashion_mnist.pt")

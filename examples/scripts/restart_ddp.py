@@ -1,5 +1,5 @@
 """Train with several GPUs, and go on from the last checkpoint after a process died:
-torchrun --nproc-per-node 2 --max-restarts 1 restart_ddp.py"""
+torchrun --standalone --nproc-per-node 2 --max-restarts 1 restart_ddp.py"""
 
 import os
 from pathlib import Path
@@ -26,7 +26,7 @@ def make_model():
 
 def save(epochs, model, optimizer):
     state = {"epochs": epochs, "model": model.state_dict()}
-    state["optimizer"] = optimizer.state_dict()
+    state["optimizer"] = optimizer.state_dict()  # and the scheduler's, if you have one
     torch.save(state, "checkpoint.part")
     Path("checkpoint.part").replace("checkpoint.pt")  # never half a file
 
@@ -34,7 +34,7 @@ def save(epochs, model, optimizer):
 def load(model, optimizer):
     if not Path("checkpoint.pt").exists():
         return 0
-    state = torch.load("checkpoint.pt", map_location="cpu")
+    state = torch.load("checkpoint.pt", map_location="cpu", weights_only=True)
     model.load_state_dict(state["model"])
     optimizer.load_state_dict(state["optimizer"])
     return state["epochs"]
@@ -56,7 +56,8 @@ def main():
     print(f"rank {rank}, attempt {attempt}: {done} epochs are done", flush=True)
     parallel = DistributedDataParallel(model, device_ids=[local_rank])
     for epoch in range(done, EPOCHS):
-        sampler.set_epoch(epoch)  # the order follows from the number of the epoch
+        sampler.set_epoch(epoch)  # the order follows from the number of the epoch,
+        torch.manual_seed(epoch * world_size + rank)  # and so do all random draws
         for step, (inputs, labels) in enumerate(loader):
             if (attempt, rank, epoch, step) == (0, 1, 2, 5):
                 os.kill(os.getpid(), 9)  # to try it: rank 1 dies in its third epoch
