@@ -6,7 +6,7 @@ Predict the memory that training needs, measure it to the byte, and find what yo
 but do not need.
 
 .. overview::
-   :teaching: 31
+   :teaching: 32
    :exercises: 15
 
    .. objectives::
@@ -24,7 +24,8 @@ but do not need.
 
 # %%
 # Training fills the memory of your :term:`GPU`, and you want to know with what. PyTorch
-# counts the bytes that it takes from :term:`CUDA`. In this lesson you read these counts.
+# counts the bytes that it takes from :term:`CUDA`. In this lesson you read these
+# counts. (``gpulesson`` is the package of this course: :doc:`/setup`.)
 #
 # On a machine without a CUDA GPU, this page computes on the :term:`practice GPU`: it
 # obeys a GPU's rules, and your CPU does the arithmetic.
@@ -48,8 +49,7 @@ MIB = 2**20  # a MiB is 1,048,576 bytes
 #
 # Sooner or later a program of yours will run :term:`out of memory`. Let it happen now.
 # Here is a model for pictures of 28 × 28 pixels, 784 numbers each. A :term:`batch` has
-# 128 of them. Random numbers will do: how much memory a number takes does not depend on
-# its value.
+# 128 of them. Random numbers will do.
 
 
 def make_model():
@@ -95,12 +95,16 @@ evaluate_often()
 
 # %%
 # It stopped on the way, although each turn needs the same. So something is kept that
-# nobody needs. At the end of this lesson the loop runs through, with two words more.
+# nobody needs. Soon the loop will run through, with two words more. (*Tried to
+# allocate* is a whole :ref:`segment <fragmented>`, from which PyTorch cuts several
+# :term:`tensors <tensor>`. The practice GPU has none: there *reserved but unallocated*
+# is 0.)
 #
 # Name what lives on the GPU
 # --------------------------
 #
-# While you train, five things are in the :term:`device memory`:
+# While you train, five things are in the :term:`device memory`, and for moments what an
+# operator needs:
 #
 # .. list-table::
 #    :header-rows: 1
@@ -125,23 +129,23 @@ evaluate_often()
 #      - with Adam two for each number of a parameter
 #      - from the first ``step`` to the end
 #
-# It is like a dinner at home. Parameters and optimizer state are the furniture, which is
-# there all the time. The activations are the dirty dishes. They pile up while you cook,
-# and go one by one while you wash up.
+# Parameters and optimizer state are like furniture, there all the time. Activations are
+# the dirty dishes: they pile up while you cook, and go one by one while you wash up.
 #
 # Predict each of them before you measure
 # ---------------------------------------
 #
-# A number of type float32 takes four bytes, and each :term:`tensor` takes whole blocks of
-# 512 bytes. A label takes eight bytes. What does the forward pass keep? Two rules are
+# A number of type float32 takes four bytes, and each tensor takes whole blocks of 512
+# bytes. A label takes eight bytes. What does the forward pass keep? Two rules are
 # enough for this model:
 #
 # - A ``Linear`` keeps its *input*. The gradient of its weight is computed from that.
 # - A ``ReLU`` keeps its *result*, to know where it was zero.
 #
-# The result of a ``ReLU`` is the input of the next ``Linear``: one tensor, kept once. The
-# first input is the batch, which is there anyway. For the loss, ten numbers a row are
-# kept, and two single numbers, which take a block each.
+# The result of a ``ReLU`` is the input of the next ``Linear``: one tensor, kept once.
+# The first input is the batch, which is there anyway. For the loss, ten numbers a row
+# are kept, and two single numbers, which take a block each: the loss itself, and the
+# number of rows that it divides by.
 
 
 def in_blocks(tensors):
@@ -187,6 +191,7 @@ measured = {
     "gradients": after_backward - with_batch,
     "optimizer state": after_step - after_backward,
 }
+print(torch.cuda.get_device_name())
 print(f"{'bytes':<16} {'predicted':>10} {'measured':>10}")
 for name in predicted:
     print(f"{name:<16} {predicted[name]:>10,} {measured[name]:>10,}")
@@ -194,8 +199,8 @@ for name in predicted:
 # %%
 # Five predictions, each right to the byte. The results of the ``Linear`` layers are not
 # in it. Nothing needs them after the ``ReLU``, so they are gone before the forward pass
-# ends: what counts is what ``backward`` will need. And after ``backward`` only the
-# gradients had been added. The activations were gone.
+# ends. And after ``backward`` only the gradients had been added. The activations were
+# gone.
 #
 # **With Adam and float32 each number of the model needs sixteen bytes**: four for itself,
 # four for its gradient, eight for the :term:`optimizer`. A billion numbers need 16 GB.
@@ -260,9 +265,8 @@ print("at most:", (torch.cuda.max_memory_allocated() - without_xy) / MIB, "MiB m
 del x, y
 
 # %%
-# Two tensors remain, and for a moment there were three. **What must fit is the peak, not
-# what you see afterwards.** A program that prints ``memory_allocated`` after each step
-# can look harmless, and fail in the middle of the next one.
+# Two tensors remain, and for a moment there were three. **What must fit is the peak,
+# not what you see afterwards.**
 #
 # ``nvidia-smi``, NVIDIA's command that lists what a GPU does, shows more than either
 # count: all that PyTorch has reserved, and what :term:`CUDA` takes for itself, its
@@ -291,19 +295,13 @@ del x, y
 # See where in a step the peak is
 # -------------------------------
 #
-# We note the count after each operator of a step: of one with few rows, and of one with
-# many. In which part do you expect each peak?
+# This class notes the count after each operator. (It cannot see what one operator takes
+# and gives back inside itself.)
 
-# fold: The class Watch, which notes the allocated memory after each operator
 from torch.utils._python_dispatch import TorchDispatchMode
 
 
 class Watch(TorchDispatchMode):
-    """Inside it, `counts` gets the allocated bytes after each operator.
-
-    It cannot see memory that one operator takes and gives back inside itself.
-    """
-
     def __init__(self):
         super().__init__()
         self.start = allocated()
@@ -320,7 +318,8 @@ class Watch(TorchDispatchMode):
 
 
 # %%
-# The picture shows three parts of each step, those that compute:
+# The picture shows a step with few rows, and one with many: the three parts that compute.
+# In which part do you expect each peak?
 
 # fold: Watch two steps, and draw them
 optimizer.zero_grad()
@@ -362,10 +361,10 @@ for rows, parts in steps.items():
 
 # %%
 # In the forward pass the memory rises with each layer. In the backward pass activations
-# go and gradients come. The optimizer needs room for intermediate results, as
-# ``y = (x + 1) * 2`` did. With few rows that is the peak. With many rows the activations
-# make it, early in the backward pass. **First find out in which part the peak is: a
-# smaller batch lowers only what belongs to its rows.**
+# go and gradients come. The optimizer needs room for intermediate results, as ``y = (x
+# + 1) * 2`` did. With few rows that is the peak. With many rows the activations make
+# it, early in the backward pass. **First find out in which part the peak is: a smaller
+# batch lowers only what belongs to its rows.**
 #
 # .. question:: A batch gets twice as many rows. Which of the five things double?
 #
@@ -400,20 +399,23 @@ optimizer.zero_grad()
 # <https://docs.pytorch.org/docs/stable/generated/torch.optim.Adam.html>`__.
 #
 # On a real GPU, PyTorch draws such a picture of your own program, with one stripe for
-# each tensor and the line that made it (`its page on snapshots
-# <https://docs.pytorch.org/docs/stable/torch_cuda_memory.html>`__). Record a few steps,
-# and drag the file onto `its viewer <https://pytorch.org/memory_viz>`__, which uploads
-# nothing:
+# each tensor and the line that made it (`its page shows one
+# <https://docs.pytorch.org/docs/stable/torch_cuda_memory.html>`__). Put this into your
+# script, and drag the file onto `the viewer <https://pytorch.org/memory_viz>`__, which
+# uploads nothing:
 #
 # .. code-block:: python
 #
-#    torch.cuda.memory._record_memory_history(max_entries=100_000)
-#    train_three_steps()  # yours; make the model in it, too
-#    torch.cuda.memory._dump_snapshot("snapshot.pickle")
-#    torch.cuda.memory._record_memory_history(enabled=None)  # stop
+#    record = torch.cuda.memory._record_memory_history
+#    record(max_entries=100_000)  # before you make the model
+#    ...
+#    for i, (inputs, labels) in enumerate(loader):
+#        ...  # your step, as it is
+#        if i == 2:
+#            torch.cuda.memory._dump_snapshot("snapshot.pickle")
+#            record(enabled=None)  # stop
 #
-# A staircase from step to step is something that is kept. The widest stripes at the
-# highest place make the peak.
+# A staircase from step to step is something that is kept.
 #
 # Give memory back, and see what does not help
 # --------------------------------------------
@@ -440,14 +442,14 @@ show("after empty_cache:")
 
 # %%
 # ``del`` lowers what is allocated, and the :term:`caching allocator` keeps the memory
-# for PyTorch's next tensor. ``empty_cache`` gives it back to the GPU, for other programs.
-# **It makes no more room for PyTorch**, which could have used that memory again (`its
-# documentation
-# <https://docs.pytorch.org/docs/stable/generated/torch.cuda.memory.empty_cache.html>`__;
-# against gaps, the last topic here, it can help).
+# for PyTorch's next tensor. ``empty_cache`` gives it back to the GPU, for other
+# programs. **It makes no more room for PyTorch** (`its documentation
+# <https://docs.pytorch.org/docs/stable/generated/torch.cuda.memory.empty_cache.html>`__),
+# which could have used that memory again, and does the same by itself before it reports
+# *out of memory*.
 #
-# And ``del`` removes a *name*. The memory goes with the last thing that uses it. Here
-# only the first row of a large tensor is kept. What does it cost?
+# And ``del`` removes a *name*. Here only the first row of a large tensor is kept. What
+# does it cost?
 
 without_row = allocated()
 matrix = torch.rand(1024, 1024, device=device)
@@ -488,9 +490,10 @@ for name, mode in modes.items():
     print(f"{name:<15} {watched.most():>9,} bytes more, at most")
 
 # %%
-# Half, in both ways. Without a history only the input and the output of a layer are there
-# at a time. With one, the results of all ReLUs stay; with thirty layers that would be
-# thirty. **Evaluate in** ``inference_mode`` **or** ``no_grad``.
+# Half, in both ways. Without a history only the input and the output of a layer are
+# there at a time. With one, the results of all three ReLUs stay, and for a moment a
+# result of a ``Linear``: four times 131,072 bytes. **Evaluate in** ``inference_mode``
+# **or** ``no_grad``.
 #
 # It becomes worse if the result is kept, as in the loop at the beginning. By how much
 # does each of these ways make the memory grow?
@@ -548,46 +551,51 @@ print(f"reserved: {allocator.reserved // MIB} MiB, after one tensor of 4 MiB mor
 
 # %%
 # 10 MiB were free, and 4 MiB did not fit: PyTorch took a second segment. This is
-# :term:`fragmentation`. If the GPU has no second segment left, you read *out of memory*
-# while a good part of it is empty.
+# :term:`fragmentation`.
 #
 # .. drawing:: fragmentation.svg
 #
 #    Five gaps of 2 MiB in a segment: a tensor of 4 MiB fits into none of them, and needs
 #    a second segment.
 #
-# Sizes that change from batch to batch make it worse, such as sentences of different
-# lengths. Larger tensors get a segment of their own size. So PyTorch can also have `one
-# segment that grows at its end
+# Larger tensors get a segment of their own size. If sizes change from batch to batch,
+# that leaves many gaps. So PyTorch can also have `one segment that grows at its end
 # <https://docs.pytorch.org/docs/stable/notes/cuda.html#optimizing-memory-usage-with-pytorch-alloc-conf>`__.
-# What is reserved after four batches, each larger than the last, in both ways?
+# Here is a GPU of 220 MiB, and four batches, each larger than the last. Of each a
+# result of half its size is kept. Never more than 165 MiB are needed at once. Does it
+# fit?
 
 for expandable in (False, True):
-    allocator = CachingAllocator(expandable_segments=expandable)
-    for size in (30, 50, 70, 90):
-        block = allocator.malloc(size * MIB)
-        allocator.free(block)
-    print(f"expandable {expandable}: {allocator.reserved // MIB} MiB reserved")
+    allocator = CachingAllocator(220 * MIB, expandable_segments=expandable)
+    says = "all four fit"
+    try:
+        for size in (30, 50, 70, 90):
+            batch = allocator.malloc(size * MIB)
+            allocator.free(batch)
+            allocator.malloc(size // 2 * MIB)  # the result, which is kept
+    except torch.OutOfMemoryError as error:
+        says = str(error).split(" If reserved")[0].replace(". ", ".\n  ")
+    print(f"expandable {expandable}: {says}")
+    print(f"  {allocator.reserved // MIB} MiB reserved\n")
 
 # %%
-# Never more than 90 MiB were needed at once. With a segment for each size, it is
-# 30 + 50 + 70 + 90 MiB. The segment that grows has a little more than the largest batch.
-# (Before PyTorch gives up, it returns empty segments. One tensor that lives on in a
-# segment is enough to keep it.) **If an error says that much is reserved but unallocated,
-# try expandable segments:**
+# Without expandable segments, half of each segment is empty, in three pieces. PyTorch
+# could only return a segment that is wholly empty. **If an error says that much is
+# reserved but unallocated, try expandable segments:**
 #
 # .. code-block:: bash
 #
 #    PYTORCH_ALLOC_CONF=expandable_segments:True python train.py
 #
-# Some messages call the variable ``PYTORCH_CUDA_ALLOC_CONF``, which works, too.
+# The older name is ``PYTORCH_CUDA_ALLOC_CONF``. PyTorch 2.9.1 `was reported
+# <https://github.com/pytorch/pytorch/issues/183387>`__ to listen to that one only.
 #
 # When your own program runs out of memory, try the cheapest first:
 #
 # 1. Evaluate in ``inference_mode``, and keep ``loss.item()`` or ``loss.detach()``.
 # 2. Keep clones of small parts, and ``del`` what is large and done.
-# 3. Call ``zero_grad`` right after ``step``, so that no gradients are there during the
-#    next forward pass.
+# 3. Move ``zero_grad`` from before ``backward``, where this course has it, to the line
+#    after ``step``. Then no gradients are there during the forward pass.
 # 4. See in which part of a step the peak is: a smaller batch for the activations, a fused
 #    optimizer for ``step``.
 # 5. If much is reserved but unallocated, try expandable segments.

@@ -2,18 +2,18 @@
 13 · When it does not fit
 =========================
 
-Read the out-of-memory error, try the ways to need less memory, and see what each of them
-costs.
+Read the out-of-memory error, find what fills the memory, and choose a way to need less.
 
 .. overview::
-   :teaching: 31
+   :teaching: 37
    :exercises: 15
 
    .. objectives::
 
       - Read each number of the error, and catch it without keeping its memory.
-      - Train with a large batch in small parts, and say when it is not the same.
-      - Choose among recomputing, fewer bits, fewer trained numbers and offloading.
+      - Train with a large batch in small parts, with clipping and a scheduler, and say
+        when it is not the same.
+      - Find what fills the memory, and choose the way that helps against it.
 
    .. prereq::
 
@@ -23,13 +23,10 @@ costs.
 """
 
 # %%
-# You want to move house, and the car is small. You can drive several times. You can leave
-# at home what you can easily make again. You can pack everything into less space. And
-# you can rent a storage room, and drive there whenever you need something. If a
-# model does not fit on a :term:`GPU`, these are your ways, too.
-#
-# We take 128 of the images of :doc:`lesson 5 </lessons/05_fashion_mnist>`, one large
-# :term:`batch`, and count the memory that PyTorch gets from :term:`CUDA`.
+# Your model and its :term:`batch` need more memory than your :term:`GPU` has. PyTorch
+# gets it from :term:`CUDA`, and counts it. Our large batch has 4,096 images of
+# :doc:`lesson 5 </lessons/05_fashion_mnist>`. (``gpulesson`` is the package of this
+# course: :doc:`/setup`.)
 #
 # On a machine without a CUDA GPU, this page computes on the :term:`practice GPU`: it
 # obeys a GPU's rules, and your CPU does the arithmetic.
@@ -43,40 +40,35 @@ from gpulesson.data import load_fashion_mnist
 
 practice.start()
 device = torch.device("cuda")
-# convolutions with all digits, so that we can compare results
-torch.backends.cudnn.conv.fp32_precision = "ieee"
-
 data = load_fashion_mnist()
-images = (data.train_images[:128].float() / 255).unsqueeze(1).to(device)
-labels = data.train_targets[:128].to(device)
+images = (data.train_images[:4096].float() / 255).flatten(1).to(device)
+labels = data.train_targets[:4096].to(device)
 print(tuple(images.shape), "on", images.device)
 
 # %%
-# 128 images with one colour, grey, and 28 × 28 pixels. The model has *convolutions*,
-# layers that make several pictures from one. Each of the 8 that they return has as many
-# numbers as the image, so :term:`activations <activation>` will fill the memory. Two
-# convolutions make a block. (``norm`` is for later; ``nn.Identity`` does nothing.)
+# Each image is a row of 784 numbers. The model makes 64 of them, and sends them through
+# 12 blocks of two layers each. (``norm`` is for later; ``nn.Identity`` does nothing.)
 
 
-def make_block(norm):
+def make_block(width, norm):
     layers = []
     for _ in range(2):
-        layers += [nn.Conv2d(8, 8, 3, padding=1), norm(8), nn.ReLU()]
+        layers += [nn.Linear(width, width), norm(width), nn.ReLU()]
     return nn.Sequential(*layers)
 
 
 class Net(nn.Module):
-    def __init__(self, depth=8, norm=nn.Identity):
+    def __init__(self, depth=12, width=64, norm=nn.Identity):
         super().__init__()
-        self.first = nn.Conv2d(1, 8, 3, padding=1)
-        self.blocks = nn.ModuleList(make_block(norm) for _ in range(depth))
-        self.last = nn.Linear(8, 10)
+        self.first = nn.Linear(784, width)
+        self.blocks = nn.ModuleList(make_block(width, norm) for _ in range(depth))
+        self.last = nn.Linear(width, 10)
 
     def forward(self, x):
         x = self.first(x)
         for block in self.blocks:
             x = x + block(x)
-        return self.last(x.mean(dim=(2, 3)))
+        return self.last(x)
 
 
 # %%
@@ -85,45 +77,43 @@ class Net(nn.Module):
 #
 # .. _out-of-memory:
 #
-# PyTorch can be told to use only a part of a GPU. We allow it 50 MiB and train with all
-# 128 images at once. That is too much. What will the error tell us?
+# PyTorch can be told to use only a part of a GPU. We begin with 64 images, allow 24 MiB
+# more than is reserved then, and take all images at once. That is too much. What will
+# the error tell us?
 
 MIB = 2**20
 loss_fn = nn.CrossEntropyLoss()
-
-
-def allow(mib):
-    total = torch.cuda.get_device_properties(device).total_memory
-    torch.cuda.set_per_process_memory_fraction(min(mib * MIB / total, 1.0))
-
-
 torch.manual_seed(0)
 model = Net().to(device)
-allow(50)
+loss_fn(model(images[:64]), labels[:64]).backward()
+
+total = torch.cuda.get_device_properties(device).total_memory
+allowed = torch.cuda.memory_reserved() + 24 * MIB
+torch.cuda.set_per_process_memory_fraction(allowed / total)
 try:
     loss_fn(model(images), labels).backward()
 except torch.OutOfMemoryError as error:
     print(str(error).split(" If reserved")[0].replace(". ", ".\n"))
 
 # %%
-# Here each sentence of the error has a line, without the advice at its end. Read it so:
+# Read it line by line:
 #
-# - *Tried to allocate* is what PyTorch asked the GPU for, to have room for one more
-#   :term:`tensor`. It is a whole :ref:`segment <fragmented>`, not the tensor. And it is
-#   not what your program needs: more tensors would have come.
+# - *Tried to allocate* is what PyTorch asked the GPU for: a :ref:`segment <fragmented>`,
+#   a piece for several :term:`tensors <tensor>`. Here each needs 1 MiB, and a segment for
+#   such tensors has 2. Your program needs more than that.
 # - *Total capacity* and *free* are about the whole GPU, with other programs on it.
-# - *This process has … in use* is your part of it, on a real GPU with CUDA's own memory,
-#   the :term:`context`.
+# - *This process has … in use* is your part of it, on a real GPU with CUDA's own
+#   memory, the :term:`context`.
 # - *Allowed* is there only because we have set a limit.
 # - *Allocated by PyTorch* is what your tensors hold.
-# - *Reserved by PyTorch but unallocated* is kept for the next tensors. If this is the
-#   large number, you have :ref:`fragmentation <fragmented>`. If it is small, look at *in
-#   use*: near the capacity, your tensors really need the memory; far below it, another
-#   program has the rest.
+# - *Reserved by PyTorch but unallocated* are the parts of segments without a tensor. (The
+#   practice GPU has no segments, and says 0.) If this is the large number, you have
+#   :ref:`fragmentation <fragmented>`. If not, look at *in use*: near the capacity, your
+#   tensors really need the memory; far below it, another program has the rest.
 #
-# .. question:: Allowed 50 MiB, allocated 49, tried 20: how much does the program need?
+# .. question:: Allowed 50 MiB, allocated 49, tried 2: how much does the program need?
 #
-#    - 69 MiB.
+#    - 51 MiB.
 #
 #      No. That would be enough for this tensor. Nobody knows what comes behind it.
 #
@@ -131,12 +121,12 @@ except torch.OutOfMemoryError as error:
 #
 #      Yes. It ended at the first tensor that did not fit. The peak may be far above.
 #
-#    - 20 MiB more than it is allowed.
+#    - 2 MiB more than it is allowed.
 #
-#      No. 20 MiB is what PyTorch asked for at once, not what is missing in all.
+#      No. 2 MiB is what PyTorch asked for at once, not what is missing in all.
 #
-# Suppose that you catch the error, and go on with a smaller batch. How much is allocated
-# inside the ``except``, and how much after it?
+# Suppose that you catch the error, and go on with a smaller batch. How much is
+# allocated inside the ``except``, and how much after it?
 
 
 def show(when):
@@ -149,80 +139,204 @@ try:
 except torch.OutOfMemoryError:
     show("in except:")
 show("after except:")
+torch.cuda.set_per_process_memory_fraction(1.0)
 
 # %%
 # While the error is handled, it remembers each function that was running, with its
-# variables. So your activations are still there. Only after the ``except`` are they gone.
-# **Leave the** ``except`` **first, then try again with less.**
+# variables. So your :term:`activations <activation>` are still there. Only after the
+# ``except`` are they gone. **Leave the** ``except`` **first, then try again with
+# less.**
+#
+# Look at what fills the memory, then choose
+# ------------------------------------------
+#
+# .. _compare-plans:
+#
+# Which way helps depends on what fills the memory. Call this after a few :term:`steps
+# <step>` of your own script, with a batch that fits:
+
+
+def state_mib(optimizer):
+    kept = [t for state in optimizer.state.values() for t in state.values()]
+    return sum(t.nbytes for t in kept if torch.is_tensor(t)) / MIB
+
+
+def what_fills(model, optimizer):
+    """Print, in MiB, what is in the memory when most of it is used."""
+    trained = [p for p in model.parameters() if p.requires_grad]
+    mib = {
+        "parameters": sum(p.nbytes for p in model.parameters()) / MIB,
+        "gradients": sum(p.nbytes for p in trained) / MIB,
+        "optimizer state": state_mib(optimizer),
+    }
+    mib["the rest"] = torch.cuda.max_memory_allocated() / MIB - sum(mib.values())
+    print(", ".join(f"{name} {size:.1f}" for name, size in mib.items()))
+
+
+# %%
+# *The rest* are the batch, activations, and what a step needs for a moment. We take our
+# narrow model with 4,096 rows, and a wide one with 64. What fills the memory of each?
+# (``rise`` is for later.)
+
+
+def rise(run, model):
+    """How far the memory rises while it runs, in MiB."""
+    torch.cuda.reset_peak_memory_stats()
+    before = torch.cuda.memory_allocated()
+    run(model)
+    return (torch.cuda.max_memory_allocated() - before) / MIB
+
+
+for name, rows, size in [("narrow", 4096, (12, 64)), ("wide", 64, (2, 1024))]:
+    x, y = images[:rows], labels[:rows]
+    model = Net(*size).to(device)
+    optimizer = torch.optim.AdamW(model.parameters())
+    torch.cuda.reset_peak_memory_stats()
+    for _ in range(2):
+        optimizer.zero_grad()
+        loss_fn(model(x), y).backward()
+        optimizer.step()
+    print(name, end=": ")
+    what_fills(model, optimizer)
+
+# %%
+# With many rows it is activations. In the wide model it is :term:`parameters
+# <parameter>`, and what comes with them: :term:`gradients <gradient>` and
+# :term:`optimizer state`. **Find your own case first: a way that lowers the other share
+# helps little.** The ways, in the order of the sections below:
+#
+# .. list-table::
+#    :header-rows: 1
+#    :widths: 26 37 37
+#
+#    * - What fills the memory
+#      - What helps
+#      - What you pay
+#    * - activations
+#      - smaller batches, accumulated
+#      - some time; :term:`batch normalisation` sees small batches
+#    * - activations
+#      - :term:`activation checkpointing`
+#      - up to a third more arithmetic
+#    * - activations
+#      - :term:`autocast`
+#      - digits, which training seldom needs
+#    * - activations
+#      - :term:`offloading` them
+#      - two copies over the bus, in each step
+#    * - optimizer state
+#      - another :term:`optimizer`, or one with 8 bits
+#      - another :term:`learning rate`, or a library more
+#    * - gradients and optimizer state, in fine-tuning
+#      - LoRA
+#      - the change has fewer numbers, and may learn less
+#    * - parameters
+#      - a smaller model, a larger GPU, or several GPUs
+#      - quality, or money
+#
+# You have no GPU yet? :doc:`/plan` says what will fill it, from your script alone.
 #
 # Take several small batches for one step
 # ---------------------------------------
 #
 # .. _accumulate:
 #
-# Drive four times: 32 images fit. But a batch of 32 is not a batch of 128. Its
-# :term:`gradients <gradient>` are noisier, and your :term:`learning rate` was chosen for
-# 128. So call ``backward`` for four small batches, and ``optimizer.step`` once, as one
-# :term:`step` of training. That works because ``backward`` does not replace gradients.
-# It *adds* to them. This is :term:`gradient accumulation`:
+# 1,024 rows would fit. But a batch of 1,024 is not one of 4,096. Its gradients are
+# noisier, and your learning rate was chosen for the large one. So call ``backward`` for
+# four small batches, and ``optimizer.step`` once: one step of training. That works
+# because ``backward`` does not replace gradients. It *adds* to them. This is
+# :term:`gradient accumulation`. How far does the memory rise, both ways?
 
 
-def accumulated(model, rows=32):
-    model.zero_grad()
-    for first in range(0, len(images), rows):
-        some = slice(first, first + rows)
-        loss = loss_fn(model(images[some]), labels[some])
-        # each part has its share in the mean of all
-        loss = loss * len(labels[some]) / len(images)
-        loss.backward()
-
-
-# %%
-# The :term:`loss` is a mean. Take a *quarter* of each of the four means, and add them:
-# that is the mean of all 128. Are the gradients the same? ``look`` gives the gradients
-# and how far the memory rises, ``difference`` the largest difference as a part of the
-# largest gradient:
-
-
-# fold: The functions at_once, look and difference
 def at_once(model):
     model.zero_grad()
     loss_fn(model(images), labels).backward()
 
 
-def look(run, model):
-    """Return the gradients, and how far the memory rises, in MiB."""
+def accumulated(model):
     model.zero_grad()
-    torch.cuda.reset_peak_memory_stats()
-    before = torch.cuda.memory_allocated()
-    run(model)
-    mib = (torch.cuda.max_memory_allocated() - before) / MIB
-    found = torch.cat([p.grad.flatten() for p in model.parameters()])
-    return found, mib
+    for x, y in zip(images.chunk(4), labels.chunk(4), strict=True):
+        loss = loss_fn(model(x), y)
+        loss = loss * len(y) / len(labels)  # its share in the mean of all
+        loss.backward()
 
 
-def difference(a, b):
-    """The largest difference, as a part of the largest number."""
-    return ((a - b).abs().max() / a.abs().max()).item()
-
+model = Net().to(device)
+print(f"4,096 at once: {rise(at_once, model):6.1f} MiB")
+print(f"4 times 1,024: {rise(accumulated, model):6.1f} MiB")
 
 # %%
-# For the large batch we lift the limit:
-
-small, small_mib = look(accumulated, model)
-allow(float("inf"))
-large, large_mib = look(at_once, model)
-
-print(f"128 at once: {large_mib:6.1f} MiB")
-print(f"4 times 32:  {small_mib:6.1f} MiB")
-print(f"difference:  {difference(large, small):.0e} of the largest gradient")
-
-# %%
-# The difference is rounding: long sums were added up in another order. **Four quarters
-# are the whole: the same gradients, with a fourth of the activations.** The arithmetic is
-# the same, too.
+# A fourth of the activations. (A real GPU also needs :doc:`room for a matrix product
+# </lessons/10_where_did_my_memory_go>`.)
 #
-# .. question:: You forget to divide: each of the losses counts in full. What happens?
+# In your script there is a ``DataLoader``, and perhaps clipping and a
+# :term:`scheduler`. The last batch may be shorter, and the last group incomplete. So
+# take the *sum* of the :term:`losses <loss>`, count the rows, and divide when the group
+# is complete, before you clip:
+
+from torch.nn.utils import clip_grad_norm_
+
+sum_of_losses = nn.CrossEntropyLoss(reduction="sum")
+
+
+def train_in_groups(model, loader, optimizer, scheduler, group=4):
+    rows = 0
+    for i, (x, y) in enumerate(loader, start=1):
+        sum_of_losses(model(x.to(device)), y.to(device)).backward()
+        rows += len(y)
+        if i % group == 0 or i == len(loader):  # the group is complete, or the last
+            for p in model.parameters():
+                if p.grad is not None:
+                    p.grad /= rows
+            clip_grad_norm_(model.parameters(), 0.1)
+            optimizer.step()
+            scheduler.step()  # once a step of the optimizer
+            optimizer.zero_grad()
+            rows = 0
+
+
+# %%
+# Is it the large batch? We train for an :term:`epoch` of 2,500 images: in groups of
+# four batches of 256, then with batches of 1,024 in a plain loop, both in the same
+# order. We compute in float64, with sixteen digits, so that rounding hides nothing:
+
+from torch.utils.data import DataLoader, TensorDataset
+
+
+def train_plain(model, loader, optimizer, scheduler):
+    for x, y in loader:
+        optimizer.zero_grad()
+        loss_fn(model(x.to(device)), y.to(device)).backward()
+        clip_grad_norm_(model.parameters(), 0.1)
+        optimizer.step()
+        scheduler.step()
+
+
+# %%
+# Its scheduler halves the learning rate with each step. Which rate is left, both times?
+
+pixels = (data.train_images[:2500].double() / 255).flatten(1)
+dataset = TensorDataset(pixels, data.train_targets[:2500])
+weights = []
+for train, size in [(train_in_groups, 256), (train_plain, 1024)]:
+    torch.manual_seed(0)
+    model = Net(depth=2).to(device, torch.float64)
+    order = torch.Generator().manual_seed(0)
+    loader = DataLoader(dataset, size, shuffle=True, generator=order)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 1, gamma=0.5)
+    train(model, loader, optimizer, scheduler)
+    print(f"{len(loader):2} batches, learning rate now {scheduler.get_last_lr()[0]}")
+    weights.append(nn.utils.parameters_to_vector(model.parameters()))
+print(f"largest difference of a weight: {(weights[0] - weights[1]).abs().max():.0e}")
+
+# %%
+# That is rounding. **One step for each group, from sums divided by all its rows: that
+# is the large batch, with a fourth of the activations.** A scheduler that must know its
+# steps has ``math.ceil(len(loader) / group)`` in an epoch. (If you use a
+# ``GradScaler``, call ``unscale_`` before the division.)
+#
+# .. question:: You add up mean losses of four full batches, and divide by nothing. Then?
 #
 #    - Nothing, the direction is the same.
 #
@@ -237,16 +351,12 @@ print(f"difference:  {difference(large, small):.0e} of the largest gradient")
 #
 #      No. Any loss is a number, and PyTorch cannot know which one you meant.
 #
-# Two more mistakes undo all of it. ``zero_grad`` between the small batches throws away
-# what was collected. ``step`` between them makes four steps.
-#
 # Know when small batches are not the large one
 # ---------------------------------------------
 #
-# There are exceptions. :term:`Batch normalisation` shifts and scales by the mean and the
-# spread of *its* batch. ``GroupNorm`` does the same for each image by itself. We fill in
-# ``norm``, and compute with float64, which has sixteen digits. For which of the three
-# will the gradients differ?
+# Batch normalisation shifts and scales by the mean and the spread of *its* batch.
+# ``GroupNorm`` does the same for each row by itself. We fill in ``norm``, again with
+# float64. For which of the two will the gradients differ?
 
 
 def group_norm(width):
@@ -254,48 +364,52 @@ def group_norm(width):
 
 
 images = images.double()
-for norm in (nn.Identity, nn.BatchNorm2d, group_norm):
+for norm in (nn.BatchNorm1d, group_norm):
     torch.manual_seed(0)
-    model = Net(depth=1, norm=norm).to(device, torch.float64)
-    large, small = look(at_once, model)[0], look(accumulated, model)[0]
-    print(f"{norm.__name__:<12} {difference(large, small):.0e}")
+    model = Net(depth=2, norm=norm).to(device, torch.float64)
+    at_once(model)
+    large = [p.grad.clone() for p in model.parameters()]
+    accumulated(model)
+    parts = [p.grad for p in model.parameters()]
+    change = max((a - b).abs().max() for a, b in zip(large, parts, strict=True))
+    print(f"{norm.__name__:<12} largest difference of a gradient: {change:.0e}")
 images = images.float()
 
 # %%
-# With sixteen digits, rounding is all but gone. With ``BatchNorm2d`` a difference stays:
-# the mean of 32 images is not that of 128, and no later division repairs that.
+# With ``BatchNorm1d`` it is not rounding: the mean of 1,024 rows is not that of 4,096,
+# and no later division repairs that.
 #
-# The second exception is a loss that does not count all rows alike. ``CrossEntropyLoss``
-# leaves out rows with the label −100, its ``ignore_index``; language models mark padding
-# so. Here the first 24 rows are left out. Which shares give the loss of the whole?
+# Another exception is a loss that leaves out rows. ``CrossEntropyLoss`` does so with
+# the label −100, its ``ignore_index``; language models mark padding so. Here it is the
+# first 40 of 128 rows, in four parts. Which of the two gives the loss of the whole?
 
 scores = torch.randn(128, 10, device=device)
-targets = labels.clone()
-targets[:24] = -100
-parts = list(zip(scores.split(32), targets.split(32), strict=True))
-counted = (targets != -100).sum()
+targets = labels[:128].clone()
+targets[:40] = -100
+parts = list(zip(scores.chunk(4), targets.chunk(4), strict=True))
 
-by_rows = sum(loss_fn(s, t) * len(t) / 128 for s, t in parts)
-by_counted = sum(loss_fn(s, t) * (t != -100).sum() / counted for s, t in parts)
-print(f"all rows at once:  {loss_fn(scores, targets).item():.4f}")
-print(f"shares of rows:    {by_rows.item():.4f}")
-print(f"shares of counted: {by_counted.item():.4f}")
+means = [loss_fn(s, t).item() for s, t in parts]
+sums = [sum_of_losses(s, t).item() for s, t in parts]
+counted = (targets != -100).sum().item()
+print(f"all rows at once:       {loss_fn(scores, targets).item():.4f}")
+print(f"mean of the four means: {sum(means) / 4:.4f}")
+print(f"sums, by the counted:   {sum(sums) / counted:.4f}")
 
 # %%
-# The mean is over the rows that count, so each part's share must be that of *its* rows
-# that count. :term:`Class weights` need the same care: divide by the sum of the weights.
-# **Accumulation is exact if each sample goes through the model by itself, and each part
-# has its share of what the loss divides by.** (:term:`Dropout` draws other numbers, too.)
+# The first part is all padding. Its mean is zero divided by zero, *nan*. Its sum is 0. So
+# count what the loss counts: in the loop above, ``rows += (y != -100).sum()``; with
+# :term:`class weights`, ``weights[y].sum()``.
+# **Accumulation is exact if each row goes through the model by itself, and you divide by
+# what the loss counts.** (:term:`Dropout` draws other numbers, too.)
 #
 # Compute activations again
 # -------------------------
 #
 # .. _recompute:
 #
-# Leave at home what you can easily make again. With :term:`activation checkpointing` a
-# block keeps only its *input*. When ``backward`` comes to it, the block computes its
-# results once more. One line changes. (``use_reentrant=False`` chooses the newer of two
-# ways, `which PyTorch recommends
+# With activation checkpointing a block keeps only its *input*. When ``backward`` comes
+# to it, the block computes its results once more. One line changes.
+# (``use_reentrant=False`` is `what PyTorch recommends
 # <https://docs.pytorch.org/docs/stable/checkpoint.html>`__.)
 
 from torch.utils.checkpoint import checkpoint
@@ -306,32 +420,34 @@ class Recomputing(Net):
         x = self.first(x)
         for block in self.blocks:
             x = x + checkpoint(block, x, use_reentrant=False)
-        return self.last(x.mean(dim=(2, 3)))
+        return self.last(x)
 
 
 # %%
 # How much less memory will it take, and how much more has to be computed?
-# ``FlopCounterMode`` counts the :term:`FLOP` of products and convolutions; a GFLOP is a
-# billion of them:
+# ``FlopCounterMode`` counts the :term:`FLOP` of matrix products; a GFLOP is a billion
+# of them. And what does a batch normalisation do that is computed twice?
 
 from torch.utils.flop_counter import FlopCounterMode
 
-found = {}
 for kind in (Net, Recomputing):
-    torch.manual_seed(0)
     model = kind().to(device)
-    found[kind], mib = look(at_once, model)
+    mib = rise(at_once, model)
     with FlopCounterMode(display=False) as counter:
         at_once(model)
     gflop = counter.get_total_flops() / 1e9
-    print(f"{kind.__name__:<12} {mib:6.1f} MiB, {gflop:5.1f} GFLOP")
-print(f"difference: {difference(*found.values()):.0e}")
+    print(f"{kind.__name__:<12} {mib:5.1f} MiB, {gflop:.2f} GFLOP")
+
+norm = nn.BatchNorm1d(784).to(device)
+checkpoint(norm, images, use_reentrant=False).sum().backward()
+print("one batch, counted by BatchNorm1d:", norm.num_batches_tracked.item())
 
 # %%
-# The peak is below half, and the arithmetic is about a third more: a :term:`forward pass`
-# is about a third of a step, and it is done twice. **You pay with time, and get
-# memory.** It helps with a batch of any size, even with one single image that is too
-# large. Where would you expect the peak?
+# The peak falls, and the arithmetic is about a quarter more. (If all is computed again,
+# it is a third: the :term:`forward pass` is about a third of a step.) **You pay with
+# time, and get memory.** It helps with a batch of any size, even of one image. But
+# ``BatchNorm`` counts each batch twice in its running averages. Where would you expect
+# the peak?
 
 # fold: Draw the memory over one step
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -365,18 +481,16 @@ plt.show()
 
 # %%
 # As it is, the activations rise until the forward pass ends, and fall in the
-# :term:`backward pass`. With recomputing only the inputs of the blocks are kept, and in
-# the backward pass there is a small hill for each block. So choose blocks of several
-# layers. If each layer is a block, every input is kept. If the whole model is one,
-# ``backward`` begins by making all activations again, and nothing is saved.
+# :term:`backward pass`. With recomputing there is a small hill for each block in the
+# backward pass. So choose blocks of several layers. If each layer is a block, every input
+# is kept. If the whole model is one, all activations are made again at once.
 #
 # Use fewer bits
 # --------------
 #
-# Pack everything into less space. There are three places for that. The first is the
-# activations. With :term:`autocast` the :term:`parameters <parameter>` stay as they are,
-# and convolutions are computed, and their results kept, in :term:`bfloat16`, which has
-# two bytes instead of four:
+# With autocast the parameters stay in float32. Matrix products and convolutions are
+# computed in :term:`bfloat16`, which has two bytes instead of four, and so their
+# results are kept. Will the rise be half?
 
 
 def with_autocast(model):
@@ -387,17 +501,25 @@ def with_autocast(model):
 
 
 model = Net().to(device)
-print(f"float32:  {look(at_once, model)[1]:5.1f} MiB")
-print(f"autocast: {look(with_autocast, model)[1]:5.1f} MiB")
+print(f"float32:  {rise(at_once, model):5.1f} MiB")
+print(f"autocast: {rise(with_autocast, model):5.1f} MiB")
 
 # %%
-# About half. (Autocast also makes a copy of each weight in bfloat16. Where the parameters
-# fill the memory, it saves little.)
+# Not quite. The results of the layers are half as large. But autocast also makes a copy
+# of each weight, and here of the images. It saves half only where results of products
+# and convolutions fill the memory; :term:`softmax`, losses and some more `use float32
+# <https://docs.pytorch.org/docs/stable/amp.html#cuda-ops-that-can-autocast-to-float32>`__.
 #
-# The second place is the model itself: ``model.to(torch.bfloat16)``. Then parameters,
-# gradients and :term:`optimizer state` are halved, too. But what happens to a weight of 1
-# when the :term:`optimizer` adds a thousandth?
+# Which GPU computes in bfloat16? Those of :term:`compute capability` 8.0 and up: A100,
+# A10, L4, H100, and from the RTX 30 series on (`NVIDIA's table
+# <https://nvidia.github.io/TransformerEngine/support_matrix.html>`__). A T4 has 7.5:
+# use float16, which also needs :term:`gradient scaling`. :doc:`Lesson 12
+# </lessons/12_speed_ladder>` has its loop.
+#
+# Why not the whole model, with ``model.to(torch.bfloat16)``? It has about three digits,
+# and after 1 comes 1.0078. An optimizer that adds a thousandth to 1 changes nothing:
 
+# fold: Add a thousandth to 1, a hundred times
 for dtype in (torch.float32, torch.bfloat16):
     weight = torch.tensor(1.0, dtype=dtype)
     for _ in range(100):
@@ -405,64 +527,13 @@ for dtype in (torch.float32, torch.bfloat16):
     print(dtype, weight.item())
 
 # %%
-# In float32 it grows to 1.1. In bfloat16 nothing happens, a hundred times: it has about
-# three digits, and after 1 comes 1.0078.
 # **Compute in bfloat16; keep the weights that the optimizer changes in float32.**
 #
-# The third place is the optimizer. Adam keeps two numbers of four bytes for each number
-# of the model. 8-bit optimizers keep each in about one byte (`a paper of 2021
-# <https://arxiv.org/abs/2110.02861>`__ has the idea). They are in `bitsandbytes
-# <https://huggingface.co/docs/bitsandbytes/reference/optim/optim_overview>`__ and in
-# `torchao <https://github.com/pytorch/ao>`__.
+# Store activations on the host
+# -----------------------------
 #
-# Train few numbers beside a frozen model
-# ---------------------------------------
-#
-# You have a large model that others have trained, and want to adapt it: *fine-tuning*.
-# Then you need not change all of its numbers. `LoRA <https://arxiv.org/abs/2106.09685>`__
-# freezes a layer, and adds a small change: a ``Linear`` to 8 numbers, and one back. Only
-# these two are trained.
-
-
-class LowRank(nn.Module):
-    def __init__(self, layer, rank=8):
-        super().__init__()
-        self.layer = layer.requires_grad_(False)  # frozen
-        self.down = nn.Linear(layer.in_features, rank, bias=False)
-        self.up = nn.Linear(rank, layer.out_features, bias=False)
-        nn.init.zeros_(self.up.weight)  # at first there is no change
-
-    def forward(self, x):
-        return self.layer(x) + self.up(self.down(x))
-
-
-# %%
-# Four layers of 1,024 × 1,024 numbers, trained as a whole, and frozen with such a change.
-# How much do gradients and optimizer state take after a step?
-
-for name, wrap in {"all": nn.Sequential, "low rank": LowRank}.items():
-    model = nn.Sequential(*(wrap(nn.Linear(1024, 1024)) for _ in range(4))).to(device)
-    trained = [p for p in model.parameters() if p.requires_grad]
-    optimizer = torch.optim.Adam(trained)
-    before = torch.cuda.memory_allocated()
-    model(torch.rand(16, 1024, device=device)).sum().backward()
-    optimizer.step()
-    added = (torch.cuda.memory_allocated() - before) / MIB
-    numbers = sum(p.numel() for p in trained)
-    print(f"{name:<8} trains {numbers:>9,} numbers: {added:5.2f} MiB more")
-
-# %%
-# **A frozen number needs neither a gradient nor optimizer state.** What stays are the
-# layers themselves, and activations, for ``backward`` still passes through them. With
-# GPT-3, the authors report, LoRA needed a third of the memory. For real models there are
-# libraries such as `PEFT <https://huggingface.co/docs/peft>`__.
-#
-# Rent a storage room for what is used seldom
-# -------------------------------------------
-#
-# The :term:`host` has memory, too. :term:`Offloading` stores there what is not needed at
-# once. PyTorch has a block that does it with activations, ``save_on_cpu``. What do you
-# expect of the peak?
+# The :term:`host` has memory, too. Offloading stores there what is not needed at once.
+# For activations PyTorch has one line. What do you expect of the peak?
 
 
 def offloaded(model):
@@ -473,16 +544,77 @@ def offloaded(model):
 
 
 model = Net().to(device)
-print(f"on the GPU: {look(at_once, model)[1]:6.1f} MiB")
-print(f"offloaded:  {look(offloaded, model)[1]:6.1f} MiB")
+print(f"on the GPU: {rise(at_once, model):5.1f} MiB")
+print(f"offloaded:  {rise(offloaded, model):5.1f} MiB")
 
 # %%
-# Each tensor that ``backward`` needs goes over the bus, and comes back in ``backward``. A
-# usual bus, PCIe 4.0 with 16 lanes, moves `less than 32 billion bytes a second
-# <https://en.wikipedia.org/wiki/PCI_Express>`__, and the memory of a T4, no large GPU,
-# ten times as many (:doc:`/plan` has a table). **The bus is slow, so offload what is used
-# seldom**, such as the optimizer's state, once a step. `ZeRO-Offload
-# <https://www.deepspeed.ai/tutorials/zero-offload>`__ does that.
+# **Each tensor that** ``backward`` **needs goes over the bus and comes back, in each
+# step.** PCIe 4.0 with 16 lanes, a usual bus, moves `less than 32 billion bytes a
+# second <https://en.wikipedia.org/wiki/PCI_Express>`__.
+#
+# Keep less beside each parameter
+# -------------------------------
+#
+# Now a wide model. Adam keeps two numbers for each of its parameters.
+# Which optimizers keep less?
+
+for kind in (torch.optim.AdamW, torch.optim.Adafactor, torch.optim.SGD):
+    model = Net(depth=2, width=1024).to(device)
+    optimizer = kind(model.parameters(), lr=1e-3)
+    loss_fn(model(images[:64]), labels[:64]).backward()
+    optimizer.step()
+    print(f"{kind.__name__:<10} {state_mib(optimizer):5.1f} MiB")
+
+# %%
+# SGD without momentum keeps nothing. `Adafactor
+# <https://docs.pytorch.org/docs/stable/generated/torch.optim.Adafactor.html>`__ (from
+# PyTorch 2.5 on) keeps a number for each row and each column of a weight. Both want
+# another learning rate. To keep Adam's two numbers in about a byte each there is
+# `bitsandbytes <https://huggingface.co/docs/bitsandbytes/reference/optim/adamw>`__, and
+# to keep them on the CPU, `ZeRO-Offload
+# <https://www.deepspeed.ai/tutorials/zero-offload>`__.
+#
+# And to adapt a model that others have trained, *fine-tuning*, you need not change all
+# of its numbers. `LoRA <https://arxiv.org/abs/2106.09685>`__ freezes a layer, and adds
+# a small change: a ``Linear`` to 8 numbers, and one back. Only these two are trained.
+
+
+class LowRank(nn.Module):
+    def __init__(self, layer, rank=8):
+        super().__init__()
+        self.layer = layer
+        self.down = nn.Linear(layer.in_features, rank, bias=False)
+        self.up = nn.Linear(rank, layer.out_features, bias=False)
+        nn.init.zeros_(self.up.weight)  # at first there is no change
+
+    def forward(self, x):
+        return self.layer(x) + self.up(self.down(x))
+
+
+# %%
+# Here it replaces each ``Linear`` in the blocks of an existing model. Does that compute
+# the same as before, and what do gradients and state take?
+
+model = Net(depth=2, width=1024).to(device)
+before = model(images[:64])
+model.requires_grad_(False)  # frozen
+for name, layer in list(model.blocks.named_modules()):
+    if isinstance(layer, nn.Linear):
+        # set_submodule: from PyTorch 2.5 on
+        model.blocks.set_submodule(name, LowRank(layer).to(device))
+print("the same results:", torch.equal(before, model(images[:64])))
+
+optimizer = torch.optim.AdamW(p for p in model.parameters() if p.requires_grad)
+loss_fn(model(images[:64]), labels[:64]).backward()
+optimizer.step()
+gradients = sum(p.grad.nbytes for p in model.parameters() if p.grad is not None)
+print(f"gradients {gradients / MIB:.1f} MiB, state {state_mib(optimizer):.1f} MiB")
+
+# %%
+# **A frozen number needs neither a gradient nor optimizer state.** What stays are the
+# layers themselves, and activations, for ``backward`` still passes through them. (Leave
+# out ``nn.MultiheadAttention``, which reads the weight of its ``Linear`` and does not
+# call it. `PEFT <https://huggingface.co/docs/peft>`__ knows what to do.)
 #
 # .. question:: The optimizer's state fills most of the memory. What helps?
 #
@@ -502,15 +634,34 @@ print(f"offloaded:  {look(offloaded, model)[1]:6.1f} MiB")
 #
 #    Learners take "use a smaller batch" for the answer to everything. Describe two
 #    programs, one filled by activations and one by optimizer state, and ask for the
-#    remedy before you show the table below.
+#    remedy before you show the table.
 #
-# Look at what fills the memory, then choose
-# ------------------------------------------
+# See what each way costs in time
+# -------------------------------
 #
-# .. _compare-plans:
-#
-# How much time do these ways cost? Only a measurement can say. This one is of a language
-# model:
+# Only a real GPU can say that. We use layers of 1,024 numbers, so that it has work:
+
+from time import perf_counter
+
+ways = {"as it is": (Net, at_once), "accumulated": (Net, accumulated)}
+ways |= {"recomputed": (Recomputing, at_once), "autocast": (Net, with_autocast)}
+ways |= {"offloaded": (Net, offloaded)}
+if "simulated" in torch.cuda.get_device_name():
+    print("a practice GPU has no times")
+    ways = {}
+for name, (kind, run) in ways.items():
+    model = kind(width=1024).to(device)
+    run(model)  # the first time takes longer
+    mib = rise(run, model)
+    torch.cuda.synchronize()
+    start = perf_counter()
+    for _ in range(20):
+        run(model)
+    torch.cuda.synchronize()
+    print(f"{name:<12} {mib:6.0f} MiB {(perf_counter() - start) / 20:.4f} s a step")
+
+# %%
+# And a language model, measured by others:
 #
 # .. measured:: on a V100, by Hugging Face
 #    :source: https://github.com/huggingface/transformers/blob/0016acf7ef421c7fe8eff7945de52c71896c3b01/docs/source/en/perf_train_gpu_one.mdx
@@ -542,51 +693,9 @@ print(f"offloaded:  {look(offloaded, model)[1]:6.1f} MiB")
 #         - 10.09
 #         - 7,275
 #
-# Accumulation and recomputing cost time. Fewer bits brought speed, and saved little
-# memory. (Autocast to float16 also needs :term:`gradient scaling`.) How much a way saves
-# depends on what fills the memory, so look at that first:
-#
-# .. list-table::
-#    :header-rows: 1
-#    :widths: 26 37 37
-#
-#    * - What fills the memory
-#      - What helps
-#      - What you pay
-#    * - activations
-#      - autocast
-#      - digits, which training seldom needs
-#    * - activations
-#      - smaller batches, accumulated
-#      - some time; batch normalisation sees small batches
-#    * - activations
-#      - activation checkpointing
-#      - about a third more arithmetic
-#    * - optimizer state
-#      - an 8-bit optimizer, or one without state
-#      - a library more; SGD wants another learning rate
-#    * - optimizer state
-#      - offloading
-#      - a slow step on the CPU, and gradients and parameters over the bus
-#    * - gradients and optimizer state, in fine-tuning
-#      - LoRA
-#      - the change has fewer numbers, and may learn less
-#    * - parameters
-#      - a smaller model, a larger GPU, several GPUs, or offloading
-#      - quality, money, or time
-#
-# **The cheapest way that fits is the best one: autocast first, if the GPU is fast in
-# bfloat16, then smaller batches, then recomputing.**
-#
-# What fills the memory of your own script? There is a command that needs no GPU:
-#
-# .. code-block:: bash
-#
-#    python -m gpulesson plan --gpu T4 train.py
-#
-# It runs the script's first steps, and prints what fills the memory at the peak, which of
-# your lines made it, whether it fits on a T4, and the largest batch. :doc:`Will it fit?
-# </plan>` shows a whole answer, and says what a plan cannot know.
+# Accumulation and recomputing cost time. Autocast brought speed, and saved little
+# memory. **The cheapest way that fits is the best one. Against activations, begin with
+# autocast if the GPU has bfloat16, then take smaller batches, then recompute.**
 #
 # Exercise
 # --------
@@ -624,9 +733,9 @@ print(f"offloaded:  {look(offloaded, model)[1]:6.1f} MiB")
 #
 #    - The error says what PyTorch asked for at last, not what the program needs. Leave
 #      the ``except`` before you try again.
-#    - Accumulated gradients of small batches are the large batch's, except for rounding,
-#      if each part has its right share. Batch normalisation breaks that.
+#    - Add up sums of losses, divide by all rows of the group, then clip and step: that
+#      is the large batch. Batch normalisation breaks it.
 #    - First see what fills the memory. Activations: autocast, accumulation, recomputing.
-#      Optimizer state: 8 bits, LoRA, offloading.
+#      Optimizer state: another optimizer, 8 bits, LoRA.
 #
 # **Next:** :doc:`/lessons/14_many_gpus` divides the work among several GPUs.
