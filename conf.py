@@ -117,4 +117,4 @@ html_css_files = [("gpulesson.css", {"priority": 900})]  # after the theme's and
 html_js_files = [("gpulesson.js", {"defer": "defer"})]
 html_theme_options: dict[str, Any] = {"top_of_page_buttons": []}
 html_copy_source = html_show_sourcelink = False
-pygments_style, pygments_dark_style = "default", "github-dark"
+pygments_style, pygments_dark_style = "a11y-high-contrast-light", "a11y-high-contrast-dark"
