@@ -188,8 +188,9 @@ print(f"largest difference of a weight: {max(gaps):.0e}")
 # The model has four layers of 1,024 × 1,024 weights. With Adam it needs four numbers for
 # each parameter: the parameter, its gradient, and two of the optimizer. How much is that?
 
-from split_fsdp import make_model as make_layers
+import runpy
 
+make_layers = runpy.run_path(str(folder / "split_fsdp.py"))["make_model"]
 parameters = sum(values.numel() for values in make_layers().parameters())
 needed = 4 * 4 * parameters / 2**20  # four numbers of 4 bytes
 print(f"{needed:.1f} MiB, half of it {needed / 2:.1f}")
