@@ -5,7 +5,7 @@
 Train a classifier on pictures of clothes, evaluate it, and look at what it gets wrong.
 
 .. overview::
-   :teaching: 27
+   :teaching: 28
    :exercises: 15
 
    .. objectives::
@@ -31,8 +31,8 @@ Train a classifier on pictures of clothes, evaluate it, and look at what it gets
 # shirts, bags or boots. The whole set has 60,000 pictures to train on and 10,000 to
 # test on.
 #
-# In a script of your own you name a folder for the files. Here the package finds one,
-# and fills it if need be:
+# In your own script you name a folder for the files. Here ``gpulesson``, the package of
+# this course (:doc:`/setup`), finds one, and fills it if need be:
 
 import matplotlib.pyplot as plt
 import torch
@@ -44,10 +44,11 @@ from torchvision.transforms import ToTensor
 from gpulesson.data import fashion_mnist_folder, load_fashion_mnist
 from gpulesson.device import choose_device
 
-torch.set_num_threads(1)  # one CPU core is enough for so small a model
+torch.set_num_threads(1)  # for this page's small model; not for your script
 device = choose_device()
 folder = fashion_mnist_folder()
 data = load_fashion_mnist(folder)
+names = data.class_names  # of the ten classes
 print("data:", data.source)
 print("device:", device)
 
@@ -55,8 +56,8 @@ print("device:", device)
 # The first line counts the training and the test pictures on this machine. An *excerpt*
 # has fewer than the whole set.
 #
-# The next two lines are in many scripts: ``train=True`` asks for the training
-# pictures, ``train=False`` for the test pictures. The files hold whole numbers from 0 to
+# Two lines as in many scripts: ``train=True`` asks for the training pictures,
+# ``train=False`` for the test pictures. The files hold whole numbers from 0 to
 # 255. A network works best with small numbers, so ``ToTensor`` divides by 255. How many
 # dimensions will one picture have?
 
@@ -73,7 +74,6 @@ print("label:", label)
 # **Look at your data before you train on it.**
 
 # fold: Draw the first picture of each class
-names = data.class_names
 fig, grid = plt.subplots(2, 5, figsize=(8, 3.8), layout="constrained")
 for number, axes in enumerate(grid.flat):
     first = int((train_set.targets == number).nonzero()[0])
@@ -86,21 +86,24 @@ plt.show()
 # %%
 # A :term:`data loader` takes single pictures and stacks them into :term:`batches
 # <batch>`. To keep this page quick we train on 5,000 pictures only: ``Subset`` picks them
-# by their position. In your own script, leave it out.
+# by their position. The next thousand we keep back, for *validation*:
 
-few = Subset(train_set, range(5000))
+few, kept = Subset(train_set, range(5000)), Subset(train_set, range(5000, 6000))
 train_loader = DataLoader(few, batch_size=64, shuffle=True)
+validation_loader = DataLoader(kept, batch_size=1000)
 test_loader = DataLoader(test_set, batch_size=1000)
-print("training on", len(few), "pictures, testing on", len(test_set))
+print("training:", len(few), "validation:", len(kept), "test:", len(test_set))
 print(len(train_loader), "batches, the last one with", len(few) % 64, "pictures")
 
 # %%
-# 5,000 is not a multiple of 64, so the last batch is short. This will matter below.
+# Compare and choose by the validation pictures, and keep the test pictures for the last
+# number: the best of many tries is partly luck. And 5,000 is not a multiple of 64, so the
+# last batch is short. This will matter below.
 #
 # Write the model, layer by layer
 # -------------------------------
 #
-# The model gets the 784 pixels of a picture, and gives ten scores, one for each class.
+# The model gets the 784 pixels of a picture, and gives ten scores, one a class.
 # Three *linear* layers, as in :doc:`lesson 3 </lessons/03_first_model>`, lead from one to
 # the other: 784 pixels to 128 numbers, these to 64, and these to ten. (128 and 64 are
 # our choice.) Between them ``relu`` sets negative numbers to zero. Without it, three
@@ -157,7 +160,7 @@ print(f"loss:   {loss_fn(scores, labels.to(device)):.2f}")
 
 def train_epoch(model, loader, optimizer):
     model.train()
-    running_loss = torch.zeros((), device=device)
+    running_loss, seen = torch.zeros((), device=device), 0  # (): a single number
     for images, labels in loader:
         images, labels = images.to(device), labels.to(device)
         loss = loss_fn(model(images), labels)
@@ -165,7 +168,8 @@ def train_epoch(model, loader, optimizer):
         loss.backward()
         optimizer.step()
         running_loss += loss.detach() * len(labels)  # stays on the device
-    return running_loss.item() / len(loader.dataset)  # read once
+        seen += len(labels)
+    return running_loss.item() / seen  # read once
 
 
 # %%
@@ -178,7 +182,7 @@ for epoch in range(5):
     print(f"Epoch [{epoch + 1}/5], loss {loss:.4f}")
 
 # %%
-# A loss that falls from epoch to epoch is the first sign that a run works.
+# It falls: a first sign that a run works.
 #
 # Many scripts write ``running_loss += loss.item()`` instead, and in the end divide by
 # ``len(loader)``, the number of batches. This has two faults. In every :term:`step`,
@@ -203,7 +207,8 @@ for epoch in range(5):
 #
 # It is as if a town computed its average mark from the averages of its schools, and a
 # school of 8 pupils counted as much as a school of 64. **Multiply each loss by its number
-# of pictures, add it up on the device, and read the sum once an epoch.**
+# of pictures, add it up on the device, and read the sum once an epoch.** (``seen`` counts
+# the pictures; ``len(loader.dataset)`` is too many with ``drop_last=True``.)
 #
 # .. fold:: Going further: the same loop, kept in a function
 #
@@ -215,7 +220,7 @@ for epoch in range(5):
 #       from gpulesson.training import fit
 #
 #       history = fit(model, train_loader, loss_fn, optimizer, device, epochs=5,
-#                     validation=test_loader)
+#                     validation=validation_loader)
 #       print(history)
 #       history.plot()
 #
@@ -247,12 +252,13 @@ print(f"{right} of {len(test_set)} right: {right / len(test_set):.1%}")
 # ``inference_mode``, **and read the count once.** ``eval()`` sets the :term:`evaluation
 # mode`, which matters to layers such as :term:`dropout`. In :term:`inference mode`, here
 # in the whole function, PyTorch does not record what a :term:`backward pass` would need.
-# (Nor does it with ``torch.no_grad()``, and with those results you may train.)
+# (With ``torch.no_grad()``, too. Its results can be used in training later; those of
+# ``inference_mode`` cannot.)
 #
-# Is this good? We used 5,000 pictures. The authors of the set `list what others reported
+# Is this good? We used 5,000 pictures. The set's authors `list what others reported
 # <https://github.com/zalandoresearch/fashion-mnist#benchmark>`__, unchecked: with all
-# 60,000, a network about twice as large as ours gets 90.0 % of the test pictures right.
-# People without knowledge of fashion got 83.5 %, on 1,000 of them.
+# 60,000, a network about twice as large as ours gets 90.0 % of the test pictures right,
+# and people without knowledge of fashion 83.5 %, of 1,000.
 #
 # Find the classes and pictures that it gets wrong
 # ------------------------------------------------
@@ -270,7 +276,7 @@ for truth, answer in zip(test_set.targets, predicted, strict=True):
     confusion[truth, answer] += 1
 
 # %%
-# A hundred counts are easier to see as a picture. Where do you expect the large ones?
+# Where do you expect the large counts?
 
 # fold: Draw the confusion matrix
 fig, ax = plt.subplots(figsize=(7, 6), layout="constrained")
@@ -320,9 +326,9 @@ fig.suptitle("The ten test pictures with the largest loss")
 plt.show()
 
 # %%
-# Would you have known better? Where you hesitate, the picture or its label is the
-# problem. Where you are sure, the model is. **The confusion matrix says where a model
-# fails, and the worst pictures say why.**
+# Would you have known better? Where you hesitate, too, the picture or its label may be
+# the problem. **The confusion matrix says which classes a model confuses, and the worst
+# pictures show some of its mistakes.**
 #
 # Leave the softmax to the loss
 # -----------------------------
@@ -341,8 +347,8 @@ for name, logit, p in zip(names, logits, probabilities, strict=True):
 print("true class:", names[test_set.targets[0]])
 
 # %%
-# The probabilities lie between zero and one, and their sum is one. The largest logit
-# has the largest probability, so the answer is the same without a softmax.
+# The probabilities add up to one. The largest logit has the largest probability, so the
+# answer is the same without a softmax.
 #
 # ``CrossEntropyLoss`` computes the softmax itself. But some models that you will read
 # end with ``nn.Softmax(dim=1)``, too.
@@ -385,12 +391,13 @@ for _ in range(5):
     loss = train_epoch(with_softmax, train_loader, optimizer)
 
 print(f"loss {loss:.4f} after five epochs")
-print(f"logits:  {right / len(test_set):.1%} right")
-print(f"softmax: {count_correct(with_softmax, test_loader) / len(test_set):.1%} right")
+for name, each in (("logits", model), ("softmax", with_softmax)):
+    print(f"{name}: {count_correct(each, validation_loader) / len(kept):.1%} right")
 
 # %%
-# The loss is much larger than before, the accuracy is lower, and no message told you.
-# **Let the model return logits: the softmax is inside the loss.**
+# The loss is much larger than before, fewer answers are right, and no message told you.
+# (One run of each is weak evidence: try other seeds, too.) **Let the model return logits:
+# the softmax is inside the loss.**
 #
 # .. instructor-note::
 #
@@ -399,12 +406,15 @@ print(f"softmax: {count_correct(with_softmax, test_loader) / len(test_set):.1%} 
 # Take the whole lesson with you as one script
 # --------------------------------------------
 #
-# Here is everything in one file that needs ``torch`` and ``torchvision`` only. It trains
-# on all pictures, on a GPU if there is one, prints the accuracy, and saves what the model
+# Here is everything in one file that needs ``torch`` (2.9 or later) and ``torchvision``
+# only. It trains on all pictures, on a GPU if there is one, and saves what the model
 # has learned, its :term:`state_dict`, as ``fashion_mnist.pt``. Start it with ``python
 # fashion_mnist.py FOLDER``; it downloads the pictures into this folder if need be.
 #
 # .. script:: fashion_mnist.py
+#
+# It prints its device, for each epoch a line as above, and in the end how many test
+# pictures it got right.
 #
 # Its loaders use :term:`workers <worker>` and :term:`pinned memory`, which :doc:`lesson 9
 # </lessons/09_feeding_the_gpu>` explains. The last ``if`` keeps the workers from
@@ -448,7 +458,7 @@ print(f"softmax: {count_correct(with_softmax, test_loader) / len(test_set):.1%} 
 #      loss by its pictures, and read the sum once an epoch.
 #    - Evaluate with ``eval()``, ``inference_mode()`` and ``argmax(dim=1)``. The confusion
 #      matrix and the largest losses show what goes wrong.
-#    - Models return logits; ``CrossEntropyLoss`` contains the softmax. A second one costs
-#      accuracy, without an error.
+#    - Models return logits; ``CrossEntropyLoss`` contains the softmax. With a second one
+#      the model learns more slowly, without an error.
 #
 # **Next:** :doc:`/lessons/06_save_load_resume` keeps what the model has learned.

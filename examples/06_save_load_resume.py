@@ -6,7 +6,7 @@ Keep what a run has learned, load it on another machine, and go on after a stop 
 nothing had happened.
 
 .. overview::
-   :teaching: 27
+   :teaching: 31
    :exercises: 15
 
    .. objectives::
@@ -39,7 +39,7 @@ nothing had happened.
 #      - everything that changes while the run runs
 #      - after each :term:`epoch`, and when a signal comes
 #    * - the same, without writing it yourself
-#      - what ``AutoSave`` of this package saves
+#      - what ``AutoSave`` of this course's package (:doc:`/setup`) saves
 #      - every ten minutes, and when a signal comes
 #
 # The first two need PyTorch only, and we write them out, for a :term:`CUDA` :term:`GPU`.
@@ -51,12 +51,12 @@ import os
 import shutil
 import signal
 import sys
-import tempfile
 from pathlib import Path
 
 import matplotlib.pyplot as plt
 import torch
 from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
 
 from gpulesson import practice
 
@@ -73,17 +73,17 @@ device = torch.device("cuda")
 # the system, such as ``$SCRATCH``, names another folder on each machine. But what happens
 # where it is not set?
 
-print(os.path.expandvars("$SCRATCH_IS_NOT_SET/weights.pt"))
+print(os.path.expandvars("$MY_DISK/weights.pt"))
 
-base = Path(os.environ.get("SCRATCH") or Path.home() / ".cache")
-base.mkdir(parents=True, exist_ok=True)  # torch.save makes no folders
-folder = Path(tempfile.mkdtemp(prefix="lesson-06-", dir=base))
+base = Path(os.environ.get("SCRATCH") or ".")
+folder = base / f"lesson-06-{os.getpid()}"  # in your script: base / "my-project"
+folder.mkdir(parents=True, exist_ok=True)  # torch.save makes no folders
 
 # %%
 # The name stays in the path, without an error. The other lines give a folder on every
-# machine: ``SCRATCH``, which many clusters set to a large disk for work, or else one in
-# the home of the person who runs the script. (``mkdtemp`` makes a new one, because this
-# page deletes it at the end. In your own script write ``folder = base / "my-project"``.)
+# machine: in ``SCRATCH``, which many clusters set to a large disk for work, or else where
+# you start the script. (This page deletes its folder at the end, so its name has the
+# number of the process.)
 #
 # Now a small model. What it has learned is in its :term:`state_dict`, a dictionary. How
 # many entries will it have?
@@ -124,7 +124,7 @@ print("same outputs:", torch.equal(model(inputs), loaded(inputs)))
 # ``eval()``, dropout would change its answers at random, and no error would tell you.
 # (``map_location`` and ``weights_only`` have their sections below.)
 #
-# .. question:: A script says ``model = torch.load(path)``. What is ``model`` then?
+# .. question:: ``path`` holds ``model.state_dict()``. What is ``torch.load(path)``?
 #
 #    - The model that was saved.
 #
@@ -133,10 +133,10 @@ print("same outputs:", torch.equal(model(inputs), loaded(inputs)))
 #
 #    - A dictionary of tensors.
 #
-#      Yes. ``torch.load`` gives back what ``torch.save`` was given. ``model(inputs)``
-#      fails now, because a dictionary cannot be called.
+#      Yes. ``torch.load`` gives back what ``torch.save`` was given. After ``model =
+#      torch.load(path)``, ``model(inputs)`` fails: a dictionary cannot be called.
 #
-#    - The model from before, with new weights.
+#    - The model that the script has, with new weights.
 #
 #      No. ``torch.load`` knows nothing of your model. Only ``load_state_dict`` fills it.
 #
@@ -249,8 +249,12 @@ print("the function was called:", marker.exists())
 # <https://github.com/pytorch/pytorch/releases/tag/v2.6.0>`__. Keep PyTorch up to date:
 # two holes in this protection were closed in `2.6
 # <https://github.com/advisories/GHSA-53q9-r3pm-6pq6>`__ and `2.10
-# <https://github.com/advisories/GHSA-63cw-57p8-fm3p>`__. A harmless file is refused, too,
-# if it holds a whole model: then ask its author for the ``state_dict``.
+# <https://github.com/advisories/GHSA-63cw-57p8-fm3p>`__.
+#
+# Harmless files are refused, too, if they hold a whole model, a ``Path``, a NumPy number,
+# or the ``args`` of ``argparse``. Save ``str(path)``, ``float(best)``, ``vars(args)``
+# instead. To rescue an old file that you trust, load it once with ``weights_only=False``,
+# where its classes can be imported, and save the ``state_dict``.
 #
 # Why weights are not enough to go on
 # -----------------------------------
@@ -263,7 +267,9 @@ print("the function was called:", marker.exists())
 torch.manual_seed(1)
 X = torch.randn(192, 8)
 y = X.sin().sum(dim=1, keepdim=True)  # [192, 1]: a sum for each row
-X, y = X.to(device), y.to(device)
+order = torch.Generator()  # random numbers for the loader alone
+data = TensorDataset(X, y)
+loader = DataLoader(data, batch_size=32, shuffle=True, generator=order)
 
 
 def make_run():
@@ -275,17 +281,13 @@ def make_run():
 
 
 # %%
-# The loop is that of lesson 4. New is that the order of the rows follows from the number
-# of the epoch. This will let us find our place again.
+# The loop is that of lesson 4. New is the *generator* ``order``: we set its :term:`seed`
+# anew for each epoch, so the order of the rows follows from the epoch's number. This
+# will let us find our place again.
 
 
-def batches(epoch):
-    order = torch.Generator().manual_seed(epoch)
-    return torch.randperm(len(X), generator=order).split(32)
-
-
-def train_step(model, optimizer, rows):
-    loss = nn.functional.mse_loss(model(X[rows]), y[rows])
+def train_step(model, optimizer, inputs, targets):
+    loss = nn.functional.mse_loss(model(inputs.to(device)), targets.to(device))
     optimizer.zero_grad()
     loss.backward()
     optimizer.step()
@@ -295,7 +297,8 @@ def train_step(model, optimizer, rows):
 def train(model, optimizer, scheduler, epochs):
     history = []
     for epoch in epochs:
-        losses = [train_step(model, optimizer, rows) for rows in batches(epoch)]
+        order.manual_seed(epoch)
+        losses = [train_step(model, optimizer, *batch) for batch in loader]
         scheduler.step()
         history.append(torch.stack(losses).mean().item())
     return history
@@ -334,11 +337,15 @@ ax.legend()
 plt.show()
 
 # %%
-# The loss jumps, although every weight is as before the break. What else was lost? The
-# scheduler had made the learning rate about ten times smaller. Adam, the optimizer, had
-# kept averages of past :term:`gradients <gradient>` for every weight, its
-# :term:`optimizer state`. Random numbers go through a fixed sequence, and dropout now
-# gets others. And the file does not say how many epochs are done.
+# The loss jumps, although every weight is as before the break. What else was lost?
+#
+# - the learning rate, which the scheduler had made about ten times smaller,
+# - Adam's averages of past :term:`gradients <gradient>` for every weight, its
+#   :term:`optimizer state`,
+# - the place in the sequence of random numbers: dropout now gets others,
+# - how many epochs are done.
+#
+# Which of them matters most? We will try it below.
 #
 # **To go on, a run needs everything that changes while it runs.** A file with all of this
 # is called a :term:`checkpoint`:
@@ -351,13 +358,12 @@ plt.show()
 # Save and resume a whole run
 # ---------------------------
 #
-# These two functions work in any script. If yours has no scheduler, leave out its lines.
-# (A page of PyTorch to bookmark: `Saving and Loading Models
+# These two functions keep what has a ``state_dict``, the place, and PyTorch's random
+# numbers. (A page of PyTorch to bookmark: `Saving and Loading Models
 # <https://docs.pytorch.org/tutorials/beginner/saving_loading_models.html>`__.)
 
 
-def save(path, model, optimizer, scheduler, epoch, step=0):
-    parts = {"model": model, "optimizer": optimizer, "scheduler": scheduler}
+def save(path, parts, epoch, step=0):
     checkpoint = {name: part.state_dict() for name, part in parts.items()}
     checkpoint |= {"epoch": epoch, "step": step, "rng": torch.get_rng_state()}
     checkpoint["gpu_rng"] = torch.cuda.get_rng_state_all()  # a list, maybe empty
@@ -366,21 +372,43 @@ def save(path, model, optimizer, scheduler, epoch, step=0):
     part.replace(path)
 
 
-def resume(path, model, optimizer, scheduler):
+def resume(path, parts):
     checkpoint = torch.load(path, map_location="cpu", weights_only=True)
-    model.load_state_dict(checkpoint["model"])
-    optimizer.load_state_dict(checkpoint["optimizer"])
-    scheduler.load_state_dict(checkpoint["scheduler"])
+    for name, part in parts.items():
+        part.load_state_dict(checkpoint[name])
     torch.set_rng_state(checkpoint["rng"])
-    torch.cuda.set_rng_state_all(checkpoint["gpu_rng"])
+    here = torch.cuda.device_count()  # there may be fewer GPUs than before
+    torch.cuda.set_rng_state_all(checkpoint["gpu_rng"][:here])
     return checkpoint["epoch"], checkpoint["step"]
 
 
 # %%
 # Three details matter. ``torch.save`` writes to another name, and ``replace`` renames
 # the file when it is whole: **a crash in the middle leaves the checkpoint from before.**
-# It is loaded to the CPU, because the states of the random numbers must be there. And
-# these come last: making a model draws random numbers, too.
+# It is loaded to the CPU, because the states of the random numbers must be there;
+# ``load_state_dict`` takes the rest to the model's device, Adam's averages, too. And the
+# random numbers come last: making a model draws some.
+#
+# What else changes in your script? Add it:
+#
+# .. list-table::
+#    :header-rows: 1
+#
+#    * - Your script has
+#      - Add
+#    * - no scheduler
+#      - nothing: leave it out of ``parts``
+#    * - a ``GradScaler``, or a second model with averaged weights (``AveragedModel``)
+#      - an entry in ``parts``: they have a ``state_dict``
+#    * - the best score so far, a counter to stop early
+#      - a number in ``checkpoint``
+#    * - random numbers of Python or NumPy
+#      - ``random.getstate()`` and, for ``rng = np.random.default_rng()``,
+#        ``rng.bit_generator.state``, in ``checkpoint``; to set them, ``random.setstate``
+#        and the same attribute
+#    * - images that :term:`workers <worker>` change at random
+#      - nothing: their seeds come from the loader's generator, too. Without workers,
+#        images draw other numbers after a stop within an epoch.
 #
 # Is it the same run now? We compare all weights with those of the run without a break, to
 # the last bit:
@@ -393,10 +421,12 @@ def same_weights(one, other):
 
 model, optimizer, scheduler = make_run()
 train(model, optimizer, scheduler, range(8))
-save(folder / "run.pt", model, optimizer, scheduler, epoch=8)
+parts = {"model": model, "optimizer": optimizer, "scheduler": scheduler}
+save(folder / "run.pt", parts, epoch=8)
 
 model, optimizer, scheduler = make_run()  # the next day
-epoch, step = resume(folder / "run.pt", model, optimizer, scheduler)
+parts = {"model": model, "optimizer": optimizer, "scheduler": scheduler}
+epoch, step = resume(folder / "run.pt", parts)
 train(model, optimizer, scheduler, range(epoch, 10))
 print("resumed with the weights alone:", same_weights(resumed, whole))
 print("resumed with the checkpoint:   ", same_weights(model, whole))
@@ -405,6 +435,22 @@ print("resumed with the checkpoint:   ", same_weights(model, whole))
 # The same bits. (On a GPU some operations add their numbers in varying order, so even two
 # runs without a break may differ in the last digits: PyTorch's notes on `reproducibility
 # <https://docs.pytorch.org/docs/stable/notes/randomness.html>`__.)
+#
+# And what mattered most? We restore only some of the parts, and look at the loss of the
+# next epoch:
+
+for names in ("model",), ("model", "scheduler"), ("model", "optimizer"):
+    model, optimizer, scheduler = make_run()
+    parts = {"model": model, "optimizer": optimizer, "scheduler": scheduler}
+    resume(folder / "run.pt", {name: parts[name] for name in names})
+    loss = train(model, optimizer, scheduler, [8])[0]
+    print(f"{' and '.join(names):<20} {loss:.2f}")
+print(f"{'without a break':<20} {expected[8]:.2f}")
+
+# %%
+# The optimizer: its ``state_dict`` holds Adam's averages, and the learning rate as well.
+# The scheduler alone changes nothing here, because it sets the next rate only after the
+# epoch.
 #
 # .. instructor-note::
 #
@@ -428,21 +474,22 @@ print("resumed with the checkpoint:   ", same_weights(model, whole))
 def run(path, asked_at=None):
     asked = []  # new: the signals that came
     signal.signal(signal.SIGTERM, lambda number, frame: asked.append(number))  # new
-    model, optimizer, scheduler = parts = make_run()
-    first, done = resume(path, *parts) if path.exists() else (0, 0)  # new
+    model, optimizer, scheduler = make_run()
+    parts = {"model": model, "optimizer": optimizer, "scheduler": scheduler}  # new
+    first, done = resume(path, parts) if path.exists() else (0, 0)  # new
     for epoch in range(first, 10):  # changed
-        for step, rows in enumerate(batches(epoch)):
-            if step < done:  # new: it was done before the stop
+        order.manual_seed(epoch)  # new: the loader has this generator
+        for step, batch in enumerate(loader):  # changed
+            if (epoch, step) < (first, done):  # new: it was done before the stop
                 continue
-            train_step(model, optimizer, rows)
+            train_step(model, optimizer, *batch)
             if (epoch, step) == asked_at:  # for this page only
                 signal.raise_signal(signal.SIGTERM)
             if asked:  # new: save within the epoch, and end
-                save(path, *parts, epoch, step + 1)
+                save(path, parts, epoch, step + 1)
                 sys.exit(75)
         scheduler.step()
-        done = 0  # new
-        save(path, *parts, epoch + 1)  # new
+        save(path, parts, epoch + 1)  # new
     return model
 
 
@@ -464,12 +511,28 @@ shutil.rmtree(folder)  # this page needs it no more
 # The second start goes on with step 5 of epoch 6, and ends with the weights of the run
 # without a break. **Save after each epoch and on a signal, and let the same command go
 # on.** The *exit status* is the number that a program leaves when it ends, 0 if all went
-# well. 75 is Unix's number for "try again later".
+# well. 75 is Unix's number for "try again later": it tells you, or a job script of yours,
+# that the run is not done.
+#
+# What if your loader shuffles without such a generator? We take 12 rows, do the first
+# :term:`batch` of 4, and start again, skipping the batch that is done:
+
+torch.manual_seed(4)
+plain = DataLoader(range(12), batch_size=4, shuffle=True)
+before = next(iter(plain))
+after = list(plain)[1:]
+print(torch.cat([before, *after]).sort().values.tolist())
+
+# %%
+# Some rows come twice and others never, without an error: the second start has another
+# order. So give the loader a generator, and set its seed in each epoch. If it has
+# workers, leave out ``persistent_workers``, which makes the first epoch after a start
+# another one. And workers get the cluster's signal as well, and die of it:
+# :ref:`ignore_signals <cluster-workers>` prevents that.
 #
 # :doc:`/cluster` has job scripts for Slurm and PBS. They are warned two minutes before
 # the limit. Then they send ``SIGTERM`` to the program, wait until it has saved, and put
-# the job back into the queue. Here is the whole as one script, to compare with yours. Its
-# ``DataLoader`` gets a generator, whose :term:`seed` is set anew for each epoch.
+# the job back into the queue. Here is the whole as one script, to compare with yours:
 #
 # .. script:: save_and_resume.py
 #
@@ -492,7 +555,7 @@ shutil.rmtree(folder)  # this page needs it no more
 # It keeps the last three checkpoints, each with a *digest*, a number computed from all
 # its bytes: a damaged file is noticed, and skipped. Its files are no pickles, so they
 # cannot call a function. :doc:`/promises` says how this is tested. (Its exit status is
-# 128 and the number of the signal, 143. The job scripts do not look at it.)
+# 143, as the system's would be: 128 plus the number of the signal, 15.)
 #
 # Exercise
 # --------
@@ -528,10 +591,10 @@ shutil.rmtree(folder)  # this page needs it no more
 #
 #    - Save ``state_dict()``. To load, make the same model, give ``map_location`` and
 #      ``weights_only=True``, and call ``eval()`` before you predict.
-#    - A checkpoint holds model, optimizer, scheduler, epoch and random states. Write it
-#      under another name, then rename it. Compare the weights to see that it works.
-#    - Note ``SIGTERM``, look after each step, save, and exit with 75. The same command
-#      then goes on in the middle of the epoch.
+#    - A checkpoint holds model, optimizer, scheduler, epoch, random states, and what else
+#      changes in your script. Write it under another name, then rename it.
+#    - Note ``SIGTERM``, look after each step, save, and end. The same command then goes
+#      on within the epoch, if the order of the rows follows from the epoch.
 #
 # **Next:** :doc:`/lessons/07_common_mistakes` breaks things on purpose, so that you know
 # the messages.

@@ -1,6 +1,7 @@
 """The lessons' texts and the exercises' files: complete, consistent, and doing what the pages say of them."""
 
 import ast
+import difflib
 import os
 import re
 import runpy
@@ -69,6 +70,22 @@ def test_lessons_do_not_import_one_another():
         names = "|".join(re.escape(other.stem) for other in LESSONS if other != lesson)
         code = re.sub(r"^#.*", "", lesson.read_text(), flags=re.M)
         assert not re.search(rf"\b(examples|runpy|import_module|{names})\b", code.split('"""', 2)[2])
+
+
+def test_the_script_of_lesson_14_is_lesson_5s_but_for_what_several_gpus_need():
+    one, several = (ROOT / "examples/scripts" / name for name in ("fashion_mnist.py", "fashion_mnist_ddp.py"))
+    changes = difflib.unified_diff(one.read_text().splitlines(), several.read_text().splitlines(), n=0)
+    gone = [line for line in changes if line.startswith("-")][1:]
+    assert 5 < len(gone) <= 12, gone
+
+
+def test_torchrun_is_started_in_the_same_way_on_every_page():
+    pages = [*(ROOT / "docs").glob("*.rst"), *LESSONS, *SCRIPTS, *(ROOT / "examples/guides").glob("*.py")]
+    commands = [line for path in pages for line in re.findall(r"torchrun --.*", path.read_text("utf-8"))]
+    assert len(commands) > 8
+    assert not [
+        line for line in commands if not line.startswith(("torchrun --standalone", "torchrun --nnodes"))
+    ]
 
 
 @pytest.mark.slow
@@ -160,6 +177,36 @@ def test_the_script_of_lesson_6_ends_with_the_same_weights_after_a_signal(tmp_pa
         torch.load(tmp_path / name / "weights.pt", weights_only=True) for name in ("stopped", "whole")
     )
     assert one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
+
+
+class Noise(torch.utils.data.Dataset):
+    def __len__(self) -> int:
+        return 24
+
+    def __getitem__(self, row: int) -> torch.Tensor:
+        return torch.stack([torch.tensor(float(row)), torch.rand(())])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("workers", "persistent", "rows", "random"),
+    [(0, False, True, False), (2, False, True, True), (2, True, False, False)],
+)
+def test_what_lesson_6_says_of_loaders_after_a_stop_within_an_epoch(workers, persistent, rows, random):
+    def batches(first: int, done: int) -> list[torch.Tensor]:
+        order = torch.Generator()
+        settings = {"num_workers": workers, "persistent_workers": persistent, "generator": order}
+        loader = torch.utils.data.DataLoader(Noise(), batch_size=4, shuffle=True, **settings)
+        found = []
+        for epoch in range(first, 3):
+            order.manual_seed(epoch)
+            found += [batch for step, batch in enumerate(loader) if (epoch, step) >= (first, done)]
+        return found
+
+    torch.manual_seed(0)
+    expected, found = torch.stack(batches(0, 0)[8:]), torch.stack(batches(1, 2))
+    assert torch.equal(found[..., 0], expected[..., 0]) == rows
+    assert torch.equal(found[..., 1], expected[..., 1]) == random
 
 
 class Recorded:

@@ -43,6 +43,11 @@ def any_rank(flag):
     return bool(flags)
 
 
+def stop():
+    dist.destroy_process_group()
+    sys.exit(STOPPED)
+
+
 def save(state, path):
     if dist.get_rank() == 0:  # all ranks hold the same: one file is enough
         torch.save(state, f"{path}.part")
@@ -70,7 +75,11 @@ def accuracy(model, images, device):
     mine = Subset(images, range(rank, len(images), world_size))  # no image counts twice
     correct = torch.zeros((), device=device)
     for inputs, labels in DataLoader(mine, batch_size=1000):
+        if stop_wanted():  # the epoch is saved
+            break
         correct += (model(inputs.to(device)).argmax(dim=1) == labels.to(device)).sum()
+    if any_rank(stop_wanted()):
+        stop()
     dist.all_reduce(correct)  # the sum over all ranks
     return correct.item() / len(images)
 
@@ -111,14 +120,16 @@ def main(args):
         *(nn.Flatten(), nn.Linear(32 * 7 * 7, 10)),  # ten logits
     ).to(device)
     optimizer = torch.optim.Adam(model.parameters(), lr=args.learning_rate)
+    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, step_size=4, gamma=0.5)
+    parts = {"model": model, "optimizer": optimizer, "scheduler": scheduler}
     state = {"epoch": 0, "steps": 0, "loss": torch.zeros((), device=device)}
 
     args.folder.mkdir(parents=True, exist_ok=True)  # all nodes have to see this folder
     file = args.folder / "checkpoint.pt"
     if file.exists():
         state = torch.load(file, map_location="cpu", weights_only=True)
-        model.load_state_dict(state.pop("model"))  # copies to the model's device
-        optimizer.load_state_dict(state.pop("optimizer"))
+        for name, part in parts.items():
+            part.load_state_dict(state.pop(name))  # copies to the model's device
         mine = rank == 0  # the sum of all ranks' losses: one rank takes it over
         state["loss"] = state["loss"].to(device) * mine
         if rank == 0:
@@ -126,8 +137,7 @@ def main(args):
             print(f"going on from {where}", flush=True)
 
     def checkpoint():
-        models = {"model": model.state_dict(), "optimizer": optimizer.state_dict()}
-        save(state | models, file)
+        save(state | {name: part.state_dict() for name, part in parts.items()}, file)
 
     ddp = DistributedDataParallel(model, device_ids=[local_rank] if cuda else None)
     while state["epoch"] < args.epochs:
@@ -147,16 +157,16 @@ def main(args):
             if any_rank(stop_wanted()):
                 dist.all_reduce(state["loss"])
                 checkpoint()
-                dist.destroy_process_group()
-                sys.exit(STOPPED)
-        model.eval()
+                stop()
+        scheduler.step()
         dist.all_reduce(state["loss"])  # each rank knows only the loss of its images
         loss = state["loss"].item() / (len(sampler) * world_size)
-        right = accuracy(model, test, device)
         state["epoch"] += 1
         state["steps"] = 0
         state["loss"].zero_()
-        checkpoint()
+        checkpoint()  # first: a stop while evaluating loses nothing
+        model.eval()
+        right = accuracy(model, test, device)
         if rank == 0:
             print(f"Epoch [{state['epoch']}/{args.epochs}]", end=", ")
             print(f"loss {loss:.4f}, test accuracy {right:.2%}", flush=True)

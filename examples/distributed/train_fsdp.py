@@ -22,7 +22,12 @@ import torch
 import torch.distributed as dist
 from torch import nn
 from torch.distributed import checkpoint as dcp
-from torch.distributed.checkpoint import state_dict as whole
+from torch.distributed.checkpoint.state_dict import (
+    StateDictOptions,
+    get_model_state_dict,
+    get_state_dict,
+    set_state_dict,
+)
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.utils.data import DataLoader, DistributedSampler, Subset
@@ -45,6 +50,11 @@ def any_rank(flag):
     flags = torch.tensor(int(flag))  # on the CPU, so that no GPU has to be waited for
     dist.all_reduce(flags, dist.ReduceOp.MAX)
     return bool(flags)
+
+
+def stop():
+    dist.destroy_process_group()
+    sys.exit(STOPPED)
 
 
 def save(state, folder):
@@ -88,6 +98,8 @@ def accuracy(model, images, device):
     for (inputs, labels), counts in zip(loader, mine.split(1000), strict=True):
         right = model(inputs.to(device)).argmax(dim=1) == labels.to(device)
         correct += (right & counts.to(device)).sum()  # a repeated image does not count
+        if any_rank(stop_wanted()):  # the epoch is saved
+            stop()
     dist.all_reduce(correct)  # the sum over all ranks
     return correct.item() / len(images)
 
@@ -131,21 +143,25 @@ def main(args):
         fully_shard(layer, mesh=mesh)
     fully_shard(model, mesh=mesh)
     optimizer = torch.optim.Adam(model.parameters(), lr=args.learning_rate)
+    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, step_size=4, gamma=0.5)
     state = {"epoch": 0, "steps": 0, "loss": torch.zeros((), device=device)}
 
     args.folder.mkdir(parents=True, exist_ok=True)  # all nodes have to see this folder
 
-    def parts():
-        models, optimizers = whole.get_state_dict(model, optimizer)
-        return state | {"model": models, "optimizer": optimizers}
+    def everything():
+        """What a checkpoint holds: of model and optimizer, this rank's part."""
+        models, optimizers = get_state_dict(model, optimizer)
+        parts = {"model": models, "optimizer": optimizers}
+        return state | parts | {"scheduler": scheduler.state_dict()}
 
     if found := sorted(args.folder.glob("step-*")):
-        loaded = parts()  # into these it loads, whatever the number of ranks was
+        loaded = everything()  # into these it loads, whatever the number of ranks was
         dcp.load(loaded, checkpoint_id=found[-1])
         optimizers, models = loaded.pop("optimizer"), loaded.pop("model")
-        whole.set_state_dict(
+        set_state_dict(
             model, optimizer, model_state_dict=models, optim_state_dict=optimizers
         )
+        scheduler.load_state_dict(loaded.pop("scheduler"))
         state = loaded
         state["loss"] *= rank == 0  # the sum of all ranks' losses: one takes it over
         if rank == 0:
@@ -168,22 +184,22 @@ def main(args):
             state["loss"] += loss.detach() * len(labels)
             if any_rank(stop_wanted()):
                 dist.all_reduce(state["loss"])
-                save(parts(), args.folder)
-                dist.destroy_process_group()
-                sys.exit(STOPPED)
-        model.eval()
+                save(everything(), args.folder)
+                stop()
+        scheduler.step()
         dist.all_reduce(state["loss"])  # each rank knows only the loss of its images
         loss = state["loss"].item() / (len(sampler) * world_size)
-        right = accuracy(model, test, device)
         state["epoch"] += 1
         state["steps"] = 0
         state["loss"].zero_()
-        save(parts(), args.folder)
+        save(everything(), args.folder)  # first: a stop while evaluating loses nothing
+        model.eval()
+        right = accuracy(model, test, device)
         if rank == 0:
             print(f"Epoch [{state['epoch']}/{args.epochs}]", end=", ")
             print(f"loss {loss:.4f}, test accuracy {right:.2%}", flush=True)
-    options = whole.StateDictOptions(full_state_dict=True, cpu_offload=True)
-    weights = whole.get_model_state_dict(model, options=options)  # whole, on rank 0
+    options = StateDictOptions(full_state_dict=True, cpu_offload=True)
+    weights = get_model_state_dict(model, options=options)  # whole, on rank 0
     if rank == 0:
         torch.save(weights, args.folder / "model.pt.part")
         Path(args.folder / "model.pt.part").replace(args.folder / "model.pt")

@@ -35,7 +35,7 @@ def make_loader(folder, train):
 def train_epoch(model, loader, loss_fn, optimizer, device):
     model.train()
     no_wait = device.type == "cuda"  # on Apple's GPUs such copies can be wrong
-    running_loss = torch.zeros((), device=device)
+    running_loss, seen = torch.zeros((), device=device), 0
     for images, labels in loader:
         images = images.to(device, non_blocking=no_wait)
         labels = labels.to(device, non_blocking=no_wait)
@@ -44,7 +44,8 @@ def train_epoch(model, loader, loss_fn, optimizer, device):
         loss.backward()
         optimizer.step()
         running_loss += loss.detach() * len(labels)  # weighted by samples
-    return running_loss.item() / len(loader.dataset)
+        seen += len(labels)
+    return running_loss.item() / seen
 
 
 @torch.inference_mode()
@@ -70,8 +71,7 @@ def main(folder):
     for epoch in range(1, EPOCHS + 1):
         loss = train_epoch(model, train_loader, loss_fn, optimizer, device)
         print(f"Epoch [{epoch}/{EPOCHS}], loss {loss:.4f}", flush=True)
-    correct = count_correct(model, test_loader, device)
-    total = len(test_loader.dataset)
+    correct, total = count_correct(model, test_loader, device), len(test_loader.dataset)
     print(f"{correct} of {total} test images right: {correct / total:.2%}")
     torch.save(model.state_dict(), "fashion_mnist.pt")
 

@@ -16,8 +16,7 @@ from torch.utils.data import DataLoader, TensorDataset
 EPOCHS = 10
 
 
-def save(path, model, optimizer, scheduler, epoch, step=0):
-    parts = {"model": model, "optimizer": optimizer, "scheduler": scheduler}
+def save(path, parts, epoch, step=0):
     checkpoint = {name: part.state_dict() for name, part in parts.items()}
     checkpoint |= {"epoch": epoch, "step": step, "rng": torch.get_rng_state()}
     checkpoint["gpu_rng"] = torch.cuda.get_rng_state_all()  # a list, maybe empty
@@ -26,13 +25,13 @@ def save(path, model, optimizer, scheduler, epoch, step=0):
     part.replace(path)  # so a crash never leaves half a file
 
 
-def resume(path, model, optimizer, scheduler):
+def resume(path, parts):
     checkpoint = torch.load(path, map_location="cpu", weights_only=True)
-    model.load_state_dict(checkpoint["model"])
-    optimizer.load_state_dict(checkpoint["optimizer"])
-    scheduler.load_state_dict(checkpoint["scheduler"])
+    for name, part in parts.items():
+        part.load_state_dict(checkpoint[name])
     torch.set_rng_state(checkpoint["rng"])
-    torch.cuda.set_rng_state_all(checkpoint["gpu_rng"])
+    here = torch.cuda.device_count()  # there may be fewer GPUs than before
+    torch.cuda.set_rng_state_all(checkpoint["gpu_rng"][:here])
     return checkpoint["epoch"], checkpoint["step"]
 
 
@@ -51,23 +50,22 @@ def main(folder):
     model = nn.Sequential(*layers).to(device)
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
     scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=EPOCHS)
-    parts = model, optimizer, scheduler
-    first, done = resume(path, *parts) if path.exists() else (0, 0)
+    parts = {"model": model, "optimizer": optimizer, "scheduler": scheduler}
+    first, done = resume(path, parts) if path.exists() else (0, 0)
     for epoch in range(first, EPOCHS):
         order.manual_seed(epoch)
         for step, (inputs, targets) in enumerate(loader):
-            if step < done:  # before the stop
+            if (epoch, step) < (first, done):  # before the stop
                 continue
             loss = nn.functional.mse_loss(model(inputs.to(device)), targets.to(device))
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
             if asked:
-                save(path, *parts, epoch, step + 1)
+                save(path, parts, epoch, step + 1)
                 sys.exit(75)
         scheduler.step()
-        done = 0
-        save(path, *parts, epoch + 1)
+        save(path, parts, epoch + 1)
         print(f"Epoch [{epoch + 1}/{EPOCHS}], last loss {loss:.4f}", flush=True)
     torch.save(model.state_dict(), folder / "weights.pt")
 

@@ -97,6 +97,8 @@ def test_a_job_on_several_nodes_is_one_training(slurm, undisturbed, tmp_path) ->
     script = edited("several_nodes.sbatch", tmp_path, TRAINING)
     job = slurm.submit(script, "--gpus-per-node=1")
     ranks = stop_when_saved(job, tmp_path)
+    beside = slurm.run("srun", f"--jobid={job}", "--overlap", "echo", "seen")  # as the page does to look
+    assert set(beside.split()) == {"seen"}
     slurm.run("scancel", "--batch", "--signal=USR1", job)  # what Slurm sends before the limit
     output = finish_after_requeue(slurm, job, tmp_path, ranks)
     assert output.count("on from epoch") == 1

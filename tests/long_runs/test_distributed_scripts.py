@@ -75,6 +75,13 @@ class Training:
         (folder,) = self.folder.glob("step-*")
         return int(folder.name.split("-")[1])
 
+    def steps_done(self) -> int:
+        """Return how many steps of an epoch that is not finished are done."""
+        if (file := self.folder / "checkpoint.pt").exists():
+            return torch.load(file)["steps"]
+        (folder,) = self.folder.glob("step-*")
+        return int(folder.name.split("-")[2])
+
     def ranks(self) -> dict[int, int]:
         """Return the processes that train, by their rank, and by 0 where there is no torchrun."""
         found = {}
@@ -121,6 +128,20 @@ def differences(found: dict[str, torch.Tensor], expected: dict[str, torch.Tensor
     return max(float((found[name] - expected[name]).abs().max()) for name in found)
 
 
+def changed(training: Training, folder: Path, script: str, change: Callable[[str], str]) -> None:
+    """Let a training run a copy of its script, with changes."""
+    copy = folder / script
+    copy.write_text(change((SCRIPTS / script).read_text("utf-8")), "utf-8")
+    training.script[0] = str(copy)
+
+
+def slow_steps(text: str) -> str:
+    """Let an epoch take three seconds and more: what comes after its first line comes within the second."""
+    here = '            state["steps"] += 1\n'
+    assert text.count(here) == 1
+    return text.replace(here, f"            time.sleep(0.4)\n{here}")
+
+
 @BOTH
 def test_one_process_and_several_ranks_learn_the_same(script, training, undisturbed, genuine_data) -> None:
     alone = training.run(None, 2)
@@ -132,18 +153,94 @@ def test_one_process_and_several_ranks_learn_the_same(script, training, undistur
 @pytest.mark.thorough
 @BOTH
 def test_a_signal_to_one_rank_stops_all_and_nothing_is_lost(
-    script, training, undisturbed, genuine_data
+    script, training, undisturbed, genuine_data, tmp_path
 ) -> None:
+    changed(training, tmp_path, script, slow_steps)
     process = training.start(2, 1000)
-    training.wait_until(training.checkpoints)
+    training.wait_until(lambda: "Epoch [1/" in training.text())
     os.kill(training.ranks()[1], signal.SIGTERM)
     assert process.wait(LIMIT) == 1  # torchrun has a status of its own, and names that of the ranks
     assert f"exitcode  : {STOPPED}" in training.text()
     assert not training.ranks()
+    assert training.steps_done() > 0  # saved within an epoch
+    training.script[0] = str(SCRIPTS / script)
     epochs = training.epochs_done() + 1
     resumed = training.run(2, epochs)
     assert training.text().startswith("going on from")
     assert differences(resumed, undisturbed(script, epochs, genuine_data)) == 0
+
+
+@pytest.mark.thorough
+@BOTH
+def test_a_signal_during_the_evaluation_ends_it_and_the_epoch_is_saved(
+    script, training, undisturbed, genuine_data, tmp_path
+) -> None:
+    def slow_evaluation(text: str) -> str:
+        here = r"^( +)(?=if .*  # the epoch is saved$)"
+        text, count = re.subn(here, r"\1time.sleep(0.1)\n\1", text, flags=re.M)
+        assert count == text.count("batch_size=1000") == 1
+        return text.replace("batch_size=1000", "batch_size=1").replace("split(1000)", "split(1)")
+
+    changed(training, tmp_path, script, slow_evaluation)
+    process = training.start(2, 1000)
+    training.wait_until(training.checkpoints)
+    process.terminate()
+    assert process.wait(LIMIT) != 0
+    assert "Epoch [1/" not in training.text() and training.epochs_done() == 1
+    assert training.steps_done() == 0
+    training.script[0] = str(SCRIPTS / script)
+    assert differences(training.run(2, 2), undisturbed(script, 2, genuine_data)) == 0
+
+
+# what docs/cluster.rst says to put into train_ddp.py: where, and the line
+BEFORE = (
+    ('    parts = {"model"', "    ", "scaler = torch.amp.GradScaler(device.type)"),
+    ("        model.train()", "        ", 'torch.manual_seed(state["epoch"] * world_size + rank)'),
+    ("            loss = ", "            ", "with torch.autocast(device.type, torch.bfloat16):"),
+    ("            optimizer.step()", "            ", "scaler.unscale_(optimizer)"),
+    ("            optimizer.step()", "            ", "nn.utils.clip_grad_norm_(model.parameters(), 1.0)"),
+)
+INSTEAD = (
+    ('"scheduler": scheduler}', '"scheduler": scheduler, ', '"scaler": scaler', "}"),
+    ("loss = nn", "    loss = nn", "", ""),
+    ("loss.backward()", "", "scaler.scale(loss).backward()", ""),
+    ("optimizer.step()", "", "scaler.step(optimizer)", "; scaler.update()"),
+    ('"steps": 0, "loss"', '"steps": 0, ', '"best": 0.0', ', "loss"'),
+    (
+        "device)\n        if rank",
+        "device)\n        ",
+        'state["best"] = max(state["best"], right)',
+        "; checkpoint()\n        if rank",
+    ),
+)
+
+
+@pytest.mark.thorough
+@DDP
+def test_the_lines_that_the_page_names_are_saved_and_go_on(script, training, genuine_data, tmp_path) -> None:
+    page = (SCRIPTS.parents[1] / "docs" / "cluster.rst").read_text("utf-8")
+
+    def with_lines(text: str) -> str:
+        for place, indent, line in BEFORE:
+            assert text.count(place) == 1 and f"``{line}``" in page, line
+            text = text.replace(place, f"{indent}{line}\n{place}")
+        for place, before, line, after in INSTEAD:
+            assert text.count(place) == 1 and (not line or f"``{line}``" in page), line
+            text = text.replace(place, f"{before}{line}{after}")
+        return text
+
+    changed(training, tmp_path, script, with_lines)
+    process = training.start(2, 1000)
+    training.wait_until(lambda: "Epoch [1/" in training.text())
+    process.terminate()
+    assert process.wait(LIMIT) != 0
+    saved = torch.load(training.folder / "checkpoint.pt")
+    assert saved["best"] > 0.1 and saved["scaler"]["_growth_tracker"] > 0
+    epochs = saved["epoch"] + 1
+    resumed = training.run(2, epochs)
+    whole = Training(script, tmp_path / "whole", genuine_data)
+    whole.script[0] = training.script[0]
+    assert differences(resumed, whole.run(2, epochs)) == 0
 
 
 @pytest.mark.thorough
@@ -186,13 +283,14 @@ def test_no_rank_outlives_a_launcher_that_was_killed(script, training) -> None:
 
 @pytest.mark.thorough
 @DDP
-def test_processes_that_load_images_survive_the_signal_to_their_group(script, training) -> None:
+def test_processes_that_load_images_survive_the_signal_to_their_group(script, training, tmp_path) -> None:
+    changed(training, tmp_path, script, slow_steps)
     process = training.start(2, 1000, workers=1)
-    training.wait_until(training.checkpoints)
+    training.wait_until(lambda: "Epoch [1/" in training.text())
     process.terminate()
     process.wait(LIMIT)
     assert "DataLoader worker" not in training.text()
-    assert torch.load(training.folder / "checkpoint.pt")["steps"] > 0  # saved within an epoch
+    assert training.steps_done() > 0  # saved within an epoch
 
 
 @pytest.mark.thorough
