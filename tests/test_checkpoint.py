@@ -679,7 +679,7 @@ def test_what_is_no_checkpoint_at_all_is_named(saved, wrong):
         for call in (load_checkpoint, lambda wrong: save_checkpoint(wrong, epoch=1, **parts)):
             with pytest.raises(TypeError, match=r"path is .*, but must be the name of a file: where latest"):
                 call(wrong)
-        with pytest.raises(TypeError, match=r"folder is .*, but must be the name"):
+        with pytest.raises(TypeError, match=r"folder is .*, but must be the name of a folder: give"):
             latest(wrong)
 
 

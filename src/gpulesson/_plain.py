@@ -31,32 +31,32 @@ _JSON = "checkpoint.json"
 _DEEPEST = 100
 
 
-def pack(content: dict[str, Any], *, copy: bool = False) -> dict[str, Tensor]:
+def pack(content: dict[str, Any], *, on_host: bool = False) -> dict[str, Tensor]:
     """Return what a file holds of a dict: its tensors, by name, and the JSON of `encode` as one more."""
-    text, tensors = encode(content, copy=copy)
+    text, tensors = encode(content, on_host=on_host)
     return {**tensors, _JSON: torch.frombuffer(bytearray(text), dtype=torch.uint8)}
 
 
 def unpack(tensors: dict[str, Tensor]) -> Any:
     """Return what was packed; `Refused` if it was not."""
-    if _JSON not in tensors or (json := tensors.pop(_JSON)).dtype != torch.uint8:
+    if _JSON not in tensors or (text := tensors.pop(_JSON)).dtype != torch.uint8:
         raise Refused(f"it has no {_JSON}")
-    return decode(bytes(memory_of(json)), tensors)
+    return decode(bytes(memory_of(text)), tensors)
 
 
 def encode(
-    content: dict[str, Any], *, copy: bool = False, sharded: bool = False
+    content: dict[str, Any], *, on_host: bool = False, sharded: bool = False
 ) -> tuple[bytes, dict[str, Tensor]]:
     """Return the JSON of a dict and the tensors in it, by name: the way that leads to each.
 
-    Tensors that are one, such as tied weights, have one name. They are those of `content`, or with `copy`,
+    Tensors that are one, such as tied weights, have one name. They are those of `content`, or with `on_host`,
     copies in the host's memory. With `sharded`, DTensors are among them.
 
     >>> text, tensors = encode({"model": {"bias": torch.zeros(2)}, "losses": [0.5, math.inf]})
     >>> text
     b'{"model":{"bias":{"$tensor":"model.bias"}},"losses":[0.5,{"$float":"inf"}]}'
     """
-    encoder = _Encoder(copy, sharded)
+    encoder = _Encoder(on_host, sharded)
     plain = encoder.of_dict(content, ())
     text = json.dumps(plain, separators=(",", ":"), allow_nan=False).encode()
     check_size(text, "it")
@@ -91,8 +91,8 @@ def decode(text: bytes, tensors: dict[str, Tensor]) -> Any:
 class _Encoder:
     """Makes JSON of values, and collects their tensors."""
 
-    def __init__(self, copy: bool, sharded: bool) -> None:
-        self.copy, self.sharded = copy, sharded
+    def __init__(self, on_host: bool, sharded: bool) -> None:
+        self.on_host, self.sharded = on_host, sharded
         self.tensors: dict[str, Tensor] = {}
         self._names: dict[Any, str] = {}  # of the tensors that are there
         self._values = 0
@@ -147,20 +147,20 @@ class _Encoder:
         return {"$dict": pairs}
 
     def of_tensor(self, value: Tensor, way: tuple[Any, ...]) -> Any:
-        spread = self.sharded and hasattr(value, "to_local")
-        plain = (type(value) in (Tensor, nn.Parameter) or spread) and value.layout is torch.strided
+        sharded = self.sharded and hasattr(value, "to_local")
+        plain = (type(value) in (Tensor, nn.Parameter) or sharded) and value.layout is torch.strided
         if not plain or value.is_quantized or value.is_meta:
             raise Refused(
                 f"{_place(way)} is {_described(value)}; only dense tensors with values can be saved"
             )
-        key = id(value) if spread else identity(value)
+        key = id(value) if sharded else identity(value)
         told = {} if value.dtype in NAMES else {"dtype": str(value.dtype)}
         if key not in self._names:
             self._names[key] = name = self._new_name(way)
             value = value.detach()
             if told:  # safetensors does not know it: its bytes, as one more dimension
                 value = value.resolve_conj().resolve_neg().contiguous().unsqueeze(-1).view(torch.uint8)
-            self.tensors[name] = value.to("cpu", copy=True) if self.copy else value
+            self.tensors[name] = value.to("cpu", copy=True) if self.on_host else value
         return {"$tensor": self._names[key], **told}
 
     def _new_name(self, way: tuple[Any, ...]) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -14,6 +14,15 @@ from gpulesson._files import printable
 from gpulesson._kinds import difference
 
 _Undo = Callable[[], None]
+
+
+class RunParts(NamedTuple):
+    """The objects of a run whose states are saved together."""
+
+    model: Any
+    optimizer: Any = None
+    scheduler: Any = None
+    generator: Any = None
 
 
 def unwrapped(model: Any) -> Any:
@@ -29,10 +38,10 @@ _NEEDED = {
 }
 
 
-def find_mistake(model: Any, optimizer: Any, scheduler: Any, generator: Any) -> str | None:
+def find_mistake(parts: RunParts) -> str | None:
     """Say which part has no state, or does not belong to the others."""
-    parts = {"model": model, "optimizer": optimizer, "scheduler": scheduler, "generator": generator}
-    for name, part in parts.items():
+    model, optimizer, scheduler, _ = parts
+    for name, part in parts._asdict().items():
         lacks = isinstance(part, type) or any(not hasattr(part, each.strip("()")) for each in _NEEDED[name])
         mixed = name == "scheduler" and hasattr(part, "param_groups")
         if (lacks or mixed) and (part is not None or name == "model"):
@@ -107,8 +116,9 @@ def tensor_outline(state: Mapping[str, Any]) -> dict[str, str]:
     return outline
 
 
-def outline(model: Any, optimizer: Any, scheduler: Any, generator: Any) -> dict[str, str]:
+def outline(parts: RunParts) -> dict[str, str]:
     """Describe the parts of a run but the model: their classes, and the optimizer's parameters by name."""
+    model, optimizer, scheduler, generator = parts
     found = {}
     if optimizer is not None:
         sizes = [len(group["params"]) for group in optimizer.param_groups]
@@ -146,12 +156,13 @@ def compare(saved: Mapping[str, str], given: Mapping[str, str]) -> list[str]:
     return lines + ([f"and {len(names) - 12} more"] if len(names) > 12 else [])
 
 
-def undo_point(model: Any, optimizer: Any, scheduler: Any, generator: Any) -> _Undo:
+def undo_point(parts: RunParts) -> _Undo:
     """Return a function that puts the state of now back.
 
     The model's tensors are copied to the host, since loading writes into them. An optimizer gets new tensors
     when it loads, so that its old ones need only be kept.
     """
+    model, optimizer, scheduler, generator = parts
     tensors = model.state_dict()
     for name, value in tensors.items():
         tensors[name] = value.to("cpu", copy=True) if isinstance(value, Tensor) else copy.deepcopy(value)

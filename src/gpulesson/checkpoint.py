@@ -36,6 +36,7 @@ from gpulesson._kinds import is_count
 from gpulesson._plain import pack, unpack
 from gpulesson._rng import find_wrong_rng, rng_state, set_rng_state
 from gpulesson._state import (
+    RunParts,
     compare,
     find_mistake,
     find_not_finite,
@@ -58,7 +59,7 @@ class CheckpointError(RuntimeError):
 
 @contextmanager
 def _as_checkpoint_error(failed: str) -> Iterator[None]:
-    """Raise whatever goes wrong as a `CheckpointError` that begins with `failed`."""
+    """Raise what goes wrong as a `CheckpointError` that begins with `failed`, or as it is if it is one."""
     try:
         yield
     except CheckpointError:
@@ -67,6 +68,12 @@ def _as_checkpoint_error(failed: str) -> Iterator[None]:
         raise CheckpointError(f"{failed}: {error}") from error
     except Exception as error:
         raise CheckpointError(f"{failed}. {type(error).__name__}: {printable(error)}") from error
+
+
+def _as_folder(folder: Any) -> Path:
+    if not isinstance(folder, str | os.PathLike):
+        refuse("folder", folder, "the name of a folder", "give each run one of its own, as 'runs/first'")
+    return Path(folder)
 
 
 @dataclass(frozen=True, eq=False)
@@ -153,31 +160,22 @@ def save_checkpoint(
     3
     """
     path = as_path("path", path)
-    parts = model, optimizer, scheduler, generator
+    parts = RunParts(model, optimizer, scheduler, generator)
     return _write_checkpoint(path, *_collect(path, parts, epoch, step, position, extra))
 
 
 def _collect(
-    path: Path,
-    parts: tuple[Any, Any, Any, Any],  # model, optimizer, scheduler, generator
-    epoch: int,
-    step: int,
-    position: Any,
-    extra: Any,
-    *,
-    on_host: bool = False,
+    path: Path, parts: RunParts, epoch: int, step: int, position: Any, extra: Any, *, on_host: bool = False
 ) -> tuple[dict[str, Tensor], dict[str, str]]:
     """Return a checkpoint's tensors, those of the run or copies in the host's memory, and its metadata."""
+    parts = parts._replace(model=unwrapped(parts.model))
     model, optimizer, scheduler, generator = parts
-    model = unwrapped(model)
     with _as_checkpoint_error(f"{printable(path)} was not written"):
         for name, count in (("epoch", epoch), ("step", step)):
             if not is_count(count):
                 found = printable(repr(count), 100)
-                raise Refused(
-                    f"{name} is {found}, but must be a whole number (an int), 0 or more, below 10**12"
-                )
-        if mistake := find_mistake(model, optimizer, scheduler, generator):
+                raise Refused(f"{name} is {found}, not a whole number (an int), 0 or more, below 10**12")
+        if mistake := find_mistake(parts):
             raise Refused(mistake)
         if spoilt := find_not_finite(model):
             raise Refused(
@@ -193,11 +191,11 @@ def _collect(
             "rng": rng_state(),
             "position": position,
             "extra": extra,
-            "outline": outline(model, optimizer, scheduler, generator),
+            "outline": outline(parts),
         }
         metadata = {"format": "pt", _MARK: _VERSION, "epoch": str(epoch), "step": str(step)}
         metadata["saved"] = datetime.now(timezone.utc).isoformat(timespec="microseconds")
-        return pack(content, copy=on_host), metadata
+        return pack(content, on_host=on_host), metadata
 
 
 def _write_checkpoint(path: Path, tensors: dict[str, Tensor], metadata: dict[str, str]) -> Path:
@@ -257,7 +255,7 @@ def latest(folder: str | os.PathLike[str], *, pattern: str = "*.safetensors") ->
     >>> latest("no/run/yet") is None
     True
     """
-    folder = as_path("folder", folder)
+    folder = _as_folder(folder)
     where = printable(folder)
     try:
         there = list(folder.iterdir())
@@ -327,15 +325,16 @@ def resume(
     if not isinstance(checkpoint, Checkpoint):
         refuse("checkpoint", checkpoint, "a Checkpoint", "give what load_checkpoint(path) returned")
     name, model = printable(checkpoint.path), unwrapped(model)
+    parts = RunParts(model, optimizer, scheduler, generator)
     with _as_checkpoint_error(f"{name} does not fit; nothing was loaded"):
-        if mistake := find_mistake(model, optimizer, scheduler, generator):
+        if mistake := find_mistake(parts):
             raise Refused(mistake)
-        given = tensor_outline(model.state_dict()) | outline(model, optimizer, scheduler, generator)
+        given = tensor_outline(model.state_dict()) | outline(parts)
         if lines := compare(checkpoint.outline | tensor_outline(checkpoint.model), given):
             raise Refused("\n  ".join(["these differ", *lines]))
         if wrong := find_wrong_state(scheduler, generator, checkpoint) or find_wrong_rng(checkpoint.rng):
             raise Refused(wrong)
-        undo, rng_before = undo_point(model, optimizer, scheduler, generator), rng_state()
+        undo, rng_before = undo_point(parts), rng_state()
         try:
             if optimizer is not None:
                 load_optimizer(optimizer, checkpoint.optimizer or {})
@@ -361,7 +360,7 @@ def resume(
 
 @contextmanager
 def _opened(path: Path) -> Iterator[tuple[Header, BinaryIO]]:
-    """Open a checkpoint and read its header; what goes wrong, also later, becomes a `CheckpointError`."""
+    """Open a checkpoint and read its header; errors, also in the with block, become `CheckpointError`s."""
     name = printable(path)
     with _as_checkpoint_error(f"{name} was not loaded"):
         try:
@@ -388,7 +387,7 @@ def _read_header(file: BinaryIO, name: str) -> Header:
     header = read_header(file)
     version = header.metadata.get(_MARK)
     if header.digest is not None and version != _VERSION:
-        header.verify(file)  # else it is a damaged one
+        header.verify(file)  # raises if the file is damaged; else it is really of another kind
     if header.digest is None or version is None:
         raise CheckpointError(
             f"{name} is a safetensors file, but no checkpoint of save_checkpoint. If it holds weights, "

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from gpulesson._arguments import as_path
 from gpulesson._files import open_file, printable, whole_file
-from gpulesson._state import compare, find_mistake, find_not_finite, tensor_outline, undo_point
+from gpulesson._state import RunParts, compare, find_mistake, find_not_finite, tensor_outline, undo_point
 from gpulesson._tensorfile import NAMES, Refused, identity, read_header, write
 from gpulesson.checkpoint import _as_checkpoint_error
 
@@ -103,7 +103,7 @@ def import_weights(model: nn.Module, path: str | os.PathLike[str]) -> None:
                     f"{printable(name)} and {printable(other)} are one tensor of the model, and differ in "
                     "the file"
                 )
-        undo = undo_point(model, None, None, None)
+        undo = undo_point(RunParts(model))
         try:
             model.load_state_dict(tensors)
         except BaseException:
@@ -112,7 +112,7 @@ def import_weights(model: nn.Module, path: str | os.PathLike[str]) -> None:
 
 
 def _state(model: nn.Module) -> dict[str, Tensor]:
-    if mistake := find_mistake(model, None, None, None):
+    if mistake := find_mistake(RunParts(model)):
         raise Refused(mistake)
     state: dict[str, Tensor] = model.state_dict()
     if others := [printable(name) for name, value in state.items() if not isinstance(value, Tensor)]:

@@ -589,7 +589,7 @@ def test_another_thread_than_the_main_one_may_save(tmp_path, parts):
             {"extra": {"scaler": torch.amp.GradScaler}},
             r"extra\['scaler'\] is the class GradScaler, but must be an object of the run: make",
         ),
-        ({"folder": None}, "folder is None, but must be the name"),
+        ({"folder": None}, "folder is None, but must be the name of a folder: give each run one"),
         ({"optimizer": torch.optim.SGD}, r"the optimizer is .*: give an object that has state_dict\(\)"),
     ],
 )
@@ -637,7 +637,7 @@ def test_folders_that_cannot_be_used(tmp_path, parts, monkeypatch):
         (lambda loader: Batches(loader.tensors[0][:6], batch_size=2), "'length': 4.*'length': 3"),
         (
             lambda loader: Batches(*loader.tensors, batch_size=2, shuffle=True, generator=torch.Generator()),
-            "'generators': 0.*'generators': 1",
+            "'number of generators': 0.*'number of generators': 1",
         ),
     ],
 )
@@ -734,9 +734,9 @@ NO_STATES = {"rng": {}, "generators": []}
     [
         ({"done": -1}, "move it away"),
         ({"steps": "1"}, "move it away"),
-        ({"loader": {"length": [2], "batch_size": None, "generators": 0}}, "move it away"),
-        ({"loader": {"length": 2, "batch_size": None, "generators": 10**11}}, "move it away"),
-        ({"loader": {}}, "move it away"),
+        ({"loader_facts": {"length": [2], "batch_size": None, "number of generators": 0}}, "move it away"),
+        ({"loader_facts": {"length": 2, "batch_size": None, "number of generators": 10**11}}, "move it away"),
+        ({"loader_facts": {}}, "move it away"),
         ({"ranks": {}}, "move it away"),
         ({"ranks": []}, "move it away"),
         ({"ranks": [{"now": NO_STATES}]}, "move it away"),

@@ -37,12 +37,12 @@ from torch import nn
 from torch.optim.lr_scheduler import LRScheduler
 
 from gpulesson import checkpoint
-from gpulesson._arguments import as_path, refuse, whole_number
+from gpulesson._arguments import refuse, whole_number
 from gpulesson._files import printable
 from gpulesson._kinds import difference, is_count
 from gpulesson._rng import find_wrong_rng, rng_state, set_rng_state
-from gpulesson._state import find_mistake
-from gpulesson.checkpoint import Checkpoint, CheckpointError, _as_checkpoint_error
+from gpulesson._state import RunParts, find_mistake
+from gpulesson.checkpoint import Checkpoint, CheckpointError, _as_checkpoint_error, _as_folder
 from gpulesson.long_runs.ranks import Ranks
 
 Batch = TypeVar("Batch")
@@ -187,9 +187,9 @@ class AutoSave:
         for name, value in (extra or {}).items():
             if isinstance(value, type):
                 refuse(f"extra[{name!r}]", value, "an object of the run", "give that")
-        if mistake := find_mistake(model, optimizer, scheduler, generator):
+        if mistake := find_mistake(RunParts(model, optimizer, scheduler, generator)):
             raise ValueError(mistake)
-        self.folder = as_path("folder", folder)
+        self.folder = _as_folder(folder)
         self.every_steps, self.keep, self.background = every_steps, keep, background
         self.every_minutes = DEFAULT_MINUTES if every_steps is every_minutes is None else every_minutes
         self.model, self.optimizer, self.scheduler = model, optimizer, scheduler
@@ -205,7 +205,7 @@ class AutoSave:
         self._epoch: int | None = None  # that runs, counted from 0
         self._begun: dict[str, Any] = {}  # the random states with which it did
         self._place: _Place | None = None  # within it, once there are batches
-        self._found: _Saved | None = None  # a place within it to go on from
+        self._saved_place: _SavedPlace | None = None  # within it, to go on from
         self._is_new_rank = False  # which the run that was saved did not have
 
     def __enter__(self) -> AutoSave:
@@ -237,7 +237,7 @@ class AutoSave:
             self._handlers.clear()
             if self._lock is not None:
                 self._lock.release()
-            self._lock = self._epoch = self._place = self._found = None
+            self._lock = self._epoch = self._place = self._saved_place = None
             if self._signal and not isinstance(error, SystemExit):  # it came to no step
                 if raised := sys.exc_info()[1]:  # which may not be seen any more
                     traceback.print_exception(raised)
@@ -285,13 +285,13 @@ class AutoSave:
             for epoch in range(first, number):
                 self._epoch, self._place = epoch, None
                 given = [] if self.generator is None else [self.generator]
-                if self._found is not None:
-                    self._set_rng(self._found.begun["rng"])
-                    self._set_generators(given, self._found.begun["generators"])
+                if self._saved_place is not None:
+                    self._set_rng(self._saved_place.begun["rng"])
+                    self._set_generators(given, self._saved_place.begun["generators"][: len(given)])
                 self._begun = begun = _random_states(given)
                 yield epoch
                 self._save(finished=True)
-                self._place = self._found = None
+                self._place = self._saved_place = None
                 if self._hear().signal:
                     self._stop()
         finally:  # also after `break`
@@ -326,38 +326,39 @@ class AutoSave:
         if workers:
             self._settle()  # before they fork, when Ctrl-C would be lost
         place = _Place.of(loader, self.generator)
-        found, self._found = self._found, None
+        saved, self._saved_place = self._saved_place, None
         given = self._begun["generators"]  # the state of the given one, with which the epoch began
-        if found is not None:
-            self._check_loader_of(found, place)
-            states = found.begun["generators"]
+        if saved is not None:
+            self._check_loader_of(saved, place)
+            states = saved.begun["generators"]
             self._set_generators(place.generators[len(given) :], states[len(given) :])
         place.begun = _random_states(place.generators) | {"rng": self._begun["rng"]}
         place.begun["generators"][: len(given)] = given
         batches = self._ask(lambda: iter(loader), workers)
         if workers:
             self._hold_child_signal()
-        if found is not None and found.done:
-            for _ in range(found.done):
+        if saved is not None and saved.done:
+            for _ in range(saved.done):
                 if self._hear().signal:
                     self._stop()
                 if self._ask(lambda: next(batches, _END), workers) is _END:
                     raise CheckpointError(
-                        f"{printable(self.path)} was saved after {found.done} batches of an epoch, and this "
+                        f"{printable(self.path)} was saved after {saved.done} batches of an epoch, and this "
                         "loader has fewer. Give the loader that the run had."
                     )
-            self._set_rng(found.now["rng"])
-            self._set_generators(place.generators, found.now["generators"])
-            place.done, place.learned, place.steps = found.done, found.done, found.steps
+            self._set_rng(saved.now["rng"])
+            self._set_generators(place.generators, saved.now["generators"])
+            place.done, place.learned, place.steps = saved.done, saved.done, saved.steps
         self._place = place
         while (batch := self._ask(lambda: next(batches, _END), workers)) is not _END:
             place.done += 1
             yield batch
 
-    def _check_loader_of(self, found: _Saved, place: _Place) -> None:
+    def _check_loader_of(self, saved: _SavedPlace, place: _Place) -> None:
         # between epochs another loader is another run, but no mistake
-        what = ("length", "batch_size", "generators") if found.done else ("generators",)
-        known, given = ({name: each[name] for name in what} for each in (found.loader, place.loader))
+        what = list(place.loader_facts) if saved.done else ["number of generators"]
+        facts = saved.loader_facts, place.loader_facts
+        known, given = ({name: each[name] for name in what} for each in facts)
         if known != given:
             raise CheckpointError(
                 f"{printable(self.path)} was saved with another loader: {known} in the file, {given} given. "
@@ -375,7 +376,7 @@ class AutoSave:
                 numpy.random.seed(seed)
 
     def _set_generators(self, generators: list[torch.Generator], states: list[torch.Tensor]) -> None:
-        for generator, state in zip(generators, states, strict=False):
+        for generator, state in zip(generators, states, strict=True):
             try:
                 generator.set_state(state)
             except RuntimeError as error:
@@ -442,7 +443,7 @@ class AutoSave:
         if heard.signal:
             self._stop()
         due = heard.late or (self.every_steps is not None and place.steps % self.every_steps == 0)
-        if due and place.done != place.loader["length"]:  # the epoch's end is a save, too
+        if due and place.done != place.loader_facts["length"]:  # the epoch's end is a save, too
             self._save()
 
     def _hear(self, *, cut_off: bool = False) -> _Heard:
@@ -460,7 +461,7 @@ class AutoSave:
     def _resume(self, number: int) -> int:
         """Load the checkpoint that got furthest; return how many epochs are finished."""
         self._settle()
-        self._found = None
+        self._saved_place = None
         self.path = self.ranks.on_main(
             lambda: checkpoint.latest(self.folder, pattern="autosave-epoch-*.safetensors")
         )
@@ -501,14 +502,14 @@ class AutoSave:
                 value.update(saved)
             elif not hasattr(value, "load_state_dict"):
                 self.extra[name] = saved
-        self._found = place
+        self._saved_place = place
         what = "going on" if found.epoch < number else "nothing to do"
         within = f" and {_plural(found.step, 'batch', 'es')}" if found.step else ""
         reached = f"{found.epoch} of {_plural(number, 'epoch')}{within}"
         self._tell(f"{printable(self.path)}: {what} after {reached}")
         return found.epoch
 
-    def _load(self, path: Path) -> tuple[Checkpoint, _Saved]:
+    def _load(self, path: Path) -> tuple[Checkpoint, _SavedPlace]:
         """Load a checkpoint of `AutoSave`, with the random states of this rank, or else of rank 0."""
         found = checkpoint.load_checkpoint(path)
         if not isinstance(found.extra, dict) or not _is_position(found.position, self.generator is not None):
@@ -519,11 +520,11 @@ class AutoSave:
         states = found.position["ranks"]
         self._is_new_rank = self.ranks.rank >= len(states)
         own = states[0 if self._is_new_rank else self.ranks.rank]
-        done, steps, loader = (found.position[name] for name in ("done", "steps", "loader"))
-        place = _Saved(done, steps, loader, own["now"], own["begun"])
+        done, steps, facts = (found.position[name] for name in ("done", "steps", "loader_facts"))
+        place = _SavedPlace(done, steps, facts, own["now"], own["begun"])
         return replace(found, rng=place.now["rng"]), place
 
-    def _find_misfit(self, found: Checkpoint, place: _Saved) -> str | None:
+    def _find_misfit(self, found: Checkpoint, place: _SavedPlace) -> str | None:
         """Say what of AutoSave's own does not fit in a checkpoint."""
         fit, given = found.position["fit"], self._fit
         if found.extra.keys() != self.extra.keys():
@@ -553,13 +554,13 @@ class AutoSave:
         position = {
             "done": done,
             "steps": 0 if finished else place.steps,
-            "loader": place.loader,
+            "loader_facts": place.loader_facts,
             "ranks": self.ranks._gather(states),
             "fit": {name: part.state_dict() for name, part in self._fit.items()},
         }
 
         def collect() -> _Content:
-            parts = self.model, self.optimizer, self.scheduler, self.generator
+            parts = RunParts(self.model, self.optimizer, self.scheduler, self.generator)
             extra = {
                 name: part.state_dict() if hasattr(part, "state_dict") else part
                 for name, part in self.extra.items()
@@ -648,7 +649,7 @@ class _Heard(NamedTuple):
 class _Place:
     """How far an epoch is, and what its batches come from."""
 
-    loader: dict[str, int | None]  # its length and batch size, and how many generators there are
+    loader_facts: dict[str, int | None]  # its length and batch size, and how many generators there are
     generators: list[torch.Generator]  # first the given one, then the loader's own
     begun: dict[str, Any] | None = None  # the random states with which the epoch began
     done: int = 0  # batches handed out
@@ -665,15 +666,16 @@ class _Place:
         found = [given, *(getattr(holder, "generator", None) for holder in holders)]
         generators = list(dict.fromkeys(each for each in found if isinstance(each, torch.Generator)))
         size = size if isinstance(size, int) else None
-        return _Place({"length": length, "batch_size": size, "generators": len(generators)}, generators)
+        facts = {"length": length, "batch_size": size, "number of generators": len(generators)}
+        return _Place(facts, generators)
 
 
-class _Saved(NamedTuple):
+class _SavedPlace(NamedTuple):
     """A place that a checkpoint holds, and this rank's random states: of its moment, of the epoch's begin."""
 
     done: int
     steps: int
-    loader: dict[str, int | None]
+    loader_facts: dict[str, int | None]
     now: dict[str, Any]
     begun: dict[str, Any]
 
@@ -698,10 +700,10 @@ def _random_states(generators: Iterable[torch.Generator]) -> dict[str, Any]:
 
 
 def _is_position(value: Any, given: bool) -> bool:
-    """Return whether this is what `_save` keeps of a place, with a state of the given generator."""
+    """Return whether this is what `_save` keeps of a place, with a state of the generator that was given."""
     try:
-        loader, number = value["loader"], value["loader"]["generators"]
-        counts = [value["done"], value["steps"], number, loader["length"] or 0, loader["batch_size"] or 0]
+        facts, number = value["loader_facts"], value["loader_facts"]["number of generators"]
+        counts = [value["done"], value["steps"], number, facts["length"] or 0, facts["batch_size"] or 0]
         states = [rank[name] for rank in value["ranks"] for name in ("now", "begun")]
         tensors = [each for state in states for each in state["generators"]]
         return (

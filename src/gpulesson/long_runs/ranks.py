@@ -299,10 +299,8 @@ def _numbers() -> tuple[int, int, int] | None:
             f"the environment has {said}, but no {', '.join(missing)}: {_TORCHRUN}; for a single process, "
             f"unset {', '.join(found)}"
         )
-    numbers = [
-        int(found[name]) if found[name].isdecimal() else -1 for name in _NAMES if name != "MASTER_ADDR"
-    ]
-    rank, local_rank, world_size, port = numbers
+    texts = [found[name] for name in _NAMES if name != "MASTER_ADDR"]
+    rank, local_rank, world_size, port = (int(text) if text.isdecimal() else -1 for text in texts)
     if not 0 <= local_rank <= rank < world_size or not 0 < port < 2**16:
         raise DistributedError(
             f"the environment has {said}, expected whole numbers with 0 ≤ LOCAL_RANK ≤ RANK < WORLD_SIZE, "

@@ -13,13 +13,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from gpulesson._arguments import as_path
 from gpulesson._files import open_file, printable, read_file, whole_file
 from gpulesson._kinds import difference, is_count
 from gpulesson._plain import decode, encode, pack, unpack
-from gpulesson._state import compare, find_mistake, find_not_finite, outline
+from gpulesson._state import RunParts, compare, find_mistake, find_not_finite, outline
 from gpulesson._tensorfile import Entry, Refused, parse, read_header, write
-from gpulesson.checkpoint import _as_checkpoint_error
+from gpulesson.checkpoint import _as_checkpoint_error, _as_folder
 from gpulesson.long_runs.ranks import Ranks
 
 _DIGESTS = "digests.sha256"
@@ -78,7 +77,7 @@ def save_shards(
     ...     load_shards(folder, ranks, model=model)
     {'epoch': 3}
     """
-    folder = as_path("folder", folder)
+    folder = _as_folder(folder)
     with _as_checkpoint_error(f"{printable(folder)} was not written"):
         ranks.on_main(lambda: _make_room(folder))
         ranks._on_each(lambda: _check(model, optimizer, finite=True))
@@ -101,8 +100,7 @@ def save_shards(
         digests = ranks._gather(ranks._on_each(write_own))
 
         def seal() -> None:
-            about = outline(model, optimizer, None, None)
-            run = {"state": text.decode(), "extra": extra, "outline": about}
+            run = {"state": text.decode(), "extra": extra, "outline": outline(RunParts(model, optimizer))}
             listed = {_RUN: _write(folder / _RUN, pack(run), {"format": "pt"})}
             listed |= {_name(rank): digest for rank, digest in enumerate(digests)}
             with whole_file(folder / _DIGESTS) as file:
@@ -142,7 +140,7 @@ def load_shards(
     -----
     The digests find accidents; they are not a signature. Nothing in the files can run code.
     """
-    folder = as_path("folder", folder)
+    folder = _as_folder(folder)
     with _as_checkpoint_error(f"{printable(folder)} was not loaded"):
         ranks._on_each(lambda: _verify(folder, ranks))
         ranks._on_each(lambda: _check(model, optimizer))
@@ -156,7 +154,7 @@ def load_shards(
             stored, tensors = _stored_parts(folder), encode(state, sharded=True)[1]
             found = {name: f"{parts[0].entry.dtype} {_whole(parts)}" for name, parts in stored.items()}
             given = {name: f"{tensor.dtype} {list(tensor.shape)}" for name, tensor in tensors.items()}
-            if lines := compare(run["outline"] | found, outline(model, optimizer, None, None) | given):
+            if lines := compare(run["outline"] | found, outline(RunParts(model, optimizer)) | given):
                 raise Refused("\n  ".join(["these differ", *lines]))
             filled = {name: _filled(tensor, name, stored[name]) for name, tensor in tensors.items()}
             new = decode(run["state"].encode(), filled)
@@ -217,7 +215,7 @@ def _local(tensor: Any) -> tuple[list[int], Tensor]:
 
 
 def _check(model: nn.Module, optimizer: torch.optim.Optimizer | None, *, finite: bool = False) -> None:
-    if mistake := find_mistake(model, optimizer, None, None):
+    if mistake := find_mistake(RunParts(model, optimizer)):
         raise Refused(mistake)
     if finite and (spoilt := find_not_finite(model)):
         raise Refused(f"the model's {printable(spoilt)} holds NaN or infinity")
