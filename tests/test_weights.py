@@ -138,9 +138,16 @@ class Remembering(nn.Linear):
         return {"calls": 3}
 
 
+class Sparse(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("mask", torch.eye(3).to_sparse())
+
+
 @pytest.mark.parametrize(
     ("model", "message"),
     [
+        (Sparse(), "safetensors knows no torch.float32 in torch.sparse_coo layout, as mask is"),
         (Remembering(2, 1), "_extra_state of the model's state is no tensor"),
         (nn.LazyLinear(1), "weight has no values yet: call a lazy model once"),
         (nn.Linear(2, 1, device="meta"), "weight has no values yet"),

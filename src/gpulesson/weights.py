@@ -40,7 +40,7 @@ def export_weights(model: nn.Module, path: str | os.PathLike[str]) -> Path:
     ------
     CheckpointError
         If the file cannot be written, or the model's state holds NaN, infinite parameters, tensors of a dtype
-        that safetensors does not know (such as complex), or anything but tensors.
+        or layout that safetensors does not know (such as complex or sparse), or anything but tensors.
 
     Examples
     --------
@@ -56,11 +56,6 @@ def export_weights(model: nn.Module, path: str | os.PathLike[str]) -> Path:
             raise Refused(f"the model's {printable(spoilt)} holds NaN or infinity")
         tied = {name: kept for name, kept in _first_names(state).items() if name != kept}
         tensors = {name: state[name] for name in state if name not in tied}
-        for name, tensor in tensors.items():
-            if tensor.dtype not in NAMES or tensor.layout is not torch.strided:
-                raise Refused(
-                    f"safetensors knows no {tensor.dtype} in {tensor.layout} layout, as {printable(name)} is"
-                )
         with whole_file(path) as file:
             write(file, tensors, {"format": "pt", **tied})
     return path
@@ -76,7 +71,8 @@ def import_weights(model: nn.Module, path: str | os.PathLike[str]) -> None:
     Raises
     ------
     CheckpointError
-        If the file cannot be read, anything differs, or the model's state holds anything but tensors.
+        If the file cannot be read, anything differs, or the model's state holds anything but tensors of a
+        dtype and layout that safetensors knows.
 
     Examples
     --------
@@ -117,6 +113,11 @@ def _state(model: nn.Module) -> dict[str, Tensor]:
     state: dict[str, Tensor] = model.state_dict()
     if others := [printable(name) for name, value in state.items() if not isinstance(value, Tensor)]:
         raise Refused(f"{', '.join(others)} of the model's state is no tensor")
+    for name, tensor in state.items():
+        if tensor.dtype not in NAMES or tensor.layout is not torch.strided:
+            raise Refused(
+                f"safetensors knows no {tensor.dtype} in {tensor.layout} layout, as {printable(name)} is"
+            )
     return state
 
 
