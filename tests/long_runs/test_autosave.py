@@ -12,6 +12,7 @@ from concurrent.futures import wait
 from pathlib import Path
 
 import autosave_run
+import numpy
 import pytest
 import torch
 from processes import run_script
@@ -250,6 +251,17 @@ def test_the_last_files_stay_and_no_others_go(tmp_path, parts):
     assert names(tmp_path) == sorted([*foreign, *own, folder.name, "other"])
 
 
+def test_whole_numbers_of_numpy_are_numbers(tmp_path, parts):
+    """The negative of an unsigned one is a great number, up to which all files would go."""
+    two = numpy.uint8(2)
+    with AutoSave(tmp_path, **parts, every_steps=two, keep=two) as saves:
+        train(saves, epochs=two)
+    assert names(tmp_path) == [
+        "autosave-epoch-0001-batch-000002.safetensors",
+        "autosave-epoch-0002-batch-000000.safetensors",
+    ]
+
+
 def test_more_epochs_later_go_on_and_a_run_that_is_through_says_so(tmp_path, parts, model, capfd):
     for epochs, expected in ((2, 2), (2, 0), (5, 3), (1, 0)):
         done = []
@@ -302,6 +314,23 @@ def test_the_state_of_a_run_comes_back(tmp_path, parts, model):
         assert (again.value, extra["last"]) == (3.0, 2.0)
         assert extra["losses"] is losses == [1.0] and extra["best"] is best == {"epoch": 1}
     assert all(torch.equal(value, weights[name]) for name, value in model.state_dict().items())
+
+
+def test_a_dict_with_a_state_of_its_own_is_loaded_by_it_alone(tmp_path, parts):
+    class Metrics(dict):
+        def state_dict(self):
+            return {"version": 1, "items": dict(self)}
+
+        def load_state_dict(self, state):
+            self.clear()
+            self.update(state["items"])
+
+    with AutoSave(tmp_path, **parts, extra={"metrics": Metrics(best=0.5)}) as saves:
+        train(saves)
+    metrics = Metrics(best=0.0)
+    with AutoSave(tmp_path, **parts, extra={"metrics": metrics}) as saves:
+        saves.epochs(1)
+    assert metrics == {"best": 0.5}
 
 
 # --- in the background -------------------------------------------------------------------------------------
@@ -415,6 +444,28 @@ def test_in_the_background_an_error_of_the_loop_is_not_hidden(tmp_path, parts, m
                 raise KeyboardInterrupt
 
 
+def test_in_the_background_after_ctrl_c_leaving_waits_for_the_writing(tmp_path, parts, monkeypatch):
+    go = threading.Event()
+
+    def fail(path, *content):
+        go.wait()
+        raise CheckpointError("the disk is full")
+
+    def interrupted(futures):
+        monkeypatch.setattr(autosave, "wait", wait)
+        go.set()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(checkpoint, "_write_checkpoint", fail)
+    monkeypatch.setattr(autosave, "wait", interrupted)
+    with (
+        pytest.warns(UserWarning, match="also, in the background: the disk is full"),
+        pytest.raises(KeyboardInterrupt),
+        AutoSave(tmp_path, **parts, every_steps=1, background=True) as saves,
+    ):
+        train(saves)
+
+
 # --- signals -----------------------------------------------------------------------------------------------
 
 
@@ -478,6 +529,36 @@ def test_a_signal_is_not_lost_with_an_error(tmp_path, parts, monkeypatch, capfd,
         assert "ZeroDivisionError: " in capfd.readouterr().err
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+@posix
+def test_a_signal_while_the_handlers_are_put_back_leaves_none_behind(tmp_path, parts, monkeypatch):
+    came, really = [], signal.signal
+    both = {signal.SIGTERM, signal.SIGUSR1}
+    before = {number: really(number, lambda number, frame: came.append(number)) for number in both}
+    child = signal.getsignal(signal.SIGCHLD)
+
+    def put_back(number, handler):
+        old = really(number, handler)
+        if others := both - {number}:
+            both.clear()
+            os.kill(os.getpid(), *others)
+        return old
+
+    saves = AutoSave(tmp_path, **parts)
+    try:
+        with pytest.raises(KeyError), saves:
+            epochs = saves.epochs(1)  # a name that keeps the loop open while the error is on its way
+            for _ in epochs:
+                monkeypatch.setattr(autosave.signal, "signal", put_back)
+                raise KeyError
+    finally:
+        monkeypatch.undo()
+        after = {number: signal.getsignal(number) for number in (*before, signal.SIGCHLD)}
+        for number, handler in (before | {signal.SIGCHLD: child}).items():
+            really(number, handler)
+    assert len(came) == 1 and saves._lock is None
+    assert after[signal.SIGCHLD] == child and saves._on_signal not in after.values()
 
 
 @posix
@@ -704,6 +785,15 @@ def test_files_that_do_not_fit(tmp_path, parts, model):
         saves.epochs(10)
 
 
+def test_a_generator_that_the_saved_run_did_not_have_is_named(tmp_path, parts):
+    with AutoSave(tmp_path, **parts) as saves:
+        train(saves)
+    message = "generator: None in the file, a generator of the cpu given"
+    given = AutoSave(tmp_path, **parts, generator=torch.Generator())
+    with given as saves, pytest.raises(CheckpointError, match=message):
+        saves.epochs(2)
+
+
 def test_nothing_is_loaded_if_a_part_of_extra_or_of_the_run_does_not_fit(tmp_path, parts, model):
     with AutoSave(tmp_path, **parts, extra={"first": nn.Linear(2, 2), "last": nn.Linear(2, 2)}) as saves:
         train(saves)
@@ -770,6 +860,17 @@ def test_a_position_that_is_malformed(tmp_path, parts, model, change, message):
     assert not model.weight.any()
 
 
+def test_a_random_state_under_a_name_that_is_no_text(tmp_path, parts):
+    with AutoSave(tmp_path, **parts) as saves:
+        train(saves)
+    position = load_checkpoint(saves.path).position
+    position["ranks"][0]["begun"]["rng"][5] = 1
+    save_checkpoint(saves.path, epoch=1, position=position, extra={}, **parts)
+    message = r"nothing was loaded\. TypeError"
+    with AutoSave(tmp_path, **parts) as saves, pytest.raises(CheckpointError, match=message):
+        saves.epochs(1)
+
+
 def test_a_state_of_a_generator_that_is_malformed(tmp_path, parts):
     path = tmp_path / "autosave-epoch-0000-batch-000000.safetensors"
     loader = Batches(torch.ones(2, 2), batch_size=2, shuffle=True, generator=torch.Generator())
@@ -808,6 +909,19 @@ def test_what_fit_measured_is_malformed(tmp_path, parts, model, change, message)
     with AutoSave(tmp_path, **parts) as saves, pytest.raises(CheckpointError, match=message):
         fit(*run, autosave=saves)
     assert torch.equal(model.weight, weight)
+
+
+@pytest.mark.parametrize("name", ["growth_interval", "scale"])
+def test_a_scaler_of_fit_that_is_malformed(tmp_path, parts, model, name):
+    run = model, [(torch.ones(1, 2), torch.ones(1, 1))], nn.MSELoss(), parts["optimizer"], "cpu", 2
+    with AutoSave(tmp_path, **parts) as saves:
+        fit(*run, autosave=saves, step=Step(parts["optimizer"], amp="fp16"))
+    found = load_checkpoint(saves.path)
+    found.position["fit"]["scaler"][name] = "x"
+    save_checkpoint(saves.path, epoch=1, position=found.position, extra={}, **parts)
+    message = f"nothing was loaded: fit's scaler {name} is a str, not a number"
+    with AutoSave(tmp_path, **parts) as saves, pytest.raises(CheckpointError, match=message):
+        fit(*run, autosave=saves, step=Step(parts["optimizer"], amp="fp16"))
 
 
 @pytest.mark.parametrize("name", ["fit", "ranks", "rng", "position"])

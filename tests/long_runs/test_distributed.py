@@ -301,13 +301,41 @@ def test_ranks_that_the_saved_run_did_not_have_draw_other_numbers(tmp_path, mode
 
 
 class Rank(Ranks):
-    """One of three, that needs no others."""
+    """One of three, that needs no others; `told` is what they would hear from it."""
 
-    def __init__(self, rank):
+    def __init__(self, rank, others=None):
         super().__init__(rank, rank, 3, CPU)
+        vars(self).update(others=others, told=[])
 
     def on_main(self, function):
         return function()
+
+    def _gather(self, value):
+        self.told.append(value)
+        return [value, value, self.others or value]
+
+
+def test_a_rank_that_cannot_read_the_checkpoint_keeps_the_others_from_loading_it(tmp_path, model):
+    run = {"model": model, "optimizer": torch.optim.SGD(model.parameters(), lr=0.1)}
+    with RankAutoSave(tmp_path, ranks=Ranks(0, 0, 1, CPU), **run) as saves:
+        list(saves.epochs(1))
+    nn.init.zeros_(model[0].weight)
+    ranks = Rank(0, others=CheckpointError("rank 2 sees no such file"))
+    refused = pytest.raises(CheckpointError, match="rank 2 sees")
+    with RankAutoSave(tmp_path, ranks=ranks, **run) as saves, refused:
+        saves.epochs(2)
+    assert not model[0].weight.any()
+
+
+def test_what_fails_on_a_rank_while_loading_a_checkpoint_is_told_to_the_others(tmp_path, model, monkeypatch):
+    run = {"model": model, "optimizer": torch.optim.SGD(model.parameters(), lr=0.1)}
+    with RankAutoSave(tmp_path, ranks=Ranks(0, 0, 1, CPU), **run) as saves:
+        list(saves.epochs(1))
+    monkeypatch.setattr(model, "load_state_dict", lambda state: 1 / 0)
+    ranks = Rank(0)
+    with RankAutoSave(tmp_path, ranks=ranks, **run) as saves, pytest.raises(CheckpointError):
+        saves.epochs(2)
+    assert isinstance(ranks.told[-1], Exception)
 
 
 # ---- shards

@@ -42,7 +42,8 @@ from gpulesson._files import printable
 from gpulesson._kinds import difference, is_count
 from gpulesson._rng import find_wrong_rng, rng_state, set_rng_state
 from gpulesson._state import RunParts, find_mistake
-from gpulesson.checkpoint import Checkpoint, CheckpointError, _as_checkpoint_error, _as_folder
+from gpulesson._tensorfile import Refused
+from gpulesson.checkpoint import Checkpoint, CheckpointError, _as_checkpoint_error, _as_folder, _collect
 from gpulesson.long_runs.ranks import Ranks
 
 Batch = TypeVar("Batch")
@@ -176,24 +177,24 @@ class AutoSave:
         background: bool = False,
     ) -> None:
         if every_steps is not None:
-            whole_number("every_steps", every_steps, 1, "give a number of steps, 1 or more")
-        whole_number("keep", keep, 1, "give how many checkpoints stay, 1 or more")
-        if every_minutes is not None and not (
-            isinstance(every_minutes, int | float) and 0 < every_minutes < float("inf")
-        ):
+            every_steps = whole_number("every_steps", every_steps, 1, "give a number of steps, 1 or more")
+        keep = whole_number("keep", keep, 1, "give how many checkpoints stay, 1 or more")
+        proper = isinstance(every_minutes, int | float) and 0 < every_minutes < float("inf")
+        if every_minutes is not None and not proper:
             raise ValueError(f"every_minutes={every_minutes!r}: give a number of minutes, more than 0")
         if extra is not None and not isinstance(extra, dict):
             refuse("extra", extra, "a dict with names", "give {'scaler': scaler}")
         for name, value in (extra or {}).items():
             if isinstance(value, type):
                 refuse(f"extra[{name!r}]", value, "an object of the run", "give that")
-        if mistake := find_mistake(RunParts(model, optimizer, scheduler, generator)):
+        self.parts = RunParts(model, optimizer, scheduler, generator)
+        if mistake := find_mistake(self.parts):
             raise ValueError(mistake)
         self.folder = _as_folder(folder)
         self.every_steps, self.keep, self.background = every_steps, keep, background
         self.every_minutes = DEFAULT_MINUTES if every_steps is every_minutes is None else every_minutes
-        self.model, self.optimizer, self.scheduler = model, optimizer, scheduler
-        self.generator, self.extra = generator, {} if extra is None else extra
+        self.model, self.optimizer, self.scheduler, self.generator = self.parts
+        self.extra = {} if extra is None else extra
         self.ranks = Ranks(0, 0, 1, torch.device("cpu"))  # `RankAutoSave` has others beside this one
         self.path: Path | None = None
         self._fit: dict[str, Any] = {}  # what `fit` measures, by name
@@ -232,9 +233,10 @@ class AutoSave:
                 raise
             warnings.warn(f"also, in the background: {failure}", stacklevel=2)  # `error` must not be hidden
         finally:
-            for number, handler in self._handlers.items():
+            while self._handlers:  # a signal that comes here may add one
+                number, handler = list(self._handlers.items())[-1]
                 signal.signal(number, signal.SIG_DFL if handler is None else handler)
-            self._handlers.clear()
+                del self._handlers[number]
             if self._lock is not None:
                 self._lock.release()
             self._lock = self._epoch = self._place = self._saved_place = None
@@ -275,7 +277,7 @@ class AutoSave:
         """
         if self._lock is None:
             raise RuntimeError("AutoSave is not entered: write `with AutoSave(…) as saves:` around the loop")
-        whole_number("epochs", number, 0, "give the number of epochs of the whole run, 0 or more")
+        number = whole_number("epochs", number, 0, "give the number of epochs of the whole run, 0 or more")
         return self._count(self._resume(number), number)
 
     def _count(self, first: int, number: int) -> Iterator[int]:
@@ -357,8 +359,7 @@ class AutoSave:
     def _check_loader_of(self, saved: _SavedPlace, place: _Place) -> None:
         # between epochs another loader is another run, but no mistake
         what = list(place.loader_facts) if saved.done else ["number of generators"]
-        facts = saved.loader_facts, place.loader_facts
-        known, given = ({name: each[name] for name in what} for each in facts)
+        known, given = ({name: each.loader_facts[name] for name in what} for each in (saved, place))
         if known != given:
             raise CheckpointError(
                 f"{printable(self.path)} was saved with another loader: {known} in the file, {given} given. "
@@ -462,15 +463,62 @@ class AutoSave:
         """Load the checkpoint that got furthest; return how many epochs are finished."""
         self._settle()
         self._saved_place = None
-        self.path = self.ranks.on_main(
+        self.path = path = self.ranks.on_main(
             lambda: checkpoint.latest(self.folder, pattern="autosave-epoch-*.safetensors")
         )
-        if self.path is None:
+        if path is None:
             return 0
-        found, place = self._load(self.path)
-        failed = f"{printable(self.path)} does not fit; nothing was loaded"
-        if wrong := self._find_misfit(found, place):
-            raise CheckpointError(f"{failed}: {wrong}")
+        failed = f"{printable(path)} does not fit; nothing was loaded"
+        # no rank changes anything before all have found that theirs fits
+        found, place = self.ranks._on_each(lambda: self._read(path, failed))
+        self.ranks._on_each(lambda: self._load(found, failed))
+        self._saved_place = place
+        what = "going on" if found.epoch < number else "nothing to do"
+        within = f" and {_plural(found.step, 'batch', 'es')}" if found.step else ""
+        reached = f"{found.epoch} of {_plural(number, 'epoch')}{within}"
+        self._tell(f"{printable(path)}: {what} after {reached}")
+        return found.epoch
+
+    def _read(self, path: Path, failed: str) -> tuple[Checkpoint, _SavedPlace]:
+        """Read a checkpoint of `AutoSave` that fits, with the random states of this rank, or of rank 0."""
+        found = checkpoint.load_checkpoint(path)
+        if not isinstance(found.extra, dict) or not _is_position(found.position, found.generator is not None):
+            raise CheckpointError(
+                f"{printable(path)} has the name of a file of AutoSave, but was written otherwise: "
+                "move it away."
+            )
+        states = found.position["ranks"]
+        self._is_new_rank = self.ranks.rank >= len(states)
+        own = states[0 if self._is_new_rank else self.ranks.rank]
+        done, steps, facts = (found.position[name] for name in ("done", "steps", "loader_facts"))
+        place = _SavedPlace(done, steps, facts, own["now"], own["begun"])
+        with _as_checkpoint_error(failed):
+            if wrong := self._find_misfit(found, place):
+                raise Refused(wrong)
+        return replace(found, rng=place.now["rng"]), place
+
+    def _find_misfit(self, found: Checkpoint, place: _SavedPlace) -> str | None:
+        """Say what of AutoSave's own does not fit in a checkpoint; `resume` compares the rest."""
+        fit, given = found.position["fit"], self._fit
+        if found.extra.keys() != self.extra.keys():
+            return (
+                f"its extra state has the names {sorted(map(str, found.extra))}, and given are "
+                f"{sorted(self.extra)}. Go on with the program that saved it, or take another folder."
+            )
+        if fit.keys() != given.keys():
+            how = "fit with another amp" if fit and given else "fit" if fit else "a loop"
+            return f"it was saved by {how}: go on as you began"
+        scaler = given["scaler"].state_dict() if "scaler" in given else None
+        both = self.generator is not None and found.generator is not None  # or else `resume` says so
+        states = [self.generator.get_state()] if both else []
+        return (
+            find_wrong_rng(place.begun["rng"])
+            or difference(fit.get("scaler"), scaler, "fit's scaler")
+            or difference(place.begun["generators"][: len(states)], states, "the states of its position")
+        )
+
+    def _load(self, found: Checkpoint, failed: str) -> None:
+        """Load a checkpoint into the run: all of it, or nothing."""
         parts = {
             f"extra {name!r}": (part, found.extra[name])
             for name, part in self.extra.items()
@@ -482,63 +530,21 @@ class AutoSave:
             for name, (part, saved) in parts.items():
                 with _as_checkpoint_error(f"{failed}: {name} was not loaded"):
                     part.load_state_dict(saved)
-            checkpoint.resume(
-                found,
-                model=self.model,
-                optimizer=self.optimizer,
-                scheduler=self.scheduler,
-                generator=self.generator,
-            )
+            checkpoint.resume(found, **self.parts._asdict())
         except BaseException:
             for part, state in before:
                 part.load_state_dict(state)
             raise
-        for name, value in self.extra.items():
+        plain = {name: each for name, each in self.extra.items() if not hasattr(each, "load_state_dict")}
+        for name, value in plain.items():
             saved = found.extra[name]
             if isinstance(value, list) and isinstance(saved, list):
                 value[:] = saved
             elif isinstance(value, dict) and isinstance(saved, dict):
                 value.clear()
                 value.update(saved)
-            elif not hasattr(value, "load_state_dict"):
+            else:
                 self.extra[name] = saved
-        self._saved_place = place
-        what = "going on" if found.epoch < number else "nothing to do"
-        within = f" and {_plural(found.step, 'batch', 'es')}" if found.step else ""
-        reached = f"{found.epoch} of {_plural(number, 'epoch')}{within}"
-        self._tell(f"{printable(self.path)}: {what} after {reached}")
-        return found.epoch
-
-    def _load(self, path: Path) -> tuple[Checkpoint, _SavedPlace]:
-        """Load a checkpoint of `AutoSave`, with the random states of this rank, or else of rank 0."""
-        found = checkpoint.load_checkpoint(path)
-        if not isinstance(found.extra, dict) or not _is_position(found.position, self.generator is not None):
-            raise CheckpointError(
-                f"{printable(path)} has the name of a file of AutoSave, but was written otherwise: "
-                "move it away."
-            )
-        states = found.position["ranks"]
-        self._is_new_rank = self.ranks.rank >= len(states)
-        own = states[0 if self._is_new_rank else self.ranks.rank]
-        done, steps, facts = (found.position[name] for name in ("done", "steps", "loader_facts"))
-        place = _SavedPlace(done, steps, facts, own["now"], own["begun"])
-        return replace(found, rng=place.now["rng"]), place
-
-    def _find_misfit(self, found: Checkpoint, place: _SavedPlace) -> str | None:
-        """Say what of AutoSave's own does not fit in a checkpoint."""
-        fit, given = found.position["fit"], self._fit
-        if found.extra.keys() != self.extra.keys():
-            return (
-                f"its extra state has the names {sorted(map(str, found.extra))}, and given are "
-                f"{sorted(self.extra)}. Go on with the program that saved it, or take another folder."
-            )
-        if fit.keys() != given.keys():
-            how = "fit with another amp" if fit and given else "fit" if fit else "a loop"
-            return f"it was saved by {how}: go on as you began"
-        states = [] if self.generator is None else [self.generator.get_state()]
-        return find_wrong_rng(place.begun["rng"]) or difference(
-            place.begun["generators"][: len(states)], states, "the states of its position"
-        )
 
     def _save(self, *, finished: bool = False) -> None:
         """Save this place of the run, unless that was done."""
@@ -560,12 +566,11 @@ class AutoSave:
         }
 
         def collect() -> _Content:
-            parts = RunParts(self.model, self.optimizer, self.scheduler, self.generator)
             extra = {
                 name: part.state_dict() if hasattr(part, "state_dict") else part
                 for name, part in self.extra.items()
             }
-            return checkpoint._collect(path, parts, epoch, done, position, extra, on_host=self.background)
+            return _collect(path, self.parts, epoch, done, position, extra, on_host=self.background)
 
         self._saved_at = time.monotonic()
         if self.background:
@@ -590,9 +595,9 @@ class AutoSave:
 
     def _settle(self) -> None:
         """Wait for what is written in the background, and raise what went wrong with it."""
-        written, self._written = self._written, None
-        if written is not None:
-            wait([written])
+        if self._written is not None:
+            wait([self._written])  # after Ctrl-C here, leaving waits again
+            written, self._written = self._written, None
             _writing.discard(written)
             written.result()
 
@@ -602,11 +607,7 @@ class AutoSave:
         if place is not None and place.done and place.done == place.learned:
             self._save()
         self._settle()
-        where = (
-            f"It is saved in {printable(self.path)}"
-            if self.path
-            else "Nothing was done yet that could be saved"
-        )
+        where = f"It is saved in {printable(self.path)}" if self.path else "There was nothing to save yet"
         message = (
             f"{signal.Signals(self._signal).name} asked this run to stop. {where}; the same command goes on "
             "from there."
@@ -711,8 +712,7 @@ def _is_position(value: Any, given: bool) -> bool:
             and number >= given
             and isinstance(value["fit"], dict)
             and len(states) > 0
-            and all(isinstance(state["rng"], dict) for state in states)
-            and all(type(state["generators"]) is list for state in states)
+            and all(isinstance(state["rng"], dict) and type(state["generators"]) is list for state in states)
             and all(len(state["generators"]) == number for state in states)
             and all(isinstance(each, torch.Tensor) and each.dtype == torch.uint8 for each in tensors)
         )
