@@ -50,7 +50,8 @@ def encode(
     """Return the JSON of a dict and the tensors in it, by name: the way that leads to each.
 
     Tensors that are one, such as tied weights, have one name. They are those of `content`, or with `on_host`,
-    copies in the host's memory. With `sharded`, DTensors are among them.
+    copies in the host's memory. With `sharded`, DTensors may be among them, and each place has a name of its
+    own: which DTensors are one cannot be seen, and the names must be those of a model that is not sharded.
 
     >>> text, tensors = encode({"model": {"bias": torch.zeros(2)}, "losses": [0.5, math.inf]})
     >>> text
@@ -147,13 +148,13 @@ class _Encoder:
         return {"$dict": pairs}
 
     def of_tensor(self, value: Tensor, way: tuple[Any, ...]) -> Any:
-        sharded = self.sharded and hasattr(value, "to_local")
-        plain = (type(value) in (Tensor, nn.Parameter) or sharded) and value.layout is torch.strided
+        known = type(value) in (Tensor, nn.Parameter) or (self.sharded and hasattr(value, "to_local"))
+        plain = known and value.layout is torch.strided
         if not plain or value.is_quantized or value.is_meta:
             raise Refused(
                 f"{_place(way)} is {_described(value)}; only dense tensors with values can be saved"
             )
-        key = id(value) if sharded else identity(value)
+        key = object() if self.sharded else identity(value)
         told = {} if value.dtype in NAMES else {"dtype": str(value.dtype)}
         if key not in self._names:
             self._names[key] = name = self._new_name(way)

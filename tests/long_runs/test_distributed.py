@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import functools
 import hashlib
+import itertools
 import math
 import os
 import pickle
@@ -22,15 +23,18 @@ from pathlib import Path
 import distributed_run as program
 import numpy
 import pytest
+import safetensors.torch
 import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as distributed_checkpoint
 from torch import nn
+from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, DistributedSampler
 
 from gpulesson.checkpoint import CheckpointError, load_checkpoint, resume, save_checkpoint
 from gpulesson.evaluation import Evaluation, evaluate
+from gpulesson.long_runs import shards as shards_module
 from gpulesson.long_runs.distributed import (
     DistributedError,
     Part,
@@ -379,6 +383,51 @@ def test_torch_reads_the_tensors(shards):
     assert all(torch.equal(found[f"model.{name}"], each) for name, each in model.state_dict().items())
 
 
+def test_folders_that_the_machines_do_not_share_are_not_sealed(tmp_path, model):
+    folder = tmp_path / "step-1"
+    said = r"rank 0 does not see rank-00001.safetensors, rank-00002.safetensors, expected .* machines share"
+    with pytest.raises(CheckpointError, match=said):
+        save_shards(folder, Rank(0), model=model)
+    assert not (folder / "digests.sha256").exists()
+
+
+@pytest.mark.parametrize("how", itertools.product((False, True), repeat=2))
+def test_tied_weights_come_back_whether_they_are_spread_or_not(tmp_path, how):
+    def tied(spread: bool) -> nn.Module:
+        model = nn.Sequential(nn.Linear(3, 3, bias=False), nn.Linear(3, 3, bias=False))
+        model[1].weight = model[0].weight
+        return fully_shard(model) if spread else model
+
+    def whole(model: nn.Module) -> list[torch.Tensor]:
+        state = model.state_dict().values()
+        return [each.full_tensor() if hasattr(each, "full_tensor") else each for each in state]
+
+    with processes() as ranks:
+        first, second = map(tied, how)
+        save_shards(tmp_path / "step-1", ranks, model=first)
+        load_shards(tmp_path / "step-1", ranks, model=second)
+        assert all(map(torch.equal, whole(first), whole(second)))
+
+
+def test_what_is_not_spread_is_read_on_the_cpu(shards):
+    """A model on a GPU would lie there twice; meta stands for it."""
+    parts = shards_module._stored_parts(shards[0])["model.0.weight"]
+    weight = shards[2][0].weight
+    filled = shards_module._filled(torch.empty_like(weight, device="meta"), "weight", parts)
+    assert filled.device == CPU and torch.equal(filled, weight)
+
+
+def test_what_fails_on_a_rank_while_loading_shards_is_told_to_the_others(shards, monkeypatch):
+    folder, _, model, optimizer = shards
+    model(torch.ones(2, 6).double()).sum().backward()
+    monkeypatch.setattr(shards_module, "_set_state", lambda *given: 1 / 0)
+    ranks = Rank(0)
+    with pytest.raises(CheckpointError, match=r"step-1 was not loaded. ZeroDivisionError"):
+        load_shards(folder, ranks, model=model, optimizer=optimizer)
+    assert isinstance(ranks.told[-1], ZeroDivisionError)
+    assert model[0].weight.grad is not None  # since the optimizer has a state, they need not go
+
+
 def damage(folder: Path, how: str) -> None:
     if how == "unfinished":
         (folder / "digests.sha256").unlink()
@@ -424,6 +473,9 @@ def test_shards_of_another_model_are_refused(shards):
             load_shards(folder, ranks, model=other)
     with pytest.raises(CheckpointError, match="there is no such folder"):
         load_shards(folder / "no", ranks, model=model)
+    for call in (save_shards, load_shards):
+        with pytest.raises(TypeError, match="folder is None, but must be the name of a folder"):
+            call(None, ranks, model=model)
 
 
 class Hostile:
@@ -464,7 +516,7 @@ def test_shards_that_do_not_fit_change_nothing(shards):
             r"0.weight: torch.float64 \[4, 9\] in the file",
         ),
         b"saved_offsets": (b"saved_affsets", "KeyError"),
-        b"DCP_": (b"ACP_", "has no DCP_SHARDING_INFO, as save_shards of another version"),
+        b"DCP_": (b"ACP_", "has no DCP_SHARDING_INFO, as save_shards writes it: take a folder that it wrote"),
         b"[0,0]": (b"[0,x]", "JSON is not as it was written"),
         b"[0,0]}": (b"[-01]}", "JSON is not as it was written"),
         b"[0,0]},": (b"[ -1]},", "at no place"),
@@ -484,6 +536,20 @@ def test_shards_that_do_not_fit_change_nothing(shards):
         (folder / "digests.sha256").write_text(listed)
     for name, tensor in model.state_dict().items():
         assert torch.equal(tensor, before[name])
+
+
+@pytest.mark.parametrize(
+    ("metadata", "said"),
+    [({}, "no DCP"), ({"DCP_SHARDING_INFO": '{"a":{"saved_offsets":[-1]}}'}, "a part of a at no place")],
+)
+def test_the_name_of_a_shard_steers_no_terminal(shards, metadata, said):
+    folder, ranks, model, optimizer = shards
+    added = folder / "rank-9\x1b[31m.safetensors"
+    safetensors.torch.save_file({"a": torch.ones(1)}, added, metadata)
+    with (folder / "digests.sha256").open("a") as file:
+        file.write(f"{hashlib.sha256(added.read_bytes()).hexdigest()}  {added.name}\n")
+    with pytest.raises(CheckpointError, match=rf"rank-9\\x1b\[31m.safetensors has {said}"):
+        load_shards(folder, ranks, model=model, optimizer=optimizer)
 
 
 def test_shards_of_a_model_with_nan_are_not_written(shards):

@@ -63,8 +63,8 @@ def save_shards(
     Raises
     ------
     CheckpointError
-        On every rank: the folder holds a finished save or other files, one rank could not write, the model
-        holds NaN, or a state holds anything but tensors and plain values.
+        On every rank: the folder holds a finished save or other files, or is not the same for all ranks; one
+        rank could not write, the model holds NaN, or a state anything but tensors and plain values.
 
     Examples
     --------
@@ -84,11 +84,7 @@ def save_shards(
         state = _state(model, optimizer)
         text, tensors = ranks._on_each(lambda: encode(state, sharded=True))
         parts = {name: _local(tensor) for name, tensor in tensors.items()}
-        held = {
-            name: offsets
-            for name, (offsets, part) in parts.items()
-            if part.numel() or not tensors[name].numel()
-        }
+        held = {name: at for name, (at, part) in parts.items() if part.numel() or not tensors[name].numel()}
         for other in ranks._gather(held)[: ranks.rank]:  # which writes what this rank has, too
             held = {name: offsets for name, offsets in held.items() if other.get(name) != offsets}
 
@@ -103,6 +99,11 @@ def save_shards(
             run = {"state": text.decode(), "extra": extra, "outline": outline(RunParts(model, optimizer))}
             listed = {_RUN: _write(folder / _RUN, pack(run), {"format": "pt"})}
             listed |= {_name(rank): digest for rank, digest in enumerate(digests)}
+            if unseen := [name for name in listed if not (folder / name).exists()]:
+                raise Refused(
+                    f"rank 0 does not see {', '.join(unseen[:6])}, expected all {len(listed)} files in one "
+                    "folder: give one on a disk that all machines share"
+                )
             with whole_file(folder / _DIGESTS) as file:
                 file.writelines(f"{digest}  {name}\n".encode() for name, digest in listed.items())
 
@@ -134,7 +135,8 @@ def load_shards(
     CheckpointError
         On every rank: a file is missing, damaged or one too many, the save was not finished, or model or
         optimizer have other classes, names, shapes or kinds of values. Then nothing has been changed, but
-        that an optimizer without a state has one of zeros.
+        that an optimizer without a state has one of zeros, and its parameters no gradients. An error while
+        the new values take their places, such as too little memory, leaves some of them there.
 
     Notes
     -----
@@ -144,7 +146,7 @@ def load_shards(
     with _as_checkpoint_error(f"{printable(folder)} was not loaded"):
         ranks._on_each(lambda: _verify(folder, ranks))
         ranks._on_each(lambda: _check(model, optimizer))
-        if optimizer is not None:
+        if optimizer is not None and not optimizer.state:
             optimizer.zero_grad()  # beside gradients, torch would not make the state that is to be loaded
         state = _state(model, optimizer)
 
@@ -163,7 +165,7 @@ def load_shards(
             return run["extra"], new
 
         extra, new = ranks._on_each(read_own)
-        _set_state(model, optimizer, new)
+        ranks._on_each(lambda: _set_state(model, optimizer, new))
     return extra
 
 
@@ -246,20 +248,22 @@ def _stored_parts(folder: Path) -> dict[str, list[_Part]]:
     for path in sorted(folder.glob("rank-*.safetensors")):
         with open_file(path) as file:
             header = read_header(file)
+        shown = printable(path.name)
         if _PLACES not in header.metadata:
-            raise Refused(f"{path.name} has no {_PLACES}, as save_shards of another version wrote it")
+            raise Refused(f"{shown} has no {_PLACES}, as save_shards writes it: take a folder that it wrote")
         places, start = parse(header.metadata[_PLACES].encode()), 8 + len(header.raw)
         for name, entry in header.entries.items():
             offsets = places[name]["saved_offsets"]
             if not all(map(is_count, offsets)) or len(offsets) != len(entry.shape):
-                raise Refused(f"{path.name} has a part of {printable(name)} at no place")
+                raise Refused(f"{shown} has a part of {printable(name)} at no place")
             found.setdefault(name, []).append(_Part(offsets, path, start + entry.begin, entry))
     return found
 
 
 def _filled(tensor: Tensor, name: str, parts: list[_Part]) -> Tensor:
     """Return a tensor like this one, with the numbers that the files have for this rank."""
-    new = torch.zeros_like(tensor)
+    # one that is not spread is filled on the CPU: a GPU would hold it twice
+    new = torch.zeros_like(tensor, device=None if hasattr(tensor, "to_local") else "cpu")
     offsets, local = _local(new)
     missing = local.numel()
     for part in parts:
