@@ -7,7 +7,7 @@ Find out what PyTorch can compute on here, and write code that runs on every mac
 .. covers:: S0.1 S2.1
 
 .. overview::
-   :teaching: 17
+   :teaching: 18
    :exercises: 10
 
    .. objectives::
@@ -125,7 +125,8 @@ plt.show()
 
 # %%
 # Each mark on the upright axis is ten times the one below. Here are both ends of each
-# line, in billions of calculations a second:
+# line, in billions of calculations a second. (The folded cell made ``sizes`` and
+# ``speeds``, so it must run before the next two cells.)
 
 print(f"{sizes[0]:>6}{sizes[-1]:>9}  rows and columns")
 for name, values in speeds.items():
@@ -133,10 +134,11 @@ for name, values in speeds.items():
 
 # %%
 # Read a row from left to right. The small product is slow for its size, because starting
-# it takes longer than computing it. In the large one the start hardly counts, and every
-# core has work. A GPU has the most cores to keep busy: **it pays when one product holds
-# much work.** (One row only? Then PyTorch finds no GPU here. If a box *Recorded* follows
-# the output, it shows what a computer with a GPU printed.)
+# it takes longer than computing it. In the large one, on this CPU, the start hardly
+# counts, and every core has work. A GPU has the most cores to keep busy, and a large GPU
+# is not full yet at 1,000 rows: **it pays when one product holds much work.** (One row
+# only? Then PyTorch finds no GPU here. If a box *Recorded* follows the output, it shows
+# what a computer with a GPU printed.)
 #
 # How long does a real run take? ResNet-50, a network for photographs, learns from 1.28
 # million pictures, 90 times over. Its answer to one picture takes `about 4 billion
@@ -152,8 +154,9 @@ for name, values in speeds.items():
     print(f"{seconds / 3600 / 24:8,.1f} days  {name}")
 
 # %%
-# Expect more: a run rarely keeps a processor at the speed of a large product. On a GPU
-# the whole run was measured:
+# This is a rough guess: a run rarely keeps a processor at the speed of a large product,
+# and a large GPU computes still larger products faster. On a GPU the whole run was
+# measured:
 #
 # .. measured:: on one V100, by NVIDIA
 #    :source: https://github.com/NVIDIA/DeepLearningExamples/blob/291f0d02e815b148fa5c2b81bf07aa3552142895/PyTorch/Classification/ConvNets/resnet50v1.5/README.md
@@ -231,8 +234,11 @@ print(device_report())
 # %%
 # The first rows are the devices that PyTorch finds, with their memory (a GiB is about a
 # billion bytes). The row *torch* names the build: ``+cu132`` is CUDA 13.2, and ``+cpu``
-# the CPU only. The row *advice* says what to change, if anything; :doc:`/setup` has the
-# commands for each system. In a terminal, ``python -m gpulesson`` prints this report.
+# the CPU only. ``sm_75`` and its neighbours are codes for generations of GPUs, and so is
+# ``compute capability``; ``has kernels in this torch`` says that the build fits the GPU's
+# generation. You can skip them. The row *advice* says what to change, if anything;
+# :doc:`/setup` has the commands for each system. In a terminal, ``python -m gpulesson``
+# prints this report.
 #
 # .. fold:: Going further: a GPU that is too old, or too new, for the build
 #
@@ -263,8 +269,10 @@ print("chosen: ", device)
 print("made on:", three.device)
 
 # %%
-# The tensor was made on the CUDA GPU if there is one, and else on the CPU. **Choose once,
-# and pass** ``device`` **to everything that makes a tensor.**
+# The tensor was made on the CUDA GPU if there is one, and else on the CPU.
+# ``torch.device(…)`` itself only makes a label: it names a place, and does not look
+# whether it exists. So the line asks first. **Choose once, and pass** ``device`` **to
+# everything that makes a tensor.**
 #
 # .. fold:: Going further: a line that finds Apple's and Intel's GPUs, too
 #
@@ -295,8 +303,8 @@ print("made on:", three.device)
 #
 #    - Nothing about this machine.
 #
-#      Yes. A :class:`torch.device` is only a label. It names a place, and does not look
-#      whether the place exists.
+#      Yes. A :class:`torch.device` is only a label, and this line did not ask
+#      ``is_available()``.
 #
 # No GPU? Practise on a simulated one
 # -----------------------------------
@@ -304,8 +312,10 @@ print("made on:", three.device)
 # This course includes the :term:`practice GPU`. It obeys a GPU's rules, and your CPU does
 # the arithmetic, so it is never fast. Where there is no CUDA GPU, the exercise below and
 # most lessons use it. **You can make, understand and fix a GPU's errors without a GPU.**
-# For speed you need a real one, and :doc:`/setup` names two that you can borrow free of
-# charge.
+# ``python -m gpulesson practice script.py`` runs a script of yours with it, and a lesson
+# starts it in its first cell, as you will see in lesson 2. For speed you need a real GPU:
+# Google Colab and Kaggle lend one in your browser, free of charge within limits, and
+# :doc:`/setup` says how.
 #
 # .. instructor-note::
 #

@@ -5,7 +5,7 @@
 See where your numbers are, copy them across, and read the error that everyone gets once.
 
 .. overview::
-   :teaching: 21
+   :teaching: 22
    :exercises: 10
 
    .. objectives::
@@ -17,6 +17,8 @@ See where your numbers are, copy them across, and read the error that everyone g
    .. prereq::
 
       - :doc:`/lessons/01_is_there_a_gpu`, with its picture of the two memories
+      - If you have never trained a network, you may read :doc:`lesson 3
+        </lessons/03_first_model>` first, up to its part about the GPU.
 """
 
 # %%
@@ -25,7 +27,9 @@ See where your numbers are, copy them across, and read the error that everyone g
 # choose the :term:`device` as in lesson 1.
 #
 # On a machine without a CUDA GPU, this page computes on the :term:`practice GPU`: it
-# obeys a GPU's rules, and your CPU does the arithmetic.
+# obeys a GPU's rules, and your CPU does the arithmetic. (``practice.start()`` is there
+# for this page only: it leaves a real CUDA GPU in place, and a training script of your
+# own never needs it.)
 
 # sphinx_gallery_thumbnail_path = 'drawings/to_copy_move.svg'
 import torch
@@ -95,8 +99,11 @@ print("after: ", model.weight.device)
 print("returned is model:", returned is model)
 
 # %%
-# ``model.to(device)`` brings all of the model's tensors to the device, and returns the
-# same model, as the last line shows. There is one model, and it has moved.
+# ``model.to(device)`` brings the model's parameters to the device, and returns the same
+# model, as the last line shows. There is one model, and it has moved. (Its :term:`buffers
+# <buffer>`, of which lesson 4 has one, move along. A tensor in a plain attribute, such as
+# ``self.mask = torch.ones(2)``, does not: it stays where it was, and :ref:`lesson 7
+# <made-in-forward>` shows the error.)
 #
 # .. drawing:: to_copy_move.svg
 #
@@ -162,8 +169,10 @@ print(outputs.device)
 # be on the same device.**
 #
 # There are two exceptions. In arithmetic, a *single number* may come from the CPU, even
-# if it is a tensor. So may an *index*, which picks from a tensor in square brackets. Does
-# a number on the GPU work with a tensor on the CPU, too?
+# if it is a tensor: ``torch.tensor(3.0)``, of :term:`shape` ``[]``, but not
+# ``torch.tensor([3.0])``, which is a list of one number. (:ref:`Lesson 7
+# <single-numbers>` runs both.) So may an *index*, which picks from a tensor in square
+# brackets. Does a number on the GPU work with a tensor on the CPU, too?
 
 number = torch.tensor(3.0)
 row = torch.tensor([0])  # picks the first row
@@ -176,9 +185,9 @@ except RuntimeError as error:
     print(error)
 
 # %%
-# No. Both exceptions work in one direction only: from the CPU to the GPU. The error is
-# the same as before; for ``*`` and ``+`` it names both devices, and no tensor. (For
-# indices it has :ref:`other words <error-indices>`.)
+# No, as the last line shows. The error is the same as before; for ``*`` and ``+`` it
+# names both devices, and no tensor. An index, too, works only from the CPU to the GPU;
+# this we did not run, and the error has :ref:`other words <error-indices>`.
 #
 # Find out which tensor was forgotten
 # -----------------------------------
@@ -226,9 +235,9 @@ with torch.device("cuda"):
 # host memory. **A default device decides only where new tensors are made.** This course
 # passes ``device`` to each call instead, so that you see it where it matters.
 #
-# .. fold:: Going further: what else a default device reaches
+# .. fold:: Going further: a default device in code that you did not write
 #
-#    A default also reaches code that you did not write. After
+#    There, too, it decides where new tensors are made. After
 #    ``torch.set_default_device("cuda")``, PyTorch's :term:`data loader`, which makes
 #    batches, stops if it is to shuffle: it draws the order with a generator of random
 #    numbers on the CPU, and the default asks for the result on the GPU. Also, every call

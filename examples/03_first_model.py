@@ -6,7 +6,7 @@ Write your first network, train it to tell three species of flowers apart, and m
 to a :term:`GPU`.
 
 .. overview::
-   :teaching: 29
+   :teaching: 30
    :exercises: 15
 
    .. objectives::
@@ -18,8 +18,9 @@ to a :term:`GPU`.
 
    .. prereq::
 
-      - :doc:`/lessons/01_is_there_a_gpu`
-      - :doc:`/lessons/02_tensors_and_devices`, for what ``to`` copies, and what it moves
+      - The package of this course, installed as :doc:`/setup` says
+      - Only for the last part, on a GPU: :doc:`/lessons/01_is_there_a_gpu` and
+        :doc:`/lessons/02_tensors_and_devices`
       - In Python: loops and functions, lists such as ``[x for x in rows]``, f-strings
 """
 
@@ -76,8 +77,9 @@ plt.show()
 # put thirty flowers aside for an exam, as :term:`held-out data`.
 #
 # ``train_test_split``, from scikit-learn, shuffles the rows and cuts them in two, the
-# same way each time (``random_state=33``). We make a :term:`tensor` of each part. ``X``
-# is the usual name for features, and ``y`` for labels.
+# same way each time (``random_state=33``, as in a published run that we compare with at
+# the end). We make a :term:`tensor`, PyTorch's array, of each part. ``X`` is the usual
+# name for features, and ``y`` for labels.
 
 X, y = iris.features.numpy(), iris.targets.numpy()
 parts = train_test_split(X, y, test_size=0.2, random_state=33)
@@ -86,9 +88,9 @@ print("train:", tuple(X_train.shape), tuple(y_train.shape), X_train.dtype)
 print("test: ", tuple(X_test.shape), tuple(y_test.shape), y_test.dtype)
 
 # %%
-# **Both parts have their features and their labels:** a row of four numbers for each
-# flower, and one label. The features have the :term:`dtype` ``float32``, numbers with a
-# decimal point, and the labels ``int64``, whole numbers.
+# **Both parts have features and labels:** a row of four numbers for each flower, and one
+# label. The features have the :term:`dtype` ``float32``, numbers with a decimal point,
+# and the labels ``int64``, whole numbers.
 #
 # Build a network from layers in a row
 # ------------------------------------
@@ -120,7 +122,8 @@ print(sum(parameter.numel() for parameter in model.parameters()), "weights and b
 # %%
 # ``nn.Sequential`` hands the result of each layer to the next. The weights and biases
 # are the model's :term:`parameters <parameter>`. They start as random numbers, and
-# training will change them. The :term:`seed` makes the random numbers the same each time.
+# training will change them. The :term:`seed`, 32 as in the published run, makes the
+# random numbers the same each time.
 #
 # Turn scores into probabilities
 # ------------------------------
@@ -215,7 +218,8 @@ print(f"weight {moved:.3f}: loss {loss_at(moved):.4f}")
 
 # %%
 # It is. Then we took a :term:`step` against it: we subtracted it from the weight, and the
-# loss fell. Here is the loss for many more values of this weight:
+# loss fell. Here is the loss for many more values of this weight. (The folded cell puts
+# the weight back at its end.)
 
 # fold: Draw the loss over one weight
 import copy
@@ -241,14 +245,16 @@ untrained = copy.deepcopy(model)  # for the picture after the training
 
 # %%
 # **Training goes downhill: compute every gradient, change every parameter a little
-# against its own, and repeat.** The :term:`learning rate` says how far. Ours was 1.0.
+# against its own, and repeat.** The :term:`learning rate` says how far. Ours was 1.0, so
+# that you see the step in the picture.
 #
 # Train it with five calls
 # ------------------------
 #
 # An :term:`optimizer` takes the steps, for all 151 numbers together. Ours, Adam, also
-# adapts their length to each number. Here all 120 flowers go through the model at once,
-# as one :term:`batch`. So each step is also an :term:`epoch`, a pass over all the data.
+# adapts their length to each number. (Its learning rate, 0.01, is the published run's.)
+# Here all 120 flowers go through the model at once, as one :term:`batch`. So each step is
+# also an :term:`epoch`, a pass over all the data.
 
 optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
 losses = []
@@ -377,8 +383,8 @@ print(f"{correct} of {len(y_test)} right, accuracy {correct / len(y_test):.1%}")
 # ---------------------------------
 #
 # Most programs write a model as a Python class. (It has nothing to do with the class of a
-# flower.) A class is a plan for objects, each with values and functions of its own. Here
-# is one without PyTorch:
+# flower.) It is a plan for objects, each with values and functions of its own. Here is
+# one without PyTorch:
 
 
 class Line:
@@ -448,9 +454,9 @@ print("the same losses:", train(Net(), X_train, y_train) == losses)
 #
 # .. covers:: S3.8
 #
-# How long do a hundred steps take? A first run often does extra work, such as loading
-# code, and other programs disturb some runs. The package's function ``measure`` runs the
-# work once to *warm up*, and then five times by the clock:
+# How long do a hundred steps take? A first run often does extra work, and other programs
+# disturb some runs. The package's ``measure`` runs the work once to *warm up*, and then
+# five times by the clock:
 
 from gpulesson.timing import measure
 
@@ -465,10 +471,11 @@ print(f"the middle one, on this CPU: {timing.median:.3f} seconds")
 print("published, on a GTX 1080 Ti: 0.467 seconds")
 
 # %%
-# **Believe the middle of several runs.** The last line comes from a `course
+# **Believe the middle of several runs.** The last line is not ours, but from a `course
 # <https://github.com/qalmaqihir/qalmaqihir.github.io/blob/7c695bea7cfa47a3d4019912a05387f2dd821c6e/docs/bootcampsnotes/pytorchDLbootcamp/05-Using-GPU/00-Using-GPU-and-CUDA.md>`__
-# that trained this network on a GPU, and timed it once. Do not expect a GPU to be faster
-# with 151 numbers. But the lines that bring them to one are the same for a large network.
+# that trained this network on an old GPU: one run, without a warm-up. Do not expect a GPU
+# to win here: starting an operation takes it longer than computing with 151 numbers. But
+# the lines that bring them to it are the same for a large network.
 #
 # Move the model and the data to a GPU
 # ------------------------------------
@@ -526,8 +533,10 @@ print(f"largest difference between the losses: {difference:.0e}")
 #
 #    - It stops with an error.
 #
-#      Yes, with the message that you know from lesson 2. So you cannot get a wrong
-#      result from this mistake.
+#      Yes, with the message of lesson 2. So this mistake cannot give a wrong result.
+#
+# How much of the GPU's memory does a loss keep? The folded cell counts it before
+# ``backward``, after it, and for the number alone:
 
 # fold: Going further: why the loop keeps loss.item(), and not loss
 free = torch.cuda.memory_allocated()
@@ -546,11 +555,12 @@ print("a number:               ", torch.cuda.memory_allocated() - free, "bytes")
 #
 # .. covers:: S3.9
 #
-# The course above also published the losses of every tenth epoch, and we took its
-# settings. It used a widely copied file of the flowers, in which two rows are `wrong
-# <https://scikit-learn.org/stable/datasets/toy_dataset.html#iris-plants-dataset>`__. Only
-# with this file do the losses follow the published ones. **To reproduce a result you need
-# the same data, and the same name does not prove that it is.**
+# The course above also published losses. Its widely copied file of the flowers has two
+# `wrong rows
+# <https://scikit-learn.org/stable/datasets/toy_dataset.html#iris-plants-dataset>`__, and
+# only with them do we get its losses. **To reproduce a result you need the same data, and
+# the same name does not prove that it is.** Here are both rows in both files, and the
+# losses: published, from the copied file, and ours:
 
 # fold: Going further: print the two flowers, and three columns of losses
 copied = load_iris(widely_copied=True)
@@ -573,8 +583,8 @@ for row, (a, b, c) in enumerate(columns):
     print(f"{10 * row + 1:>5} {a:>10.5f} {b:>12.5f} {c:>13.5f}")
 
 # %%
-# The middle column still differs in the last digits, mostly because PyTorch has `changed
-# Adam a little <https://github.com/pytorch/pytorch/pull/22628>`__ since.
+# The last digits differ, mostly because PyTorch has `changed Adam
+# <https://github.com/pytorch/pytorch/pull/22628>`__ since.
 #
 # Exercise
 # --------

@@ -6,7 +6,7 @@ Take a training loop that runs on the CPU, change two places so that it runs on 
 :term:`GPU`, and add what such loops often lack.
 
 .. overview::
-   :teaching: 26
+   :teaching: 27
    :exercises: 15
 
    .. objectives::
@@ -193,7 +193,8 @@ for epoch in range(3):
 # Where are the model's :term:`parameters <parameter>` now? And the :term:`gradient` of
 # each parameter ``p``, which ``backward`` put into ``p.grad``? Some layers also own
 # :term:`buffers <buffer>`, tensors that the :term:`optimizer` does not change:
-# ``BatchNorm1d``, for :term:`batch normalisation`, keeps the mean of what it has seen.
+# ``BatchNorm1d``, for :term:`batch normalisation`, brings the numbers between two layers
+# to a common scale, and keeps the mean of what it has seen.
 
 for name, p in model.named_parameters():
     print(f"{name:<13} {p.device}, its gradient {p.grad.device}")
@@ -203,7 +204,8 @@ print("the buffer running_mean:", layer.running_mean.device)
 
 # %%
 # **One call of** ``to`` **moves all parameters and buffers. Losses and gradients are
-# computed where these are, and stay there.**
+# computed where these are, and stay there.** A tensor in a plain attribute, such as
+# ``self.mask = torch.ones(10)``, does not move along: :ref:`lesson 7 <made-in-forward>`.
 #
 # The optimizer owns tensors, too: Adam keeps averages of earlier gradients, where the
 # parameters were in its first step. They do not move along later. **So first**
@@ -310,8 +312,9 @@ def predict(model, X):
 
 
 # %%
-# Pictures often come sorted by class. We sort ours, and train with and without shuffling.
-# How many of the 500 test pictures get the right name?
+# Pictures often come sorted by class. We sort ours, and train twice: in this order, and
+# shuffled anew in each epoch, so that each epoch has other batches. How many of the 500
+# test pictures get the right name, and which classes are answered?
 
 order = y_train.argsort()
 by_class = TensorDataset(X_train[order], y_train[order])
@@ -323,7 +326,7 @@ for shuffle in (False, True):
 
 # %%
 # Without shuffling, a batch holds one or two classes. It changes the model towards these,
-# and undoes what earlier batches taught. So some classes are never answered. **Shuffle
+# and undoes what earlier batches taught. Most classes are never answered. **Shuffle
 # the training data anew in each epoch.** Here are eight answers of the second model, the
 # wrong ones with a question mark:
 
@@ -336,7 +339,9 @@ draw(X_test[:8], marks)
 # %%
 # 2,000 pictures are few, and :doc:`/lessons/05_fashion_mnist` has more. If all pictures
 # fit into the GPU's memory, move them once, and cut the batches there. Then no step
-# copies any. :doc:`/lessons/09_feeding_the_gpu` measures what you gain.
+# copies any. :doc:`/lessons/09_feeding_the_gpu` measures what you gain. The folded cell
+# does it, and prints how much memory our pictures and one batch take there, with four
+# bytes for each pixel:
 
 # fold: Going further: cut a batch from pictures that are on the device
 X_gpu = X_train.to(device)  # once, before the loop
@@ -350,7 +355,9 @@ print("this batch was made on", batch.device)
 # ---------------------------------------------
 #
 # The second thing is the test. A model can learn its training pictures by heart, and do
-# worse on others (:term:`overfitting`). So test it on :term:`held-out data`.
+# worse on others (:term:`overfitting`). So test it on :term:`held-out data`. The folded
+# cell trains a model on only a hundred pictures, for a hundred epochs, and prints how
+# many of these it gets right, and how many of the test:
 
 # fold: Going further: watch a model overfit a hundred pictures
 few = train(TensorDataset(X_train[:100], y_train[:100]), epochs=100)
@@ -375,8 +382,9 @@ print("evaluation mode:", dropout(ones).tolist())
 # %%
 # In :term:`training mode` the other values are doubled, to make up for the zeros. In
 # :term:`evaluation mode` all pass unchanged. A forgotten ``eval()`` gives no error, only
-# other answers. **Call** ``model.train()`` **before you train, and**
-# ``model.eval()`` **before you evaluate.**
+# other answers. (Not with our classifier, which has no such layer; the model of lesson 6
+# has one.) **Call** ``model.train()`` **before you train, and** ``model.eval()`` **before
+# you evaluate.**
 #
 # .. question:: What does ``model.eval()`` do?
 #
