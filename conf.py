@@ -57,7 +57,12 @@ sphinx_gallery_conf = {
     "filename_pattern": r"\.py$",  # every page is executed
     "within_subsection_order": "FileNameSortKey",
     "image_scrapers": ("_ext.figures.scrape", "_ext.recorded.pages.mark_cell"),  # called after each cell
-    "reset_modules": ("matplotlib", "_ext.figures.reset", "_ext.torch_state.reset"),
+    "reset_modules": (
+        "_ext.freshness.tell_time",
+        "matplotlib",
+        "_ext.figures.reset",
+        "_ext.torch_state.reset",
+    ),
     "css": (),  # docs/_static/gpulesson.css has the few rules that are needed
     "default_thumb_file": str(ROOT / "docs" / "_static" / "thumbnail.svg"),
     "remove_config_comments": True,

@@ -10,18 +10,23 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+import time
 from collections.abc import Iterable
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 import pooch
 from sphinx.application import Sphinx
+from sphinx.util import logging
 from sphinx.util.typing import ExtensionMetadata
 from sphinx_gallery import gen_rst
 
 from .drawings import FOLDER
 from .paths import examples_dir, executed_scripts, gallery_dir
 
+logger = logging.getLogger(__name__)
+STARTED = time.monotonic()
 LIBRARIES = ("torch", "torchvision", "numpy", "scikit-learn", "matplotlib", "sphinx", "sphinx-gallery")
 ENVIRONMENT = ("GPULESSON_DATA", "GPULESSON_DEVICE", "OMP_NUM_THREADS")
 
@@ -46,6 +51,11 @@ def watch_everything(app: Sphinx) -> None:
             # which a run without a figure would keep
             for thumbnail in copy.parent.glob(f"images/thumb/*_{copy.stem}_thumb.*"):
                 thumbnail.unlink()
+
+
+def tell_time(gallery_conf: dict[str, Any], script: str) -> None:
+    """Say before each lesson how long the build has taken; sphinx-gallery says which lesson it is."""
+    logger.info(" (%.0f s after the start)", time.monotonic() - STARTED)
 
 
 def forget_runs(app: Sphinx) -> None:

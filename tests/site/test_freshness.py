@@ -15,6 +15,7 @@ pytestmark = pytest.mark.slow  # each builds a project several times
 def first_build(tmp_path_factory, sphinx) -> tuple[Project, Path]:
     """A project whose two lessons leave a line in a file whenever they run, built once; and a copy of it."""
     project = Project(tmp_path_factory.mktemp("project"), sphinx)
+    project.write("conf.py", CONF + 'sphinx_gallery_conf["reset_modules"] = ("_ext.freshness.tell_time",)\n')
     for name in ("01_first", "02_second"):
         run = f'\n# %%\n# A run.\n\nopen({str(project.folder / "runs")!r}, "a").write("{name} ")\n'
         project.write(f"examples/{name}.py", lesson(name, body=run).replace("01_task", f"{name}_task"))
@@ -47,6 +48,11 @@ def runs(project: Project, *options: str, **environment: str) -> list[str]:
     build = project.build(*options, **environment)
     assert build.status == 0, build.log
     return record.read_text().split()
+
+
+def test_a_build_says_how_long_it_has_taken(project):
+    project.write("package/module.py", "one = 2\n")
+    assert project.build().log.count(" s after the start)") == 2  # for each lesson
 
 
 def test_nothing_changed_nothing_runs_and_nothing_is_read(project):
