@@ -313,7 +313,8 @@ print(f"largest loss: {losses.max():.2f}")
 
 # %%
 # Half of the pictures have a loss below the middle one, which is small. The largest loss
-# is far above the 2.3 of a model that knows nothing: here the model is sure, and wrong.
+# is far above the 2.3 of a model that knows nothing: here the model gave the right class
+# almost nothing.
 
 # fold: Draw the ten pictures with the largest loss
 fig, grid = plt.subplots(2, 5, figsize=(9, 4.8), layout="constrained")
@@ -459,6 +460,6 @@ for name, each in (("logits", model), ("softmax", with_softmax)):
 #    - Evaluate with ``eval()``, ``inference_mode()`` and ``argmax(dim=1)``. The confusion
 #      matrix and the largest losses show what goes wrong.
 #    - Models return logits; ``CrossEntropyLoss`` contains the softmax. With a second one
-#      the model learns more slowly, without an error.
+#      the model learned more slowly here, without an error.
 #
 # **Next:** :doc:`/lessons/06_save_load_resume` keeps what the model has learned.

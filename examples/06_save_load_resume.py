@@ -251,10 +251,11 @@ print("the function was called:", marker.exists())
 # <https://github.com/advisories/GHSA-53q9-r3pm-6pq6>`__ and `2.10
 # <https://github.com/advisories/GHSA-63cw-57p8-fm3p>`__.
 #
-# Harmless files are refused, too, if they hold a whole model, a ``Path``, a NumPy number,
-# or the ``args`` of ``argparse``. Save ``str(path)``, ``float(best)``, ``vars(args)``
-# instead. To rescue an old file that you trust, load it once with ``weights_only=False``,
-# where its classes can be imported, and save the ``state_dict``.
+# Harmless files are refused, too, if they hold a whole model, a ``Path``, a NumPy
+# number, or the ``args`` of ``argparse``. Save ``str(path)``, ``float(best)``,
+# ``vars(args)`` (each ``Path`` in it as ``str``) instead. To rescue an old file that
+# you trust, load it once with ``weights_only=False``, where its classes can be
+# imported, and save the ``state_dict``.
 #
 # Why weights are not enough to go on
 # -----------------------------------
@@ -402,6 +403,9 @@ def resume(path, parts):
 #      - an entry in ``parts``: they have a ``state_dict``
 #    * - the best score so far, a counter to stop early
 #      - a number in ``checkpoint``
+#    * - ``running_loss``, added up over an epoch
+#      - the sum and the count of rows, in ``checkpoint``. Else the loss printed for an
+#        epoch with a stop is that of its rest.
 #    * - random numbers of Python or NumPy
 #      - ``random.getstate()`` and, for ``rng = np.random.default_rng()``,
 #        ``rng.bit_generator.state``, in ``checkpoint``; to set them, ``random.setstate``
@@ -448,9 +452,9 @@ for names in ("model",), ("model", "scheduler"), ("model", "optimizer"):
 print(f"{'without a break':<20} {expected[8]:.2f}")
 
 # %%
-# The optimizer: its ``state_dict`` holds Adam's averages, and the learning rate as well.
-# The scheduler alone changes nothing here, because it sets the next rate only after the
-# epoch.
+# The optimizer matters most: its ``state_dict`` holds Adam's averages, and the learning
+# rate as well. The scheduler alone changes nothing here, because it sets the next rate
+# only after the epoch.
 #
 # .. instructor-note::
 #
@@ -510,12 +514,14 @@ shutil.rmtree(folder)  # this page needs it no more
 # %%
 # The second start goes on with step 5 of epoch 6, and ends with the weights of the run
 # without a break. **Save after each epoch and on a signal, and let the same command go
-# on.** The *exit status* is the number that a program leaves when it ends, 0 if all went
-# well. 75 is Unix's number for "try again later": it tells you, or a job script of yours,
-# that the run is not done.
+# on.** The *exit status* is the number that a program leaves when it ends, 0 if all
+# went well. 75 is Unix's number for "try again later": it tells you, or your job
+# script, that the run is not done. (Under ``torchrun``, of lesson 14, a job script sees
+# 1 instead.) The :term:`batches <batch>` that are skipped are still loaded: :ref:`let
+# the sampler skip <cluster-skip>` if that is slow.
 #
 # What if your loader shuffles without such a generator? We take 12 rows, do the first
-# :term:`batch` of 4, and start again, skipping the batch that is done:
+# batch of 4, and start again, skipping the batch that is done:
 
 torch.manual_seed(4)
 plain = DataLoader(range(12), batch_size=4, shuffle=True)

@@ -49,7 +49,9 @@ MIB = 2**20  # a MiB is 1,048,576 bytes
 #
 # Sooner or later a program of yours will run :term:`out of memory`. Let it happen now.
 # Here is a model for pictures of 28 × 28 pixels, 784 numbers each. A :term:`batch` has
-# 128 of them. Random numbers will do.
+# 128 of them. Random numbers will do. (A real GPU may show more than you would count: the
+# recorded H200 has some 65 MiB more, which PyTorch's libraries keep for matrix products.
+# This lesson takes differences, so that they drop out.)
 
 
 def make_model():
@@ -96,9 +98,9 @@ evaluate_often()
 # %%
 # It stopped on the way, although each turn needs the same. So something is kept that
 # nobody needs. Soon the loop will run through, with two words more. (*Tried to
-# allocate* is a whole :ref:`segment <fragmented>`, from which PyTorch cuts several
-# :term:`tensors <tensor>`. The practice GPU has none: there *reserved but unallocated*
-# is 0.)
+# allocate* is a whole :ref:`segment <fragmented>`: memory that PyTorch takes from the GPU
+# in one piece, and cuts into blocks for several :term:`tensors <tensor>`. The practice
+# GPU has none, so in its error *reserved but unallocated* is 0.)
 #
 # Name what lives on the GPU
 # --------------------------
@@ -296,7 +298,8 @@ del x, y
 # -------------------------------
 #
 # This class notes the count after each operator. (It cannot see what one operator takes
-# and gives back inside itself.)
+# and gives back inside itself.) You need not understand it to use it: write ``with
+# Watch() as part:`` above some lines, and ask ``part.most()`` after them.
 
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -394,9 +397,11 @@ for name, options in {"Adam": {}, "Adam, fused": {"fused": True}}.items():
 optimizer.zero_grad()
 
 # %%
-# The :term:`fused` step needs no intermediate tensors. The usual one makes them for all
-# parameters at once, which takes about `as many bytes as the parameters
-# <https://docs.pytorch.org/docs/stable/generated/torch.optim.Adam.html>`__.
+# The usual step makes intermediate tensors for all parameters at once, which takes about
+# `as many bytes as the parameters
+# <https://docs.pytorch.org/docs/stable/generated/torch.optim.Adam.html>`__. The
+# :term:`fused` one makes none that ``Watch`` can see: it is one operator, and ``Watch``
+# counts between operators.
 #
 # On a real GPU, PyTorch draws such a picture of your own program, with one stripe for
 # each tensor and the line that made it (`its page shows one
@@ -594,8 +599,9 @@ for expandable in (False, True):
 #
 # 1. Evaluate in ``inference_mode``, and keep ``loss.item()`` or ``loss.detach()``.
 # 2. Keep clones of small parts, and ``del`` what is large and done.
-# 3. Move ``zero_grad`` from before ``backward``, where this course has it, to the line
-#    after ``step``. Then no gradients are there during the forward pass.
+# 3. Move ``zero_grad`` to the line after ``step``. This course mostly has it before
+#    ``backward``. Both are right: each step begins without old gradients. But after
+#    ``step`` none are there during the forward pass, either.
 # 4. See in which part of a step the peak is: a smaller batch for the activations, a fused
 #    optimizer for ``step``.
 # 5. If much is reserved but unallocated, try expandable segments.

@@ -78,8 +78,9 @@ class Net(nn.Module):
 # .. _out-of-memory:
 #
 # PyTorch can be told to use only a part of a GPU. We begin with 64 images, allow 24 MiB
-# more than is reserved then, and take all images at once. That is too much. What will
-# the error tell us?
+# more than is reserved then, and take all images at once. That is too much. (On a real
+# GPU PyTorch's libraries keep memory for matrix products, too: some 65 MiB on the
+# recorded H200.) What will the error tell us?
 
 MIB = 2**20
 loss_fn = nn.CrossEntropyLoss()
@@ -98,18 +99,19 @@ except torch.OutOfMemoryError as error:
 # %%
 # Read it line by line:
 #
-# - *Tried to allocate* is what PyTorch asked the GPU for: a :ref:`segment <fragmented>`,
-#   a piece for several :term:`tensors <tensor>`. Here each needs 1 MiB, and a segment for
-#   such tensors has 2. Your program needs more than that.
+# - *Tried to allocate* is what PyTorch asked the GPU for: a :ref:`segment
+#   <fragmented>`, one piece for several :term:`tensors <tensor>`. Here each needs 1
+#   MiB, and a segment for such tensors has 2. Your program needs more than that.
 # - *Total capacity* and *free* are about the whole GPU, with other programs on it.
 # - *This process has … in use* is your part of it, on a real GPU with CUDA's own
 #   memory, the :term:`context`.
 # - *Allowed* is there only because we have set a limit.
 # - *Allocated by PyTorch* is what your tensors hold.
-# - *Reserved by PyTorch but unallocated* are the parts of segments without a tensor. (The
-#   practice GPU has no segments, and says 0.) If this is the large number, you have
-#   :ref:`fragmentation <fragmented>`. If not, look at *in use*: near the capacity, your
-#   tensors really need the memory; far below it, another program has the rest.
+# - *Reserved by PyTorch but unallocated* are the parts of segments without a tensor.
+#   (The practice GPU has no segments: in its error this is 0.) If this is the large
+#   number, you have :ref:`fragmentation <fragmented>`. If not, look at *in use*: near
+#   the capacity, your tensors really need the memory; far below it, another program has
+#   the rest.
 #
 # .. question:: Allowed 50 MiB, allocated 49, tried 2: how much does the program need?
 #
@@ -174,8 +176,9 @@ def what_fills(model, optimizer):
 
 
 # %%
-# *The rest* are the batch, activations, and what a step needs for a moment. We take our
-# narrow model with 4,096 rows, and a wide one with 64. What fills the memory of each?
+# *The rest* are the batch, activations, what a step needs for a moment, and on a real GPU
+# what its libraries keep, the same for each model. We take our narrow model with 4,096
+# rows, and a wide one with 64. What fills the memory of each?
 # (``rise`` is for later.)
 
 
@@ -200,10 +203,12 @@ for name, rows, size in [("narrow", 4096, (12, 64)), ("wide", 64, (2, 1024))]:
     what_fills(model, optimizer)
 
 # %%
-# With many rows it is activations. In the wide model it is :term:`parameters
-# <parameter>`, and what comes with them: :term:`gradients <gradient>` and
-# :term:`optimizer state`. **Find your own case first: a way that lowers the other share
-# helps little.** The ways, in the order of the sections below:
+# With many rows it is activations, in *the rest*. In the wide model it is
+# :term:`parameters <parameter>`, and what comes with them: :term:`gradients <gradient>`
+# and :term:`optimizer state`. Compare their sum with *the rest*, and on a real GPU
+# first take from that what the libraries keep, about 65 MiB on the recorded one. **Find
+# your own case first: a way that lowers the other share helps little.** The ways, in
+# the order of the sections below:
 #
 # .. list-table::
 #    :header-rows: 1
@@ -661,6 +666,11 @@ for name, (kind, run) in ways.items():
     print(f"{name:<12} {mib:6.0f} MiB {(perf_counter() - start) / 20:.4f} s a step")
 
 # %%
+# In the recorded run offloading is by far the slowest. As written here it copies to
+# :term:`pageable memory`, and Python waits for each copy.
+# ``save_on_cpu(pin_memory=True)`` copies to :term:`pinned memory` (:doc:`lesson 9
+# </lessons/09_feeding_the_gpu>`).
+#
 # And a language model, measured by others:
 #
 # .. measured:: on a V100, by Hugging Face
@@ -695,7 +705,8 @@ for name, (kind, run) in ways.items():
 #
 # Accumulation and recomputing cost time. Autocast brought speed, and saved little
 # memory. **The cheapest way that fits is the best one. Against activations, begin with
-# autocast if the GPU has bfloat16, then take smaller batches, then recompute.**
+# autocast if the GPU has bfloat16. Then measure both: smaller batches, and recomputing.**
+# Which is faster depends on how busy small batches still keep your GPU.
 #
 # Exercise
 # --------

@@ -34,10 +34,11 @@ Train one model on several :term:`GPUs <GPU>`, each with its own part of every
 # mean of these gradients, and change their copies by it. So the copies stay equal. This
 # is *data parallel* training.
 #
-# Where there are two GPUs, this page computes on them. Elsewhere its processes compute on
-# two :term:`practice GPUs <practice GPU>`, and PyTorch's *Gloo*, which connects CPUs,
-# carries their :term:`tensors <tensor>`. That shows what several GPUs do, not how fast
-# they are. Speeds of real ones are further down, as others measured them.
+# Where there are two GPUs, this page computes on them. Elsewhere its processes compute
+# on two :term:`practice GPUs <practice GPU>`, and PyTorch's :term:`Gloo`, which
+# connects CPUs, carries their :term:`tensors <tensor>`. That shows what several GPUs
+# do, not how fast they are. Speeds of real ones are further down, as others measured
+# them.
 #
 # The mean of two gradients is the gradient of the batch
 # ------------------------------------------------------
@@ -85,12 +86,13 @@ print(f"all 64 rows:     {gradient(slice(0, 64)):+.6f}")
 #
 # This is what makes lesson 5's script, ``fashion_mnist.py``, one for several GPUs,
 # ``fashion_mnist_ddp.py``. A line with a minus goes, a line with a plus comes, and the
-# others show where:
+# others show where. Four things happen in these lines, and each is explained below. So
+# you need not understand them yet:
 #
 # .. script:: fashion_mnist_ddp.py
 #    :changed-from: fashion_mnist.py
 #
-# Four things happen in these lines. We look at each, then run the script.
+# We look at the four parts, then run the script.
 #
 # 1: Start one process for each GPU
 # ---------------------------------
@@ -117,9 +119,10 @@ print(f"all 64 rows:     {gradient(slice(0, 64)):+.6f}")
 #    :dedent: 4
 #
 # ``dist`` is ``torch.distributed``. ``set_device`` makes this GPU the default of the
-# process. ``init_process_group`` brings the processes together, in a
-# :term:`process group`. :term:`NCCL` is NVIDIA's library, which sends tensors from GPU to
-# GPU.
+# process. ``init_process_group`` brings the processes together, in a :term:`process
+# group`. :term:`NCCL` is NVIDIA's library, which sends tensors from GPU to GPU.
+# (``dist.barrier()``, further down in ``main``, waits until all have come there: here
+# until rank 0 has the data.)
 #
 # 2: Wrap the model
 # -----------------
@@ -132,10 +135,11 @@ print(f"all 64 rows:     {gradient(slice(0, 64)):+.6f}")
 #    :end-at: torch.manual_seed(dist
 #    :dedent: 4
 #
-# At the second line DDP copies the weights of rank 0 to all. In each ``backward`` it
-# averages the gradients, as you did above. Before each :term:`forward pass` it copies the
-# :term:`buffers <buffer>` of rank 0 to all, such as the averages that
-# :term:`batch normalisation` keeps (`its arguments
+# At the second line DDP copies the weights of rank 0 to all. (The :term:`optimizer` is
+# made from ``model.parameters()``, as before: the wrapped model has the same ones.) In
+# each ``backward`` it averages the gradients, as you did above. Before each
+# :term:`forward pass` it copies the :term:`buffers <buffer>` of rank 0 to all, such as
+# the averages that :term:`batch normalisation` keeps (`its arguments
 # <https://docs.pytorch.org/docs/stable/generated/torch.nn.parallel.DistributedDataParallel.html>`__
 # say how to leave that out). The training loop calls ``parallel`` instead of ``model``,
 # and stays as it was otherwise. **DDP averages gradients, not results.** The loss that
@@ -345,10 +349,12 @@ seconds = time.perf_counter() - start
 print(f"one process: {len(train_data) / seconds:,.0f} images a second")
 
 # %%
-# That is for one process, on this machine. In ``fashion_mnist_ddp.py``, put the same
-# lines around ``train_epoch`` in all ranks, and let rank 0 print. There
-# ``len(train_loader.dataset)`` counts the images of all. Run it with
-# ``--nproc-per-node 1``, then with 2, and divide.
+# That is for one process, on this machine. It says little about GPUs: for a model as
+# small as this one, a GPU mostly waits, for images and for Python to start the next
+# operation (:term:`launch overhead`). Measure with a model of your own. In
+# ``fashion_mnist_ddp.py``, put the same lines around ``train_epoch`` in all ranks, and
+# let rank 0 print. There ``len(train_loader.dataset)`` counts the images of all. Run it
+# with ``--nproc-per-node 1``, then with 2, and divide.
 #
 # How much you gain depends on the batch. Our script *keeps* the batch and divides it.
 # Then each GPU has less to compute, and the gradients that travel are as large as before.
@@ -426,10 +432,13 @@ print(f"one process: {len(train_data) / seconds:,.0f} images a second")
 # Choose how to divide the work
 # -----------------------------
 #
-# With DDP each GPU holds the whole model, its gradients and the :term:`optimizer state`.
-# If these do not fit on one GPU, ten GPUs with DDP do not help. :term:`FSDP` splits them:
-# each process keeps a part of every :term:`parameter`. It does not come after lesson 13's
-# ways, but together with them: `torchtitan
+# With DDP each GPU holds the whole model, its gradients, the :term:`optimizer state`,
+# and a copy of the gradients that travels: with Adam 20 bytes for each number of a
+# :term:`parameter`. (``gradient_as_bucket_view=True`` `can save
+# <https://docs.pytorch.org/docs/stable/generated/torch.nn.parallel.DistributedDataParallel.html>`__
+# that copy's four.) If these do not fit on one GPU, ten GPUs with DDP do not help.
+# :term:`FSDP` splits them: each process keeps a part of every parameter. It does not
+# come after lesson 13's ways, but together with them: `torchtitan
 # <https://github.com/pytorch/torchtitan/blob/018740b7/torchtitan/models/llama3/infra/parallelize.py>`__,
 # PyTorch's own example for language models, uses FSDP with :term:`bfloat16` and
 # :term:`activation checkpointing`.

@@ -292,9 +292,9 @@ print("the CPU's random numbers:", torch.equal(on_gpu, torch.rand(3)))
 #      ``torch.export`` takes models on the CPU only, and some programs that move or make
 #      tensors cannot be given to ``torch.jit``. An error says so.
 #    - **Messages between GPUs.** ``init_process_group("nccl")``,
-#      ``DistributedDataParallel`` and ``fully_shard`` work, but PyTorch's Gloo carries
-#      the tensors, and not :term:`NCCL`. Where two processes do not send the same, an
-#      error says so at once. On GPUs they would wait until a timeout.
+#      ``DistributedDataParallel`` and ``fully_shard`` work, but PyTorch's :term:`Gloo`
+#      carries the tensors, and not :term:`NCCL`. Where two processes do not send the
+#      same, an error says so at once. On GPUs they would wait until a timeout.
 #    - **One memory for all programs.** Each process has the whole memory for itself. On a
 #      real GPU, processes share it.
 #    - **Some tools.** A GPU's meters, such as its temperature, memory pools of your own,

@@ -13,11 +13,11 @@ not fit on one :term:`GPU`.
 #      ``DistributedDataParallel``
 #    - :doc:`Lesson 6 </lessons/06_save_load_resume>`: :term:`checkpoints <checkpoint>`
 #
-# Both parts have a script of their own, of PyTorch only. The folded cell puts the scripts
-# into ``folder``. ``torchrun`` below runs one of them in two processes: on two GPUs, or
-# else on two :term:`practice GPUs <practice GPU>` of :doc:`the course's package
-# </setup>`, with PyTorch's Gloo instead of :term:`NCCL`. Afterwards it prints what each
-# process has written.
+# Both parts have a script of their own, of PyTorch only. The folded cell puts the
+# scripts into ``folder``. ``torchrun`` below runs one of them in two processes: on two
+# GPUs, or else on two :term:`practice GPUs <practice GPU>` of :doc:`the course's
+# package </setup>`, with PyTorch's :term:`Gloo` instead of :term:`NCCL`. Afterwards it
+# prints what each process has written.
 
 # fold: Put the two scripts into a folder
 import shutil
@@ -202,12 +202,14 @@ torchrun("--standalone --nproc-per-node 2", "split_fsdp.py")
 
 # %%
 # *Whole* is the model on one GPU, *split* its half with FSDP. The second number is the
-# :term:`peak memory`, and it has to fit. (The room that a GPU's own libraries take is
-# left out: it is the same for both.) **Eight processes would each keep an eighth.**
+# :term:`peak memory`, and it has to fit. Here it is half, too, because the optimizer's
+# step makes it, and works on the shards only. (The room that a GPU's own libraries take
+# is left out: it is the same for both.) **Eight processes would each keep an eighth.**
 # While a layer computes, that layer is whole on each GPU, and often the next one, too.
 # The :term:`activations <activation>` are not split: they belong to each process's own
-# rows, so :term:`activation checkpointing` is often used as well. The price is messages:
-# the layers travel in every :term:`forward pass` and in every :term:`backward pass`.
+# rows, so :term:`activation checkpointing` is often used as well. The price is
+# messages: the layers travel in every :term:`forward pass` and in every :term:`backward
+# pass`.
 #
 # Each process has written a file with its shards. To load them, make a model, and let
 # ``dcp.load`` fill its values. In a run with FSDP you do that after ``split``, with as
