@@ -444,7 +444,7 @@ print("the same losses:", train(Net(), X_train, y_train) == losses)
 # It is. **In a class,** ``forward`` **may do anything with** ``x``, not only hand it from
 # layer to layer.
 #
-# .. fold:: Going further: why not ``model.forward(x)``?
+# .. fold:: Going further: why not call forward yourself?
 #
 #    It computes the same, but skips the *hooks*: functions that you, or a tool that you
 #    use, attach to a model to watch it. No error says so. Call ``model(x)``.

@@ -231,7 +231,7 @@ for epoch in range(5):
 #
 # The test pictures are our :term:`held-out data`. The model's answer for a picture is the
 # class with the largest score, which ``argmax(dim=1)`` finds in each row. (Many scripts
-# write ``_, predicted = torch.max(outputs, 1)``, with the same result.)
+# write ``best, predicted = torch.max(outputs, 1)``, with the same result.)
 
 
 @torch.inference_mode()

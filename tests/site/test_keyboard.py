@@ -7,7 +7,7 @@ import re
 import pytest
 from browser import SETTLE, UNFOLD, opened, violations
 from pages import LESSONS
-from sphinx_gallery.py_source_parser import split_code_and_text_blocks
+from sphinx_gallery.py_source_parser import remove_config_comments, split_code_and_text_blocks
 
 pytestmark = pytest.mark.slow
 
@@ -145,7 +145,8 @@ def test_nothing_moves_for_who_wants_no_motion(browser, address):
 @pytest.mark.parametrize("start", ["http", pytest.param("file", marks=pytest.mark.thorough)])
 def test_code_is_copied_as_it_stands_in_the_script(browser, site, address, start):
     blocks = split_code_and_text_blocks(str(LESSONS[2]))[1]
-    script = [re.sub(r"\A# fold: .*\n+", "", text.strip()) for kind, text, _ in blocks if kind == "code"]
+    codes = [remove_config_comments(text).strip() for kind, text, _ in blocks if kind == "code"]
+    script = [re.sub(r"\A# fold: .*\n+", "", code) for code in codes]
     at = address if start == "http" else f"{site.html.as_uri()}/"
     with opened(browser, permissions=["clipboard-read", "clipboard-write"]) as context:
         tab = context.new_page()

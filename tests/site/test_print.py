@@ -79,7 +79,8 @@ def test_nothing_of_the_window_is_on_paper(printed):
 
 
 def test_links_to_elsewhere_show_where(printed):
-    _, page, sheets = printed
+    name, page, sheets = printed
     paper = letters(" ".join(sheets))
     links = [link for link in page.select("article p > a.external") if not link.code]
-    assert links and not [link["href"] for link in links if letters(link["href"]) not in paper]
+    assert bool(links) == (not name.startswith("02"))  # which has none
+    assert not [link["href"] for link in links if letters(link["href"]) not in paper]

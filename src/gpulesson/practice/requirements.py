@@ -44,6 +44,7 @@ NAMES = {
     "torch._C._get_dispatch_mode": "to leave tensors alone that have shapes only",
     "torch._C._TorchDispatchModeKey.FAKE": "to leave tensors alone that have shapes only",
     "torch.ops.aten.add.Tensor.redispatch": "to run what the compilers call collectives",
+    "torch._C._current_graph_task_id": "to know whether an operator belongs to the backward pass",
     "torch._C._len_torch_dispatch_stack": "to know whether somebody else watches the operators",
     "torch.ops.aten._to_copy": "to copy a tensor that wraps others",
     "torch.Tensor._make_wrapper_subclass": "to put a tensor that wraps others on a simulated device",
