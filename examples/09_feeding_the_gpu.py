@@ -289,8 +289,8 @@ four_epochs(rows, {name: settings[name] for name in names if name in settings})
 #    different laptops, collect everyone's quickest setting. Not all systems measure
 #    workers here; pair those learners with others.
 #
-# Pin memory, so that Python need not wait for a copy
-# ---------------------------------------------------
+# Set ``pin_memory``, so that Python need not wait for a copy
+# -----------------------------------------------------------
 #
 # The operating system may move what is in ordinary :term:`host memory`: it is
 # :term:`pageable memory`. So CUDA first copies a batch from there to a place that

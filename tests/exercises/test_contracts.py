@@ -59,7 +59,7 @@ def written(task: Task, chosen):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("every", [5, pytest.param(1, marks=pytest.mark.thorough)])
+@pytest.mark.parametrize("every", [10, pytest.param(1, marks=pytest.mark.thorough)])
 @pytest.mark.parametrize(("number", "task"), TASKS)
 def test_every_set_of_up_to_two_mistakes_is_named_exactly(number, task, every):
     """All single mistakes, so that none looks like another or like none; and one pair in so many."""

@@ -24,7 +24,7 @@ pytestmark = pytest.mark.slow
 
 SCRIPTS = Path(__file__).parents[2] / "examples" / "distributed"
 BOTH = pytest.mark.parametrize(
-    "script", [pytest.param("train_ddp.py", marks=pytest.mark.thorough), "train_fsdp.py"]
+    "script", ["train_ddp.py", pytest.param("train_fsdp.py", marks=pytest.mark.thorough)]
 )
 DDP = pytest.mark.parametrize("script", ["train_ddp.py"])  # what is the same in both
 LIMIT = 300  # seconds: an end to what hangs

@@ -332,7 +332,7 @@ def test_an_address_leads_to_the_heading_of_its_message(searched, page):
 
 @pytest.mark.slow
 @pytest.mark.thorough
-@pytest.mark.parametrize("section", TO_RUN, ids=anchor)
+@pytest.mark.parametrize("section", some(TO_RUN, every=3, ids=anchor))
 def test_all_that_python_prints_leads_to_the_section(searched, section, run):
     if reason := cannot_be_run(section):
         pytest.skip(reason)
