@@ -391,7 +391,7 @@ def test_folders_that_the_machines_do_not_share_are_not_sealed(tmp_path, model):
     assert not (folder / "digests.sha256").exists()
 
 
-@pytest.mark.parametrize("how", itertools.product((False, True), repeat=2))
+@pytest.mark.parametrize("how", [*itertools.product((False, True), repeat=2)])
 def test_tied_weights_come_back_whether_they_are_spread_or_not(tmp_path, how):
     def tied(spread: bool) -> nn.Module:
         model = nn.Sequential(nn.Linear(3, 3, bias=False), nn.Linear(3, 3, bias=False))

@@ -246,7 +246,8 @@ def shown(lesson: str, cell: RecordedCell) -> list[nodes.Node]:
 
 def picture(lesson: str, figure: Figure) -> nodes.Node:
     uri, width = f"/recordings/{lesson}/{figure.file}", f"{figure.width}px"
-    return nodes.image("", uri=uri, alt=figure.alt, width=width, classes=["sphx-glr-single-img"])
+    classes = ["sphx-glr-single-img", "no-scaled-link"]
+    return nodes.image("", uri=uri, alt=figure.alt, width=width, classes=classes)
 
 
 def same(cell: RecordedCell, live: Sequence[nodes.Node]) -> bool:
