@@ -88,6 +88,7 @@ def test_torchrun_is_started_in_the_same_way_on_every_page():
     ]
 
 
+@pytest.mark.thorough  # in each run, the page of lesson 14 shows the same
 @pytest.mark.slow
 def test_the_script_of_lesson_14_trains_on_two_gpus_as_lesson_5s_does_on_one(genuine_data, tmp_path):
     script = ROOT / "examples/scripts/fashion_mnist_ddp.py"
