@@ -177,7 +177,7 @@ def excerpt() -> list[Tensor]:
 
 
 def store_excerpt(folder: Path) -> Path:
-    """Write the excerpt into the folder as torchvision reads it; what is there already stays."""
+    """Write the excerpt into the folder as torchvision reads it; a file that is right already stays."""
     raw = folder / "FashionMNIST" / "raw"
     for name, content in _unpacked().items():
         if not (raw / name).is_file() or (raw / name).read_bytes() != content:

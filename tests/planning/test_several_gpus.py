@@ -308,6 +308,8 @@ class TestPlan:
         assert "Several A100, each with a batch of 4: NVLink 3 in nodes of 8" in " ".join(text.split())
         assert max(map(len, text.splitlines())) <= 120
         assert "no promises" in text and "no switch adds up" in " ".join(text.split())
+        assert {on.floor.bound for on in plan.gpus} == {"launches"}  # so small a step waits for the CPU
+        assert "the CPU will be the limit" in " ".join(text.split())
         assert numbers["links"] == ["NVLink 3", "InfiniBand NDR"]
         assert [row["ranks"] for row in numbers["ranks"]] == [1, 1, 2, 2, 16, 16]
         assert set(numbers["ranks"][0]["least_time"]) == {"seconds", "efficiency", "bound"}

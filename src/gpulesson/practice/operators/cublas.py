@@ -15,7 +15,7 @@ handles: set[bool] = set()
 """True: the backward pass has one; False: a program's own thread."""
 
 
-def make_handle(args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None) -> None:
+def make_handle(args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
     """Note that a matrix product runs; `gpulesson.practice.operators.facts` calls it before each."""
     handles.add(_in_backward())
 
