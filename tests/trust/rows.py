@@ -114,7 +114,10 @@ class Tally:
 
 
 def write_row(file: Path, name: str, tally: Tally, about: dict[str, Any] | None = None) -> None:
-    """Put one row into the file, beside those of the same PyTorch; a row of no test leaves it."""
+    """Put one row into the file, beside those of the same PyTorch; a row of no test leaves it.
+
+    What was kept on another machine stays where it cannot be run: its notes name that machine.
+    """
     about = about or {
         "torch": version("torch"),
         "python": platform.python_version(),
@@ -131,7 +134,14 @@ def write_row(file: Path, name: str, tally: Tally, about: dict[str, Any] | None 
     } | ({"not run": tally.not_run} if tally.not_run else {})
     with FileLock(Path(tempfile.gettempdir(), "gpulesson-trust.lock")):  # rows may be tested side by side
         found = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
-        rows = {**(found.get("rows", {}) if found.get("about") == about else {}), name: row}
+        here = found.get("about") == about
+        rows = {
+            other: old
+            for other, old in found.get("rows", {}).items()
+            if here or (other in ROWS and ROWS[other].elsewhere and old["kept"])
+        }
+        if not (tally.not_run and rows.get(name, {}).get("kept")):
+            rows[name] = row
         ordered = {name: rows[name] for name in ROWS if name in rows}
         text = json.dumps({"about": about, "rows": ordered}, indent=1, ensure_ascii=False)
         part = file.with_suffix(".part")

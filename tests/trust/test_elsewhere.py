@@ -28,7 +28,7 @@ NO_GPU = {**os.environ, "CUDA_VISIBLE_DEVICES": ""}
 def test_cpu_to_gpu(tally, surroundings, tmp_path):
     if not torch.cuda.is_available() or "simulated" in torch.cuda.get_device_name():
         pytest.skip("no GPU")
-    tally.notes.append(torch.cuda.get_device_name())
+    tally.notes.append(f"{torch.cuda.get_device_name()}, PyTorch {torch.__version__.partition('+')[0]}")
     there_and_back(tally, tmp_path, (python(surroundings), "cpu"), (python(surroundings), "cuda"))
 
 

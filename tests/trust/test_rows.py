@@ -79,6 +79,24 @@ def test_a_row_is_written_beside_those_of_the_same_pytorch(tmp_path):
     assert list(rows) == [first] and rows[first]["least"] == "0.5 of 10", "never taken for the whole"
 
 
+def test_what_a_gpu_has_shown_stays_where_there_is_none(tmp_path):
+    file, name = tmp_path / "trust.json", "cpu_to_gpu"
+    for about, passed, not_run in (
+        ("2.98", 0, "no GPU"),
+        ("2.98", 40, ""),
+        ("2.98", 0, "no GPU"),
+        ("2.99", 0, "no GPU"),
+    ):
+        tally = Tally(ROWS[name], 1.0, not_run=not_run)
+        for _ in range(passed):
+            tally.count("")
+        write_row(file, name, tally, about={"torch": about})
+    row = json.loads(file.read_text())["rows"][name]
+    assert row["kept"] and row["done"] == 40 and "not run" not in row
+    write_row(file, name, tally_of(1, 39), about={"torch": "2.99"})
+    assert not json.loads(file.read_text())["rows"][name]["kept"], "a failure replaces it"
+
+
 @pytest.mark.parametrize(
     "body, outcome, said",
     [
