@@ -99,8 +99,9 @@ def test_progress_that_cannot_be_read_or_written_is_not_fatal(monkeypatch, tmp_p
     path.parent.mkdir()
     path.write_text('{"exercises": {"04": {"checks": 2, "hints": 1, "passed": "2026-01-31", "found": ""}}}')
     assert catalogue.progress()["04"].passed == "2026-01-31", "an earlier version's"
-    path.write_text("{")
-    assert catalogue.progress() == {} and path.with_name("progress.json.damaged").read_text() == "{"
+    for damaged in ("{", '{"exercises": {"04": {"checks": 1e999}}}'):
+        path.write_text(damaged)
+        assert catalogue.progress() == {} and path.with_name("progress.json.damaged").read_text() == damaged
     monkeypatch.setenv("GPULESSON_PROGRESS", str(tmp_path / "here.py" / "progress.json"))
     Path("here.py").write_text("")
     assert catalogue.note("04", ["a"], False) == ({"a": 1}, False)

@@ -122,7 +122,7 @@ def progress() -> dict[str, Progress]:
         return {str(number): _entry(**entry) for number, entry in content.items()}
     except OSError:
         return {}
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
         with contextlib.suppress(OSError):
             path.replace(path.with_name(f"{path.name}.damaged"))
         return {}
