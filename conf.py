@@ -30,9 +30,11 @@ extensions = [
     "_ext.boxes",
     "_ext.course",
     "_ext.drawings",
+    "_ext.first_page",
     "_ext.freshness",
     "_ext.hardware",
     "_ext.manuals",
+    "_ext.messages",
     "_ext.notebooks",
     "_ext.paths",
     "_ext.policy",
@@ -110,8 +112,7 @@ html_baseurl = os.environ.get("GPULESSON_SITE", "")  # of the site, such as http
 # such as https://github.com/OWNER/gpulesson, and the branch there that holds the unpacked course
 gpulesson_repository = os.environ.get("GPULESSON_REPOSITORY", "")
 gpulesson_course_branch = os.environ.get("GPULESSON_COURSE_BRANCH", "")
-# the picture of a preview
-ogp_image, ogp_image_alt = "_static/lesson.png", "A part of a lesson: text, code and output"
+ogp_site_name = False  # each page's title ends with it
 ogp_custom_meta_tags = ['<meta name="twitter:card" content="summary_large_image">']
 
 # -- HTML

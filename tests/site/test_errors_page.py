@@ -20,7 +20,7 @@ from errors_page import CAUSE, FIX, PAGES, Run, Section, blocks, plain, problems
 from pages import ROOT
 from playwright.sync_api import Page
 from processes import run_script
-from projects import CONF, lesson
+from projects import CONF, Project, lesson
 from sampling import some
 
 from gpulesson.practice import errors
@@ -218,7 +218,7 @@ def test_every_text_that_is_raised_elsewhere_is_on_a_page():
 LESSONS = sorted(set(re.findall(r"/lessons/(\d\d_\w+)", "".join(WRITTEN.values()))))
 GUIDE = "lessons/guides/learn_without_a_gpu"
 CONF_WITH_SEARCH = (
-    f"{CONF}\nextensions.append('_ext.scripts')\n"
+    f"{CONF}\nextensions.extend(['_ext.messages', '_ext.scripts'])\n"
     f"html_static_path = [{str(ROOT / 'docs' / '_static')!r}]\n"
     "html_css_files, html_js_files = ['gpulesson.css'], ['gpulesson.js']\n"
     "html_theme_options = {'top_of_page_buttons': []}\n"
@@ -226,11 +226,11 @@ CONF_WITH_SEARCH = (
 
 
 @pytest.fixture(scope="module")
-def searched(built, browser) -> Iterator[Page]:
-    """A tab that is opened on a small site with the real pages of messages."""
+def searched_site(built) -> Project:
+    """A small site with the real pages of messages."""
     pages = ["lessons/index", "tables", *WRITTEN, "setup", "labels", GUIDE]
     labels = sorted(set(re.findall(r":ref:`((?!error-)[\w-]+)`", "".join(WRITTEN.values()))))
-    project = built({
+    return built({
         "conf.py": CONF_WITH_SEARCH,
         **{f"docs/{name}.rst": text for name, text in WRITTEN.items()},
         f"docs/{GUIDE}.rst": "Learn\n=====\n\nWithout.\n",
@@ -242,8 +242,13 @@ def searched(built, browser) -> Iterator[Page]:
         "docs/index.rst": "\n   ".join(["Home\n====\n\n.. toctree::\n", *pages]),
         **{f"examples/{name}.py": lesson(name) for name in LESSONS},
     })  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def searched(searched_site, browser) -> Iterator[Page]:
+    """A tab that is opened on it."""
     with (
-        served(project.folder / "out") as address,
+        served(searched_site.folder / "out") as address,
         opened(browser, base_url=address, bypass_csp=True) as context,
     ):
         yield context.new_page()
@@ -279,6 +284,16 @@ PASTED = [
 FITTING = [(label, query) for label, query in PASTED if label != "none"]
 STRANGE = [query for label, query in PASTED if label == "none"]
 
+# whole texts, as people paste them into reports of theirs
+REPORTS = [
+    (label, text.strip("\n"))
+    for label, text in re.findall(
+        r"^=== (error-[\w-]+)\n(.*?)(?=^=== error|\Z)",
+        (ROOT / "tests/site/pasted_reports.txt").read_text(encoding="utf-8"),
+        re.M | re.S,
+    )
+]
+
 TRACEBACK = """Traceback (most recent call last):
   File "/home/me/project/train.py", line 214, in <module>
     loss = criterion(model(images), labels.to(device))  # Input and weight on the device
@@ -307,6 +322,77 @@ def test_a_pasted_message_leads_to_its_section(searched, label, query):
     for text in with_traceback(query):
         found = results(searched, text)
         assert found and found[0] == ADDRESS[label], found[:4]
+
+
+def test_there_are_reports_of_many_sections():
+    assert len(REPORTS) == 40 and len({label for label, _ in REPORTS}) >= 25
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("label", "text"), some(REPORTS, every=3))
+def test_a_pasted_report_leads_to_its_section(searched, label, text):
+    found = results(searched, text)
+    assert found and found[0] == ADDRESS[label], found[:4]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("start", ["http", "file"])
+def test_the_page_of_messages_has_a_field_of_its_own(searched_site, browser, start):
+    folder = searched_site.folder / "out"
+    with served(folder) as address, opened(browser) as context:
+        tab = context.new_page()
+        tab.goto(f"{address if start == 'http' else folder.as_uri() + '/'}errors.html")
+        field, found = tab.get_by_label("Paste your message"), tab.locator(".search-field + ul > li")
+        for label, text in REPORTS[:: 1 if start == "http" else 10]:
+            field.fill(text)
+            tab.wait_for_function("document.querySelector('.search-field + ul').children.length")
+            assert found.first.locator("a").get_attribute("href").endswith(ADDRESS[label]), label
+        field.fill("zzzz")
+        assert "No section fits" in found.inner_text()
+        field.fill("")
+        assert found.count() == 0
+        label, text = REPORTS[0]
+        field.fill(text)
+        field.press("Enter")
+        tab.wait_for_url(f"**/{ADDRESS[label]}")
+
+
+@pytest.mark.slow
+def test_every_section_is_in_a_list_that_needs_no_script(searched_site):
+    page = searched_site.page("errors")
+    links = [link["href"] for link in page.select(".messages a")]
+    assert sorted(links) == sorted(s.address.removeprefix("errors.html") for s in SECTIONS)
+    names = [link.text for link in page.select(".messages a")]
+    assert len(names) == len({*names}) and max(map(len, names)) <= 60
+
+
+@pytest.mark.slow
+def test_a_cause_and_a_fix_are_marked(searched_site):
+    for name in WRITTEN:
+        page = searched_site.page(name)
+        for kind, caption in (("cause", CAUSE), ("fix", FIX)):
+            marked = [block.select_one(".caption-text").text for block in page.select(f".{kind}")]
+            here = [section for section in SECTIONS if section.page == name]
+            assert marked == [caption] * len(here)
+
+
+@pytest.mark.slow
+def test_the_page_of_the_search_has_a_field_and_says_what_to_try(searched_site, browser):
+    with served(searched_site.folder / "out") as address, opened(browser) as context:
+        tab = context.new_page()
+        tab.set_viewport_size({"width": 375, "height": 700})
+        tab.goto(f"{address}search.html")
+        field = tab.get_by_label("Paste an error message")
+        assert (
+            tab.locator(".sidebar-search").evaluate("field => getComputedStyle(field).visibility") == "hidden"
+        )
+        field.fill("qqqq zzzz")
+        with tab.expect_navigation():
+            field.press("Enter")
+        tab.get_by_text("did not match any documents").wait_for()
+        assert field.input_value() == "qqqq zzzz"
+        advice = tab.locator("h2", has_text="If nothing fits").locator("+ ul")
+        assert "last line" in advice.inner_text() and advice.locator("a[href='errors.html']").is_visible()
 
 
 @pytest.mark.slow
