@@ -6,14 +6,12 @@ from typing import Any
 
 from hatchling.metadata.plugin.interface import MetadataHookInterface
 
-PICTURE = re.compile(r"!\[[^]]*\]\((?!https?:)[^)]*\)\n*")
 LINK = re.compile(r"\[([^]]*)\]\((?!https?:|#)[^)]*\)")
 
 
 class CustomMetadataHook(MetadataHookInterface):
-    """Takes pictures away, and leaves the words of links, where their addresses are files of this folder."""
+    """Leaves the words of links whose addresses are files of this folder."""
 
     def update(self, metadata: dict[str, Any]) -> None:
         text = Path(self.root, "README.md").read_text("utf-8")
-        text = LINK.sub(r"\1", PICTURE.sub("", text))
-        metadata["readme"] = {"content-type": "text/markdown", "text": text}
+        metadata["readme"] = {"content-type": "text/markdown", "text": LINK.sub(r"\1", text)}

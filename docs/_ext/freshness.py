@@ -28,7 +28,7 @@ from .paths import examples_dir, executed_scripts, gallery_dir
 logger = logging.getLogger(__name__)
 STARTED = time.monotonic()
 LIBRARIES = ("torch", "torchvision", "numpy", "scikit-learn", "matplotlib", "sphinx", "sphinx-gallery")
-ENVIRONMENT = ("GPULESSON_DATA", "GPULESSON_DEVICE", "OMP_NUM_THREADS")
+ENVIRONMENT = ("GPULESSON_DATA", "GPULESSON_DEVICE", "GPULESSON_SITE", "OMP_NUM_THREADS")
 
 
 def watch_everything(app: Sphinx) -> None:

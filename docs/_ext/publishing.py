@@ -15,6 +15,7 @@ from xml.etree import ElementTree
 
 from bs4 import BeautifulSoup
 from docutils import nodes
+from markupsafe import Markup
 from sphinx.application import Sphinx
 from sphinx.config import Config
 from sphinx.errors import ConfigError
@@ -43,12 +44,21 @@ def link_to_source(
     app: Sphinx, page: str, template: str, context: dict[str, Any], tree: nodes.document | None
 ) -> None:
     """Give the page's template links: to what a person would edit, of a lesson its script; to a report."""
-    repository = app.config.gpulesson_repository
+    context["repository"] = repository = app.config.gpulesson_repository
     if repository and tree and page != NOT_FOUND:
         context["source_links"] = {
             "Edit this page": f"{repository}/edit/main/{source_of(page)}",
             "Report a problem": f"{repository}/issues/new?title={quote(page)}:",
         }
+
+
+def name_preview(
+    app: Sphinx, page: str, template: str, context: dict[str, Any], tree: nodes.document | None
+) -> None:
+    """Give a page's preview the title that its window has."""
+    if tree:
+        title = Markup(context["title"]).striptags()
+        context["meta"] = {**(context["meta"] or {}), "og:title": f"{title} · {app.config.html_title}"}
 
 
 def source_of(page: str) -> str:
@@ -101,6 +111,7 @@ def setup(app: Sphinx) -> ExtensionMetadata:
     if app.config.html_baseurl:  # not without one: it imports matplotlib, which takes its time
         app.setup_extension("sphinxext.opengraph")
     app.connect("config-inited", check_addresses, priority=100)  # before anyone reads them
+    app.connect("html-page-context", name_preview, priority=400)  # before sphinxext-opengraph reads it
     app.connect("html-page-context", link_to_source)
     app.connect("build-finished", finish, priority=950)
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

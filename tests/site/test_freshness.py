@@ -115,6 +115,11 @@ def test_other_data_or_another_device_runs_every_lesson(project, tmp_path_factor
     assert runs(project, GPULESSON_DEVICE="cpu", GPULESSON_DATA=str(data)) == []
 
 
+def test_another_address_runs_every_lesson(project):
+    """It is in their notebooks."""
+    assert runs(project, GPULESSON_SITE="https://example.org/") == ["01_first", "02_second"]
+
+
 def test_data_in_the_cache_folder_counts_too(project):
     project.write("cache/gpulesson/images", "downloaded meanwhile")
     assert runs(project) == ["01_first", "02_second"]

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import doctest
+import io
 import os
 import re
 import runpy
@@ -8,12 +9,14 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+import tempfile
 import threading
 import urllib.error
 import urllib.request
 import venv
 from collections.abc import Iterator
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from itertools import count
 from pathlib import Path
 from typing import Any
 from urllib.parse import urldefrag, urljoin, urlsplit
@@ -22,16 +25,19 @@ from xml.etree import ElementTree
 import nox
 import pytest
 from _ext import publishing
+from _ext.course import NAME, packed
+from browser import opened
 from bs4 import BeautifulSoup
 from filelock import FileLock
 from pages import ROOT, css_addresses, loaded
+from PIL import Image, ImageChops, ImageStat
 from projects import CONF, INDEX, Project, lesson
 from ruamel.yaml import YAML
 
 PROJECT = nox.project.load_toml(ROOT / "pyproject.toml")["project"]
 WORKFLOWS = {path.stem: YAML(typ="safe").load(path) for path in (ROOT / ".github" / "workflows").iterdir()}
 SITE, REPOSITORY = "https://example.org/course", "https://github.com/OWNER/course/"
-ADDRESSES = f"html_baseurl, gpulesson_repository = {SITE!r}, {REPOSITORY!r}\n"
+ADDRESSES = f"html_baseurl, gpulesson_repository = {SITE!r}, {REPOSITORY!r}\nhtml_title = 'The course'\n"
 
 TEXT = """
 A & "B"
@@ -114,7 +120,8 @@ def test_examples_in_docstrings():
 @pytest.mark.slow
 def test_a_preview_says_what_the_page_says(published):
     found = about(published.page("text"))
-    assert found["og:title"] == "A & “B”" and found["og:description"] == found["description"]
+    assert found["og:title"] == published.page("text").title.text == "A & “B” · The course"
+    assert found["og:description"] == found["description"]
     assert 'What the page is "about"? One more sentence. And a last' in found["description"]
     assert found["og:url"] == canonical(published.page("text")) == f"{SITE}/text.html"
     assert about(published.page("lessons/01_one"))["description"].startswith("Learn one thing with code.")
@@ -179,6 +186,18 @@ def test_the_settings_are_two_variables(monkeypatch):
     assert Path(found["html_favicon"]).is_file()
 
 
+@pytest.mark.slow
+def test_the_icon_for_what_reads_no_svg_is_a_picture_of_the_other(browser):
+    """If the SVG was changed: a picture of it in a window of 192 by 192 pixels."""
+    drawn, kept = (ROOT / "docs/_static" / f"favicon.{kind}" for kind in ("svg", "png"))
+    with opened(browser, viewport={"width": 192, "height": 192}) as window:
+        tab = window.new_page()
+        tab.goto(drawn.as_uri())
+        picture = Image.open(io.BytesIO(tab.screenshot())).convert("L")
+    difference = ImageChops.difference(picture, Image.open(kept).convert("L"))
+    assert picture.getextrema()[0] < 100 and ImageStat.Stat(difference).mean[0] < 1
+
+
 def valid(schema: str, *paths: Path) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", schema, *map(str, paths)]
     return subprocess.run(command, capture_output=True, text=True)
@@ -221,6 +240,7 @@ def test_a_job_may_do_no_more_than_it_has_to():
     assert permissions == {
         "pages build": {"contents": "read", "pages": "read"},
         "pages test": {"contents": "read"},
+        "pages course": {"contents": "write"},
         "pages deploy": {"pages": "write", "id-token": "write"},
         "release build": {"contents": "read"},
         "release test": {"contents": "read"},
@@ -233,17 +253,59 @@ def test_a_job_may_do_no_more_than_it_has_to():
             assert step["with"]["persist-credentials"] is False, job
         if permissions[job].get("id-token"):
             assert "run" not in step, f"{job} runs code of the repository"
+        if permissions[job].get("contents") == "write":
+            assert not re.search("checkout|python|nox", str(step)), f"{job} runs code of the repository"
 
 
 def test_nothing_is_published_that_was_not_tested():
-    for name, publishing_job in ("pages", "deploy"), ("release", "publish"):
-        jobs = WORKFLOWS[name]["jobs"]
-        assert jobs[publishing_job]["needs"] == ["build", "test"]
-        assert jobs["test"]["uses"] == "./.github/workflows/test.yml"
+    """The site waits for its own tests, the package for all of them, which run after each push, too."""
+    pages, release = (WORKFLOWS[name]["jobs"] for name in ("pages", "release"))
+    assert {"build", "test"} <= set(pages["course"]["needs"]) and {*pages} - {"deploy"} == {
+        *pages["deploy"]["needs"]
+    }
+    assert pages["test"]["timeout-minutes"] <= 30
+    assert pages["test"]["steps"][-1]["run"] == "python3 -m nox -s tests -- tests/site"
+    assert release["publish"]["needs"] == ["build", "test"]
+    assert release["test"]["uses"] == "./.github/workflows/test.yml"
+    assert WORKFLOWS["test"]["on"] == {"push": {"branches": ["main"]}, "workflow_call": None}
     assert [step["run"] for job, step in steps() if job == "test test" and "run" in step] == [
         ".ci/run",
         "_build/ci/bin/python -m nox -s thorough",
     ]
+
+
+def test_the_course_s_branch_is_the_unpacked_course(tmp_path):
+    """As the job pushes it, here to a folder; what is the same makes no new commit, and old files go."""
+    (push,) = [step for _, step in steps() if "git push" in step.get("run", "")]
+    branch = WORKFLOWS["pages"]["jobs"]["build"]["steps"][-3]["env"]["GPULESSON_COURSE_BRANCH"]
+    remote, days = tmp_path / "remote", count(1)
+    subprocess.run(["git", "init", "--quiet", "--bare", remote], check=True)
+    environment = {
+        **os.environ,
+        "TOKEN": "SECRET",
+        "GITHUB_REPOSITORY": "OWNER/gpulesson",
+        "GIT_CONFIG_COUNT": "1",
+        "GIT_CONFIG_KEY_0": f"url.{remote}.insteadOf",
+        "GIT_CONFIG_VALUE_0": "https://x-access-token:SECRET@github.com/OWNER/gpulesson",
+    }
+
+    def published(*names: str) -> tuple[str, str]:
+        """Publish a course of these files; return the branch's commits, and its files."""
+        folder = Path(tempfile.mkdtemp(dir=tmp_path))
+        environment["GIT_COMMITTER_DATE"] = f"2026-01-0{next(days)}T00:00:00Z"
+        (folder / f"{NAME}.zip").write_bytes(packed(dict.fromkeys(names, b"")))
+        subprocess.run(["bash", "-e", "-c", push["run"]], cwd=folder, env=environment, check=True)
+        git = ["git", "-C", remote]
+        log = subprocess.check_output([*git, "log", "--format=%H", branch], text=True)
+        files = subprocess.check_output([*git, "ls-tree", "-r", "--name-only", branch], text=True)
+        return log, files
+
+    first = published("README.md", "binder/runtime.txt", ".git/config")
+    assert first[1] == "README.md\nbinder/runtime.txt\n" and first[0].count("\n") == 1
+    assert published("README.md", "binder/runtime.txt") == first
+    changed = published("README.md", "lessons/01_one.py")
+    assert changed[1] == "README.md\nlessons/01_one.py\n"
+    assert changed[0] != first[0] and changed[0].count("\n") == 1
 
 
 def test_each_action_is_named_by_its_hash():
@@ -339,7 +401,6 @@ def real_site(tmp_path_factory) -> Iterator[tuple[Path, str]]:
         "steps.pages.outputs.base_url": address,
         "github.server_url": "https://github.com",
         "github.repository": "OWNER/gpulesson",
-        "vars.GPULESSON_COURSE_BRANCH": "course",
     }
     job = WORKFLOWS["pages"]["jobs"]["build"]
     assert job["steps"][-1]["with"]["path"] == "_build/site"
