@@ -192,7 +192,7 @@ print(measure(step, device=device))
 #
 # .. question:: On a GPU your clock shows 0.2 ms around ``model(x)``. What took them?
 #
-#    - The :term:`forward pass`.
+#    - Computing the outputs.
 #
 #      No. The call returns when its operations are in the queue. At that moment the GPU
 #      may not even have begun.
@@ -202,7 +202,7 @@ print(measure(step, device=device))
 #      Yes. That is Python's part of the work. For the whole, wait before the first look
 #      at the clock and before the second.
 #
-#    - The forward pass, less a small fixed amount that one can add.
+#    - Computing the outputs, less a small fixed amount that one can add.
 #
 #      No. What the clock missed is what was still in the queue. That is more for a
 #      larger model or batch, so there is no fixed amount.

@@ -114,6 +114,7 @@ print(f"all 64 rows:     {gradient(slice(0, 64)):+.6f}")
 #
 # .. literalinclude:: /../examples/scripts/fashion_mnist_ddp.py
 #    :language: python
+#    :caption: fashion_mnist_ddp.py
 #    :start-at: local_rank = int(
 #    :end-at: dist.init_process_group(
 #    :dedent: 4
@@ -131,6 +132,7 @@ print(f"all 64 rows:     {gradient(slice(0, 64)):+.6f}")
 #
 # .. literalinclude:: /../examples/scripts/fashion_mnist_ddp.py
 #    :language: python
+#    :caption: fashion_mnist_ddp.py
 #    :start-at: model = Classifier()
 #    :end-at: torch.manual_seed(dist
 #    :dedent: 4
@@ -177,6 +179,7 @@ for epoch in (0, 1):
 #
 # .. literalinclude:: /../examples/scripts/fashion_mnist_ddp.py
 #    :language: python
+#    :caption: fashion_mnist_ddp.py
 #    :start-at: if train:
 #    :end-at: return DataLoader
 #    :dedent: 4
@@ -195,6 +198,7 @@ for epoch in (0, 1):
 #
 # .. literalinclude:: /../examples/scripts/fashion_mnist_ddp.py
 #    :language: python
+#    :caption: fashion_mnist_ddp.py
 #    :start-at: dist.all_reduce(running_loss)
 #    :end-at: return running_loss
 #    :dedent: 4

@@ -6,9 +6,12 @@ Every page is rendered through the template `whole_page.html`, which passes it t
 from __future__ import annotations
 
 import re
+from collections import Counter
+from itertools import groupby
 from typing import Any
 
 from bs4 import BeautifulSoup, Tag
+from bs4.element import NavigableString
 from docutils import nodes
 from sphinx.application import Sphinx
 from sphinx.util.typing import ExtensionMetadata
@@ -16,6 +19,7 @@ from sphinx.util.typing import ExtensionMetadata
 from .policy import add_policy
 
 TAGS = "sg-tags.js"  # for tags on lessons; we have none
+EXTENSIONS = "furo-extensions.css"  # the theme's, for what we have none of: cards, tabs, advertisements
 # what the search page alone cannot do without: Sphinx's tools, which elsewhere only make "/" a short cut that
 # nobody can turn off, and marks on the words of a search
 SEARCH = ("doctools.js", "documentation_options.js", "sphinx_highlight.js")
@@ -27,8 +31,9 @@ HALF = (
 LIST = '<path d="M4 6h12M4 12h16M4 18h9" stroke="currentColor" stroke-width="2"/>'
 ICONS = {"svg-sun-with-moon": HALF, "svg-moon-with-sun": HALF, "svg-toc": LIST}
 LANDMARKS = {"aside.sidebar-drawer": "Site menu", "aside.toc-drawer": "On this page"}
-# names of code, which have no spaces: in headings, and where the package is described
-NAMES = ":is(h1, h2, h3, .toc-tree) code, :is([id^=module-], [id^=gpulesson-]) > h2, dl.py :is(dt, p > *)"
+# names of code, which have no spaces: in headings and tables, and where the package is described
+NAMES = ":is(h1, h2, h3, .toc-tree, td) code, :is([id^=module-], [id^=gpulesson-]) > h2, dl.py :is(dt, p > *)"
+GAP = re.compile(r"(?<=\S)(?=  +\S)|(?<=  )(?=\S)")  # where two blanks or more begin or end
 BETWEEN = re.compile(r"(?<=[_.:/])(?=\w)|(?<=[a-z])(?=[A-Z])")  # two words of a name
 
 
@@ -47,10 +52,16 @@ def fix(page: str) -> BeautifulSoup:
     for block in soup.select("dd > p > ul"):  # nor a list within a paragraph
         if block.parent:
             block.parent.unwrap()
-    for tags in soup.select("#sg-tag-list"):  # of sphinx-gallery, empty, and twice on a page of two galleries
-        tags.decompose()
+    # of sphinx-gallery: empty, and twice on a page of two galleries; the downloads that stand at the top
+    for part in soup.select("#sg-tag-list, .sphx-glr-footer"):
+        part.decompose()
+    for output in soup.select(".sphx-glr-script-out pre"):
+        keep_columns(output)
     for words in soup.select(NAMES):
         let_break(words)
+    for option in soup.select("code .pre:-soup-contains('-')"):
+        if option.get_text().startswith("-"):  # a browser would go on in the next line behind its hyphens
+            option["class"] = "joined"
     for bracket in soup.select("dt .sig-paren:-soup-contains('(')"):
         bracket.insert_after(break_here())
     for image in soup.select("article img"):
@@ -84,6 +95,50 @@ def let_break(code: Tag) -> None:
         text.replace_with(*[each for part in parts for each in (part, break_here())][:-1])
 
 
+def keep_columns(output: Tag) -> None:
+    r"""Mark the lines of an output that are rows of a table: they move sideways where all others wrap.
+
+    Examples
+    --------
+    >>> soup = BeautifulSoup("<pre>one run:\na   1\nb  20\nc   3\n</pre>", "html.parser")
+    >>> keep_columns(soup.select("pre")[0])
+    >>> print(soup)
+    <pre>one run:
+    <span class="columns">a   1
+    b  20
+    c   3
+    </span></pre>
+    """
+    for text in output.find_all(string=True, recursive=False):
+        lines = text.splitlines(keepends=True)
+        are_rows = iter(rows(lines))
+        for is_row, group in groupby(lines, key=lambda line: next(are_rows)):
+            words = NavigableString("".join(group))
+            text.insert_before(words)
+            if is_row:
+                words.wrap(Tag(name="span", attrs={"class": "columns"}))
+        text.extract()
+
+
+def rows(lines: list[str]) -> list[bool]:
+    """Tell which lines are rows: others have a gap that begins or ends where theirs does, or end with them.
+
+    Of three lines one such place is enough; two lines need three of them.
+    """
+    places = [
+        {found.start() for found in GAP.finditer(line)}
+        | ({len(line.rstrip())} if "  " in line.strip() else set())
+        for line in lines
+    ]
+    shared = Counter(
+        place for line, found in zip(lines, places, strict=True) for place in found if line[:place].strip()
+    )
+    return [
+        any(shared[place] > 2 for place in found) or sum(shared[place] > 1 for place in found) > 2
+        for found in places
+    ]
+
+
 def break_here() -> Tag:
     return Tag(name="wbr", can_be_empty_element=True)
 
@@ -115,6 +170,9 @@ def whole_page(app: Sphinx, pagename: str, templatename: str, context: dict[str,
     unused = (TAGS,) if pagename == "search" else (TAGS, *SEARCH)
     context["script_files"] = [
         script for script in context["script_files"] if not str(script.filename).endswith(unused)
+    ]
+    context["css_files"] = [
+        style for style in context["css_files"] if not str(style.filename).endswith(EXTENSIONS)
     ]
     return "whole_page.html"
 

@@ -18,6 +18,7 @@ from typing import Any, ClassVar
 from docutils import nodes
 from docutils.parsers.rst import directives
 from sphinx.application import Sphinx
+from sphinx.directives.code import container_wrapper
 from sphinx.transforms import SphinxTransform
 from sphinx.util import logging
 from sphinx.util.docutils import SphinxDirective
@@ -250,7 +251,8 @@ class Script(FileBox):
         around = len(texts[0]) if "in-full" in self.options else 1
         lines = list(difflib.unified_diff(texts[0], texts[1], n=around, lineterm=""))[3:]
         code = "\n".join("" if line.startswith("@@") else line for line in lines)
-        return [nodes.literal_block(code, code, language="diff")]
+        block = nodes.literal_block(code, code, language="diff")
+        return [container_wrapper(self, block, f"{before} → {name}")]
 
 
 class Fold(Box):

@@ -1,8 +1,8 @@
 """Figures that follow the light and the dark theme: each is drawn once, and saved for both.
 
-The two pictures differ in their ink alone: text, axes and grid. Lines keep their colours, which can be told
-from either ground. Both grounds are transparent. Of a lesson a third picture, smaller and without words, is
-for its card: it is told from the others by its shape.
+The two pictures differ in their ink, text, axes and grid, and in what is white, the ground of a legend. Lines
+keep their colours, which can be told from either ground. Both pictures are transparent. Of a lesson a third
+picture, smaller and without words, is for its card: it is told from the others by its shape.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from sphinx.util.docutils import SphinxDirective
 
 from .paths import gallery_dir
 
-DARK_INK = "#cfd0d0"  # the theme's --color-foreground-primary; light ink is matplotlib's own, black
+# the theme's --color-foreground-primary and --color-background-primary; in light, they are black and white
+DARK_INK, DARK_GROUND = "#cfd0d0", "#131416"
 # each with a contrast of at least 3 to 1 against the theme's two grounds, #ffffff and #131416
 COLOURS = ("#1f78b4", "#d1530a", "#2a8a3f", "#8a63d2", "#b0337a", "#7a7a00")
 STYLE: Any = {
@@ -26,8 +27,9 @@ STYLE: Any = {
     "figure.facecolor": "none",
     "axes.facecolor": "none",
     "savefig.facecolor": "none",
-    "legend.facecolor": "none",
-    "legend.framealpha": 0,
+    "legend.facecolor": "white",  # no line of a grid goes through its words
+    "legend.edgecolor": "none",
+    "legend.framealpha": 1,
     "svg.fonttype": "none",  # text, not outlines: smaller, and found by a search
     "svg.hashsalt": "lesson",  # unchanged sources give the same bytes
 }
@@ -55,12 +57,13 @@ def new_figure(height: float) -> tuple[Any, Any]:
 
 
 def mark_ratios(axis: Any) -> None:
-    """Mark 1, 2, 5, 10 and so on along a logarithmic axis."""
+    """Mark 1, 2, 5, 10 and so on along a logarithmic axis; a long one has room for 1, 10, 100 and so on."""
     from matplotlib.ticker import LogLocator, NullLocator
 
-    axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    low, high = axis.get_view_interval()
+    axis.set_major_locator(LogLocator(subs=(1, 2, 5) if high < 1000 * low else (1,)))
     axis.set_minor_locator(NullLocator())
-    axis.set_major_formatter("{x:g}")
+    axis.set_major_formatter("{x:,g}")
 
 
 def shown(directive: SphinxDirective, figure: Any, name: str) -> list[nodes.Node]:
@@ -77,7 +80,8 @@ def save(figure: Any, path: Path, source_dir: Path, alt: str) -> str:
     figure.savefig(file, format="svg", bbox_inches="tight", metadata={"Date": None})
     light, markup = file.getvalue(), ""
     # what is black has this colour, or, if it is a text, none at all
-    dark = light.replace("#000000", DARK_INK).replace("<svg ", f'<svg fill="{DARK_INK}" ', 1)
+    dark = light.replace("#000000", DARK_INK).replace("#ffffff", DARK_GROUND)
+    dark = dark.replace("<svg ", f'<svg fill="{DARK_INK}" ', 1)
     width, height = size(light)
     for stem, svg, scheme in ((path.stem, light, "light"), (f"{path.stem}_dark", dark, "dark")):
         picture = path.with_name(f"{stem}.svg")

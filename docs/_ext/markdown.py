@@ -110,6 +110,12 @@ class Markdown:
         image, *caption = node.children
         return "\n\n".join([self.write("span", image), *map(self.spans, caption)])
 
+    def block_container(self, node: nodes.container) -> str:
+        """Write code below the name of its file."""
+        return self.blocks(node.children)
+
+    block_caption = block_paragraph
+
     def block_Invisible(self, node: nodes.Node) -> str:
         return ""
 

@@ -1,9 +1,10 @@
 """Shows the committed results of benchmarks and tests: nothing on these pages is typed by hand.
 
 ``.. benchmark:: overhead`` renders benchmarks/results/overhead.json, ``.. benchmark:: gpu/memory`` what a GPU
-measured. A table that is too wide for the page is
-cut in two: with ``:split: epochs`` the columns from ``epochs`` on form a second one. With ``:chart:``, a
-chart shows the columns ``min``, ``median`` and ``max``, ratios, of each row.
+measured. A table that is too wide for the page is cut in two: with ``:split: epochs`` the columns from
+``epochs`` on form a second one. With ``:chart:``, a chart shows the columns ``min``, ``median`` and ``max``,
+ratios, of each row, and the table is folded, as a long one is. ``.. headline:: gpu/memory`` shows one figure,
+large: the one whose description begins with ``:claim:``.
 
 ``.. trust:: flipped_bits full_disk`` renders these rows of docs/trust.json. A row that is missing, or failed,
 is an error of the build. Without a name it says what the tests ran on. ``.. libraries::`` renders
@@ -25,9 +26,10 @@ from sphinx.util.typing import ExtensionMetadata
 
 from .boxes import fold
 from .figures import mark_ratios, new_figure, shown
-from .tables import table
+from .tables import paragraph, table
 
 SIGNS = {"<=": "≤", ">=": "≥", ">": ">"}
+MOST_ROWS = 20  # of a table in view
 WAYS = ("before", "inside")  # of importing a library
 
 
@@ -57,6 +59,8 @@ class Benchmark(Committed):
         figures: list[nodes.Node] = [
             figure_table(columns, result["rows"]) for columns in self.parts(result["columns"])
         ]
+        if "chart" in self.options or len(result["rows"]) > MOST_ROWS:
+            figures = [fold(f"The table, of {len(result['rows'])} rows", *figures, kind="table")]
         if "chart" in self.options:
             figures = [*shown(self, chart(result), f"benchmark-{name}".replace("/", "-")), *figures]
         quoted = nodes.bullet_list("", *[item(text) for text in sentences(result)])
@@ -73,6 +77,37 @@ class Benchmark(Committed):
         return [columns[:at], columns[:1] + columns[at:]]
 
 
+class Headline(Committed):
+    """One figure of a benchmark, large; the content says what it is, and below it stands what it ran on."""
+
+    required_arguments = 1
+    has_content = True
+    option_spec: ClassVar[Any] = {
+        "claim": directives.unchanged_required,
+        "unit": directives.unchanged_required,
+    }
+
+    def run(self) -> list[nodes.Node]:
+        name, begin = self.arguments[0], self.options.get("claim", "")
+        result = self.read(f"benchmarks/results/{name}.json")
+        claims = [claim for claim in (result or {"claims": []})["claims"] if claim["what"].startswith(begin)]
+        if len(claims) != 1:
+            raise self.error(f"{name}.json has {len(claims)} figures that begin with {begin!r}, not one")
+        figure = format(claims[0]["value"], claims[0]["format"]) + self.options.get("unit", "")
+        about = result["about"]
+        machine = about["device"].partition(": ")[2]
+        ran = f"{machine}, PyTorch {about['torch']}, {about['date']}{target(claims[0])}"
+        return [
+            nodes.container(
+                "",
+                nodes.paragraph("", figure, classes=["number"]),
+                *self.parse_content_to_nodes(),
+                nodes.paragraph("", ran, classes=["measured"]),
+                classes=["headline"],
+            )
+        ]
+
+
 def figure_table(columns: list[list[str]], rows: list[dict[str, Any]]) -> nodes.table:
     """Make a table of the rows that have something in these columns."""
     texts = [cells(row, columns) for row in rows]
@@ -87,14 +122,16 @@ def chart(result: dict[str, Any]) -> Any:
     columns, rows = result["columns"], result["rows"]
     spec = next(spec for key, _, spec in columns if key == "median")
     figure, axes = new_figure(height=0.48 * len(rows) + 0.5)
-    words: dict[str, Any] = {"transform": axes.get_yaxis_transform(), "va": "bottom"}
+    words: dict[str, Any] = {"transform": axes.get_yaxis_transform()}
     for place, row in enumerate(rows):
         middle = row["median"]
         axes.plot([row.get("min", middle), row.get("max", middle)], [place, place], color="C0", linewidth=3)
         axes.plot(middle, place, "o", color="C0")
-        axes.text(0, place - 0.15, plain(str(row[columns[0][0]])), **words)
-        axes.text(1, place - 0.15, format(middle, spec), ha="right", **words)
-    axes.axvline(1, linestyle="dashed", color="grey", linewidth=1)
+        axes.text(0, place - 0.15, plain(str(row[columns[0][0]])), va="bottom", **words)
+        axes.text(1.03, place, format(middle, spec), va="center", **words)
+        axes.plot(
+            [1, 1], [place - 0.12, place + 0.25], color="grey", linewidth=1, zorder=1
+        )  # not through words
     axes.set(xscale="log", ylim=(len(rows) - 0.5, -0.9), yticks=[])
     mark_ratios(axes.xaxis)
     axes.spines["left"].set_visible(False)
@@ -114,30 +151,23 @@ def cells(row: dict[str, Any], columns: list[list[str]]) -> list[str]:
 def sentences(result: dict[str, Any]) -> Iterator[str]:
     """Yield the figures to quote, with their targets, and the notes."""
     for claim in result["claims"]:
-        text = f"{claim['what']}: {format(claim['value'], claim['format'])}"
-        if claim["compare"]:
-            text += f" (target: {SIGNS[claim['compare']]} {claim['target']:g}{verdict(claim)})"
-        yield text
+        yield f"{claim['what']}: {format(claim['value'], claim['format'])}{target(claim)}"
     yield from result["notes"]
 
 
-def verdict(claim: dict[str, Any]) -> str:
-    """Say so where a target is missed."""
-    value, target = claim["value"], claim["target"]
-    met = {"<=": value <= target, ">=": value >= target, ">": value > target}[claim["compare"]]
-    return "" if met else ", missed"
+def target(claim: dict[str, Any]) -> str:
+    """Name the target, where there is one, and say so where it is missed."""
+    if not claim["compare"]:
+        return ""
+    value, aim = claim["value"], claim["target"]
+    met = {"<=": value <= aim, ">=": value >= aim, ">": value > aim}[claim["compare"]]
+    return f" (target: {SIGNS[claim['compare']]} {aim:g}{'' if met else ', missed'})"
 
 
 def machine(about: dict[str, Any]) -> str:
     """Say what ran on what, and when."""
     facts = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in about.items() if name != "date")
     return f"Measured on {about['date']}: {facts}."
-
-
-def paragraph(text: str) -> nodes.paragraph:
-    """Make a paragraph; what stands between backticks is code."""
-    parts = [nodes.literal("", part) if i % 2 else nodes.Text(part) for i, part in enumerate(text.split("`"))]
-    return nodes.paragraph("", "", *parts)
 
 
 def item(text: str) -> nodes.list_item:
@@ -165,7 +195,7 @@ class Trust(Committed):
             raise self.error(
                 f"docs/trust.json: {name} is missing, or not as promised: {row}. Run: nox -s trust"
             )
-        return [row["what"], f"{row['done']:,} of {row['of']:,}", "; ".join(row["notes"])]
+        return [row["what"], f"{row['done']:,}\xa0of\xa0{row['of']:,}", "; ".join(row["notes"])]
 
 
 def as_promised(row: dict[str, Any]) -> bool:
@@ -205,6 +235,11 @@ class Libraries(Committed):
 def setup(app: Sphinx) -> ExtensionMetadata:
     app.setup_extension("_ext.boxes")
     app.setup_extension("_ext.tables")
-    for name, directive in {"benchmark": Benchmark, "trust": Trust, "libraries": Libraries}.items():
+    for name, directive in {
+        "benchmark": Benchmark,
+        "headline": Headline,
+        "trust": Trust,
+        "libraries": Libraries,
+    }.items():
         app.add_directive(name, directive)
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

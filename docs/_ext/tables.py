@@ -171,9 +171,18 @@ def all_numbers(column: Sequence[Any]) -> bool:
 
 def cell(content: str | list[nodes.Node], number: bool) -> nodes.entry:
     """Make a cell of a text, or of links and texts, one a line."""
-    inline = [nodes.Text(content)] if isinstance(content, str) else content
-    paragraphs = [nodes.paragraph("", "", node) for node in inline]
+    paragraphs = (
+        [paragraph(content)]
+        if isinstance(content, str)
+        else [nodes.paragraph("", "", node) for node in content]
+    )
     return nodes.entry("", *paragraphs, classes=["text-right"] if number else [])  # the theme's
+
+
+def paragraph(text: str) -> nodes.paragraph:
+    """Make a paragraph; what stands between backticks is code."""
+    parts = [nodes.literal("", part) if i % 2 else nodes.Text(part) for i, part in enumerate(text.split("`"))]
+    return nodes.paragraph("", "", *parts)
 
 
 def describe_cards(

@@ -16,12 +16,11 @@ from sphinx.environment import BuildEnvironment
 from sphinx.util.typing import ExtensionMetadata
 
 GLOSSARY = "glossary"  # the page with all terms
-JOINED = "&#8288;"  # no line begins with the comma behind a button
 POPOVER = '<div class="definition" id="{id}" popover><p><a href="{uri}">{name}</a>: {text}</p></div>'
 
 
 class term_button(nodes.inline):
-    """A term in the text; `opens` is the id of its popover, `joined` whether punctuation follows."""
+    """A term in the text; `opens` is the id of its popover."""
 
 
 def visit_button(translator: Any, node: term_button) -> None:
@@ -30,7 +29,7 @@ def visit_button(translator: Any, node: term_button) -> None:
 
 
 def depart_button(translator: Any, node: term_button) -> None:
-    translator.body.append(f"</button>{JOINED if node['joined'] else ''}")
+    translator.body.append("</button>")
 
 
 def depend(app: Sphinx, doctree: nodes.document) -> None:
@@ -60,10 +59,14 @@ def explain(app: Sphinx, doctree: nodes.document, docname: str) -> None:
         link: Any = word.parent
         anchor = link["refuri"].rpartition("#")[2]
         used[anchor] = link["refuri"]
-        behind = link.parent[link.parent.index(link) + 1 :]
-        joined = bool(behind) and not behind[0].astext()[:1].isspace()
         text = word.astext()
-        link.replace_self(term_button("", text, opens=f"def-{anchor}", joined=joined))
+        button: nodes.Element = term_button("", text, opens=f"def-{anchor}")
+        behind = link.next_node(descend=False, siblings=True)
+        if isinstance(behind, nodes.Text) and not behind[:1].isspace():
+            mark = behind.split(maxsplit=1)[0]
+            behind.parent.replace(behind, nodes.Text(behind.removeprefix(mark)))
+            button = nodes.inline("", "", button, nodes.Text(mark), classes=["joined"])
+        link.replace_self(button)
     for anchor, uri in used.items():
         name, text = map(escape, known[anchor])
         popover = POPOVER.format(id=f"def-{anchor}", name=name, text=text, uri=escape(uri))

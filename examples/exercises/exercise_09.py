@@ -25,8 +25,8 @@ def feed(pictures, batch_size, device):
     Each is a pair: images, made by floats, and their labels. The last batch may be
     shorter.
 
-    pictures: a dataset such as Pictures below. It is called once for each batch, in this
-    process, and never for all pictures at once: they might not fit into the memory.
+    pictures: a dataset such as Pictures below. It is called once for each batch, in
+    this process, and never for all pictures at once: they might not fit into memory.
     """
 
 

@@ -14,8 +14,8 @@ import gpulesson
 def accumulate(model, loss_fn, inputs, labels, rows):
     """Leave in the parameters the gradients of the mean loss over the whole batch.
 
-    At most `rows` rows go through the model at a time, and their activations are kept no
-    longer than needed. The last part may be shorter. Gradients from before are reset.
+    At most `rows` rows go through the model at a time, and their activations are kept
+    no longer than needed. The last part may be shorter. Old gradients are reset.
 
     inputs: [N, features], labels: class numbers [N], both on the model's device.
     loss_fn: returns the mean loss of the rows that it gets.

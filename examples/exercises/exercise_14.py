@@ -21,22 +21,22 @@ from torch import nn
 def my_batches(rows, batch_size, epoch, rank, world_size):
     """Return the batches of one process in one epoch, each as numbers of rows.
 
-    rows: how many there are, numbered from 0. batch_size: how many rows a step takes, in
-    all processes together. It divides rows, and world_size divides it.
+    rows: how many there are, numbered from 0. batch_size: how many rows a step takes,
+    in all processes together. It divides rows, and world_size divides it.
 
-    In every epoch each row comes to one process, once. The rows have a new order in every
-    epoch, whatever was drawn before. A batch of one process has batch_size // world_size
-    rows. Return a list of lists, or of tensors.
+    In every epoch each row comes to one process, once. The rows have a new order in
+    every epoch, whatever was drawn before. A batch of one process has
+    batch_size // world_size rows. Return a list of lists, or of tensors.
     """
 
 
 def run(model, inputs, targets, epochs, file):
-    """Do what one process does to train a model on all GPUs, as torchrun has started it.
+    """Do what one process does to train a model on all GPUs, started by torchrun.
 
-    Join the process group, with NCCL. Train on the GPU of this process. The model, inputs
-    [N, features] and class numbers [N] come from the CPU, and are the same in all
-    processes. Each step takes 32 rows in all, by my_batches, and the gradient of their
-    mean cross-entropy. Take an optimizer that you like.
+    Join the process group, with NCCL. Train on the GPU of this process. The model,
+    inputs [N, features] and class numbers [N] come from the CPU, and are the same in
+    all processes. Each step takes 32 rows in all, by my_batches, and the gradient of
+    their mean cross-entropy. Take an optimizer that you like.
 
     Return a list, in every process: for each epoch the mean loss of all N rows, as a
     number. Let one process save in file what model.load_state_dict can load.

@@ -74,6 +74,7 @@ def torchrun(options, script):
 #
 # .. literalinclude:: /../examples/scripts/restart_ddp.py
 #    :language: python
+#    :caption: restart_ddp.py
 #    :start-at: def save(
 #    :end-before: def main
 #
@@ -83,6 +84,7 @@ def torchrun(options, script):
 #
 # .. literalinclude:: /../examples/scripts/restart_ddp.py
 #    :language: python
+#    :caption: restart_ddp.py
 #    :start-at: done = load(
 #    :end-at: save(epoch + 1
 #    :dedent: 4
@@ -160,6 +162,7 @@ print(f"largest difference of a weight: {max(gaps):.0e}")
 #
 # .. literalinclude:: /../examples/scripts/split_fsdp.py
 #    :language: python
+#    :caption: split_fsdp.py
 #    :pyobject: split
 #
 # ``fully_shard`` moves the layers to the GPU, one by one, so do not move the model
@@ -172,6 +175,7 @@ print(f"largest difference of a weight: {max(gaps):.0e}")
 #
 # .. literalinclude:: /../examples/scripts/split_fsdp.py
 #    :language: python
+#    :caption: split_fsdp.py
 #    :start-at: def train(
 #    :end-before: def print_memory
 #
@@ -179,6 +183,7 @@ print(f"largest difference of a weight: {max(gaps):.0e}")
 #
 # .. literalinclude:: /../examples/scripts/split_fsdp.py
 #    :language: python
+#    :caption: split_fsdp.py
 #    :start-at: model = make_model()  # on the CPU
 #    :end-at: save(model, optimizer)
 #    :dedent: 4

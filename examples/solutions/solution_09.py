@@ -1,4 +1,4 @@
-"""Exercise 9, solved: one call for each batch, and bytes until they are on the device."""
+"""Exercise 9, solved: one call a batch, and bytes until they are on the device."""
 
 from torch.utils.data import BatchSampler, DataLoader, SequentialSampler
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from browser import SETTLE, check_accessible, check_width, opened, violations
+from browser import SETTLE, UNFOLD, check_accessible, check_width, opened, violations
 from pages import GUIDES, LESSONS, page_name
 
 pytestmark = pytest.mark.slow
@@ -165,6 +165,29 @@ def test_a_solution_is_printed_unfolded(browser, address):
         assert not code.evaluate("code => code.checkVisibility()")
         tab.emulate_media(media="print")
         assert code.evaluate("code => code.checkVisibility()")
+
+
+def test_on_a_telephone_output_wraps_unless_it_is_a_table(browser, address):
+    wide = """[...document.querySelectorAll(".sphx-glr-script-out pre")]
+        .filter(area => area.scrollWidth > area.clientWidth).map(area => !!area.querySelector(".columns"))"""
+    with opened(browser, viewport={"width": 375, "height": 800}) as context:
+        tab = context.new_page()
+        for name in ("07_common_mistakes", "08_was_it_faster"):  # long messages, wide tables
+            tab.goto(f"{address}lessons/{name}.html")
+            assert all(tab.evaluate(wide))
+        assert tab.evaluate(f"{wide}.length") > 0
+
+
+def test_88_columns_of_code_fit_beside_the_menu(browser, address):
+    cut = """[...document.querySelectorAll("article pre")]
+        .filter(area => area.scrollWidth > area.clientWidth + 1)"""
+    with opened(browser, viewport={"width": 1280, "height": 800}) as context:
+        tab = context.new_page()
+        tab.goto(f"{address}lessons/10_where_did_my_memory_go.html")
+        tab.evaluate(UNFOLD)
+        code = tab.locator(".exercise details pre").inner_text()
+        assert max(map(len, code.splitlines())) == 88
+        assert tab.evaluate(f"{cut}.map(area => area.textContent)") == []
 
 
 def test_wide_output_is_reached_with_the_keyboard(browser, address):

@@ -111,8 +111,10 @@ def test_a_notebook_runs_by_itself_where_there_is_a_gpu(script, site, course, en
     assert first.outputs == [], "the first cell has nothing to install here"
     assert all(cell.execution_count for cell in cells) and any(cell.outputs for cell in cells)
     shown = str([cell.outputs for cell in cells])
-    assert "cuda" in shown and "driver version" not in shown
-    if loads_data(script):
+    assert "driver version" not in shown
+    if script.stem in RUN:  # not every lesson prints its device
+        assert "cuda" in shown
+    if "data.source" in script.read_text(encoding="utf-8"):
         assert STAND_IN in shown, "the page must say which data it shows"
 
 

@@ -216,7 +216,8 @@ def test_the_measured_table_says_what_when_and_with_what(recorded):
     page = recorded.page("tables")
     rows = [[cell.get_text() for cell in row.select("td")] for row in page.select("table.measured-table tr")]
     name, machine, data, seconds, current = rows[1]
-    assert (name, machine, data) == ("A lesson", "Pretended GPU 9000, 2026-01-31", "none")
+    assert (name, data) == ("A lesson", "none")
+    assert machine.split() == ["Pretended", "GPU", "9000", "2026-01-31"]
     assert seconds.endswith(" s") and current == "8 of 8 cells"
     (run,) = [item.get_text() for item in page.select("li") if "Pretended" in item.get_text()]
     for part in ("2 × ", "9.8.7", "CUDA 99.9", "0.98.7", "999.01", "3.99.1", "gpulesson 0.1.0", "Linux 9.9"):

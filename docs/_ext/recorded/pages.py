@@ -299,7 +299,7 @@ def row(recording: Recording, script: Path) -> list[object]:
     cells = read_cells(script)
     current = {cell.hash for cell in cells} & {cell.hash for cell in recording.cells}
     return [
-        f"{recording.run.gpu}, {recording.run.date}",
+        [nodes.Text(recording.run.gpu), nodes.Text(recording.run.date)],
         "; ".join(recording.data) or "none",
         f"{sum(cell.seconds for cell in recording.cells):.1f} s",
         f"{len(current)} of {len(cells)} cells",
