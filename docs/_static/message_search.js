@@ -36,7 +36,7 @@
     const weight = (some) => [...some].reduce((sum, [part, share]) => sum + share / (times.get(part) ?? 1), 0);
     const fit = (text, asked, most) => {
       const both = [...text].filter(([part]) => asked.has(part));
-      if (both.length < Math.min(4, text.size, Math.max(3, asked.size))) return 0; // two words have three parts
+      if (both.length < Math.min(4, text.size)) return 0;
       const [common, whole] = [weight(both), weight(text)];
       return common / Math.min(whole, most) + both.length / 1000 * common / whole; // of equals, the longer one
     };
