@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import subprocess
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 pytest.importorskip("libcst")
 
 from gpulesson.__main__ import main
+from gpulesson.porting.command import _changes
+from gpulesson.porting.reasons import Change
 
 SCRIPTS = Path(__file__).parents[2] / "examples" / "scripts"
 LOOP = """\
@@ -192,3 +195,13 @@ def test_wrong_words(words, capsys):
     with pytest.raises(SystemExit) as stopped:
         main(["port", *words])
     assert stopped.value.code == 2
+
+
+def test_what_goes_and_what_comes_back_on_one_line_are_told_apart():
+    moves = [("x", "moves to the device"), ("y", "moves to the device"), ("p", "comes back to the CPU")]
+    changes = [Change("train.py", b"", 3, *words, "tensor") for words in moves]
+    told = _changes(SimpleNamespace(changes=changes, after=["train.py"]))
+    assert [line.partition(" Lesson")[0] for line in told] == [
+        "line 3: x and y move to the device.",
+        "line 3: p comes back to the CPU.",
+    ]

@@ -172,13 +172,12 @@ def _explained(message: str) -> Iterator[str]:
 def _changes(found: Port) -> Iterator[str]:
     from gpulesson.porting.reasons import LESSONS
 
-    places: dict[tuple[str, int], list[Change]] = {}
+    places: dict[tuple[str, int, str], list[Change]] = {}
     for change in sorted(found.changes, key=lambda each: (each.file, each.line)):
-        places.setdefault((change.file, change.line), []).append(change)
-    for (file, line), changes in places.items():
+        places.setdefault((change.file, change.line, change.verb), []).append(change)
+    for (file, line, verb), changes in places.items():
         where = f"line {line}" if len(found.after) == 1 else f"{file}, line {line}"
         subjects = list(dict.fromkeys(each.subject for each in changes))
-        verb = changes[0].verb
         if len(subjects) > 1:
             first, _, rest = verb.partition(" ")
             verb = f"{_PLURALS.get(first, first)} {rest}"
