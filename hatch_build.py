@@ -6,7 +6,7 @@ from typing import Any
 
 from hatchling.metadata.plugin.interface import MetadataHookInterface
 
-LINK = re.compile(r"\[([^]]*)\]\((?!https?:|#)[^)]*\)")
+LINK = re.compile(r"!?\[([^]]*)\]\((?!https?:|#)[^)]*\)")
 
 
 class CustomMetadataHook(MetadataHookInterface):

@@ -111,7 +111,9 @@ class Markdown:
         return "\n\n".join([self.write("span", image), *map(self.spans, caption)])
 
     def block_container(self, node: nodes.container) -> str:
-        """Write code below the name of its file."""
+        """Write code below the name of its file; no other container is known."""
+        if "literal-block-wrapper" not in node["classes"]:
+            raise UnknownNode(type(node).__name__)
         return self.blocks(node.children)
 
     block_caption = block_paragraph

@@ -42,7 +42,11 @@ class Run(SphinxDirective):
     def command(self, words: list[str], folder: Path) -> list[nodes.Node]:
         """Run a command in a folder; show it, and what it printed."""
         done = subprocess.run(
-            [sys.executable, *words], cwd=folder, capture_output=True, encoding="utf-8", check=False
+            [sys.executable, "-X", "utf8", *words],
+            cwd=folder,
+            capture_output=True,
+            encoding="utf-8",
+            check=False,
         )
         if done.returncode:
             raise self.error(f"{self.name}: it ended with status {done.returncode}:\n{done.stderr}")

@@ -160,8 +160,9 @@ def target(claim: dict[str, Any]) -> str:
     if not claim["compare"]:
         return ""
     value, aim = claim["value"], claim["target"]
+    shown = format(aim, claim["format"]) if claim["format"].endswith("%") else f"{aim:g}"
     met = {"<=": value <= aim, ">=": value >= aim, ">": value > aim}[claim["compare"]]
-    return f" (target: {SIGNS[claim['compare']]} {aim:g}{'' if met else ', missed'})"
+    return f" (target: {SIGNS[claim['compare']]} {shown}{'' if met else ', missed'})"
 
 
 def machine(about: dict[str, Any]) -> str:

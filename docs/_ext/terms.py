@@ -62,9 +62,10 @@ def explain(app: Sphinx, doctree: nodes.document, docname: str) -> None:
         text = word.astext()
         button: nodes.Element = term_button("", text, opens=f"def-{anchor}")
         behind = link.next_node(descend=False, siblings=True)
-        if isinstance(behind, nodes.Text) and not behind[:1].isspace():
-            mark = behind.split(maxsplit=1)[0]
-            behind.parent.replace(behind, nodes.Text(behind.removeprefix(mark)))
+        following = behind.astext() if isinstance(behind, nodes.Text) else ""
+        if following[:1].strip():
+            mark = following.split(maxsplit=1)[0]
+            behind.parent.replace(behind, nodes.Text(following.removeprefix(mark)))
             button = nodes.inline("", "", button, nodes.Text(mark), classes=["joined"])
         link.replace_self(button)
     for anchor, uri in used.items():

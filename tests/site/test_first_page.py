@@ -119,7 +119,7 @@ def test_the_real_recording_has_the_speeds():
     """Of the real lesson, and not of a lesson whose code was changed."""
     script, recording = ROOT / f"examples/{LESSON}.py", load(ROOT / f"docs/recordings/{LESSON}.json")
     found = speeds(recording, script)
-    if not found:
+    if not {cell.hash for cell in recording.cells} <= {cell.hash for cell in read_cells(script)}:
         pytest.skip("lesson 1 was changed since it was recorded")
     assert found["gpu"] == recording.run.gpu and re.fullmatch(r"CPU, \d+ cores", found["cpu"])
     assert int(found["few"]) < int(found["many"]) and float(found["times"]) > 1
