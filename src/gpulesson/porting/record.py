@@ -29,10 +29,20 @@ from torch.utils.data import Dataset, TensorDataset, dataloader
 from gpulesson.porting.facts import Failure, Name, Record, Spot, Thing
 from gpulesson.practice.device.events import is_library, is_ours
 
-RANDOM = frozenset(("rand", "randint", "randn", "randperm", "normal", "bernoulli", "multinomial"))
-FACTORIES = RANDOM & {"rand", "randint", "randn", "randperm"} | frozenset(
-    ("arange", "empty", "eye", "full", "linspace", "logspace", "ones", "tensor", "as_tensor", "zeros")
-)
+_DRAWING = frozenset(("rand", "randint", "randn", "randperm"))
+RANDOM = _DRAWING | {"normal", "bernoulli", "multinomial"}
+FACTORIES = _DRAWING | {
+    "arange",
+    "empty",
+    "eye",
+    "full",
+    "linspace",
+    "logspace",
+    "ones",
+    "tensor",
+    "as_tensor",
+    "zeros",
+}
 """Functions of :mod:`torch` that make a tensor, of no other, and take ``device=``."""
 _BACK = 40
 """So many are described of the tensors that a tensor was made of."""
