@@ -146,6 +146,18 @@ def test_what_is_made_on_the_way(tmp_path, code, expected):
 def test_a_tensor_that_is_trained_is_made_on_the_device(tmp_path):
     code = "w = torch.ones(3, requires_grad=True)\n(X.to(device) @ w).sum()"
     assert fixed(tmp_path, code)[1] == "+w = torch.ones(3, requires_grad=True, device=device)"
+    code = "w = torch.from_numpy(np.ones(3, 'f')).requires_grad_()\n(X.to(device) @ w).sum()"
+    assert fixed(tmp_path, code)[1] == "+w = torch.from_numpy(np.ones(3, 'f')).to(device).requires_grad_()"
+
+
+def test_an_input_that_asks_for_a_gradient_is_not_trained(tmp_path):
+    code = "for x, _ in loader:\n    x = x.abs().requires_grad_()\n    model(x).sum().backward()\n"
+    assert fixed(tmp_path, code) == [
+        "-    x = x.abs().requires_grad_()",
+        "+    x = x.abs().requires_grad_().to(device)",
+    ]
+    record, _ = run(tmp_path, HEAD + code.replace("model(x)", "model(x.to(device))"))
+    assert [thing.by for thing, _ in record.trained] == ["Net"]
 
 
 def test_in_forward_a_tensor_goes_where_the_input_is(tmp_path):

@@ -10,11 +10,20 @@ from gpulesson.porting.run import _entries
 
 
 def test_only_python_is_copied_and_folders_without_it_are_data(tmp_path):
-    for name in ("train.py", "lib/net.py", "lib/notes.txt", "data/a/b.bin", "venv/x.py", ".git/hook.py"):
+    for name in (
+        "train.py",
+        "lib/net.py",
+        "lib/notes.txt",
+        "data/a/b.bin",
+        "venv/x.py",
+        ".git/hook.py",
+        ".data/c.bin",
+    ):
         path = tmp_path / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.touch()
     assert _entries(tmp_path) == [
+        (".data", "data"),
         ("data", "data"),
         ("lib", "folder"),
         ("lib/net.py", "text"),

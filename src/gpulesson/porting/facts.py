@@ -80,7 +80,7 @@ class Thing:
     fed : bool
         A dataset takes its samples from it.
     leaf : bool
-        It is a tensor that is trained itself.
+        It asks for a gradient, and no DataLoader made it: it may be trained itself.
     owner : Thing or None
         The module that registers it.
     root : bool

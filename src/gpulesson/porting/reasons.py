@@ -148,6 +148,14 @@ def _made_trained(files: Files, thing: Thing) -> Change | None:
     roots = [each for each in thing.line() if each.root]
     if len(roots) == 1 and roots[0].factory:
         return _made_there(files, roots[0], "", trained=True)
+    for spot in [
+        each for one in thing.line() for each in one.made[-1:]
+    ]:  # x.requires_grad_() becomes x.to(device).requires_grad_()
+        source = files[spot.file]
+        for call in source.within(source.statement_at(spot), cst.Call):
+            if isinstance(call.func, cst.Attribute) and call.func.attr.value == "requires_grad_":
+                text = source.append(call.func.value, "to", files.device(spot.file))
+                return Change(spot.file, text, source.line(call), _shown(thing), MOVES, "tensor")
     return None
 
 

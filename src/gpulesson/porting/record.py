@@ -67,6 +67,7 @@ class _Made:
     drawn: bool = False
     fed: bool = False
     on_gpu: bool = False
+    passes: int = 0
 
 
 class Watch(TorchFunctionMode):
@@ -140,7 +141,8 @@ class Watch(TorchFunctionMode):
         if by.endswith("_") and not found:  # in place: what it is made of grows
             for made in map(self._of, _tensors(result)[:1]):
                 others = [self._of(each, note=True) for each in _tensors(given)]
-                if made is not None and len(made.parents) < _PARENTS:
+                trained = all(each.requires_grad for each in _tensors(result)[:1])
+                if made is not None and not trained and len(made.parents) < _PARENTS:
                     made.parents += tuple(
                         each for each in others if each and each not in (made, *made.parents)
                     )
@@ -293,7 +295,13 @@ class Watch(TorchFunctionMode):
         root = self._roots_of_modules()
         for leaf in _leaves(roots):
             thing: Any = root(leaf)
-            thing = leaf if thing is None else thing
+            if thing is None:  # an input that asks for a gradient is there for one pass only
+                made = self._of(leaf, note=True)
+                assert made is not None
+                made.passes += 1
+                if made.passes < 2:
+                    continue
+                thing = leaf
             if all(each() is not thing for each in self._trained):
                 self._trained.append(weakref.ref(thing))
                 spots = tuple(self._spot(frame.f_code, frame.f_lasti) for frame in frames)
@@ -346,7 +354,10 @@ class Watch(TorchFunctionMode):
             random=any(each.by.rstrip("_") in RANDOM for each in line),
             drawn=made.drawn,
             fed=any(each.fed for each in line),
-            leaf=tensor is not None and tensor.is_leaf and tensor.requires_grad,
+            leaf=tensor is not None
+            and tensor.is_leaf
+            and tensor.requires_grad
+            and not any(each.drawn for each in line),
             owner=None if owner is None else self.describe(owner, frames, tensor),
             root=all(each.on_gpu != made.on_gpu for each in made.parents),
         )

@@ -17,7 +17,7 @@ from typing import Any
 from gpulesson.porting.child import Request, main
 from gpulesson.porting.facts import Record
 
-SKIPPED = frozenset(("__pycache__", "node_modules", "site-packages", "venv", "env"))
+SKIPPED = frozenset((".git", ".nox", ".tox", ".venv", "__pycache__", "node_modules", "venv", "env"))
 _CAN_FORK = os.name == "posix" and sys.platform != "darwin"
 PRELOADED = ["torch", "numpy", "torch._dynamo", "gpulesson.porting.record", "gpulesson.practice.session"]
 _MANY = 20_000
@@ -139,7 +139,7 @@ def _entries(root: Path) -> list[tuple[str, str]]:
             found.append((at, "folder"))
         for each in sorted(os.scandir(folder), key=lambda entry: entry.name):
             path = f"{at}/{each.name}" if at else each.name
-            if each.name in SKIPPED or (each.name.startswith(".") and each.is_dir()):
+            if each.name in SKIPPED:
                 continue
             if each.is_dir(follow_symlinks=False) and looked < _MANY:
                 own |= look(Path(each.path), path)
