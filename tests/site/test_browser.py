@@ -23,7 +23,6 @@ PAGES = [
     "licences",
     "measured",
     "plan",
-    "port",
     "cluster",
     "promises",
     "scaling",
