@@ -480,5 +480,8 @@ for name, y in (("true:   ", brightness(X_test)), ("learned:", predict(model, X_
 #    - Shuffle in each epoch, call ``train()`` and ``eval()``, and on held-out data count
 #      the right answers and divide once.
 #
+# You have made the changes by hand. For a script of your own, :doc:`/port` proposes
+# them, each with its reason.
+#
 # **Next:** :doc:`/lessons/05_fashion_mnist` trains on many more of these pictures, and
 # looks at the mistakes.

@@ -12,6 +12,13 @@ from typing import Any
 __version__ = "0.1.0"
 
 
+def load_ipython_extension(shell: Any) -> None:
+    """Give a notebook that says ``%load_ext gpulesson`` the magic ``%%port``."""
+    from gpulesson.porting.command import port_cell
+
+    shell.register_magic_function(port_cell, "cell", "port")
+
+
 def __getattr__(name: str) -> Any:
     # Looked up on first use: the practice GPU patches torch, so nobody should load it without asking for it.
     if name == "practice_gpu":

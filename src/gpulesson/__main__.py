@@ -1,4 +1,4 @@
-"""Run ``python -m gpulesson``: what this machine can compute on, the practice GPU, plans, exercises."""
+"""Run ``python -m gpulesson``: this machine's devices, the practice GPU, plans, ports, exercises."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from collections.abc import Sequence
 
 from gpulesson.exercises import commands as exercise_commands
 from gpulesson.planning import command as plan_command
+from gpulesson.porting import command as port_command
 from gpulesson.practice import command as practice_command
 
 
@@ -34,6 +35,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     commands.add_parser("report", help="print the devices, versions and advice (also without a command)")
     practice_command.add(commands)
     plan_command.add(commands)
+    port_command.add(commands)
     exercise_commands.add(commands)
     words = list(sys.argv[1:] if arguments is None else arguments)
     program: list[str] = []
@@ -41,6 +43,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         words[1:], program = practice_command.split(words[1:])
     elif words[:1] == ["plan"]:
         words[1:], program = plan_command.split(words[1:])
+    elif words[:1] == ["port"]:
+        words[1:], program = port_command.split(words[1:])
     options = parser.parse_args(words)
     if options.command in ("check", "start", "submissions", "lessons"):
         return exercise_commands.run(options)
@@ -48,6 +52,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return practice_command.run(options, program)
     if options.command == "plan":
         return plan_command.run(options, program)
+    if options.command == "port":
+        return port_command.run(options, program)
     return report()
 
 

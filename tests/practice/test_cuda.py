@@ -293,3 +293,18 @@ def test_what_operators_make_and_give_back_is_counted():
         assert (stats["allocation.all.allocated"], stats["allocation.all.freed"]) == (1001, 999)
         assert stats["allocation.all.current"] == 2 and stats["allocation.all.peak"] <= 3
         assert y.is_cuda
+
+
+def test_a_device_can_draw_the_numbers_of_the_host(gpu):
+    from gpulesson.practice.device.generators import drawing_from_the_host
+
+    def numbers(device):
+        torch.manual_seed(3)
+        torch.cuda.manual_seed_all(4)
+        drawn = torch.rand(3, device=device), torch.nn.functional.dropout(torch.ones(9, device=device))
+        return [each.cpu() for each in (*drawn, torch.rand(2))]
+
+    with drawing_from_the_host(gpu) as draws:
+        assert all(map(torch.equal, numbers("cpu"), numbers("cuda")))
+        assert draws() == 2
+    assert not torch.equal(numbers("cpu")[0], numbers("cuda")[0])

@@ -23,6 +23,7 @@ PAGES = [
     "licences",
     "measured",
     "plan",
+    "port",
     "cluster",
     "promises",
     "scaling",

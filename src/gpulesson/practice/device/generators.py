@@ -1,8 +1,9 @@
 """Random-number generators of the simulated devices: their own streams, not real CUDA's numbers."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
+from unittest import mock
 
 import torch
 
@@ -16,6 +17,9 @@ _Generator = torch.Generator
 def in_place_of_the_hosts(generator: torch.Generator) -> Iterator[None]:
     """While it is open, operators that take no generator draw from `generator`, not from the CPU's own."""
     host = torch.default_generator
+    if generator is host:
+        yield
+        return
     before = host.get_state()
     host.set_state(generator.get_state())
     try:
@@ -23,6 +27,35 @@ def in_place_of_the_hosts(generator: torch.Generator) -> Iterator[None]:
     finally:
         _Generator.set_state(generator, host.get_state())
         host.set_state(before)
+
+
+@contextmanager
+def drawing_from_the_host(gpu: PracticeGPU) -> Iterator[Callable[[], int]]:
+    """
+    While it is open, the devices draw the numbers that the CPU would: a program can be compared with itself.
+
+    Yields
+    ------
+    callable
+        Returns how often numbers were drawn on a device.
+    """
+    draws = 0
+
+    class Hosts(tuple[Any, ...]):
+        def __getitem__(self, index: Any) -> Any:
+            nonlocal draws
+            draws += 1
+            return torch.default_generator
+
+    before, gpu.generators = gpu.generators, Hosts(gpu.generators)
+    seeds = [
+        mock.patch.object(torch.cuda, name, lambda *_: None) for name in ("manual_seed", "manual_seed_all")
+    ]
+    try:
+        with seeds[0], seeds[1]:
+            yield lambda: draws
+    finally:
+        gpu.generators = before
 
 
 def add_patches(patches: Patches, gpu: PracticeGPU) -> None:

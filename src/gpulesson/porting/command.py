@@ -1,0 +1,327 @@
+"""The command ``python -m gpulesson port``: options first, then the script with its own arguments."""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import difflib
+import os
+import re
+import shutil
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from gpulesson.practice import command as practice_command
+
+if TYPE_CHECKING:
+    from gpulesson.porting.port import Port
+    from gpulesson.porting.reasons import Change
+
+_USAGE = "python -m gpulesson port [options] script [argument ...]"
+_WITH_VALUE = ("--out", "--limit")
+_SHOWN = 6
+_PLURALS = {"moves": "move", "comes": "come", "becomes": "become", "goes": "go", "is": "are", "makes": "make"}
+_COLOURS = {"+": "\033[32m", "-": "\033[31m", "@": "\033[36m"}
+
+
+def add(commands: Any) -> None:
+    """Add the command's options to a parser's commands."""
+    parser: argparse.ArgumentParser = commands.add_parser(
+        "port",
+        help="take a training script for the CPU to a GPU, and prove that it learns the same",
+        usage=_USAGE,
+        description="Run a training script on the practice GPU, fix what its errors say as the lessons do, "
+        "and compare its losses with those of the CPU. Prints the difference; writes nothing unless you ask. "
+        "All that stands behind the script is the script's.",
+        allow_abbrev=False,
+    )
+    parser.add_argument("--write", action="store_true", help="change the file; the old one stays beside it")
+    parser.add_argument("--out", type=Path, help="write the difference into this file, for git apply")
+    parser.add_argument("--limit", type=_seconds, default=120.0, help="seconds for each run (default: 120)")
+    parser.set_defaults(refuse=parser.error)
+
+
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
+    if not 0 < seconds < float("inf"):
+        raise argparse.ArgumentTypeError(f"found {text!r}, expected a number of seconds, such as 120")
+    return seconds
+
+
+def split(words: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Split a command line after ``port`` into the command's options and the script."""
+    return practice_command.split(words, _WITH_VALUE)
+
+
+def run(options: argparse.Namespace, program: Sequence[str]) -> int:
+    """Port the script and print what came of it; 1 if that is nothing to rely on."""
+    if not program:
+        options.refuse("there is no script; expected one behind the options")
+    if program[0] == "-m" or program[0].startswith("-"):
+        options.refuse(
+            f"expected a script, found {program[0]}; options: --write, --out FILE, --limit SECONDS"
+        )
+    for word in dict.fromkeys(program[1:]):
+        if word in ("--write", *_WITH_VALUE):
+            print(f"{word} stands behind {program[0]}, so it is the script's own option", file=sys.stderr)
+    script = Path(program[0])
+    try:
+        _check(script)
+        found = _ported(script, tuple(program[1:]), options.limit)
+    except Refused as refusal:
+        print(refusal, file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("python -m gpulesson port: stopped; nothing was changed", file=sys.stderr)
+        return 130
+    print("\n".join(report(found, script.name, sys.stdout.isatty() and "NO_COLOR" not in os.environ)))
+    return _keep(found, options)
+
+
+class Refused(Exception):
+    """The script cannot be ported, and the message says why."""
+
+
+def _check(script: Path) -> None:
+    if not script.exists():
+        raise Refused(f"There is no script {str(script)!r}. It looks in the folder in which you started it.")
+    if script.suffix != ".py" or not script.is_file():
+        raise Refused(f"{script} is no script of Python: expected a file that ends in .py.")
+    _parse(script.read_bytes(), str(script))
+
+
+def _parse(text: bytes, script: str) -> None:
+    try:
+        ast.parse(text, script)
+    except (SyntaxError, ValueError) as error:
+        line = f"line {error.lineno}: " if isinstance(error, SyntaxError) else ""
+        raise Refused(
+            f"{script} is not Python that can run: {line}{error.args[0]}. Fix that first."
+        ) from None
+
+
+def _ported(script: Path, arguments: tuple[str, ...], limit: float, text: bytes | None = None) -> Port:
+    try:
+        import libcst  # noqa: F401  # the changes are made with it
+    except ImportError:
+        raise Refused(
+            "port needs LibCST, which changes code and keeps its form: python -m pip install libcst"
+        ) from None
+    from gpulesson.porting.port import NoPort, port
+
+    def tell(text: str) -> None:
+        print(f"… {text}", file=sys.stderr, flush=True)
+
+    try:
+        return port(script, arguments, limit, tell, text)
+    except NoPort as reason:
+        raise Refused(f"{script.name}: {reason}") from None
+
+
+def port_cell(line: str, cell: str) -> None:
+    """Port the code of a notebook's cell, which begins with ``%%port`` and the script's arguments."""
+    script = Path("cell.py")
+    try:
+        _parse(cell.encode(), "This cell")
+        found = _ported(script, tuple(line.split()), 120.0, cell.encode())
+    except Refused as refusal:
+        print(refusal)
+    else:
+        print("\n".join(report(found, "This cell", False)))
+
+
+# -- words
+
+
+def report(found: Port, name: str, coloured: bool) -> Iterator[str]:
+    """Yield the lines that are printed: the changes, the difference, the proof, what to do next."""
+    if found.stuck:
+        yield f"{name} is not ported. This could not be fixed:"
+        yield f"  {found.stuck}"
+        yield from _explained(found.stuck)
+        if not found.changes:
+            return
+        yield ""
+        yield "So far:"
+    else:
+        yield f"{name} runs on the GPU with these changes:"
+    yield ""
+    yield from _changes(found)
+    yield ""
+    yield from _difference(found, coloured)
+    if not found.stuck:
+        yield from _proof(found)
+        yield from _not_reached(found)
+        yield ""
+        yield from _next(found)
+
+
+def _explained(message: str) -> Iterator[str]:
+    from gpulesson.exercises.messages import explain
+
+    known = explain(message.splitlines()[0])
+    if known is not None:
+        yield f"  {known.cause}"
+
+
+def _changes(found: Port) -> Iterator[str]:
+    from gpulesson.porting.reasons import LESSONS
+
+    places: dict[tuple[str, int, str], list[Change]] = {}
+    for change in sorted(found.changes, key=lambda each: (each.file, each.line)):
+        places.setdefault((change.file, change.line, change.verb), []).append(change)
+    for (file, line, verb), changes in places.items():
+        where = f"line {line}" if len(found.after) == 1 else f"{file}, line {line}"
+        subjects = list(dict.fromkeys(each.subject for each in changes))
+        if len(subjects) > 1:
+            first, _, rest = verb.partition(" ")
+            verb = f"{_PLURALS.get(first, first)} {rest}"
+            subjects = [subjects[0], *(each.removeprefix("the batch's ") for each in subjects[1:])]
+        yield f"{where}: {_listed(subjects)} {verb}. Lesson {LESSONS[changes[0].lesson]}"
+        if changes[0].message:
+            yield f"    Without it: {_short(changes[0].message)}"
+
+
+def _short(message: str) -> str:
+    return message if len(message) <= 200 else f"{message[:199].rsplit(' ', 1)[0]} …"
+
+
+def _listed(words: Sequence[str]) -> str:
+    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
+
+
+def difference(found: Port, file: str) -> list[bytes]:
+    """Return the lines of one file's difference, as ``git apply`` takes them."""
+    before, after = (
+        re.findall(rb"[^\n]*\n|[^\n]+", text) for text in (found.before[file], found.after[file])
+    )
+    name = file.encode()
+    lines = difflib.diff_bytes(difflib.unified_diff, before, after, b"a/" + name, b"b/" + name)
+    return [line if line.endswith(b"\n") else line + b"\n\\ No newline at end of file\n" for line in lines]
+
+
+def _difference(found: Port, coloured: bool) -> Iterator[str]:
+    for file in sorted(found.after):
+        for line in difference(found, file):
+            text = line.decode("utf-8", "replace").rstrip("\r\n")
+            colour = _COLOURS.get(text[:1], "") if coloured else ""
+            yield f"{colour}{text}\033[0m" if colour else text
+        yield ""
+
+
+def _proof(found: Port) -> Iterator[str]:
+    yield "The losses of the first steps:"
+    yield ""
+    yield f"  step  {'on the CPU':>14}  {'on the practice GPU':>20}"
+    pairs = list(zip(found.cpu.losses, found.gpu.losses, strict=False))
+    for number, ((_, cpu), (_, gpu)) in enumerate(pairs[:_SHOWN], 1):
+        yield f"  {number:4}  {cpu:14.8g}  {gpu:20.8g}"
+    if len(pairs) > _SHOWN:
+        yield f"  and {len(pairs) - _SHOWN} more"
+    yield ""
+    if not found.as_many:
+        cpu, gpu = len(found.cpu.losses), len(found.gpu.losses)
+        yield f"The script took {cpu} steps on the CPU and {gpu} on the GPU: it does something else there."
+        yield "Do not use these changes as they are."
+    elif found.equal:
+        printed = _printed(found)
+        yield f"All {found.steps} are equal to the bit{printed}."
+        if found.gpu.draws:
+            yield (
+                "The script draws random numbers on the GPU. For this comparison they were those of the CPU; "
+                "a GPU draws others,\nso there your losses will differ, as with another seed."
+            )
+    elif found.proved:
+        yield f"They differ by {found.largest:.1e} of their size at most: rounding."
+    elif not found.repeats:
+        yield (
+            f"They differ, by up to {found.largest:.1e} of their size. But the script's losses also differ "
+            "from run to run on the CPU:\nit draws numbers that no seed fixes. So this proves nothing."
+        )
+    else:
+        yield (
+            f"They differ, by up to {found.largest:.1e} of their size; on the CPU the script has the same "
+            "losses in each run.\nSo these changes train something else. Do not use them as they are."
+        )
+
+
+def _printed(found: Port) -> str:
+    cpu, gpu = (each.output.replace(", device='cuda:0'", "").splitlines() for each in (found.cpu, found.gpu))
+    if not cpu or found.cpu.stopped or found.gpu.stopped:
+        return ""
+    other = [(a, b) for a, b in zip(cpu, gpu, strict=False) if a != b]
+    if len(cpu) == len(gpu) and not other:
+        return ", and the script printed the same"
+    if len(cpu) != len(gpu) or not other:
+        return f"; it printed {len(gpu)} lines, and {len(cpu)} on the CPU"
+    example = f"    {other[0][0]}\n    {other[0][1]}\n(times may differ, and what the device is called)"
+    return f". Of {len(cpu)} lines that the script printed, {len(other)} differ, such as\n{example}"
+
+
+def _not_reached(found: Port) -> Iterator[str]:
+    from gpulesson.porting.reached import not_reached, without_end
+
+    if found.gpu.shortened:
+        yield "For these runs, loops that train or draw batches ended after a few turns."
+        for file in found.gpu.lines:
+            for line in without_end(found.after.get(file) or found.runs.read(file)):
+                yield f"The loop at line {line} has no end of its own: the script would go on for ever."
+    if found.in_full:
+        yield found.in_full
+    if found.gpu.stopped:
+        yield f"The run did not reach the script's end: {found.gpu.stopped}."
+    parts = []
+    for file, ran in sorted(found.gpu.lines.items()):
+        text = found.after.get(file) or found.runs.read(file)
+        for first, last in not_reached(text, ran):
+            where = f"{first}" if first == last else f"{first} to {last}"
+            parts.append(where if len(found.gpu.lines) == 1 else f"{file}, {where}")
+    if parts:
+        more = f" and {len(parts) - 12} more places" if len(parts) > 12 else ""
+        yield f"Not reached, so not tried, lines: {', '.join(parts[:12])}{more}."
+
+
+def _next(found: Port) -> Iterator[str]:
+    if found.proved:
+        yield "Next: put the changes into your file (--write does it, and keeps the old one), run it on a"
+        yield "GPU, and measure what you have gained: lesson 8, Was it faster?"
+
+
+# -- files
+
+
+def _keep(found: Port, options: argparse.Namespace) -> int:
+    if not found.proved:
+        if options.write or options.out:
+            print("Nothing was written.", file=sys.stderr)
+        return 1
+    if options.out is not None:
+        options.out.write_bytes(
+            b"".join(line for file in sorted(found.after) for line in difference(found, file))
+        )
+        print(f"The difference is in {options.out}: git apply {options.out}")
+    if options.write:
+        for file, text in found.after.items():
+            path = found.runs.root / file
+            if path.read_bytes() != found.before[file]:
+                print(f"{file} was changed in the meantime: it stays as it is", file=sys.stderr)
+                return 1
+            kept = _free(path)
+            shutil.copy2(path, kept)
+            path.write_bytes(text)
+            print(f"{file} is changed; as it was before it is in {kept.name}")
+    return 0
+
+
+def _free(path: Path) -> Path:
+    """Return a name beside a file that no file has."""
+    kept, number = path.with_name(f"{path.name}.before-port"), 1
+    while kept.exists():
+        number += 1
+        kept = path.with_name(f"{path.name}.before-port-{number}")
+    return kept

@@ -1,0 +1,178 @@
+"""What a run notes of a script, in a form that another process can read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True)
+class Spot:
+    """
+    An expression or a statement that was running.
+
+    Attributes
+    ----------
+    file : str
+        Its file, seen from the script's folder.
+    function : str
+        Name of the function that it is in, ``"<module>"`` outside of all.
+    line, column, end_line, end_column : int
+        As in :meth:`code.co_positions`: lines from 1, columns in bytes of UTF-8.
+    """
+
+    file: str
+    function: str
+    line: int
+    column: int
+    end_line: int
+    end_column: int
+
+
+@dataclass(frozen=True)
+class Name:
+    """
+    A name by which a frame knows a thing.
+
+    Attributes
+    ----------
+    frame : int
+        Number of the frame in :attr:`Failure.frames`.
+    name : str
+        ``x``, or ``self.x``.
+    held : str
+        ``""``: the thing itself has the name. Otherwise what is called so holds it: ``"list"``, ``"tuple"``,
+        ``"dict"``, or ``"other"`` for an object with a method ``to``; with ``"mixed "`` in front if it holds
+        other things than tensors, too; ``"nested"`` if it is further inside.
+    path : str
+        Where in that it is: ``"['x']"``, ``"[0]['y']"``.
+    module : bool
+        It is an attribute of an ``nn.Module``.
+    shared : bool
+        It is a global name, seen from a function.
+    """
+
+    frame: int
+    name: str
+    held: str = ""
+    path: str = ""
+    module: bool = False
+    shared: bool = False
+
+
+@dataclass(frozen=True)
+class Thing:
+    """
+    A tensor or a module, and what is known of it.
+
+    Attributes
+    ----------
+    device : str
+    names : tuple of Name
+        Outermost frame first.
+    made : tuple of Spot
+        The calls of the script's files that were running when it was made, outermost first.
+    by : str
+        What made it: ``"torch.zeros"``, ``"Linear"``, …
+    is_module, factory, random : bool
+        It is a module; one of ``FACTORIES`` made it; by random numbers.
+    drawn : bool
+        A DataLoader or a dataset made it.
+    fed : bool
+        A dataset takes its samples from it.
+    leaf : bool
+        It asks for a gradient, and no DataLoader made it: it may be trained itself.
+    owner : Thing or None
+        The module that registers it.
+    root : bool
+        It was made of no other tensor.
+    ancestors : tuple of Thing
+        The tensors that it was made of, and those that these were made of, nearest first.
+    """
+
+    device: str
+    names: tuple[Name, ...] = ()
+    made: tuple[Spot, ...] = ()
+    by: str = ""
+    is_module: bool = False
+    factory: bool = False
+    random: bool = False
+    drawn: bool = False
+    fed: bool = False
+    leaf: bool = False
+    owner: Thing | None = None
+    root: bool = True
+    ancestors: tuple[Thing, ...] = ()
+
+    def line(self) -> tuple[Thing, ...]:
+        """Return it, and what it was made of, nearest first."""
+        return self, *self.ancestors
+
+
+@dataclass(frozen=True)
+class Failure:
+    """
+    The error that ended the script.
+
+    Attributes
+    ----------
+    kind, message : str
+        Name of its type; its text.
+    frames : tuple of Spot
+        Those of the script's files, outermost first.
+    things : tuple of Thing
+        The tensors of the call that failed.
+    inside : tuple of bool
+        For each frame, whether it is a method of a module.
+    where : tuple of str
+        For each frame an expression for the device there: ``x.device`` of a tensor on the GPU, else "".
+    text : str
+        The last lines of the traceback.
+    """
+
+    kind: str
+    message: str
+    frames: tuple[Spot, ...] = ()
+    things: tuple[Thing, ...] = ()
+    inside: tuple[bool, ...] = ()
+    where: tuple[str, ...] = ()
+    text: str = ""
+
+
+@dataclass
+class Record:
+    """
+    What came of a run.
+
+    Attributes
+    ----------
+    losses : list of (int, float)
+        For each backward pass, the line that asked for it and the value.
+    trained : list of (Thing, tuple of Spot)
+        What the backward passes train, once each, and the frames of that moment.
+    loads : list of Spot
+        Calls of ``torch.load`` that brought tensors to the GPU because they were saved from there.
+    draws : int
+        How often random numbers were drawn on the GPU.
+    lines : dict
+        For each file, the lines that ran.
+    failure : Failure or None
+    stopped : str
+        Why the script was ended before its end; "" if it was not.
+    output : str
+        What it printed.
+    shortened : bool
+        Loops ended early.
+    made_text : bool
+        The training is in text that was run by ``exec``.
+    """
+
+    losses: list[tuple[int, float]] = field(default_factory=list)
+    trained: list[tuple[Thing, tuple[Spot, ...]]] = field(default_factory=list)
+    loads: list[Spot] = field(default_factory=list)
+    draws: int = 0
+    lines: dict[str, set[int]] = field(default_factory=dict)
+    failure: Failure | None = None
+    stopped: str = ""
+    output: str = ""
+    shortened: bool = False
+    made_text: bool = False

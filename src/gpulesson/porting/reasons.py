@@ -1,0 +1,522 @@
+"""From an error to a change: what the message was about, and where a person would fix it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import libcst as cst
+
+from gpulesson.porting.edits import DEVICE_LINE, Binding, Source, called
+from gpulesson.porting.facts import Failure, Name, Spot, Thing
+
+MOVES, COMES_BACK = "moves to the device", "comes back to the CPU"
+LESSONS = {
+    "device": "1, Is there a GPU?",
+    "tensor": "2, Tensors and devices",
+    "batch": "4, The training loop",
+    "load": "6, Save, load, resume",
+    "mistake": "7, Common mistakes",
+}
+_CHAINED = frozenset(("train", "eval", "apply", "double", "float", "half", "requires_grad_"))
+
+
+class Change(NamedTuple):
+    """
+    A change in one file.
+
+    Attributes
+    ----------
+    file : str
+    text : bytes
+        The whole file afterwards.
+    line : int
+        Where, in the file as it was before this change.
+    subject, verb : str
+        What changes, in a few words: ``"x"``, ``"moves to the device"``.
+    lesson : str
+        A key of ``LESSONS``.
+    message : str
+        What the GPU says without it; "" if it says nothing.
+    """
+
+    file: str
+    text: bytes
+    line: int
+    subject: str
+    verb: str
+    lesson: str
+    message: str = ""
+
+    @property
+    def what(self) -> str:
+        return f"{self.subject} {self.verb}"
+
+
+class Files:
+    """
+    The files of a script as they are by now.
+
+    Parameters
+    ----------
+    read : callable
+        Returns the text of a file, by its path from the script's folder.
+    """
+
+    def __init__(self, read: Callable[[str], bytes]) -> None:
+        self._read = read
+        self._sources: dict[bytes, Source] = {}
+        self.texts: dict[str, bytes] = {}
+        self.devices: dict[str, str] = {}
+
+    def __getitem__(self, file: str) -> Source:
+        text = self.texts.get(file) or self._read(file)
+        if text not in self._sources:
+            self._sources[text] = Source(text)
+        return self._sources[text]
+
+    def original(self, file: str) -> bytes:
+        """Return the text of a file as it is on the disk."""
+        return self._read(file)
+
+    def device(self, file: str) -> str:
+        """Return the name that the device has, or will have, in a file."""
+        if file not in self.devices:
+            source = self[file]
+            free = [name for name in ("device", "gpu_or_cpu") if not source.binds(name)]
+            self.devices[file] = source.device_name() or (free[0] if free else "the_device")
+        return self.devices[file]
+
+
+def model(files: Files, thing: Thing, frames: tuple[Spot, ...]) -> Change | None:
+    """Move a module where it is made, or behind the place where it gets its name."""
+    named = f"the model {_shown(thing)}".removesuffix(" model")
+    for spot in _made_at(files, thing, frames):
+        source, device = files[spot.file], files.device(spot.file)
+        call = source.expression(spot)
+        if not isinstance(call, cst.Call):
+            continue
+        call = _chain(source, call)
+        return Change(spot.file, source.append(call, "to", device), source.line(call), named, MOVES, "batch")
+    for name in thing.names:
+        if name.held or name.module or name.name.startswith("self."):
+            continue
+        spot = frames[name.frame]
+        source, device = files[spot.file], files.device(spot.file)
+        found = source.binding(name.name, spot)
+        if found is not None and found.kind in ("assign", "part"):
+            after = source.statement(found.node)
+            text = source.move([name.name], device, after=after)
+            return Change(spot.file, text, source.line(after), named, MOVES, "batch")
+    return None
+
+
+def _made_at(files: Files, thing: Thing, frames: tuple[Spot, ...]) -> Iterator[Spot]:
+    """Yield the calls that make a module: the outermost one that gives it its name, then its own."""
+    for spot in thing.made[:-1]:
+        source = files[spot.file]
+        call = source.expression(spot)
+        if call is None:
+            continue
+        statement = source.statement(call)
+        targets = [source.code(each.target) for each in getattr(statement, "targets", ())]
+        same = {frame.function for frame in frames}
+        named = any(name.name in targets and frames[name.frame].function in same for name in thing.names)
+        if named and getattr(statement, "value", None) is call:
+            yield spot
+    yield from thing.made[-1:]
+
+
+def _chain(source: Source, call: Any) -> Any:
+    """Return the whole of ``Net().double().eval()``."""
+    while True:
+        attribute, *above = source.above(call)
+        if not (isinstance(attribute, cst.Attribute) and attribute.attr.value in _CHAINED):
+            return call
+        if not (isinstance(above[0], cst.Call) and above[0].func is attribute):
+            return call
+        call = above[0]
+
+
+def trained(files: Files, thing: Thing, frames: tuple[Spot, ...]) -> Change | None:
+    """Move what is trained: a module, or a tensor by itself, which has to be made on the device."""
+    return model(files, thing, frames) if thing.is_module else _made_trained(files, thing)
+
+
+def _made_trained(files: Files, thing: Thing) -> Change | None:
+    """Make a tensor that is trained on the device: a moved one would be another tensor, without gradients."""
+    roots = [each for each in thing.line() if each.root]
+    if len(roots) == 1 and roots[0].factory:
+        return _made_there(files, roots[0], "", trained=True)
+    for spot in [
+        each for one in thing.line() for each in one.made[-1:]
+    ]:  # x.requires_grad_() becomes x.to(device).requires_grad_()
+        source = files[spot.file]
+        for call in source.within(source.statement_at(spot), cst.Call):
+            if isinstance(call.func, cst.Attribute) and call.func.attr.value == "requires_grad_":
+                text = source.append(call.func.value, "to", files.device(spot.file))
+                return Change(spot.file, text, source.line(call), _shown(thing), MOVES, "tensor")
+    return None
+
+
+def fix(files: Files, failure: Failure) -> Iterator[Change]:
+    """
+    Yield the changes that may answer an error, the best first.
+
+    Parameters
+    ----------
+    files : Files
+    failure : Failure
+    """
+    if not failure.frames:
+        return
+    first = failure.message.splitlines()[0] if failure.message else failure.kind
+    message = f"{failure.kind}: {first}"
+    to_host = _wants_host(failure)
+    things = reversed(failure.things) if "'lengths' argument" in first else failure.things
+    for thing in sorted(things, key=lambda each: each.factory):
+        if to_host != (thing.device != "cpu"):
+            continue
+        for change in (_to_host if to_host else _to_device)(files, failure, thing):
+            yield change._replace(message=message)
+
+
+def _wants_host(failure: Failure) -> bool:
+    text = failure.message
+    return (
+        "to numpy" in text
+        or "should be a 1D CPU" in text
+        or "expected tensor_indices_or_sections to be on cpu" in text
+    )
+
+
+# -- to the device
+
+
+def _to_device(files: Files, failure: Failure, thing: Thing) -> Iterator[Change]:
+    for known in thing.line():
+        if known.owner is not None:
+            change = model(files, known.owner, failure.frames)
+            if change is not None:
+                part = known.owner.by
+                if part.endswith("Loss"):
+                    change = change._replace(
+                        subject=f"the loss function {part}, which holds a tensor,", lesson="mistake"
+                    )
+                yield change
+        for name in known.names:
+            if name.module and not name.held:
+                read = any(b"load_state_dict" in files[spot.file].text for spot in failure.frames)
+                yield from _as_buffer(files, failure.frames[name.frame], name, saved=not read)
+    if thing.leaf:
+        change = _made_trained(files, thing)
+        if change is not None:
+            yield change
+        return
+    yield from _at_loop(files, failure, thing)
+    if not thing.fed:
+        roots = [each for each in thing.line() if each.root]
+        one = len({each.made for each in roots}) == 1 and roots[0].factory and not roots[0].drawn
+        if one and (_again(files, roots[0]) or (not roots[0].random and _together(files, thing, roots[0]))):
+            change = _made_there(files, roots[0], _where(failure, roots[0]))
+            if change is not None:
+                yield change
+    for inside in (False, True):
+        for known in thing.line():
+            if not known.leaf:
+                yield from _by_name(files, failure, known, inside)
+    yield from _where_made(files, failure, thing)
+
+
+def _where(failure: Failure, thing: Thing) -> str:
+    """Return an expression for the device in the function that made a tensor, or ""."""
+    for spot, where in zip(failure.frames, failure.where, strict=True):
+        if thing.made and (spot.file, spot.function) == (thing.made[-1].file, thing.made[-1].function):
+            return where
+    return ""
+
+
+def _together(files: Files, thing: Thing, root: Thing) -> bool:
+    """Return whether a tensor, and what it was made of, was made by one statement."""
+    last = next((each.made[-1] for each in thing.line() if each.made), None)
+    if last is None or not root.made or last.file != root.made[-1].file:
+        return False
+    source = files[last.file]
+    return source.statement_at(last) is source.statement_at(root.made[-1])
+
+
+def _again(files: Files, thing: Thing) -> bool:
+    """Return whether a tensor is made in each step: in a loop, or in a function that one calls."""
+    return any(files[spot.file].outermost_loop(spot) is not None for spot in thing.made)
+
+
+def _at_loop(files: Files, failure: Failure, thing: Thing) -> Iterator[Change]:
+    """Move it at the head of the loop whose target it is."""
+    for known in thing.line():
+        for name in known.names:
+            if name.name.startswith("self.") or name.held or name.shared or failure.inside[name.frame]:
+                continue
+            spot = failure.frames[name.frame]
+            found = files[spot.file].binding(name.name, spot)
+            if found is not None and found.kind == "for":
+                source, device = files[spot.file], files.device(spot.file)
+                text = source.move([name.name], device, first_in=found.node)
+                yield Change(spot.file, text, found.line + 1, f"the batch's {name.name}", MOVES, "batch")
+
+
+def _made_there(files: Files, thing: Thing, where: str, trained: bool = False) -> Change | None:
+    if not thing.made:
+        return None
+    spot = thing.made[-1]
+    source = files[spot.file]
+    call = source.expression(spot)
+    if not isinstance(call, cst.Call):
+        return None
+    given = {each.keyword.value for each in call.args if each.keyword is not None}
+    name = source.code(call.func).split(".")[-1]
+    if given & {"device", "generator", "out"} or name != thing.by or source.is_moved(call):
+        return None
+    text = source.keyword(call, "device", where or files.device(spot.file))
+    verb = "makes the tensor that is trained on the device" if trained else "makes its tensor on the device"
+    return Change(spot.file, text, source.line(call), f"torch.{name}(…)", verb, "tensor")
+
+
+def _by_name(files: Files, failure: Failure, thing: Thing, inside: bool) -> Iterator[Change]:
+    """Move a tensor where it gets its name; in a module's own methods or outside of them."""
+    for name in thing.names:
+        spot = failure.frames[name.frame]
+        if inside != failure.inside[name.frame]:
+            continue
+        source, device = files[spot.file], files.device(spot.file)
+        if name.name.startswith("self."):
+            if not name.module and not name.held:
+                yield from _attribute(files, spot, name)
+            continue
+        found = source.binding(name.name, spot)
+        if found is None:
+            continue
+        if name.held:
+            if name.held.startswith("mixed"):  # what is used of it is less than all that it holds
+                yield from _use(files, spot, name)
+            yield from _container(files, spot, name, found)
+        elif thing.fed or found.line <= source.device_from():
+            yield from _before_use(files, spot, name)
+        elif found.kind == "parameter":
+            yield from _argument(files, failure, name, found)
+        elif found.kind == "assign":
+            yield Change(
+                spot.file,
+                source.append(found.node, "to", device),
+                source.line(found.node),
+                name.name,
+                MOVES,
+                "tensor",
+            )
+        elif found.kind == "part":
+            text = source.move([name.name], device, after=found.node)
+            yield Change(spot.file, text, found.line + 1, name.name, MOVES, "tensor")
+        yield from _use(files, spot, name)
+
+
+def _before_use(files: Files, spot: Spot, name: Name) -> Iterator[Change]:
+    """Move a tensor before the loop that uses it, or in the expression that does."""
+    source, device = files[spot.file], files.device(spot.file)
+    loop = source.outermost_loop(spot)
+    if loop is not None:
+        text = source.statement_before(loop, f"{name.name} = {name.name}.to({device})")
+        yield Change(spot.file, text, source.line(loop), name.name, MOVES, "tensor")
+    yield from _use(files, spot, name)
+
+
+def _use(files: Files, spot: Spot, name: Name, method: str = "to") -> Iterator[Change]:
+    """Move a tensor in the expression that uses it."""
+    source, device = files[spot.file], files.device(spot.file)
+    expression = source.expression(spot)
+    wanted = f"{name.name}{name.path}"
+    kind = cst.Subscript | cst.Attribute if name.path else cst.Name
+    uses = (
+        [each for each in source.within(expression, kind) if _plain(source, each) == wanted]
+        if expression
+        else []
+    )
+    uses = [each for each in uses if not _is_word(source, each)]
+    if uses:
+        arguments = (device,) if method == "to" else ()
+        change = {each: lambda node: called(node, method, *arguments) for each in uses}
+        verb = MOVES if method == "to" else COMES_BACK
+        yield Change(spot.file, source.changed(change), source.line(uses[0]), wanted, verb, "tensor")
+
+
+def _plain(source: Source, node: cst.CSTNode) -> str:
+    """Return the source of ``x["y"]`` as Python itself would write it."""
+    return source.code(node).replace('"', "'")
+
+
+def _is_word(source: Source, node: cst.CSTNode) -> bool:
+    """Return whether a name is no value: an attribute's, or a keyword's."""
+    above = next(source.above(node))
+    return (isinstance(above, cst.Attribute) and above.attr is node) or (
+        isinstance(above, cst.Arg) and above.keyword is node
+    )
+
+
+def _container(files: Files, spot: Spot, name: Name, found: Binding) -> Iterator[Change]:
+    """Move all tensors that a batch holds."""
+    source, device = files[spot.file], files.device(spot.file)
+    mixed = name.held.startswith("mixed ")
+    kind = name.held.removeprefix("mixed ")
+    torch_name = source.torch_name() or "torch"
+    moved = f"value.to({device})"
+    if mixed:
+        moved += f" if isinstance(value, {torch_name}.Tensor) else value"
+    code: str | None = {
+        "other": f"{name.name} = {name.name}.to({device})",
+        "dict": f"{name.name} = {{key: {moved} for key, value in {name.name}.items()}}",
+        "list": f"{name.name} = [{moved} for value in {name.name}]",
+        "tuple": f"{name.name} = tuple({moved} for value in {name.name})",
+    }.get(kind)
+    subject = f"the batch {name.name}".removesuffix(" batch")
+    if code and found.kind == "for" and isinstance(found.node.body, cst.IndentedBlock):
+        text = source.statement_before(found.node.body.body[0], code)
+        yield Change(spot.file, text, found.line + 1, subject, MOVES, "batch")
+    elif kind == "other" and found.kind == "assign":
+        text = source.append(found.node, "to", device)
+        yield Change(spot.file, text, found.line, name.name, MOVES, "tensor")
+
+
+def _argument(files: Files, failure: Failure, name: Name, found: Binding) -> Iterator[Change]:
+    """Move what was given for a parameter, in the call."""
+    if name.frame == 0:
+        return
+    params = [each.name.value for each in found.node.params.params]
+    spot = failure.frames[name.frame - 1]
+    source, device = files[spot.file], files.device(spot.file)
+    call = source.expression(spot)
+    if not isinstance(call, cst.Call) or name.name not in params:
+        return
+    place = params.index(name.name) - (params[0] == "self")
+    for number, each in enumerate(call.args):
+        if (
+            (each.keyword.value == name.name)
+            if each.keyword is not None
+            else (number == place and not each.star)
+        ):
+            text = source.append(each.value, "to", device)
+            yield Change(spot.file, text, source.line(each), source.code(each.value), MOVES, "tensor")
+
+
+def _attribute(files: Files, spot: Spot, name: Name) -> Iterator[Change]:
+    """Move a tensor where an object that is no module gets it."""
+    source, device = files[spot.file], files.device(spot.file)
+    for each in _assignments(source, spot, name):
+        text = source.append(each.value, "to", device)
+        yield Change(spot.file, text, source.line(each), name.name, MOVES, "tensor")
+
+
+def _as_buffer(files: Files, spot: Spot, name: Name, saved: bool) -> Iterator[Change]:
+    """Let the module register it; not in its files, if the script reads some that may lack it."""
+    source = files[spot.file]
+    for each in _assignments(source, spot, name):
+        owner, attribute = name.name.split(".")
+        text = source.buffer(each, owner, attribute, saved)
+        verb = "becomes a buffer of its module, which moves with it"
+        yield Change(spot.file, text, source.line(each), name.name, verb, "mistake")
+
+
+def _assignments(source: Source, spot: Spot, name: Name) -> Iterator[Any]:
+    """Yield the statements that assign an attribute in the class of a method."""
+    scope = next(source.scopes(spot))
+    for owner in source.above(scope):
+        if isinstance(owner, cst.ClassDef):
+            for each in source.within(owner, cst.Assign):
+                if len(each.targets) == 1 and source.code(each.targets[0].target) == name.name:
+                    yield each
+            return
+
+
+def _where_made(files: Files, failure: Failure, thing: Thing) -> Iterator[Change]:
+    """Move a tensor in the expression that makes it."""
+    if thing.made and not thing.drawn and not thing.leaf:
+        spot = thing.made[-1]
+        source, device = files[spot.file], files.device(spot.file)
+        made = source.expression(spot)
+        if made is not None and not isinstance(made, cst.Name):
+            text = source.append(made, "to", device)
+            yield Change(spot.file, text, source.line(made), source.code(made), MOVES, "tensor")
+
+
+# -- to the host
+
+
+def _to_host(files: Files, failure: Failure, thing: Thing) -> Iterator[Change]:
+    """Bring a tensor back to the CPU in the expression that needs it there."""
+    spot = failure.frames[-1]
+    source = files[spot.file]
+    expression = source.expression(spot)
+    if expression is None:
+        return
+    func = getattr(expression, "func", None)
+    if isinstance(func, cst.Attribute) and func.attr.value in ("numpy", "__array__"):
+        text = source.append(func.value, "cpu")
+        yield Change(spot.file, text, source.line(expression), source.code(func.value), COMES_BACK, "tensor")
+        return
+    direct = [name for name in thing.names if name.frame == len(failure.frames) - 1]
+    for name in direct:
+        if not name.held and not name.name.startswith("self."):
+            yield from _use(files, spot, name, "cpu")
+        elif name.held.endswith("list"):
+            yield from _appended(files, spot, name)
+    if thing.made and thing.made[-1].line >= spot.line and thing.made[-1].end_line <= spot.end_line:
+        made = source.expression(thing.made[-1])
+        if made is not None:
+            text = source.append(made, "cpu")
+            yield Change(spot.file, text, source.line(made), source.code(made), COMES_BACK, "tensor")
+
+
+def _appended(files: Files, spot: Spot, name: Name) -> Iterator[Change]:
+    """Bring tensors back to the CPU where they are put into a list."""
+    source = files[spot.file]
+    edits: dict[Any, Any] = {}
+    for scope in source.scopes(spot):
+        for call in source.within(scope, cst.Call):
+            if (
+                source.code(call.func) in (f"{name.name}.append", f"{name.name}.extend")
+                and len(call.args) == 1
+            ):
+                edits[call.args[0].value] = lambda node: called(node, "cpu")
+        if edits:
+            line = min(map(source.line, edits))
+            subject = f"what {name.name} collects"
+            yield Change(spot.file, source.changed(edits), line, subject, COMES_BACK, "tensor")
+            return
+
+
+def hard_coded(files: Files, file: str) -> Change | None:
+    """Let a script that names the CPU as its device choose it."""
+    source = files[file]
+    found = source.device_assignments("cpu")
+    if not found:
+        return None
+    line = DEVICE_LINE.replace("torch.", f"{source.torch_name() or 'torch'}.").partition(" = ")[2]
+    text = source.changed({found[0].value: lambda _: cst.parse_expression(line)})
+    name = source.code(found[0].targets[0].target)
+    return Change(file, text, source.line(found[0]), name, "is no longer the CPU in any case", "device")
+
+
+def loading(files: Files, spot: Spot) -> Change | None:
+    """Say where a file's tensors go: it may be read where there is no GPU."""
+    source = files[spot.file]
+    call = source.expression(spot)
+    if not isinstance(call, cst.Call):
+        return None
+    text = source.keyword(call, "map_location", files.device(spot.file))
+    message = (
+        "RuntimeError: Attempting to deserialize object on a CUDA device but torch.cuda.is_available() is "
+        "False (on a computer without a GPU)"
+    )
+    return Change(spot.file, text, source.line(call), "what is loaded", "goes to the device", "load", message)
+
+
+def _shown(thing: Thing) -> str:
+    """Return the name of a thing that a reader knows, or its class."""
+    return next((name.name for name in thing.names if not name.held), thing.by if thing.is_module else "")

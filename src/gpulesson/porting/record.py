@@ -1,0 +1,526 @@
+"""What is noted of a run: which tensors are trained, the losses, and what an error was about.
+
+Everything is known by identity: a tensor or a module is the very object, under whatever names the frames of
+the script's own files have for it, with the expression that made it.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import os
+import sys
+import time
+import weakref
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import CodeType, FrameType
+from typing import Any
+from unittest import mock
+
+import torch
+from torch import nn
+from torch.overrides import TorchFunctionMode
+from torch.utils._pytree import tree_leaves
+from torch.utils.data import Dataset, TensorDataset, dataloader
+
+from gpulesson.porting.facts import Failure, Name, Record, Spot, Thing
+from gpulesson.practice.device.events import is_library, is_ours
+
+_DRAWING = frozenset(("rand", "randint", "randn", "randperm"))
+RANDOM = _DRAWING | {"normal", "bernoulli", "multinomial"}
+FACTORIES = _DRAWING | {
+    "arange",
+    "empty",
+    "eye",
+    "full",
+    "linspace",
+    "logspace",
+    "ones",
+    "tensor",
+    "as_tensor",
+    "zeros",
+}
+"""Functions of :mod:`torch` that make a tensor, of no other, and take ``device=``."""
+_BACK = 40
+"""So many are described of the tensors that a tensor was made of."""
+_PARENTS = 4
+"""Of a tensor that is changed in place, so many are kept of those that go into it."""
+_GRAPHS = 24
+"""How many backward passes are searched for what they train."""
+
+
+class Finished(BaseException):
+    """The run has lasted long enough: the script need not go on."""
+
+
+@dataclass(eq=False)
+class _Made:
+    """How a tensor came to be; kept as long as something that was made of it is known."""
+
+    tensor: weakref.ref[torch.Tensor]
+    calls: tuple[tuple[CodeType, int], ...]
+    by: str
+    parents: tuple[_Made, ...] = ()
+    drawn: bool = False
+    fed: bool = False
+    on_gpu: bool = False
+    passes: int = 0
+
+
+class Watch(TorchFunctionMode):
+    """
+    Notes what a script does while it is open.
+
+    Parameters
+    ----------
+    folder : Path
+        That of the script: code of files in it is the script's own.
+    seconds : float
+        After so long the next backward pass ends the script.
+    """
+
+    def __init__(self, folder: Path, seconds: float) -> None:
+        super().__init__()
+        self.record = Record()
+        self.passes = self.batches = 0
+        self._folder = f"{folder}{os.sep}"
+        self._end = time.monotonic() + seconds
+        self._made: dict[int, _Made] = {}
+        self._storages: dict[int, tuple[weakref.ref[Any], _Made]] = {}
+        self._modules: dict[int, tuple[weakref.ref[nn.Module], tuple[tuple[CodeType, int], ...]]] = {}
+        self._failed: tuple[BaseException, list[torch.Tensor]] | None = None
+        self._drawing = self._inside = 0
+        self._trained: list[weakref.ref[Any]] = []
+
+    def __enter__(self) -> Watch:
+        with ExitStack() as undo:
+            for owner, name, replacement in (
+                (nn.Module, "__init__", self._new_module),
+                (nn.Module, "__call__", self._call),
+                (torch.autograd, "backward", self._backward),
+                (torch, "load", self._load),
+                (torch, "from_numpy", self._from_numpy),
+                (dataloader._BaseDataLoaderIter, "__next__", self._draw),
+                (TensorDataset, "__getitem__", self._feed),
+            ):
+                original = getattr(owner, name)
+                undo.enter_context(
+                    mock.patch.object(owner, name, functools.wraps(original)(replacement(original)))
+                )
+            super().__enter__()  # type: ignore[no-untyped-call]
+            self._undo = undo.pop_all()
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        super().__exit__(*error)  # type: ignore[no-untyped-call]
+        self._undo.close()
+
+    # -- tensors
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        try:
+            result = func(*args, **kwargs)
+        except Exception as error:
+            self._failed = error, _tensors((args, kwargs))
+            raise
+        name = getattr(func, "__name__", "")
+        if name == "__setitem__":
+            result = args[0]
+        if isinstance(result, torch.Tensor | tuple | list):
+            self._note(result, name, (args, kwargs))
+        return None if name == "__setitem__" else result
+
+    def _note(self, result: Any, by: str, given: Any) -> None:
+        found = [each for each in _tensors(result) if self._of(each) is None]
+        if by.endswith("_") and not found:  # in place: what it is made of grows
+            for made in map(self._of, _tensors(result)[:1]):
+                others = [self._of(each, note=True) for each in _tensors(given)]
+                trained = all(each.requires_grad for each in _tensors(result)[:1])
+                if made is not None and not trained and len(made.parents) < _PARENTS:
+                    made.parents += tuple(
+                        each for each in others if each and each not in (made, *made.parents)
+                    )
+        if found:
+            parents = tuple(made for each in _tensors(given) if (made := self._of(each, note=True)))
+            frame = sys._getframe(2)
+            drawn = self._drawing > 0 or _in_dataset(frame)
+            calls = self._calls(frame)
+            for each in found:
+                self._keep(each, _Made(weakref.ref(each), calls, by, parents, drawn))
+
+    def _keep(self, tensor: torch.Tensor, made: _Made) -> None:
+        key = id(tensor)
+        made.tensor = weakref.ref(tensor, lambda _: self._made.pop(key, None))
+        made.on_gpu = tensor.is_cuda
+        self._made[key] = made
+        if address := _address(tensor):
+            self._storages.setdefault(address, (weakref.ref(tensor.untyped_storage()), made))
+            if self._storages[address][0]() is None:
+                self._storages[address] = weakref.ref(tensor.untyped_storage()), made
+
+    def _of(self, tensor: torch.Tensor, note: bool = False) -> _Made | None:
+        made = self._made.get(id(tensor))
+        if made is None and note:
+            known = self._storages.get(_address(tensor))
+            same = () if known is None or known[0]() is None else (known[1],)
+            made = _Made(weakref.ref(tensor), (), "", same)
+            self._keep(tensor, made)
+        return made
+
+    def _calls(self, frame: FrameType | None) -> tuple[tuple[CodeType, int], ...]:
+        calls = []
+        while frame is not None:
+            if frame.f_code.co_filename.startswith(self._folder):
+                calls.append((frame.f_code, frame.f_lasti))
+            frame = frame.f_back
+        return tuple(reversed(calls))
+
+    def _from_numpy(self, original: Any) -> Any:
+        def from_numpy(array: Any) -> torch.Tensor:
+            result: torch.Tensor = original(array)
+            self._note(result, "from_numpy", ())
+            return result
+
+        return from_numpy
+
+    def _draw(self, original: Any) -> Any:
+        def draw(iterator: Any) -> Any:
+            self._drawing += 1
+            try:
+                batch = original(iterator)
+            finally:
+                self._drawing -= 1
+            self.batches += 1
+            calls = self._calls(sys._getframe(1))
+            for each in _tensors(batch):
+                self._keep(each, _Made(weakref.ref(each), calls, "DataLoader", (), True))
+            return batch
+
+        return draw
+
+    def _feed(self, original: Any) -> Any:
+        def feed(dataset: TensorDataset, index: Any) -> Any:
+            for each in dataset.tensors:
+                made = self._of(each, note=True)
+                assert made is not None
+                for one in itertools.islice(_line(made), _BACK):
+                    one.fed = True
+            return original(dataset, index)
+
+        return feed
+
+    def _load(self, original: Any) -> Any:
+        def load(*args: Any, **kwargs: Any) -> Any:
+            result = original(*args, **kwargs)
+            leaves = tree_leaves(
+                [each.state_dict() if isinstance(each, nn.Module) else each for each in tree_leaves(result)]
+            )
+            on_gpu = any(isinstance(each, torch.Tensor) and each.is_cuda for each in leaves)
+            calls = self._calls(sys._getframe(1))
+            if on_gpu and len(args) < 2 and kwargs.get("map_location") is None and calls:
+                self.record.loads.append(self._spot(*calls[-1]))
+            return result
+
+        return load
+
+    # -- modules
+
+    def _new_module(self, original: Any) -> Any:
+        def init(module: nn.Module, *args: Any, **kwargs: Any) -> None:
+            original(module, *args, **kwargs)
+            frame: FrameType | None = sys._getframe(1)
+            while frame is not None and frame.f_code.co_name == "__init__" and _first(frame) is module:
+                frame = frame.f_back
+            key = id(module)
+            gone = weakref.ref(module, lambda _: self._modules.pop(key, None))
+            self._modules[key] = gone, self._calls(frame)
+
+        return init
+
+    def _call(self, original: Any) -> Any:
+        def call(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
+            self._inside += 1
+            try:
+                return original(module, *args, **kwargs)
+            finally:
+                self._inside -= 1
+                if not self._inside and not torch.is_grad_enabled():
+                    self.batches += 1
+
+        return call
+
+    def _roots_of_modules(self) -> Callable[[torch.Tensor], nn.Module | None]:
+        """Return what finds the outermost module that registers a tensor."""
+        above: dict[int, nn.Module] = {}
+        for ref, _ in list(self._modules.values()):
+            if (module := ref()) is not None:
+                for part in (module._parameters, module._buffers, module._modules):
+                    above.update((id(each), module) for each in part.values() if each is not None)
+
+        def root(tensor: torch.Tensor) -> nn.Module | None:
+            found = above.get(id(tensor))
+            while found is not None and id(found) in above:
+                found = above[id(found)]
+            return found
+
+        return root
+
+    # -- losses
+
+    def _backward(self, original: Any) -> Any:
+        def backward(tensors: Any, *args: Any, **kwargs: Any) -> Any:
+            roots = [tensors] if isinstance(tensors, torch.Tensor) else list(tensors)
+            frames = self._frames(sys._getframe(1))
+            self.record.made_text |= _by_exec(sys._getframe(1))
+            if self.passes < _GRAPHS:
+                self._find_trained(roots, frames)
+            result = original(tensors, *args, **kwargs)
+            self.passes += 1
+            with torch._C.DisableTorchFunction(), torch.no_grad():
+                value = sum(float(each.detach().double().sum().cpu()) for each in roots)
+            self.record.losses.append((frames[-1].f_lineno if frames else 0, value))
+            if time.monotonic() > self._end:
+                raise Finished
+            return result
+
+        return backward
+
+    def _find_trained(self, roots: list[torch.Tensor], frames: list[FrameType]) -> None:
+        root = self._roots_of_modules()
+        for leaf in _leaves(roots):
+            thing: Any = root(leaf)
+            if thing is None:  # an input that asks for a gradient is there for one pass only
+                made = self._of(leaf, note=True)
+                assert made is not None
+                made.passes += 1
+                if made.passes < 2:
+                    continue
+                thing = leaf
+            if all(each() is not thing for each in self._trained):
+                self._trained.append(weakref.ref(thing))
+                spots = tuple(self._spot(frame.f_code, frame.f_lasti) for frame in frames)
+                self.record.trained.append((self.describe(thing, frames, leaf), spots))
+
+    # -- in words
+
+    def _frames(self, frame: FrameType | None) -> list[FrameType]:
+        frames = []
+        while frame is not None:
+            if frame.f_code.co_filename.startswith(self._folder):
+                frames.append(frame)
+            frame = frame.f_back
+        return frames[::-1]
+
+    def _spot(self, code: CodeType, at: int) -> Spot:
+        places = next(itertools.islice(code.co_positions(), at // 2, None), (0, 0, 0, 0))
+        line, end_line, column, end_column = (place or 0 for place in places)
+        return Spot(
+            code.co_filename.removeprefix(self._folder).replace(os.sep, "/"),
+            code.co_name,
+            line,
+            column,
+            end_line,
+            end_column,
+        )
+
+    def describe(self, thing: Any, frames: list[FrameType], leaf: Any = None) -> Thing:
+        """Say what is known of a tensor or a module, seen from these frames."""
+        names = tuple(_names(thing, frames))
+        if isinstance(thing, nn.Module):
+            calls = self._modules.get(id(thing), (None, ()))[1]
+            device = str(next(itertools.chain(thing.parameters(), thing.buffers()), leaf).device)
+            return Thing(device, names, self._spots(calls), type(thing).__name__, is_module=True)
+        made = self._of(thing, note=True)
+        assert made is not None
+        first, *others = itertools.islice(_line(made), _BACK)
+        ancestors = tuple(self._described(each.tensor(), each, frames) for each in others)
+        return replace(self._described(thing, first, frames), ancestors=ancestors)
+
+    def _described(self, tensor: torch.Tensor | None, made: _Made, frames: list[FrameType]) -> Thing:
+        line = list(itertools.islice(_line(made), _BACK))
+        owner = None if tensor is None else self._roots_of_modules()(tensor)
+        return Thing(
+            "" if tensor is None else str(tensor.device),
+            () if tensor is None else tuple(_names(tensor, frames)),
+            self._spots(made.calls),
+            made.by,
+            factory=made.by in FACTORIES,
+            random=any(each.by.rstrip("_") in RANDOM for each in line),
+            drawn=made.drawn,
+            fed=any(each.fed for each in line),
+            leaf=tensor is not None
+            and tensor.is_leaf
+            and tensor.requires_grad
+            and not any(each.drawn for each in line),
+            owner=None if owner is None else self.describe(owner, frames, tensor),
+            root=all(each.on_gpu != made.on_gpu for each in made.parents),
+        )
+
+    def _spots(self, calls: Sequence[tuple[CodeType, int]]) -> tuple[Spot, ...]:
+        return tuple(self._spot(*call) for call in calls)
+
+    def failure(self, error: BaseException, text: str) -> Failure:
+        """Say what an error that ended the script was about."""
+        frames, spots, entry = [], [], error.__traceback__
+        tensors: list[torch.Tensor] = []
+        while entry is not None:
+            if entry.tb_frame.f_code.co_filename.startswith(self._folder):
+                frames.append(entry.tb_frame)
+                spots.append(self._spot(entry.tb_frame.f_code, entry.tb_lasti))
+                tensors = []
+            elif not tensors and is_ours(entry.tb_frame.f_code.co_filename):
+                tensors = _tensors(dict(entry.tb_frame.f_locals))
+            entry = entry.tb_next
+        if self._failed and self._failed[0] is error:
+            tensors = self._failed[1]
+        return Failure(
+            type(error).__name__,
+            str(error),
+            tuple(spots),
+            tuple(self.describe(each, frames) for each in tensors),
+            tuple(map(_is_method, frames)),
+            tuple(map(_where, frames)),
+            text,
+        )
+
+
+def _address(tensor: torch.Tensor) -> int:
+    """Return the address of a tensor's storage; 0 if it has none of its own."""
+    try:
+        return int(tensor.untyped_storage()._cdata)
+    except (RuntimeError, NotImplementedError):
+        return 0
+
+
+def _where(frame: FrameType) -> str:
+    """Return ``x.device`` for a parameter of a module's method that is on the GPU, or ""."""
+    if _is_method(frame):
+        for name in frame.f_code.co_varnames[1 : frame.f_code.co_argcount]:
+            value = frame.f_locals.get(name)
+            if isinstance(value, torch.Tensor) and value.is_cuda:
+                return f"{name}.device"
+    return ""
+
+
+def _by_exec(frame: FrameType | None) -> bool:
+    """Return whether the innermost code that is no library's has no file."""
+    while frame is not None:
+        name = frame.f_code.co_filename
+        if not is_library(name):
+            return name.startswith("<")
+        frame = frame.f_back
+    return False
+
+
+def _is_method(frame: FrameType) -> bool:
+    """Return whether a frame is of a module's own method."""
+    return frame.f_code.co_varnames[:1] == ("self",) and isinstance(_first(frame), nn.Module)
+
+
+def _in_dataset(frame: FrameType | None) -> bool:
+    while frame is not None:
+        if frame.f_code.co_name == "__getitem__" and isinstance(_first(frame), Dataset):
+            return True
+        frame = frame.f_back
+    return False
+
+
+def _first(frame: FrameType) -> Any:
+    """Return a function's first parameter."""
+    code = frame.f_code
+    return frame.f_locals.get(code.co_varnames[0]) if code.co_argcount else None
+
+
+def _tensors(values: Any) -> list[torch.Tensor]:
+    return [each for each in tree_leaves(values) if isinstance(each, torch.Tensor)]
+
+
+def _line(made: _Made) -> Iterator[_Made]:
+    """Yield how a tensor was made, then those that it was made of on the same device, nearest first."""
+    seen, waiting = set(), [made]
+    for each in waiting:
+        if each not in seen:
+            seen.add(each)
+            waiting += [parent for parent in each.parents if parent.on_gpu == made.on_gpu]
+            yield each
+
+
+def _leaves(roots: list[torch.Tensor]) -> Iterator[torch.Tensor]:
+    """Yield the leaves of a graph that a backward pass gives gradients to."""
+    waiting = [each.grad_fn for each in roots if each.grad_fn is not None]
+    seen = set(waiting)
+    while waiting:
+        node: Any = waiting.pop()
+        if hasattr(node, "variable"):
+            yield node.variable
+        for below, _ in node.next_functions:
+            if below is not None and below not in seen:
+                seen.add(below)
+                waiting.append(below)
+
+
+def _names(thing: Any, frames: list[FrameType]) -> Iterator[Name]:
+    """Yield the names of a thing, those of the outermost frame first."""
+    for number, frame in enumerate(frames):
+        spaces = [(dict(frame.f_locals), False)]
+        if frame.f_locals is not frame.f_globals and frame.f_globals is not frames[0].f_globals:
+            spaces.append((frame.f_globals, True))
+        for space, shared in spaces:
+            for name, value in list(space.items()):
+                if name.startswith("__"):
+                    continue
+                if value is thing:
+                    yield Name(number, name, shared=shared)
+                elif held := _holds(value, thing):
+                    yield Name(number, name, *held, shared=shared)
+        owner = _first(frame)
+        for name, value in list(getattr(owner, "__dict__", {}).items()):
+            if value is thing:
+                yield Name(number, f"self.{name}", module=isinstance(owner, nn.Module))
+        if isinstance(owner, nn.Module):
+            for name, value in owner._modules.items():
+                if value is thing:
+                    yield Name(number, f"self.{name}", module=True)
+
+
+def _holds(value: Any, thing: Any) -> tuple[str, str] | None:
+    """Return what kind of container `value` is, and where in it `thing` is; None if it is not there."""
+    path = _path(value, thing)
+    if path is None:
+        return None
+    if hasattr(value, "to") and not isinstance(value, tuple):
+        return "other", path
+    if path.count("[") > 1:
+        return "nested", path
+    within = value.values() if isinstance(value, Mapping) else value
+    mixed = not all(isinstance(each, torch.Tensor) for each in within)
+    kind = next((name for known, name in _KINDS.items() if type(value) is known), "nested")
+    return f"{'mixed ' * mixed}{kind}", path
+
+
+_KINDS = {list: "list", tuple: "tuple", dict: "dict"}
+
+
+def _path(value: Any, thing: Any, depth: int = 2) -> str | None:
+    if isinstance(value, list | tuple) and len(value) < 10_000:
+        pairs: Any = enumerate(value)
+    elif isinstance(value, Mapping) and len(value) < 1_000:
+        pairs = value.items()
+    elif hasattr(value, "to_dict") and hasattr(value, "to"):
+        return next((f".{key}" for key, each in value.to_dict().items() if each is thing), None)
+    else:
+        return None
+    for key, each in pairs:
+        if each is thing:
+            return f"[{key!r}]"
+        if depth and isinstance(each, list | tuple | Mapping):
+            below = _path(each, thing, depth - 1)
+            if below is not None:
+                return f"[{key!r}]{below}"
+    return None

@@ -1,0 +1,207 @@
+"""``python -m gpulesson port``, as a reader calls it."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+pytest.importorskip("libcst")
+
+from gpulesson.__main__ import main
+from gpulesson.porting.command import _changes
+from gpulesson.porting.reasons import Change
+
+SCRIPTS = Path(__file__).parents[2] / "examples" / "scripts"
+LOOP = """\
+import torch
+from torch import nn
+
+model = nn.Sequential(nn.Linear(4, 8), nn.Dropout(), nn.Linear(8, 1))
+x, y = torch.randn(64, 4), torch.ones(64, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for step in range(300):
+    loss = nn.functional.mse_loss(model(x), y)
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+"""
+
+
+@pytest.fixture
+def port(tmp_path, monkeypatch, capsys):
+    """Ports a script in a folder of its own; returns exit status, output and errors."""
+    monkeypatch.chdir(tmp_path)
+
+    def port(text: str | bytes, *options: str):
+        (tmp_path / "train.py").write_bytes(text if isinstance(text, bytes) else text.encode())
+        status = main(["port", *options, "train.py", "--its-own"])
+        printed = capsys.readouterr()
+        return status, printed.out, printed.err
+
+    return port
+
+
+@pytest.mark.slow
+def test_the_script_of_the_landing_page_becomes_the_one_beside_it(port, tmp_path):
+    status, printed, _ = port((SCRIPTS / "circle.py").read_bytes())
+    assert status == 0
+    assert "All 24 are equal to the bit, and the script printed the same." in printed
+    assert "line 20: the batch's inputs and targets move to the device. Lesson 4" in printed
+    assert "Without it: RuntimeError: Expected all tensors to be on the same device" in printed
+    assert [path.name for path in tmp_path.iterdir()] == ["train.py"]
+    assert (tmp_path / "train.py").read_bytes() == (SCRIPTS / "circle.py").read_bytes()
+    ported = (SCRIPTS / "circle_gpu.py").read_text().splitlines()[1:]
+    added = [line[1:] for line in printed.splitlines() if line.startswith("+") and not line.startswith("+++")]
+    assert added and set(added) <= set(ported)
+
+
+@pytest.mark.slow
+def test_it_writes_when_asked_and_keeps_what_was_there(port, tmp_path):
+    text = LOOP.replace("\n", "\r\n").encode("utf-8-sig").replace(b"    ", b"\t")
+    (tmp_path / "train.py.before-port").write_bytes(b"an older one")
+    status, printed, _ = port(text, "--write", "--out", "port.patch")
+    assert status == 0
+    assert "The script draws random numbers on the GPU." in printed  # the dropout
+    written = (tmp_path / "train.py").read_bytes()
+    assert b".to(device)\r\n" in written and written.startswith(b"\xef\xbb\xbfimport torch\r\n")
+    assert written.count(b"\n") == written.count(b"\r\n")
+    assert (tmp_path / "train.py.before-port").read_bytes() == b"an older one"
+    assert (tmp_path / "train.py.before-port-2").read_bytes() == text
+    (tmp_path / "train.py").write_bytes(text)
+    subprocess.run(["git", "apply", "port.patch"], cwd=tmp_path, check=True)
+    assert (tmp_path / "train.py").read_bytes() == written
+    assert main(["port", "train.py"]) == 1  # there is nothing to do any more
+
+
+OTHER = LOOP.replace("    optimizer.step()", "    optimizer.step() if not x.is_cuda else None")
+
+
+@pytest.mark.slow
+def test_a_script_that_trains_something_else_is_not_written(port, tmp_path):
+    status, printed, errors = port(OTHER, "--write", "--out", "port.patch")
+    assert status == 1
+    assert "So these changes train something else." in printed and "Nothing was written." in errors
+    assert [path.name for path in tmp_path.iterdir()] == ["train.py"]
+    assert (tmp_path / "train.py").read_text() == OTHER
+
+
+@pytest.mark.slow
+def test_without_a_seed_of_its_own_nothing_is_proved(port):
+    noise = LOOP.replace("model(x), y)", "model(x), y) * (1 + __import__('time').time_ns() % 1000)")
+    status, printed, _ = port(noise)
+    assert status == 1 and "also differ from run to run on the CPU" in " ".join(printed.split())
+
+
+REFUSED = {
+    "name = input()\n" + LOOP: "line 1 waits for input()",
+    LOOP.replace("    loss.backward()\n", ""): "nothing was trained",
+    f"exec({LOOP!r})": "its training is in text that is run by exec()",
+    "import urllib.request as r\nr.urlopen('https://example.org')": "line 2 wants to download something",
+    LOOP + "1 / 0\n": "ZeroDivisionError: division by zero",
+    LOOP.replace("1))\n", "1)).cuda()\n")
+    .replace("), torch", ").cuda(), torch.cuda.FloatTensor")
+    .replace(
+        "FloatTensor.ones(64, 1)", "FloatTensor(64, 1)"
+    ): "it trains on the GPU already, and cannot run without one: line 4",
+    LOOP.replace("\n\n", "\nimport argparse\np = argparse.ArgumentParser()\np.add_argument('--device')\n", 1)
+    .replace("4)", "4, device=d)")
+    .replace("8, 1))", "8, 1)).to(d)")
+    .replace("(64, 1)", "(64, 1, device=d)")
+    .replace("--device')\n", "--device', default='cpu')\nd = p.parse_known_args()[0].device\n"): (
+        "it has an option for that, --device cuda, and trains on the GPU with it"
+    ),
+    "print('hello')": "nothing was trained",
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("text", REFUSED, ids=REFUSED.values())
+def test_what_cannot_be_ported_is_said_and_nothing_changes(port, tmp_path, text):
+    status, printed, errors = port(text)
+    assert status == 1 and not printed
+    assert REFUSED[text] in errors
+    assert [path.name for path in tmp_path.iterdir()] == ["train.py"]
+
+
+@pytest.mark.slow
+def test_what_has_no_end_is_ended(port):
+    status, _, errors = port("while True: pass", "--limit", "3")
+    assert status == 1 and "it did not end" in errors
+    status, printed, _ = port(LOOP.replace("for step in range(300)", "while True"))
+    assert status == 0 and "The loop at line 9 has no end of its own" in printed
+
+
+@pytest.mark.slow
+def test_what_comes_late_in_a_loop_is_tried_as_well(port):
+    status, printed, _ = port(LOOP + "    if step == 20:\n        print(model(x).detach().numpy()[0])\n")
+    assert status == 0
+    assert "+        print(model(x).detach().cpu().numpy()[0])" in printed
+    assert "It also ran in full, for 300 steps." in printed and "Not reached" not in printed
+
+
+@pytest.mark.slow
+def test_several_files_and_what_was_not_reached(port, tmp_path):
+    (tmp_path / "net.py").write_text(
+        "import torch\nfrom torch import nn\n\n\nclass Net(nn.Module):\n    def __init__(self):\n"
+        "        super().__init__()\n        self.layer = nn.Linear(4, 1)\n"
+        "        self.shift = torch.ones(1)\n\n"
+        "    def forward(self, x):\n        return self.layer(x) + self.shift\n"
+    )
+    script = LOOP.replace("from torch import nn", "from torch import nn\nfrom net import Net")
+    script = script.replace("nn.Sequential(nn.Linear(4, 8), nn.Dropout(), nn.Linear(8, 1))", "Net()")
+    status, printed, _ = port(script + "if loss.isnan():\n    print(loss.numpy())\n")
+    assert status == 0
+    assert "+++ b/net.py" in printed and '+        self.register_buffer("shift", torch.ones(1))' in printed
+    assert "Not reached, so not tried, lines: train.py, 16." in printed
+
+
+@pytest.mark.slow
+def test_a_cell_of_a_notebook(tmp_path, monkeypatch, capsys):
+    from IPython.core.interactiveshell import InteractiveShell
+
+    monkeypatch.chdir(tmp_path)
+    shell = InteractiveShell()
+    shell.run_cell("%load_ext gpulesson")
+    capsys.readouterr()
+    shell.run_cell("%%port --epochs 3\n" + LOOP)
+    assert "equal to the bit" in capsys.readouterr().out and list(tmp_path.iterdir()) == []
+    shell.run_cell("%%port\n!pip install torch\n")
+    assert "This cell is not Python that can run: line 1" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "name, text, says",
+    [
+        ("gone.py", None, "There is no script 'gone.py'"),
+        ("notes.txt", "x", "expected a file that ends in .py"),
+        ("train.py", "for\n", "line 1: invalid syntax"),
+    ],
+)
+def test_what_is_no_script(tmp_path, monkeypatch, capsys, name, text, says):
+    monkeypatch.chdir(tmp_path)
+    if text is not None:
+        Path(name).write_text(text)
+    assert main(["port", name]) == 1
+    assert says in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "words", [[], ["-m", "train"], ["--limit", "0", "train.py"], ["--limit", "soon", "train.py"]]
+)
+def test_wrong_words(words, capsys):
+    with pytest.raises(SystemExit) as stopped:
+        main(["port", *words])
+    assert stopped.value.code == 2
+
+
+def test_what_goes_and_what_comes_back_on_one_line_are_told_apart():
+    moves = [("x", "moves to the device"), ("y", "moves to the device"), ("p", "comes back to the CPU")]
+    changes = [Change("train.py", b"", 3, *words, "tensor") for words in moves]
+    told = _changes(SimpleNamespace(changes=changes, after=["train.py"]))
+    assert [line.partition(" Lesson")[0] for line in told] == [
+        "line 3: x and y move to the device.",
+        "line 3: p comes back to the CPU.",
+    ]

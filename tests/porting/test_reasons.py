@@ -1,0 +1,233 @@
+"""An error of the practice GPU leads to the change that a person would make."""
+
+from __future__ import annotations
+
+import difflib
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("libcst")
+
+from gpulesson.porting import reasons
+from gpulesson.porting.facts import Failure, Record
+from gpulesson.porting.reasons import Files
+from gpulesson.porting.record import Watch
+from gpulesson.practice import practice_gpu
+
+HEAD = """\
+import numpy as np, torch
+from torch import nn
+from torch.utils.data import DataLoader, Dataset, TensorDataset
+device = torch.device("cuda")
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(3, 2)
+        self.scale = torch.ones(2)
+    def forward(self, x):
+        return self.layer(x)
+model = Net().to(device)
+X, y = torch.ones(8, 3), torch.zeros(8).long()
+loader = DataLoader(TensorDataset(X, y), batch_size=4)
+"""
+
+
+def run(folder: Path, code: str) -> tuple[Record, Files]:
+    """Run a script here, on the practice GPU, as a child process does."""
+    path = folder / "train.py"
+    path.write_text(code)
+    space = {"__name__": "__main__", "__file__": str(path)}
+    with practice_gpu(force=True), Watch(folder, seconds=60) as watch:
+        try:
+            exec(compile(code, str(path), "exec"), space)
+        except Exception as error:
+            watch.record.failure = watch.failure(error, "")
+    return watch.record, Files(lambda file: (folder / file).read_bytes())
+
+
+def fixed(folder: Path, code: str, head: str = HEAD) -> list[str]:
+    """Return the lines that the best change for a script's error takes away and puts there."""
+    record, files = run(folder, head + code)
+    assert isinstance(record.failure, Failure), "the script does not fail"
+    change = next(reasons.fix(files, record.failure))
+    assert record.failure.message.splitlines()[0] in change.message
+    return _lines(head + code, change.text.decode())
+
+
+def _lines(before: str, after: str) -> list[str]:
+    lines = difflib.unified_diff(before.splitlines(), after.splitlines(), n=0, lineterm="")
+    return [line for line in list(lines)[2:] if not line.startswith("@@")]
+
+
+BATCH = [
+    ("for x, _ in loader:\n    model(x)", ["+    x = x.to(device)"]),
+    # also what is made of it: the batch itself moves
+    ("for i, (x, _) in enumerate(loader):\n    model(2 * x)", ["+    x = x.to(device)"]),
+    (
+        "for x, _ in loader: model(x)",
+        ["-for x, _ in loader: model(x)", "+for x, _ in loader: x = x.to(device); model(x)"],
+    ),
+    # the name that it gets in the loop
+    ("for x, _ in loader:\n    z = x.reshape(-1, 3)\n    model(z)", ["+    x = x.to(device)"]),
+    ("for x, _ in loader:\n    x = x * 2\n    model(x)", ["-    x = x * 2", "+    x = (x * 2).to(device)"]),
+    (
+        "for i in range(0, 8, 4):\n    x = X[i:i + 4]\n    model(x)",
+        ["-    x = X[i:i + 4]", "+    x = X[i:i + 4].to(device)"],
+    ),
+    # in a function, not in forward
+    (
+        "def train(net, data):\n    for x, _ in data:\n        net(x)\ntrain(model, loader)",
+        ["+        x = x.to(device)"],
+    ),
+    (
+        "for x in [{'a': 2 * X}]:\n    model(x['a'])",
+        ["+    x = {key: value.to(device) for key, value in x.items()}"],
+    ),
+    (
+        "for x in [{'a': 2 * X, 'b': 1}]:\n    model(x['a'])",
+        ["-    model(x['a'])", "+    model(x['a'].to(device))"],
+    ),
+    ("x, _ = next(iter(loader))\nmodel(x)", ["+x = x.to(device)"]),
+]
+
+
+@pytest.mark.parametrize("code, expected", BATCH, ids=[code for code, _ in BATCH])
+def test_a_batch_moves_where_it_gets_its_name(tmp_path, code, expected):
+    assert fixed(tmp_path, code) == expected
+
+
+def test_the_second_tensor_joins_the_move_of_the_first(tmp_path):
+    code = "for x, y in loader:\n    x = x.to(device)\n    nn.functional.cross_entropy(model(x), y)"
+    assert fixed(tmp_path, code) == ["-    x = x.to(device)", "+    x, y = x.to(device), y.to(device)"]
+
+
+MADE = [
+    # where nothing random is drawn, and where it is drawn in each step: made there
+    ("h = torch.zeros(2)\nmodel(X.to(device)) + h", "h = torch.zeros(2, device=device)"),
+    ("for _ in range(2):\n    model(torch.randn(4, 3))", "    model(torch.randn(4, 3, device=device))"),
+    # drawn once: the same numbers as before
+    ("n = torch.randn(4, 3)\nmodel(n)", "n = torch.randn(4, 3).to(device)"),
+    # this one takes no device
+    (
+        "n = torch.from_numpy(np.ones((4, 3), 'f'))\nmodel(n)",
+        "n = torch.from_numpy(np.ones((4, 3), 'f')).to(device)",
+    ),
+    ("model(torch.FloatTensor([[1, 2, 3]]).abs())", "model(torch.FloatTensor([[1, 2, 3]]).abs().to(device))"),
+    # a generator of the CPU's stays with the CPU
+    (
+        "for _ in range(2):\n    n = torch.randn(4, 3, generator=torch.Generator())\n    model(n)",
+        "    n = torch.randn(4, 3, generator=torch.Generator()).to(device)",
+    ),
+    # the tensor belongs to a dataset: it moves where it is used
+    ("list(loader)\nmodel(X)", "model(X.to(device))"),
+    (
+        "loss = nn.CrossEntropyLoss(weight=torch.ones(2))\nloss(model(X.to(device)), y.to(device))",
+        "loss = nn.CrossEntropyLoss(weight=torch.ones(2)).to(device)",
+    ),
+    (
+        "nets = [nn.Linear(3, 3) for _ in range(2)]\nnets[0](X.to(device))",
+        "nets = [nn.Linear(3, 3).to(device) for _ in range(2)]",
+    ),
+    (
+        "class Run:\n    def __init__(self):\n        self.w = torch.rand(2)\n"
+        "    def go(self):\n        return model(X.to(device)) * self.w\nRun().go()",
+        "        self.w = torch.rand(2).to(device)",
+    ),
+]
+
+
+@pytest.mark.parametrize("code, expected", MADE, ids=[expected.strip() for _, expected in MADE])
+def test_what_is_made_on_the_way(tmp_path, code, expected):
+    taken, put = fixed(tmp_path, code)
+    assert put == f"+{expected}" and taken.startswith("-")
+
+
+def test_a_tensor_that_is_trained_is_made_on_the_device(tmp_path):
+    code = "w = torch.ones(3, requires_grad=True)\n(X.to(device) @ w).sum()"
+    assert fixed(tmp_path, code)[1] == "+w = torch.ones(3, requires_grad=True, device=device)"
+    code = "w = torch.from_numpy(np.ones(3, 'f')).requires_grad_()\n(X.to(device) @ w).sum()"
+    assert fixed(tmp_path, code)[1] == "+w = torch.from_numpy(np.ones(3, 'f')).to(device).requires_grad_()"
+
+
+def test_an_input_that_asks_for_a_gradient_is_not_trained(tmp_path):
+    code = "for x, _ in loader:\n    x = x.abs().requires_grad_()\n    model(x).sum().backward()\n"
+    assert fixed(tmp_path, code) == [
+        "-    x = x.abs().requires_grad_()",
+        "+    x = x.abs().requires_grad_().to(device)",
+    ]
+    record, _ = run(tmp_path, HEAD + code.replace("model(x)", "model(x.to(device))"))
+    assert [thing.by for thing, _ in record.trained] == ["Net"]
+
+
+def test_in_forward_a_tensor_goes_where_the_input_is(tmp_path):
+    forward = "        return self.layer(x)"
+    head = HEAD.replace(forward, "        return self.layer(x) + torch.ones(2)")
+    assert fixed(tmp_path, "model(X.to(device))", head)[1] == (
+        "+        return self.layer(x) + torch.ones(2, device=x.device)"
+    )
+
+
+def test_an_attribute_of_a_module_becomes_a_buffer(tmp_path):
+    head = HEAD.replace("self.layer(x)", "self.layer(x) * self.scale")
+    assert fixed(tmp_path, "model(X.to(device))", head)[1] == (
+        '+        self.register_buffer("scale", torch.ones(2))'
+    )
+    # a file that is read was perhaps saved without it
+    head = HEAD.replace("self.layer(x)", "self.layer(x) * self.scale") + "read = model.load_state_dict\n"
+    assert fixed(tmp_path, "model(X.to(device))", head)[1] == (
+        '+        self.register_buffer("scale", torch.ones(2), persistent=False)'
+    )
+
+
+def test_a_move_stands_at_the_loop_although_forward_uses_the_name_too(tmp_path):
+    head = HEAD.replace("self.layer(x)", "sum(self.layer(x) for x in x)")
+    assert fixed(tmp_path, "for rows, _ in loader:\n    model(rows)", head) == ["+    rows = rows.to(device)"]
+
+
+HOST = [
+    ("p.numpy()", "p.cpu().numpy()"),
+    ("p.argmax(1).numpy()", "p.argmax(1).cpu().numpy()"),
+    ("np.array(p)", "np.array(p.cpu())"),
+    ("np.array(p[:, 0])", "np.array(p[:, 0].cpu())"),
+]
+
+
+@pytest.mark.parametrize("code, expected", HOST, ids=[code for code, _ in HOST])
+def test_numpy_gets_what_is_on_the_cpu(tmp_path, code, expected):
+    head = HEAD + "p = model(X.to(device)).detach()\n"
+    assert fixed(tmp_path, code, head) == [f"-{code}", f"+{expected}"]
+
+
+def test_a_list_for_numpy_collects_on_the_cpu(tmp_path):
+    code = "found = []\nfor _ in range(2):\n    found.append(model(X.to(device)).detach())\nnp.array(found)"
+    assert fixed(tmp_path, code)[1] == "+    found.append(model(X.to(device)).detach().cpu())"
+
+
+def test_lengths_stay_on_the_cpu(tmp_path):
+    code = "n = torch.tensor([3, 2]).to(device)\nx = X[:4].view(3, 2, 2).to(device)\n"
+    code += "nn.utils.rnn.pack_padded_sequence(x, n)"
+    assert fixed(tmp_path, code)[1].endswith("(x, n.cpu())")
+
+
+def test_what_is_trained_is_found_under_any_name(tmp_path):
+    code = (
+        "class Trainer:\n    def __init__(self, net):\n        self.model = net\n"
+        "        self.head = nn.Linear(2, 1)\n        self.optimizer = torch.optim.SGD(net.parameters())\n"
+        "    def step(self):\n        self.head(self.model(X)).sum().backward()\nTrainer(model).step()\n"
+    )
+    record, files = run(tmp_path, HEAD.replace("Net().to(device)", "Net()") + code)
+    texts = [reasons.trained(files, *each).text.decode() for each in record.trained]
+    assert sorted(line for text in texts for line in _lines(HEAD + code, text) if line.startswith("+")) == [
+        "+        self.head = nn.Linear(2, 1).to(device)",
+        "+model = Net()",
+    ]
+
+
+def test_a_file_that_was_saved_from_the_gpu_says_where_it_goes(tmp_path):
+    code = "torch.save(model.state_dict(), 'w.pt')\nmodel.load_state_dict(torch.load('w.pt'))\n"
+    code += "torch.load('w.pt', 'cpu')\n"
+    code = code.replace("w.pt", str(tmp_path / "w.pt"))
+    record, files = run(tmp_path, HEAD + code)
+    (spot,) = record.loads
+    assert "w.pt', map_location=device))" in reasons.loading(files, spot).text.decode()
