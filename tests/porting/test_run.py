@@ -1,51 +1,145 @@
-"""What a run keeps away from the reader's folder, and how loops end early."""
+"""What a run may not touch, what the next one finds, and how loops end early."""
 
 from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
 
 import pytest
 
 from gpulesson.porting import shorten
-from gpulesson.porting.child import _make_own
-from gpulesson.porting.run import _entries
+from gpulesson.porting.run import LARGEST, NoTrial, Runs
+
+TRAIN = """
+import torch
+w = torch.ones(3, requires_grad=True)
+for step in range(4):
+    (w * w).sum().backward()
+"""
 
 
-def test_only_python_is_copied_and_folders_without_it_are_data(tmp_path):
-    for name in (
-        "train.py",
-        "lib/net.py",
-        "lib/notes.txt",
-        "data/a/b.bin",
-        "venv/x.py",
-        ".git/hook.py",
-        ".data/c.bin",
-    ):
-        path = tmp_path / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.touch()
-    assert _entries(tmp_path) == [
-        (".data", "data"),
-        ("data", "data"),
-        ("lib", "folder"),
-        ("lib/net.py", "text"),
-        ("lib/notes.txt", "data"),
-        ("train.py", "text"),
-    ]
+@pytest.fixture
+def runs(tmp_path, monkeypatch):
+    """Runs a script beside some files; afterwards the folder has to be what it was."""
+    place = tmp_path / "reader"
+    (place / "data" / "deep").mkdir(parents=True)
+    (place / "data" / "deep" / "a.txt").write_text("old")
+    (place / "model.pt").write_text("old")
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "b.txt").write_text("old")
+    (place / "linked").symlink_to(tmp_path / "elsewhere")
+    (place / "linked" / "back").symlink_to(place)
+    monkeypatch.chdir(place)
+    open_now = []
+
+    def begin(text: str, **options):
+        Path("train.py").write_text(text)
+        options.setdefault("limit", 60.0)
+        open_now.append(Runs(Path("train.py"), (), **options).__enter__())
+        return open_now[-1]
+
+    before = _everything(tmp_path)
+    yield begin
+    (place / "train.py").unlink()
+    for each in open_now:
+        each.__exit__()
+        assert not each._place.exists()
+    assert _everything(tmp_path) == before
 
 
-def test_what_is_written_to_is_no_link_any_more(tmp_path):
-    reader, copy = tmp_path / "reader", tmp_path / "copy"
-    for folder in (reader / "data" / "deep", copy):
-        folder.mkdir(parents=True)
-    (reader / "data" / "deep" / "a.txt").write_text("old")
-    (reader / "data" / "b.txt").write_text("old")
-    (copy / "data").symlink_to(reader / "data")
-    _make_own(copy, copy / "data" / "deep" / "a.txt")
-    (copy / "data" / "deep" / "a.txt").write_text("new")
-    _make_own(copy, copy / "data" / "fresh.txt")
-    (copy / "data" / "fresh.txt").write_text("new")
-    assert (reader / "data" / "deep" / "a.txt").read_text() == "old"
-    assert sorted(path.name for path in (reader / "data").iterdir()) == ["b.txt", "deep"]
-    assert (copy / "data" / "b.txt").read_text() == "old"
+def _everything(folder: Path) -> dict[str, str]:
+    return {str(path): path.read_text() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.mark.slow
+def test_what_a_script_writes_stays_in_its_copy_for_that_run_alone(runs):
+    writes = """
+import os, pathlib, shutil, torch
+assert not pathlib.Path("fresh").exists() and pathlib.Path("data/deep/a.txt").read_text() == "old"
+torch.jit.save(torch.jit.script(torch.nn.Linear(2, 2)), "model.pt")
+torch.save([1], pathlib.Path(__file__).resolve().parent / "data" / "other.pt")
+os.system("echo new > linked/b.txt; mkdir fresh; rm linked/back; ln -s /nowhere linked/back")
+pathlib.Path("data/deep/a.txt").write_text("new")
+shutil.rmtree("data/deep")
+pathlib.Path("data/deep").write_text("a file in the place of a folder")
+"""
+    both = runs(writes + TRAIN)
+    for _ in range(2):
+        record = both.run({}, gpu=False)
+        assert record.failure is None, record.failure.text
+        assert len(record.losses) == 4
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "line",
+    [
+        "open({!r}, 'w')",
+        "torch.save([1], {!r})",
+        "torch.jit.save(torch.jit.script(torch.nn.Linear(2, 2)), {!r})",
+        "os.remove({!r})",
+        "os.rename({!r}, 'taken')",
+        "os.link({!r}, 'same'); open('same', 'w')",
+        "os.symlink({!r}, 'same'); open('same', 'w')",
+        "shutil.rmtree(os.path.dirname({!r}))",
+    ],
+)
+def test_nothing_is_written_outside_of_the_copy(runs, tmp_path, line):
+    outside = str(tmp_path / "elsewhere" / "b.txt")
+    record = runs("import os, shutil, torch\n" + line.format(outside)).run({}, gpu=False)
+    assert record.failure is not None and "must not write outside of it" in record.failure.message
+
+
+@pytest.mark.slow
+def test_what_lies_above_is_found_with_a_root(runs, tmp_path):
+    reads = "assert open('../elsewhere/b.txt').read() == 'old'\n"
+    assert runs(reads + TRAIN).run({}, gpu=False).failure.kind == "FileNotFoundError"
+    whole = runs(reads + TRAIN, root=tmp_path)
+    assert whole.name == "reader/train.py"
+    assert len(whole.run({}, gpu=False).losses) == 4
+    with pytest.raises(NoTrial, match="name one above both: --root FOLDER"):
+        runs(TRAIN, root=tmp_path / "elsewhere")
+
+
+def test_a_folder_that_is_too_large_is_refused(runs):
+    with Path("large.bin").open("wb") as file:
+        file.truncate(LARGEST + 1)
+    try:
+        with pytest.raises(NoTrial, match="holds more than"):
+            runs(TRAIN)
+    finally:
+        Path("large.bin").unlink()
+
+
+@pytest.mark.slow
+def test_the_sources_are_those_of_the_beginning(runs):
+    begun = runs(TRAIN)
+    Path("train.py").write_text("1 / 0")
+    assert len(begun.run({}, gpu=False).losses) == 4 and begun.texts["train.py"] == TRAIN.encode()
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(os.name != "posix", reason="sends a signal")
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_an_ended_command_leaves_neither_a_process_nor_a_folder(tmp_path, number):
+    (tmp_path / "train.py").write_text("open('began', 'w')\nwhile True: pass\n")
+    place = tmp_path / "tmp"
+    place.mkdir()
+    command = [sys.executable, "-m", "gpulesson", "port", "train.py"]
+    process = subprocess.Popen(command, cwd=tmp_path, env=os.environ | {"TMPDIR": str(place)})
+    while not list(place.glob("gpulesson-*/copy/began")):
+        assert process.poll() is None
+        time.sleep(0.1)
+    process.send_signal(number)
+    process.wait()
+    end = time.monotonic() + 30
+    while list(place.glob("gpulesson-*")) and time.monotonic() < end:
+        time.sleep(0.1)
+    assert not list(place.glob("gpulesson-*"))
 
 
 @pytest.mark.parametrize(
@@ -80,3 +174,18 @@ def test_shortening_keeps_lines_and_columns():
     plain, short = compile(code, "f.py", "exec").co_consts[0], shorten.compiled(code, "f.py").co_consts[0]
     places = [{place for place in each.co_positions() if place[2]} for each in (plain, short)]
     assert places[0] <= places[1] and {place[0] for place in places[1]} == {place[0] for place in places[0]}
+
+
+def test_a_loop_that_was_left_begins_anew(capsys):
+    counts = [0, 0]
+    shorten.install(lambda: (counts[0], counts[1]))
+    space = {"counts": counts}
+    code = """
+for epoch in range(3):
+    while True:
+        counts[0] += 1
+        if counts[0] % 5 == 0:
+            break
+"""
+    exec(shorten.compiled(code.encode(), "left.py"), space)
+    assert counts[0] == 15

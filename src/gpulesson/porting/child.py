@@ -3,24 +3,36 @@
 from __future__ import annotations
 
 import builtins
+import functools
+import multiprocessing
 import os
 import pickle
 import random
 import re
 import shutil
+import signal
 import sys
+import tempfile
 import threading
 import traceback
 import types
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from importlib.machinery import SourceFileLoader
+from multiprocessing import connection
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
 NO_INPUT = "nobody is there to answer input()"
 NO_NETWORK = "the script is tried without a network"
+NO_WRITING = "the script is tried in a copy of its folder, and must not write outside of it"
+_SURROUNDINGS = {
+    "MPLBACKEND": "agg",
+    "TORCHDYNAMO_DISABLE": "1",
+    "CUDA_VISIBLE_DEVICES": "",
+    "WANDB_MODE": "disabled",
+}
 
 
 @dataclass(frozen=True)
@@ -30,49 +42,65 @@ class Request:
 
     Attributes
     ----------
-    folder : str
-        A copy of the script's folder, for this run alone.
-    script : str
-        The script, seen from there.
+    place : str
+        A folder for this run alone, with ``copy``, a copy of the script's folder, and ``tmp``.
+    script, here : str
+        The script, and the folder in which it is started, seen from the copy.
     arguments : tuple of str
     gpu, short : bool
         On the practice GPU; with loops that end early.
-    seconds : float
-        After so long the next backward pass ends the script.
+    seconds, steps : float, int
+        After so long, or so many backward passes, the next one ends the script.
     """
 
-    folder: str
+    place: str
     script: str
+    here: str
     arguments: tuple[str, ...]
     gpu: bool
     short: bool
     seconds: float
+    steps: int
 
 
 class NoInput(RuntimeError):
     """The script waits for an answer to input()."""
 
 
-def main(request: Request, outcome: str) -> None:
-    """Run a script, and leave what was noted in a file."""
+def main(request: Request) -> None:
+    """Run a script, and leave what was noted in the file ``outcome``."""
     if hasattr(os, "setsid"):
         os.setsid()  # so that what it starts can be ended with it
-    printed = Path(outcome).with_suffix(".txt")
-    for number, place in ((1, printed), (2, printed.with_suffix(".err"))):
-        os.dup2(os.open(place, os.O_WRONLY | os.O_CREAT), number)
+    place = Path(request.place)
+    threading.Thread(target=_end_with_parent, args=(place,), daemon=True).start()
+    for number, name in ((0, os.devnull), (1, place / "out"), (2, place / "err")):
+        os.dup2(os.open(name, os.O_RDWR | os.O_CREAT), number)
     record = _recorded(request)
     for stream in (sys.stdout, sys.stderr):
         stream.flush()
-    record.output = printed.read_text("utf-8", "replace")
-    unfinished = Path(outcome).with_suffix(".unfinished")
+    record.output, record.errors = ((place / name).read_text("utf-8", "replace") for name in ("out", "err"))
+    unfinished = place / "unfinished"
     unfinished.write_bytes(pickle.dumps(record))
-    unfinished.replace(outcome)
+    unfinished.replace(place / "outcome")
     os._exit(0)  # not through what a script leaves open
 
 
+def _end_with_parent(place: Path) -> None:
+    """Wait until the process that asked for this run is gone; then nobody needs it, nor its folder."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        connection.wait([parent.sentinel])
+        shutil.rmtree(place, ignore_errors=True)
+        os.killpg(0, signal.SIGKILL) if hasattr(os, "killpg") else os._exit(1)
+
+
 def _recorded(request: Request) -> Any:
-    os.environ |= {"MPLBACKEND": "agg", "TORCHDYNAMO_DISABLE": "1", "CUDA_VISIBLE_DEVICES": ""}
-    os.chdir(request.folder)
+    place = Path(request.place)
+    folder = place / "copy"
+    os.environ |= _SURROUNDINGS | {"TMPDIR": str(place / "tmp"), "TEMP": str(place / "tmp")}
+    tempfile.tempdir = None
+    multiprocessing.current_process()._config.pop("tempdir", None)  # type: ignore[attr-defined]  # the parent's
+    os.chdir(folder / request.here)
     import numpy
     import torch
 
@@ -85,12 +113,11 @@ def _recorded(request: Request) -> Any:
     sys.dont_write_bytecode = True
     torch.backends.mps.is_available = lambda: False  # type: ignore[assignment]  # the CPU it is, where the practice GPU is not
     torch.set_num_threads(1)  # sums in the same order in every run, however busy the machine is
-    folder = Path(request.folder)
-    _guard(folder)
+    _guard(place)
     for seed in (random.seed, numpy.random.seed, torch.manual_seed):
         seed(0)  # a script that sets none is to draw the same numbers on both devices
     with ExitStack() as surroundings:
-        watch = Watch(folder, request.seconds)
+        watch = Watch(folder, request.seconds, request.steps)
         if request.gpu:
             gpu: Any = surroundings.enter_context(practice_gpu("4096 GiB", force=True))
             draws = surroundings.enter_context(drawing_from_the_host(gpu))
@@ -100,7 +127,7 @@ def _recorded(request: Request) -> Any:
         record = watch.record
         try:
             with watch:
-                _run(request)
+                _run(folder, request)
         except Finished:
             record.stopped = "its time was over"
         except SystemExit as end:
@@ -121,15 +148,15 @@ def _recorded(request: Request) -> Any:
     return record
 
 
-def _run(request: Request) -> None:
-    path = Path(request.folder, request.script)
+def _run(folder: Path, request: Request) -> None:
+    path = folder / request.script
     module = types.ModuleType("__main__")
     module.__dict__.update(__file__=str(path), __builtins__=builtins)
     sys.modules["__main__"] = module
-    sys.argv = [request.script, *request.arguments]
+    sys.argv = [os.path.relpath(path), *request.arguments]
     start, package = path.parent, ""
     if re.search(rb"^\s*from\s+\.", path.read_bytes(), re.MULTILINE):  # as python -m package.script does
-        while (start / "__init__.py").exists() and start != Path(request.folder):
+        while (start / "__init__.py").exists() and start != folder:
             start, package = start.parent, f"{start.name}.{package}".rstrip(".")
         module.__dict__.update(__package__=package)
     sys.path.insert(0, str(start))
@@ -171,8 +198,8 @@ def _note_lines(folder: Path) -> dict[str, set[int]]:
     return lines
 
 
-def _guard(folder: Path) -> None:
-    """Refuse input and the network; what is written goes into the run's own folder."""
+def _guard(place: Path) -> None:
+    """Refuse input, the network, and what would be written outside of the run's own folder."""
     import torch
 
     def no_input(*_: Any) -> str:
@@ -180,56 +207,51 @@ def _guard(folder: Path) -> None:
 
     builtins.input = no_input
     write = os.O_WRONLY | os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_TRUNC
-    busy = False
+    own = (f"{place}{os.sep}", f"{os.path.realpath(os.devnull)}{os.sep}", "/dev/", "/proc/")
+
+    def check(path: Any) -> None:
+        if isinstance(path, str | bytes | os.PathLike):
+            where = os.path.realpath(os.fsdecode(path))
+            if not f"{where}{os.sep}".startswith(own):
+                raise PermissionError(f"{NO_WRITING}: {where}")
 
     def before(event: str, values: tuple[Any, ...]) -> None:
-        nonlocal busy
-        if busy:
-            return
-        if event == "socket.connect" and isinstance(values[1], tuple):
-            if values[1][0] not in ("127.0.0.1", "localhost", "::1"):
+        if event in ("socket.connect", "socket.getaddrinfo"):
+            host = values[0] if event == "socket.getaddrinfo" else values[1]
+            host = host[0] if isinstance(host, tuple) else host if event == "socket.getaddrinfo" else None
+            if host not in (None, "127.0.0.1", "localhost", "::1"):
                 raise ConnectionError(NO_NETWORK)
-        elif event == "socket.getaddrinfo" and values[0] not in (None, "localhost", "127.0.0.1", "::1"):
-            raise ConnectionError(NO_NETWORK)
-        if (event == "open" and values[2] & write) or event in _WRITING:
-            busy = True
-            try:
-                for path in values[: 2 if event == "os.rename" else 1]:
-                    if isinstance(path, str | bytes | os.PathLike):
-                        _make_own(folder, Path(os.fsdecode(path)))
-            finally:
-                busy = False
+        elif event == "open" and values[2] & write:
+            check(values[0])
+        elif event in _WRITING:
+            for path in values[: _WRITING[event]]:
+                check(path)
 
     sys.addaudithook(before)
-    save = torch.save
-
-    def save_own(obj: Any, f: Any, *args: Any, **kwargs: Any) -> None:
-        if isinstance(f, str | os.PathLike):
-            _make_own(folder, Path(f))  # PyTorch opens files by itself
-        save(obj, f, *args, **kwargs)
-
-    torch.save = save_own
+    for module in (torch, torch.jit):  # they open files by themselves
+        module.save = _checking(module.save, check)  # type: ignore[attr-defined]
 
 
-_WRITING = frozenset(
-    ("os.remove", "os.rename", "os.mkdir", "os.rmdir", "os.truncate", "shutil.rmtree", "sqlite3.connect")
-)
+def _checking(save: Any, check: Any) -> Any:
+    @functools.wraps(save)
+    def checked(value: Any, f: Any, *args: Any, **kwargs: Any) -> None:
+        check(f)
+        save(value, f, *args, **kwargs)
+
+    return checked
 
 
-def _make_own(folder: Path, path: Path) -> None:
-    """Put a copy in the place of each link on the way to a file of the run's folder."""
-    path = Path(os.path.abspath(path))  # noqa: PTH100  # a link is not to be followed
-    if not path.is_relative_to(folder):
-        return
-    current = folder
-    for part in path.relative_to(folder).parts:
-        current /= part
-        if current.is_symlink():
-            target = current.resolve()
-            current.unlink()
-            if target.is_dir():
-                current.mkdir()
-                for each in target.iterdir():
-                    (current / each.name).symlink_to(each)
-            elif target.exists():
-                shutil.copy2(target, current)
+_WRITING = dict.fromkeys(
+    (
+        "os.remove",
+        "os.mkdir",
+        "os.rmdir",
+        "os.truncate",
+        "os.chmod",
+        "os.utime",
+        "shutil.rmtree",
+        "sqlite3.connect",
+    ),
+    1,
+) | {"os.rename": 2, "os.link": 2}
+"""Events of Python that change files, and how many paths they begin with."""

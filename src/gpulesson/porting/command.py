@@ -8,8 +8,11 @@ import difflib
 import os
 import re
 import shutil
+import signal
 import sys
+import threading
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,10 +20,11 @@ from gpulesson.practice import command as practice_command
 
 if TYPE_CHECKING:
     from gpulesson.porting.port import Port
-    from gpulesson.porting.reasons import Change
+    from gpulesson.porting.reasons import Change, Files
+    from gpulesson.porting.run import Runs
 
 _USAGE = "python -m gpulesson port [options] script [argument ...]"
-_WITH_VALUE = ("--out", "--limit")
+_WITH_VALUE = ("--out", "--limit", "--root")
 _SHOWN = 6
 _PLURALS = {"moves": "move", "comes": "come", "becomes": "become", "goes": "go", "is": "are", "makes": "make"}
 _COLOURS = {"+": "\033[32m", "-": "\033[31m", "@": "\033[36m"}
@@ -39,6 +43,9 @@ def add(commands: Any) -> None:
     )
     parser.add_argument("--write", action="store_true", help="change the file; the old one stays beside it")
     parser.add_argument("--out", type=Path, help="write the difference into this file, for git apply")
+    parser.add_argument(
+        "--root", type=Path, help="the folder that is copied for the runs (default: this one)"
+    )
     parser.add_argument("--limit", type=_seconds, default=120.0, help="seconds for each run (default: 120)")
     parser.set_defaults(refuse=parser.error)
 
@@ -60,79 +67,103 @@ def split(words: Sequence[str]) -> tuple[list[str], list[str]]:
 
 def run(options: argparse.Namespace, program: Sequence[str]) -> int:
     """Port the script and print what came of it; 1 if that is nothing to rely on."""
-    if not program:
-        options.refuse("there is no script; expected one behind the options")
-    if program[0] == "-m" or program[0].startswith("-"):
-        options.refuse(
-            f"expected a script, found {program[0]}; options: --write, --out FILE, --limit SECONDS"
-        )
-    for word in dict.fromkeys(program[1:]):
-        if word in ("--write", *_WITH_VALUE):
-            print(f"{word} stands behind {program[0]}, so it is the script's own option", file=sys.stderr)
-    script = Path(program[0])
+    script = script_of(options, program, ("--write", *_WITH_VALUE))
     try:
-        _check(script)
-        found = _ported(script, tuple(program[1:]), options.limit)
+        with trial(script, program[1:], options.limit, options.root) as runs:
+            _check_out(options.out)
+            found = _ported(runs)
+            print("\n".join(report(found, script.name, sys.stdout.isatty() and "NO_COLOR" not in os.environ)))
+            return _keep(found, runs.root, options)
     except Refused as refusal:
         print(refusal, file=sys.stderr)
         return 1
     except KeyboardInterrupt:
-        print("python -m gpulesson port: stopped; nothing was changed", file=sys.stderr)
+        print("stopped; nothing was changed", file=sys.stderr)
         return 130
-    print("\n".join(report(found, script.name, sys.stdout.isatty() and "NO_COLOR" not in os.environ)))
-    return _keep(found, options)
 
 
 class Refused(Exception):
-    """The script cannot be ported, and the message says why."""
+    """The script cannot be tried, and the message says why."""
 
 
-def _check(script: Path) -> None:
-    if not script.exists():
-        raise Refused(f"There is no script {str(script)!r}. It looks in the folder in which you started it.")
-    if script.suffix != ".py" or not script.is_file():
-        raise Refused(f"{script} is no script of Python: expected a file that ends in .py.")
-    _parse(script.read_bytes(), str(script))
+def script_of(options: argparse.Namespace, program: Sequence[str], own: Sequence[str]) -> Path:
+    """Return the script of a command line; end the command if there is none."""
+    if not program:
+        options.refuse("there is no script; expected one behind the options")
+    if program[0].startswith("-"):
+        options.refuse(f"expected a script, found {program[0]}; options: {', '.join(own)}")
+    for word in dict.fromkeys(program[1:]):
+        if word in own:
+            print(f"{word} stands behind {program[0]}, so it is the script's own option", file=sys.stderr)
+    return Path(program[0])
 
 
-def _parse(text: bytes, script: str) -> None:
+@contextmanager
+def trial(
+    script: Path, arguments: Sequence[str], limit: float, root: Path | None = None, text: bytes | None = None
+) -> Iterator[Runs]:
+    """
+    Check a script, and yield what runs it.
+
+    Raises
+    ------
+    Refused
+        If it cannot be tried, also out of what is done with it.
+    """
+    if sys.version_info < (3, 11):
+        raise Refused(f"This needs Python 3.11 or newer, and found {sys.version.split()[0]}.")
+    from gpulesson.porting.run import NoTrial, Runs
+
+    if threading.current_thread() is threading.main_thread():
+        for name in ("SIGTERM", "SIGHUP"):  # what was begun is put away then, as after an exception
+            if hasattr(signal, name):
+                signal.signal(getattr(signal, name), lambda number, _: sys.exit(128 + number))
     try:
-        ast.parse(text, script)
+        if text is None:
+            if not script.exists():
+                raise Refused(f"There is no script {str(script)!r}. It looks in the folder in which you are.")
+            if script.suffix != ".py" or not script.is_file():
+                raise Refused(f"{script} is no script of Python: expected a file that ends in .py.")
+            text = script.read_bytes()
+        ast.parse(text, str(script))
+        with Runs(script, tuple(arguments), limit, root, text) as runs:
+            yield runs
     except (SyntaxError, ValueError) as error:
         line = f"line {error.lineno}: " if isinstance(error, SyntaxError) else ""
         raise Refused(
             f"{script} is not Python that can run: {line}{error.args[0]}. Fix that first."
         ) from None
+    except (NoTrial, OSError) as reason:
+        raise Refused(f"{script.name}: {reason}") from None
 
 
-def _ported(script: Path, arguments: tuple[str, ...], limit: float, text: bytes | None = None) -> Port:
+def tell(text: str) -> None:
+    """Say what is going on."""
+    print(f"… {text}", file=sys.stderr, flush=True)
+
+
+def _ported(runs: Runs) -> Port:
     try:
-        import libcst  # noqa: F401  # the changes are made with it
+        import libcst
     except ImportError:
         raise Refused(
             "port needs LibCST, which changes code and keeps its form: python -m pip install libcst"
         ) from None
-    from gpulesson.porting.port import NoPort, port
-
-    def tell(text: str) -> None:
-        print(f"… {text}", file=sys.stderr, flush=True)
+    from gpulesson.porting.port import port
 
     try:
-        return port(script, arguments, limit, tell, text)
-    except NoPort as reason:
-        raise Refused(f"{script.name}: {reason}") from None
+        return port(runs, tell)
+    except (libcst.ParserSyntaxError, RecursionError) as error:
+        raise Refused(f"LibCST, which would change the code, cannot read it: {error}") from None
 
 
 def port_cell(line: str, cell: str) -> None:
     """Port the code of a notebook's cell, which begins with ``%%port`` and the script's arguments."""
-    script = Path("cell.py")
     try:
-        _parse(cell.encode(), "This cell")
-        found = _ported(script, tuple(line.split()), 120.0, cell.encode())
+        with trial(Path("cell.py"), line.split(), 120.0, text=cell.encode()) as runs:
+            print("\n".join(report(_ported(runs), "This cell", False)))
     except Refused as refusal:
         print(refusal)
-    else:
-        print("\n".join(report(found, "This cell", False)))
 
 
 # -- words
@@ -146,19 +177,18 @@ def report(found: Port, name: str, coloured: bool) -> Iterator[str]:
         yield from _explained(found.stuck)
         if not found.changes:
             return
-        yield ""
-        yield "So far:"
+        yield "\nSo far (lines as they are numbered after the changes):\n"
     else:
-        yield f"{name} runs on the GPU with these changes:"
-    yield ""
+        yield f"{name} runs on the GPU with these changes (lines as they are numbered afterwards):\n"
     yield from _changes(found)
     yield ""
-    yield from _difference(found, coloured)
+    yield from _difference(found.files, coloured)
     if not found.stuck:
         yield from _proof(found)
         yield from _not_reached(found)
-        yield ""
-        yield from _next(found)
+        if found.proved:
+            yield "\nNext: put the changes into your file (--write does it, and keeps the old one), run it on"
+            yield "a GPU, and measure what you have gained: lesson 8, Was it faster?"
 
 
 def _explained(message: str) -> Iterator[str]:
@@ -176,7 +206,7 @@ def _changes(found: Port) -> Iterator[str]:
     for change in sorted(found.changes, key=lambda each: (each.file, each.line)):
         places.setdefault((change.file, change.line, change.verb), []).append(change)
     for (file, line, verb), changes in places.items():
-        where = f"line {line}" if len(found.after) == 1 else f"{file}, line {line}"
+        where = f"line {line}" if len(found.files.texts) == 1 else f"{file}, line {line}"
         subjects = list(dict.fromkeys(each.subject for each in changes))
         if len(subjects) > 1:
             first, _, rest = verb.partition(" ")
@@ -195,58 +225,54 @@ def _listed(words: Sequence[str]) -> str:
     return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
 
 
-def difference(found: Port, file: str) -> list[bytes]:
-    """Return the lines of one file's difference, as ``git apply`` takes them."""
-    before, after = (
-        re.findall(rb"[^\n]*\n|[^\n]+", text) for text in (found.before[file], found.after[file])
-    )
-    name = file.encode()
-    lines = difflib.diff_bytes(difflib.unified_diff, before, after, b"a/" + name, b"b/" + name)
-    return [line if line.endswith(b"\n") else line + b"\n\\ No newline at end of file\n" for line in lines]
+def difference(files: Files) -> Iterator[bytes]:
+    """Yield the lines of the difference, as ``git apply`` takes them."""
+    for file, after in sorted(files.texts.items()):
+        old, new = (re.findall(rb"[^\n]*\n|[^\n]+", text) for text in (files.originals[file], after))
+        name = file.encode()
+        for line in difflib.diff_bytes(difflib.unified_diff, old, new, b"a/" + name, b"b/" + name):
+            yield line if line.endswith(b"\n") else line + b"\n\\ No newline at end of file\n"
 
 
-def _difference(found: Port, coloured: bool) -> Iterator[str]:
-    for file in sorted(found.after):
-        for line in difference(found, file):
-            text = line.decode("utf-8", "replace").rstrip("\r\n")
-            colour = _COLOURS.get(text[:1], "") if coloured else ""
-            yield f"{colour}{text}\033[0m" if colour else text
-        yield ""
+def _difference(files: Files, coloured: bool) -> Iterator[str]:
+    for line in difference(files):
+        text = line.decode("utf-8", "replace").rstrip("\r\n")
+        colour = _COLOURS.get(text[:1], "") if coloured else ""
+        yield f"{colour}{text}\033[0m" if colour else text
+    yield ""
 
 
 def _proof(found: Port) -> Iterator[str]:
-    yield "The losses of the first steps:"
-    yield ""
+    from gpulesson.porting.port import STEPS
+
+    yield "The losses of the first steps:\n"
     yield f"  step  {'on the CPU':>14}  {'on the practice GPU':>20}"
-    pairs = list(zip(found.cpu.losses, found.gpu.losses, strict=False))
-    for number, ((_, cpu), (_, gpu)) in enumerate(pairs[:_SHOWN], 1):
+    pairs = list(enumerate(zip(found.cpu.losses, found.gpu.losses, strict=False), 1))
+    for number, ((_, cpu), (_, gpu)) in pairs[:_SHOWN]:
         yield f"  {number:4}  {cpu:14.8g}  {gpu:20.8g}"
     if len(pairs) > _SHOWN:
         yield f"  and {len(pairs) - _SHOWN} more"
     yield ""
-    if not found.as_many:
-        cpu, gpu = len(found.cpu.losses), len(found.gpu.losses)
-        yield f"The script took {cpu} steps on the CPU and {gpu} on the GPU: it does something else there."
-        yield "Do not use these changes as they are."
-    elif found.equal:
-        printed = _printed(found)
-        yield f"All {found.steps} are equal to the bit{printed}."
+    if found.proved:
+        yield f"All {found.steps} are equal to the bit{_printed(found)}."
         if found.gpu.draws:
             yield (
                 "The script draws random numbers on the GPU. For this comparison they were those of the CPU; "
                 "a GPU draws others,\nso there your losses will differ, as with another seed."
             )
-    elif found.proved:
-        yield f"They differ by {found.largest:.1e} of their size at most: rounding."
+    elif not found.as_many or found.steps < STEPS:
+        cpu, gpu = len(found.cpu.losses), len(found.gpu.losses)
+        yield f"The script took {cpu} steps on the CPU and {gpu} on the GPU: this proves nothing."
+        yield "Do not use these changes as they are."
     elif not found.repeats:
         yield (
-            f"They differ, by up to {found.largest:.1e} of their size. But the script's losses also differ "
-            "from run to run on the CPU:\nit draws numbers that no seed fixes. So this proves nothing."
+            f"They differ from step {found.differing[0]} on. But the script's losses also differ from run to "
+            "run on the CPU:\nit draws numbers that no seed fixes. So this proves nothing."
         )
     else:
         yield (
-            f"They differ, by up to {found.largest:.1e} of their size; on the CPU the script has the same "
-            "losses in each run.\nSo these changes train something else. Do not use them as they are."
+            f"They differ from step {found.differing[0]} on; on the CPU the script has the same losses in "
+            "each run.\nSo these changes train something else. Do not use them as they are."
         )
 
 
@@ -264,57 +290,53 @@ def _printed(found: Port) -> str:
 
 
 def _not_reached(found: Port) -> Iterator[str]:
-    from gpulesson.porting.reached import not_reached, without_end
+    from gpulesson.porting.reached import not_reached
 
-    if found.gpu.shortened:
-        yield "For these runs, loops that train or draw batches ended after a few turns."
-        for file in found.gpu.lines:
-            for line in without_end(found.after.get(file) or found.runs.read(file)):
-                yield f"The loop at line {line} has no end of its own: the script would go on for ever."
-    if found.in_full:
-        yield found.in_full
-    if found.gpu.stopped:
-        yield f"The run did not reach the script's end: {found.gpu.stopped}."
+    record = found.gpu
+    if record.shortened:
+        yield "It has many steps. For these runs, loops that train or draw batches ended after a few turns."
+    if record.stopped:
+        yield f"The run did not reach the script's end: {record.stopped}."
     parts = []
-    for file, ran in sorted(found.gpu.lines.items()):
-        text = found.after.get(file) or found.runs.read(file)
-        for first, last in not_reached(text, ran):
+    for file, ran in sorted(record.lines.items()):
+        for first, last in not_reached(found.files[file].text, ran):
             where = f"{first}" if first == last else f"{first} to {last}"
-            parts.append(where if len(found.gpu.lines) == 1 else f"{file}, {where}")
+            parts.append(where if len(record.lines) == 1 else f"{file}, {where}")
     if parts:
         more = f" and {len(parts) - 12} more places" if len(parts) > 12 else ""
         yield f"Not reached, so not tried, lines: {', '.join(parts[:12])}{more}."
 
 
-def _next(found: Port) -> Iterator[str]:
-    if found.proved:
-        yield "Next: put the changes into your file (--write does it, and keeps the old one), run it on a"
-        yield "GPU, and measure what you have gained: lesson 8, Was it faster?"
-
-
 # -- files
 
 
-def _keep(found: Port, options: argparse.Namespace) -> int:
+def _check_out(out: Path | None) -> None:
+    if out is not None and out.exists():
+        raise Refused(f"{out} exists already: take another name for the difference, or remove it")
+    if out is not None and not out.parent.is_dir():
+        raise Refused(f"there is no folder {out.parent} to write {out.name} into")
+
+
+def _keep(found: Port, root: Path, options: argparse.Namespace) -> int:
     if not found.proved:
         if options.write or options.out:
             print("Nothing was written.", file=sys.stderr)
         return 1
     if options.out is not None:
-        options.out.write_bytes(
-            b"".join(line for file in sorted(found.after) for line in difference(found, file))
-        )
+        with options.out.open("xb") as out:
+            out.writelines(difference(found.files))
         print(f"The difference is in {options.out}: git apply {options.out}")
     if options.write:
-        for file, text in found.after.items():
-            path = found.runs.root / file
-            if path.read_bytes() != found.before[file]:
-                print(f"{file} was changed in the meantime: it stays as it is", file=sys.stderr)
+        for file in found.files.texts:
+            if (root / file).read_bytes() != found.files.originals[file]:
+                print(f"{file} was changed in the meantime. Nothing was written.", file=sys.stderr)
                 return 1
-            kept = _free(path)
-            shutil.copy2(path, kept)
-            path.write_bytes(text)
-            print(f"{file} is changed; as it was before it is in {kept.name}")
+        kept = {file: _free(root / file) for file in found.files.texts}
+        for file, path in kept.items():
+            shutil.copy2(root / file, path)
+        for file, text in found.files.texts.items():
+            (root / file).write_bytes(text)
+            print(f"{file} is changed; as it was before it is in {kept[file].name}")
     return 0
 
 

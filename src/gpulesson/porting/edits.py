@@ -274,9 +274,11 @@ class Source:
         return self.changed({assign: registered})
 
     def torch_name(self) -> str:
-        """Return the name that the file has for PyTorch, or "" if it imports only parts of it."""
+        """Return the name that the file has for PyTorch outside of functions, "" if it imports only parts."""
         for each in m.findall(self.module, m.Import()):
             assert isinstance(each, cst.Import)
+            if any(isinstance(above, cst.FunctionDef | cst.Lambda) for above in self.above(each)):
+                continue
             for alias in each.names:
                 name = self.code(alias.name)
                 if name == "torch":
@@ -306,7 +308,7 @@ class Source:
             if isinstance(each, cst.SimpleStatementLine)
             for small in each.body
             if isinstance(small, cst.Assign)
-            and m.matches(small.targets[0].target, m.Name())
+            and re.fullmatch("(?i)\\w*dev(ice)?", self.code(small.targets[0].target))
             and re.fullmatch(rf"{device}( if .+ else .+)?", self.code(small.value))
         ]
 

@@ -158,8 +158,10 @@ class Record:
     failure : Failure or None
     stopped : str
         Why the script was ended before its end; "" if it was not.
-    output : str
-        What it printed.
+    output, errors : str
+        What it printed, also as errors.
+    calls : int
+        How many calls of PyTorch's functions there were, without those that move tensors.
     shortened : bool
         Loops ended early.
     made_text : bool
@@ -174,5 +176,7 @@ class Record:
     failure: Failure | None = None
     stopped: str = ""
     output: str = ""
+    errors: str = ""
+    calls: int = 0
     shortened: bool = False
     made_text: bool = False

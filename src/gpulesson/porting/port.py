@@ -6,29 +6,22 @@ import difflib
 import itertools
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from math import inf, isnan
-from pathlib import Path
+from dataclasses import dataclass, field
+from math import isfinite
 
 from gpulesson.porting import reasons
-from gpulesson.porting.child import NO_NETWORK
+from gpulesson.porting.child import NO_NETWORK, NO_WRITING
 from gpulesson.porting.edits import DEVICE_LINE
 from gpulesson.porting.facts import Failure, Record, Spot, Thing
-from gpulesson.porting.reached import not_reached
 from gpulesson.porting.reasons import Change, Files
-from gpulesson.porting.run import Runs
+from gpulesson.porting.run import NoTrial, Runs
 
 ROUNDS, TRIES = 40, 6
-ROUNDING = 1e-4
-"""Losses that are no further apart, relative to the CPU's, differ by rounding."""
-_MOVE = re.compile(r"\.to\([\w.]+\)|\.cpu\(\)|, device=[\w.]+")
-_OPTION = re.compile(r"add_argument\(\s*['\"](--(?!no)[\w-]*(?:device|cuda|gpu)[\w-]*)['\"]")
-_AWARE = (b"cuda", b"accelerator", b"gpu")
-"""A script without these words cannot use a GPU yet."""
-
-
-class NoPort(Exception):
-    """There is nothing to change, or no way to try the script; the message says why."""
+STEPS = 3
+"""So many losses are compared at least."""
+IN_FULL = 300
+"""A script with so many steps at most runs in full; the loops of others end early."""
+_OPTION = re.compile(r"add_argument\([^()]*['\"](--(?!no)[\w-]*(?:device|cuda|gpu)[\w-]*)['\"]")
 
 
 @dataclass
@@ -38,30 +31,23 @@ class Port:
 
     Attributes
     ----------
-    before, after : dict
-        The texts of the files that change, by their path from the script's folder.
+    files : Files
+        Before and after.
     changes : list of Change
         With the lines that they have in the files afterwards.
     cpu, gpu : Record
         The runs that are compared.
     stuck : str
         What could not be fixed; "" if nothing stops the script any more.
-    runs : Runs
-        What ran the script.
-    in_full : str
-        What is to be said of a run whose loops did not end early.
     repeats : bool
         The script has the same losses whenever it runs on the CPU.
     """
 
-    before: dict[str, bytes]
-    after: dict[str, bytes]
-    changes: list[Change]
+    files: Files
     cpu: Record
     gpu: Record
-    stuck: str
-    runs: Runs
-    in_full: str = ""
+    changes: list[Change] = field(default_factory=list)
+    stuck: str = ""
     repeats: bool = True
 
     @property
@@ -70,11 +56,10 @@ class Port:
         return min(len(self.cpu.losses), len(self.gpu.losses))
 
     @property
-    def largest(self) -> float:
-        """The largest difference between two losses, relative to the CPU's."""
-        pairs = [(a, b) for (_, a), (_, b) in zip(self.cpu.losses, self.gpu.losses, strict=False)]
-        apart = [abs(a - b) / max(abs(a), 1e-12) for a, b in pairs if a != b and not (isnan(a) and isnan(b))]
-        return max((inf if isnan(each) else each for each in apart), default=0.0)
+    def differing(self) -> list[int]:
+        """The numbers of the steps whose losses are not equal to the bit, from 1."""
+        pairs = zip(self.cpu.losses, self.gpu.losses, strict=False)
+        return [number for number, ((_, a), (_, b)) in enumerate(pairs, 1) if a != b]
 
     @property
     def as_many(self) -> bool:
@@ -83,175 +68,113 @@ class Port:
         return bool(stopped) or len(self.cpu.losses) == len(self.gpu.losses)
 
     @property
-    def equal(self) -> bool:
-        """Whether all losses are equal to the bit."""
-        return self.steps > 0 and self.largest == 0
-
-    @property
     def proved(self) -> bool:
-        """Whether it learns the same, up to rounding."""
-        return not self.stuck and self.steps > 0 and self.as_many and self.largest <= ROUNDING
+        """Whether it learns the same."""
+        return not self.stuck and self.steps >= STEPS and self.as_many and not self.differing
 
 
-def port(
-    script: Path,
-    arguments: tuple[str, ...],
-    limit: float,
-    tell: Callable[[str], None],
-    text: bytes | None = None,
-) -> Port:
+def port(runs: Runs, tell: Callable[[str], None]) -> Port:
     """
     Take a script to a GPU.
 
     Parameters
     ----------
-    script : Path
-    arguments : tuple of str
-        What it finds in ``sys.argv[1:]``.
-    limit : float
-        Seconds for each run.
+    runs : Runs
     tell : callable
         Gets a line on what is going on.
-    text : bytes, optional
-        That of the script, if it is no file.
 
     Raises
     ------
-    NoPort
-        If there is nothing to port, or nothing to try it with.
+    NoTrial
+        If there is nothing to port, or no way to try it.
     """
-    runs = Runs(script, arguments, limit, text)
-    files = Files(runs.read)
-    aware = any(word in text for text in runs.own_texts() for word in _AWARE)
-    cpu = _on_cpu(runs, aware, tell)
-    work = _Work(files, [])
-    record = runs.run({}, gpu=True) if aware else cpu
-    if aware and record.failure is None and not _on_the_cpu(record):
-        raise NoPort("it trains on the GPU already, where there is one. Nothing has to be done.")
-    if aware or b"device" in runs.read(runs.name):
-        _try_its_option(runs)
-    chosen = reasons.hard_coded(files, runs.name)
-    if chosen is not None:
-        work.take(chosen)
-        record = runs.run(files.texts, gpu=True)
-        if record.failure is None and _on_the_cpu(record):  # it is the device of something else
-            work.restore(({}, []))
-            record = cpu
-    if record.failure is None:
-        for change in _models(files, record):
-            tell(f"{change.file}, line {change.line}: {change.what}")
-            work.take(change)
-        work.choose_devices()
-        record = runs.run(files.texts, gpu=True)
-    record, stuck = _rounds(runs, work, record, tell)
-    in_full = ""
-    if not stuck and record.shortened and _is_left(files, record):
-        tell("once more with its loops in full, for the lines that were not reached")
-        before = dict(files.texts)
-        runs.short = False
-        full, stuck = _rounds(runs, work, runs.run(files.texts, gpu=True), tell)
-        runs.short = True
-        until = ", until its time was over" if full.stopped else ""
-        in_full = f"It also ran in full, for {len(full.losses)} steps{until}."
-        if files.texts != before:
-            record = runs.run(files.texts, gpu=True)
-        for file, lines in full.lines.items():
-            record.lines.setdefault(file, set()).update(lines)
-    originals = {file: files.original(file) for file in files.texts}
-    found = Port(originals, dict(files.texts), work.changes, cpu, record, stuck, runs, in_full)
-    if not stuck and not found.equal:
-        tell("the script as it is, once more: are its losses always the same?")
-        found.repeats = runs.run({}, gpu=False).losses[: found.steps] == cpu.losses[: found.steps]
-    return found
-
-
-def _try_its_option(runs: Runs) -> None:
-    """Raise if an option of the script takes it to the GPU."""
-    for option in dict.fromkeys(_OPTION.findall(runs.read(runs.name).decode(errors="replace"))):
-        for words in ((option, "cuda"), (option,)):
-            record = runs.run({}, gpu=True, more=words)
-            if record.failure is None and record.losses and not _on_the_cpu(record):
-                raise NoPort(
-                    f"it has an option for that, {' '.join(words)}, and trains on the GPU with it. "
-                    "Nothing has to be changed."
-                )
-
-
-def _rounds(runs: Runs, work: _Work, record: Record, tell: Callable[[str], None]) -> tuple[Record, str]:
-    """Change and run until nothing stops the script; return the last run, and what could not be fixed."""
-    files = work.files
-    for _ in range(ROUNDS):
-        candidates = _candidates(files, record)
-        if candidates is None:
-            return record, ""
-        for change in itertools.islice(candidates, TRIES):
-            if change.text == files[change.file].text:
-                continue
-            before = work.copy()
-            work.apply(change)
-            new = runs.run(files.texts, gpu=True)
-            if _further(record, new, before[0], files):
-                tell(f"{change.file}, line {work.changes[-1].line}: {change.what}")
-                record = new
-                break
-            work.restore(before)
-        else:
-            return record, _stuck(record)
-    return record, f"after {ROUNDS} changes it is still not on the GPU"
-
-
-def _is_left(files: Files, record: Record) -> bool:
-    """Return whether there are statements that did not run."""
-    return any(any(not_reached(files[file].text, ran)) for file, ran in record.lines.items())
-
-
-def _on_cpu(runs: Runs, aware: bool, tell: Callable[[str], None]) -> Record:
+    files = Files(runs.texts)
     tell("the script as it is, on the CPU")
-    cpu = runs.run({}, gpu=False)
-    if (cpu.failure is not None and cpu.failure.kind != "NoInput") or not (cpu.losses or cpu.stopped):
-        runs.short = False  # it may need its loops in full
+    cpu = runs.run({}, gpu=False, steps=IN_FULL)
+    if cpu.stopped or not cpu.losses:
+        runs.short = bool(cpu.losses)  # what comes to no step in this time may need its loops in full
         cpu = runs.run({}, gpu=False)
+    aware = any(word in text for text in runs.texts.values() for word in (b"cuda", b"accelerator", b"gpu"))
+    gpu = runs.run({}, gpu=True) if aware else cpu
+    if aware and gpu.losses and not gpu.failure and not _on_the_cpu(gpu):
+        raise NoTrial(_on_the_gpu_already(cpu))
+    _check(cpu)
+    option = _OPTION.search(runs.texts[runs.name].decode(errors="replace"))
+    if option:
+        raise NoTrial(
+            f"it has an option {option[1]}, so it can choose its device already. Run it with that, here on "
+            f"the practice GPU: python -m gpulesson practice {runs.name} …"
+        )
+    work = Port(files, cpu, gpu)
+    rounds = _Rounds(runs, work, tell)
+    if chosen := reasons.hard_coded(files, runs.name):
+        rounds.take(chosen)
+        work.gpu = runs.run(files.texts, gpu=True)
+    elif work.gpu.failure is None:
+        for change in _models(files, work.gpu):
+            tell(f"{change.file}: {change.what}")
+            rounds.take(change)
+        work.gpu = runs.run(files.texts, gpu=True)
+    rounds.go_on()
+    if not work.stuck and not work.proved:
+        tell("the script as it is, once more: are its losses always the same?")
+        work.repeats = runs.run({}, gpu=False).losses[: work.steps] == cpu.losses[: work.steps]
+    return work
+
+
+def _on_the_gpu_already(cpu: Record) -> str:
+    if cpu.failure is None:
+        return "it trains on the GPU already, where there is one. Nothing has to be done."
+    line = cpu.failure.frames[-1].line if cpu.failure.frames else 0
+    return (
+        f"it trains on the GPU already, and cannot run without one: line {line} asks for it by name. "
+        f"Nothing has to be done. With this line it would run anywhere:\n    {DEVICE_LINE}"
+    )
+
+
+def _check(cpu: Record) -> None:
+    """Raise if a run on the CPU is nothing to compare with."""
     if cpu.failure is not None:
-        if aware and runs.run({}, gpu=True).failure is None:
-            line = cpu.failure.frames[-1].line if cpu.failure.frames else 0
-            raise NoPort(
-                f"it trains on the GPU already, and cannot run without one: line {line} asks for it by name. "
-                f"Nothing has to be done. With this line it would run anywhere:\n    {DEVICE_LINE}"
-            )
-        raise NoPort(_failed(cpu.failure))
+        raise NoTrial(_failed(cpu.failure))
     if cpu.stopped == "endless":
-        raise NoPort("it did not end, nor come to a training step, within the time (--limit gives it more)")
+        raise NoTrial("it did not end, nor come to a training step, within the time (--limit gives it more)")
     if not cpu.losses:
-        raise NoPort(f"nothing was trained, for no loss went backward(). {cpu.stopped}".strip())
+        said = "\n".join(cpu.errors.splitlines()[-4:]) if cpu.stopped else ""
+        raise NoTrial(f"nothing was trained, for no loss went backward(). {cpu.stopped}\n{said}".strip())
     if cpu.made_text:
-        raise NoPort("its training is in text that is run by exec(), which cannot be changed here")
-    return cpu
+        raise NoTrial("its training is in text that is run by exec(), which cannot be changed here")
+    if len(cpu.losses) < STEPS:
+        raise NoTrial(
+            f"it took {len(cpu.losses)} training steps, too few to compare: {STEPS} are needed at least"
+        )
+    wrong = [number for number, (_, loss) in enumerate(cpu.losses, 1) if not isfinite(loss)]
+    if wrong:
+        raise NoTrial(
+            f"its loss is no number any more in step {wrong[0]}, on the CPU already. Fix that first."
+        )
 
 
 def _failed(failure: Failure) -> str:
-    line = failure.frames[-1].line if failure.frames else 0
+    where = f"line {failure.frames[-1].line}" if failure.frames else "it"
     if failure.kind == "NoInput":
         return (
-            f"line {line} waits for input(). It is tried by itself: give the value as "
+            f"{where} waits for input(). It is tried by itself: give the value as "
             "an argument of the script, or write it there"
         )
     if NO_NETWORK in failure.text:
         return (
-            f"line {line} wants to download something, and it is tried without a network. Run it once as "
+            f"{where} wants to download something, and it is tried without a network. Run it once as "
             "ever, so that its data are in its folder"
         )
-    return "it fails on the CPU already. Fix that first:\n" + "\n".join(failure.text.splitlines()[-8:])
-
-
-def _candidates(files: Files, record: Record) -> Iterator[Change] | None:
-    """Return the changes that may come next, the best first; None if none is needed."""
-    if record.failure is not None:
-        return reasons.fix(files, record.failure)
-    if _on_the_cpu(record):
-        return _models(files, record)
-    if record.loads:
-        return filter(None, (reasons.loading(files, spot) for spot in record.loads))
-    return None if record.losses else iter(())
+    if NO_WRITING in failure.text:
+        return f"{where} writes to another place: {failure.message}. Let it write into its own folder"
+    said = "\n".join(failure.text.splitlines()[-8:])
+    if failure.kind in ("FileNotFoundError", "NotADirectoryError"):
+        return (
+            f"{where} finds no file. It is tried in a copy of the folder that you are in. If the file lies "
+            f"above that, name the folder that has both: --root FOLDER\n{said}"
+        )
+    return f"it fails on the CPU already. Fix that first:\n{said}"
 
 
 def _models(files: Files, record: Record) -> Iterator[Change]:
@@ -272,34 +195,77 @@ def _on_the_cpu(record: Record) -> list[tuple[Thing, tuple[Spot, ...]]]:
     return [each for each in record.trained if each[0].device == "cpu"]
 
 
-def _further(before: Record, after: Record, texts: dict[str, bytes], files: Files) -> bool:
+class _Rounds:
+    """Changes a script and runs it, until nothing stops it."""
+
+    def __init__(self, runs: Runs, work: Port, tell: Callable[[str], None]) -> None:
+        self._runs, self._work, self._tell, self._files = runs, work, tell, work.files
+
+    def go_on(self) -> None:
+        """Try the changes that answer the last run; keep the first that brings the script further."""
+        for _ in range(ROUNDS):
+            old = self._work.gpu
+            candidates = self._candidates(old)
+            if candidates is None:
+                return
+            for change in itertools.islice(candidates, TRIES):
+                if change.text == self._files[change.file].text:
+                    continue
+                before = dict(self._files.texts), list(self._work.changes)
+                self.take(change)
+                new = self._runs.run(self._files.texts, gpu=True)
+                if _further(old, new):
+                    self._tell(f"{change.file}: {change.what}")
+                    self._work.gpu = new
+                    break
+                self._files.texts, self._work.changes = before
+            else:
+                self._work.stuck = _stuck(old)
+                return
+        self._work.stuck = f"after {ROUNDS} changes it is still not on the GPU"
+
+    def _candidates(self, record: Record) -> Iterator[Change] | None:
+        """Return the changes that may come next, the best first; None if none is needed."""
+        if record.failure is not None:
+            return reasons.fix(self._files, record.failure)
+        if _on_the_cpu(record):
+            return _models(self._files, record)
+        if record.loads:
+            return filter(None, (reasons.loading(self._files, spot) for spot in record.loads))
+        return None if record.losses else iter(())
+
+    def take(self, change: Change) -> None:
+        """Put a change into its file, and the line that chooses the device above it if that is missing."""
+        self._put(change)
+        for file, name in self._files.devices.items():
+            source = self._files[file]
+            if not source.binds(name) and name in source.names():
+                text = source.with_device_line(name)
+                self._put(Change(file, text, "the device", "is chosen once", "device"))
+
+    def _put(self, change: Change) -> None:
+        codes = _codes(self._files[change.file].text, change.text)
+        self._files.texts[change.file] = change.text
+        for number, each in enumerate(self._work.changes):
+            if each.file == change.file:
+                self._work.changes[number] = each._replace(line=_followed(each.line, codes))
+        new = [line for kind, _, _, *lines in codes if kind != "equal" for line in range(lines[0], lines[1])]
+        lines = change.text.splitlines()
+        written = [line for line in new if lines[line].strip() and not lines[line].startswith(b"import ")]
+        self._work.changes.append(change._replace(line=(written or [0])[0] + 1))
+
+
+def _further(old: Record, new: Record) -> bool:
     """Return whether a change has brought the script further."""
-    failure, old = after.failure, before.failure
-    if failure is None:
-        left = [(len(_on_the_cpu(each)), len(each.loads)) for each in (before, after)]
-        return bool(after.losses) and (old is not None or left[1] < left[0])
-    if failure.kind in ("NameError", "UnboundLocalError", "AttributeError"):
+    if new.failure is None:
+        left = [(len(_on_the_cpu(each)), len(each.loads)) for each in (old, new)]
+        return bool(new.losses) and (old.failure is not None or left[1] < left[0])
+    if new.failure.kind in ("NameError", "UnboundLocalError", "AttributeError"):
         return False
-    if old is None:
+    if old.failure is None or new.calls > old.calls:
         return True
-    was = Files(lambda file: texts.get(file) or files.original(file))
-    places = [
-        (each.file, _followed(each.line, _codes(was[each.file].text, files[each.file].text)))
-        for each in old.frames
-    ]
-    same = places == [(each.file, each.line) for each in failure.frames] and _failing(was, old) == _failing(
-        files, failure
-    )
-    again = (old.kind, old.message) == (failure.kind, failure.message)
-    devices = [[thing.device for thing in each.things] for each in (old, failure)]
-    return len(after.losses) >= len(before.losses) and not (same and again and devices[0] == devices[1])
-
-
-def _failing(files: Files, failure: Failure) -> str:
-    """Return the expression that fails, without moves that were put into it."""
-    spot = failure.frames[-1] if failure.frames else None
-    node = None if spot is None else files[spot.file].expression(spot)
-    return "" if spot is None or node is None else _MOVE.sub("", files[spot.file].code(node))
+    devices = [sorted(thing.device for thing in each.things) for each in (old.failure, new.failure)]
+    return new.calls == old.calls and devices[0] != devices[1]
 
 
 def _stuck(record: Record) -> str:
@@ -308,43 +274,6 @@ def _stuck(record: Record) -> str:
         place = f"{where.file}, line {where.line}: " if where else ""
         return f"{place}{record.failure.kind}: {record.failure.message}"
     return record.stopped or "what is trained stays on the CPU"
-
-
-@dataclass
-class _Work:
-    """The files by now, and the changes that were made in them."""
-
-    files: Files
-    changes: list[Change]
-
-    def copy(self) -> tuple[dict[str, bytes], list[Change]]:
-        return dict(self.files.texts), list(self.changes)
-
-    def restore(self, before: tuple[dict[str, bytes], list[Change]]) -> None:
-        self.files.texts, self.changes = before
-
-    def apply(self, change: Change) -> None:
-        """Take a change, and the lines that it needs."""
-        self.take(change)
-        self.choose_devices()
-
-    def choose_devices(self) -> None:
-        """In each file that names the device by now, add the line that chooses it."""
-        for file, name in self.files.devices.items():
-            source = self.files[file]
-            if not source.binds(name) and name in source.names():
-                self.take(
-                    Change(file, source.with_device_line(name), 0, "the device", "is chosen once", "device")
-                )
-
-    def take(self, change: Change) -> None:
-        codes = _codes(self.files[change.file].text, change.text)
-        self.files.texts[change.file] = change.text
-        for number, each in enumerate(self.changes):
-            if each.file == change.file:
-                self.changes[number] = each._replace(line=_followed(each.line, codes))
-        new = [first + 1 for kind, _, _, first, _ in codes if kind != "equal"]
-        self.changes.append(change._replace(line=new[0] + (change.lesson == "device")))
 
 
 def _codes(before: bytes, after: bytes) -> Sequence[tuple[str, int, int, int, int]]:

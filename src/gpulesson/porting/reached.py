@@ -1,22 +1,9 @@
-"""Which statements of a source did not run, and which loops have no end."""
+"""Which statements of a source did not run."""
 
 from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-
-
-def without_end(text: bytes) -> Iterator[int]:
-    """Yield the lines of loops that nothing ends: ``while True`` without a way out."""
-    for node in ast.walk(ast.parse(text)):
-        out = any(isinstance(each, ast.Break | ast.Return | ast.Raise) for each in ast.walk(node))
-        if (
-            isinstance(node, ast.While)
-            and isinstance(node.test, ast.Constant)
-            and node.test.value
-            and not out
-        ):
-            yield node.lineno
 
 
 def not_reached(text: bytes, ran: set[int]) -> Iterator[tuple[int, int]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 import libcst as cst
@@ -30,23 +30,23 @@ class Change(NamedTuple):
     file : str
     text : bytes
         The whole file afterwards.
-    line : int
-        Where, in the file as it was before this change.
     subject, verb : str
         What changes, in a few words: ``"x"``, ``"moves to the device"``.
     lesson : str
         A key of ``LESSONS``.
     message : str
         What the GPU says without it; "" if it says nothing.
+    line : int
+        Where it stands in the file in the end.
     """
 
     file: str
     text: bytes
-    line: int
     subject: str
     verb: str
     lesson: str
     message: str = ""
+    line: int = 0
 
     @property
     def what(self) -> str:
@@ -59,25 +59,21 @@ class Files:
 
     Parameters
     ----------
-    read : callable
-        Returns the text of a file, by its path from the script's folder.
+    originals : mapping of str to bytes
+        Their texts as the reader has them, by their path from the script's folder.
     """
 
-    def __init__(self, read: Callable[[str], bytes]) -> None:
-        self._read = read
+    def __init__(self, originals: Mapping[str, bytes]) -> None:
+        self.originals = originals
         self._sources: dict[bytes, Source] = {}
         self.texts: dict[str, bytes] = {}
         self.devices: dict[str, str] = {}
 
     def __getitem__(self, file: str) -> Source:
-        text = self.texts.get(file) or self._read(file)
+        text = self.texts.get(file) or self.originals[file]
         if text not in self._sources:
             self._sources[text] = Source(text)
         return self._sources[text]
-
-    def original(self, file: str) -> bytes:
-        """Return the text of a file as it is on the disk."""
-        return self._read(file)
 
     def device(self, file: str) -> str:
         """Return the name that the device has, or will have, in a file."""
@@ -97,7 +93,7 @@ def model(files: Files, thing: Thing, frames: tuple[Spot, ...]) -> Change | None
         if not isinstance(call, cst.Call):
             continue
         call = _chain(source, call)
-        return Change(spot.file, source.append(call, "to", device), source.line(call), named, MOVES, "batch")
+        return Change(spot.file, source.append(call, "to", device), named, MOVES, "batch")
     for name in thing.names:
         if name.held or name.module or name.name.startswith("self."):
             continue
@@ -107,7 +103,7 @@ def model(files: Files, thing: Thing, frames: tuple[Spot, ...]) -> Change | None
         if found is not None and found.kind in ("assign", "part"):
             after = source.statement(found.node)
             text = source.move([name.name], device, after=after)
-            return Change(spot.file, text, source.line(after), named, MOVES, "batch")
+            return Change(spot.file, text, named, MOVES, "batch")
     return None
 
 
@@ -155,7 +151,7 @@ def _made_trained(files: Files, thing: Thing) -> Change | None:
         for call in source.within(source.statement_at(spot), cst.Call):
             if isinstance(call.func, cst.Attribute) and call.func.attr.value == "requires_grad_":
                 text = source.append(call.func.value, "to", files.device(spot.file))
-                return Change(spot.file, text, source.line(call), _shown(thing), MOVES, "tensor")
+                return Change(spot.file, text, _shown(thing), MOVES, "tensor")
     return None
 
 
@@ -261,7 +257,7 @@ def _at_loop(files: Files, failure: Failure, thing: Thing) -> Iterator[Change]:
             if found is not None and found.kind == "for":
                 source, device = files[spot.file], files.device(spot.file)
                 text = source.move([name.name], device, first_in=found.node)
-                yield Change(spot.file, text, found.line + 1, f"the batch's {name.name}", MOVES, "batch")
+                yield Change(spot.file, text, f"the batch's {name.name}", MOVES, "batch")
 
 
 def _made_there(files: Files, thing: Thing, where: str, trained: bool = False) -> Change | None:
@@ -278,7 +274,7 @@ def _made_there(files: Files, thing: Thing, where: str, trained: bool = False) -
         return None
     text = source.keyword(call, "device", where or files.device(spot.file))
     verb = "makes the tensor that is trained on the device" if trained else "makes its tensor on the device"
-    return Change(spot.file, text, source.line(call), f"torch.{name}(…)", verb, "tensor")
+    return Change(spot.file, text, f"torch.{name}(…)", verb, "tensor")
 
 
 def _by_name(files: Files, failure: Failure, thing: Thing, inside: bool) -> Iterator[Change]:
@@ -307,14 +303,13 @@ def _by_name(files: Files, failure: Failure, thing: Thing, inside: bool) -> Iter
             yield Change(
                 spot.file,
                 source.append(found.node, "to", device),
-                source.line(found.node),
                 name.name,
                 MOVES,
                 "tensor",
             )
         elif found.kind == "part":
             text = source.move([name.name], device, after=found.node)
-            yield Change(spot.file, text, found.line + 1, name.name, MOVES, "tensor")
+            yield Change(spot.file, text, name.name, MOVES, "tensor")
         yield from _use(files, spot, name)
 
 
@@ -324,7 +319,7 @@ def _before_use(files: Files, spot: Spot, name: Name) -> Iterator[Change]:
     loop = source.outermost_loop(spot)
     if loop is not None:
         text = source.statement_before(loop, f"{name.name} = {name.name}.to({device})")
-        yield Change(spot.file, text, source.line(loop), name.name, MOVES, "tensor")
+        yield Change(spot.file, text, name.name, MOVES, "tensor")
     yield from _use(files, spot, name)
 
 
@@ -344,7 +339,7 @@ def _use(files: Files, spot: Spot, name: Name, method: str = "to") -> Iterator[C
         arguments = (device,) if method == "to" else ()
         change = {each: lambda node: called(node, method, *arguments) for each in uses}
         verb = MOVES if method == "to" else COMES_BACK
-        yield Change(spot.file, source.changed(change), source.line(uses[0]), wanted, verb, "tensor")
+        yield Change(spot.file, source.changed(change), wanted, verb, "tensor")
 
 
 def _plain(source: Source, node: cst.CSTNode) -> str:
@@ -378,10 +373,10 @@ def _container(files: Files, spot: Spot, name: Name, found: Binding) -> Iterator
     subject = f"the batch {name.name}".removesuffix(" batch")
     if code and found.kind == "for" and isinstance(found.node.body, cst.IndentedBlock):
         text = source.statement_before(found.node.body.body[0], code)
-        yield Change(spot.file, text, found.line + 1, subject, MOVES, "batch")
+        yield Change(spot.file, text, subject, MOVES, "batch")
     elif kind == "other" and found.kind == "assign":
         text = source.append(found.node, "to", device)
-        yield Change(spot.file, text, found.line, name.name, MOVES, "tensor")
+        yield Change(spot.file, text, name.name, MOVES, "tensor")
 
 
 def _argument(files: Files, failure: Failure, name: Name, found: Binding) -> Iterator[Change]:
@@ -402,7 +397,7 @@ def _argument(files: Files, failure: Failure, name: Name, found: Binding) -> Ite
             else (number == place and not each.star)
         ):
             text = source.append(each.value, "to", device)
-            yield Change(spot.file, text, source.line(each), source.code(each.value), MOVES, "tensor")
+            yield Change(spot.file, text, source.code(each.value), MOVES, "tensor")
 
 
 def _attribute(files: Files, spot: Spot, name: Name) -> Iterator[Change]:
@@ -410,17 +405,21 @@ def _attribute(files: Files, spot: Spot, name: Name) -> Iterator[Change]:
     source, device = files[spot.file], files.device(spot.file)
     for each in _assignments(source, spot, name):
         text = source.append(each.value, "to", device)
-        yield Change(spot.file, text, source.line(each), name.name, MOVES, "tensor")
+        yield Change(spot.file, text, name.name, MOVES, "tensor")
 
 
 def _as_buffer(files: Files, spot: Spot, name: Name, saved: bool) -> Iterator[Change]:
     """Let the module register it; not in its files, if the script reads some that may lack it."""
     source = files[spot.file]
     for each in _assignments(source, spot, name):
+        if not _in_init(source, each):
+            text = source.append(each.value, "to", files.device(spot.file))
+            yield Change(spot.file, text, name.name, MOVES, "tensor")
+            continue
         owner, attribute = name.name.split(".")
         text = source.buffer(each, owner, attribute, saved)
         verb = "becomes a buffer of its module, which moves with it"
-        yield Change(spot.file, text, source.line(each), name.name, verb, "mistake")
+        yield Change(spot.file, text, name.name, verb, "mistake")
 
 
 def _assignments(source: Source, spot: Spot, name: Name) -> Iterator[Any]:
@@ -429,9 +428,15 @@ def _assignments(source: Source, spot: Spot, name: Name) -> Iterator[Any]:
     for owner in source.above(scope):
         if isinstance(owner, cst.ClassDef):
             for each in source.within(owner, cst.Assign):
-                if len(each.targets) == 1 and source.code(each.targets[0].target) == name.name:
+                same = len(each.targets) == 1 and source.code(each.targets[0].target) == name.name
+                if same and source.code(each.value) != "None":
                     yield each
             return
+
+
+def _in_init(source: Source, node: cst.CSTNode) -> bool:
+    around = next(each for each in source.above(node) if isinstance(each, cst.FunctionDef | cst.ClassDef))
+    return isinstance(around, cst.FunctionDef) and around.name.value == "__init__"
 
 
 def _where_made(files: Files, failure: Failure, thing: Thing) -> Iterator[Change]:
@@ -442,7 +447,7 @@ def _where_made(files: Files, failure: Failure, thing: Thing) -> Iterator[Change
         made = source.expression(spot)
         if made is not None and not isinstance(made, cst.Name):
             text = source.append(made, "to", device)
-            yield Change(spot.file, text, source.line(made), source.code(made), MOVES, "tensor")
+            yield Change(spot.file, text, source.code(made), MOVES, "tensor")
 
 
 # -- to the host
@@ -458,7 +463,7 @@ def _to_host(files: Files, failure: Failure, thing: Thing) -> Iterator[Change]:
     func = getattr(expression, "func", None)
     if isinstance(func, cst.Attribute) and func.attr.value in ("numpy", "__array__"):
         text = source.append(func.value, "cpu")
-        yield Change(spot.file, text, source.line(expression), source.code(func.value), COMES_BACK, "tensor")
+        yield Change(spot.file, text, source.code(func.value), COMES_BACK, "tensor")
         return
     direct = [name for name in thing.names if name.frame == len(failure.frames) - 1]
     for name in direct:
@@ -470,7 +475,7 @@ def _to_host(files: Files, failure: Failure, thing: Thing) -> Iterator[Change]:
         made = source.expression(thing.made[-1])
         if made is not None:
             text = source.append(made, "cpu")
-            yield Change(spot.file, text, source.line(made), source.code(made), COMES_BACK, "tensor")
+            yield Change(spot.file, text, source.code(made), COMES_BACK, "tensor")
 
 
 def _appended(files: Files, spot: Spot, name: Name) -> Iterator[Change]:
@@ -485,9 +490,8 @@ def _appended(files: Files, spot: Spot, name: Name) -> Iterator[Change]:
             ):
                 edits[call.args[0].value] = lambda node: called(node, "cpu")
         if edits:
-            line = min(map(source.line, edits))
             subject = f"what {name.name} collects"
-            yield Change(spot.file, source.changed(edits), line, subject, COMES_BACK, "tensor")
+            yield Change(spot.file, source.changed(edits), subject, COMES_BACK, "tensor")
             return
 
 
@@ -498,9 +502,11 @@ def hard_coded(files: Files, file: str) -> Change | None:
     if not found:
         return None
     line = DEVICE_LINE.replace("torch.", f"{source.torch_name() or 'torch'}.").partition(" = ")[2]
+    if isinstance(found[0].value, cst.SimpleString):  # it stays a text: others may be joined with it
+        line = line.partition("(")[2].removesuffix(")")
     text = source.changed({found[0].value: lambda _: cst.parse_expression(line)})
     name = source.code(found[0].targets[0].target)
-    return Change(file, text, source.line(found[0]), name, "is no longer the CPU in any case", "device")
+    return Change(file, text, name, "is no longer the CPU in any case", "device")
 
 
 def loading(files: Files, spot: Spot) -> Change | None:
@@ -514,7 +520,7 @@ def loading(files: Files, spot: Spot) -> Change | None:
         "RuntimeError: Attempting to deserialize object on a CUDA device but torch.cuda.is_available() is "
         "False (on a computer without a GPU)"
     )
-    return Change(spot.file, text, source.line(call), "what is loaded", "goes to the device", "load", message)
+    return Change(spot.file, text, "what is loaded", "goes to the device", "load", message)
 
 
 def _shown(thing: Thing) -> str:

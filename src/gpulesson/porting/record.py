@@ -44,6 +44,7 @@ FACTORIES = _DRAWING | {
     "zeros",
 }
 """Functions of :mod:`torch` that make a tensor, of no other, and take ``device=``."""
+_MOVES = frozenset(("to", "cpu", "cuda"))
 _BACK = 40
 """So many are described of the tensors that a tensor was made of."""
 _PARENTS = 4
@@ -78,16 +79,16 @@ class Watch(TorchFunctionMode):
     ----------
     folder : Path
         That of the script: code of files in it is the script's own.
-    seconds : float
-        After so long the next backward pass ends the script.
+    seconds, steps : float, int
+        After so long, or so many backward passes, the next one ends the script.
     """
 
-    def __init__(self, folder: Path, seconds: float) -> None:
+    def __init__(self, folder: Path, seconds: float, steps: int = sys.maxsize) -> None:
         super().__init__()
         self.record = Record()
         self.passes = self.batches = 0
         self._folder = f"{folder}{os.sep}"
-        self._end = time.monotonic() + seconds
+        self._end, self._steps = time.monotonic() + seconds, steps
         self._made: dict[int, _Made] = {}
         self._storages: dict[int, tuple[weakref.ref[Any], _Made]] = {}
         self._modules: dict[int, tuple[weakref.ref[nn.Module], tuple[tuple[CodeType, int], ...]]] = {}
@@ -124,12 +125,13 @@ class Watch(TorchFunctionMode):
         self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
+        name = getattr(func, "__name__", "")
+        self.record.calls += name not in _MOVES
         try:
             result = func(*args, **kwargs)
         except Exception as error:
             self._failed = error, _tensors((args, kwargs))
             raise
-        name = getattr(func, "__name__", "")
         if name == "__setitem__":
             result = args[0]
         if isinstance(result, torch.Tensor | tuple | list):
@@ -285,7 +287,7 @@ class Watch(TorchFunctionMode):
             with torch._C.DisableTorchFunction(), torch.no_grad():
                 value = sum(float(each.detach().double().sum().cpu()) for each in roots)
             self.record.losses.append((frames[-1].f_lineno if frames else 0, value))
-            if time.monotonic() > self._end:
+            if time.monotonic() > self._end or self.passes > self._steps:
                 raise Finished
             return result
 

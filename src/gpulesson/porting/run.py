@@ -1,4 +1,4 @@
-"""Runs of a script, each in a process of its own and in a copy of its folder."""
+"""Runs of a script, each in a process of its own, in a copy of its folder that is set back before each."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import shutil
 import signal
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -17,16 +17,20 @@ from typing import Any
 from gpulesson.porting.child import Request, main
 from gpulesson.porting.facts import Record
 
-SKIPPED = frozenset((".git", ".nox", ".tox", ".venv", "__pycache__", "node_modules", "venv", "env"))
+SKIPPED = frozenset((".git", "__pycache__", "node_modules"))
+LARGEST = 8 << 30
+"""Bytes that are copied at most."""
 _CAN_FORK = os.name == "posix" and sys.platform != "darwin"
 PRELOADED = ["torch", "numpy", "torch._dynamo", "gpulesson.porting.record", "gpulesson.practice.session"]
-_MANY = 20_000
-"""Folders that are looked through for a script's own files; of more, what is left is taken as data."""
+
+
+class NoTrial(Exception):
+    """The script cannot be tried; the message says why."""
 
 
 class Runs:
     """
-    Runs one script, as often as wished.
+    Runs one script, as often as wished; the reader's folder is only read. Use it as a context manager.
 
     Parameters
     ----------
@@ -35,33 +39,69 @@ class Runs:
     arguments : tuple of str
     limit : float
         Seconds, after which a run is ended.
+    root : Path, optional
+        The folder that is copied; by default the current one.
     text : bytes, optional
         That of the script, if it is no file.
 
     Attributes
     ----------
     root : Path
-        The folder that is copied: the current one if the script is in it, else the script's.
     name : str
         The script, seen from there.
+    texts : dict of str to bytes
+        All files of Python, by their path from `root`, as they were when this began.
+    limit : float
+    short : bool
+        Loops end early.
+
+    Raises
+    ------
+    NoTrial
+        If the script or the current folder is not in `root`, or `root` is too large to be copied.
     """
 
     def __init__(
-        self, script: Path, arguments: tuple[str, ...], limit: float, text: bytes | None = None
+        self,
+        script: Path,
+        arguments: tuple[str, ...],
+        limit: float,
+        root: Path | None = None,
+        text: bytes | None = None,
     ) -> None:
-        script = script.resolve()
-        here = Path.cwd().resolve()
-        self.root = here if script.is_relative_to(here) else script.parent
+        script, here = script.resolve(), Path.cwd().resolve()
+        self.root = (root or here).resolve()
+        if not (script.is_relative_to(self.root) and here.is_relative_to(self.root)):
+            raise NoTrial(
+                f"it is tried in a copy of {self.root}, and not both the script and the folder you are in "
+                "are in there. Go to the folder in which you start the script, or name one above both: "
+                "--root FOLDER"
+            )
         self.name = script.relative_to(self.root).as_posix()
-        self.short = True
-        self._given = {} if text is None else {self.name: text}
-        self._arguments, self._limit = arguments, limit
-        self._entries = _entries(self.root)
+        self.short = False
+        self._arguments, self.limit = arguments, limit
+        self._here = here.relative_to(self.root).as_posix()
+        self._folders, self._files = _contents(self.root)
+        self.texts = {
+            path: (self.root / path).read_bytes()
+            for path in self._files
+            if path.endswith(".py") and os.access(self.root / path, os.R_OK)
+        }
+        if text is not None:
+            self.texts[self.name] = text
+        self._copied: dict[str, tuple[int, ...]] = {}
         self._context: Any = multiprocessing.get_context("forkserver" if _CAN_FORK else "spawn")
         if _CAN_FORK:
             self._context.set_forkserver_preload(PRELOADED)
 
-    def run(self, texts: Mapping[str, bytes], *, gpu: bool, more: tuple[str, ...] = ()) -> Record:
+    def __enter__(self) -> Runs:
+        self._place = Path(tempfile.mkdtemp(prefix="gpulesson-")).resolve()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        shutil.rmtree(self._place, ignore_errors=True)
+
+    def run(self, texts: Mapping[str, bytes], *, gpu: bool, steps: int = sys.maxsize) -> Record:
         """
         Run the script once.
 
@@ -71,94 +111,107 @@ class Runs:
             Files that differ from the reader's, by their path from :attr:`root`.
         gpu : bool
             On the practice GPU; else with the CPU alone.
-        more : tuple of str
-            Further arguments of the script.
+        steps : int
+            The next training step after so many ends it.
         """
-        with tempfile.TemporaryDirectory(prefix="gpulesson-port-") as name:
-            folder, outcome = Path(name).resolve() / "copy", Path(name, "outcome")
-            self._copy(folder, texts)
-            soft = self._limit / (2 if self.short else 4)
-            request = Request(str(folder), self.name, self._arguments + more, gpu, self.short, soft)
-            process = self._context.Process(target=main, args=(request, str(outcome)))
-            process.start()
-            try:
-                process.join(self._limit)
-                ended = process.exitcode is not None
-            finally:
-                _end(process.pid)
-                process.join()
-            if outcome.exists():
-                record: Record = pickle.loads(outcome.read_bytes())  # our own file
-                return record
-            printed = outcome.with_suffix(".txt")
-            output = printed.read_text("utf-8", "replace") if printed.exists() else ""
-            why = f"its process ended with status {process.exitcode}" if ended else "endless"
-            return Record(stopped=why, output=output)
+        self._set_back(texts)
+        outcome = self._place / "outcome"
+        request = Request(
+            str(self._place),
+            self.name,
+            self._here,
+            self._arguments,
+            gpu,
+            self.short,
+            self.limit / 2,
+            steps,
+        )
+        process = self._context.Process(target=main, args=(request,))
+        process.start()
+        try:
+            process.join(self.limit)
+            status = process.exitcode
+        finally:
+            _end(process)
+        if outcome.exists():
+            record: Record = pickle.loads(outcome.read_bytes())  # our own file
+            return record
+        why = "endless" if status is None else f"its process ended with status {status}"
+        return Record(stopped=why)
 
-    def own_texts(self) -> list[bytes]:
-        """Return the texts of the script and of all files of Python in the folder."""
-        paths = [path for path, kind in self._entries if kind == "text"]
-        return [*self._given.values(), *map(self.read, paths)]
-
-    def read(self, path: str) -> bytes:
-        """Return the text of a file as the reader has it."""
-        return self._given.get(path) or (self.root / path).read_bytes()
-
-    def _copy(self, folder: Path, texts: Mapping[str, bytes]) -> None:
-        """Copy the script's own files; the others are links until something is written there."""
-        folder.mkdir()
-        for path, kind in self._entries:
-            target = folder / path
-            if kind == "folder":
-                target.mkdir(exist_ok=True)
-            elif kind == "text":
-                target.write_bytes((self.root / path).read_bytes())
-            else:
-                _link(self.root / path, target)
-        for path, text in {**self._given, **texts}.items():
-            (folder / path).write_bytes(text)
-
-
-def _link(source: Path, target: Path) -> None:
-    try:
-        target.symlink_to(source)
-    except OSError:  # Windows asks for a permission
-        shutil.copytree(source, target) if source.is_dir() else shutil.copy2(source, target)
-
-
-def _entries(root: Path) -> list[tuple[str, str]]:
-    """Return what is in a folder: ``"text"`` of Python, a ``"folder"`` with some, or ``"data"``."""
-    found: list[tuple[str, str]] = []
-    looked = 0
-
-    def look(folder: Path, at: str) -> bool:
-        nonlocal looked
-        looked += 1
-        place, own = len(found), False
-        if at:
-            found.append((at, "folder"))
-        for each in sorted(os.scandir(folder), key=lambda entry: entry.name):
-            path = f"{at}/{each.name}" if at else each.name
-            if each.name in SKIPPED:
-                continue
-            if each.is_dir(follow_symlinks=False) and looked < _MANY:
-                own |= look(Path(each.path), path)
-            else:
-                python = each.name.endswith(".py") and each.is_file()
-                own |= python
-                found.append((path, "text" if python else "data"))
-        if at and not own:
-            del found[place:]
-            found.append((at, "data"))
-        return own
-
-    with suppress(PermissionError):
-        look(root, "")
-    return found
+    def _set_back(self, texts: Mapping[str, bytes]) -> None:
+        """Make the copy what the reader's folder is, with other texts for some files."""
+        copy = self._place / "copy"
+        for each in self._place.iterdir():
+            if each != copy:
+                shutil.rmtree(each) if each.is_dir() else each.unlink()
+        for folder in ("copy", "tmp", *(f"copy/{each}" for each in self._folders)):
+            place = self._place / folder
+            if place.is_symlink() or place.is_file():
+                place.unlink()
+            place.mkdir(exist_ok=True)
+        for where, folders, files in os.walk(copy):
+            at = Path(where).relative_to(copy)
+            for name in [*folders, *files]:
+                path, place = (at / name).as_posix(), Path(where, name)
+                if path in self._folders:
+                    continue
+                if place.is_dir() and not place.is_symlink():
+                    shutil.rmtree(place)
+                    folders.remove(name)
+                elif _state(place) != self._copied.get(path):
+                    place.unlink()
+        given = {**self.texts, **texts}
+        for path in {*self._files, *given}:
+            place = copy / path
+            if path in given:
+                place.write_bytes(given[path])
+            elif not place.exists():
+                with suppress(PermissionError):
+                    shutil.copy2(self.root / path, place)
+            if place.exists():
+                self._copied[path] = _state(place)
 
 
-def _end(process: int | None) -> None:
+def _state(path: Path) -> tuple[int, ...]:
+    state = path.lstat()
+    return state.st_ino, state.st_size, state.st_mtime_ns
+
+
+def _contents(root: Path) -> tuple[list[str], list[str]]:
+    """Return the folders, from the outside in, and the files of a folder, also those behind links."""
+    folders, files, size, seen = [], [], 0, set()
+    space = min(LARGEST, shutil.disk_usage(tempfile.gettempdir()).free)
+    for where, below, names in os.walk(root, followlinks=True):
+        below[:] = sorted(each for each in below if _is_own(Path(where, each)))
+        if (real := os.path.realpath(where)) in seen:  # a link to a folder that it is in
+            below.clear()
+        seen.add(real)
+        at = Path(where).relative_to(root)
+        folders += [(at / each).as_posix() for each in below]
+        for path in _regular(Path(where), names):
+            files.append((at / path.name).as_posix())
+            size += path.stat().st_size
+            if size > space:
+                raise NoTrial(
+                    f"it is tried in a copy of {root}, which holds more than {space / 1e9:.0f} GB. Put the "
+                    "script into a folder of its own, with the data that it needs, or a part of them"
+                )
+    return folders, files
+
+
+def _is_own(folder: Path) -> bool:
+    return folder.name not in SKIPPED and not (folder / "pyvenv.cfg").exists()
+
+
+def _regular(folder: Path, names: list[str]) -> Iterator[Path]:
+    return (path for name in names if (path := folder / name).is_file())
+
+
+def _end(process: Any) -> None:
     """End a process and what it has started."""
-    if process is not None and hasattr(os, "killpg"):
+    if hasattr(os, "killpg"):
         with suppress(ProcessLookupError, PermissionError):
-            os.killpg(process, signal.SIGKILL)
+            os.killpg(process.pid, signal.SIGKILL)
+    process.kill()
+    process.join()

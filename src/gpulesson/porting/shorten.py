@@ -14,7 +14,7 @@ from typing import Any
 
 TURNS, PASSES, BATCHES = 3, 8, 8
 """A loop ends after so many turns, if there were so many backward passes in it, or so many batches."""
-_FOR, _WHILE = "_port_turns_of", "_port_goes_on"
+_FOR, _WHILE, _BEGIN = "_port_turns_of", "_port_goes_on", "_port_begin"
 
 
 def install(counts: Callable[[], tuple[int, int]]) -> None:
@@ -25,7 +25,7 @@ def install(counts: Callable[[], tuple[int, int]]) -> None:
     counts : callable
         Returns how many backward passes and batches there have been.
     """
-    begun: dict[int, tuple[int, int, int]] = {}
+    begun: dict[str, tuple[int, tuple[int, int]]] = {}
 
     def enough(turns: int, first: tuple[int, int]) -> bool:
         passes, batches = (now - before for now, before in zip(counts(), first, strict=True))
@@ -38,21 +38,21 @@ def install(counts: Callable[[], tuple[int, int]]) -> None:
             if enough(turns, first):
                 return
 
-    def goes_on(loop: int) -> bool:
-        turns, *first = begun.setdefault(loop, (0, *counts()))
-        if enough(turns, (first[0], first[1])):
-            del begun[loop]
-            return False
-        begun[loop] = (turns + 1, first[0], first[1])
-        return True
+    def begin(loop: str) -> None:
+        begun[loop] = 0, counts()
 
-    setattr(builtins, _FOR, turns_of)
-    setattr(builtins, _WHILE, goes_on)
+    def goes_on(loop: str) -> bool:
+        turns, first = begun[loop]
+        begun[loop] = turns + 1, first
+        return not enough(turns, first)
+
+    for name, function in ((_FOR, turns_of), (_BEGIN, begin), (_WHILE, goes_on)):
+        setattr(builtins, name, function)
 
 
 class _Loops(ast.NodeTransformer):
-    def __init__(self) -> None:
-        self._number = 0
+    def __init__(self, path: str) -> None:
+        self._path, self._number = path, 0
 
     def visit_For(self, node: ast.For) -> ast.For:
         self.generic_visit(node)
@@ -60,12 +60,16 @@ class _Loops(ast.NodeTransformer):
         node.iter = _at(node.iter, call)
         return node
 
-    def visit_While(self, node: ast.While) -> ast.While:
+    def visit_While(self, node: ast.While) -> list[ast.stmt]:
         self.generic_visit(node)
         self._number += 1
-        call = ast.Call(ast.Name(_WHILE, ast.Load()), [ast.Constant(id(self) + self._number)], [])
-        node.test = _at(node.test, ast.BoolOp(ast.And(), [call, node.test]))
-        return node
+        begin, goes_on = (
+            ast.Call(ast.Name(name, ast.Load()), [ast.Constant(f"{self._path}:{self._number}")], [])
+            for name in (_BEGIN, _WHILE)
+        )
+        before = ast.copy_location(ast.Expr(_at(node.test, begin)), node)
+        node.test = _at(node.test, ast.BoolOp(ast.And(), [goes_on, node.test]))
+        return [before, node]
 
 
 def _at(place: ast.expr, new: ast.expr) -> ast.expr:
@@ -78,4 +82,4 @@ def _at(place: ast.expr, new: ast.expr) -> ast.expr:
 
 def compiled(source: bytes, path: str) -> Any:
     """Compile a source whose loops end early."""
-    return compile(_Loops().visit(ast.parse(source, path)), path, "exec")
+    return compile(_Loops(path).visit(ast.parse(source, path)), path, "exec")

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
-from unittest import mock
 
 import torch
 
@@ -48,12 +47,8 @@ def drawing_from_the_host(gpu: PracticeGPU) -> Iterator[Callable[[], int]]:
             return torch.default_generator
 
     before, gpu.generators = gpu.generators, Hosts(gpu.generators)
-    seeds = [
-        mock.patch.object(torch.cuda, name, lambda *_: None) for name in ("manual_seed", "manual_seed_all")
-    ]
     try:
-        with seeds[0], seeds[1]:
-            yield lambda: draws
+        yield lambda: draws
     finally:
         gpu.generators = before
 
@@ -78,34 +73,36 @@ def add_patches(patches: Patches, gpu: PracticeGPU) -> None:
 
 
 def _functions(gpu: PracticeGPU) -> dict[str, Any]:
+    generators = gpu.generators  # the devices' own, also while operators draw from the host's
+
     def manual_seed_all(seed: int) -> None:
-        for generator in gpu.generators:
+        for generator in generators:
             generator.manual_seed(int(seed))
 
     def manual_seed(seed: int) -> None:
-        gpu.generators[gpu.current].manual_seed(int(seed))
+        generators[gpu.current].manual_seed(int(seed))
 
     def seed() -> None:
-        gpu.generators[gpu.current].seed()
+        generators[gpu.current].seed()
 
     def seed_all() -> None:
-        for generator in gpu.generators:
+        for generator in generators:
             generator.seed()
 
     def initial_seed() -> int:
-        return gpu.generators[gpu.current].initial_seed()
+        return generators[gpu.current].initial_seed()
 
     def get_rng_state(device: Any = "cuda") -> torch.Tensor:
-        return gpu.generators[gpu.number(device)].get_state()
+        return generators[gpu.number(device)].get_state()
 
     def get_rng_state_all() -> list[torch.Tensor]:
-        return [generator.get_state() for generator in gpu.generators]
+        return [generator.get_state() for generator in generators]
 
     def set_rng_state(new_state: torch.Tensor, device: Any = "cuda") -> None:
-        gpu.generators[gpu.number(device)].set_state(new_state)
+        generators[gpu.number(device)].set_state(new_state)
 
     def set_rng_state_all(new_states: list[torch.Tensor]) -> None:
-        for generator, state in zip(gpu.generators, new_states, strict=True):
+        for generator, state in zip(generators, new_states, strict=True):
             generator.set_state(state)
 
     functions = (
