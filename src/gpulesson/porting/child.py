@@ -97,7 +97,7 @@ def _end_with_parent(place: Path) -> None:
 def _recorded(request: Request) -> Any:
     place = Path(request.place)
     folder = place / "copy"
-    os.environ |= _SURROUNDINGS | {"TMPDIR": str(place / "tmp"), "TEMP": str(place / "tmp")}
+    os.environ |= _SURROUNDINGS | dict.fromkeys(("TMPDIR", "TEMP", "IPYTHONDIR"), str(place / "tmp"))
     tempfile.tempdir = None
     multiprocessing.current_process()._config.pop("tempdir", None)  # type: ignore[attr-defined]  # the parent's
     os.chdir(folder / request.here)

@@ -19,8 +19,6 @@ from gpulesson.porting.run import NoTrial, Runs
 ROUNDS, TRIES = 40, 6
 STEPS = 3
 """So many losses are compared at least."""
-IN_FULL = 300
-"""A script with so many steps at most runs in full; the loops of others end early."""
 _OPTION = re.compile(r"add_argument\([^()]*['\"](--(?!no)[\w-]*(?:device|cuda|gpu)[\w-]*)['\"]")
 
 
@@ -90,10 +88,15 @@ def port(runs: Runs, tell: Callable[[str], None]) -> Port:
     """
     files = Files(runs.texts)
     tell("the script as it is, on the CPU")
-    cpu = runs.run({}, gpu=False, steps=IN_FULL)
-    if cpu.stopped or not cpu.losses:
-        runs.short = bool(cpu.losses)  # what comes to no step in this time may need its loops in full
-        cpu = runs.run({}, gpu=False)
+    cpu = runs.run({}, gpu=False)
+    in_full = not cpu.stopped
+    runs.short = bool(cpu.losses)
+    if cpu.losses and cpu.stopped:
+        short = runs.run({}, gpu=False)
+        runs.short = (
+            len(short.losses) >= STEPS
+        )  # else it needs its loops in full, to fill a memory for instance
+        cpu = short if runs.short else cpu
     aware = any(word in text for text in runs.texts.values() for word in (b"cuda", b"accelerator", b"gpu"))
     gpu = runs.run({}, gpu=True) if aware else cpu
     if aware and gpu.losses and not gpu.failure and not _on_the_cpu(gpu):
@@ -116,6 +119,10 @@ def port(runs: Runs, tell: Callable[[str], None]) -> Port:
             rounds.take(change)
         work.gpu = runs.run(files.texts, gpu=True)
     rounds.go_on()
+    if in_full and runs.short:
+        runs.short, work.stuck = False, ""
+        work.gpu = runs.run(files.texts, gpu=True)
+        rounds.go_on()
     if not work.stuck and not work.proved:
         tell("the script as it is, once more: are its losses always the same?")
         work.repeats = runs.run({}, gpu=False).losses[: work.steps] == cpu.losses[: work.steps]

@@ -132,6 +132,8 @@ class Watch(TorchFunctionMode):
         except Exception as error:
             self._failed = error, _tensors((args, kwargs))
             raise
+        if self._drawing:  # of what makes a batch only the batch is asked for
+            return result
         if name == "__setitem__":
             result = args[0]
         if isinstance(result, torch.Tensor | tuple | list):
@@ -151,7 +153,7 @@ class Watch(TorchFunctionMode):
         if found:
             parents = tuple(made for each in _tensors(given) if (made := self._of(each, note=True)))
             frame = sys._getframe(2)
-            drawn = self._drawing > 0 or _in_dataset(frame)
+            drawn = _in_dataset(frame)
             calls = self._calls(frame)
             for each in found:
                 self._keep(each, _Made(weakref.ref(each), calls, by, parents, drawn))

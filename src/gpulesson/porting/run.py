@@ -20,6 +20,8 @@ from gpulesson.porting.facts import Record
 SKIPPED = frozenset((".git", "__pycache__", "node_modules"))
 LARGEST = 8 << 30
 """Bytes that are copied at most."""
+STEPS = 300
+"""The next training step after so many ends a run."""
 _CAN_FORK = os.name == "posix" and sys.platform != "darwin"
 PRELOADED = ["torch", "numpy", "torch._dynamo", "gpulesson.porting.record", "gpulesson.practice.session"]
 
@@ -101,7 +103,7 @@ class Runs:
     def __exit__(self, *error: object) -> None:
         shutil.rmtree(self._place, ignore_errors=True)
 
-    def run(self, texts: Mapping[str, bytes], *, gpu: bool, steps: int = sys.maxsize) -> Record:
+    def run(self, texts: Mapping[str, bytes], *, gpu: bool) -> Record:
         """
         Run the script once.
 
@@ -111,8 +113,6 @@ class Runs:
             Files that differ from the reader's, by their path from :attr:`root`.
         gpu : bool
             On the practice GPU; else with the CPU alone.
-        steps : int
-            The next training step after so many ends it.
         """
         self._set_back(texts)
         outcome = self._place / "outcome"
@@ -124,7 +124,7 @@ class Runs:
             gpu,
             self.short,
             self.limit / 2,
-            steps,
+            STEPS,
         )
         process = self._context.Process(target=main, args=(request,))
         process.start()
