@@ -39,6 +39,8 @@ class Request:
         On the practice GPU; with loops that end early.
     seconds : float
         After so long the next backward pass ends the script.
+    review : str
+        ``"faults"``, ``"memory"``: what a review asks for; "" if none does.
     """
 
     folder: str
@@ -47,6 +49,7 @@ class Request:
     gpu: bool
     short: bool
     seconds: float
+    review: str = ""
 
 
 class NoInput(RuntimeError):
@@ -77,6 +80,7 @@ def _recorded(request: Request) -> Any:
     import torch
 
     from gpulesson.porting import shorten
+    from gpulesson.porting.facts import Record
     from gpulesson.porting.record import Finished, Watch
     from gpulesson.practice import practice_gpu
     from gpulesson.practice.device.generators import drawing_from_the_host
@@ -89,6 +93,12 @@ def _recorded(request: Request) -> Any:
     _guard(folder)
     for seed in (random.seed, numpy.random.seed, torch.manual_seed):
         seed(0)  # a script that sets none is to draw the same numbers on both devices
+    if request.review:
+        from gpulesson.porting import observe
+
+        if request.review == "memory":
+            return Record(evidence=observe.memory(lambda: _run(request)))
+        Watch = observe.Observer  # noqa: N806
     with ExitStack() as surroundings:
         watch = Watch(folder, request.seconds)
         if request.gpu:

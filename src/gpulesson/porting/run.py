@@ -61,7 +61,7 @@ class Runs:
         if _CAN_FORK:
             self._context.set_forkserver_preload(PRELOADED)
 
-    def run(self, texts: Mapping[str, bytes], *, gpu: bool, more: tuple[str, ...] = ()) -> Record:
+    def run(self, texts: Mapping[str, bytes], *, gpu: bool, more: tuple[str, ...] = (), review: str = "") -> Record:
         """
         Run the script once.
 
@@ -73,12 +73,14 @@ class Runs:
             On the practice GPU; else with the CPU alone.
         more : tuple of str
             Further arguments of the script.
+        review : str
+            What a review asks for: ``"faults"`` or ``"memory"``.
         """
         with tempfile.TemporaryDirectory(prefix="gpulesson-port-") as name:
             folder, outcome = Path(name).resolve() / "copy", Path(name, "outcome")
             self._copy(folder, texts)
             soft = self._limit / (2 if self.short else 4)
-            request = Request(str(folder), self.name, self._arguments + more, gpu, self.short, soft)
+            request = Request(str(folder), self.name, self._arguments + more, gpu, self.short, soft, review)
             process = self._context.Process(target=main, args=(request, str(outcome)))
             process.start()
             try:
