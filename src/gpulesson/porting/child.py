@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import multiprocessing
 import os
 import pickle
 import random
@@ -76,6 +77,7 @@ def main(request: Request, outcome: str) -> None:
 def _recorded(request: Request) -> Any:
     os.environ |= {"MPLBACKEND": "agg", "TORCHDYNAMO_DISABLE": "1", "CUDA_VISIBLE_DEVICES": ""}
     os.chdir(request.folder)
+    multiprocessing.set_start_method(None, force=True)  # what it starts begins as ever, not as this process
     import numpy
     import torch
 
