@@ -81,7 +81,7 @@ def _recorded(request: Request) -> Any:
     import numpy
     import torch
 
-    from gpulesson.porting import shorten
+    from gpulesson.porting import observe, shorten
     from gpulesson.porting.facts import Record
     from gpulesson.porting.record import Finished, Watch
     from gpulesson.practice import practice_gpu
@@ -95,14 +95,10 @@ def _recorded(request: Request) -> Any:
     _guard(folder)
     for seed in (random.seed, numpy.random.seed, torch.manual_seed):
         seed(0)  # a script that sets none is to draw the same numbers on both devices
-    if request.review:
-        from gpulesson.porting import observe
-
-        if request.review == "memory":
-            return Record(evidence=observe.memory(lambda: _run(request)))
-        Watch = observe.Observer  # noqa: N806
+    if request.review == "memory":
+        return Record(evidence=observe.memory(lambda: _run(request)))
     with ExitStack() as surroundings:
-        watch = Watch(folder, request.seconds)
+        watch = (observe.Observer if request.review else Watch)(folder, request.seconds)
         if request.gpu:
             gpu: Any = surroundings.enter_context(practice_gpu("4096 GiB", force=True))
             draws = surroundings.enter_context(drawing_from_the_host(gpu))

@@ -61,7 +61,9 @@ class Runs:
         if _CAN_FORK:
             self._context.set_forkserver_preload(PRELOADED)
 
-    def run(self, texts: Mapping[str, bytes], *, gpu: bool, more: tuple[str, ...] = (), review: str = "") -> Record:
+    def run(
+        self, texts: Mapping[str, bytes], *, gpu: bool, more: tuple[str, ...] = (), review: str = ""
+    ) -> Record:
         """
         Run the script once.
 
