@@ -260,11 +260,10 @@ class Observer(Watch):
             return
         if module not in self._attributes:
             of = file, type(module).__name__
-            constants: Any = vars(module).items()
             self._attributes[module] = {
                 name: Note(name, facts={"of": (*of, name), "tensor": value, "version": value._version})
-                for name, value in constants
-                if type(value) is torch.Tensor and value.is_leaf and not value.requires_grad
+                for name, value in vars(module).items()
+                if isinstance(value, torch.Tensor) and value.is_leaf and not value.requires_grad
             }
             self._plain |= {id(each.facts["tensor"]): each for each in self._attributes[module].values()}
         for name, note in self._attributes[module].items():
