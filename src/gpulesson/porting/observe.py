@@ -268,8 +268,8 @@ class Observer(Watch):
             self._plain |= {id(each.facts["tensor"]): each for each in self._attributes[module].values()}
         for name, note in self._attributes[module].items():
             note.count["calls"] += 1
-            tensor, version = note.facts["tensor"], note.facts["version"]
-            if vars(module).get(name) is not tensor or tensor._version != version:  # it is a state
+            tensor, version = (note.facts[key] for key in ("tensor", "version"))
+            if tensor._version != version or vars(module).get(name) is not tensor:  # it is a state
                 self._plain.pop(id(tensor), None)
 
     def _called(self, module: nn.Module, place: Place, given: Any, result: Any) -> None:
