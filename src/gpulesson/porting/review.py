@@ -74,13 +74,12 @@ torch.[name] made a tensor on the CPU, and it was copied to the GPU, in [hits] o
 
 
 class Finding(NamedTuple):
-    """A fault: the heading it belongs under, where it is, and in words what was seen, to write, to read."""
+    """A fault: its kind, a key of ``TABLE``; where it is; in words what was seen, and what to write."""
 
-    heading: str
+    kind: str
     places: tuple[Place, ...]
     text: str
     instead: str
-    lesson: str
 
 
 def _table() -> dict[str, tuple[str, str, str, str]]:
@@ -101,11 +100,11 @@ TABLE = _table()
 
 
 def _found(kind: str, places: Iterable[Place], **facts: Any) -> Finding:
-    heading, lesson, instead, text = TABLE[kind]
+    _, _, instead, text = TABLE[kind]
     for name, value in facts.items():
         value = ("once" if value == 1 else f"{value} times") if name == "times" else str(value)
         instead, text = (each.replace(f"[{name}]", value) for each in (instead, text))
-    return Finding(heading, tuple(places), text, instead, lesson)
+    return Finding(kind, tuple(places), text, instead)
 
 
 def add(commands: Any) -> None:
@@ -180,17 +179,17 @@ def report(
     if gpu.stopped:
         yield f"The run did not come to the end of the script: {gpu.stopped}."
     for heading in dict.fromkeys(row[0] for row in TABLE.values()):
-        chosen = sorted(each for each in found if each.heading == heading)
+        chosen = [each for each in found if TABLE[each.kind][0] == heading]
         if chosen:
             yield f"\n{heading}"
-        for each in chosen:
+        for each in sorted(chosen, key=lambda each: each.places):
             yield ""
             for file, line in each.places:
                 text = sources.get(file, b"").decode("utf-8", "replace").splitlines()[line - 1 : line]
                 yield f"  {file}, line {line}:  {''.join(text).strip()}"
             yield textwrap.fill(each.text, 90, initial_indent="    ", subsequent_indent="    ")
             yield f"    Write:  {each.instead}"
-            yield f"    Lesson {each.lesson}"
+            yield f"    Lesson {TABLE[each.kind][1]}"
     if not found:
         yield "Nothing was found that is wrong or slow." if steps else "So there was no training to look at."
     if needs:
