@@ -159,7 +159,7 @@ for epoch in range(2):
     + """\
 device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 def net(*sizes):
-    layers = [nn.Linear(sizes[0], 16), nn.BatchNorm1d(16), nn.ReLU(), nn.Dropout(0.1), nn.Linear(16, sizes[1])]
+    layers = [nn.Linear(sizes[0], 16), nn.BatchNorm1d(16), nn.Dropout(0.1), nn.Linear(16, sizes[1])]
     return nn.Sequential(*layers).to(device)
 
 generator, judge = net(4, 8), net(8, 1)

@@ -184,7 +184,7 @@ class Observer(Watch):
         def start(loader: Any) -> Any:
             iterator, place = original(loader), self._place(sys._getframe(1))
             if place and loader.batch_size and not isinstance(loader.dataset, IterableDataset):
-                number = self._numbers.setdefault(loader, len(self._numbers))
+                number = self._numbers.setdefault(loader, self._tick())
                 note = self.evidence.feeds.setdefault(number, Note(facts={"starts": []}))
                 note.facts |= {name: getattr(loader, name) for name in _SETTINGS}
                 note.facts |= {"size": len(loader.dataset), "built": self._built.get(loader) or place}
@@ -218,7 +218,7 @@ class Observer(Watch):
 
     def _stepped(self, optimizer: Any, *_: Any) -> None:
         if place := self._place(sys._getframe(1)):
-            number = self._numbers.setdefault(optimizer, len(self._numbers))
+            number = self._numbers.setdefault(optimizer, self._tick())
             note = self.evidence.optimizers.setdefault(number, Note(type(optimizer).__name__))
             note.facts |= {"built": self._built.get(optimizer) or place, "steps": place}
             with torch._C.DisableTorchFunction():
@@ -337,17 +337,18 @@ class Observer(Watch):
     def _find_kept(self, frames: list[FrameType]) -> None:
         """Look for graphs that are alive two passes after their backward pass, and for who holds them."""
         for place, entries in self._graphs.items():
-            old = [token for token, passed in entries if passed is not None and self.passes - passed >= 2]
+            of = {passed: token for token, passed in entries if passed is not None}  # one for each pass
+            old = [of[passed] for passed in sorted(of) if self.passes - passed >= 2][-_WINDOW:]
             for collect in (lambda: None, gc.collect):
                 collect()
-                alive = {id(token()) for token in old[-_WINDOW:]} - {id(None)}
+                alive = {id(token()) for token in old} - {id(None)}
                 if len(alive) < _WINDOW - 1 or place in self.evidence.kept:
                     break
             else:
                 for name, held in itertools.chain(
                     *(self._holders(frame, alive) for frame in reversed(frames))
                 ):
-                    facts = {"place": held, "alive": len(alive), "all": len(old[-_WINDOW:])}
+                    facts = {"place": held, "alive": len(alive), "all": len(old)}
                     self.evidence.kept.setdefault(place, Note(name, facts=facts))
 
     def _holders(self, frame: FrameType, alive: set[int]) -> list[tuple[str, Place]]:
