@@ -213,7 +213,7 @@ def _guard(folder: Path) -> None:
 
     def save_own(obj: Any, f: Any, *args: Any, **kwargs: Any) -> None:
         if isinstance(f, str | os.PathLike):
-            _make_own(folder, Path(f))  # PyTorch opens files by itself
+            before("open", (f, "w", os.O_WRONLY))  # PyTorch opens files by itself
         save(obj, f, *args, **kwargs)
 
     torch.save = save_own

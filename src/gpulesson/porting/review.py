@@ -156,6 +156,7 @@ def run(options: argparse.Namespace, program: Sequence[str]) -> int:
 def _failed(name: str, record: Record) -> Iterator[str]:
     failure = record.failure
     line = failure.frames[-1].line if failure and failure.frames else 0
+    name = failure.frames[-1].file if failure and failure.frames else name
     if failure is None:
         yield f"{name} did not come to its end: {record.stopped}. --limit 600 gives it more time."
     elif failure.kind == "NoInput":
@@ -164,7 +165,7 @@ def _failed(name: str, record: Record) -> Iterator[str]:
         yield f"{name} wants to download something in line {line}, without a network. Run it once as ever."
     else:
         yield f"{name} fails on the practice GPU, in line {line}. Fix that first:"
-        yield from failure.text.splitlines()[-8:]
+        yield f"{failure.kind}: {failure.message}"
 
 
 def report(
@@ -173,7 +174,7 @@ def report(
     """Yield the lines that are printed: what was looked at, the findings, the memory of a step."""
     steps = sum(len(each.ticks) for each in gpu.evidence.steps.values())
     lines = sum(map(len, gpu.lines.values()))
-    yield f"{name} ran on the practice GPU: {steps} training steps, {lines} lines."
+    yield f"{name} ran on the practice GPU: {steps} training step{'s' * (steps != 1)}, {lines} lines."
     if gpu.shortened:
         yield "Loops were cut short, so a real run has more steps than are counted here."
     if gpu.stopped:
@@ -212,7 +213,7 @@ def findings(gpu: Record, cpu: Record, sources: dict[str, bytes]) -> Iterator[Fi
     for place, calls in seen.calls.items():
         yield from _calls(seen, place, calls)
     for place, kept in seen.kept.items():
-        file, line = kept.facts.pop("place")
+        file, line = kept.facts["place"]
         for node in _all(trees[file], ast.Call) if not line else ():
             if ast.unparse(node.func).startswith(kept.name) and ast.unparse(node.func).endswith(".append"):
                 line = node.lineno
@@ -301,14 +302,19 @@ def _feeds(seen: Evidence, number: int, feed: Note, trees: dict[str, ast.Module]
 def _means(tree: ast.Module, start: Place, seen: Evidence) -> Iterator[tuple[int, int, str]]:
     """Yield lines that sum means of batches in a loop, and divide the sum by the number of batches."""
     loops = [node for node in _all(tree, ast.For) if node.lineno == start[1]]
+    scopes = [node for node in _all(tree, ast.FunctionDef) if set(loops) & set(ast.walk(node))]
     means, sums = set(), {}
     for node in (node for loop in loops for node in _all(loop, ast.Assign)):
         if any((start[0], line) in seen.means for line in range(node.lineno, node.end_lineno + 1)):
             means.add(ast.unparse(node.targets[0]))
     for node in (node for loop in loops for node in _all(loop, ast.AugAssign)):
-        if isinstance(node.op, ast.Add) and _bare(node.value) in means:
+        bare = _bare(node.value)
+        called = isinstance(ast.parse(bare, mode="eval").body, ast.Call)
+        if isinstance(node.op, ast.Add) and (
+            bare in means or (called and (start[0], node.lineno) in seen.means)
+        ):
             sums[ast.unparse(node.target)] = node.lineno
-    for node in _all(tree, ast.BinOp | ast.AugAssign):
+    for node in _all([tree, *scopes][-1], ast.BinOp | ast.AugAssign):
         pair = (node.left, node.right) if isinstance(node, ast.BinOp) else (node.target, node.value)
         (total, by), loader = map(_bare, pair), ast.unparse(pair[1])[4:-1]
         divides = isinstance(node.op, ast.Div) and by == f"len({loader})"
