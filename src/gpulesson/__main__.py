@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from gpulesson.exercises import commands as exercise_commands
 from gpulesson.planning import command as plan_command
 from gpulesson.porting import command as port_command
+from gpulesson.porting import review
 from gpulesson.practice import command as practice_command
 
 
@@ -36,6 +37,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     practice_command.add(commands)
     plan_command.add(commands)
     port_command.add(commands)
+    review.add(commands)
     exercise_commands.add(commands)
     words = list(sys.argv[1:] if arguments is None else arguments)
     program: list[str] = []
@@ -43,7 +45,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         words[1:], program = practice_command.split(words[1:])
     elif words[:1] == ["plan"]:
         words[1:], program = plan_command.split(words[1:])
-    elif words[:1] == ["port"]:
+    elif words[:1] in (["port"], ["review"]):
         words[1:], program = port_command.split(words[1:])
     options = parser.parse_args(words)
     if options.command in ("check", "start", "submissions", "lessons"):
@@ -54,6 +56,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return plan_command.run(options, program)
     if options.command == "port":
         return port_command.run(options, program)
+    if options.command == "review":
+        return review.run(options, program)
     return report()
 
 

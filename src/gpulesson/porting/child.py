@@ -51,6 +51,8 @@ class Request:
         On the practice GPU; with loops that end early.
     seconds, steps : float, int
         After so long, or so many backward passes, the next one ends the script.
+    review : str
+        ``"faults"``, ``"memory"``: what a review asks for; "" if none does.
     """
 
     place: str
@@ -61,6 +63,7 @@ class Request:
     short: bool
     seconds: float
     steps: int
+    review: str = ""
 
 
 class NoInput(RuntimeError):
@@ -101,10 +104,12 @@ def _recorded(request: Request) -> Any:
     tempfile.tempdir = None
     multiprocessing.current_process()._config.pop("tempdir", None)  # type: ignore[attr-defined]  # the parent's
     os.chdir(folder / request.here)
+    multiprocessing.set_start_method(None, force=True)  # what it starts begins as ever, not as this process
     import numpy
     import torch
 
-    from gpulesson.porting import shorten
+    from gpulesson.porting import observe, shorten
+    from gpulesson.porting.facts import Record
     from gpulesson.porting.record import Finished, Watch
     from gpulesson.practice import practice_gpu
     from gpulesson.practice.device.generators import drawing_from_the_host
@@ -116,8 +121,10 @@ def _recorded(request: Request) -> Any:
     _guard(place)
     for seed in (random.seed, numpy.random.seed, torch.manual_seed):
         seed(0)  # a script that sets none is to draw the same numbers on both devices
+    if request.review == "memory":
+        return Record(evidence=observe.memory(lambda: _run(folder, request)))
     with ExitStack() as surroundings:
-        watch = Watch(folder, request.seconds, request.steps)
+        watch = (observe.Observer if request.review else Watch)(folder, request.seconds, request.steps)
         if request.gpu:
             gpu: Any = surroundings.enter_context(practice_gpu("4096 GiB", force=True))
             draws = surroundings.enter_context(drawing_from_the_host(gpu))

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from gpulesson.porting.run import Runs
 
 _USAGE = "python -m gpulesson port [options] script [argument ...]"
-_WITH_VALUE = ("--out", "--limit", "--root")
+WITH_VALUE = ("--out", "--limit", "--root")
 _SHOWN = 6
 _PLURALS = {"moves": "move", "comes": "come", "becomes": "become", "goes": "go", "is": "are", "makes": "make"}
 _COLOURS = {"+": "\033[32m", "-": "\033[31m", "@": "\033[36m"}
@@ -43,6 +43,11 @@ def add(commands: Any) -> None:
     )
     parser.add_argument("--write", action="store_true", help="change the file; the old one stays beside it")
     parser.add_argument("--out", type=Path, help="write the difference into this file, for git apply")
+    add_options(parser)
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options that say how a script is tried."""
     parser.add_argument(
         "--root", type=Path, help="the folder that is copied for the runs (default: this one)"
     )
@@ -62,24 +67,31 @@ def _seconds(text: str) -> float:
 
 def split(words: Sequence[str]) -> tuple[list[str], list[str]]:
     """Split a command line after ``port`` into the command's options and the script."""
-    return practice_command.split(words, _WITH_VALUE)
+    return practice_command.split(words, WITH_VALUE)
 
 
 def run(options: argparse.Namespace, program: Sequence[str]) -> int:
     """Port the script and print what came of it; 1 if that is nothing to rely on."""
-    script = script_of(options, program, ("--write", *_WITH_VALUE))
-    try:
+    status = 1
+    with refusing():
+        script = script_of(options, program, ("--write", *WITH_VALUE))
+        _check_out(options.out)
         with trial(script, program[1:], options.limit, options.root) as runs:
-            _check_out(options.out)
             found = _ported(runs)
             print("\n".join(report(found, script.name, sys.stdout.isatty() and "NO_COLOR" not in os.environ)))
-            return _keep(found, runs.root, options)
+            status = _keep(found, runs.root, options)
+    return status
+
+
+@contextmanager
+def refusing() -> Iterator[None]:
+    """Print why a script cannot be tried, or that the reader has stopped it."""
+    try:
+        yield
     except Refused as refusal:
         print(refusal, file=sys.stderr)
-        return 1
     except KeyboardInterrupt:
         print("stopped; nothing was changed", file=sys.stderr)
-        return 130
 
 
 class Refused(Exception):

@@ -11,9 +11,9 @@ import libcst as cst
 from libcst import matchers as m
 from libcst.metadata import MetadataWrapper, ParentNodeProvider, PositionProvider
 
+from gpulesson.porting.facts import DEVICE_LINE as DEVICE_LINE
 from gpulesson.porting.facts import Spot
 
-DEVICE_LINE = 'device = torch.device("cuda" if torch.cuda.is_available() else "cpu")'
 _Edit = Callable[[Any], Any]
 _ATOMS = (cst.Name, cst.Attribute, cst.Call, cst.Subscript, cst.SimpleString)
 

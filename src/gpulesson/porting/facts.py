@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
+
+DEVICE_LINE = 'device = torch.device("cuda" if torch.cuda.is_available() else "cpu")'
 
 
 @dataclass(frozen=True)
@@ -166,6 +169,8 @@ class Record:
         Loops ended early.
     made_text : bool
         The training is in text that was run by ``exec``.
+    evidence : Evidence or str or None
+        What a review asked for.
     """
 
     losses: list[tuple[int, float]] = field(default_factory=list)
@@ -180,3 +185,4 @@ class Record:
     calls: int = 0
     shortened: bool = False
     made_text: bool = False
+    evidence: Any = None

@@ -103,7 +103,7 @@ class Runs:
     def __exit__(self, *error: object) -> None:
         shutil.rmtree(self._place, ignore_errors=True)
 
-    def run(self, texts: Mapping[str, bytes], *, gpu: bool) -> Record:
+    def run(self, texts: Mapping[str, bytes], *, gpu: bool, review: str = "") -> Record:
         """
         Run the script once.
 
@@ -113,6 +113,8 @@ class Runs:
             Files that differ from the reader's, by their path from :attr:`root`.
         gpu : bool
             On the practice GPU; else with the CPU alone.
+        review : str
+            What a review asks for: ``"faults"`` or ``"memory"``.
         """
         self._set_back(texts)
         outcome = self._place / "outcome"
@@ -125,6 +127,7 @@ class Runs:
             self.short,
             self.limit / 2,
             STEPS,
+            review,
         )
         process = self._context.Process(target=main, args=(request,))
         process.start()

@@ -1,0 +1,409 @@
+"""What a review needs to know of a run, counted while the script runs: steps, waits, copies, graphs."""
+
+from __future__ import annotations
+
+import functools
+import gc
+import itertools
+import os
+import sys
+from collections import Counter, deque
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import CodeType, FrameType
+from typing import Any
+from unittest import mock
+from weakref import WeakKeyDictionary, WeakSet, ref
+
+import torch
+from torch import nn
+from torch.optim import optimizer as optimizers
+from torch.utils._pytree import tree_leaves
+from torch.utils.data import DataLoader, IterableDataset, SequentialSampler
+
+from gpulesson.porting.record import FACTORIES, RANDOM, Watch, _first, _Made, _tensors
+
+Place = tuple[str, int]
+"""A file, seen from the script's folder, and a line."""
+_PACKAGE = str(Path(__file__).parents[1]) + os.sep
+_BETWEEN = ("_tensor.py", "overrides.py", "_contextlib.py")
+_MADE = FACTORIES - {"tensor", "as_tensor"}  # these two copy what the host has
+_READS = {"item": ".item()", "tolist": ".tolist()", "cpu": ".cpu()", "to": '.to("cpu")'}
+_READS |= {"__float__": "float()", "__int__": "int()", "__repr__": "print", "__format__": "print"}
+_SETTINGS = ("batch_size", "drop_last", "num_workers", "persistent_workers", "pin_memory")
+_WINDOW = 6
+"""So many earlier calls of a line are looked at, to see whether their graphs are still there."""
+
+
+@dataclass(eq=False)
+class Note:
+    """What was counted of one thing: ticks are moments of the run, words what belongs to it."""
+
+    name: str = ""
+    count: Counter[str] = field(default_factory=Counter)
+    words: set[Any] = field(default_factory=set)
+    ticks: list[int] = field(default_factory=list)
+    facts: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass
+class Evidence:
+    """
+    What was noted of a run; what it is about is the key: a line, and what is read or copied there.
+
+    Attributes
+    ----------
+    calls : dict
+        Calls of models: `tracked` with a history, of which a backward pass `used` some; without one, of a
+        model that has been trained: `quiet` in training mode, with the layers in `words`, or `calm`.
+    reads, copies, steps : dict
+        From the GPU; to it, of batches of a loader, by its number, or of what a factory made; of optimizers.
+    feeds, optimizers : dict
+        Loaders: `words` are the numbers of the batches that were trained on; optimizers: dtypes.
+    kept, plain, means, half : dict
+        What holds old histories; constant tensors that are plain attributes of modules; means over a batch;
+        training in float16.
+    """
+
+    calls: dict[Place, Note] = field(default_factory=dict)
+    reads: dict[tuple[Place, str], Note] = field(default_factory=dict)
+    copies: dict[tuple[Place, int | str], Note] = field(default_factory=dict)
+    steps: dict[Place, Note] = field(default_factory=dict)
+    feeds: dict[int, Note] = field(default_factory=dict)
+    optimizers: dict[int, Note] = field(default_factory=dict)
+    kept: dict[Place, Note] = field(default_factory=dict)
+    plain: dict[tuple[str, str, str], Note] = field(default_factory=dict)
+    means: set[Place] = field(default_factory=set)
+    half: set[Place] = field(default_factory=set)
+    on_gpu: bool = False
+    models: int = 0
+
+
+class Observer(Watch):
+    """Notes what a review needs, too, and leaves it in ``record.evidence``; made as :class:`Watch` is."""
+
+    def __init__(self, folder: Path, seconds: float, steps: int = sys.maxsize) -> None:
+        super().__init__(folder, seconds, steps)
+        self.record.evidence = self.evidence = Evidence()
+        self._tick = functools.partial(next, itertools.count())
+        self._built: Any = WeakKeyDictionary()
+        self._numbers: Any = WeakKeyDictionary()
+        self._sources: Any = WeakKeyDictionary()
+        self._attributes: Any = WeakKeyDictionary()
+        self._plain: dict[int, Note] = {}
+        self._graphs: dict[Place, deque[list[Any]]] = {}
+        self._learners: WeakSet[nn.Module] = WeakSet()
+        self._layers: set[str] = set()
+        self._half = False
+        self._since = 99  # steps since a batch was drawn
+        self._roots: set[int] = set()
+
+    def __enter__(self) -> Observer:
+        with ExitStack() as undo:
+            for owner, name, replacement in (
+                (DataLoader, "__init__", self._build),
+                (torch.optim.Optimizer, "__init__", self._build),
+                (DataLoader, "__iter__", self._start),
+            ):
+                new = functools.wraps(original := getattr(owner, name))(replacement(original))
+                undo.enter_context(mock.patch.object(owner, name, new))
+            undo.callback(optimizers.register_optimizer_step_post_hook(self._stepped).remove)
+            super().__enter__()
+            self._undo_more = undo.pop_all()
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        super().__exit__(*error)
+        self._undo_more.close()
+        self.evidence.models = len(self._learners)
+        self.evidence.plain = {each.facts.pop("of"): each for each in self._plain.values()}
+        for each in self.evidence.plain.values():
+            each.facts.clear()  # the tensor
+
+    def _file(self, code: CodeType) -> str:
+        name = code.co_filename
+        return name.removeprefix(self._folder).replace(os.sep, "/") if name.startswith(self._folder) else ""
+
+    def _place(self, frame: FrameType | None, direct: bool = False) -> Place | None:
+        """Return the script's innermost line; None if there is none, or a library stands between."""
+        while frame is not None and not (file := self._file(frame.f_code)):
+            name = frame.f_code.co_filename
+            if direct and not name.startswith(_PACKAGE) and not name.endswith(_BETWEEN):
+                return None
+            frame = frame.f_back
+        return None if frame is None else (file, frame.f_lineno)
+
+    # -- tensors
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        result = super().__torch_function__(func, types, args, kwargs)
+        name, options, first = getattr(func, "__name__", ""), kwargs or {}, args[0] if args else None
+        if self._plain and self._inside and name != "__get__":
+            for each in _tensors((args, options)):
+                if id(each) in self._plain:
+                    self._plain[id(each)].count["uses"] += 1
+        if isinstance(result, torch.Tensor) and result.is_cuda:
+            self.evidence.on_gpu = True
+            source = args[1] if name == "copy_" else first
+            if name in ("to", "cuda", "copy_") and isinstance(source, torch.Tensor) and not source.is_cuda:
+                self._copied(source)
+            if options.get("reduction") == "mean" and (place := self._place(sys._getframe(1))):
+                self.evidence.means.add(place)
+        elif name in _READS and isinstance(first, torch.Tensor) and first.is_cuda and torch.is_grad_enabled():
+            made, place = self._of(first), self._place(sys._getframe(1), direct=True)
+            fed = self._since <= 2 and not (made and made.by in ("to", "cuda"))
+            if place and (fed or _storage(first) in self._roots) and not options.get("non_blocking"):
+                self.evidence.reads.setdefault((place, _READS[name]), Note()).ticks.append(self._tick())
+        return result
+
+    def _copied(self, source: torch.Tensor) -> None:
+        made, place = self._of(source), self._place(sys._getframe(1))
+        key = self._sources[made][0] if made in self._sources else made.by if made else ""
+        if place and (isinstance(key, int) or key in _MADE):
+            note = self.evidence.copies.setdefault((place, key), Note())
+            note.ticks.append(self._tick())
+            note.count["bytes"] += source.numel() * source.element_size()
+            if source.dim() == 4 and note.count["images"] < 3:
+                note.count["images"] += 1
+                note.count["were bytes"] += _were_bytes(source)
+
+    # -- loaders, optimizers
+
+    def _build(self, original: Any) -> Any:
+        def build(thing: Any, *args: Any, **kwargs: Any) -> None:
+            original(thing, *args, **kwargs)
+            self._built[thing] = self._place(sys._getframe(1))
+
+        return build
+
+    def _start(self, original: Any) -> Any:
+        def start(loader: Any) -> Any:
+            iterator, place = original(loader), self._place(sys._getframe(1))
+            if place and loader.batch_size and not isinstance(loader.dataset, IterableDataset):
+                number = self._numbers.setdefault(loader, self._tick())
+                note = self.evidence.feeds.setdefault(number, Note(facts={"starts": []}))
+                note.facts |= {name: getattr(loader, name) for name in _SETTINGS}
+                note.facts |= {"size": len(loader.dataset), "built": self._built.get(loader) or place}
+                note.facts["in order"] = type(loader.sampler) is SequentialSampler
+                note.facts["starts"].append(place)
+                iterator.__dict__["_review"] = number
+            return iterator
+
+        return start
+
+    def _draw(self, original: Any) -> Any:
+        watched = super()._draw(original)
+
+        def draw(iterator: Any) -> Any:
+            batch, self._since = watched(iterator), 0
+            number: int | None = getattr(iterator, "_review", None)
+            if number is not None:
+                note = self.evidence.feeds[number]
+                note.count["draws"] += 1
+                with torch._C.DisableTorchFunction():
+                    tensors = _tensors(batch)
+                    classes = any(each.dtype == torch.int64 and each.dim() == 1 for each in tensors)
+                    many = any(each.is_floating_point() and each.dim() > 1 for each in tensors)
+                    note.count["labels"] += classes and many
+                for each in tensors:
+                    if (made := self._of(each)) is not None:
+                        self._sources[made] = number, note.count["draws"]
+            return batch
+
+        return draw
+
+    def _stepped(self, optimizer: Any, *_: Any) -> None:
+        if place := self._place(sys._getframe(1)):
+            number = self._numbers.setdefault(optimizer, self._tick())
+            note = self.evidence.optimizers.setdefault(number, Note(type(optimizer).__name__))
+            note.facts |= {"built": self._built.get(optimizer) or place, "steps": place}
+            with torch._C.DisableTorchFunction():
+                trained = [each for group in optimizer.param_groups for each in group["params"]]
+                trained = [each for each in trained if each.grad is not None]
+                note.words |= {str(each.dtype) for each in trained if each.is_cuda}
+            note.count.update(steps=1, idle=not trained)
+            self.evidence.steps.setdefault(place, Note()).ticks.append(self._tick())
+            self._since += 1
+
+    # -- models
+
+    def _call(self, original: Any) -> Any:
+        watched = super()._call(original)
+
+        def call(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
+            place = None
+            if not self._inside:
+                place, self._layers, self._half = self._place(sys._getframe(1), direct=True), set(), False
+            with torch._C.DisableTorchFunction():
+                self._look_at(module)
+            result = watched(module, *args, **kwargs)
+            if place is not None:
+                with torch._C.DisableTorchFunction():
+                    self._called(module, place, (args, kwargs), result)
+            return result
+
+        return call
+
+    def _look_at(self, module: nn.Module) -> None:
+        dropout = isinstance(module, nn.modules.dropout._DropoutNd) and module.p > 0
+        dropout |= isinstance(module, nn.RNNBase) and module.dropout > 0 and module.num_layers > 1
+        norm = isinstance(module, nn.modules.batchnorm._BatchNorm) and module.track_running_stats
+        if module.training and (dropout or norm):
+            self._layers.add(type(module).__name__)
+        self._half |= torch.is_autocast_enabled("cuda") and torch.get_autocast_dtype("cuda") is torch.float16
+        code = getattr(type(module).forward, "__code__", None)
+        if code is None or not (file := self._file(code)):
+            return
+        if module not in self._attributes:
+            of = file, type(module).__name__
+            self._attributes[module] = {
+                name: Note(name, facts={"of": (*of, name), "tensor": value, "version": value._version})
+                for name, value in vars(module).items()
+                if isinstance(value, torch.Tensor) and value.is_leaf and not value.requires_grad
+            }
+            self._plain |= {id(each.facts["tensor"]): each for each in self._attributes[module].values()}
+        for name, note in self._attributes[module].items():
+            note.count["calls"] += 1
+            tensor, version = (note.facts[key] for key in ("tensor", "version"))
+            if tensor._version != version or vars(module).get(name) is not tensor:  # it is a state
+                self._plain.pop(id(tensor), None)
+
+    def _called(self, module: nn.Module, place: Place, given: Any, result: Any) -> None:
+        if not any(each.requires_grad for each in module.parameters()):
+            return
+        note = self.evidence.calls.setdefault(place, Note(type(module).__name__))
+        outputs: list[Any] = [
+            each for each in _tensors(result) if each.requires_grad and each.grad_fn is not None
+        ]
+        made = self._lineage(given)
+        sources = [self._sources[each] for each in made if each in self._sources]
+        learner, half = ref(module), self._half
+        entry: list[Any] = [None, None]
+
+        def reached(_: Any) -> None:  # a backward pass calls it; it dies with the graph
+            if entry[1] is None:
+                entry[1] = self.passes
+                note.count["used"] += 1
+                for feed, draw in sources:
+                    self.evidence.feeds[feed].words.add(draw)
+                self.evidence.half |= {place} if half else set()
+                if (trained := learner()) is not None:
+                    self._learners.add(trained)
+
+        if torch.is_grad_enabled() and outputs:
+            note.count["tracked"] += 1
+            note.words |= self._layers
+            entry[0] = ref(reached)
+            self._graphs.setdefault(place, deque(maxlen=40)).append(entry)
+            for each in outputs:
+                with suppress(RuntimeError):
+                    each.register_hook(reached)
+                    each.grad_fn.metadata["gpulesson"] = reached
+        elif not torch.is_grad_enabled() and module in self._learners:
+            note.words |= self._layers
+            note.ticks.append(self._tick())
+            random = any(each.by.rstrip("_") in RANDOM for each in made)
+            note.count.update(
+                quiet=bool(self._layers), calm=not self._layers, fed=bool(sources), random=random
+            )
+
+    def _lineage(self, given: Any) -> set[_Made]:
+        """Return how all was made that a call is given, as far back as is known."""
+        waiting = [made for each in _tensors(given) if (made := self._of(each)) is not None]
+        seen: set[_Made] = set()
+        while waiting and len(seen) < 60:
+            if (made := waiting.pop(0)) not in seen:
+                seen.add(made)
+                waiting += made.parents
+        return seen
+
+    # -- graphs
+
+    def _backward(self, original: Any) -> Any:
+        watched = super()._backward(original)
+
+        def backward(tensors: Any, *args: Any, **kwargs: Any) -> Any:
+            with torch._C.DisableTorchFunction():
+                self._find_kept(self._frames(sys._getframe(1)))
+                self._roots = set(map(_storage, _tensors(tensors)))
+            return watched(tensors, *args, **kwargs)
+
+        return backward
+
+    def _find_kept(self, frames: list[FrameType]) -> None:
+        """Look for graphs that are alive two passes after their backward pass, and for who holds them."""
+        for place, entries in self._graphs.items():
+            of = {passed: token for token, passed in entries if passed is not None}  # one for each pass
+            old = [of[passed] for passed in sorted(of) if self.passes - passed >= 2][-_WINDOW:]
+            for collect in (lambda: None, gc.collect):
+                collect()
+                alive = {id(token()) for token in old} - {id(None)}
+                if len(alive) < _WINDOW - 1 or place in self.evidence.kept:
+                    break
+            else:
+                for name, held in itertools.chain(
+                    *(self._holders(frame, alive) for frame in reversed(frames))
+                ):
+                    facts = {"place": held, "alive": len(alive), "all": len(old)}
+                    self.evidence.kept.setdefault(place, Note(name, facts=facts))
+
+    def _holders(self, frame: FrameType, alive: set[int]) -> list[tuple[str, Place]]:
+        """Return the names in a frame of what holds graphs, with a line; 0 if it is not known."""
+        own, found = getattr(_first(frame), "__dict__", {}), []
+        for name, value in {**frame.f_locals, **{f"self.{key}": each for key, each in own.items()}}.items():
+            if isinstance(value, torch.Tensor | list | tuple | dict | deque):
+                leaves = [each for each in tree_leaves(value) if isinstance(each, torch.Tensor)]
+                if len(_tokens(leaves[-50:]) & alive) >= _WINDOW - 1:
+                    made = self._of(value) if isinstance(value, torch.Tensor) else None
+                    line = self._spot(*made.calls[-1]).line if made and made.calls else 0
+                    found.append((name, (self._file(frame.f_code), line)))
+        return found
+
+
+def _storage(tensor: torch.Tensor) -> int:
+    with torch._C.DisableTorchFunction():
+        return int(tensor.untyped_storage()._cdata)
+
+
+def _tokens(tensors: list[torch.Tensor]) -> set[int]:
+    """Return what hangs in the graphs of tensors."""
+    waiting: list[Any] = [each.grad_fn for each in tensors if each.grad_fn is not None]
+    seen, tokens = set(waiting), set()
+    while waiting and len(seen) < 20_000:
+        node = waiting.pop()
+        tokens.add(id(node.metadata.get("gpulesson")))
+        new = {below for below, _ in node.next_functions if below is not None} - seen
+        seen |= new
+        waiting += new
+    return tokens
+
+
+def _were_bytes(images: torch.Tensor) -> bool:
+    """Return whether the values of images were bytes that were divided by 255."""
+    values = images.double() * 255
+    whole = (values - values.round()).abs().max() < 1e-3
+    return bool(images.dtype == torch.float32 and whole and values.min() >= 0 and 0 < values.max() < 256)
+
+
+def memory(run: Callable[[], object]) -> str:
+    """Return in a line what a step needs; "" if that cannot be said."""
+    from gpulesson.planning.memory.fitting import CONTEXT
+    from gpulesson.planning.plan import plan
+    from gpulesson.practice.sizes import format_size
+
+    try:
+        found = plan(run, steps=3)
+    except (Exception, SystemExit):
+        return ""
+    if not found.record.steps or not found.record.batch_size:
+        return ""
+    fits = ", ".join(f"{each.gpu.name}: {each.verdict.answer}" for each in found.gpus)
+    least, most = format_size(CONTEXT.least), format_size(CONTEXT.most)
+    return (
+        f"A step with a batch of {found.record.batch_size:,} needs {format_size(found.replay.peak_reserved)} "
+        f"of GPU memory, and CUDA itself {least} to {most} more. {fits}. Lesson 10, Where did my memory go?"
+    )

@@ -1,0 +1,335 @@
+"""The command ``python -m gpulesson review``: faults of a script that uses a GPU, as counted in a run."""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import itertools
+import sys
+import textwrap
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from gpulesson.porting import command
+from gpulesson.porting.child import NO_NETWORK
+from gpulesson.porting.facts import DEVICE_LINE, Record
+
+if TYPE_CHECKING:
+    from gpulesson.porting.observe import Evidence, Note, Place
+    from gpulesson.porting.run import Runs
+
+_USAGE = "python -m gpulesson review [options] script [argument ...]"
+_NO_GPU = (
+    "not compiled with CUDA",
+    "No CUDA GPUs",
+    "no NVIDIA driver",
+    "deserialize object on a CUDA device",
+)
+_LEAST = 64 * 1024
+"""Bytes of a batch from which on its copies are worth a word."""
+_WORDS = f"""
+# Fails elsewhere
+no gpu | 1, Is there a GPU? | {DEVICE_LINE}  # once; then .to(device)
+On a computer without a GPU this line fails: [message]
+load | 6, Save, load, resume | torch.load(..., map_location=device)
+The file was saved from a GPU, and its tensors go to the GPU again. Without a GPU this line fails.
+# Silent: no error, but a wrong or worse result
+mode | 7, Common mistakes | model.eval()  # before this line; and model.train() before the next epoch
+[model] was called here [times] outside of training, but it was in training mode: [layers] still changed what
+it computes.
+unused | 10, Where did my memory go? | with torch.no_grad():  # around this line
+PyTorch kept what a backward pass needs, [times], and no backward pass used it. That costs memory and time.
+kept | 7, Common mistakes | loss.item() or loss.detach(), where [name] gets it
+[name] holds the history of earlier steps: [alive] of the last [all] results of line [line] still had theirs
+two backward passes later. So each step needs more memory.
+means | 5, Fashion-MNIST end to end | += loss.item() * len(labels), and then / len([loader].dataset)
+The last batch has [last] samples, the others have [batch]. Its mean counts as much as theirs, so this is not
+the mean over all samples.
+order | 4, The training loop | DataLoader(..., shuffle=True)
+This loader does not shuffle, and [number] of its batches were trained on, in the same order in each epoch.
+A model learns worse from that.
+idle | 4, The training loop | torch.optim.[name](model.parameters(), ...)  # of the model that is trained
+[name] took [steps] steps, and its parameters had no gradient in any of them, so they never change. Either
+another model is trained, or zero_grad() stands between backward() and step().
+plain | 7, Common mistakes | self.register_buffer("[name]", [value])
+forward() used self.[name] [times]. It is a plain attribute: model.to(device) does not move it, and
+state_dict() does not save it.
+half | 12, The speed ladder | torch.autocast("cuda", dtype=torch.bfloat16)  # or add a torch.amp.GradScaler
+This is trained in float16, without a GradScaler. Small gradients become zero in float16.
+# Costs: time or memory that you can save
+waits | 8, Was it faster? | total += loss.detach()  # and total.item() after the loop, or every 100 steps
+Python waits for the GPU here ([calls]), in [hits] of [steps] steps. Meanwhile it gives the GPU no new work.
+pinned | 9, Feeding the GPU | DataLoader(..., pin_memory=True), and then .to(device, non_blocking=True)
+[number] batches of [size] KiB were copied to the GPU from ordinary memory. Python waits for each such copy.
+workers | 9, Feeding the GPU | DataLoader(..., persistent_workers=True)
+The loop over this loader began [times], and each time its worker processes ([workers]) were started anew.
+double | 7, Common mistakes | model.float()  # and the data; unless you need the digits
+Parameters in float64 were trained here, in [steps] steps. They need twice the memory of float32, and most
+GPUs compute much slower with them.
+bytes | 9, Feeding the GPU | images.to(device).float() / 255  # with PILToTensor() in place of ToTensor()
+These images were bytes, and travel to the GPU as float32: [size] KiB a batch, four times as much as bytes.
+made | 2, Tensors and devices | torch.[name](..., device=device)
+torch.[name] made a tensor on the CPU, and it was copied to the GPU, in [hits] of [steps] steps.
+"""
+
+
+class Finding(NamedTuple):
+    """A fault: its kind, a key of ``TABLE``; where it is; in words what was seen, and what to write."""
+
+    kind: str
+    places: tuple[Place, ...]
+    text: str
+    instead: str
+
+
+def _table() -> dict[str, tuple[str, str, str, str]]:
+    """Return heading, lesson, line to write and text of each kind of finding, in the order of the report."""
+    table, heading, kind = {}, "", ""
+    for line in _WORDS.strip().splitlines():
+        if line.startswith("# "):
+            heading = line[2:]
+        elif line.count(" | ") == 2:
+            kind, lesson, instead = line.split(" | ")
+            table[kind] = heading, lesson, instead, ""
+        else:
+            table[kind] = (*table[kind][:3], f"{table[kind][3]} {line}".strip())
+    return table
+
+
+TABLE = _table()
+
+
+def _found(kind: str, places: Iterable[Place], **facts: Any) -> Finding:
+    _, _, instead, text = TABLE[kind]
+    for name, value in facts.items():
+        value = ("once" if value == 1 else f"{value} times") if name == "times" else str(value)
+        instead, text = (each.replace(f"[{name}]", value) for each in (instead, text))
+    return Finding(kind, tuple(places), text, instead)
+
+
+def add(commands: Any) -> None:
+    """Add the command's options to a parser's commands."""
+    about = "find what is wrong or slow in a training script that uses a GPU"
+    parser = commands.add_parser("review", help=about, description=about, usage=_USAGE, allow_abbrev=False)
+    command.add_options(parser)
+
+
+def run(options: argparse.Namespace, program: Sequence[str]) -> int:
+    """Review the script and print what was found; 1 if it does not run."""
+    status = 1
+    with command.refusing():
+        script = command.script_of(options, program, command.WITH_VALUE)
+        with command.trial(script, program[1:], options.limit, options.root) as runs:
+            status = _review(runs, script.name, program)
+    return status
+
+
+def _review(runs: Runs, name: str, program: Sequence[str]) -> int:
+    command.tell("the script on the practice GPU")
+    runs.short = True
+    gpu = runs.run({}, gpu=True, review="faults")
+    if gpu.failure is not None or not (gpu.losses or gpu.stopped):
+        runs.short = False  # it may need its loops in full
+        gpu = runs.run({}, gpu=True, review="faults")
+    if gpu.failure is not None or gpu.evidence is None:
+        print("\n".join(_failed(name, gpu)), file=sys.stderr)
+        return 1
+    if not gpu.evidence.on_gpu:
+        print(f"{name} did not use the GPU. If it has an option for that, give it behind the script.")
+        print("If it cannot use a GPU yet, this command takes it there:")
+        print(f"    python -m gpulesson port {' '.join(program)}")
+        return 0
+    command.tell("the script without a GPU")
+    cpu = runs.run({}, gpu=False)
+    command.tell("what a step needs")
+    needs = runs.run({}, gpu=True, review="memory").evidence
+    print("\n".join(report(name, gpu, list(findings(gpu, cpu, runs.texts)), needs or "", runs.texts)))
+    return 0
+
+
+def _failed(name: str, record: Record) -> Iterator[str]:
+    failure = record.failure
+    line = failure.frames[-1].line if failure and failure.frames else 0
+    name = failure.frames[-1].file if failure and failure.frames else name
+    if failure is None:
+        yield f"{name} did not come to its end: {record.stopped}. --limit 600 gives it more time."
+    elif failure.kind == "NoInput":
+        yield f"{name} waits for input() in line {line}. Write the value there, or take it as an argument."
+    elif NO_NETWORK in failure.text:
+        yield f"{name} wants to download something in line {line}, without a network. Run it once as ever."
+    else:
+        yield f"{name} fails on the practice GPU, in line {line}. Fix that first:"
+        yield f"{failure.kind}: {failure.message}"
+
+
+def report(
+    name: str, gpu: Record, found: list[Finding], needs: str, sources: dict[str, bytes]
+) -> Iterator[str]:
+    """Yield the lines that are printed: what was looked at, the findings, the memory of a step."""
+    steps = sum(len(each.ticks) for each in gpu.evidence.steps.values())
+    lines = sum(map(len, gpu.lines.values()))
+    yield f"{name} ran on the practice GPU: {steps} training step{'s' * (steps != 1)}, {lines} lines."
+    if gpu.shortened:
+        yield "Loops were cut short, so a real run has more steps than are counted here."
+    if gpu.stopped:
+        yield f"The run did not come to the end of the script: {gpu.stopped}."
+    for heading in dict.fromkeys(row[0] for row in TABLE.values()):
+        chosen = [each for each in found if TABLE[each.kind][0] == heading]
+        if chosen:
+            yield f"\n{heading}"
+        for each in sorted(chosen, key=lambda each: each.places):
+            yield ""
+            for file, line in each.places:
+                text = sources.get(file, b"").decode("utf-8", "replace").splitlines()[line - 1 : line]
+                yield f"  {file}, line {line}:  {''.join(text).strip()}"
+            yield textwrap.fill(each.text, 90, initial_indent="    ", subsequent_indent="    ")
+            yield f"    Write:  {each.instead}"
+            yield f"    Lesson {TABLE[each.kind][1]}"
+    if not found:
+        yield "Nothing was found that is wrong or slow." if steps else "So there was no training to look at."
+    if needs:
+        yield "\nNeeds\n\n" + textwrap.fill(needs, 90, initial_indent="  ", subsequent_indent="  ")
+
+
+# -- rules
+
+
+def findings(gpu: Record, cpu: Record, sources: dict[str, bytes]) -> Iterator[Finding]:
+    """Yield what the evidence of the runs carries."""
+    seen: Evidence = gpu.evidence
+    trees = {file: ast.parse(sources[file]) for file in gpu.lines}
+    failure = cpu.failure
+    if failure and failure.frames and any(each in failure.message for each in _NO_GPU):
+        spot = failure.frames[-1]
+        yield _found("no gpu", [(spot.file, spot.line)], message=failure.message.split(". ")[0])
+    for spot in dict.fromkeys(gpu.loads):
+        yield _found("load", [(spot.file, spot.line)])
+    for place, calls in seen.calls.items():
+        yield from _calls(seen, place, calls)
+    for place, kept in seen.kept.items():
+        file, line = kept.facts["place"]
+        for node in _all(trees[file], ast.Call) if not line else ():
+            if ast.unparse(node.func).startswith(kept.name) and ast.unparse(node.func).endswith(".append"):
+                line = node.lineno
+        yield _found("kept", [(file, line) if line else place], name=kept.name, line=place[1], **kept.facts)
+    for number, feed in seen.feeds.items():
+        yield from _feeds(seen, number, feed, trees)
+    for each in seen.optimizers.values():
+        places = dict.fromkeys((each.facts["built"], each.facts["steps"]))
+        steps, idle = each.count["steps"], each.count["idle"]
+        if steps >= 3 and idle == steps:
+            yield _found("idle", places, name=each.name, steps=steps)
+        if "torch.float64" in each.words:
+            yield _found("double", places, steps=steps)
+        if "torch.float16" in each.words:
+            seen.half |= {each.facts["steps"]}
+    if not any(b"GradScaler" in text for text in sources.values()):
+        yield from (_found("half", [place]) for place in sorted(seen.half)[:1])
+    for (file, owner, name), note in seen.plain.items():
+        for node in _all(trees[file], ast.ClassDef, owner, "__init__", ast.Assign):
+            if (
+                note.count["uses"]
+                and note.count["calls"] >= 3
+                and ast.unparse(node.targets[0]) == f"self.{name}"
+            ):
+                value, uses = ast.unparse(node.value), note.count["uses"]
+                yield _found("plain", [(file, node.lineno)], name=name, value=value, times=uses)
+    waits = {key: hits for key, each in seen.reads.items() if (hits := _regular(each.ticks, seen))}
+    if waits:
+        where, words = (sorted(set(part)) for part in zip(*waits, strict=True))
+        hit, of = max(waits.values())
+        yield _found("waits", where, calls=", ".join(words), hits=hit, steps=of)
+    for (place, made), note in seen.copies.items():
+        if isinstance(made, str) and (regular := _regular(note.ticks, seen)):
+            yield _found("made", [place], name=made, hits=regular[0], steps=regular[1])
+
+
+def _all(tree: ast.AST, *path: Any) -> Iterator[Any]:
+    """Yield the nodes of a type, or definitions of a name, one inside the other."""
+    first, *rest = path
+    for node in ast.walk(tree):
+        if getattr(node, "name", None) == first if isinstance(first, str) else isinstance(node, first):
+            yield from _all(node, *rest) if rest else (node,)
+
+
+def _calls(seen: Evidence, place: Place, calls: Note) -> Iterator[Finding]:
+    count = calls.count
+    unused = count["tracked"] if count["tracked"] >= 2 and not count["used"] else 0
+    sampled = count["random"] and seen.models > 1  # the pictures of a generator
+    labels = count["fed"] and _regular(calls.ticks, seen)  # what a model says for its own training
+    quiet = 0 if count["calm"] or sampled or labels else count["quiet"]
+    if calls.words and (quiet or unused) and not count["used"]:
+        layers = " and ".join(sorted(calls.words))
+        yield _found("mode", [place], model=calls.name, times=quiet or unused, layers=layers)
+    if unused:
+        yield _found("unused", [place], times=unused)
+
+
+def _feeds(seen: Evidence, number: int, feed: Note, trees: dict[str, ast.Module]) -> Iterator[Finding]:
+    facts, draws, learned, starts = (
+        feed.facts,
+        feed.count["draws"],
+        len(feed.words),
+        len(feed.facts["starts"]),
+    )
+    batch, size = facts["batch_size"], facts["size"]
+    trains = learned >= 3 and learned >= 0.8 * draws
+    copies = {place: each for (place, key), each in seen.copies.items() if key == number}
+    kib = sum(each.count["bytes"] for each in copies.values()) // max(draws, 1) // 1024
+    if facts["in order"] and trains and feed.count["labels"] == draws and size > batch and starts > 1:
+        yield _found("order", [facts["built"]], number=learned)
+    if facts["num_workers"] and not facts["persistent_workers"] and starts > 1:
+        yield _found("workers", [facts["built"]], times=starts, workers=facts["num_workers"])
+    if trains and kib * 1024 >= _LEAST:
+        if not facts["pin_memory"] and any(len(each.ticks) >= 0.8 * draws for each in copies.values()):
+            yield _found("pinned", [facts["built"]], number=draws, size=f"{kib:,}")
+        for place, each in copies.items():
+            if 0 < each.count["images"] == each.count["were bytes"]:
+                yield _found("bytes", [place], size=f"{kib:,}")
+    if not facts["drop_last"] and size > batch and size % batch:
+        for place in dict.fromkeys(facts["starts"]):
+            for sums, mean, loader in _means(trees[place[0]], place, seen):
+                places = [(place[0], sums), (place[0], mean)]
+                yield _found("means", places, last=size % batch, batch=batch, loader=loader)
+
+
+def _means(tree: ast.Module, start: Place, seen: Evidence) -> Iterator[tuple[int, int, str]]:
+    """Yield lines that sum means of batches in a loop, and divide the sum by the number of batches."""
+    loops = [node for node in _all(tree, ast.For) if node.lineno == start[1]]
+    scopes = [node for node in _all(tree, ast.FunctionDef) if set(loops) & set(ast.walk(node))]
+    means, sums = set(), {}
+    for node in (node for loop in loops for node in _all(loop, ast.Assign)):
+        if any((start[0], line) in seen.means for line in range(node.lineno, node.end_lineno + 1)):
+            means.add(ast.unparse(node.targets[0]))
+    for node in (node for loop in loops for node in _all(loop, ast.AugAssign)):
+        bare = _bare(node.value)
+        called = isinstance(ast.parse(bare, mode="eval").body, ast.Call)
+        if isinstance(node.op, ast.Add) and (
+            bare in means or (called and (start[0], node.lineno) in seen.means)
+        ):
+            sums[ast.unparse(node.target)] = node.lineno
+    for node in _all([tree, *scopes][-1], ast.BinOp | ast.AugAssign):
+        pair = (node.left, node.right) if isinstance(node, ast.BinOp) else (node.target, node.value)
+        (total, by), loader = map(_bare, pair), ast.unparse(pair[1])[4:-1]
+        divides = isinstance(node.op, ast.Div) and by == f"len({loader})"
+        if divides and total in sums and sums[total] < node.lineno and loader in ast.unparse(loops[0].iter):
+            yield sums.pop(total), node.lineno, loader
+
+
+def _bare(node: ast.expr) -> str:
+    """Return what a value is read from: ``loss`` of ``loss.item()``."""
+    if isinstance(node, ast.Call) and ast.unparse(node.func) == "float" and len(node.args) == 1:
+        return _bare(node.args[0])
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and not node.args:
+        return _bare(node.func.value)
+    return _bare(node.value) if isinstance(node, ast.Attribute) and node.attr == "data" else ast.unparse(node)
+
+
+def _regular(ticks: Sequence[int], seen: Evidence) -> tuple[int, int] | None:
+    """Return in how many steps of how many something happened; None if not in most of some line's steps."""
+    for edges in (each.ticks for each in seen.steps.values()):
+        pairs = list(itertools.pairwise(edges))
+        hits = sum(any(first < tick <= last for tick in ticks) for first, last in pairs)
+        if len(pairs) >= 3 and hits >= 0.8 * len(pairs):
+            return hits, len(pairs)
+    return None
