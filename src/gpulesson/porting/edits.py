@@ -56,7 +56,7 @@ class Source:
         wrapper = MetadataWrapper(self.module, unsafe_skip_copy=True)
         self._positions: Any = wrapper.resolve(PositionProvider)
         self._parents: Any = wrapper.resolve(ParentNodeProvider)
-        self._lines = text.decode(self.module.encoding).split("\n")
+        self._lines = re.split(r"\r\n|\r|\n", text.decode(self.module.encoding))
 
     # -- find
 
