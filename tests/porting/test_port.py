@@ -12,6 +12,7 @@ pytest.importorskip("libcst")
 
 from gpulesson.__main__ import main
 from gpulesson.porting.command import _changes
+from gpulesson.porting.facts import LESSONS
 from gpulesson.porting.reasons import Change
 
 SCRIPTS = Path(__file__).parents[2] / "examples" / "scripts"
@@ -49,7 +50,10 @@ def test_the_script_of_the_landing_page_becomes_the_one_beside_it(port, tmp_path
     status, printed, _ = port((SCRIPTS / "circle.py").read_bytes())
     assert status == 0
     assert "All 200 are equal to the bit, and the script printed the same." in printed
-    assert "line 20: the batch's inputs and targets move to the device. Lesson 4" in printed
+    assert (
+        "line 20: the batch's inputs and targets move to the device. Lesson 4, The training loop on a device"
+        in printed
+    )
     assert "Without it: RuntimeError: Expected all tensors to be on the same device" in printed
     assert [path.name for path in tmp_path.iterdir()] == ["train.py"]
     assert (tmp_path / "train.py").read_bytes() == (SCRIPTS / "circle.py").read_bytes()
@@ -272,9 +276,15 @@ def test_wrong_words(words, capsys):
     assert stopped.value.code == 2
 
 
+def test_the_lessons_have_their_titles():
+    for number, title in LESSONS.items():
+        (lesson,) = (Path(__file__).parents[2] / "examples").glob(f"{number:02}_*.py")
+        assert f"{number} · {title}" in lesson.read_text(encoding="utf-8").splitlines()
+
+
 def test_what_goes_and_what_comes_back_on_one_line_are_told_apart():
     moves = [("x", "moves to the device"), ("y", "moves to the device"), ("p", "comes back to the CPU")]
-    changes = [Change("train.py", b"", 3, *words, "tensor") for words in moves]
+    changes = [Change("train.py", b"", *words, 2, line=3) for words in moves]
     told = _changes(SimpleNamespace(changes=changes, files=SimpleNamespace(texts=["train.py"])))
     assert [line.partition(" Lesson")[0] for line in told] == [
         "line 3: x and y move to the device.",

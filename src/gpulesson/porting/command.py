@@ -212,7 +212,7 @@ def _explained(message: str) -> Iterator[str]:
 
 
 def _changes(found: Port) -> Iterator[str]:
-    from gpulesson.porting.reasons import LESSONS
+    from gpulesson.porting.facts import LESSONS
 
     places: dict[tuple[str, int, str], list[Change]] = {}
     for change in sorted(found.changes, key=lambda each: (each.file, each.line)):
@@ -224,7 +224,8 @@ def _changes(found: Port) -> Iterator[str]:
             first, _, rest = verb.partition(" ")
             verb = f"{_PLURALS.get(first, first)} {rest}"
             subjects = [subjects[0], *(each.removeprefix("the batch's ") for each in subjects[1:])]
-        yield f"{where}: {_listed(subjects)} {verb}. Lesson {LESSONS[changes[0].lesson]}"
+        number = changes[0].lesson
+        yield f"{where}: {_listed(subjects)} {verb}. Lesson {number}, {LESSONS[number]}"
         if changes[0].message:
             yield f"    Without it: {_short(changes[0].message)}"
 

@@ -6,6 +6,19 @@ from dataclasses import dataclass, field
 from typing import Any
 
 DEVICE_LINE = 'device = torch.device("cuda" if torch.cuda.is_available() else "cpu")'
+LESSONS = {
+    1: "Is there a GPU?",
+    2: "Tensors and devices",
+    4: "The training loop on a device",
+    5: "Fashion-MNIST end to end",
+    6: "Save, load, resume",
+    7: "The common mistakes",
+    8: "Was it faster?",
+    9: "Feeding the GPU",
+    10: "Where did my memory go?",
+    12: "The speed ladder",
+}
+"""Titles of the lessons that are named."""
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,7 @@ from torch.optim import optimizer as optimizers
 from torch.utils._pytree import tree_leaves
 from torch.utils.data import DataLoader, IterableDataset, SequentialSampler
 
+from gpulesson.porting.facts import LESSONS
 from gpulesson.porting.record import FACTORIES, RANDOM, Watch, _first, _Made, _tensors
 
 Place = tuple[str, int]
@@ -405,5 +406,5 @@ def memory(run: Callable[[], object]) -> str:
     least, most = format_size(CONTEXT.least), format_size(CONTEXT.most)
     return (
         f"A step with a batch of {found.record.batch_size:,} needs {format_size(found.replay.peak_reserved)} "
-        f"of GPU memory, and CUDA itself {least} to {most} more. {fits}. Lesson 10, Where did my memory go?"
+        f"of GPU memory, and CUDA itself {least} to {most} more. {fits}. Lesson 10, {LESSONS[10]}"
     )

@@ -248,7 +248,7 @@ class _Rounds:
             source = self._files[file]
             if not source.binds(name) and name in source.names():
                 text = source.with_device_line(name)
-                self._put(Change(file, text, "the device", "is chosen once", "device"))
+                self._put(Change(file, text, "the device", "is chosen once", 1))
 
     def _put(self, change: Change) -> None:
         codes = _codes(self._files[change.file].text, change.text)
@@ -280,6 +280,8 @@ def _stuck(record: Record) -> str:
         where = record.failure.frames[-1] if record.failure.frames else None
         place = f"{where.file}, line {where.line}: " if where else ""
         return f"{place}{record.failure.kind}: {record.failure.message}"
+    if record.errors:
+        return f"{record.stopped}: {record.errors.splitlines()[-1]}"
     return record.stopped or "what is trained stays on the CPU"
 
 

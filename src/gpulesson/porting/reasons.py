@@ -11,13 +11,6 @@ from gpulesson.porting.edits import DEVICE_LINE, Binding, Source, called
 from gpulesson.porting.facts import Failure, Name, Spot, Thing
 
 MOVES, COMES_BACK = "moves to the device", "comes back to the CPU"
-LESSONS = {
-    "device": "1, Is there a GPU?",
-    "tensor": "2, Tensors and devices",
-    "batch": "4, The training loop",
-    "load": "6, Save, load, resume",
-    "mistake": "7, Common mistakes",
-}
 _CHAINED = frozenset(("train", "eval", "apply", "double", "float", "half", "requires_grad_"))
 
 
@@ -32,8 +25,8 @@ class Change(NamedTuple):
         The whole file afterwards.
     subject, verb : str
         What changes, in a few words: ``"x"``, ``"moves to the device"``.
-    lesson : str
-        A key of ``LESSONS``.
+    lesson : int
+        Its number.
     message : str
         What the GPU says without it; "" if it says nothing.
     line : int
@@ -44,7 +37,7 @@ class Change(NamedTuple):
     text: bytes
     subject: str
     verb: str
-    lesson: str
+    lesson: int
     message: str = ""
     line: int = 0
 
@@ -93,7 +86,7 @@ def model(files: Files, thing: Thing, frames: tuple[Spot, ...]) -> Change | None
         if not isinstance(call, cst.Call):
             continue
         call = _chain(source, call)
-        return Change(spot.file, source.append(call, "to", device), named, MOVES, "batch")
+        return Change(spot.file, source.append(call, "to", device), named, MOVES, 4)
     for name in thing.names:
         if name.held or name.module or name.name.startswith("self."):
             continue
@@ -103,7 +96,7 @@ def model(files: Files, thing: Thing, frames: tuple[Spot, ...]) -> Change | None
         if found is not None and found.kind in ("assign", "part"):
             after = source.statement(found.node)
             text = source.move([name.name], device, after=after)
-            return Change(spot.file, text, named, MOVES, "batch")
+            return Change(spot.file, text, named, MOVES, 4)
     return None
 
 
@@ -151,7 +144,7 @@ def _made_trained(files: Files, thing: Thing) -> Change | None:
         for call in source.within(source.statement_at(spot), cst.Call):
             if isinstance(call.func, cst.Attribute) and call.func.attr.value == "requires_grad_":
                 text = source.append(call.func.value, "to", files.device(spot.file))
-                return Change(spot.file, text, _shown(thing), MOVES, "tensor")
+                return Change(spot.file, text, _shown(thing), MOVES, 2)
     return None
 
 
@@ -197,7 +190,7 @@ def _to_device(files: Files, failure: Failure, thing: Thing) -> Iterator[Change]
                 part = known.owner.by
                 if part.endswith("Loss"):
                     change = change._replace(
-                        subject=f"the loss function {part}, which holds a tensor,", lesson="mistake"
+                        subject=f"the loss function {part}, which holds a tensor,", lesson=7
                     )
                 yield change
         for name in known.names:
@@ -257,7 +250,7 @@ def _at_loop(files: Files, failure: Failure, thing: Thing) -> Iterator[Change]:
             if found is not None and found.kind == "for":
                 source, device = files[spot.file], files.device(spot.file)
                 text = source.move([name.name], device, first_in=found.node)
-                yield Change(spot.file, text, f"the batch's {name.name}", MOVES, "batch")
+                yield Change(spot.file, text, f"the batch's {name.name}", MOVES, 4)
 
 
 def _made_there(files: Files, thing: Thing, where: str, trained: bool = False) -> Change | None:
@@ -274,7 +267,7 @@ def _made_there(files: Files, thing: Thing, where: str, trained: bool = False) -
         return None
     text = source.keyword(call, "device", where or files.device(spot.file))
     verb = "makes the tensor that is trained on the device" if trained else "makes its tensor on the device"
-    return Change(spot.file, text, f"torch.{name}(…)", verb, "tensor")
+    return Change(spot.file, text, f"torch.{name}(…)", verb, 2)
 
 
 def _by_name(files: Files, failure: Failure, thing: Thing, inside: bool) -> Iterator[Change]:
@@ -305,11 +298,11 @@ def _by_name(files: Files, failure: Failure, thing: Thing, inside: bool) -> Iter
                 source.append(found.node, "to", device),
                 name.name,
                 MOVES,
-                "tensor",
+                2,
             )
         elif found.kind == "part":
             text = source.move([name.name], device, after=found.node)
-            yield Change(spot.file, text, name.name, MOVES, "tensor")
+            yield Change(spot.file, text, name.name, MOVES, 2)
         yield from _use(files, spot, name)
 
 
@@ -319,7 +312,7 @@ def _before_use(files: Files, spot: Spot, name: Name) -> Iterator[Change]:
     loop = source.outermost_loop(spot)
     if loop is not None:
         text = source.statement_before(loop, f"{name.name} = {name.name}.to({device})")
-        yield Change(spot.file, text, name.name, MOVES, "tensor")
+        yield Change(spot.file, text, name.name, MOVES, 2)
     yield from _use(files, spot, name)
 
 
@@ -339,7 +332,7 @@ def _use(files: Files, spot: Spot, name: Name, method: str = "to") -> Iterator[C
         arguments = (device,) if method == "to" else ()
         change = {each: lambda node: called(node, method, *arguments) for each in uses}
         verb = MOVES if method == "to" else COMES_BACK
-        yield Change(spot.file, source.changed(change), wanted, verb, "tensor")
+        yield Change(spot.file, source.changed(change), wanted, verb, 2)
 
 
 def _plain(source: Source, node: cst.CSTNode) -> str:
@@ -373,10 +366,10 @@ def _container(files: Files, spot: Spot, name: Name, found: Binding) -> Iterator
     subject = f"the batch {name.name}".removesuffix(" batch")
     if code and found.kind == "for" and isinstance(found.node.body, cst.IndentedBlock):
         text = source.statement_before(found.node.body.body[0], code)
-        yield Change(spot.file, text, subject, MOVES, "batch")
+        yield Change(spot.file, text, subject, MOVES, 4)
     elif kind == "other" and found.kind == "assign":
         text = source.append(found.node, "to", device)
-        yield Change(spot.file, text, name.name, MOVES, "tensor")
+        yield Change(spot.file, text, name.name, MOVES, 2)
 
 
 def _argument(files: Files, failure: Failure, name: Name, found: Binding) -> Iterator[Change]:
@@ -397,7 +390,7 @@ def _argument(files: Files, failure: Failure, name: Name, found: Binding) -> Ite
             else (number == place and not each.star)
         ):
             text = source.append(each.value, "to", device)
-            yield Change(spot.file, text, source.code(each.value), MOVES, "tensor")
+            yield Change(spot.file, text, source.code(each.value), MOVES, 2)
 
 
 def _attribute(files: Files, spot: Spot, name: Name) -> Iterator[Change]:
@@ -405,7 +398,7 @@ def _attribute(files: Files, spot: Spot, name: Name) -> Iterator[Change]:
     source, device = files[spot.file], files.device(spot.file)
     for each in _assignments(source, spot, name):
         text = source.append(each.value, "to", device)
-        yield Change(spot.file, text, name.name, MOVES, "tensor")
+        yield Change(spot.file, text, name.name, MOVES, 2)
 
 
 def _as_buffer(files: Files, spot: Spot, name: Name, saved: bool) -> Iterator[Change]:
@@ -414,12 +407,12 @@ def _as_buffer(files: Files, spot: Spot, name: Name, saved: bool) -> Iterator[Ch
     for each in _assignments(source, spot, name):
         if not _in_init(source, each):
             text = source.append(each.value, "to", files.device(spot.file))
-            yield Change(spot.file, text, name.name, MOVES, "tensor")
+            yield Change(spot.file, text, name.name, MOVES, 2)
             continue
         owner, attribute = name.name.split(".")
         text = source.buffer(each, owner, attribute, saved)
         verb = "becomes a buffer of its module, which moves with it"
-        yield Change(spot.file, text, name.name, verb, "mistake")
+        yield Change(spot.file, text, name.name, verb, 7)
 
 
 def _assignments(source: Source, spot: Spot, name: Name) -> Iterator[Any]:
@@ -447,7 +440,7 @@ def _where_made(files: Files, failure: Failure, thing: Thing) -> Iterator[Change
         made = source.expression(spot)
         if made is not None and not isinstance(made, cst.Name):
             text = source.append(made, "to", device)
-            yield Change(spot.file, text, source.code(made), MOVES, "tensor")
+            yield Change(spot.file, text, source.code(made), MOVES, 2)
 
 
 # -- to the host
@@ -463,7 +456,7 @@ def _to_host(files: Files, failure: Failure, thing: Thing) -> Iterator[Change]:
     func = getattr(expression, "func", None)
     if isinstance(func, cst.Attribute) and func.attr.value in ("numpy", "__array__"):
         text = source.append(func.value, "cpu")
-        yield Change(spot.file, text, source.code(func.value), COMES_BACK, "tensor")
+        yield Change(spot.file, text, source.code(func.value), COMES_BACK, 2)
         return
     direct = [name for name in thing.names if name.frame == len(failure.frames) - 1]
     for name in direct:
@@ -475,7 +468,7 @@ def _to_host(files: Files, failure: Failure, thing: Thing) -> Iterator[Change]:
         made = source.expression(thing.made[-1])
         if made is not None:
             text = source.append(made, "cpu")
-            yield Change(spot.file, text, source.code(made), COMES_BACK, "tensor")
+            yield Change(spot.file, text, source.code(made), COMES_BACK, 2)
 
 
 def _appended(files: Files, spot: Spot, name: Name) -> Iterator[Change]:
@@ -491,7 +484,7 @@ def _appended(files: Files, spot: Spot, name: Name) -> Iterator[Change]:
                 edits[call.args[0].value] = lambda node: called(node, "cpu")
         if edits:
             subject = f"what {name.name} collects"
-            yield Change(spot.file, source.changed(edits), subject, COMES_BACK, "tensor")
+            yield Change(spot.file, source.changed(edits), subject, COMES_BACK, 2)
             return
 
 
@@ -506,7 +499,7 @@ def hard_coded(files: Files, file: str) -> Change | None:
         line = line.partition("(")[2].removesuffix(")")
     text = source.changed({found[0].value: lambda _: cst.parse_expression(line)})
     name = source.code(found[0].targets[0].target)
-    return Change(file, text, name, "is no longer the CPU in any case", "device")
+    return Change(file, text, name, "is no longer the CPU in any case", 1)
 
 
 def loading(files: Files, spot: Spot) -> Change | None:
@@ -520,7 +513,7 @@ def loading(files: Files, spot: Spot) -> Change | None:
         "RuntimeError: Attempting to deserialize object on a CUDA device but torch.cuda.is_available() is "
         "False (on a computer without a GPU)"
     )
-    return Change(spot.file, text, "what is loaded", "goes to the device", "load", message)
+    return Change(spot.file, text, "what is loaded", "goes to the device", 6, message)
 
 
 def _shown(thing: Thing) -> str:

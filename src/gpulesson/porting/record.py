@@ -38,6 +38,7 @@ FACTORIES = _DRAWING | {
     "full",
     "linspace",
     "logspace",
+    "normal",
     "ones",
     "tensor",
     "as_tensor",

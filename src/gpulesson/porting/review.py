@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gpulesson.porting import command
 from gpulesson.porting.child import NO_NETWORK
-from gpulesson.porting.facts import DEVICE_LINE, Record
+from gpulesson.porting.facts import DEVICE_LINE, LESSONS, Record
 
 if TYPE_CHECKING:
     from gpulesson.porting.observe import Evidence, Note, Place
@@ -29,46 +29,46 @@ _LEAST = 64 * 1024
 """Bytes of a batch from which on its copies are worth a word."""
 _WORDS = f"""
 # Fails elsewhere
-no gpu | 1, Is there a GPU? | {DEVICE_LINE}  # once; then .to(device)
+no gpu | 1 | {DEVICE_LINE}  # once; then .to(device)
 On a computer without a GPU this line fails: [message]
-load | 6, Save, load, resume | torch.load(..., map_location=device)
+load | 6 | torch.load(..., map_location=device)
 The file was saved from a GPU, and its tensors go to the GPU again. Without a GPU this line fails.
 # Silent: no error, but a wrong or worse result
-mode | 7, Common mistakes | model.eval()  # before this line; and model.train() before the next epoch
+mode | 7 | model.eval()  # before this line; and model.train() before the next epoch
 [model] was called here [times] outside of training, but it was in training mode: [layers] still changed what
 it computes.
-unused | 10, Where did my memory go? | with torch.no_grad():  # around this line
+unused | 10 | with torch.no_grad():  # around this line
 PyTorch kept what a backward pass needs, [times], and no backward pass used it. That costs memory and time.
-kept | 7, Common mistakes | loss.item() or loss.detach(), where [name] gets it
+kept | 7 | loss.item() or loss.detach(), where [name] gets it
 [name] holds the history of earlier steps: [alive] of the last [all] results of line [line] still had theirs
 two backward passes later. So each step needs more memory.
-means | 5, Fashion-MNIST end to end | += loss.item() * len(labels), and then / len([loader].dataset)
+means | 5 | += loss.item() * len(labels), and then / len([loader].dataset)
 The last batch has [last] samples, the others have [batch]. Its mean counts as much as theirs, so this is not
 the mean over all samples.
-order | 4, The training loop | DataLoader(..., shuffle=True)
+order | 4 | DataLoader(..., shuffle=True)
 This loader does not shuffle, and [number] of its batches were trained on, in the same order in each epoch.
 A model learns worse from that.
-idle | 4, The training loop | torch.optim.[name](model.parameters(), ...)  # of the model that is trained
+idle | 4 | torch.optim.[name](model.parameters(), ...)  # of the model that is trained
 [name] took [steps] steps, and its parameters had no gradient in any of them, so they never change. Either
 another model is trained, or zero_grad() stands between backward() and step().
-plain | 7, Common mistakes | self.register_buffer("[name]", [value])
+plain | 7 | self.register_buffer("[name]", [value])
 forward() used self.[name] [times]. It is a plain attribute: model.to(device) does not move it, and
 state_dict() does not save it.
-half | 12, The speed ladder | torch.autocast("cuda", dtype=torch.bfloat16)  # or add a torch.amp.GradScaler
+half | 12 | torch.autocast("cuda", dtype=torch.bfloat16)  # or add a torch.amp.GradScaler
 This is trained in float16, without a GradScaler. Small gradients become zero in float16.
 # Costs: time or memory that you can save
-waits | 8, Was it faster? | total += loss.detach()  # and total.item() after the loop, or every 100 steps
+waits | 8 | total += loss.detach()  # and total.item() after the loop, or every 100 steps
 Python waits for the GPU here ([calls]), in [hits] of [steps] steps. Meanwhile it gives the GPU no new work.
-pinned | 9, Feeding the GPU | DataLoader(..., pin_memory=True), and then .to(device, non_blocking=True)
+pinned | 9 | DataLoader(..., pin_memory=True), and then .to(device, non_blocking=True)
 [number] batches of [size] KiB were copied to the GPU from ordinary memory. Python waits for each such copy.
-workers | 9, Feeding the GPU | DataLoader(..., persistent_workers=True)
+workers | 9 | DataLoader(..., persistent_workers=True)
 The loop over this loader began [times], and each time its worker processes ([workers]) were started anew.
-double | 7, Common mistakes | model.float()  # and the data; unless you need the digits
+double | 7 | model.float()  # and the data; unless you need the digits
 Parameters in float64 were trained here, in [steps] steps. They need twice the memory of float32, and most
 GPUs compute much slower with them.
-bytes | 9, Feeding the GPU | images.to(device).float() / 255  # with PILToTensor() in place of ToTensor()
+bytes | 9 | images.to(device).float() / 255  # with PILToTensor() in place of ToTensor()
 These images were bytes, and travel to the GPU as float32: [size] KiB a batch, four times as much as bytes.
-made | 2, Tensors and devices | torch.[name](..., device=device)
+made | 2 | torch.[name](..., device=device)
 torch.[name] made a tensor on the CPU, and it was copied to the GPU, in [hits] of [steps] steps.
 """
 
@@ -184,7 +184,8 @@ def report(
                 yield f"  {file}, line {line}:  {''.join(text).strip()}"
             yield textwrap.fill(each.text, 90, initial_indent="    ", subsequent_indent="    ")
             yield f"    Write:  {each.instead}"
-            yield f"    Lesson {TABLE[each.kind][1]}"
+            number = int(TABLE[each.kind][1])
+            yield f"    Lesson {number}, {LESSONS[number]}"
     if not found:
         yield "Nothing was found that is wrong or slow." if steps else "So there was no training to look at."
     if needs:

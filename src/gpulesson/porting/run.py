@@ -140,7 +140,8 @@ class Runs:
             record: Record = pickle.loads(outcome.read_bytes())  # our own file
             return record
         why = "endless" if status is None else f"its process ended with status {status}"
-        return Record(stopped=why)
+        errors = self._place / "err"
+        return Record(stopped=why, errors=errors.read_text("utf-8", "replace") if errors.exists() else "")
 
     def _set_back(self, texts: Mapping[str, bytes]) -> None:
         """Make the copy what the reader's folder is, with other texts for some files."""
