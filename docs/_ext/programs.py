@@ -1,8 +1,8 @@
 """Runs a program that a page shows, in a process of its own, and shows what it printed.
 
-``.. run:: circle.py`` shows the command that runs a file of examples/scripts. ``.. planned:: --gpu T4`` has a
-training script as its content, which is shown, then the command that makes its plan. Then comes what was
-printed. One that fails, fails the build.
+``.. run:: circle.py`` shows the command that runs a file of examples/scripts. ``.. planned:: --gpu T4`` and
+``.. reviewed::`` have a training script as their content, which is shown, then the command that looks at it.
+Then comes what was printed. One that fails, fails the build. ``.. review-list::`` is what a review looks for.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ from sphinx.application import Sphinx
 from sphinx.directives.code import container_wrapper
 from sphinx.util.docutils import SphinxDirective
 from sphinx.util.typing import ExtensionMetadata
+
+from gpulesson.porting.review import TABLE
 
 from .freshness import modules
 from .paths import examples_dir
@@ -63,6 +65,7 @@ class Run(SphinxDirective):
 class Planned(Run):
     """A training script, and its plan; the argument has the options of the plan."""
 
+    verb = "plan"
     has_content = True
     required_arguments = 0
     optional_arguments = 1
@@ -73,12 +76,35 @@ class Planned(Run):
         script = container_wrapper(self, nodes.literal_block(code, code, language="python"), SCRIPT)
         with tempfile.TemporaryDirectory() as folder:
             Path(folder, SCRIPT).write_text(code, encoding="utf-8")
-            words = ["-m", "gpulesson", "plan", *" ".join(self.arguments).split(), SCRIPT]
+            words = ["-m", "gpulesson", self.verb, *" ".join(self.arguments).split(), SCRIPT]
             return [script, *self.command(words, Path(folder))]
+
+
+class Reviewed(Planned):
+    """A training script, and its review."""
+
+    verb = "review"
+
+
+class ReviewList(SphinxDirective):
+    """What a review looks for: a list for each heading."""
+
+    def run(self) -> list[nodes.Node]:
+        found: dict[str, nodes.bullet_list] = {}
+        for kind in TABLE.values():
+            entry = nodes.list_item("", nodes.paragraph("", f"{kind.about} (lesson {kind.lesson})"))
+            found.setdefault(kind.heading, nodes.bullet_list()).append(entry)
+        return [
+            node
+            for heading, entries in found.items()
+            for node in (nodes.paragraph("", "", nodes.strong("", heading)), entries)
+        ]
 
 
 def setup(app: Sphinx) -> ExtensionMetadata:
     app.setup_extension("_ext.freshness")
     app.add_directive("run", Run)
     app.add_directive("planned", Planned)
+    app.add_directive("reviewed", Reviewed)
+    app.add_directive("review-list", ReviewList)
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

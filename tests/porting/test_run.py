@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from gpulesson.porting import shorten
+from gpulesson.porting import instrument
 from gpulesson.porting.run import LARGEST, NoTrial, Runs
 
 TRAIN = """
@@ -163,22 +163,23 @@ def test_loops_end_when_enough_was_done_in_them(code, turns):
     def draw():
         counts[1] += 1
 
-    shorten.install(lambda: (counts[0], counts[1]))
+    instrument.install(lambda: (counts[0], counts[1]))
     space = {"step": step, "draw": draw}
-    exec(shorten.compiled(code.encode(), "loops.py"), space)
+    exec(instrument.compiled(code.encode(), "loops.py", True, set()), space)
     assert sum(counts) == turns
 
 
 def test_shortening_keeps_lines_and_columns():
     code = b"def f():\n    for x in g(1):\n        raise ValueError\n"
-    plain, short = compile(code, "f.py", "exec").co_consts[0], shorten.compiled(code, "f.py").co_consts[0]
+    both = compile(code, "f.py", "exec"), instrument.compiled(code, "f.py", True, set())
+    plain, short = (next(each for each in one.co_consts if hasattr(each, "co_code")) for one in both)
     places = [{place for place in each.co_positions() if place[2]} for each in (plain, short)]
     assert places[0] <= places[1] and {place[0] for place in places[1]} == {place[0] for place in places[0]}
 
 
 def test_a_loop_that_was_left_begins_anew(capsys):
     counts = [0, 0]
-    shorten.install(lambda: (counts[0], counts[1]))
+    instrument.install(lambda: (counts[0], counts[1]))
     space = {"counts": counts}
     code = """
 for epoch in range(3):
@@ -187,5 +188,49 @@ for epoch in range(3):
         if counts[0] % 5 == 0:
             break
 """
-    exec(shorten.compiled(code.encode(), "left.py"), space)
+    exec(instrument.compiled(code.encode(), "left.py", True, set()), space)
     assert counts[0] == 15
+
+
+def test_what_ran_is_told_and_what_did_not_is_named():
+    code = b'''"""What it does."""
+from __future__ import annotations
+import os; x = 1
+
+class Net:
+    """A class."""
+    size = 3
+
+    def run(self, wanted):
+        """A method."""
+        if wanted:
+            return 1
+        elif x == 1:
+            print(
+                "two lines")
+        else:
+            x / 0
+
+    def other(self):
+        pass
+
+try:
+    Net().run(False)
+    raise ValueError
+except ValueError:
+    x = 2
+except KeyError:
+    x = 3
+else:
+    x = 4
+finally:
+    x = 5
+for _ in []:
+    x = 6
+'''
+    ran: set[int] = set()
+    space: dict = {}
+    exec(instrument.compiled(code, "told.py", False, ran), space)
+    assert space["__doc__"] == "What it does." and space["Net"].__doc__ == "A class."
+    assert space["Net"].run.__doc__ == "A method." and space["x"] == 5
+    assert list(instrument.not_reached(code, ran)) == [(12, 12), (17, 17), (28, 28), (30, 30), (34, 34)]

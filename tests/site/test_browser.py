@@ -24,6 +24,8 @@ PAGES = [
     "measured",
     "plan",
     "port",
+    "review",
+    "tried",
     "cluster",
     "promises",
     "scaling",

@@ -1,7 +1,11 @@
-"""Take a training script to a GPU: run it on the practice GPU, fix what its errors say, and prove it.
+"""Take a training script to a GPU, and review one that uses it: run it, and say what was seen.
 
-``command`` has the words of ``python -m gpulesson port``; ``port`` the rounds: run, fix, run again, compare.
-``run`` starts each run in a process of its own, in a copy of the script's folder; ``child`` is that process,
-``record`` notes ``facts`` there, and ``shorten`` ends long loops early. ``reasons`` chooses a change from the
-facts; ``edits`` makes it in the source, whose form stays.
+``run`` starts each run in a process of its own, in a copy of the script's folder; ``child`` is that process.
+There ``instrument`` compiles the script, so that it tells its lines and ends long loops early, and ``record``
+notes ``facts``.
+
+``port`` goes in rounds: run, fix, run again, compare; ``command`` has its words. ``reasons`` chooses a change
+from the facts; ``edits`` makes it in the source, whose form stays.
+
+``review`` has the other command, what it looks for and its words; ``observe`` counts what it needs of a run.
 """

@@ -21,13 +21,12 @@ from dataclasses import dataclass, replace
 from importlib.machinery import SourceFileLoader
 from multiprocessing import connection
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 NO_INPUT = "nobody is there to answer input()"
 NO_NETWORK = "the script is tried without a network"
 NO_WRITING = "the script is tried in a copy of its folder, and must not write outside of it"
-_SURROUNDINGS = {
+SURROUNDINGS = {
     "MPLBACKEND": "agg",
     "TORCHDYNAMO_DISABLE": "1",
     "CUDA_VISIBLE_DEVICES": "",
@@ -100,7 +99,7 @@ def _end_with_parent(place: Path) -> None:
 def _recorded(request: Request) -> Any:
     place = Path(request.place)
     folder = place / "copy"
-    os.environ |= _SURROUNDINGS | dict.fromkeys(("TMPDIR", "TEMP", "IPYTHONDIR"), str(place / "tmp"))
+    os.environ |= SURROUNDINGS | dict.fromkeys(("TMPDIR", "TEMP", "IPYTHONDIR"), str(place / "tmp"))
     tempfile.tempdir = None
     multiprocessing.current_process()._config.pop("tempdir", None)  # type: ignore[attr-defined]  # the parent's
     os.chdir(folder / request.here)
@@ -108,7 +107,7 @@ def _recorded(request: Request) -> Any:
     import numpy
     import torch
 
-    from gpulesson.porting import observe, shorten
+    from gpulesson.porting import instrument, observe
     from gpulesson.porting.facts import Record
     from gpulesson.porting.record import Finished, Watch
     from gpulesson.practice import practice_gpu
@@ -128,10 +127,9 @@ def _recorded(request: Request) -> Any:
         if request.gpu:
             gpu: Any = surroundings.enter_context(practice_gpu("4096 GiB", force=True))
             draws = surroundings.enter_context(drawing_from_the_host(gpu))
-        shorten.install(lambda: (watch.passes, watch.batches))
-        SourceFileLoader.source_to_code = _compiling(folder, request.short)  # type: ignore[method-assign]
-        lines = _note_lines(folder)
+        instrument.install(lambda: (watch.passes, watch.batches))
         record = watch.record
+        SourceFileLoader.source_to_code = _compiling(folder, request.short, record.lines)  # type: ignore[method-assign]
         try:
             with watch:
                 _run(folder, request)
@@ -147,10 +145,7 @@ def _recorded(request: Request) -> Any:
                 entry = entry.tb_next
             text = "".join(traceback.format_exception(type(error), error, entry))
             record.failure = replace(record.failure, text=text.replace(f"{folder}{os.sep}", ""))
-        finally:
-            sys.settrace(None)
         record.draws = draws() if request.gpu else 0
-        record.lines = lines
         record.shortened = request.short
     return record
 
@@ -171,38 +166,19 @@ def _run(folder: Path, request: Request) -> None:
     exec(code, module.__dict__)
 
 
-def _compiling(folder: Path, short: bool) -> Any:
-    from gpulesson.porting import shorten
+def _compiling(folder: Path, short: bool, lines: dict[str, set[int]]) -> Any:
+    """Return what compiles the script's own files, and notes in `lines` which of them run."""
+    from gpulesson.porting import instrument
 
-    usual = SourceFileLoader.source_to_code
+    usual, own = SourceFileLoader.source_to_code, f"{folder}{os.sep}"
 
     def source_to_code(loader: Any, data: Any, path: Any, **options: Any) -> Any:
-        if short and str(path).startswith(f"{folder}{os.sep}"):
-            return shorten.compiled(bytes(data), str(path))
-        return usual(loader, data, path, **options)
+        if not str(path).startswith(own):
+            return usual(loader, data, path, **options)
+        ran = lines.setdefault(str(path).removeprefix(own).replace(os.sep, "/"), set())
+        return instrument.compiled(bytes(data), str(path), short, ran)
 
     return source_to_code
-
-
-def _note_lines(folder: Path) -> dict[str, set[int]]:
-    """Note from now on which lines of the script's files run."""
-    lines: dict[str, set[int]] = {}
-
-    def trace(frame: FrameType, event: str, _: Any) -> Any:
-        name = frame.f_code.co_filename
-        if not name.startswith(f"{folder}{os.sep}"):
-            return None
-        seen = lines.setdefault(name.removeprefix(f"{folder}{os.sep}").replace(os.sep, "/"), set())
-
-        def local(frame: FrameType, event: str, _: Any) -> Any:
-            seen.add(frame.f_lineno)
-            return local
-
-        return local
-
-    sys.settrace(trace)
-    threading.settrace(trace)
-    return lines
 
 
 def _guard(place: Path) -> None:

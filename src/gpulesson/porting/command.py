@@ -138,8 +138,7 @@ def trial(
                 raise Refused(f"{script} is no script of Python: expected a file that ends in .py.")
             text = script.read_bytes()
         ast.parse(text, str(script))
-        with Runs(script, tuple(arguments), limit, root, text) as runs:
-            yield runs
+        prepared = Runs(script, tuple(arguments), limit, root, text)
     except (SyntaxError, ValueError) as error:
         line = f"line {error.lineno}: " if isinstance(error, SyntaxError) else ""
         raise Refused(
@@ -147,6 +146,11 @@ def trial(
         ) from None
     except (NoTrial, OSError) as reason:
         raise Refused(f"{script.name}: {reason}") from None
+    with prepared as runs:
+        try:
+            yield runs
+        except NoTrial as reason:
+            raise Refused(f"{script.name}: {reason}") from None
 
 
 def tell(text: str) -> None:
@@ -303,7 +307,7 @@ def _printed(found: Port) -> str:
 
 
 def _not_reached(found: Port) -> Iterator[str]:
-    from gpulesson.porting.reached import not_reached
+    from gpulesson.porting.instrument import not_reached
 
     record = found.gpu
     if record.shortened:

@@ -29,48 +29,74 @@ _LEAST = 64 * 1024
 """Bytes of a batch from which on its copies are worth a word."""
 _WORDS = f"""
 # Fails elsewhere
-no gpu | 1 | {DEVICE_LINE}  # once; then .to(device)
+no gpu | a line that fails on a computer without a GPU | 1
+Write: {DEVICE_LINE}  # once; then .to(device)
 On a computer without a GPU this line fails: [message]
-load | 6 | torch.load(..., map_location=device)
+load | files from a GPU that are loaded without map_location | 6
+Write: torch.load(..., map_location=device)
 The file was saved from a GPU, and its tensors go to the GPU again. Without a GPU this line fails.
 # Silent: no error, but a wrong or worse result
-mode | 7 | model.eval()  # before this line; and model.train() before the next epoch
+mode | a model that is tested in training mode, with Dropout or BatchNorm in it | 7
+Write: model.eval()  # before this line; and model.train() before the next epoch
 [model] was called here [times] outside of training, but it was in training mode: [layers] still changed what
 it computes.
-unused | 10 | with torch.no_grad():  # around this line
+unused | calls of a model whose history no backward pass uses | 10
+Write: with torch.no_grad():  # around this line
 PyTorch kept what a backward pass needs, [times], and no backward pass used it. That costs memory and time.
-kept | 7 | loss.item() or loss.detach(), where [name] gets it
+kept | results that keep the history of earlier steps | 7
+Write: loss.item() or loss.detach(), where [name] gets it
 [name] holds the history of earlier steps: [alive] of the last [all] results of line [line] still had theirs
 two backward passes later. So each step needs more memory.
-means | 5 | += loss.item() * len(labels), and then / len([loader].dataset)
+means | a mean of the means of batches, of which the last is smaller | 5
+Write: += loss.item() * len(labels), and then / len([loader].dataset)
 The last batch has [last] samples, the others have [batch]. Its mean counts as much as theirs, so this is not
 the mean over all samples.
-order | 4 | DataLoader(..., shuffle=True)
+order | batches for training that are not shuffled | 4
+Write: DataLoader(..., shuffle=True)
 This loader does not shuffle, and [number] of its batches were trained on, in the same order in each epoch.
 A model learns worse from that.
-idle | 4 | torch.optim.[name](model.parameters(), ...)  # of the model that is trained
+idle | an optimizer whose parameters never have a gradient | 4
+Write: torch.optim.[name](model.parameters(), ...)  # of the model that is trained
 [name] took [steps] steps, and its parameters had no gradient in any of them, so they never change. Either
 another model is trained, or zero_grad() stands between backward() and step().
-plain | 7 | self.register_buffer("[name]", [value])
+plain | constant tensors of a model that are plain attributes | 7
+Write: self.register_buffer("[name]", [value])
 forward() used self.[name] [times]. It is a plain attribute: model.to(device) does not move it, and
 state_dict() does not save it.
-half | 12 | torch.autocast("cuda", dtype=torch.bfloat16)  # or add a torch.amp.GradScaler
+half | training in float16 without a GradScaler | 12
+Write: torch.autocast("cuda", dtype=torch.bfloat16)  # or add a torch.amp.GradScaler
 This is trained in float16, without a GradScaler. Small gradients become zero in float16.
 # Costs: time or memory that you can save
-waits | 8 | total += loss.detach()  # and total.item() after the loop, or every 100 steps
+waits | lines at which Python waits for the GPU in each step | 8
+Write: total += loss.detach()  # and total.item() after the loop, or every 100 steps
 Python waits for the GPU here ([calls]), in [hits] of [steps] steps. Meanwhile it gives the GPU no new work.
-pinned | 9 | DataLoader(..., pin_memory=True), and then .to(device, non_blocking=True)
+pinned | batches that are copied from ordinary memory | 9
+Write: DataLoader(..., pin_memory=True), and then .to(device, non_blocking=True)
 [number] batches of [size] KiB were copied to the GPU from ordinary memory. Python waits for each such copy.
-workers | 9 | DataLoader(..., persistent_workers=True)
+workers | worker processes that start anew in each epoch | 9
+Write: DataLoader(..., persistent_workers=True)
 The loop over this loader began [times], and each time its worker processes ([workers]) were started anew.
-double | 7 | model.float()  # and the data; unless you need the digits
+double | parameters in float64 | 7
+Write: model.float()  # and the data; unless you need the digits
 Parameters in float64 were trained here, in [steps] steps. They need twice the memory of float32, and most
 GPUs compute much slower with them.
-bytes | 9 | images.to(device).float() / 255  # with PILToTensor() in place of ToTensor()
+bytes | images that were bytes and travel as float32 | 9
+Write: images.to(device).float() / 255  # with PILToTensor() in place of ToTensor()
 These images were bytes, and travel to the GPU as float32: [size] KiB a batch, four times as much as bytes.
-made | 2 | torch.[name](..., device=device)
+made | tensors that are made on the CPU and copied in each step | 2
+Write: torch.[name](..., device=device)
 torch.[name] made a tensor on the CPU, and it was copied to the GPU, in [hits] of [steps] steps.
 """
+
+
+class Kind(NamedTuple):
+    """A kind of finding: its heading, what it is about, its lesson, what to write, and what is said of it."""
+
+    heading: str
+    about: str
+    lesson: int
+    instead: str
+    text: str
 
 
 class Finding(NamedTuple):
@@ -82,17 +108,19 @@ class Finding(NamedTuple):
     instead: str
 
 
-def _table() -> dict[str, tuple[str, str, str, str]]:
-    """Return heading, lesson, line to write and text of each kind of finding, in the order of the report."""
-    table, heading, kind = {}, "", ""
+def _table() -> dict[str, Kind]:
+    """Return the kinds of findings by name, in the order of the report."""
+    table, heading, name = {}, "", ""
     for line in _WORDS.strip().splitlines():
         if line.startswith("# "):
             heading = line[2:]
         elif line.count(" | ") == 2:
-            kind, lesson, instead = line.split(" | ")
-            table[kind] = heading, lesson, instead, ""
+            name, about, lesson = line.split(" | ")
+            table[name] = Kind(heading, about, int(lesson), "", "")
+        elif line.startswith("Write: "):
+            table[name] = table[name]._replace(instead=line.removeprefix("Write: "))
         else:
-            table[kind] = (*table[kind][:3], f"{table[kind][3]} {line}".strip())
+            table[name] = table[name]._replace(text=f"{table[name].text} {line}".strip())
     return table
 
 
@@ -100,7 +128,7 @@ TABLE = _table()
 
 
 def _found(kind: str, places: Iterable[Place], **facts: Any) -> Finding:
-    _, _, instead, text = TABLE[kind]
+    instead, text = TABLE[kind].instead, TABLE[kind].text
     for name, value in facts.items():
         value = ("once" if value == 1 else f"{value} times") if name == "times" else str(value)
         instead, text = (each.replace(f"[{name}]", value) for each in (instead, text))
@@ -173,8 +201,8 @@ def report(
         yield "Loops were cut short, so a real run has more steps than are counted here."
     if gpu.stopped:
         yield f"The run did not come to the end of the script: {gpu.stopped}."
-    for heading in dict.fromkeys(row[0] for row in TABLE.values()):
-        chosen = [each for each in found if TABLE[each.kind][0] == heading]
+    for heading in dict.fromkeys(kind.heading for kind in TABLE.values()):
+        chosen = [each for each in found if TABLE[each.kind].heading == heading]
         if chosen:
             yield f"\n{heading}"
         for each in sorted(chosen, key=lambda each: each.places):
@@ -184,7 +212,7 @@ def report(
                 yield f"  {file}, line {line}:  {''.join(text).strip()}"
             yield textwrap.fill(each.text, 90, initial_indent="    ", subsequent_indent="    ")
             yield f"    Write:  {each.instead}"
-            number = int(TABLE[each.kind][1])
+            number = TABLE[each.kind].lesson
             yield f"    Lesson {number}, {LESSONS[number]}"
     if not found:
         yield "Nothing was found that is wrong or slow." if steps else "So there was no training to look at."

@@ -5,16 +5,18 @@ from __future__ import annotations
 import multiprocessing
 import os
 import pickle
+import re
 import shutil
 import signal
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
-from gpulesson.porting.child import Request, main
+from gpulesson.porting.child import SURROUNDINGS, Request, main
 from gpulesson.porting.facts import Record
 
 SKIPPED = frozenset((".git", "__pycache__", "node_modules"))
@@ -23,6 +25,7 @@ LARGEST = 8 << 30
 STEPS = 300
 """The next training step after so many ends a run."""
 _CAN_FORK = os.name == "posix" and sys.platform != "darwin"
+LARGE = frozenset(("torchvision", "pandas", "sklearn", "scipy", "matplotlib"))
 PRELOADED = ["torch", "numpy", "torch._dynamo", "gpulesson.porting.record", "gpulesson.practice.session"]
 
 
@@ -94,7 +97,7 @@ class Runs:
         self._copied: dict[str, tuple[int, ...]] = {}
         self._context: Any = multiprocessing.get_context("forkserver" if _CAN_FORK else "spawn")
         if _CAN_FORK:
-            self._context.set_forkserver_preload(PRELOADED)
+            self._context.set_forkserver_preload([*PRELOADED, *_libraries(self.texts.values())])
 
     def __enter__(self) -> Runs:
         self._place = Path(tempfile.mkdtemp(prefix="gpulesson-")).resolve()
@@ -130,7 +133,8 @@ class Runs:
             review,
         )
         process = self._context.Process(target=main, args=(request,))
-        process.start()
+        with mock.patch.dict(os.environ, SURROUNDINGS):  # for what is imported before
+            process.start()
         try:
             process.join(self.limit)
             status = process.exitcode
@@ -210,6 +214,14 @@ def _is_own(folder: Path) -> bool:
 
 def _regular(folder: Path, names: list[str]) -> Iterator[Path]:
     return (path for name in names if (path := folder / name).is_file())
+
+
+def _libraries(texts: Iterable[bytes]) -> Iterator[str]:
+    """Yield the modules of large libraries that sources import: a run need not import them again."""
+    for line in re.findall(rb"(?m)^\s*(?:import|from)\s+([\w.]+)", b"\n".join(texts)):
+        module = line.decode()
+        if module.split(".")[0] in LARGE:
+            yield module
 
 
 def _end(process: Any) -> None:
