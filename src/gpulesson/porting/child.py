@@ -120,6 +120,7 @@ def _recorded(request: Request) -> Any:
     _guard(place)
     for seed in (random.seed, numpy.random.seed, torch.manual_seed):
         seed(0)  # a script that sets none is to draw the same numbers on both devices
+    numpy.random.bit_generator.randbits = random.Random(0).getrandbits  # type: ignore[attr-defined]  # so do its generators
     if request.review == "memory":
         return Record(evidence=observe.memory(lambda: _run(folder, request)))
     with ExitStack() as surroundings:

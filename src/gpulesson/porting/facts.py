@@ -177,7 +177,7 @@ class Record:
     output, errors : str
         What it printed, also as errors.
     calls : int
-        How many calls of PyTorch's functions there were, without those that move tensors.
+        How many calls of PyTorch's functions there were, without moves and properties.
     shortened : bool
         Loops ended early.
     made_text : bool

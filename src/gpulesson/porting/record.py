@@ -45,7 +45,7 @@ FACTORIES = _DRAWING | {
     "zeros",
 }
 """Functions of :mod:`torch` that make a tensor, of no other, and take ``device=``."""
-_MOVES = frozenset(("to", "cpu", "cuda"))
+_UNCOUNTED = frozenset(("to", "cpu", "cuda", "untyped_storage", "__get__"))
 _BACK = 40
 """So many are described of the tensors that a tensor was made of."""
 _PARENTS = 4
@@ -127,7 +127,7 @@ class Watch(TorchFunctionMode):
     ) -> Any:
         kwargs = kwargs or {}
         name = getattr(func, "__name__", "")
-        self.record.calls += name not in _MOVES
+        self.record.calls += name not in _UNCOUNTED
         try:
             result = func(*args, **kwargs)
         except Exception as error:
@@ -304,7 +304,7 @@ class Watch(TorchFunctionMode):
                 made = self._of(leaf, note=True)
                 assert made is not None
                 made.passes += 1
-                if made.passes < 2:
+                if made.passes < 2 or any(each.drawn for each in itertools.islice(_line(made), _BACK)):
                     continue
                 thing = leaf
             if all(each() is not thing for each in self._trained):
