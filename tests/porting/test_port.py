@@ -109,16 +109,16 @@ def test_lines_may_end_otherwise(port, end):
 
 
 REFUSED = {
-    "name = input()\n" + LOOP: "line 1 waits for input()",
+    "name = input()\n" + LOOP: "train.py, line 1, waits for input()",
     LOOP.replace("    loss.backward()\n", ""): "nothing was trained",
     f"exec({LOOP!r})": "its training is in text that is run by exec()",
-    "import urllib.request as r\nr.urlopen('https://example.org')": "line 2 wants to download something",
+    "import urllib.request as r\nr.urlopen('https://example.org')": "line 2, wants to download something",
     LOOP + "1 / 0\n": "ZeroDivisionError: division by zero",
     LOOP.replace("1))\n", "1)).cuda()\n")
     .replace("), torch", ").cuda(), torch.cuda.FloatTensor")
     .replace(
         "FloatTensor.ones(64, 1)", "FloatTensor(64, 1)"
-    ): "it trains on the GPU already, and cannot run without one: line 4",
+    ): "it trains on the GPU already, and cannot run without one: train.py, line 4,",
     "import argparse\np = argparse.ArgumentParser()\np.add_argument('--device')\n"
     + LOOP: "it has an option --device, so it can choose its device already",
     "import argparse\np = argparse.ArgumentParser()\np.add_argument('data')\np.parse_args([])\n": (
@@ -126,7 +126,7 @@ REFUSED = {
     ),
     LOOP.replace("range(300)", "range(2)"): "it took 2 training steps, too few to compare",
     LOOP.replace("ones(64, 1)", "full((64, 1), torch.nan)"): "its loss is no number any more in step 1",
-    "open('../data')": "line 1 finds no file. It is tried in a copy of the folder that you are in.",
+    "open('../data')": "line 1, finds no file. It is tried in a copy of the folder that you are in.",
     "print('hello')": "nothing was trained",
 }
 
@@ -170,6 +170,28 @@ def test_several_files_and_what_was_not_reached(port, tmp_path):
     assert status == 0
     assert "+++ b/net.py" in printed and '+        self.register_buffer("shift", torch.ones(1))' in printed
     assert "Not reached, so not tried, lines: train.py, 16." in printed
+
+
+@pytest.mark.slow
+def test_a_script_that_ends_itself_on_the_gpu_is_not_proved(port):
+    ends = "    optimizer.step()\n    if x.is_cuda and step == 5:\n        raise SystemExit(1)\n"
+    status, printed, _ = port(LOOP.replace("    optimizer.step()\n", ends))
+    assert status == 1 and "The script took 300 steps on the CPU and 6 on the GPU" in printed
+
+
+@pytest.mark.slow
+def test_what_is_trained_later_moves_as_well(port):
+    second = "second =" + LOOP.partition("model =")[2].replace("model", "second")
+    status, printed, _ = port(LOOP.replace("300", "60") + second.replace("300", "60"))
+    assert status == 0 and "All 120 are equal to the bit" in printed
+    assert "+second = nn.Sequential" in printed
+
+
+@pytest.mark.slow
+def test_a_model_that_goes_back_to_the_cpu_is_named_once(port):
+    back = LOOP + "    if step % 100 == 99:\n        model.cpu()\n"
+    status, printed, _ = port(back)
+    assert status == 1 and ".to(device).to(device)" not in printed
 
 
 DEVICES = {
@@ -221,7 +243,7 @@ def test_several_files_are_written_all_or_none(port, tmp_path, monkeypatch):
     (tmp_path / "net.py").write_text(net + "def shift():\n    import torch\n    return torch.ones(64, 1)\n")
     monkeypatch.setattr("gpulesson.porting.command._not_reached", lambda _: _spoil(tmp_path / "net.py"))
     status, printed, errors = port(script, "--write")
-    assert status == 1 and "net.py was changed in the meantime. Nothing was written." in errors
+    assert status == 1 and "A file was changed in the meantime. Nothing was written." in errors
     assert (tmp_path / "train.py").read_text() == script
     assert sorted(path.name for path in tmp_path.glob("*.*")) == ["net.py", "train.py"]
     monkeypatch.undo()

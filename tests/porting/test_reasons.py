@@ -42,7 +42,7 @@ def run(folder: Path, code: str) -> tuple[Record, Files]:
         try:
             exec(compile(code, str(path), "exec"), space)
         except Exception as error:
-            watch.record.failure = watch.failure(error, "")
+            watch.record.failure = watch.failure(error)
     return watch.record, Files({"train.py": code.encode()})
 
 

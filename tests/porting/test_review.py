@@ -5,11 +5,13 @@ from __future__ import annotations
 import re
 
 import pytest
+import torch
 
 from gpulesson.__main__ import main
 from gpulesson.porting.facts import Record
 from gpulesson.porting.review import TABLE, findings
 from gpulesson.porting.run import Runs
+from gpulesson.practice import practice_gpu
 
 HEAD = """\
 import torch
@@ -83,7 +85,8 @@ others = torch.optim.Adam(old.parameters())  # idle
 model = nn.Sequential(nn.Flatten(), nn.Linear(3072, 10)).to(device)
 train(model, loader, torch.optim.SGD(model.parameters(), lr=0.1), others)
 torch.save(model.state_dict(), "model.pt")
-model.load_state_dict(torch.load("model.pt"))  # load
+model.load_state_dict(torch.load("model.pt"))
+model.load_state_dict(torch.load("old.pt"))  # load
 net = nn.Linear(4, 1).double().to(device)
 optimizer, kept = torch.optim.SGD(net.parameters(), lr=0.1), []  # double
 for step in range(20):
@@ -223,12 +226,17 @@ def found(tmp_path_factory, monkeypatch):
         if text not in known:
             script = tmp_path_factory.mktemp(name) / "train.py"
             script.write_text(text)
+            with practice_gpu(force=True):
+                torch.save(
+                    {"1.weight": torch.ones(10, 3072).cuda(), "1.bias": torch.ones(10)},
+                    script.with_name("old.pt"),
+                )
             monkeypatch.chdir(script.parent)
             with Runs(script, (), 300.0) as runs:
                 runs.short = True
                 gpu = runs.run({}, gpu=True, review="faults")
                 assert gpu.failure is None and not gpu.stopped, gpu.failure or gpu.stopped
-                cpu = runs.run({}, gpu=False) if "no gpu" in text else Record()
+                cpu = runs.run({}, gpu=False) if "# no gpu" in text or "# load" in text else Record()
             known[text] = list(findings(gpu, cpu, {"train.py": text.encode()}))
         return known[text]
 
@@ -303,7 +311,7 @@ def test_a_script_for_the_cpu_is_sent_to_port(review):
 def test_a_script_that_fails_is_not_reviewed(review):
     status, printed, errors = review("import torch\ntorch.ones(3).cuda() + torch.ones(3)\n")
     assert status == 1 and not printed
-    assert "train.py fails on the practice GPU, in line 2" in errors and "RuntimeError" in errors
+    assert "train.py, line 2, fails on the practice GPU" in errors and "RuntimeError" in errors
 
 
 def test_what_is_no_script_is_refused(tmp_path, monkeypatch, capsys):

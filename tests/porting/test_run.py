@@ -33,6 +33,7 @@ def runs(tmp_path, monkeypatch):
     (tmp_path / "elsewhere" / "b.txt").write_text("old")
     (place / "linked").symlink_to(tmp_path / "elsewhere")
     (place / "linked" / "back").symlink_to(place)
+    (place / "again").symlink_to(place / "data")
     monkeypatch.chdir(place)
     open_now = []
 
@@ -51,14 +52,20 @@ def runs(tmp_path, monkeypatch):
     assert _everything(tmp_path) == before
 
 
-def _everything(folder: Path) -> dict[str, str]:
-    return {str(path): path.read_text() for path in folder.rglob("*") if path.is_file()}
+def _everything(folder: Path) -> dict[str, object]:
+    found = {}
+    for path in folder.rglob("*"):
+        state = path.lstat()
+        content = path.read_text() if path.is_file() else path.is_symlink() and path.readlink()
+        found[str(path)] = (state.st_mode, state.st_uid, content)
+    return found
 
 
 @pytest.mark.slow
 def test_what_a_script_writes_stays_in_its_copy_for_that_run_alone(runs):
     writes = """
 import os, pathlib, shutil, torch
+assert pathlib.Path("again/deep/a.txt").read_text() == "old"
 assert not pathlib.Path("fresh").exists() and pathlib.Path("data/deep/a.txt").read_text() == "old"
 torch.jit.save(torch.jit.script(torch.nn.Linear(2, 2)), "model.pt")
 torch.save([1], pathlib.Path(__file__).resolve().parent / "data" / "other.pt")
@@ -83,6 +90,9 @@ pathlib.Path("data/deep").write_text("a file in the place of a folder")
         "torch.jit.save(torch.jit.script(torch.nn.Linear(2, 2)), {!r})",
         "os.remove({!r})",
         "os.rename({!r}, 'taken')",
+        "os.symlink('/nowhere', {!r} + '.link')",
+        "os.chown({!r}, 1234, 1234)",
+        "torch.jit.script(torch.nn.Linear(2, 2)).save({!r})",
         "os.link({!r}, 'same'); open('same', 'w')",
         "os.symlink({!r}, 'same'); open('same', 'w')",
         "shutil.rmtree(os.path.dirname({!r}))",

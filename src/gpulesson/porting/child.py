@@ -23,10 +23,9 @@ from multiprocessing import connection
 from pathlib import Path
 from typing import Any
 
-NO_INPUT = "nobody is there to answer input()"
-NO_NETWORK = "the script is tried without a network"
-NO_WRITING = "the script is tried in a copy of its folder, and must not write outside of it"
-SURROUNDINGS = {
+from gpulesson.porting.facts import NO_INPUT, NO_NETWORK, NO_WRITING, OVER
+
+_SURROUNDINGS = dict.fromkeys(("http_proxy", "https_proxy", "all_proxy"), "") | {
     "MPLBACKEND": "agg",
     "TORCHDYNAMO_DISABLE": "1",
     "CUDA_VISIBLE_DEVICES": "",
@@ -92,17 +91,24 @@ def _end_with_parent(place: Path) -> None:
     parent = multiprocessing.parent_process()
     if parent is not None:
         connection.wait([parent.sentinel])
-        shutil.rmtree(place, ignore_errors=True)
-        os.killpg(0, signal.SIGKILL) if hasattr(os, "killpg") else os._exit(1)
+        if hasattr(os, "fork"):
+            group = os.getpgid(0)
+            if os.fork() == 0:  # the last one ends the others, and puts away what they left
+                os.setsid()
+                os.killpg(group, signal.SIGKILL)
+                shutil.rmtree(place, ignore_errors=True)
+        os._exit(1)
 
 
 def _recorded(request: Request) -> Any:
     place = Path(request.place)
     folder = place / "copy"
-    os.environ |= SURROUNDINGS | dict.fromkeys(("TMPDIR", "TEMP", "IPYTHONDIR"), str(place / "tmp"))
+    os.environ |= _SURROUNDINGS | dict.fromkeys(("TMPDIR", "TEMP", "IPYTHONDIR"), str(place / "tmp"))
     tempfile.tempdir = None
     multiprocessing.current_process()._config.pop("tempdir", None)  # type: ignore[attr-defined]  # the parent's
     os.chdir(folder / request.here)
+    if "matplotlib" in sys.modules:
+        sys.modules["matplotlib"].rcParams["backend"] = "agg"
     multiprocessing.set_start_method(None, force=True)  # what it starts begins as ever, not as this process
     import numpy
     import torch
@@ -135,11 +141,11 @@ def _recorded(request: Request) -> Any:
             with watch:
                 _run(folder, request)
         except Finished:
-            record.stopped = "its time was over"
+            record.stopped = OVER
         except SystemExit as end:
             record.stopped = "" if end.code in (0, None) else f"it ended itself: sys.exit({end.code!r})"
         except BaseException as error:
-            record.failure = watch.failure(error, "")
+            record.failure = watch.failure(error)
             trim(error)
             entry = error.__traceback__
             while entry is not None and entry.tb_frame.f_code.co_filename == __file__:
@@ -191,7 +197,8 @@ def _guard(place: Path) -> None:
 
     builtins.input = no_input
     write = os.O_WRONLY | os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_TRUNC
-    own = (f"{place}{os.sep}", f"{os.path.realpath(os.devnull)}{os.sep}", "/dev/", "/proc/")
+    devices = "/dev/null", "/dev/tty", "/dev/std", "/dev/fd", "/dev/shm/pym-", "/proc/self/"
+    own = (f"{place}{os.sep}", f"{os.path.realpath(os.devnull)}{os.sep}", *devices)
 
     def check(path: Any) -> None:
         if isinstance(path, str | bytes | os.PathLike):
@@ -208,12 +215,13 @@ def _guard(place: Path) -> None:
         elif event == "open" and values[2] & write:
             check(values[0])
         elif event in _WRITING:
-            for path in values[: _WRITING[event]]:
+            for path in values[_WRITING[event]]:
                 check(path)
 
     sys.addaudithook(before)
-    for module in (torch, torch.jit):  # they open files by themselves
-        module.save = _checking(module.save, check)  # type: ignore[attr-defined]
+    owners: tuple[Any, ...] = torch, torch.jit, torch.jit._script.RecursiveScriptModule
+    for owner in owners:  # they open files by themselves
+        owner.save = _checking(owner.save, check)
 
 
 def _checking(save: Any, check: Any) -> Any:
@@ -225,17 +233,11 @@ def _checking(save: Any, check: Any) -> Any:
     return checked
 
 
-_WRITING = dict.fromkeys(
-    (
-        "os.remove",
-        "os.mkdir",
-        "os.rmdir",
-        "os.truncate",
-        "os.chmod",
-        "os.utime",
-        "shutil.rmtree",
-        "sqlite3.connect",
-    ),
-    1,
-) | {"os.rename": 2, "os.link": 2}
-"""Events of Python that change files, and how many paths they begin with."""
+_ONE = ("remove", "mkdir", "rmdir", "truncate", "chmod", "chown", "utime", "setxattr", "removexattr")
+_WRITING = (
+    {f"os.{name}": slice(1) for name in _ONE}
+    | dict.fromkeys(("shutil.rmtree", "sqlite3.connect"), slice(1))
+    | dict.fromkeys(("os.rename", "os.link"), slice(2))
+    | {"os.symlink": slice(1, 2)}
+)
+"""Events of Python that change files, and which of their values are paths."""

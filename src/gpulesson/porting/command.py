@@ -91,7 +91,7 @@ def refusing() -> Iterator[None]:
     except Refused as refusal:
         print(refusal, file=sys.stderr)
     except KeyboardInterrupt:
-        print("stopped; nothing was changed", file=sys.stderr)
+        print("stopped", file=sys.stderr)
 
 
 class Refused(Exception):
@@ -126,10 +126,6 @@ def trial(
         raise Refused(f"This needs Python 3.11 or newer, and found {sys.version.split()[0]}.")
     from gpulesson.porting.run import NoTrial, Runs
 
-    if threading.current_thread() is threading.main_thread():
-        for name in ("SIGTERM", "SIGHUP"):  # what was begun is put away then, as after an exception
-            if hasattr(signal, name):
-                signal.signal(getattr(signal, name), lambda number, _: sys.exit(128 + number))
     try:
         if text is None:
             if not script.exists():
@@ -146,11 +142,24 @@ def trial(
         ) from None
     except (NoTrial, OSError) as reason:
         raise Refused(f"{script.name}: {reason}") from None
-    with prepared as runs:
+    with _ended_by_signals(), prepared as runs:
         try:
             yield runs
         except NoTrial as reason:
             raise Refused(f"{script.name}: {reason}") from None
+
+
+@contextmanager
+def _ended_by_signals() -> Iterator[None]:
+    """Let a signal that ends the command be an exception, so that what was begun is put away."""
+    here = threading.current_thread() is threading.main_thread()
+    numbers = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if here and hasattr(signal, name)]
+    before = [signal.signal(number, lambda number, _: sys.exit(128 + number)) for number in numbers]
+    try:
+        yield
+    finally:
+        for number, handler in zip(numbers, before, strict=True):
+            signal.signal(number, handler)
 
 
 def tell(text: str) -> None:
@@ -188,7 +197,7 @@ def port_cell(line: str, cell: str) -> None:
 def report(found: Port, name: str, coloured: bool) -> Iterator[str]:
     """Yield the lines that are printed: the changes, the difference, the proof, what to do next."""
     if found.stuck:
-        yield f"{name} is not ported. This could not be fixed:"
+        yield f"{name} is not ported. This could not be fixed (in the file with the changes below):"
         yield f"  {found.stuck}"
         yield from _explained(found.stuck)
         if not found.changes:
@@ -328,7 +337,7 @@ def _not_reached(found: Port) -> Iterator[str]:
 
 
 def _check_out(out: Path | None) -> None:
-    if out is not None and out.exists():
+    if out is not None and os.path.lexists(out):
         raise Refused(f"{out} exists already: take another name for the difference, or remove it")
     if out is not None and not out.parent.is_dir():
         raise Refused(f"there is no folder {out.parent} to write {out.name} into")
@@ -339,22 +348,39 @@ def _keep(found: Port, root: Path, options: argparse.Namespace) -> int:
         if options.write or options.out:
             print("Nothing was written.", file=sys.stderr)
         return 1
-    if options.out is not None:
-        with options.out.open("xb") as out:
-            out.writelines(difference(found.files))
-        print(f"The difference is in {options.out}: git apply {options.out}")
-    if options.write:
-        for file in found.files.texts:
-            if (root / file).read_bytes() != found.files.originals[file]:
-                print(f"{file} was changed in the meantime. Nothing was written.", file=sys.stderr)
-                return 1
-        kept = {file: _free(root / file) for file in found.files.texts}
-        for file, path in kept.items():
-            shutil.copy2(root / file, path)
-        for file, text in found.files.texts.items():
-            (root / file).write_bytes(text)
-            print(f"{file} is changed; as it was before it is in {kept[file].name}")
+    files = found.files
+    if options.write and any((root / file).read_bytes() != files.originals[file] for file in files.texts):
+        print("A file was changed in the meantime. Nothing was written.", file=sys.stderr)
+        return 1
+    try:
+        if options.out is not None:
+            with options.out.open("xb") as out:
+                out.writelines(difference(files))
+            print(f"The difference is in {options.out}: git apply {options.out}")
+        if options.write:
+            _write(files, root)
+    except OSError as error:
+        print(f"{error}. Your script is as it was.", file=sys.stderr)
+        return 1
     return 0
+
+
+def _write(files: Files, root: Path) -> None:
+    """Change all files, or none; each is kept beside it as it was."""
+    kept = {file: _free(root / file) for file in files.texts}
+    for file, path in kept.items():
+        shutil.copy2(root / file, path)
+    try:
+        for file, text in files.texts.items():
+            (root / file).write_bytes(text)
+    except OSError:
+        for file, path in kept.items():
+            if (root / file).read_bytes() != files.originals[file]:
+                (root / file).write_bytes(files.originals[file])
+            path.unlink()
+        raise
+    for file, path in kept.items():
+        print(f"{file} is changed; as it was before it is in {path.name}")
 
 
 def _free(path: Path) -> Path:

@@ -11,8 +11,7 @@ import libcst as cst
 from libcst import matchers as m
 from libcst.metadata import MetadataWrapper, ParentNodeProvider, PositionProvider
 
-from gpulesson.porting.facts import DEVICE_LINE as DEVICE_LINE
-from gpulesson.porting.facts import Spot
+from gpulesson.porting.facts import DEVICE_LINE, Spot
 
 _Edit = Callable[[Any], Any]
 _ATOMS = (cst.Name, cst.Attribute, cst.Call, cst.Subscript, cst.SimpleString)

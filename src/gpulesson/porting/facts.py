@@ -6,6 +6,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 DEVICE_LINE = 'device = torch.device("cuda" if torch.cuda.is_available() else "cpu")'
+NO_INPUT = "nobody is there to answer input()"
+NO_NETWORK = "the script is tried without a network"
+NO_WRITING = "the script is tried in a copy of its folder, and must not write outside of it"
+OVER = "its time was over"
 LESSONS = {
     1: "Is there a GPU?",
     2: "Tensors and devices",
@@ -199,3 +203,34 @@ class Record:
     shortened: bool = False
     made_text: bool = False
     evidence: Any = None
+
+
+def where(failure: Failure) -> str:
+    """Return file and line of a failure."""
+    spot = failure.frames[-1] if failure.frames else None
+    return f"{spot.file}, line {spot.line}," if spot else "it"
+
+
+def explained(failure: Failure, device: str) -> str:
+    """Say why a run failed, and what to do; `device` says where it ran."""
+    if failure.kind == "NoInput":
+        return (
+            f"{where(failure)} waits for input(). It is tried by itself: give the value as "
+            "an argument of the script, or write it there"
+        )
+    if NO_NETWORK in failure.text:
+        return (
+            f"{where(failure)} wants to download something, and it is tried without a network. Run it once "
+            "as ever, so that its data are in its folder"
+        )
+    if NO_WRITING in failure.text:
+        return (
+            f"{where(failure)} writes to another place: {failure.message}. Let it write into its own folder"
+        )
+    said = "\n".join(failure.text.splitlines()[-8:])
+    if failure.kind in ("FileNotFoundError", "NotADirectoryError"):
+        return (
+            f"{where(failure)} finds no file. It is tried in a copy of the folder that you are in. If the "
+            f"file lies above that, name the folder that has both: --root FOLDER\n{said}"
+        )
+    return f"{where(failure)} fails {device}, in a copy of its folder (without .git). Fix that first:\n{said}"

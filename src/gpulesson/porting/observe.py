@@ -65,7 +65,7 @@ class Evidence:
         Loaders: `words` are the numbers of the batches that were trained on; optimizers: dtypes.
     kept, plain, means, half : dict
         What holds old histories; constant tensors that are plain attributes of modules; means over a batch;
-        training in float16.
+        training in float16, also with a loss that was `scaled`.
     """
 
     calls: dict[Place, Note] = field(default_factory=dict)
@@ -78,6 +78,7 @@ class Evidence:
     plain: dict[tuple[str, str, str], Note] = field(default_factory=dict)
     means: set[Place] = field(default_factory=set)
     half: set[Place] = field(default_factory=set)
+    scaled: bool = False
     on_gpu: bool = False
     models: int = 0
 
@@ -97,7 +98,7 @@ class Observer(Watch):
         self._graphs: dict[Place, deque[list[Any]]] = {}
         self._learners: WeakSet[nn.Module] = WeakSet()
         self._layers: set[str] = set()
-        self._half = False
+        self._half = self._learning = False
         self._since = 99  # steps since a batch was drawn
         self._roots: set[int] = set()
 
@@ -110,6 +111,7 @@ class Observer(Watch):
             ):
                 new = functools.wraps(original := getattr(owner, name))(replacement(original))
                 undo.enter_context(mock.patch.object(owner, name, new))
+            undo.callback(optimizers.register_optimizer_step_pre_hook(self._about_to_step).remove)
             undo.callback(optimizers.register_optimizer_step_post_hook(self._stepped).remove)
             super().__enter__()
             self._undo_more = undo.pop_all()
@@ -120,8 +122,8 @@ class Observer(Watch):
         self._undo_more.close()
         self.evidence.models = len(self._learners)
         self.evidence.plain = {each.facts.pop("of"): each for each in self._plain.values()}
-        for each in self.evidence.plain.values():
-            each.facts.clear()  # the tensor
+        for each in (*self.evidence.plain.values(), *self.evidence.calls.values()):
+            each.facts.clear()  # the tensors
 
     def _file(self, code: CodeType) -> str:
         name = code.co_filename
@@ -186,11 +188,12 @@ class Observer(Watch):
             iterator, place = original(loader), self._place(sys._getframe(1))
             if place and loader.batch_size and not isinstance(loader.dataset, IterableDataset):
                 number = self._numbers.setdefault(loader, self._tick())
-                note = self.evidence.feeds.setdefault(number, Note(facts={"starts": []}))
+                note = self.evidence.feeds.setdefault(number, Note(facts={"starts": [], "firsts": []}))
                 note.facts |= {name: getattr(loader, name) for name in _SETTINGS}
                 note.facts |= {"size": len(loader.dataset), "built": self._built.get(loader) or place}
                 note.facts["in order"] = type(loader.sampler) is SequentialSampler
                 note.facts["starts"].append(place)
+                note.facts["all"] = len(loader.sampler) == len(loader.dataset)
                 iterator.__dict__["_review"] = number
             return iterator
 
@@ -207,6 +210,8 @@ class Observer(Watch):
                 note.count["draws"] += 1
                 with torch._C.DisableTorchFunction():
                     tensors = _tensors(batch)
+                    if iterator.__dict__.setdefault("_first", batch) is batch:
+                        note.facts["firsts"].append(sum(float(each.double().sum()) for each in tensors))
                     classes = any(each.dtype == torch.int64 and each.dim() == 1 for each in tensors)
                     many = any(each.is_floating_point() and each.dim() > 1 for each in tensors)
                     note.count["labels"] += classes and many
@@ -217,6 +222,10 @@ class Observer(Watch):
 
         return draw
 
+    def _about_to_step(self, optimizer: Any, *_: Any) -> None:
+        groups = optimizer.param_groups
+        self._learning = any(each.grad is not None for group in groups for each in group["params"])
+
     def _stepped(self, optimizer: Any, *_: Any) -> None:
         if place := self._place(sys._getframe(1)):
             number = self._numbers.setdefault(optimizer, self._tick())
@@ -226,7 +235,7 @@ class Observer(Watch):
                 trained = [each for group in optimizer.param_groups for each in group["params"]]
                 trained = [each for each in trained if each.grad is not None]
                 note.words |= {str(each.dtype) for each in trained if each.is_cuda}
-            note.count.update(steps=1, idle=not trained)
+            note.count.update(steps=1, idle=not trained and not self._learning)
             self.evidence.steps.setdefault(place, Note()).ticks.append(self._tick())
             self._since += 1
 
@@ -307,9 +316,16 @@ class Observer(Watch):
         elif not torch.is_grad_enabled() and module in self._learners:
             note.words |= self._layers
             note.ticks.append(self._tick())
+            inputs = _tensors(given)
+            again = bool(inputs) and inputs[0] is note.facts.get("input")
+            note.facts["input"] = inputs[0] if inputs else None
             random = any(each.by.rstrip("_") in RANDOM for each in made)
             note.count.update(
-                quiet=bool(self._layers), calm=not self._layers, fed=bool(sources), random=random
+                quiet=bool(self._layers),
+                calm=not self._layers,
+                fed=bool(sources),
+                random=random,
+                again=again,
             )
 
     def _lineage(self, given: Any) -> set[_Made]:
@@ -331,6 +347,8 @@ class Observer(Watch):
             with torch._C.DisableTorchFunction():
                 self._find_kept(self._frames(sys._getframe(1)))
                 self._roots = set(map(_storage, _tensors(tensors)))
+                made = [getattr(each.grad_fn, "name", str)() for each in _tensors(tensors)]
+                self.evidence.scaled |= "MulBackward0" in made
             return watched(tensors, *args, **kwargs)
 
         return backward
@@ -386,7 +404,9 @@ def _tokens(tensors: list[torch.Tensor]) -> set[int]:
 def _were_bytes(images: torch.Tensor) -> bool:
     """Return whether the values of images were bytes that were divided by 255."""
     values = images.double() * 255
-    whole = (values - values.round()).abs().max() < 1e-3
+    whole = (values - values.round()).abs().max() < 1e-3 and len(
+        set(values.round().flatten()[:4096].tolist())
+    ) > 2
     return bool(images.dtype == torch.float32 and whole and values.min() >= 0 and 0 < values.max() < 256)
 
 

@@ -10,16 +10,14 @@ from dataclasses import dataclass, field
 from math import isfinite
 
 from gpulesson.porting import reasons
-from gpulesson.porting.child import NO_NETWORK, NO_WRITING
-from gpulesson.porting.edits import DEVICE_LINE
-from gpulesson.porting.facts import Failure, Record, Spot, Thing
+from gpulesson.porting.facts import DEVICE_LINE, OVER, Record, Spot, Thing, explained, where
 from gpulesson.porting.reasons import Change, Files
 from gpulesson.porting.run import NoTrial, Runs
 
 ROUNDS, TRIES = 40, 6
 STEPS = 3
 """So many losses are compared at least."""
-_OPTION = re.compile(r"add_argument\([^()]*['\"](--(?!no)[\w-]*(?:device|cuda|gpu)[\w-]*)['\"]")
+_OPTION = re.compile(r"(?m)^[^#\n]*add_argument\([^()#]*['\"](--(?:use[-_])?(?:device|cuda|gpus?))['\"]")
 
 
 @dataclass
@@ -61,9 +59,10 @@ class Port:
 
     @property
     def as_many(self) -> bool:
-        """Whether both runs took as many steps, unless their time was over."""
-        stopped = self.cpu.stopped or self.gpu.stopped
-        return bool(stopped) or len(self.cpu.losses) == len(self.gpu.losses)
+        """Whether both runs ended in the same way, after as many steps, unless their time was over."""
+        if OVER in (self.cpu.stopped, self.gpu.stopped):
+            return True
+        return (self.cpu.stopped, len(self.cpu.losses)) == (self.gpu.stopped, len(self.gpu.losses))
 
     @property
     def proved(self) -> bool:
@@ -116,7 +115,8 @@ def port(runs: Runs, tell: Callable[[str], None]) -> Port:
     elif work.gpu.failure is None:
         for change in _models(files, work.gpu):
             tell(f"{change.file}: {change.what}")
-            rounds.take(change)
+            rounds.put(change)
+        rounds.choose_devices()
         work.gpu = runs.run(files.texts, gpu=True)
     rounds.go_on()
     if in_full and runs.short:
@@ -132,17 +132,16 @@ def port(runs: Runs, tell: Callable[[str], None]) -> Port:
 def _on_the_gpu_already(cpu: Record) -> str:
     if cpu.failure is None:
         return "it trains on the GPU already, where there is one. Nothing has to be done."
-    line = cpu.failure.frames[-1].line if cpu.failure.frames else 0
     return (
-        f"it trains on the GPU already, and cannot run without one: line {line} asks for it by name. "
-        f"Nothing has to be done. With this line it would run anywhere:\n    {DEVICE_LINE}"
+        f"it trains on the GPU already, and cannot run without one: {where(cpu.failure)} asks for it by name."
+        f" Nothing has to be done. With this line it would run anywhere:\n    {DEVICE_LINE}"
     )
 
 
 def _check(cpu: Record) -> None:
     """Raise if a run on the CPU is nothing to compare with."""
     if cpu.failure is not None:
-        raise NoTrial(_failed(cpu.failure))
+        raise NoTrial(explained(cpu.failure, "on the CPU already"))
     if cpu.stopped == "endless":
         raise NoTrial("it did not end, nor come to a training step, within the time (--limit gives it more)")
     if not cpu.losses:
@@ -159,29 +158,6 @@ def _check(cpu: Record) -> None:
         raise NoTrial(
             f"its loss is no number any more in step {wrong[0]}, on the CPU already. Fix that first."
         )
-
-
-def _failed(failure: Failure) -> str:
-    where = f"line {failure.frames[-1].line}" if failure.frames else "it"
-    if failure.kind == "NoInput":
-        return (
-            f"{where} waits for input(). It is tried by itself: give the value as "
-            "an argument of the script, or write it there"
-        )
-    if NO_NETWORK in failure.text:
-        return (
-            f"{where} wants to download something, and it is tried without a network. Run it once as "
-            "ever, so that its data are in its folder"
-        )
-    if NO_WRITING in failure.text:
-        return f"{where} writes to another place: {failure.message}. Let it write into its own folder"
-    said = "\n".join(failure.text.splitlines()[-8:])
-    if failure.kind in ("FileNotFoundError", "NotADirectoryError"):
-        return (
-            f"{where} finds no file. It is tried in a copy of the folder that you are in. If the file lies "
-            f"above that, name the folder that has both: --root FOLDER\n{said}"
-        )
-    return f"it fails on the CPU already. Fix that first:\n{said}"
 
 
 def _models(files: Files, record: Record) -> Iterator[Change]:
@@ -243,14 +219,19 @@ class _Rounds:
 
     def take(self, change: Change) -> None:
         """Put a change into its file, and the line that chooses the device above it if that is missing."""
-        self._put(change)
+        self.put(change)
+        self.choose_devices()
+
+    def choose_devices(self) -> None:
+        """In each file that names the device by now, put the line that chooses it, if that is missing."""
         for file, name in self._files.devices.items():
             source = self._files[file]
             if not source.binds(name) and name in source.names():
                 text = source.with_device_line(name)
-                self._put(Change(file, text, "the device", "is chosen once", 1))
+                self.put(Change(file, text, "the device", "is chosen once", 1))
 
-    def _put(self, change: Change) -> None:
+    def put(self, change: Change) -> None:
+        """Put a change into its file, and follow where the others stand by then."""
         codes = _codes(self._files[change.file].text, change.text)
         self._files.texts[change.file] = change.text
         for number, each in enumerate(self._work.changes):

@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 
 import libcst as cst
 
-from gpulesson.porting.edits import DEVICE_LINE, Binding, Source, called
-from gpulesson.porting.facts import Failure, Name, Spot, Thing
+from gpulesson.porting.edits import Binding, Source, called
+from gpulesson.porting.facts import DEVICE_LINE, Failure, Name, Spot, Thing
 
 MOVES, COMES_BACK = "moves to the device", "comes back to the CPU"
 _CHAINED = frozenset(("train", "eval", "apply", "double", "float", "half", "requires_grad_"))
@@ -83,7 +83,7 @@ def model(files: Files, thing: Thing, frames: tuple[Spot, ...]) -> Change | None
     for spot in _made_at(files, thing, frames):
         source, device = files[spot.file], files.device(spot.file)
         call = source.expression(spot)
-        if not isinstance(call, cst.Call):
+        if not isinstance(call, cst.Call) or source.is_moved(call):
             continue
         call = _chain(source, call)
         return Change(spot.file, source.append(call, "to", device), named, MOVES, 4)

@@ -50,8 +50,6 @@ _BACK = 40
 """So many are described of the tensors that a tensor was made of."""
 _PARENTS = 4
 """Of a tensor that is changed in place, so many are kept of those that go into it."""
-_GRAPHS = 24
-"""How many backward passes are searched for what they train."""
 
 
 class Finished(BaseException):
@@ -283,8 +281,7 @@ class Watch(TorchFunctionMode):
             roots = [tensors] if isinstance(tensors, torch.Tensor) else list(tensors)
             frames = self._frames(sys._getframe(1))
             self.record.made_text |= _by_exec(sys._getframe(1))
-            if self.passes < _GRAPHS:
-                self._find_trained(roots, frames)
+            self._find_trained(roots, frames)
             result = original(tensors, *args, **kwargs)
             self.passes += 1
             with torch._C.DisableTorchFunction(), torch.no_grad():
@@ -370,8 +367,8 @@ class Watch(TorchFunctionMode):
     def _spots(self, calls: Sequence[tuple[CodeType, int]]) -> tuple[Spot, ...]:
         return tuple(self._spot(*call) for call in calls)
 
-    def failure(self, error: BaseException, text: str) -> Failure:
-        """Say what an error that ended the script was about."""
+    def failure(self, error: BaseException) -> Failure:
+        """Say what an error that ended the script was about; its `text` is for others to fill in."""
         frames, spots, entry = [], [], error.__traceback__
         tensors: list[torch.Tensor] = []
         while entry is not None:
@@ -391,7 +388,6 @@ class Watch(TorchFunctionMode):
             tuple(self.describe(each, frames) for each in tensors),
             tuple(map(_is_method, frames)),
             tuple(map(_where, frames)),
-            text,
         )
 
 

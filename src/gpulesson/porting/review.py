@@ -11,8 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gpulesson.porting import command
-from gpulesson.porting.child import NO_NETWORK
-from gpulesson.porting.facts import DEVICE_LINE, LESSONS, Record
+from gpulesson.porting.facts import DEVICE_LINE, LESSONS, Record, explained
 
 if TYPE_CHECKING:
     from gpulesson.porting.observe import Evidence, Note, Place
@@ -34,7 +33,7 @@ Write: {DEVICE_LINE}  # once; then .to(device)
 On a computer without a GPU this line fails: [message]
 load | files from a GPU that are loaded without map_location | 6
 Write: torch.load(..., map_location=device)
-The file was saved from a GPU, and its tensors go to the GPU again. Without a GPU this line fails.
+The file was saved from a GPU. On a computer without one this line fails.
 # Silent: no error, but a wrong or worse result
 mode | a model that is tested in training mode, with Dropout or BatchNorm in it | 7
 Write: model.eval()  # before this line; and model.train() before the next epoch
@@ -48,7 +47,7 @@ Write: loss.item() or loss.detach(), where [name] gets it
 [name] holds the history of earlier steps: [alive] of the last [all] results of line [line] still had theirs
 two backward passes later. So each step needs more memory.
 means | a mean of the means of batches, of which the last is smaller | 5
-Write: += loss.item() * len(labels), and then / len([loader].dataset)
+Write: each mean times the number of its samples, and divide the sum by len([loader].dataset)
 The last batch has [last] samples, the others have [batch]. Its mean counts as much as theirs, so this is not
 the mean over all samples.
 order | batches for training that are not shuffled | 4
@@ -68,7 +67,7 @@ Write: torch.autocast("cuda", dtype=torch.bfloat16)  # or add a torch.amp.GradSc
 This is trained in float16, without a GradScaler. Small gradients become zero in float16.
 # Costs: time or memory that you can save
 waits | lines at which Python waits for the GPU in each step | 8
-Write: total += loss.detach()  # and total.item() after the loop, or every 100 steps
+Write: .detach() in place of what reads here, and .item() once after the loop, or every 100 steps
 Python waits for the GPU here ([calls]), in [hits] of [steps] steps. Meanwhile it gives the GPU no new work.
 pinned | batches that are copied from ordinary memory | 9
 Write: DataLoader(..., pin_memory=True), and then .to(device, non_blocking=True)
@@ -159,8 +158,13 @@ def _review(runs: Runs, name: str, program: Sequence[str]) -> int:
     if gpu.failure is not None or not (gpu.losses or gpu.stopped):
         runs.short = False  # it may need its loops in full
         gpu = runs.run({}, gpu=True, review="faults")
-    if gpu.failure is not None or gpu.evidence is None:
-        print("\n".join(_failed(name, gpu)), file=sys.stderr)
+    if gpu.failure is not None:
+        print(f"{name}: {explained(gpu.failure, 'on the practice GPU')}", file=sys.stderr)
+        return 1
+    if gpu.evidence is None:
+        print(
+            f"{name} did not come to its end: {gpu.stopped}. --limit 600 gives it more time.", file=sys.stderr
+        )
         return 1
     if not gpu.evidence.on_gpu:
         print(f"{name} did not use the GPU. If it has an option for that, give it behind the script.")
@@ -173,21 +177,6 @@ def _review(runs: Runs, name: str, program: Sequence[str]) -> int:
     needs = runs.run({}, gpu=True, review="memory").evidence
     print("\n".join(report(name, gpu, list(findings(gpu, cpu, runs.texts)), needs or "", runs.texts)))
     return 0
-
-
-def _failed(name: str, record: Record) -> Iterator[str]:
-    failure = record.failure
-    line = failure.frames[-1].line if failure and failure.frames else 0
-    name = failure.frames[-1].file if failure and failure.frames else name
-    if failure is None:
-        yield f"{name} did not come to its end: {record.stopped}. --limit 600 gives it more time."
-    elif failure.kind == "NoInput":
-        yield f"{name} waits for input() in line {line}. Write the value there, or take it as an argument."
-    elif NO_NETWORK in failure.text:
-        yield f"{name} wants to download something in line {line}, without a network. Run it once as ever."
-    else:
-        yield f"{name} fails on the practice GPU, in line {line}. Fix that first:"
-        yield f"{failure.kind}: {failure.message}"
 
 
 def report(
@@ -230,16 +219,15 @@ def findings(gpu: Record, cpu: Record, sources: dict[str, bytes]) -> Iterator[Fi
     failure = cpu.failure
     if failure and failure.frames and any(each in failure.message for each in _NO_GPU):
         spot = failure.frames[-1]
-        yield _found("no gpu", [(spot.file, spot.line)], message=failure.message.split(". ")[0])
-    for spot in dict.fromkeys(gpu.loads):
-        yield _found("load", [(spot.file, spot.line)])
+        kind = "load" if "deserialize" in failure.message else "no gpu"
+        yield _found(kind, [(spot.file, spot.line)], message=failure.message.split(". ")[0])
     for place, calls in seen.calls.items():
         yield from _calls(seen, place, calls)
     for place, kept in seen.kept.items():
-        file, line = kept.facts["place"]
+        (file, line), nearest = kept.facts["place"], sys.maxsize
         for node in _all(trees[file], ast.Call) if not line else ():
-            if ast.unparse(node.func).startswith(kept.name) and ast.unparse(node.func).endswith(".append"):
-                line = node.lineno
+            if ast.unparse(node.func) == f"{kept.name}.append" and abs(node.lineno - place[1]) < nearest:
+                line, nearest = node.lineno, abs(node.lineno - place[1])
         yield _found("kept", [(file, line) if line else place], name=kept.name, line=place[1], **kept.facts)
     for number, feed in seen.feeds.items():
         yield from _feeds(seen, number, feed, trees)
@@ -252,7 +240,7 @@ def findings(gpu: Record, cpu: Record, sources: dict[str, bytes]) -> Iterator[Fi
             yield _found("double", places, steps=steps)
         if "torch.float16" in each.words:
             seen.half |= {each.facts["steps"]}
-    if not any(b"GradScaler" in text for text in sources.values()):
+    if not seen.scaled and not any(b"GradScaler" in text for text in sources.values()):
         yield from (_found("half", [place]) for place in sorted(seen.half)[:1])
     for (file, owner, name), note in seen.plain.items():
         for node in _all(trees[file], ast.ClassDef, owner, "__init__", ast.Assign):
@@ -284,7 +272,9 @@ def _all(tree: ast.AST, *path: Any) -> Iterator[Any]:
 def _calls(seen: Evidence, place: Place, calls: Note) -> Iterator[Finding]:
     count = calls.count
     unused = count["tracked"] if count["tracked"] >= 2 and not count["used"] else 0
-    sampled = count["random"] and seen.models > 1  # the pictures of a generator
+    sampled = count["again"] or (
+        count["random"] and seen.models > 1
+    )  # on purpose: the pictures of a generator
     labels = count["fed"] and _regular(calls.ticks, seen)  # what a model says for its own training
     quiet = 0 if count["calm"] or sampled or labels else count["quiet"]
     if calls.words and (quiet or unused) and not count["used"]:
@@ -305,7 +295,8 @@ def _feeds(seen: Evidence, number: int, feed: Note, trees: dict[str, ast.Module]
     trains = learned >= 3 and learned >= 0.8 * draws
     copies = {place: each for (place, key), each in seen.copies.items() if key == number}
     kib = sum(each.count["bytes"] for each in copies.values()) // max(draws, 1) // 1024
-    if facts["in order"] and trains and feed.count["labels"] == draws and size > batch and starts > 1:
+    same = len(set(facts["firsts"])) == 1 and len(facts["firsts"]) > 1
+    if facts["in order"] and same and trains and feed.count["labels"] == draws and size > batch:
         yield _found("order", [facts["built"]], number=learned)
     if facts["num_workers"] and not facts["persistent_workers"] and starts > 1:
         yield _found("workers", [facts["built"]], times=starts, workers=facts["num_workers"])
@@ -315,7 +306,7 @@ def _feeds(seen: Evidence, number: int, feed: Note, trees: dict[str, ast.Module]
         for place, each in copies.items():
             if 0 < each.count["images"] == each.count["were bytes"]:
                 yield _found("bytes", [place], size=f"{kib:,}")
-    if not facts["drop_last"] and size > batch and size % batch:
+    if not facts["drop_last"] and size > batch and size % batch and facts["all"]:
         for place in dict.fromkeys(facts["starts"]):
             for sums, mean, loader in _means(trees[place[0]], place, seen):
                 places = [(place[0], sums), (place[0], mean)]

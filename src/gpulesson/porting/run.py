@@ -14,9 +14,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
-from gpulesson.porting.child import SURROUNDINGS, Request, main
+from gpulesson.porting.child import Request, main
 from gpulesson.porting.facts import Record
 
 SKIPPED = frozenset((".git", "__pycache__", "node_modules"))
@@ -104,7 +103,7 @@ class Runs:
         return self
 
     def __exit__(self, *error: object) -> None:
-        shutil.rmtree(self._place, ignore_errors=True)
+        shutil.rmtree(self._place, onerror=_again)
 
     def run(self, texts: Mapping[str, bytes], *, gpu: bool, review: str = "") -> Record:
         """
@@ -119,7 +118,10 @@ class Runs:
         review : str
             What a review asks for: ``"faults"`` or ``"memory"``.
         """
-        self._set_back(texts)
+        try:
+            self._set_back(texts)
+        except OSError as error:
+            raise NoTrial(f"its folder cannot be copied: {error}") from None
         outcome = self._place / "outcome"
         request = Request(
             str(self._place),
@@ -132,9 +134,7 @@ class Runs:
             STEPS,
             review,
         )
-        process = self._context.Process(target=main, args=(request,))
-        with mock.patch.dict(os.environ, SURROUNDINGS):  # for what is imported before
-            process.start()
+        process = self._started(request)
         try:
             process.join(self.limit)
             status = process.exitcode
@@ -146,6 +146,16 @@ class Runs:
         why = "endless" if status is None else f"its process ended with status {status}"
         errors = self._place / "err"
         return Record(stopped=why, errors=errors.read_text("utf-8", "replace") if errors.exists() else "")
+
+    def _started(self, request: Request) -> Any:
+        process = self._context.Process(target=main, args=(request,))
+        try:
+            process.start()
+        except (EOFError, ConnectionError):  # one of the libraries fails: it is left to the script
+            self._context.set_forkserver_preload(PRELOADED)
+            process = self._context.Process(target=main, args=(request,))
+            process.start()
+        return process
 
     def _set_back(self, texts: Mapping[str, bytes]) -> None:
         """Make the copy what the reader's folder is, with other texts for some files."""
@@ -183,19 +193,18 @@ class Runs:
 
 def _state(path: Path) -> tuple[int, ...]:
     state = path.lstat()
-    return state.st_ino, state.st_size, state.st_mtime_ns
+    return state.st_ino, state.st_mode, state.st_size, state.st_mtime_ns
 
 
 def _contents(root: Path) -> tuple[list[str], list[str]]:
     """Return the folders, from the outside in, and the files of a folder, also those behind links."""
-    folders, files, size, seen = [], [], 0, set()
+    folders, files, size = [], [], 0
     space = min(LARGEST, shutil.disk_usage(tempfile.gettempdir()).free)
     for where, below, names in os.walk(root, followlinks=True):
         below[:] = sorted(each for each in below if _is_own(Path(where, each)))
-        if (real := os.path.realpath(where)) in seen:  # a link to a folder that it is in
-            below.clear()
-        seen.add(real)
         at = Path(where).relative_to(root)
+        if any((root / each).samefile(where) for each in at.parents):  # a link to a folder that it is in
+            below.clear()
         folders += [(at / each).as_posix() for each in below]
         for path in _regular(Path(where), names):
             files.append((at / path.name).as_posix())
@@ -222,6 +231,14 @@ def _libraries(texts: Iterable[bytes]) -> Iterator[str]:
         module = line.decode()
         if module.split(".")[0] in LARGE:
             yield module
+
+
+def _again(function: Any, path: str, _: Any) -> None:
+    """Remove what could not be removed because its folder was made read-only."""
+    with suppress(OSError):
+        Path(path).parent.chmod(0o700)
+        Path(path).chmod(0o700)
+        function(path)
 
 
 def _end(process: Any) -> None:
