@@ -2,14 +2,17 @@
 
 ``.. run:: circle.py`` shows the command that runs a file of examples/scripts. ``.. planned:: --gpu T4`` and
 ``.. reviewed::`` have a training script as their content, which is shown, then the command that looks at it.
-Then comes what was printed. One that fails, fails the build. ``.. review-list::`` is what a review looks for.
+Then comes what was printed. One that fails, fails the build. ``.. review-list::`` is what a review looks for,
+``.. tried::`` the public scripts on which port was tried.
 """
 
 from __future__ import annotations
 
+import csv
 import subprocess
 import sys
 import tempfile
+from collections import Counter
 from pathlib import Path
 
 from docutils import nodes
@@ -101,10 +104,33 @@ class ReviewList(SphinxDirective):
         ]
 
 
+class Tried(SphinxDirective):
+    """The public scripts on which port was tried: how many, and a table of them."""
+
+    def run(self) -> list[nodes.Node]:
+        path = Path(self.env.doc2path(self.env.docname)).with_name("tried.csv")
+        self.env.note_dependency(str(path))
+        with path.open(encoding="utf-8") as file:
+            results = [
+                row["What came of it"].partition(":")[0].partition(";")[0] for row in csv.DictReader(file)
+            ]
+        counts = ", ".join(f"{count} {result}" for result, count in Counter(results).most_common())
+        lines = [
+            f"**{len(results)} scripts: {counts}.**",
+            "",
+            ".. csv-table::",
+            "   :file: tried.csv",
+            "   :header-rows: 1",
+            "   :widths: 32 24 14 8 22",
+        ]
+        return self.parse_text_to_nodes("\n".join(lines))
+
+
 def setup(app: Sphinx) -> ExtensionMetadata:
     app.setup_extension("_ext.freshness")
     app.add_directive("run", Run)
     app.add_directive("planned", Planned)
     app.add_directive("reviewed", Reviewed)
     app.add_directive("review-list", ReviewList)
+    app.add_directive("tried", Tried)
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}
