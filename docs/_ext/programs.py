@@ -119,7 +119,7 @@ class Tried(SphinxDirective):
             f"**{len(results)} scripts: {counts}.**",
             "",
             ".. csv-table::",
-            "   :file: tried.csv",
+            f"   :file: {path}",
             "   :header-rows: 1",
             "   :widths: 32 24 14 8 22",
         ]

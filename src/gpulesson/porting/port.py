@@ -92,9 +92,7 @@ def port(runs: Runs, tell: Callable[[str], None]) -> Port:
     runs.short = bool(cpu.losses)
     if cpu.losses and cpu.stopped:
         short = runs.run({}, gpu=False)
-        runs.short = (
-            len(short.losses) >= STEPS
-        )  # else it needs its loops in full, to fill a memory for instance
+        runs.short = len(short.losses) >= STEPS and short.failure is None  # else it needs them in full
         cpu = short if runs.short else cpu
     aware = any(word in text for text in runs.texts.values() for word in (b"cuda", b"accelerator", b"gpu"))
     gpu = runs.run({}, gpu=True) if aware else cpu
