@@ -187,7 +187,7 @@ def report(
     lines = sum(map(len, gpu.lines.values()))
     yield f"{name} ran on the practice GPU: {steps} training step{'s' * (steps != 1)}, {lines} lines."
     if gpu.shortened:
-        yield "Loops were cut short, so a real run has more steps than are counted here."
+        yield "Long loops end early here, so a real run may have more steps than are counted."
     if gpu.stopped:
         yield f"The run did not come to the end of the script: {gpu.stopped}."
     for heading in dict.fromkeys(kind.heading for kind in TABLE.values()):
