@@ -199,14 +199,14 @@ def report(
             for file, line in each.places:
                 text = sources.get(file, b"").decode("utf-8", "replace").splitlines()[line - 1 : line]
                 yield f"  {file}, line {line}:  {''.join(text).strip()}"
-            yield textwrap.fill(each.text, 90, initial_indent="    ", subsequent_indent="    ")
+            yield textwrap.fill(each.text, 84, initial_indent="    ", subsequent_indent="    ")
             yield f"    Write:  {each.instead}"
             number = TABLE[each.kind].lesson
             yield f"    Lesson {number}, {LESSONS[number]}"
     if not found:
         yield "Nothing was found that is wrong or slow." if steps else "So there was no training to look at."
     if needs:
-        yield "\nNeeds\n\n" + textwrap.fill(needs, 90, initial_indent="  ", subsequent_indent="  ")
+        yield "\nNeeds\n\n" + textwrap.fill(needs, 84, initial_indent="  ", subsequent_indent="  ")
 
 
 # -- rules
