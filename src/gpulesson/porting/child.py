@@ -23,7 +23,7 @@ from multiprocessing import connection
 from pathlib import Path
 from typing import Any
 
-from gpulesson.porting.facts import NO_INPUT, NO_NETWORK, NO_WRITING, OVER
+from gpulesson.porting.facts import IN_FULL, NO_INPUT, NO_NETWORK, NO_WRITING, OVER
 
 _SURROUNDINGS = dict.fromkeys(("http_proxy", "https_proxy", "all_proxy"), "") | {
     "MPLBACKEND": "agg",
@@ -47,8 +47,8 @@ class Request:
     arguments : tuple of str
     gpu, short : bool
         On the practice GPU; with loops that end early.
-    seconds, steps : float, int
-        After so long, or so many backward passes, the next one ends the script.
+    seconds : float
+        After so long the next backward pass ends the script.
     review : str
         ``"faults"``, ``"memory"``: what a review asks for; "" if none does.
     """
@@ -60,7 +60,6 @@ class Request:
     gpu: bool
     short: bool
     seconds: float
-    steps: int
     review: str = ""
 
 
@@ -130,7 +129,7 @@ def _recorded(request: Request) -> Any:
     if request.review == "memory":
         return Record(evidence=observe.memory(lambda: _run(folder, request)))
     with ExitStack() as surroundings:
-        watch = (observe.Observer if request.review else Watch)(folder, request.seconds, request.steps)
+        watch = (observe.Observer if request.review else Watch)(folder, request.seconds, IN_FULL)
         if request.gpu:
             gpu: Any = surroundings.enter_context(practice_gpu("4096 GiB", force=True))
             draws = surroundings.enter_context(drawing_from_the_host(gpu))

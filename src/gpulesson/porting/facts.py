@@ -10,6 +10,8 @@ NO_INPUT = "nobody is there to answer input()"
 NO_NETWORK = "the script is tried without a network"
 NO_WRITING = "the script is tried in a copy of its folder, and must not write outside of it"
 OVER = "its time was over"
+IN_FULL = 300
+"""So many training steps a run takes at most; the next one ends it."""
 LESSONS = {
     1: "Is there a GPU?",
     2: "Tensors and devices",

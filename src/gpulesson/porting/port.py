@@ -256,8 +256,8 @@ def _further(old: Record, new: Record) -> bool:
 
 def _stuck(record: Record) -> str:
     if record.failure is not None:
-        where = record.failure.frames[-1] if record.failure.frames else None
-        place = f"{where.file}, line {where.line}: " if where else ""
+        spot = record.failure.frames[-1] if record.failure.frames else None
+        place = f"{spot.file}, line {spot.line}: " if spot else ""
         return f"{place}{record.failure.kind}: {record.failure.message}"
     if record.errors:
         return f"{record.stopped}: {record.errors.splitlines()[-1]}"

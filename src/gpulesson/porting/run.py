@@ -21,8 +21,6 @@ from gpulesson.porting.facts import Record
 SKIPPED = frozenset((".git", "__pycache__", "node_modules"))
 LARGEST = 8 << 30
 """Bytes that are copied at most."""
-STEPS = 300
-"""The next training step after so many ends a run."""
 _CAN_FORK = os.name == "posix" and sys.platform != "darwin"
 LARGE = frozenset(("torchvision", "pandas", "sklearn", "scipy", "matplotlib"))
 PRELOADED = ["torch", "numpy", "torch._dynamo", "gpulesson.porting.record", "gpulesson.practice.session"]
@@ -131,7 +129,6 @@ class Runs:
             gpu,
             self.short,
             self.limit / 2,
-            STEPS,
             review,
         )
         process = self._started(request)
