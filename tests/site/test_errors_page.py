@@ -228,12 +228,13 @@ CONF_WITH_SEARCH = (
 @pytest.fixture(scope="module")
 def searched_site(built) -> Project:
     """A small site with the real pages of messages."""
-    pages = ["lessons/index", "tables", *WRITTEN, "setup", "labels", GUIDE]
+    pages = ["lessons/index", "tables", *WRITTEN, "port", "setup", "labels", GUIDE]
     labels = sorted(set(re.findall(r":ref:`((?!error-)[\w-]+)`", "".join(WRITTEN.values()))))
     return built({
         "conf.py": CONF_WITH_SEARCH,
         **{f"docs/{name}.rst": text for name, text in WRITTEN.items()},
         f"docs/{GUIDE}.rst": "Learn\n=====\n\nWithout.\n",
+        "docs/port.rst": "Port\n====\n\nOne command.\n",
         "docs/setup.rst": "Set up\n======\n\nInstall a driver and PyTorch for your device.\n",
         "docs/labels.rst": "Labels\n======\n\n" + "".join(
             f".. _{label}:\n\n{label}\n{'-' * len(label)}\n\nExpected tensors to be on the same device.\n\n"
