@@ -47,7 +47,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         words[1:], program = plan_command.split(words[1:])
     elif words[:1] in (["port"], ["review"]):
         words[1:], program = port_command.split(words[1:])
-    options = parser.parse_args(words)
+    options, unknown = parser.parse_known_args(words)
+    if unknown:
+        getattr(options, "refuse", parser.error)(f"unrecognized arguments: {' '.join(unknown)}")
     if options.command in ("check", "start", "submissions", "lessons"):
         return exercise_commands.run(options)
     if options.command == "practice":

@@ -89,12 +89,32 @@ BATCH = [
         ["-    model(x['a'])", "+    model(x['a'].to(device))"],
     ),
     ("x, _ = next(iter(loader))\nmodel(x)", ["+x = x.to(device)"]),
+    # what comes together moves together, and not in forward
+    (
+        "a, b = torch.randn(4, 3).split([2, 1], 1)\nmodel(torch.cat([a, b], 1))",
+        ["+a, b = a.to(device), b.to(device)"],
+    ),
+    ("parts = [2 * X, 3 * X]\nmodel(*parts[:1])", ["+parts = [value.to(device) for value in parts]"]),
+    # the tensor belongs to a dataset: once before the loop that uses it
+    ("list(loader)\nfor _ in range(2):\n    model(X)", ["+X = X.to(device)"]),
 ]
 
 
 @pytest.mark.parametrize("code, expected", BATCH, ids=[code for code, _ in BATCH])
 def test_a_batch_moves_where_it_gets_its_name(tmp_path, code, expected):
     assert fixed(tmp_path, code) == expected
+
+
+def test_a_move_that_has_nothing_to_do_is_taken_out(tmp_path):
+    code = HEAD + "x = X.to(device)\nfor _ in range(2):\n    z = (x + 1)\n    model(z)\n"
+    moved = code.replace("(x + 1)", "(x + 1).to(device)")
+    record, files = run(tmp_path, moved)
+    (spot,) = record.idle
+    assert reasons.without(files, spot) is None  # the author's own
+    files = Files({"train.py": code.encode()})
+    files.texts["train.py"] = moved.encode()
+    files.device("train.py")
+    assert reasons.without(files, spot).text.decode() == code
 
 
 def test_the_second_tensor_joins_the_move_of_the_first(tmp_path):
@@ -199,9 +219,10 @@ def test_numpy_gets_what_is_on_the_cpu(tmp_path, code, expected):
     assert fixed(tmp_path, code, head) == [f"-{code}", f"+{expected}"]
 
 
-def test_a_list_for_numpy_collects_on_the_cpu(tmp_path):
-    code = "found = []\nfor _ in range(2):\n    found.append(model(X.to(device)).detach())\nnp.array(found)"
-    assert fixed(tmp_path, code)[1] == "+    found.append(model(X.to(device)).detach().cpu())"
+@pytest.mark.parametrize("begin, name", [("found = []", "found"), ("found = {'x': []}", 'found["x"]')])
+def test_a_list_for_numpy_collects_on_the_cpu(tmp_path, begin, name):
+    code = f"{begin}\nfor _ in range(2):\n    {name}.append(model(X.to(device)).detach())\nnp.array({name})"
+    assert fixed(tmp_path, code)[1] == f"+    {name}.append(model(X.to(device)).detach().cpu())"
 
 
 def test_lengths_stay_on_the_cpu(tmp_path):

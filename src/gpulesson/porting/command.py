@@ -27,6 +27,7 @@ _USAGE = "python -m gpulesson port [options] script [argument ...]"
 WITH_VALUE = ("--out", "--limit", "--root")
 _SHOWN = 6
 _PLURALS = {"moves": "move", "comes": "come", "becomes": "become", "goes": "go", "is": "are", "makes": "make"}
+_NEXT = "put the changes into your file (--write does it, and keeps the old one),\n"
 _COLOURS = {"+": "\033[32m", "-": "\033[31m", "@": "\033[36m"}
 
 
@@ -78,7 +79,8 @@ def run(options: argparse.Namespace, program: Sequence[str]) -> int:
         _check_out(options.out)
         with trial(script, program[1:], options.limit, options.root) as runs:
             found = _ported(runs)
-            print("\n".join(report(found, script.name, sys.stdout.isatty() and "NO_COLOR" not in os.environ)))
+            coloured = sys.stdout.isatty() and "NO_COLOR" not in os.environ
+            print("\n".join(report(found, script.name, coloured, "" if options.write else _NEXT)))
             status = _keep(found, runs.root, options)
     return status
 
@@ -186,7 +188,7 @@ def port_cell(line: str, cell: str) -> None:
     """Port the code of a notebook's cell, which begins with ``%%port`` and the script's arguments."""
     try:
         with trial(Path("cell.py"), line.split(), 120.0, text=cell.encode()) as runs:
-            print("\n".join(report(_ported(runs), "This cell", False)))
+            print("\n".join(report(_ported(runs), "This cell")))
     except Refused as refusal:
         print(refusal)
 
@@ -194,8 +196,8 @@ def port_cell(line: str, cell: str) -> None:
 # -- words
 
 
-def report(found: Port, name: str, coloured: bool) -> Iterator[str]:
-    """Yield the lines that are printed: the changes, the difference, the proof, what to do next."""
+def report(found: Port, name: str, coloured: bool = False, first: str = "") -> Iterator[str]:
+    """Yield the lines that are printed: the changes, the difference, the proof, what to do then."""
     if found.stuck:
         yield f"{name} is not ported. This could not be fixed (in the file with the changes below):"
         yield f"  {found.stuck}"
@@ -212,8 +214,7 @@ def report(found: Port, name: str, coloured: bool) -> Iterator[str]:
         yield from _proof(found)
         yield from _not_reached(found)
         if found.proved:
-            yield "\nNext: put the changes into your file (--write does it, and keeps the old one), run it on"
-            yield "a GPU, and measure what you have gained: lesson 8, Was it faster?"
+            yield f"\nNext: {first}run it on a GPU, and measure the gain: lesson 8, Was it faster?"
 
 
 def _explained(message: str) -> Iterator[str]:
@@ -227,20 +228,23 @@ def _explained(message: str) -> Iterator[str]:
 def _changes(found: Port) -> Iterator[str]:
     from gpulesson.porting.facts import LESSONS
 
+    said: set[str] = set()
     places: dict[tuple[str, int, str], list[Change]] = {}
     for change in sorted(found.changes, key=lambda each: (each.file, each.line)):
         places.setdefault((change.file, change.line, change.verb), []).append(change)
     for (file, line, verb), changes in places.items():
         where = f"line {line}" if len(found.files.texts) == 1 else f"{file}, line {line}"
-        subjects = list(dict.fromkeys(each.subject for each in changes))
+        subjects = list(dict.fromkeys(one for each in changes for one in each.subject.split(" and ")))
         if len(subjects) > 1:
             first, _, rest = verb.partition(" ")
             verb = f"{_PLURALS.get(first, first)} {rest}"
             subjects = [subjects[0], *(each.removeprefix("the batch's ") for each in subjects[1:])]
         number = changes[0].lesson
         yield f"{where}: {_listed(subjects)} {verb}. Lesson {number}, {LESSONS[number]}"
-        if changes[0].message:
-            yield f"    Without it: {_short(changes[0].message)}"
+        message = changes[0].message
+        if message:
+            yield f"    Without it: {'the same message' if message in said else _short(message)}"
+            said.add(message)
 
 
 def _short(message: str) -> str:

@@ -173,6 +173,8 @@ class Record:
         What the backward passes train, once each, and the frames of that moment.
     loads : list of Spot
         Calls of ``torch.load`` that brought tensors to the GPU because they were saved from there.
+    idle : list of Spot
+        Calls of ``to`` that never had anything to do.
     draws : int
         How often random numbers were drawn on the GPU.
     lines : dict
@@ -195,6 +197,7 @@ class Record:
     losses: list[tuple[int, float]] = field(default_factory=list)
     trained: list[tuple[Thing, tuple[Spot, ...]]] = field(default_factory=list)
     loads: list[Spot] = field(default_factory=list)
+    idle: list[Spot] = field(default_factory=list)
     draws: int = 0
     lines: dict[str, set[int]] = field(default_factory=dict)
     failure: Failure | None = None

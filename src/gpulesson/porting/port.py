@@ -121,6 +121,8 @@ def port(runs: Runs, tell: Callable[[str], None]) -> Port:
         runs.short, work.stuck = False, ""
         work.gpu = runs.run(files.texts, gpu=True)
         rounds.go_on()
+    if work.proved:
+        rounds.tidy()
     if not work.stuck and not work.proved:
         tell("the script as it is, once more: are its losses always the same?")
         work.repeats = runs.run({}, gpu=False).losses[: work.steps] == cpu.losses[: work.steps]
@@ -228,6 +230,28 @@ class _Rounds:
                 text = source.with_device_line(name)
                 self.put(Change(file, text, "the device", "is chosen once", 1))
 
+    def tidy(self) -> None:
+        """Take out the moves that had nothing to do any more, if the script then still does the same."""
+        before = dict(self._files.texts), list(self._work.changes), self._work.gpu
+        for spot in sorted(before[2].idle, key=lambda spot: (spot.line, spot.column), reverse=True):
+            change = reasons.without(self._files, spot)
+            if change is not None:
+                self.put(change)
+        if self._files.texts != before[0]:
+            left = []
+            for file, text in dict(self._files.texts).items():
+                written = _written(_codes(self._files.originals[file], text))
+                own = [each for each in self._work.changes if each.file == file]
+                own = [each for each in own if each.verb and each.line - 1 in written]
+                if all(each.subject == "the device" for each in own):  # nothing uses it any more
+                    del self._files.texts[file]
+                else:
+                    left += own
+            self._work.changes = left
+            self._work.gpu = self._runs.run(self._files.texts, gpu=True)
+            if self._work.gpu.failure or self._work.gpu.losses != before[2].losses:
+                self._files.texts, self._work.changes, self._work.gpu = before
+
     def put(self, change: Change) -> None:
         """Put a change into its file, and follow where the others stand by then."""
         codes = _codes(self._files[change.file].text, change.text)
@@ -235,9 +259,9 @@ class _Rounds:
         for number, each in enumerate(self._work.changes):
             if each.file == change.file:
                 self._work.changes[number] = each._replace(line=_followed(each.line, codes))
-        new = [line for kind, _, _, *lines in codes if kind != "equal" for line in range(lines[0], lines[1])]
         lines = change.text.splitlines()
-        written = [line for line in new if lines[line].strip() and not lines[line].startswith(b"import ")]
+        written = [each for each in _written(codes) if lines[each].strip()]
+        written = [each for each in written if not lines[each].startswith(b"import ")]
         self._work.changes.append(change._replace(line=(written or [0])[0] + 1))
 
 
@@ -266,6 +290,11 @@ def _stuck(record: Record) -> str:
 
 def _codes(before: bytes, after: bytes) -> Sequence[tuple[str, int, int, int, int]]:
     return difflib.SequenceMatcher(None, before.splitlines(), after.splitlines(), False).get_opcodes()
+
+
+def _written(codes: Sequence[tuple[str, int, int, int, int]]) -> list[int]:
+    """Return the lines, from 0, that a change has put there."""
+    return [line for kind, _, _, first, last in codes if kind != "equal" for line in range(first, last)]
 
 
 def _followed(line: int, codes: Sequence[tuple[str, int, int, int, int]]) -> int:

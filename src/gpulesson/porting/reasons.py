@@ -43,7 +43,8 @@ class Change(NamedTuple):
 
     @property
     def what(self) -> str:
-        return f"{self.subject} {self.verb}"
+        verb = self.verb.replace("moves", "move") if " and " in self.subject else self.verb
+        return f"{self.subject} {verb}"
 
 
 class Files:
@@ -202,7 +203,7 @@ def _to_device(files: Files, failure: Failure, thing: Thing) -> Iterator[Change]
         if change is not None:
             yield change
         return
-    yield from _at_loop(files, failure, thing)
+    yield from _with_its_batch(files, failure, thing)
     if not thing.fed:
         roots = [each for each in thing.line() if each.root]
         one = len({each.made for each in roots}) == 1 and roots[0].factory and not roots[0].drawn
@@ -239,18 +240,29 @@ def _again(files: Files, thing: Thing) -> bool:
     return any(files[spot.file].outermost_loop(spot) is not None for spot in thing.made)
 
 
-def _at_loop(files: Files, failure: Failure, thing: Thing) -> Iterator[Change]:
-    """Move it at the head of the loop whose target it is."""
+def _with_its_batch(files: Files, failure: Failure, thing: Thing) -> Iterator[Change]:
+    """Move it at the head of the loop that draws it, or behind the call that returns it with others.
+
+    Of those that came with it, what it was made of moves in the same line.
+    """
+    batches: dict[int, tuple[Spot, Binding, list[str]]] = {}
     for known in thing.line():
         for name in known.names:
             if name.name.startswith("self.") or name.held or name.shared or failure.inside[name.frame]:
                 continue
             spot = failure.frames[name.frame]
             found = files[spot.file].binding(name.name, spot)
-            if found is not None and found.kind == "for":
-                source, device = files[spot.file], files.device(spot.file)
-                text = source.move([name.name], device, first_in=found.node)
-                yield Change(spot.file, text, f"the batch's {name.name}", MOVES, 4)
+            if found is not None and found.kind in ("for", "part"):
+                batches.setdefault(id(found.node), (spot, found, []))[2].append(name.name)
+    for spot, found, names in sorted(batches.values(), key=lambda each: -len(each[2])):
+        if found.kind == "part" and len(names) == 1:
+            continue  # not before it is known whether a better place has its name
+        source, device = files[spot.file], files.device(spot.file)
+        groups = [names] if len(names) == 1 or found.kind == "part" else [names, *([each] for each in names)]
+        for group in groups:
+            place = {"first_in" if found.kind == "for" else "after": found.node}
+            text = source.move(group, device, **place)
+            yield Change(spot.file, text, f"the batch's {' and '.join(group)}", MOVES, 4)
 
 
 def _made_there(files: Files, thing: Thing, where: str, trained: bool = False) -> Change | None:
@@ -288,32 +300,26 @@ def _by_name(files: Files, failure: Failure, thing: Thing, inside: bool) -> Iter
             if name.held.startswith("mixed"):  # what is used of it is less than all that it holds
                 yield from _use(files, spot, name)
             yield from _container(files, spot, name, found)
-        elif thing.fed or found.line <= source.device_from():
-            yield from _before_use(files, spot, name)
-        elif found.kind == "parameter":
-            yield from _argument(files, failure, name, found)
-        elif found.kind == "assign":
-            yield Change(
-                spot.file,
-                source.append(found.node, "to", device),
-                name.name,
-                MOVES,
-                2,
-            )
-        elif found.kind == "part":
-            text = source.move([name.name], device, after=found.node)
-            yield Change(spot.file, text, name.name, MOVES, 2)
+        elif not thing.fed and found.line > source.device_from():
+            if found.kind == "parameter":
+                yield from _argument(files, failure, name, found)
+            elif found.kind == "assign":
+                yield Change(spot.file, source.append(found.node, "to", device), name.name, MOVES, 2)
+            elif found.kind == "part":
+                text = source.move([name.name], device, after=found.node)
+                yield Change(spot.file, text, name.name, MOVES, 2)
+        if not name.held:
+            yield from _before_loop(files, spot, name, found)
         yield from _use(files, spot, name)
 
 
-def _before_use(files: Files, spot: Spot, name: Name) -> Iterator[Change]:
-    """Move a tensor before the loop that uses it, or in the expression that does."""
+def _before_loop(files: Files, spot: Spot, name: Name, found: Binding) -> Iterator[Change]:
+    """Move a tensor once before the loop that uses it, if it is there by then."""
     source, device = files[spot.file], files.device(spot.file)
     loop = source.outermost_loop(spot)
-    if loop is not None:
+    if loop is not None and found.line < source.line(loop):
         text = source.statement_before(loop, f"{name.name} = {name.name}.to({device})")
         yield Change(spot.file, text, name.name, MOVES, 2)
-    yield from _use(files, spot, name)
 
 
 def _use(files: Files, spot: Spot, name: Name, method: str = "to") -> Iterator[Change]:
@@ -327,7 +333,7 @@ def _use(files: Files, spot: Spot, name: Name, method: str = "to") -> Iterator[C
         if expression
         else []
     )
-    uses = [each for each in uses if not _is_word(source, each)]
+    uses = [each for each in uses if not (_is_word(source, each) or source.is_moved(each))]
     if uses:
         arguments = (device,) if method == "to" else ()
         change = {each: lambda node: called(node, method, *arguments) for each in uses}
@@ -370,6 +376,8 @@ def _container(files: Files, spot: Spot, name: Name, found: Binding) -> Iterator
     elif kind == "other" and found.kind == "assign":
         text = source.append(found.node, "to", device)
         yield Change(spot.file, text, name.name, MOVES, 2)
+    if code and (statement := source.statement_at(spot)) is not None:
+        yield Change(spot.file, source.statement_before(statement, code), subject, MOVES, 4)
 
 
 def _argument(files: Files, failure: Failure, name: Name, found: Binding) -> Iterator[Change]:
@@ -462,8 +470,8 @@ def _to_host(files: Files, failure: Failure, thing: Thing) -> Iterator[Change]:
     for name in direct:
         if not name.held and not name.name.startswith("self."):
             yield from _use(files, spot, name, "cpu")
-        elif name.held.endswith("list"):
-            yield from _appended(files, spot, name)
+        elif name.path.endswith("]"):
+            yield from _appended(files, spot, f"{name.name}{name.path.rpartition('[')[0]}")
     if thing.made and thing.made[-1].line >= spot.line and thing.made[-1].end_line <= spot.end_line:
         made = source.expression(thing.made[-1])
         if made is not None:
@@ -471,19 +479,16 @@ def _to_host(files: Files, failure: Failure, thing: Thing) -> Iterator[Change]:
             yield Change(spot.file, text, source.code(made), COMES_BACK, 2)
 
 
-def _appended(files: Files, spot: Spot, name: Name) -> Iterator[Change]:
+def _appended(files: Files, spot: Spot, name: str) -> Iterator[Change]:
     """Bring tensors back to the CPU where they are put into a list."""
     source = files[spot.file]
     edits: dict[Any, Any] = {}
     for scope in source.scopes(spot):
         for call in source.within(scope, cst.Call):
-            if (
-                source.code(call.func) in (f"{name.name}.append", f"{name.name}.extend")
-                and len(call.args) == 1
-            ):
+            if _plain(source, call.func) in (f"{name}.append", f"{name}.extend") and len(call.args) == 1:
                 edits[call.args[0].value] = lambda node: called(node, "cpu")
         if edits:
-            subject = f"what {name.name} collects"
+            subject = f"what {name} collects"
             yield Change(spot.file, source.changed(edits), subject, COMES_BACK, 2)
             return
 
@@ -500,6 +505,21 @@ def hard_coded(files: Files, file: str) -> Change | None:
     text = source.changed({found[0].value: lambda _: cst.parse_expression(line)})
     name = source.code(found[0].targets[0].target)
     return Change(file, text, name, "is no longer the CPU in any case", 1)
+
+
+def without(files: Files, spot: Spot) -> Change | None:
+    """Take out a move that later ones have made superfluous; None if it is not one of this port's."""
+    source, device = files[spot.file], files.devices.get(spot.file)
+    call = source.expression(spot)
+    if not isinstance(call, cst.Call) or not isinstance(call.func, cst.Attribute):
+        return None
+    moved, code = source.code(call.func.value), source.code(call)
+    if code != f"{moved}.to({device})" or code.encode() in files.originals[spot.file]:
+        return None
+    targets = getattr(source.statement(call), "targets", ())
+    if any(moved in source.code(each.target).split(", ") for each in targets):  # x = x.to(device)
+        return None
+    return Change(spot.file, source.changed({call: lambda each: each.func.value}), moved, "", 2)
 
 
 def loading(files: Files, spot: Spot) -> Change | None:

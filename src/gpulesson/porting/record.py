@@ -94,6 +94,7 @@ class Watch(TorchFunctionMode):
         self._failed: tuple[BaseException, list[torch.Tensor]] | None = None
         self._drawing = self._inside = 0
         self._trained: list[weakref.ref[Any]] = []
+        self._moves: dict[tuple[CodeType, int], bool] = {}
 
     def __enter__(self) -> Watch:
         with ExitStack() as undo:
@@ -117,6 +118,7 @@ class Watch(TorchFunctionMode):
     def __exit__(self, *error: Any) -> None:
         super().__exit__(*error)  # type: ignore[no-untyped-call]
         self._undo.close()
+        self.record.idle = [self._spot(*call) for call, moved in self._moves.items() if not moved]
 
     # -- tensors
 
@@ -133,6 +135,9 @@ class Watch(TorchFunctionMode):
             raise
         if self._drawing:  # of what makes a batch only the batch is asked for
             return result
+        if name == "to" and (calls := self._calls(sys._getframe(1))):
+            moved = result is not args[0]
+            self._moves[calls[-1]] = moved or self._moves.get(calls[-1], False)
         if name == "__setitem__":
             result = args[0]
         if isinstance(result, torch.Tensor | tuple | list):
