@@ -49,7 +49,7 @@ for epoch in range(3):
         loss.backward()
         optimizer.step()
         running += loss.item()  # means, waits
-        print(loss)  # waits
+        print(loss, loss.detach().cpu())  # waits, back
     print(epoch, running / len(loader))  # means
     right, other = 0, 0.0
     for images, labels in loader:

@@ -26,6 +26,7 @@ _NO_GPU = (
 )
 _LEAST = 64 * 1024
 """Bytes of a batch from which on its copies are worth a word."""
+_BACK = frozenset((".cpu()", ".tolist()", '.to("cpu")'))
 _WORDS = f"""
 # Fails elsewhere
 no gpu | a line that fails on a computer without a GPU | 1
@@ -69,6 +70,9 @@ This is trained in float16, without a GradScaler. Small gradients become zero in
 waits | lines at which Python waits for the GPU in each step | 8
 Write: .detach() in place of what reads here, and .item() once after the loop, or every 100 steps
 Python waits for the GPU here ([calls]), in [hits] of [steps] steps. Meanwhile it gives the GPU no new work.
+back | tensors that come back to the CPU in each step | 8
+Write: on the GPU what is computed from it; or leave on the CPU what is needed there only
+[calls] brought a tensor back from the GPU here, in [hits] of [steps] steps. Python waits for it each time.
 pinned | batches that are copied from ordinary memory | 9
 Write: DataLoader(..., pin_memory=True), and then .to(device, non_blocking=True)
 [number] batches of [size] KiB were copied to the GPU from ordinary memory. Python waits for each such copy.
@@ -252,10 +256,12 @@ def findings(gpu: Record, cpu: Record, sources: dict[str, bytes]) -> Iterator[Fi
                 value, uses = ast.unparse(node.value), note.count["uses"]
                 yield _found("plain", [(file, node.lineno)], name=name, value=value, times=uses)
     waits = {key: hits for key, each in seen.reads.items() if (hits := _regular(each.ticks, seen))}
-    if waits:
-        where, words = (sorted(set(part)) for part in zip(*waits, strict=True))
-        hit, of = max(waits.values())
-        yield _found("waits", where, calls=", ".join(words), hits=hit, steps=of)
+    for kind in ("waits", "back"):
+        chosen = {key: hits for key, hits in waits.items() if (key[1] in _BACK) == (kind == "back")}
+        if chosen:
+            where, words = (sorted(set(part)) for part in zip(*chosen, strict=True))
+            hit, of = max(chosen.values())
+            yield _found(kind, where, calls=", ".join(words), hits=hit, steps=of)
     for (place, made), note in seen.copies.items():
         if isinstance(made, str) and (regular := _regular(note.ticks, seen)):
             yield _found("made", [place], name=made, hits=regular[0], steps=regular[1])
