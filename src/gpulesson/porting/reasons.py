@@ -94,11 +94,16 @@ def model(files: Files, thing: Thing, frames: tuple[Spot, ...]) -> Change | None
         spot = frames[name.frame]
         source, device = files[spot.file], files.device(spot.file)
         found = source.binding(name.name, spot)
-        if found is not None and found.kind in ("assign", "part"):
+        if found is not None and found.kind in ("assign", "part") and not _sent(source, found, device):
             after = source.statement(found.node)
             text = source.move([name.name], device, after=after)
             return Change(spot.file, text, named, MOVES, 4)
     return None
+
+
+def _sent(source: Source, found: Binding, device: str) -> bool:
+    """Return whether a name gets its value on the device: once more would not help."""
+    return found.kind == "assign" and source.code(found.node).endswith(f".to({device})")
 
 
 def _made_at(files: Files, thing: Thing, frames: tuple[Spot, ...]) -> Iterator[Spot]:
@@ -300,7 +305,7 @@ def _by_name(files: Files, failure: Failure, thing: Thing, inside: bool) -> Iter
             if name.held.startswith("mixed"):  # what is used of it is less than all that it holds
                 yield from _use(files, spot, name)
             yield from _container(files, spot, name, found)
-        elif not thing.fed and found.line > source.device_from():
+        elif not thing.fed and found.line > source.device_from() and not _sent(source, found, device):
             if found.kind == "parameter":
                 yield from _argument(files, failure, name, found)
             elif found.kind == "assign":
