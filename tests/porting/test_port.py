@@ -113,7 +113,7 @@ REFUSED = {
     LOOP.replace("    loss.backward()\n", ""): "nothing was trained",
     f"exec({LOOP!r})": "its training is in text that is run by exec()",
     "import urllib.request as r\nr.urlopen('https://example.org')": "line 2, wants to download something",
-    LOOP + "1 / 0\n": "ZeroDivisionError: division by zero",
+    LOOP + "loss[0]\n": "loss[0]\n    ~~~~^^^\nIndexError: invalid index of a 0-dim tensor",
     LOOP.replace("1))\n", "1)).cuda()\n")
     .replace("), torch", ").cuda(), torch.cuda.FloatTensor")
     .replace(

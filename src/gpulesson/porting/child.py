@@ -31,6 +31,7 @@ _SURROUNDINGS = dict.fromkeys(("http_proxy", "https_proxy", "all_proxy"), "") | 
     "CUDA_VISIBLE_DEVICES": "",
     "WANDB_MODE": "disabled",
 }
+_OURS = f"{Path(__file__).parent}{os.sep}"
 
 
 @dataclass(frozen=True)
@@ -146,11 +147,10 @@ def _recorded(request: Request) -> Any:
         except BaseException as error:
             record.failure = watch.failure(error)
             trim(error)
-            entry = error.__traceback__
-            while entry is not None and entry.tb_frame.f_code.co_filename == __file__:
-                entry = entry.tb_next
-            text = "".join(traceback.format_exception(type(error), error, entry))
-            record.failure = replace(record.failure, text=text.replace(f"{folder}{os.sep}", ""))
+            told = traceback.TracebackException.from_exception(error)
+            told.stack[:] = [frame for frame in told.stack if not frame.filename.startswith(_OURS)]
+            text = "".join(told.format()).replace(f"{folder}{os.sep}", "")
+            record.failure = replace(record.failure, text=text)
         record.draws = draws() if request.gpu else 0
         record.shortened = request.short
     return record

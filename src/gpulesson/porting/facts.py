@@ -9,7 +9,7 @@ DEVICE_LINE = 'device = torch.device("cuda" if torch.cuda.is_available() else "c
 NO_INPUT = "nobody is there to answer input()"
 NO_NETWORK = "the script is tried without a network"
 NO_WRITING = "the script is tried in a copy of its folder, and must not write outside of it"
-OVER = "its time was over"
+OVER = "it was ended, for it had trained long enough"
 IN_FULL = 300
 """So many training steps a run takes at most; the next one ends it."""
 LESSONS = {
