@@ -48,9 +48,9 @@ for epoch in range(3):
         loss = criterion(model(images), labels)
         loss.backward()
         optimizer.step()
-        running += loss.item()  # means, waits
+        running += loss.item()  # waits
         print(loss, loss.detach().cpu())  # waits, back
-    print(epoch, running / len(loader))  # means
+    print(epoch, running / len(loader))
     right, other = 0, 0.0
     for images, labels in loader:
         right += (model(images.cuda()).argmax(1) == labels.cuda()).sum().item()  # mode, unused
@@ -210,6 +210,25 @@ for inputs, targets in loader:
     optimizer.step()
     running += loss.detach()
 print(running.item() / len(loader))
+
+class Drawn(torch.utils.data.Dataset):
+    def again(self):
+        self.rows = torch.randn(40, 8)
+    def __len__(self):
+        return 40
+    def __getitem__(self, index):
+        return self.rows[index]
+
+drawn = Drawn()
+loader = DataLoader(drawn, 8, num_workers=1)
+for epoch in range(2):
+    drawn.again()
+    for rows in loader:
+        padded = torch.zeros(8, 8)
+        padded[0, 0] = 1
+        optimizer.zero_grad()
+        model(rows.to(device) + padded.to(device)).sum().backward()
+        optimizer.step()
 """,
 }
 
@@ -273,7 +292,7 @@ def test_what_is_said_has_the_numbers_of_the_run(found):
     assert not [each for each in text.values() if "[" in each]
     assert text["mode"].startswith("Net was called here 12 times outside of training")  # 3 times 4 batches
     assert text["means"].startswith("The last batch has 8 samples, the others have 64.")
-    assert "(.item(), print), in 11 of 11 steps" in text["waits"]
+    assert "(.item(), print), in each step." in text["waits"]
     assert text["pinned"].startswith("16 batches of 384 KiB")  # 32 images of 3 x 32 x 32 numbers of 4 bytes
     assert "Adam took 16 steps" in text["idle"]
     assert "began 2 times" in text["workers"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,6 +13,7 @@ NO_WRITING = "the script is tried in a copy of its folder, and must not write ou
 OVER = "it was ended, for it had trained long enough"
 IN_FULL = 300
 """So many training steps a run takes at most; the next one ends it."""
+OPTION = re.compile(r"(?m)^[^#\n]*add_argument\([^()#]*['\"](--(?:use[-_])?(?:device|cuda|gpus?))['\"]")
 LESSONS = {
     1: "Is there a GPU?",
     2: "Tensors and devices",

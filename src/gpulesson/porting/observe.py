@@ -166,6 +166,11 @@ class Observer(Watch):
     def _copied(self, source: torch.Tensor) -> None:
         made, place = self._of(source), self._place(sys._getframe(1))
         key = self._sources[made][0] if made in self._sources else made.by if made else ""
+        if (
+            made and isinstance(key, str) and made.calls
+        ):  # where it is made it could be on the GPU, if as it is
+            spot = self._spot(*made.calls[-1])
+            place = (spot.file, spot.line) if not source._version else None
         if place and (isinstance(key, int) or key in _MADE):
             note = self.evidence.copies.setdefault((place, key), Note())
             note.ticks.append(self._tick())
@@ -188,11 +193,14 @@ class Observer(Watch):
             iterator, place = original(loader), self._place(sys._getframe(1))
             if place and loader.batch_size and not isinstance(loader.dataset, IterableDataset):
                 number = self._numbers.setdefault(loader, self._tick())
-                note = self.evidence.feeds.setdefault(number, Note(facts={"starts": [], "firsts": []}))
+                facts: dict[str, Any] = {"starts": [], "firsts": [], "data": []}
+                note = self.evidence.feeds.setdefault(number, Note(facts=facts))
                 note.facts |= {name: getattr(loader, name) for name in _SETTINGS}
                 note.facts |= {"size": len(loader.dataset), "built": self._built.get(loader) or place}
                 note.facts["in order"] = type(loader.sampler) is SequentialSampler
                 note.facts["starts"].append(place)
+                held = getattr(loader.dataset, "__dict__", {})
+                note.facts["data"].append(tuple((name, id(value)) for name, value in held.items()))
                 note.facts["all"] = len(loader.sampler) == len(loader.dataset)
                 iterator.__dict__["_review"] = number
             return iterator

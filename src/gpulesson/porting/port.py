@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import difflib
 import itertools
-import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from math import isfinite
 
 from gpulesson.porting import reasons
-from gpulesson.porting.facts import DEVICE_LINE, OVER, Record, Spot, Thing, explained, where
+from gpulesson.porting.facts import DEVICE_LINE, OPTION, OVER, Record, Spot, Thing, explained, where
 from gpulesson.porting.reasons import Change, Files
 from gpulesson.porting.run import NoTrial, Runs
 
 ROUNDS, TRIES = 40, 6
 STEPS = 3
 """So many losses are compared at least."""
-_OPTION = re.compile(r"(?m)^[^#\n]*add_argument\([^()#]*['\"](--(?:use[-_])?(?:device|cuda|gpus?))['\"]")
 
 
 @dataclass
@@ -99,7 +97,7 @@ def port(runs: Runs, tell: Callable[[str], None]) -> Port:
     if aware and gpu.losses and not gpu.failure and not _on_the_cpu(gpu):
         raise NoTrial(_on_the_gpu_already(cpu))
     _check(cpu)
-    option = _OPTION.search(runs.texts[runs.name].decode(errors="replace"))
+    option = OPTION.search(runs.texts[runs.name].decode(errors="replace"))
     if option:
         raise NoTrial(
             f"it has an option {option[1]}, so it can choose its device already. Run it with that, here on "

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gpulesson.porting import command
-from gpulesson.porting.facts import DEVICE_LINE, LESSONS, Record, explained
+from gpulesson.porting.facts import DEVICE_LINE, LESSONS, OPTION, Record, explained
 
 if TYPE_CHECKING:
     from gpulesson.porting.observe import Evidence, Note, Place
@@ -24,13 +24,14 @@ _NO_GPU = (
     "no NVIDIA driver",
     "deserialize object on a CUDA device",
 )
-_LEAST = 64 * 1024
+_LEAST = 256 * 1024
 """Bytes of a batch from which on its copies are worth a word."""
 _BACK = frozenset((".cpu()", ".tolist()", '.to("cpu")'))
+DEVICE = DEVICE_LINE.partition(" = ")[2]
 _WORDS = f"""
 # Fails elsewhere
 no gpu | a line that fails on a computer without a GPU | 1
-Write: {DEVICE_LINE}  # once; then .to(device)
+Write: {DEVICE.partition("(")[2].removesuffix(")")}  # as the device; then .to(device)
 On a computer without a GPU this line fails: [message]
 load | files from a GPU that are loaded without map_location | 6
 Write: torch.load(..., map_location=device)
@@ -40,9 +41,6 @@ mode | a model that is tested in training mode, with Dropout or BatchNorm in it 
 Write: model.eval()  # before this line; and model.train() before the next epoch
 [model] was called here [times] outside of training, but it was in training mode: [layers] still changed what
 it computes.
-unused | calls of a model whose history no backward pass uses | 10
-Write: with torch.no_grad():  # around this line
-PyTorch kept what a backward pass needs, [times], and no backward pass used it. That costs memory and time.
 kept | results that keep the history of earlier steps | 7
 Write: loss.item() or loss.detach(), where [name] gets it
 [name] holds the history of earlier steps: [alive] of the last [all] results of line [line] still had theirs
@@ -67,17 +65,20 @@ half | training in float16 without a GradScaler | 12
 Write: torch.autocast("cuda", dtype=torch.bfloat16)  # or add a torch.amp.GradScaler
 This is trained in float16, without a GradScaler. Small gradients become zero in float16.
 # Costs: time or memory that you can save
+unused | calls of a model whose history no backward pass uses | 10
+Write: with torch.no_grad():  # around this line
+PyTorch kept what a backward pass needs, [times], and no backward pass used it. That costs memory and time.
 waits | lines at which Python waits for the GPU in each step | 8
-Write: .detach() in place of what reads here, and .item() once after the loop, or every 100 steps
-Python waits for the GPU here ([calls]), in [hits] of [steps] steps. Meanwhile it gives the GPU no new work.
+Write: total += loss.detach() for a sum, and read it at the end; print or log every 100 steps
+Python waits for the GPU here ([calls]), [often]. Meanwhile it gives the GPU no new work.
 back | tensors that come back to the CPU in each step | 8
 Write: on the GPU what is computed from it; or leave on the CPU what is needed there only
-[calls] brought a tensor back from the GPU here, in [hits] of [steps] steps. Python waits for it each time.
+[calls] brought a tensor back from the GPU here, [often]. Python waits for it each time.
 pinned | batches that are copied from ordinary memory | 9
 Write: DataLoader(..., pin_memory=True), and then .to(device, non_blocking=True)
 [number] batches of [size] KiB were copied to the GPU from ordinary memory. Python waits for each such copy.
 workers | worker processes that start anew in each epoch | 9
-Write: DataLoader(..., persistent_workers=True)
+Write: DataLoader(..., persistent_workers=True)  # where num_workers is more than 0
 The loop over this loader began [times], and each time its worker processes ([workers]) were started anew.
 double | parameters in float64 | 7
 Write: model.float()  # and the data; unless you need the digits
@@ -87,8 +88,8 @@ bytes | images that were bytes and travel as float32 | 9
 Write: images.to(device).float() / 255  # with PILToTensor() in place of ToTensor()
 These images were bytes, and travel to the GPU as float32: [size] KiB a batch, four times as much as bytes.
 made | tensors that are made on the CPU and copied in each step | 2
-Write: torch.[name](..., device=device)
-torch.[name] made a tensor on the CPU, and it was copied to the GPU, in [hits] of [steps] steps.
+Write: torch.[name](..., device=device)  # or that of a tensor beside it: x.device
+torch.[name] made a tensor on the CPU, and it was copied to the GPU, [often].
 """
 
 
@@ -187,7 +188,7 @@ def report(
     name: str, gpu: Record, found: list[Finding], needs: str, sources: dict[str, bytes]
 ) -> Iterator[str]:
     """Yield the lines that are printed: what was looked at, the findings, the memory of a step."""
-    steps = sum(len(each.ticks) for each in gpu.evidence.steps.values())
+    steps = max((len(each.ticks) for each in gpu.evidence.steps.values()), default=0)
     lines = sum(map(len, gpu.lines.values()))
     yield f"{name} ran on the practice GPU: {steps} training step{'s' * (steps != 1)}, {lines} lines."
     if gpu.shortened:
@@ -224,7 +225,12 @@ def findings(gpu: Record, cpu: Record, sources: dict[str, bytes]) -> Iterator[Fi
     if failure and failure.frames and any(each in failure.message for each in _NO_GPU):
         spot = failure.frames[-1]
         kind = "load" if "deserialize" in failure.message else "no gpu"
-        yield _found(kind, [(spot.file, spot.line)], message=failure.message.split(". ")[0])
+        found = _found(kind, [(spot.file, spot.line)], message=failure.message.split(". ")[0])
+        option = OPTION.search(b"\n".join(sources[file] for file in gpu.lines).decode(errors="replace"))
+        if option and kind == "no gpu" and "device" in option[1]:
+            instead = f"default={DEVICE.partition('(')[2].removesuffix(')')}  # of the option {option[1]}"
+            found = found._replace(instead=instead)
+        yield found
     for place, calls in seen.calls.items():
         yield from _calls(seen, place, calls)
     for place, kept in seen.kept.items():
@@ -261,10 +267,10 @@ def findings(gpu: Record, cpu: Record, sources: dict[str, bytes]) -> Iterator[Fi
         if chosen:
             where, words = (sorted(set(part)) for part in zip(*chosen, strict=True))
             hit, of = max(chosen.values())
-            yield _found(kind, where, calls=", ".join(words), hits=hit, steps=of)
+            yield _found(kind, where, calls=", ".join(words), often=_often(hit, of))
     for (place, made), note in seen.copies.items():
         if isinstance(made, str) and (regular := _regular(note.ticks, seen)):
-            yield _found("made", [place], name=made, hits=regular[0], steps=regular[1])
+            yield _found("made", [place], name=made, often=_often(*regular))
 
 
 def _all(tree: ast.AST, *path: Any) -> Iterator[Any]:
@@ -304,10 +310,16 @@ def _feeds(seen: Evidence, number: int, feed: Note, trees: dict[str, ast.Module]
     same = len(set(facts["firsts"])) == 1 and len(facts["firsts"]) > 1
     if facts["in order"] and same and trains and feed.count["labels"] == draws and size > batch:
         yield _found("order", [facts["built"]], number=learned)
-    if facts["num_workers"] and not facts["persistent_workers"] and starts > 1:
+    changes = len(set(facts["data"])) > 1  # persistent workers would go on with the data of the beginning
+    if facts["num_workers"] and not facts["persistent_workers"] and starts > 1 and not changes:
         yield _found("workers", [facts["built"]], times=starts, workers=facts["num_workers"])
     if trains and kib * 1024 >= _LEAST:
-        if not facts["pin_memory"] and any(len(each.ticks) >= 0.8 * draws for each in copies.values()):
+        workers = facts["num_workers"]  # without them the program itself would pin, which costs as much
+        if (
+            workers
+            and not facts["pin_memory"]
+            and any(len(each.ticks) >= 0.8 * draws for each in copies.values())
+        ):
             yield _found("pinned", [facts["built"]], number=draws, size=f"{kib:,}")
         for place, each in copies.items():
             if 0 < each.count["images"] == each.count["were bytes"]:
@@ -321,7 +333,7 @@ def _feeds(seen: Evidence, number: int, feed: Note, trees: dict[str, ast.Module]
 
 def _means(tree: ast.Module, start: Place, seen: Evidence) -> Iterator[tuple[int, int, str]]:
     """Yield lines that sum means of batches in a loop, and divide the sum by the number of batches."""
-    loops = [node for node in _all(tree, ast.For) if node.lineno == start[1]]
+    loops = [node for node in _all(tree, ast.For) if node.lineno == start[1] and not _trains(node)]
     scopes = [node for node in _all(tree, ast.FunctionDef) if set(loops) & set(ast.walk(node))]
     means, sums = set(), {}
     for node in (node for loop in loops for node in _all(loop, ast.Assign)):
@@ -334,12 +346,17 @@ def _means(tree: ast.Module, start: Place, seen: Evidence) -> Iterator[tuple[int
             bare in means or (called and (start[0], node.lineno) in seen.means)
         ):
             sums[ast.unparse(node.target)] = node.lineno
-    for node in _all([tree, *scopes][-1], ast.BinOp | ast.AugAssign):
+    for node in _all([tree, *scopes][-1], ast.BinOp | ast.AugAssign) if loops else ():
         pair = (node.left, node.right) if isinstance(node, ast.BinOp) else (node.target, node.value)
         (total, by), loader = map(_bare, pair), ast.unparse(pair[1])[4:-1]
         divides = isinstance(node.op, ast.Div) and by == f"len({loader})"
         if divides and total in sums and sums[total] < node.lineno and loader in ast.unparse(loops[0].iter):
             yield sums.pop(total), node.lineno, loader
+
+
+def _trains(loop: ast.For) -> bool:
+    """Return whether a loop asks for gradients: a mean over a model that changes is a rough one anyway."""
+    return any(getattr(each.func, "attr", "") == "backward" for each in _all(loop, ast.Call))
 
 
 def _bare(node: ast.expr) -> str:
@@ -349,6 +366,10 @@ def _bare(node: ast.expr) -> str:
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and not node.args:
         return _bare(node.func.value)
     return _bare(node.value) if isinstance(node, ast.Attribute) and node.attr == "data" else ast.unparse(node)
+
+
+def _often(hits: int, steps: int) -> str:
+    return "in each step" if hits == steps else f"in {hits} of {steps} steps"
 
 
 def _regular(ticks: Sequence[int], seen: Evidence) -> tuple[int, int] | None:
