@@ -188,6 +188,30 @@ def test_what_is_trained_later_moves_as_well(port):
 
 
 @pytest.mark.slow
+def test_tensors_that_meet_in_forward_move_one_after_the_other(port):
+    net = """\
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(4, 1)
+
+    def forward(self, left, right):
+        both = torch.cat([left, right], 1)
+        return self.layer(both)
+
+def half():
+    return torch.randn(64, 2).abs()
+
+model = Net()"""
+    text = LOOP.replace("model = nn.Sequential(nn.Linear(4, 8), nn.Dropout(), nn.Linear(8, 1))", net)
+    text = text.replace("    loss =", "    a = half()\n    b = half() + 1\n    loss =").replace(
+        "model(x)", "model(a, b)"
+    )
+    status, printed, _ = port(text)
+    assert status == 0 and "+        both" not in printed
+
+
+@pytest.mark.slow
 def test_a_model_that_goes_back_to_the_cpu_is_named_once(port):
     back = LOOP + "    if step % 10 == 9:\n        model.cpu()\n"
     status, printed, _ = port(back)

@@ -189,20 +189,27 @@ class _Rounds:
             candidates = self._candidates(old)
             if candidates is None:
                 return
+            chosen = nearer = None
             for change in itertools.islice(candidates, TRIES):
+                if change.inside and nearer:
+                    break
                 if change.text == self._files[change.file].text:
                     continue
                 before = dict(self._files.texts), list(self._work.changes)
                 self.take(change)
                 new = self._runs.run(self._files.texts, gpu=True)
-                if _further(old, new):
-                    self._tell(f"{change.file}: {change.what}")
-                    self._work.gpu = new
-                    break
+                tried = self._files.texts, self._work.changes, new, change
                 self._files.texts, self._work.changes = before
-            else:
+                if _further(old, new):
+                    chosen = tried
+                    break
+                nearer = nearer or (tried if _at_the_source(old, new) else None)
+            chosen = chosen or nearer
+            if chosen is None:
                 self._work.stuck = _stuck(old)
                 return
+            self._files.texts, self._work.changes, self._work.gpu, change = chosen
+            self._tell(f"{change.file}: {change.what}")
         self._work.stuck = f"after {ROUNDS} changes it is still not on the GPU"
 
     def _candidates(self, record: Record) -> Iterator[Change] | None:
@@ -274,6 +281,24 @@ def _further(old: Record, new: Record) -> bool:
         return True
     devices = [sorted(thing.device for thing in each.things) for each in (old.failure, new.failure)]
     return new.calls == old.calls and devices[0] != devices[1]
+
+
+def _at_the_source(old: Record, new: Record) -> bool:
+    """Return whether a tensor that was on the CPU now fails to be made: of several, of which one has moved.
+
+    The others must have names outside of modules, so that they can move there as well.
+    """
+    if old.failure is None or new.failure is None or not new.failure.frames:
+        return False
+    made = [each.made[-1] for each in old.failure.things if each.made and each.device == "cpu"]
+    fails = new.failure.frames[-1]  # its line may be another by now
+    same = [(each.file, each.function, each.column, each.end_column) for each in (*made, fails)]
+    left = [each for each in new.failure.things if each.device == "cpu"]
+    named = all(
+        any(not new.failure.inside[name.frame] for known in each.line() for name in known.names)
+        for each in left
+    )
+    return same[-1] in same[:-1] and 0 < len(left) < len(new.failure.things) and named
 
 
 def _stuck(record: Record) -> str:

@@ -31,6 +31,8 @@ class Change(NamedTuple):
         What the GPU says without it; "" if it says nothing.
     line : int
         Where it stands in the file in the end.
+    inside : bool
+        It stands in a method of a module, where a person would put it last.
     """
 
     file: str
@@ -40,6 +42,7 @@ class Change(NamedTuple):
     lesson: int
     message: str = ""
     line: int = 0
+    inside: bool = False
 
     @property
     def what(self) -> str:
@@ -219,7 +222,8 @@ def _to_device(files: Files, failure: Failure, thing: Thing) -> Iterator[Change]
     for inside in (False, True):
         for known in thing.line():
             if not known.leaf:
-                yield from _by_name(files, failure, known, inside)
+                for change in _by_name(files, failure, known, inside):
+                    yield change._replace(inside=inside)
     yield from _where_made(files, failure, thing)
 
 
