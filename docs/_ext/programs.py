@@ -3,7 +3,7 @@
 ``.. run:: circle.py`` shows the command that runs a file of examples/scripts. ``.. planned:: --gpu T4`` and
 ``.. reviewed::`` have a training script as their content, which is shown, then the command that looks at it.
 Then comes what was printed. One that fails, fails the build. ``.. review-list::`` is what a review looks for,
-``.. tried::`` says on how many public scripts port was tried.
+``.. counted::`` says how many rows of a table have which result.
 """
 
 from __future__ import annotations
@@ -104,18 +104,20 @@ class ReviewList(SphinxDirective):
         ]
 
 
-class Tried(SphinxDirective):
-    """How many public scripts port was tried on, and what came of it."""
+class Counted(SphinxDirective):
+    """How many rows of a table there are, and of each result; arguments: file, what a row is, the column."""
+
+    required_arguments = 3
+    final_argument_whitespace = True
 
     def run(self) -> list[nodes.Node]:
-        path = Path(self.env.doc2path(self.env.docname)).with_name("tried.csv")
+        name, rows, column = self.arguments
+        path = Path(self.env.doc2path(self.env.docname)).with_name(name)
         self.env.note_dependency(str(path))
         with path.open(encoding="utf-8") as file:
-            results = [
-                row["What came of it"].partition(":")[0].partition(";")[0] for row in csv.DictReader(file)
-            ]
+            results = [row[column].partition(":")[0].partition(";")[0] for row in csv.DictReader(file)]
         counts = ", ".join(f"{count} {result}" for result, count in Counter(results).most_common())
-        text = f"{len(results)} scripts: {counts}."
+        text = f"{len(results)} {rows}: {counts}."
         return [nodes.paragraph("", "", nodes.strong(text, text))]
 
 
@@ -125,5 +127,5 @@ def setup(app: Sphinx) -> ExtensionMetadata:
     app.add_directive("planned", Planned)
     app.add_directive("reviewed", Reviewed)
     app.add_directive("review-list", ReviewList)
-    app.add_directive("tried", Tried)
+    app.add_directive("counted", Counted)
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

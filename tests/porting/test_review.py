@@ -22,11 +22,12 @@ from torch.utils.data import DataLoader, TensorDataset
 FAULTY = {
     "loop": HEAD
     + """\
+device = "cuda"  # no gpu
 class Net(nn.Module):
     def __init__(self):
         super().__init__()
         self.scale = torch.ones(10).cuda()  # no gpu, plain
-        self.state = torch.zeros(10, device="cuda")
+        self.state = torch.zeros(10, device=device)
         self.body = nn.Sequential(nn.Flatten(), nn.Linear(784, 64), nn.Dropout(0.2), nn.Linear(64, 10))
 
     def forward(self, x):

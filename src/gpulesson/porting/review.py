@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import ast
 import itertools
+import re
 import sys
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
@@ -24,6 +25,9 @@ _NO_GPU = (
     "no NVIDIA driver",
     "deserialize object on a CUDA device",
 )
+_NAMED = re.compile(rb"(?m)^[^#\n]*?\bdevice *= *(?:torch\.device\()?['\"]cuda(?::\d)?['\"](?! if)")
+"""A device that is chosen without asking whether it is there."""
+_FEW = 4
 _LEAST = 256 * 1024
 """Bytes of a batch from which on its copies are worth a word."""
 _BACK = frozenset((".cpu()", ".tolist()", '.to("cpu")'))
@@ -32,7 +36,7 @@ _WORDS = f"""
 # Fails elsewhere
 no gpu | a line that fails on a computer without a GPU | 1
 Write: {DEVICE.partition("(")[2].removesuffix(")")}  # as the device; then .to(device)
-On a computer without a GPU this line fails: [message]
+On a computer without a GPU [which] fails: [message]
 load | files from a GPU that are loaded without map_location | 6
 Write: torch.load(..., map_location=device)
 The file was saved from a GPU. On a computer without one this line fails.
@@ -208,6 +212,8 @@ def report(
             yield f"    Write:  {each.instead}"
             number = TABLE[each.kind].lesson
             yield f"    Lesson {number}, {LESSONS[number]}"
+    if 0 < steps < _FEW:
+        yield f"\nWhat happens in each step was not told: that needs {_FEW} steps."
     if not found:
         yield "Nothing was found that is wrong or slow." if steps else "So there was no training to look at."
     if needs:
@@ -225,7 +231,14 @@ def findings(gpu: Record, cpu: Record, sources: dict[str, bytes]) -> Iterator[Fi
     if failure and failure.frames and any(each in failure.message for each in _NO_GPU):
         spot = failure.frames[-1]
         kind = "load" if "deserialize" in failure.message else "no gpu"
-        found = _found(kind, [(spot.file, spot.line)], message=failure.message.split(". ")[0])
+        named = [
+            (file, sources[file][: each.start()].count(b"\n") + 1)
+            for file in sorted(gpu.lines)
+            for each in _NAMED.finditer(sources[file])
+        ]
+        places = [*(named if kind == "no gpu" else ()), (spot.file, spot.line)]
+        which = "this line" if len(places) == 1 else "the last of these lines"
+        found = _found(kind, places, which=which, message=failure.message.split(". ")[0])
         option = OPTION.search(b"\n".join(sources[file] for file in gpu.lines).decode(errors="replace"))
         if option and kind == "no gpu" and "device" in option[1]:
             instead = f"default={DEVICE.partition('(')[2].removesuffix(')')}  # of the option {option[1]}"
@@ -377,6 +390,6 @@ def _regular(ticks: Sequence[int], seen: Evidence) -> tuple[int, int] | None:
     for edges in (each.ticks for each in seen.steps.values()):
         pairs = list(itertools.pairwise(edges))
         hits = sum(any(first < tick <= last for tick in ticks) for first, last in pairs)
-        if len(pairs) >= 3 and hits >= 0.8 * len(pairs):
+        if len(pairs) >= _FEW - 1 and hits >= 0.8 * len(pairs):
             return hits, len(pairs)
     return None
