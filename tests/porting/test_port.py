@@ -211,6 +211,54 @@ model = Net()"""
     assert status == 0 and "+        both" not in printed
 
 
+FIT = """\
+import sys, torch
+from torch import nn
+model = nn.Linear(4, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+X = torch.randn(64, 4)
+def fit(data):
+    for i in range(6):
+        x = data[i * 8 : i * 8 + 8]
+        optimizer.zero_grad()
+        model(x).mean().backward()
+        optimizer.step()
+fit(X)
+print(model(X).mean())
+"""
+TIDIED = {
+    # X moves at last, and then x need not: but other data may come to fit, in a line that was not reached
+    FIT: ["+X = torch.randn(64, 4).to(device)"],
+    FIT.replace("fit(X)", "fit(X)\nif sys.argv[2:]:\n    fit(torch.load(sys.argv[2]))"): [
+        "+X = torch.randn(64, 4).to(device)",
+        "+        x = data[i * 8 : i * 8 + 8].to(device)",
+    ],
+    # a list that another name has, too, is still that list; a closure's names are not moved twice
+    FIT.replace("    for", "    global held, kept\n    held, kept = [], []\n    for")
+    .replace("        optimizer.zero", "        held.append(x)\n        kept = held\n        optimizer.zero")
+    .replace("model(x)", "model(torch.stack(kept))")
+    .replace("        optimizer.step()", "        optimizer.step()\n        kept.clear()"): [
+        "+X = torch.randn(64, 4).to(device)",
+    ],
+    FIT.replace("x = data[i * 8 : i * 8 + 8]", "(x,) = data[i * 8 : i * 8 + 8].split(8)")
+    .replace("        model(x)", "        def loss():\n            return model(x)\n        loss()")
+    .replace("print(model(X).mean())", ""): ["+        x = x.to(device)"],
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("text", TIDIED, ids=range(len(TIDIED)))
+def test_no_move_is_too_many_and_none_too_few(port, text):
+    status, printed, _ = port(text)
+    added = [line for line in printed.splitlines() if line.startswith("+") and line[1:].strip()]
+    assert status == 0
+    assert added[1:] == [
+        '+device = torch.device("cuda" if torch.cuda.is_available() else "cpu")',
+        "+model = nn.Linear(4, 1).to(device)",
+        *TIDIED[text],
+    ]
+
+
 @pytest.mark.slow
 def test_a_model_that_goes_back_to_the_cpu_is_named_once(port):
     back = LOOP + "    if step % 10 == 9:\n        model.cpu()\n"

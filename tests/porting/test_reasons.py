@@ -95,6 +95,10 @@ BATCH = [
         ["+a, b = a.to(device), b.to(device)"],
     ),
     ("parts = [2 * X, 3 * X]\nmodel(*parts[:1])", ["+parts = [value.to(device) for value in parts]"]),
+    (
+        "parts = [2 * X, 3 * X]\nwith torch.enable_grad(): model(*parts[:1])",
+        ["+parts = [value.to(device) for value in parts]"],
+    ),
     # the tensor belongs to a dataset: once before the loop that uses it
     ("list(loader)\nfor _ in range(2):\n    model(X)", ["+X = X.to(device)"]),
 ]

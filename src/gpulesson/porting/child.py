@@ -148,7 +148,10 @@ def _recorded(request: Request) -> Any:
             record.failure = watch.failure(error)
             trim(error)
             told = traceback.TracebackException.from_exception(error)
-            told.stack[:] = [frame for frame in told.stack if not frame.filename.startswith(_OURS)]
+            part: Any = told
+            while part is not None:
+                part.stack[:] = [frame for frame in part.stack if not frame.filename.startswith(_OURS)]
+                part = part.__cause__ or part.__context__
             text = "".join(told.format()).replace(f"{folder}{os.sep}", "")
             record.failure = replace(record.failure, text=text)
         record.draws = draws() if request.gpu else 0

@@ -228,7 +228,7 @@ def _explained(message: str) -> Iterator[str]:
 def _changes(found: Port) -> Iterator[str]:
     from gpulesson.porting.facts import LESSONS
 
-    said: set[str] = set()
+    said = ""
     places: dict[tuple[str, int, str], list[Change]] = {}
     for change in sorted(found.changes, key=lambda each: (each.file, each.line)):
         places.setdefault((change.file, change.line, change.verb), []).append(change)
@@ -243,8 +243,8 @@ def _changes(found: Port) -> Iterator[str]:
         yield f"{where}: {_listed(subjects)} {verb}. Lesson {number}, {LESSONS[number]}"
         message = changes[0].message
         if message:
-            yield f"    Without it: {'the same message' if message in said else _short(message)}"
-            said.add(message)
+            yield f"    Without it: {'the same message' if message == said else _short(message)}"
+            said = message
 
 
 def _short(message: str) -> str:

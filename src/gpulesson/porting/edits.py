@@ -253,8 +253,8 @@ class Source:
     def statement_before(self, statement: Any, code: str) -> bytes:
         """Put a statement on a line of its own before another."""
         holder = statement
-        if isinstance(self._parents[statement], cst.SimpleStatementLine):
-            holder = self._parents[statement]
+        while not isinstance(self._parents[holder], cst.IndentedBlock | cst.Module):
+            holder = self._parents[holder]
         new = cst.parse_statement(code)
         return self.changed({holder: lambda each: cst.FlattenSentinel([new, each])})
 

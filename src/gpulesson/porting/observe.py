@@ -166,11 +166,10 @@ class Observer(Watch):
     def _copied(self, source: torch.Tensor) -> None:
         made, place = self._of(source), self._place(sys._getframe(1))
         key = self._sources[made][0] if made in self._sources else made.by if made else ""
-        if (
-            made and isinstance(key, str) and made.calls
-        ):  # where it is made it could be on the GPU, if as it is
+        if made and key in _MADE and made.calls:  # it could be made on the GPU, if the CPU does not fill it
+            filled = not source.is_inference() and source._version > (key == "empty")
             spot = self._spot(*made.calls[-1])
-            place = (spot.file, spot.line) if not source._version else None
+            place = None if filled else (spot.file, spot.line)
         if place and (isinstance(key, int) or key in _MADE):
             note = self.evidence.copies.setdefault((place, key), Note())
             note.ticks.append(self._tick())

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import difflib
 import itertools
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from math import isfinite
 
 from gpulesson.porting import reasons
 from gpulesson.porting.facts import DEVICE_LINE, OPTION, OVER, Record, Spot, Thing, explained, where
+from gpulesson.porting.instrument import not_reached
 from gpulesson.porting.reasons import Change, Files
 from gpulesson.porting.run import NoTrial, Runs
 
@@ -236,26 +238,35 @@ class _Rounds:
                 self.put(Change(file, text, "the device", "is chosen once", 1))
 
     def tidy(self) -> None:
-        """Take out the moves that had nothing to do any more, if the script then still does the same."""
+        """Take out the moves that had nothing to do, if no code that did not run may need them."""
         before = dict(self._files.texts), list(self._work.changes), self._work.gpu
+        silent = "\n".join(
+            "\n".join(self._files[file].text.decode(errors="replace").splitlines()[first - 1 : last])
+            for file, ran in before[2].lines.items()
+            for first, last in not_reached(self._files[file].text, ran)
+        )
+        lines = set()
         for spot in sorted(before[2].idle, key=lambda spot: (spot.line, spot.column), reverse=True):
-            change = reasons.without(self._files, spot)
+            called = spot.function == "forward" or re.search(rf"\b{re.escape(spot.function)}\b", silent)
+            change = None if silent and called else reasons.without(self._files, spot)
             if change is not None:
                 self.put(change)
-        if self._files.texts != before[0]:
-            left = []
-            for file, text in dict(self._files.texts).items():
-                written = _written(_codes(self._files.originals[file], text))
-                own = [each for each in self._work.changes if each.file == file]
-                own = [each for each in own if each.verb and each.line - 1 in written]
-                if all(each.subject == "the device" for each in own):  # nothing uses it any more
-                    del self._files.texts[file]
-                else:
-                    left += own
-            self._work.changes = left
-            self._work.gpu = self._runs.run(self._files.texts, gpu=True)
-            if self._work.gpu.failure or self._work.gpu.losses != before[2].losses:
-                self._files.texts, self._work.changes, self._work.gpu = before
+                lines |= {(spot.file, line) for line in range(spot.line, spot.end_line + 1)}
+        if not lines:
+            return
+        kept = []
+        for file, text in dict(self._files.texts).items():
+            written = _written(_codes(self._files.originals[file], text))
+            own = [each for each in self._work.changes if each.file == file and each.verb]
+            own = [each for each in own if (file, each.line) not in lines or each.line - 1 in written]
+            if all(each.subject == "the device" for each in own):  # nothing uses it any more
+                del self._files.texts[file]
+            else:
+                kept += own
+        self._work.changes = kept
+        self._work.gpu = self._runs.run(self._files.texts, gpu=True)
+        if not self._work.proved or self._work.gpu.failure or _on_the_cpu(self._work.gpu):
+            self._files.texts, self._work.changes, self._work.gpu = before
 
     def put(self, change: Change) -> None:
         """Put a change into its file, and follow where the others stand by then."""

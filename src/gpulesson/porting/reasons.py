@@ -261,8 +261,10 @@ def _with_its_batch(files: Files, failure: Failure, thing: Thing) -> Iterator[Ch
                 continue
             spot = failure.frames[name.frame]
             found = files[spot.file].binding(name.name, spot)
-            if found is not None and found.kind in ("for", "part"):
-                batches.setdefault(id(found.node), (spot, found, []))[2].append(name.name)
+            there = found is not None and not thing.fed and found.line > files[spot.file].device_from()
+            if found is not None and (found.kind == "for" or (found.kind == "part" and there)):
+                names = batches.setdefault(id(found.node), (spot, found, []))[2]
+                names += [name.name] * (name.name not in names)  # a closure's names are in two frames
     for spot, found, names in sorted(batches.values(), key=lambda each: -len(each[2])):
         if found.kind == "part" and len(names) == 1:
             continue  # not before it is known whether a better place has its name
@@ -385,7 +387,9 @@ def _container(files: Files, spot: Spot, name: Name, found: Binding) -> Iterator
     elif kind == "other" and found.kind == "assign":
         text = source.append(found.node, "to", device)
         yield Change(spot.file, text, name.name, MOVES, 2)
-    if code and (statement := source.statement_at(spot)) is not None:
+    fresh = cst.List | cst.Tuple | cst.Dict | cst.ListComp  # nobody else has it
+    statement = source.statement_at(spot)
+    if code and statement is not None and found.kind == "assign" and isinstance(found.node, fresh):
         yield Change(spot.file, source.statement_before(statement, code), subject, MOVES, 4)
 
 
@@ -518,12 +522,14 @@ def hard_coded(files: Files, file: str) -> Change | None:
 
 def without(files: Files, spot: Spot) -> Change | None:
     """Take out a move that later ones have made superfluous; None if it is not one of this port's."""
-    source, device = files[spot.file], files.devices.get(spot.file)
+    if spot.file not in files.texts:
+        return None
+    source, move = files[spot.file], f".to({files.devices[spot.file]})"
     call = source.expression(spot)
     if not isinstance(call, cst.Call) or not isinstance(call.func, cst.Attribute):
         return None
     moved, code = source.code(call.func.value), source.code(call)
-    if code != f"{moved}.to({device})" or code.encode() in files.originals[spot.file]:
+    if code != moved + move or (moved.replace(move, "") + move).encode() in files.originals[spot.file]:
         return None
     targets = getattr(source.statement(call), "targets", ())
     if any(moved in source.code(each.target).split(", ") for each in targets):  # x = x.to(device)

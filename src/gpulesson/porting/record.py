@@ -135,9 +135,9 @@ class Watch(TorchFunctionMode):
             raise
         if self._drawing:  # of what makes a batch only the batch is asked for
             return result
-        if name == "to" and (calls := self._calls(sys._getframe(1))):
-            moved = result is not args[0]
-            self._moves[calls[-1]] = moved or self._moves.get(calls[-1], False)
+        if name == "to" and (frame := self._innermost(sys._getframe(1))) is not None:
+            call = frame.f_code, frame.f_lasti
+            self._moves[call] = result is not args[0] or self._moves.get(call, False)
         if name == "__setitem__":
             result = args[0]
         if isinstance(result, torch.Tensor | tuple | list):
@@ -180,6 +180,12 @@ class Watch(TorchFunctionMode):
             made = _Made(weakref.ref(tensor), (), "", same)
             self._keep(tensor, made)
         return made
+
+    def _innermost(self, frame: FrameType | None) -> FrameType | None:
+        """Return the innermost frame of the script's own files."""
+        while frame is not None and not frame.f_code.co_filename.startswith(self._folder):
+            frame = frame.f_back
+        return frame
 
     def _calls(self, frame: FrameType | None) -> tuple[tuple[CodeType, int], ...]:
         calls = []

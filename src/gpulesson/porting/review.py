@@ -35,7 +35,7 @@ DEVICE = DEVICE_LINE.partition(" = ")[2]
 _WORDS = f"""
 # Fails elsewhere
 no gpu | a line that fails on a computer without a GPU | 1
-Write: {DEVICE.partition("(")[2].removesuffix(")")}  # as the device; then .to(device)
+Write: device = {DEVICE.partition("(")[2].removesuffix(")")}  # once; then .to(device)
 On a computer without a GPU [which] fails: [message]
 load | files from a GPU that are loaded without map_location | 6
 Write: torch.load(..., map_location=device)
@@ -76,7 +76,7 @@ waits | lines at which Python waits for the GPU in each step | 8
 Write: total += loss.detach() for a sum, and read it at the end; print or log every 100 steps
 Python waits for the GPU here ([calls]), [often]. Meanwhile it gives the GPU no new work.
 back | tensors that come back to the CPU in each step | 8
-Write: on the GPU what is computed from it; or leave on the CPU what is needed there only
+Write: compute with it on the GPU; or do not move it there, if only the CPU needs it
 [calls] brought a tensor back from the GPU here, [often]. Python waits for it each time.
 pinned | batches that are copied from ordinary memory | 9
 Write: DataLoader(..., pin_memory=True), and then .to(device, non_blocking=True)
@@ -192,7 +192,10 @@ def report(
     name: str, gpu: Record, found: list[Finding], needs: str, sources: dict[str, bytes]
 ) -> Iterator[str]:
     """Yield the lines that are printed: what was looked at, the findings, the memory of a step."""
-    steps = max((len(each.ticks) for each in gpu.evidence.steps.values()), default=0)
+    steps, end = 0, -1
+    for each in sorted((each.ticks for each in gpu.evidence.steps.values()), key=lambda ticks: ticks[0]):
+        steps += len(each) if each[0] > end else 0  # optimizers that take turns count once
+        end = max(end, each[-1])
     lines = sum(map(len, gpu.lines.values()))
     yield f"{name} ran on the practice GPU: {steps} training step{'s' * (steps != 1)}, {lines} lines."
     if gpu.shortened:
@@ -236,11 +239,12 @@ def findings(gpu: Record, cpu: Record, sources: dict[str, bytes]) -> Iterator[Fi
             for file in sorted(gpu.lines)
             for each in _NAMED.finditer(sources[file])
         ]
-        places = [*(named if kind == "no gpu" else ()), (spot.file, spot.line)]
-        which = "this line" if len(places) == 1 else "the last of these lines"
-        found = _found(kind, places, which=which, message=failure.message.split(". ")[0])
+        lines = [*(named if kind == "no gpu" else ()), (spot.file, spot.line)]
+        which = "this line" if len(lines) == 1 else "the last of these lines"
+        found = _found(kind, lines, which=which, message=failure.message.split(". ")[0])
         option = OPTION.search(b"\n".join(sources[file] for file in gpu.lines).decode(errors="replace"))
-        if option and kind == "no gpu" and "device" in option[1]:
+        default = option and re.search(rf"{option[1]}['\"].*default=['\"]cuda[:\d]*['\"]", option.string)
+        if option and default and kind == "no gpu":
             instead = f"default={DEVICE.partition('(')[2].removesuffix(')')}  # of the option {option[1]}"
             found = found._replace(instead=instead)
         yield found
