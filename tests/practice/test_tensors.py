@@ -452,6 +452,16 @@ def test_memory_of_a_device_is_shared_already():
     assert not x.cpu().is_shared()
 
 
+@pytest.mark.parametrize("kind", [torch.Tensor, torch.FloatTensor])
+def test_a_legacy_constructor_makes_a_tensor_on_the_cpu(gpu, kind):
+    ones = torch.ones(4, 1, device="cuda")
+    for made in (kind(4, 1), kind(4, 1).fill_(1.0), kind(ones.size()).normal_(), kind([[1.0]])):
+        with pytest.raises(RuntimeError, match="to be on the same device"):
+            ones + made
+    assert (ones + ones.new(4, 1).zero_()).is_cuda and ones.new(ones.size()).is_cuda
+    assert not torch.ones(2).new(3).is_cuda
+
+
 def test_legacy_default_type_and_storages():
     torch.set_default_tensor_type(torch.cuda.HalfTensor)
     try:

@@ -7,9 +7,11 @@ devices, copies, waits, random numbers, results made of no tensor, …
 """
 
 import re
+import sys
 import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from types import FrameType
 from typing import Any
 
 import torch
@@ -17,7 +19,7 @@ from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatc
 
 from gpulesson.practice import errors
 from gpulesson.practice.device import generators
-from gpulesson.practice.device.events import TO_HOST, WAIT
+from gpulesson.practice.device.events import TO_HOST, WAIT, is_ours, is_torch
 from gpulesson.practice.device.gpu import PracticeGPU
 from gpulesson.practice.device.ledger import (
     CPU,
@@ -336,7 +338,7 @@ def _slow_path(mode: Operators, call: Call) -> Any:
     result = _compute(gpu, call, home)
     if home >= 0 and facts.fresh:
         gpu.ledger.place_new(result, home)
-    elif places == UNPLACED_BIT or (not places and mode.placement is None):
+    elif places == UNPLACED_BIT or (not places and mode.placement is None and not _asked_for()):
         gpu.ledger.mark_unplaced(result)
     if home >= 0 and facts.resizes:
         for tensor in call.tensors():
@@ -414,6 +416,18 @@ def as_on_device(gpu: PracticeGPU, error: Exception, home: int) -> RuntimeError 
         if text.startswith(beginning):
             return errors.unchecked(what, text)
     return gpu.ledger.allocators[home].error_if_host_full(error) or errors.on_device(error)
+
+
+def _asked_for() -> bool:
+    """Return whether a program itself makes a tensor, on the CPU: ``torch.FloatTensor(4, 1)`` has no handler.
+
+    Otherwise PyTorch makes it in passing, as autograd makes a gradient of zeros, and it belongs to the others.
+    """
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and is_ours(frame.f_code.co_filename):
+        frame = frame.f_back
+    by_program = frame is not None and not is_torch(frame.f_code.co_filename)
+    return by_program and torch.get_default_device().type == "cpu"
 
 
 def _place_unplaced(gpu: PracticeGPU, call: Call, home: int) -> None:

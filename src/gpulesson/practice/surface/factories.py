@@ -43,7 +43,7 @@ def add_patches(patches: Patches, gpu: PracticeGPU) -> None:
         (torch, _LIKE, _like),
         (torch, "normal", _beside),
         (torch.Tensor, _NEW, _like),
-        (torch.Tensor, "new_tensor", _beside),
+        (torch.Tensor, "new new_tensor", _beside),
         (torch, _CONVERTED, _converted),
     ):
         for name in names.split():
