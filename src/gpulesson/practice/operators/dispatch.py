@@ -421,7 +421,7 @@ def as_on_device(gpu: PracticeGPU, error: Exception, home: int) -> RuntimeError 
 def _asked_for() -> bool:
     """Return whether a program itself makes a tensor, on the CPU: ``torch.FloatTensor(4, 1)`` has no handler.
 
-    Otherwise PyTorch makes it in passing, as autograd makes a gradient of zeros, and it belongs to the others.
+    Otherwise PyTorch makes it in passing, as autograd makes a gradient of zeros: it belongs to the others.
     """
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and is_ours(frame.f_code.co_filename):
