@@ -212,7 +212,8 @@ def report(
                 text = sources.get(file, b"").decode("utf-8", "replace").splitlines()[line - 1 : line]
                 yield f"  {file}, line {line}:  {''.join(text).strip()}"
             yield textwrap.fill(each.text, 84, initial_indent="    ", subsequent_indent="    ")
-            yield f"    Write:  {each.instead}"
+            instead = f"    Write:  {each.instead}"
+            yield textwrap.fill(instead, 84, subsequent_indent=" " * 12, break_on_hyphens=False)
             number = TABLE[each.kind].lesson
             yield f"    Lesson {number}, {LESSONS[number]}"
     if 0 < steps < _FEW:
