@@ -117,7 +117,6 @@ def test_a_move_that_has_nothing_to_do_is_taken_out(tmp_path):
     assert reasons.without(files, spot) is None  # the author's own
     files = Files({"train.py": code.encode()})
     files.texts["train.py"] = moved.encode()
-    files.device("train.py")
     assert reasons.without(files, spot).text.decode() == code
 
 

@@ -524,7 +524,7 @@ def without(files: Files, spot: Spot) -> Change | None:
     """Take out a move that later ones have made superfluous; None if it is not one of this port's."""
     if spot.file not in files.texts:
         return None
-    source, move = files[spot.file], f".to({files.devices[spot.file]})"
+    source, move = files[spot.file], f".to({files.device(spot.file)})"
     call = source.expression(spot)
     if not isinstance(call, cst.Call) or not isinstance(call.func, cst.Attribute):
         return None
