@@ -9,11 +9,13 @@ from typing import Any, NamedTuple
 
 import libcst as cst
 from libcst import matchers as m
+from libcst.helpers import parse_template_expression
 from libcst.metadata import MetadataWrapper, ParentNodeProvider, PositionProvider
 
 from gpulesson.porting.facts import DEVICE_LINE, Spot
 
 _Edit = Callable[[Any], Any]
+_SCOPES = (cst.FunctionDef, cst.Lambda, cst.ClassDef, cst.Module)
 _ATOMS = (cst.Name, cst.Attribute, cst.Call, cst.Subscript, cst.SimpleString)
 
 
@@ -24,15 +26,19 @@ class Binding(NamedTuple):
     Attributes
     ----------
     kind : str
-        ``"for"``, ``"assign"`` (the name alone), ``"part"`` (one of several), ``"parameter"`` or ``"other"``.
+        ``"for"``, ``"assign"`` (the name alone), ``"part"`` (one of several), ``"parameter"``, ``"with"``, or
+        ``"other"`` for an import and the like.
     node : CSTNode
-        The loop, the value, the statement's small statement, or the function.
+        The loop, the value, the statement's small statement; else what the name stands in.
     line : int
+    scope : CSTNode
+        The function, class or module in which it is known.
     """
 
     kind: str
     node: Any
     line: int
+    scope: Any
 
 
 class Source:
@@ -109,19 +115,48 @@ class Source:
     def binding(self, name: str, spot: Spot) -> Binding | None:
         """Find what gives a name the value that it has at a spot."""
         for scope in self.scopes(spot):
-            found = _Bindings(name, self, scope).found
+            found = [each for each in self._bindings(name) if each.scope is scope and each.kind != "other"]
             around = [each for each in found if each.kind == "for" and self._contains(each.node, spot)]
             before = [each for each in found if each.line < spot.line]
             if around:
                 inner = max(around, key=lambda each: each.line)
-                later = [each for each in before if each.line > inner.line and self._same_loop(each, inner)]
-                return max(later, key=lambda each: each.line) if later else inner
+                later = [each for each in before if inner.node in self.above(each.node)]
+                return max(later, key=lambda each: each.line, default=inner)
             if found:
                 return max(before or found, key=lambda each: each.line)
         return None
 
-    def _same_loop(self, binding: Binding, loop: Binding) -> bool:
-        return any(each is loop.node for each in self.above(binding.node))
+    def _bindings(self, name: str) -> Iterator[Binding]:
+        """Yield all that gives a name a value, anywhere in the file."""
+        for node in self._named(name):
+            target = node
+            while isinstance(self._parents[target], cst.Tuple | cst.List | cst.BaseElement):
+                target = self._parents[target]
+            bound = self._bound(node, target, self._parents[target])
+            if bound is not None:
+                scope = next(each for each in self.above(node) if isinstance(each, _SCOPES))
+                yield Binding(*bound, self.line(node), scope)
+
+    def _bound(self, name: cst.Name, target: Any, by: Any) -> tuple[str, Any] | None:
+        """Return kind and node of a binding, by what is above the name or its tuple; None if it is none."""
+        if isinstance(by, cst.AssignTarget):
+            statement = self._parents[by]
+            value = statement.value if target is name else _matching(target, statement.value, name)
+            return ("part", statement) if value is None else ("assign", value)
+        if isinstance(by, cst.ImportAlias | cst.AsName):
+            return "with" if isinstance(self._parents[by], cst.WithItem) else "other", by
+        if isinstance(by, cst.Param):
+            return ("parameter", by) if by.name is target else None
+        if getattr(by, "target", None) is not target:
+            return None
+        if isinstance(by, cst.AnnAssign | cst.NamedExpr) and by.value is not None:
+            return "assign", by.value
+        if isinstance(by, cst.For):
+            return "for", by
+        return "other", by
+
+    def _named(self, name: str) -> Iterator[Any]:
+        return (each for each in self._positions if isinstance(each, cst.Name) and each.value == name)
 
     def _contains(self, node: cst.CSTNode, spot: Spot) -> bool:
         place = self._positions[node]
@@ -169,26 +204,11 @@ class Source:
 
     def binds(self, name: str) -> bool:
         """Return whether the file gives something this name, anywhere."""
-        names = m.findall(self.module, m.Name(name))
-        return any(self._is_bound(each) for each in names)
+        return any(self._bindings(name))
 
-    def names(self) -> set[str]:
-        """Return the names that the file uses."""
-        return {each.value for each in m.findall(self.module, m.Name()) if isinstance(each, cst.Name)}
-
-    def _is_bound(self, node: cst.CSTNode) -> bool:
-        above = self._parents[node]
-        if isinstance(above, cst.Param) and above.name is node:
-            return True
-        for each in (node, *self.above(node)):
-            up = self._parents.get(each)
-            if isinstance(up, cst.AssignTarget | cst.ImportAlias | cst.AsName):
-                return True
-            if isinstance(up, cst.For | cst.CompFor | cst.AnnAssign | cst.NamedExpr) and up.target is each:
-                return True
-            if not isinstance(up, cst.Tuple | cst.List | cst.Element):
-                return False
-        return False
+    def uses(self, name: str) -> bool:
+        """Return whether this name is in the file."""
+        return any(self._named(name))
 
     # -- change
 
@@ -214,41 +234,34 @@ class Source:
         return self.changed({call: lambda each: with_keyword(each, name, value)})
 
     def move(self, names: Sequence[str], device: str, *, after: Any = None, first_in: Any = None) -> bytes:
-        """Move tensors in a statement of its own, after a small statement or at the head of a loop."""
-        line = _moving(names, device)
+        """Move tensors in a statement of its own, after a small statement or at the head of a loop.
+
+        If a move stands there already, they join it.
+        """
         if first_in is not None:
-            return self.changed({first_in.body: lambda body: self._first(body, names, device)})
-        holder = self._parents[after]
-        if isinstance(holder, cst.SimpleStatementLine) and len(holder.body) == 1:
-            return self._behind(holder, names, device)
-        if isinstance(after, cst.BaseCompoundStatement):
-            return self._behind(after, names, device)
-        place = [each is after for each in holder.body].index(True)
-        small = _small(line)
+            block, place = first_in.body, 0
+        else:
+            line = self._parents[after]
+            alone = isinstance(line, cst.SimpleStatementLine) and len(line.body) == 1
+            last = line if alone else after
+            block = self._parents[last]
+            place = list(block.body).index(last) + 1
+        there: Any = next(iter(block.body[place:]), None)
+        small = there.body[0] if isinstance(there, cst.SimpleStatementLine) else there
+        known = self._moved(small, device)
+        new: Any = _small(_moving([*known, *names], device))
+        if known:
+            return self.changed({small: lambda _: new})
+        if not isinstance(block, cst.SimpleStatementLine | cst.SimpleStatementSuite):
+            new = cst.SimpleStatementLine([new])
+        body = [*block.body[:place], new, *block.body[place:]]
+        return self.changed({block: lambda each: each.with_changes(body=body)})
 
-        def several(each: Any) -> Any:
-            return each.with_changes(body=_joined([*each.body[: place + 1], small, *each.body[place + 1 :]]))
-
-        return self.changed({holder: several})
-
-    def _behind(self, statement: Any, names: Sequence[str], device: str) -> bytes:
-        """Put the move behind a whole statement; or into the move that stands there."""
-        block = self._parents[statement]
-        place = [each is statement for each in block.body].index(True)
-
-        def behind(each: Any) -> Any:
-            rest = list(each.body[place + 1 :])
-            moved, rest = _with_move(rest, names, device)
-            return each.with_changes(body=[*each.body[: place + 1], *moved, *rest])
-
-        return self.changed({block: behind})
-
-    def _first(self, body: Any, names: Sequence[str], device: str) -> Any:
-        if isinstance(body, cst.SimpleStatementSuite):
-            small = _small(_moving(names, device))
-            return body.with_changes(body=_joined([small, *body.body]))
-        moved, rest = _with_move(list(body.body), names, device)
-        return body.with_changes(body=[*moved, *rest])
+    def _moved(self, statement: Any, device: str) -> list[str]:
+        """Return the names that a small statement moves, if it does nothing else."""
+        code = self.code(statement) if statement is not None else ""
+        names = code.partition(" = ")[0].split(", ")
+        return names if code == _moving(names, device) else []
 
     def statement_before(self, statement: Any, code: str) -> bytes:
         """Put a statement on a line of its own before another."""
@@ -260,30 +273,20 @@ class Source:
 
     def buffer(self, assign: cst.Assign, owner: str, name: str, saved: bool = True) -> bytes:
         """Let a module register a tensor: ``self.x = y`` becomes ``self.register_buffer("x", y)``."""
-
-        def registered(each: Any) -> Any:
-            call = cst.parse_expression(f'{owner}.register_buffer("{name}", y)')
-            assert isinstance(call, cst.Call)
-            value = each.value
-            if isinstance(value, cst.Tuple):
-                value = value.with_changes(lpar=[cst.LeftParen()], rpar=[cst.RightParen()])
-            call = call.with_changes(args=[call.args[0], cst.Arg(value)])
-            return cst.Expr(call if saved else with_keyword(call, "persistent", "False"))
-
-        return self.changed({assign: registered})
+        template = f'{owner}.register_buffer("{name}", {{value}})'
+        call = parse_template_expression(template, value=assign.value)
+        registered = cst.Expr(call if saved else with_keyword(call, "persistent", "False"))
+        return self.changed({assign: lambda _: registered})
 
     def torch_name(self) -> str:
         """Return the name that the file has for PyTorch outside of functions, "" if it imports only parts."""
-        for each in m.findall(self.module, m.Import()):
-            assert isinstance(each, cst.Import)
-            if any(isinstance(above, cst.FunctionDef | cst.Lambda) for above in self.above(each)):
+        for each in self.within(self.module, cst.Import):
+            if any(isinstance(above, cst.FunctionDef) for above in self.above(each)):
                 continue
             for alias in each.names:
-                name = self.code(alias.name)
-                if name == "torch":
-                    return self.code(alias.asname.name) if alias.asname else "torch"
-                if name.startswith("torch.") and alias.asname is None:
-                    return "torch"
+                name, known = alias.evaluated_name, alias.evaluated_alias
+                if name == "torch" or (name.startswith("torch.") and known is None):
+                    return known or "torch"
         return ""
 
     def with_device_line(self, name: str) -> bytes:
@@ -328,72 +331,12 @@ class Source:
         return last + 1
 
 
-class _Bindings(cst.CSTVisitor):
-    """Finds what binds a name in one scope."""
-
-    def __init__(self, name: str, source: Source, scope: Any) -> None:
-        self._name, self._source = name, source
-        self.found: list[Binding] = []
-        if isinstance(scope, cst.FunctionDef):
-            for each in source.within(scope.params, cst.Param):
-                if each.name.value == name:
-                    self._add("parameter", scope, scope)
-            scope.body.visit(self)
-        else:
-            for each in scope.body:
-                each.visit(self)
-
-    def _add(self, kind: str, node: Any, at: Any) -> None:
-        self.found.append(Binding(kind, node, self._source.line(at)))
-
-    def _is(self, node: cst.CSTNode) -> bool:
-        return self._source.code(node) == self._name
-
-    def _in(self, node: Any) -> bool:
-        if isinstance(node, cst.Tuple | cst.List):
-            return any(self._in(each.value) for each in node.elements)
-        return self._is(node)
-
-    def visit_FunctionDef(self, node: cst.FunctionDef) -> bool:
-        return False
-
-    def visit_ClassDef(self, node: cst.ClassDef) -> bool:
-        return False
-
-    def visit_Lambda(self, node: cst.Lambda) -> bool:
-        return False
-
-    def visit_Assign(self, node: cst.Assign) -> None:
-        for each in node.targets:
-            if self._is(each.target):
-                self._add("assign", node.value, node)
-            elif self._in(each.target):
-                value = _matching(each.target, node.value, self._is)
-                self._add("part", node, node) if value is None else self._add("assign", value, node)
-
-    def visit_AnnAssign(self, node: cst.AnnAssign) -> None:
-        if self._is(node.target) and node.value is not None:
-            self._add("assign", node.value, node)
-
-    def visit_For(self, node: cst.For) -> None:
-        if self._in(node.target):
-            self._add("for", node, node)
-
-    def visit_NamedExpr(self, node: cst.NamedExpr) -> None:
-        if self._is(node.target):
-            self._add("assign", node.value, node)
-
-    def visit_WithItem(self, node: cst.WithItem) -> None:
-        if node.asname is not None and self._in(node.asname.name):
-            self._add("other", node, node)
-
-
-def _matching(target: Any, value: Any, wanted: Callable[[Any], bool]) -> Any:
+def _matching(target: Any, value: Any, name: cst.Name) -> Any:
     """Return the part of a tuple that goes to a name, if the value is written out as a tuple, too."""
     left, right = (getattr(each, "elements", ()) for each in (target, value))
     if len(left) != len(right):
         return None
-    return next((new.value for old, new in zip(left, right, strict=True) if wanted(old.value)), None)
+    return next((new.value for old, new in zip(left, right, strict=True) if old.value is name), None)
 
 
 def called(node: Any, method: str, *arguments: str) -> cst.Call:
@@ -409,20 +352,16 @@ def with_keyword(call: Any, name: str, value: str) -> Any:
     """Return a call with one more keyword argument, in the form of the others."""
     equal = cst.AssignEqual(cst.SimpleWhitespace(""), cst.SimpleWhitespace(""))
     new = cst.Arg(cst.parse_expression(value), cst.Name(name), equal=equal)
-    args = list(call.args)
-    if args:
-        last = args[-1]
-        if isinstance(last.comma, cst.Comma):  # also a trailing one, and what stands behind it
-            new = new.with_changes(comma=last.comma)
-            before = (
-                args[-2].comma if len(args) > 1 else cst.Comma(whitespace_after=cst.SimpleWhitespace(" "))
-            )
-            args[-1] = last.with_changes(comma=before)
-        else:
-            new = new.with_changes(whitespace_after_arg=last.whitespace_after_arg)
-            comma = cst.Comma(whitespace_after=cst.SimpleWhitespace(" "))
-            args[-1] = last.with_changes(comma=comma, whitespace_after_arg=cst.SimpleWhitespace(""))
-    return call.with_changes(args=[*args, new])
+    if not call.args:
+        return call.with_changes(args=[new])
+    *front, last = call.args
+    if isinstance(last.comma, cst.Comma):  # also a trailing one, and what stands behind it
+        new = new.with_changes(comma=last.comma)
+        last = last.with_changes(comma=front[-1].comma if front else cst.MaybeSentinel.DEFAULT)
+    else:
+        new = new.with_changes(whitespace_after_arg=last.whitespace_after_arg)
+        last = last.with_changes(whitespace_after_arg=cst.SimpleWhitespace(""))
+    return call.with_changes(args=[*front, last, new])
 
 
 def _moving(names: Sequence[str], device: str) -> str:
@@ -435,44 +374,16 @@ def _small(code: str) -> cst.BaseSmallStatement:
     return statement.body[0]
 
 
-def _with_move(rest: list[Any], names: Sequence[str], device: str) -> tuple[list[Any], list[Any]]:
-    """Return a move, joined with the one that already begins the statements, and the statements behind it."""
-    if rest and isinstance(rest[0], cst.SimpleStatementLine) and len(rest[0].body) == 1:
-        there = rest[0].body[0]
-        if isinstance(there, cst.Assign) and len(there.targets) == 1:
-            code = cst.Module([]).code_for_node
-            target = there.targets[0].target
-            parts = target.elements if isinstance(target, cst.Tuple) else None
-            known = [code(each.value) for each in parts] if parts else [code(target)]
-            if code(there).strip() == _moving(known, device):
-                joined = cst.parse_statement(_moving([*known, *names], device))
-                assert isinstance(joined, cst.SimpleStatementLine)
-                return [rest[0].with_changes(body=joined.body)], rest[1:]
-    return [cst.parse_statement(_moving(names, device))], rest
-
-
-def _joined(statements: list[Any]) -> list[Any]:
-    """Put semicolons between small statements of one line."""
-    between = cst.Semicolon(whitespace_after=cst.SimpleWhitespace(" "))
-    *front, last = statements
-    front = [
-        each if isinstance(each.semicolon, cst.Semicolon) else each.with_changes(semicolon=between)
-        for each in front
-    ]
-    return [*front, last]
-
-
 def _imports(statement: cst.CSTNode) -> bool:
     return m.matches(statement, m.SimpleStatementLine(body=[m.AtLeastN(m.Import() | m.ImportFrom(), n=1)]))
 
 
-def _imports_torch(statement: cst.CSTNode) -> bool:
-    if not _imports(statement):
-        return False
-    return any(
-        cst.Module([]).code_for_node(alias.name).split(".")[0] == "torch"
-        for each in m.findall(statement, m.Import())
-        for alias in getattr(each, "names", ())
+def _imports_torch(statement: Any) -> bool:
+    return _imports(statement) and any(
+        alias.evaluated_name.split(".")[0] == "torch"
+        for each in statement.body
+        if isinstance(each, cst.Import)
+        for alias in each.names
     )
 
 

@@ -233,7 +233,7 @@ class _Rounds:
         """In each file that names the device by now, put the line that chooses it, if that is missing."""
         for file, name in self._files.devices.items():
             source = self._files[file]
-            if not source.binds(name) and name in source.names():
+            if source.uses(name) and not source.binds(name):
                 text = source.with_device_line(name)
                 self.put(Change(file, text, "the device", "is chosen once", 1))
 

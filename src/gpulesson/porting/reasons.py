@@ -397,7 +397,7 @@ def _argument(files: Files, failure: Failure, name: Name, found: Binding) -> Ite
     """Move what was given for a parameter, in the call."""
     if name.frame == 0:
         return
-    params = [each.name.value for each in found.node.params.params]
+    params = [each.name.value for each in found.scope.params.params]
     spot = failure.frames[name.frame - 1]
     source, device = files[spot.file], files.device(spot.file)
     call = source.expression(spot)
