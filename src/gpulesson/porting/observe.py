@@ -9,22 +9,31 @@ import os
 import sys
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
-from unittest import mock
 from weakref import WeakKeyDictionary, WeakSet, ref
 
 import torch
 from torch import nn
 from torch.optim import optimizer as optimizers
-from torch.utils._pytree import tree_leaves
 from torch.utils.data import DataLoader, IterableDataset, SequentialSampler
 
 from gpulesson.porting.facts import LESSONS
-from gpulesson.porting.record import FACTORIES, RANDOM, Watch, _first, _Made, _tensors
+from gpulesson.porting.record import (
+    FACTORIES,
+    RANDOM,
+    Watch,
+    _address,
+    _first,
+    _tensors,
+    graph,
+    lineage,
+    outwards,
+    replaced,
+)
 
 Place = tuple[str, int]
 """A file, seen from the script's folder, and a line."""
@@ -103,23 +112,19 @@ class Observer(Watch):
         self._roots: set[int] = set()
 
     def __enter__(self) -> Observer:
-        with ExitStack() as undo:
-            for owner, name, replacement in (
-                (DataLoader, "__init__", self._build),
-                (torch.optim.Optimizer, "__init__", self._build),
-                (DataLoader, "__iter__", self._start),
-            ):
-                new = functools.wraps(original := getattr(owner, name))(replacement(original))
-                undo.enter_context(mock.patch.object(owner, name, new))
-            undo.callback(optimizers.register_optimizer_step_pre_hook(self._about_to_step).remove)
-            undo.callback(optimizers.register_optimizer_step_post_hook(self._stepped).remove)
-            super().__enter__()
-            self._undo_more = undo.pop_all()
+        super().__enter__()
+        watched = replaced(
+            (DataLoader, "__init__", self._build),
+            (torch.optim.Optimizer, "__init__", self._build),
+            (DataLoader, "__iter__", self._start),
+        )
+        self._undo.enter_context(watched)
+        self._undo.callback(optimizers.register_optimizer_step_pre_hook(self._about_to_step).remove)
+        self._undo.callback(optimizers.register_optimizer_step_post_hook(self._stepped).remove)
         return self
 
     def __exit__(self, *error: Any) -> None:
         super().__exit__(*error)
-        self._undo_more.close()
         self.evidence.models = len(self._learners)
         self.evidence.plain = {each.facts.pop("of"): each for each in self._plain.values()}
         for each in (*self.evidence.plain.values(), *self.evidence.calls.values()):
@@ -129,14 +134,15 @@ class Observer(Watch):
         name = code.co_filename
         return name.removeprefix(self._folder).replace(os.sep, "/") if name.startswith(self._folder) else ""
 
-    def _place(self, frame: FrameType | None, direct: bool = False) -> Place | None:
+    def _place(self, direct: bool = False) -> Place | None:
         """Return the script's innermost line; None if there is none, or a library stands between."""
-        while frame is not None and not (file := self._file(frame.f_code)):
+        for frame in outwards(sys._getframe()):
+            if file := self._file(frame.f_code):
+                return file, frame.f_lineno
             name = frame.f_code.co_filename
             if direct and not name.startswith(_PACKAGE) and not name.endswith(_BETWEEN):
-                return None
-            frame = frame.f_back
-        return None if frame is None else (file, frame.f_lineno)
+                break
+        return None
 
     # -- tensors
 
@@ -154,17 +160,17 @@ class Observer(Watch):
             source = args[1] if name == "copy_" else first
             if name in ("to", "cuda", "copy_") and isinstance(source, torch.Tensor) and not source.is_cuda:
                 self._copied(source)
-            if options.get("reduction") == "mean" and (place := self._place(sys._getframe(1))):
+            if options.get("reduction") == "mean" and (place := self._place()):
                 self.evidence.means.add(place)
         elif name in _READS and isinstance(first, torch.Tensor) and first.is_cuda and torch.is_grad_enabled():
-            made, place = self._of(first), self._place(sys._getframe(1), direct=True)
+            made, place = self._of(first), self._place(direct=True)
             fed = self._since <= 2 and not (made and made.by in ("to", "cuda"))
-            if place and (fed or _storage(first) in self._roots) and not options.get("non_blocking"):
+            if place and (fed or _address(first) in self._roots) and not options.get("non_blocking"):
                 self.evidence.reads.setdefault((place, _READS[name]), Note()).ticks.append(self._tick())
         return result
 
     def _copied(self, source: torch.Tensor) -> None:
-        made, place = self._of(source), self._place(sys._getframe(1))
+        made, place = self._of(source), self._place()
         key = self._sources[made][0] if made in self._sources else made.by if made else ""
         if made and key in _MADE and made.calls:  # it could be made on the GPU, if the CPU does not fill it
             filled = not source.is_inference() and source._version > (key == "empty")
@@ -180,61 +186,50 @@ class Observer(Watch):
 
     # -- loaders, optimizers
 
-    def _build(self, original: Any) -> Any:
-        def build(thing: Any, *args: Any, **kwargs: Any) -> None:
-            original(thing, *args, **kwargs)
-            self._built[thing] = self._place(sys._getframe(1))
+    def _build(self, original: Any, thing: Any, *args: Any, **kwargs: Any) -> None:
+        original(thing, *args, **kwargs)
+        self._built[thing] = self._place()
 
-        return build
+    def _start(self, original: Any, loader: Any) -> Any:
+        iterator, place = original(loader), self._place()
+        if place and loader.batch_size and not isinstance(loader.dataset, IterableDataset):
+            number = self._numbers.setdefault(loader, self._tick())
+            facts: dict[str, Any] = {"starts": [], "firsts": [], "data": []}
+            note = self.evidence.feeds.setdefault(number, Note(facts=facts))
+            note.facts |= {name: getattr(loader, name) for name in _SETTINGS}
+            note.facts |= {"size": len(loader.dataset), "built": self._built.get(loader) or place}
+            note.facts["in order"] = type(loader.sampler) is SequentialSampler
+            note.facts["starts"].append(place)
+            held = getattr(loader.dataset, "__dict__", {})
+            note.facts["data"].append(tuple((name, id(value)) for name, value in held.items()))
+            note.facts["all"] = len(loader.sampler) == len(loader.dataset)
+            iterator.__dict__["_review"] = number
+        return iterator
 
-    def _start(self, original: Any) -> Any:
-        def start(loader: Any) -> Any:
-            iterator, place = original(loader), self._place(sys._getframe(1))
-            if place and loader.batch_size and not isinstance(loader.dataset, IterableDataset):
-                number = self._numbers.setdefault(loader, self._tick())
-                facts: dict[str, Any] = {"starts": [], "firsts": [], "data": []}
-                note = self.evidence.feeds.setdefault(number, Note(facts=facts))
-                note.facts |= {name: getattr(loader, name) for name in _SETTINGS}
-                note.facts |= {"size": len(loader.dataset), "built": self._built.get(loader) or place}
-                note.facts["in order"] = type(loader.sampler) is SequentialSampler
-                note.facts["starts"].append(place)
-                held = getattr(loader.dataset, "__dict__", {})
-                note.facts["data"].append(tuple((name, id(value)) for name, value in held.items()))
-                note.facts["all"] = len(loader.sampler) == len(loader.dataset)
-                iterator.__dict__["_review"] = number
-            return iterator
-
-        return start
-
-    def _draw(self, original: Any) -> Any:
-        watched = super()._draw(original)
-
-        def draw(iterator: Any) -> Any:
-            batch, self._since = watched(iterator), 0
-            number: int | None = getattr(iterator, "_review", None)
-            if number is not None:
-                note = self.evidence.feeds[number]
-                note.count["draws"] += 1
-                with torch._C.DisableTorchFunction():
-                    tensors = _tensors(batch)
-                    if iterator.__dict__.setdefault("_first", batch) is batch:
-                        note.facts["firsts"].append(sum(float(each.double().sum()) for each in tensors))
-                    classes = any(each.dtype == torch.int64 and each.dim() == 1 for each in tensors)
-                    many = any(each.is_floating_point() and each.dim() > 1 for each in tensors)
-                    note.count["labels"] += classes and many
-                for each in tensors:
-                    if (made := self._of(each)) is not None:
-                        self._sources[made] = number, note.count["draws"]
-            return batch
-
-        return draw
+    def _draw(self, original: Any, iterator: Any) -> Any:
+        batch, self._since = super()._draw(original, iterator), 0
+        number: int | None = getattr(iterator, "_review", None)
+        if number is not None:
+            note = self.evidence.feeds[number]
+            note.count["draws"] += 1
+            with torch._C.DisableTorchFunction():
+                tensors = _tensors(batch)
+                if iterator.__dict__.setdefault("_first", batch) is batch:
+                    note.facts["firsts"].append(sum(float(each.double().sum()) for each in tensors))
+                classes = any(each.dtype == torch.int64 and each.dim() == 1 for each in tensors)
+                many = any(each.is_floating_point() and each.dim() > 1 for each in tensors)
+                note.count["labels"] += classes and many
+            for each in tensors:
+                if (made := self._of(each)) is not None:
+                    self._sources[made] = number, note.count["draws"]
+        return batch
 
     def _about_to_step(self, optimizer: Any, *_: Any) -> None:
         groups = optimizer.param_groups
         self._learning = any(each.grad is not None for group in groups for each in group["params"])
 
     def _stepped(self, optimizer: Any, *_: Any) -> None:
-        if place := self._place(sys._getframe(1)):
+        if place := self._place():
             number = self._numbers.setdefault(optimizer, self._tick())
             note = self.evidence.optimizers.setdefault(number, Note(type(optimizer).__name__))
             note.facts |= {"built": self._built.get(optimizer) or place, "steps": place}
@@ -248,22 +243,17 @@ class Observer(Watch):
 
     # -- models
 
-    def _call(self, original: Any) -> Any:
-        watched = super()._call(original)
-
-        def call(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
-            place = None
-            if not self._inside:
-                place, self._layers, self._half = self._place(sys._getframe(1), direct=True), set(), False
+    def _call(self, original: Any, module: nn.Module, *args: Any, **kwargs: Any) -> Any:
+        place = None
+        if not self._inside:
+            place, self._layers, self._half = self._place(direct=True), set(), False
+        with torch._C.DisableTorchFunction():
+            self._look_at(module)
+        result = super()._call(original, module, *args, **kwargs)
+        if place is not None:
             with torch._C.DisableTorchFunction():
-                self._look_at(module)
-            result = watched(module, *args, **kwargs)
-            if place is not None:
-                with torch._C.DisableTorchFunction():
-                    self._called(module, place, (args, kwargs), result)
-            return result
-
-        return call
+                self._called(module, place, (args, kwargs), result)
+        return result
 
     def _look_at(self, module: nn.Module) -> None:
         dropout = isinstance(module, nn.modules.dropout._DropoutNd) and module.p > 0
@@ -296,7 +286,8 @@ class Observer(Watch):
         outputs: list[Any] = [
             each for each in _tensors(result) if each.requires_grad and each.grad_fn is not None
         ]
-        made = self._lineage(given)
+        first = (how for each in _tensors(given) if (how := self._of(each)) is not None)
+        made = set(itertools.islice(lineage(first), 60))
         sources = [self._sources[each] for each in made if each in self._sources]
         learner, half = ref(module), self._half
         entry: list[Any] = [None, None]
@@ -335,30 +326,15 @@ class Observer(Watch):
                 again=again,
             )
 
-    def _lineage(self, given: Any) -> set[_Made]:
-        """Return how all was made that a call is given, as far back as is known."""
-        waiting = [made for each in _tensors(given) if (made := self._of(each)) is not None]
-        seen: set[_Made] = set()
-        while waiting and len(seen) < 60:
-            if (made := waiting.pop(0)) not in seen:
-                seen.add(made)
-                waiting += made.parents
-        return seen
-
     # -- graphs
 
-    def _backward(self, original: Any) -> Any:
-        watched = super()._backward(original)
-
-        def backward(tensors: Any, *args: Any, **kwargs: Any) -> Any:
-            with torch._C.DisableTorchFunction():
-                self._find_kept(self._frames(sys._getframe(1)))
-                self._roots = set(map(_storage, _tensors(tensors)))
-                made = [getattr(each.grad_fn, "name", str)() for each in _tensors(tensors)]
-                self.evidence.scaled |= "MulBackward0" in made
-            return watched(tensors, *args, **kwargs)
-
-        return backward
+    def _backward(self, original: Any, tensors: Any, *args: Any, **kwargs: Any) -> Any:
+        with torch._C.DisableTorchFunction():
+            self._find_kept(self._frames(sys._getframe()))
+            self._roots = set(map(_address, _tensors(tensors)))
+            made = [getattr(each.grad_fn, "name", str)() for each in _tensors(tensors)]
+            self.evidence.scaled |= "MulBackward0" in made
+        return super()._backward(original, tensors, *args, **kwargs)
 
     def _find_kept(self, frames: list[FrameType]) -> None:
         """Look for graphs that are alive two passes after their backward pass, and for who holds them."""
@@ -382,30 +358,13 @@ class Observer(Watch):
         own, found = getattr(_first(frame), "__dict__", {}), []
         for name, value in {**frame.f_locals, **{f"self.{key}": each for key, each in own.items()}}.items():
             if isinstance(value, torch.Tensor | list | tuple | dict | deque):
-                leaves = [each for each in tree_leaves(value) if isinstance(each, torch.Tensor)]
-                if len(_tokens(leaves[-50:]) & alive) >= _WINDOW - 1:
+                hanging = itertools.islice(graph(_tensors(value)[-50:]), 20_000)
+                tokens = {id(node.metadata.get("gpulesson")) for node in hanging}
+                if len(tokens & alive) >= _WINDOW - 1:
                     made = self._of(value) if isinstance(value, torch.Tensor) else None
                     line = self._spot(*made.calls[-1]).line if made and made.calls else 0
                     found.append((name, (self._file(frame.f_code), line)))
         return found
-
-
-def _storage(tensor: torch.Tensor) -> int:
-    with torch._C.DisableTorchFunction():
-        return int(tensor.untyped_storage()._cdata)
-
-
-def _tokens(tensors: list[torch.Tensor]) -> set[int]:
-    """Return what hangs in the graphs of tensors."""
-    waiting: list[Any] = [each.grad_fn for each in tensors if each.grad_fn is not None]
-    seen, tokens = set(waiting), set()
-    while waiting and len(seen) < 20_000:
-        node = waiting.pop()
-        tokens.add(id(node.metadata.get("gpulesson")))
-        new = {below for below, _ in node.next_functions if below is not None} - seen
-        seen |= new
-        waiting += new
-    return tokens
 
 
 def _were_bytes(images: torch.Tensor) -> bool:

@@ -12,8 +12,8 @@ import os
 import sys
 import time
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import CodeType, FrameType
@@ -25,6 +25,7 @@ from torch import nn
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.data import Dataset, TensorDataset, dataloader
+from torch.utils.weak import WeakIdKeyDictionary
 
 from gpulesson.porting.facts import Failure, Name, Record, Spot, Thing
 from gpulesson.practice.device.events import is_library, is_ours
@@ -45,6 +46,7 @@ FACTORIES = _DRAWING | {
     "zeros",
 }
 """Functions of :mod:`torch` that make a tensor, of no other, and take ``device=``."""
+_Calls = tuple[tuple[CodeType, int], ...]
 _UNCOUNTED = frozenset(("to", "cpu", "cuda", "untyped_storage", "__get__"))
 _BACK = 40
 """So many are described of the tensors that a tensor was made of."""
@@ -60,14 +62,32 @@ class Finished(BaseException):
 class _Made:
     """How a tensor came to be; kept as long as something that was made of it is known."""
 
-    tensor: weakref.ref[torch.Tensor]
-    calls: tuple[tuple[CodeType, int], ...]
+    calls: _Calls
     by: str
     parents: tuple[_Made, ...] = ()
     drawn: bool = False
     fed: bool = False
     on_gpu: bool = False
     passes: int = 0
+    tensor: Callable[[], torch.Tensor | None] = lambda: None
+
+
+@contextmanager
+def replaced(*functions: tuple[Any, str, Callable[..., Any]]) -> Iterator[None]:
+    """While it is open, others are called in the place of some owners' functions, which they get first."""
+    with ExitStack() as undo:
+        for owner, name, other in functions:
+            original = getattr(owner, name)
+            undo.enter_context(mock.patch.object(owner, name, _through(other, original)))
+        yield
+
+
+def _through(other: Callable[..., Any], original: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def through(*args: Any, **kwargs: Any) -> Any:
+        return other(original, *args, **kwargs)
+
+    return through
 
 
 class Watch(TorchFunctionMode):
@@ -90,7 +110,7 @@ class Watch(TorchFunctionMode):
         self._end, self._steps = time.monotonic() + seconds, steps
         self._made: dict[int, _Made] = {}
         self._storages: dict[int, tuple[weakref.ref[Any], _Made]] = {}
-        self._modules: dict[int, tuple[weakref.ref[nn.Module], tuple[tuple[CodeType, int], ...]]] = {}
+        self._modules: Any = WeakIdKeyDictionary()
         self._failed: tuple[BaseException, list[torch.Tensor]] | None = None
         self._drawing = self._inside = 0
         self._trained: list[weakref.ref[Any]] = []
@@ -98,7 +118,7 @@ class Watch(TorchFunctionMode):
 
     def __enter__(self) -> Watch:
         with ExitStack() as undo:
-            for owner, name, replacement in (
+            watched = replaced(
                 (nn.Module, "__init__", self._new_module),
                 (nn.Module, "__call__", self._call),
                 (torch.autograd, "backward", self._backward),
@@ -106,11 +126,8 @@ class Watch(TorchFunctionMode):
                 (torch, "from_numpy", self._from_numpy),
                 (dataloader._BaseDataLoaderIter, "__next__", self._draw),
                 (TensorDataset, "__getitem__", self._feed),
-            ):
-                original = getattr(owner, name)
-                undo.enter_context(
-                    mock.patch.object(owner, name, functools.wraps(original)(replacement(original)))
-                )
+            )
+            undo.enter_context(watched)
             super().__enter__()  # type: ignore[no-untyped-call]
             self._undo = undo.pop_all()
         return self
@@ -135,7 +152,7 @@ class Watch(TorchFunctionMode):
             raise
         if self._drawing:  # of what makes a batch only the batch is asked for
             return result
-        if name == "to" and (frame := self._innermost(sys._getframe(1))) is not None:
+        if name == "to" and (frame := next(self._own(sys._getframe()), None)) is not None:
             call = frame.f_code, frame.f_lasti
             self._moves[call] = result is not args[0] or self._moves.get(call, False)
         if name == "__setitem__":
@@ -156,126 +173,100 @@ class Watch(TorchFunctionMode):
                     )
         if found:
             parents = tuple(made for each in _tensors(given) if (made := self._of(each, note=True)))
-            frame = sys._getframe(2)
-            drawn = _in_dataset(frame)
-            calls = self._calls(frame)
+            frame = sys._getframe()
+            drawn, calls = _in_dataset(frame), self._calls(frame)
             for each in found:
-                self._keep(each, _Made(weakref.ref(each), calls, by, parents, drawn))
+                self._keep(each, _Made(calls, by, parents, drawn))
 
     def _keep(self, tensor: torch.Tensor, made: _Made) -> None:
         key = id(tensor)
         made.tensor = weakref.ref(tensor, lambda _: self._made.pop(key, None))
         made.on_gpu = tensor.is_cuda
         self._made[key] = made
-        if address := _address(tensor):
-            self._storages.setdefault(address, (weakref.ref(tensor.untyped_storage()), made))
-            if self._storages[address][0]() is None:
-                self._storages[address] = weakref.ref(tensor.untyped_storage()), made
+        address = _address(tensor)
+        known = self._storages.get(address)
+        if address and (known is None or known[0]() is None):
+            self._storages[address] = weakref.ref(tensor.untyped_storage()), made
 
     def _of(self, tensor: torch.Tensor, note: bool = False) -> _Made | None:
         made = self._made.get(id(tensor))
         if made is None and note:
             known = self._storages.get(_address(tensor))
             same = () if known is None or known[0]() is None else (known[1],)
-            made = _Made(weakref.ref(tensor), (), "", same)
+            made = _Made((), "", same)
             self._keep(tensor, made)
         return made
 
-    def _innermost(self, frame: FrameType | None) -> FrameType | None:
-        """Return the innermost frame of the script's own files."""
-        while frame is not None and not frame.f_code.co_filename.startswith(self._folder):
-            frame = frame.f_back
-        return frame
+    def _own(self, frame: FrameType) -> Iterator[FrameType]:
+        """Yield the frames of the script's own files, innermost first."""
+        return (each for each in outwards(frame) if each.f_code.co_filename.startswith(self._folder))
 
-    def _calls(self, frame: FrameType | None) -> tuple[tuple[CodeType, int], ...]:
-        calls = []
-        while frame is not None:
-            if frame.f_code.co_filename.startswith(self._folder):
-                calls.append((frame.f_code, frame.f_lasti))
-            frame = frame.f_back
-        return tuple(reversed(calls))
+    def _frames(self, frame: FrameType) -> list[FrameType]:
+        return [*self._own(frame)][::-1]
 
-    def _from_numpy(self, original: Any) -> Any:
-        def from_numpy(array: Any) -> torch.Tensor:
-            result: torch.Tensor = original(array)
-            self._note(result, "from_numpy", ())
-            return result
+    def _calls(self, frame: FrameType) -> _Calls:
+        return tuple((each.f_code, each.f_lasti) for each in self._frames(frame))
 
-        return from_numpy
+    def _from_numpy(self, original: Any, array: Any) -> torch.Tensor:
+        result: torch.Tensor = original(array)
+        self._note(result, "from_numpy", ())
+        return result
 
-    def _draw(self, original: Any) -> Any:
-        def draw(iterator: Any) -> Any:
-            self._drawing += 1
-            try:
-                batch = original(iterator)
-            finally:
-                self._drawing -= 1
-            self.batches += 1
-            calls = self._calls(sys._getframe(1))
-            for each in _tensors(batch):
-                self._keep(each, _Made(weakref.ref(each), calls, "DataLoader", (), True))
-            return batch
+    def _draw(self, original: Any, iterator: Any) -> Any:
+        self._drawing += 1
+        try:
+            batch = original(iterator)
+        finally:
+            self._drawing -= 1
+        self.batches += 1
+        calls = self._calls(sys._getframe())
+        for each in _tensors(batch):
+            self._keep(each, _Made(calls, "DataLoader", drawn=True))
+        return batch
 
-        return draw
+    def _feed(self, original: Any, dataset: TensorDataset, index: Any) -> Any:
+        for each in dataset.tensors:
+            made = self._of(each, note=True)
+            assert made is not None
+            for one in itertools.islice(_line(made), _BACK):
+                one.fed = True
+        return original(dataset, index)
 
-    def _feed(self, original: Any) -> Any:
-        def feed(dataset: TensorDataset, index: Any) -> Any:
-            for each in dataset.tensors:
-                made = self._of(each, note=True)
-                assert made is not None
-                for one in itertools.islice(_line(made), _BACK):
-                    one.fed = True
-            return original(dataset, index)
-
-        return feed
-
-    def _load(self, original: Any) -> Any:
-        def load(*args: Any, **kwargs: Any) -> Any:
-            result = original(*args, **kwargs)
-            leaves = tree_leaves(
-                [each.state_dict() if isinstance(each, nn.Module) else each for each in tree_leaves(result)]
-            )
-            on_gpu = any(isinstance(each, torch.Tensor) and each.is_cuda for each in leaves)
-            calls = self._calls(sys._getframe(1))
-            if on_gpu and len(args) < 2 and kwargs.get("map_location") is None and calls:
-                self.record.loads.append(self._spot(*calls[-1]))
-            return result
-
-        return load
+    def _load(self, original: Any, *args: Any, **kwargs: Any) -> Any:
+        result = original(*args, **kwargs)
+        leaves = tree_leaves(
+            [each.state_dict() if isinstance(each, nn.Module) else each for each in tree_leaves(result)]
+        )
+        on_gpu = any(isinstance(each, torch.Tensor) and each.is_cuda for each in leaves)
+        calls = self._calls(sys._getframe())
+        if on_gpu and len(args) < 2 and kwargs.get("map_location") is None and calls:
+            self.record.loads.append(self._spot(*calls[-1]))
+        return result
 
     # -- modules
 
-    def _new_module(self, original: Any) -> Any:
-        def init(module: nn.Module, *args: Any, **kwargs: Any) -> None:
-            original(module, *args, **kwargs)
-            frame: FrameType | None = sys._getframe(1)
-            while frame is not None and frame.f_code.co_name == "__init__" and _first(frame) is module:
-                frame = frame.f_back
-            key = id(module)
-            gone = weakref.ref(module, lambda _: self._modules.pop(key, None))
-            self._modules[key] = gone, self._calls(frame)
+    def _new_module(self, original: Any, module: nn.Module, *args: Any, **kwargs: Any) -> None:
+        original(module, *args, **kwargs)
+        frame = sys._getframe(2)
+        while frame.f_code.co_name == "__init__" and _first(frame) is module and frame.f_back is not None:
+            frame = frame.f_back
+        self._modules[module] = self._calls(frame)
 
-        return init
-
-    def _call(self, original: Any) -> Any:
-        def call(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
-            self._inside += 1
-            try:
-                return original(module, *args, **kwargs)
-            finally:
-                self._inside -= 1
-                if not self._inside and not torch.is_grad_enabled():
-                    self.batches += 1
-
-        return call
+    def _call(self, original: Any, module: nn.Module, *args: Any, **kwargs: Any) -> Any:
+        self._inside += 1
+        try:
+            return original(module, *args, **kwargs)
+        finally:
+            self._inside -= 1
+            if not self._inside and not torch.is_grad_enabled():
+                self.batches += 1
 
     def _roots_of_modules(self) -> Callable[[torch.Tensor], nn.Module | None]:
         """Return what finds the outermost module that registers a tensor."""
         above: dict[int, nn.Module] = {}
-        for ref, _ in list(self._modules.values()):
-            if (module := ref()) is not None:
-                for part in (module._parameters, module._buffers, module._modules):
-                    above.update((id(each), module) for each in part.values() if each is not None)
+        for module in list(self._modules):
+            for part in (module._parameters, module._buffers, module._modules):
+                above.update((id(each), module) for each in part.values() if each is not None)
 
         def root(tensor: torch.Tensor) -> nn.Module | None:
             found = above.get(id(tensor))
@@ -287,26 +278,23 @@ class Watch(TorchFunctionMode):
 
     # -- losses
 
-    def _backward(self, original: Any) -> Any:
-        def backward(tensors: Any, *args: Any, **kwargs: Any) -> Any:
-            roots = [tensors] if isinstance(tensors, torch.Tensor) else list(tensors)
-            frames = self._frames(sys._getframe(1))
-            self.record.made_text |= _by_exec(sys._getframe(1))
-            self._find_trained(roots, frames)
-            result = original(tensors, *args, **kwargs)
-            self.passes += 1
-            with torch._C.DisableTorchFunction(), torch.no_grad():
-                value = sum(float(each.detach().double().sum().cpu()) for each in roots)
-            self.record.losses.append((frames[-1].f_lineno if frames else 0, value))
-            if time.monotonic() > self._end or self.passes > self._steps:
-                raise Finished
-            return result
-
-        return backward
+    def _backward(self, original: Any, tensors: Any, *args: Any, **kwargs: Any) -> Any:
+        roots = [tensors] if isinstance(tensors, torch.Tensor) else list(tensors)
+        frames = self._frames(sys._getframe())
+        self.record.made_text |= _by_exec(sys._getframe())
+        self._find_trained(roots, frames)
+        result = original(tensors, *args, **kwargs)
+        self.passes += 1
+        with torch._C.DisableTorchFunction(), torch.no_grad():
+            value = sum(float(each.detach().double().sum().cpu()) for each in roots)
+        self.record.losses.append((frames[-1].f_lineno if frames else 0, value))
+        if time.monotonic() > self._end or self.passes > self._steps:
+            raise Finished
+        return result
 
     def _find_trained(self, roots: list[torch.Tensor], frames: list[FrameType]) -> None:
         root = self._roots_of_modules()
-        for leaf in _leaves(roots):
+        for leaf in (node.variable for node in graph(roots) if hasattr(node, "variable")):
             thing: Any = root(leaf)
             if thing is None:  # an input that asks for a gradient is there for one pass only
                 made = self._of(leaf, note=True)
@@ -321,14 +309,6 @@ class Watch(TorchFunctionMode):
                 self.record.trained.append((self.describe(thing, frames, leaf), spots))
 
     # -- in words
-
-    def _frames(self, frame: FrameType | None) -> list[FrameType]:
-        frames = []
-        while frame is not None:
-            if frame.f_code.co_filename.startswith(self._folder):
-                frames.append(frame)
-            frame = frame.f_back
-        return frames[::-1]
 
     def _spot(self, code: CodeType, at: int) -> Spot:
         places = next(itertools.islice(code.co_positions(), at // 2, None), (0, 0, 0, 0))
@@ -346,14 +326,14 @@ class Watch(TorchFunctionMode):
         """Say what is known of a tensor or a module, seen from these frames."""
         names = tuple(_names(thing, frames))
         if isinstance(thing, nn.Module):
-            calls = self._modules.get(id(thing), (None, ()))[1]
+            calls = self._modules.get(thing, ())
             device = str(next(itertools.chain(thing.parameters(), thing.buffers()), leaf).device)
             return Thing(device, names, self._spots(calls), type(thing).__name__, is_module=True)
         made = self._of(thing, note=True)
         assert made is not None
-        first, *others = itertools.islice(_line(made), _BACK)
-        ancestors = tuple(self._described(each.tensor(), each, frames) for each in others)
-        return replace(self._described(thing, first, frames), ancestors=ancestors)
+        line = itertools.islice(_line(made), _BACK)
+        first, *others = (self._described(each.tensor(), each, frames) for each in line)
+        return replace(first, ancestors=tuple(others))
 
     def _described(self, tensor: torch.Tensor | None, made: _Made, frames: list[FrameType]) -> Thing:
         line = list(itertools.islice(_line(made), _BACK))
@@ -375,7 +355,7 @@ class Watch(TorchFunctionMode):
             root=all(each.on_gpu != made.on_gpu for each in made.parents),
         )
 
-    def _spots(self, calls: Sequence[tuple[CodeType, int]]) -> tuple[Spot, ...]:
+    def _spots(self, calls: _Calls) -> tuple[Spot, ...]:
         return tuple(self._spot(*call) for call in calls)
 
     def failure(self, error: BaseException) -> Failure:
@@ -420,14 +400,17 @@ def _where(frame: FrameType) -> str:
     return ""
 
 
-def _by_exec(frame: FrameType | None) -> bool:
-    """Return whether the innermost code that is no library's has no file."""
+def outwards(frame: FrameType | None) -> Iterator[FrameType]:
+    """Yield a frame, and those that called it."""
     while frame is not None:
-        name = frame.f_code.co_filename
-        if not is_library(name):
-            return name.startswith("<")
+        yield frame
         frame = frame.f_back
-    return False
+
+
+def _by_exec(frame: FrameType) -> bool:
+    """Return whether the innermost code that is no library's has no file."""
+    names = (each.f_code.co_filename for each in outwards(frame))
+    return next((name.startswith("<") for name in names if not is_library(name)), False)
 
 
 def _is_method(frame: FrameType) -> bool:
@@ -435,12 +418,10 @@ def _is_method(frame: FrameType) -> bool:
     return frame.f_code.co_varnames[:1] == ("self",) and isinstance(_first(frame), nn.Module)
 
 
-def _in_dataset(frame: FrameType | None) -> bool:
-    while frame is not None:
-        if frame.f_code.co_name == "__getitem__" and isinstance(_first(frame), Dataset):
-            return True
-        frame = frame.f_back
-    return False
+def _in_dataset(frame: FrameType) -> bool:
+    return any(
+        each.f_code.co_name == "__getitem__" and isinstance(_first(each), Dataset) for each in outwards(frame)
+    )
 
 
 def _first(frame: FrameType) -> Any:
@@ -455,22 +436,27 @@ def _tensors(values: Any) -> list[torch.Tensor]:
 
 def _line(made: _Made) -> Iterator[_Made]:
     """Yield how a tensor was made, then those that it was made of on the same device, nearest first."""
-    seen, waiting = set(), [made]
+    return lineage([made], lambda parent: parent.on_gpu == made.on_gpu)
+
+
+def lineage(things: Iterable[_Made], wanted: Callable[[_Made], bool] = lambda _: True) -> Iterator[_Made]:
+    """Yield how things were made, and what they were made of if it is wanted, nearest first."""
+    waiting = list(things)
+    seen = set()
     for each in waiting:
         if each not in seen:
             seen.add(each)
-            waiting += [parent for parent in each.parents if parent.on_gpu == made.on_gpu]
+            waiting += filter(wanted, each.parents)
             yield each
 
 
-def _leaves(roots: list[torch.Tensor]) -> Iterator[torch.Tensor]:
-    """Yield the leaves of a graph that a backward pass gives gradients to."""
-    waiting = [each.grad_fn for each in roots if each.grad_fn is not None]
+def graph(tensors: Iterable[torch.Tensor]) -> Iterator[Any]:
+    """Yield the nodes of the graph that tensors hang in."""
+    waiting: list[Any] = [each.grad_fn for each in tensors if each.grad_fn is not None]
     seen = set(waiting)
     while waiting:
-        node: Any = waiting.pop()
-        if hasattr(node, "variable"):
-            yield node.variable
+        node = waiting.pop()
+        yield node
         for below, _ in node.next_functions:
             if below is not None and below not in seen:
                 seen.add(below)
