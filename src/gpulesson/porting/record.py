@@ -173,8 +173,7 @@ class Watch(TorchFunctionMode):
                     )
         if found:
             parents = tuple(made for each in _tensors(given) if (made := self._of(each, note=True)))
-            frame = sys._getframe()
-            drawn, calls = _in_dataset(frame), self._calls(frame)
+            drawn, calls = _in_dataset(sys._getframe()), self._calls(sys._getframe())
             for each in found:
                 self._keep(each, _Made(calls, by, parents, drawn))
 
