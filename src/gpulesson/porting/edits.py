@@ -94,11 +94,11 @@ class Source:
     def _column(self, line: int, column: int) -> int:
         return len(self._lines[line - 1].encode()[:column].decode(errors="ignore"))
 
-    def within(self, node: cst.CSTNode, kind: Any) -> Iterator[Any]:
-        """Yield the nodes of a kind in a node."""
+    def within(self, node: cst.CSTNode | None, kind: Any) -> Iterator[Any]:
+        """Yield the nodes of a kind in a node; none if there is no such node."""
         if isinstance(node, kind):
             yield node
-        for child in node.children:
+        for child in node.children if node is not None else ():
             yield from self.within(child, kind)
 
     def scopes(self, spot: Spot) -> Iterator[Any]:
@@ -278,23 +278,25 @@ class Source:
         registered = cst.Expr(call if saved else with_keyword(call, "persistent", "False"))
         return self.changed({assign: lambda _: registered})
 
-    def torch_name(self) -> str:
-        """Return the name that the file has for PyTorch outside of functions, "" if it imports only parts."""
+    @property
+    def torch(self) -> str:
+        """The name that the file has for PyTorch outside of functions; or that it gets with the device."""
+        return next(self._torch_names(), "torch")
+
+    def _torch_names(self) -> Iterator[str]:
         for each in self.within(self.module, cst.Import):
             if any(isinstance(above, cst.FunctionDef) for above in self.above(each)):
                 continue
             for alias in each.names:
                 name, known = alias.evaluated_name, alias.evaluated_alias
                 if name == "torch" or (name.startswith("torch.") and known is None):
-                    return known or "torch"
-        return ""
+                    yield known or "torch"
 
     def with_device_line(self, name: str) -> bytes:
         """Put the line that chooses the device behind the imports."""
         body, place = list(self.module.body), self._device_place()
-        known = self.torch_name()
-        line = DEVICE_LINE.replace("torch.", f"{known or 'torch'}.").replace("device =", f"{name} =", 1)
-        new: list[Any] = [] if known else [cst.parse_statement("import torch")]
+        line = DEVICE_LINE.replace("torch.", f"{self.torch}.").replace("device =", f"{name} =", 1)
+        new: list[Any] = [] if any(self._torch_names()) else [cst.parse_statement("import torch")]
         chosen = cst.parse_statement(line)
         assert isinstance(chosen, cst.SimpleStatementLine)
         new.append(chosen.with_changes(leading_lines=[cst.EmptyLine(indent=False)]))

@@ -6,7 +6,8 @@ import re
 from dataclasses import dataclass, field
 from typing import Any
 
-DEVICE_LINE = 'device = torch.device("cuda" if torch.cuda.is_available() else "cpu")'
+CHOICE = '"cuda" if torch.cuda.is_available() else "cpu"'
+DEVICE_LINE = f"device = torch.device({CHOICE})"
 NO_INPUT = "nobody is there to answer input()"
 NO_NETWORK = "the script is tried without a network"
 NO_WRITING = "the script is tried in a copy of its folder, and must not write outside of it"

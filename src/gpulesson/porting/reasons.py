@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import libcst as cst
 
 from gpulesson.porting.edits import Binding, Source, called
-from gpulesson.porting.facts import DEVICE_LINE, Failure, Name, Spot, Thing
+from gpulesson.porting.facts import CHOICE, Failure, Name, Spot, Thing
 
 MOVES, COMES_BACK = "moves to the device", "comes back to the CPU"
 _CHAINED = frozenset(("train", "eval", "apply", "double", "float", "half", "requires_grad_"))
@@ -80,17 +80,21 @@ class Files:
             self.devices[file] = source.device_name() or (free[0] if free else "the_device")
         return self.devices[file]
 
+    def moved(self, spot: Spot, node: Any, subject: str = "", lesson: int = 2) -> Change:
+        """Return the change that moves an expression, by itself or under the name of its subject."""
+        source = self[spot.file]
+        text = source.append(node, "to", self.device(spot.file))
+        return Change(spot.file, text, subject or source.code(node), MOVES, lesson)
+
 
 def model(files: Files, thing: Thing, frames: tuple[Spot, ...]) -> Change | None:
     """Move a module where it is made, or behind the place where it gets its name."""
     named = f"the model {_shown(thing)}".removesuffix(" model")
     for spot in _made_at(files, thing, frames):
-        source, device = files[spot.file], files.device(spot.file)
+        source = files[spot.file]
         call = source.expression(spot)
-        if not isinstance(call, cst.Call) or source.is_moved(call):
-            continue
-        call = _chain(source, call)
-        return Change(spot.file, source.append(call, "to", device), named, MOVES, 4)
+        if isinstance(call, cst.Call) and not source.is_moved(call):
+            return files.moved(spot, _chain(source, call), named, lesson=4)
     for name in thing.names:
         if name.held or name.module or name.name.startswith("self."):
             continue
@@ -146,14 +150,11 @@ def _made_trained(files: Files, thing: Thing) -> Change | None:
     roots = [each for each in thing.line() if each.root]
     if len(roots) == 1 and roots[0].factory:
         return _made_there(files, roots[0], "", trained=True)
-    for spot in [
-        each for one in thing.line() for each in one.made[-1:]
-    ]:  # x.requires_grad_() becomes x.to(device).requires_grad_()
+    for spot in [each for one in thing.line() for each in one.made[-1:]]:
         source = files[spot.file]
         for call in source.within(source.statement_at(spot), cst.Call):
             if isinstance(call.func, cst.Attribute) and call.func.attr.value == "requires_grad_":
-                text = source.append(call.func.value, "to", files.device(spot.file))
-                return Change(spot.file, text, _shown(thing), MOVES, 2)
+                return files.moved(spot, call.func.value, _shown(thing))  # x.to(device).requires_grad_()
     return None
 
 
@@ -193,32 +194,29 @@ def _wants_host(failure: Failure) -> bool:
 
 def _to_device(files: Files, failure: Failure, thing: Thing) -> Iterator[Change]:
     for known in thing.line():
-        if known.owner is not None:
-            change = model(files, known.owner, failure.frames)
-            if change is not None:
-                part = known.owner.by
-                if part.endswith("Loss"):
-                    change = change._replace(
-                        subject=f"the loss function {part}, which holds a tensor,", lesson=7
-                    )
-                yield change
+        if known.owner is not None and (change := model(files, known.owner, failure.frames)):
+            part = known.owner.by
+            if part.endswith("Loss"):
+                subject = f"the loss function {part}, which holds a tensor,"
+                change = change._replace(subject=subject, lesson=7)
+            yield change
         for name in known.names:
             if name.module and not name.held:
                 read = any(b"load_state_dict" in files[spot.file].text for spot in failure.frames)
-                yield from _as_buffer(files, failure.frames[name.frame], name, saved=not read)
+                yield from _attribute(files, failure.frames[name.frame], name, saved=not read)
     if thing.leaf:
-        change = _made_trained(files, thing)
-        if change is not None:
+        if change := _made_trained(files, thing):
             yield change
         return
     yield from _with_its_batch(files, failure, thing)
     if not thing.fed:
         roots = [each for each in thing.line() if each.root]
         one = len({each.made for each in roots}) == 1 and roots[0].factory and not roots[0].drawn
-        if one and (_again(files, roots[0]) or (not roots[0].random and _together(files, thing, roots[0]))):
-            change = _made_there(files, roots[0], _where(failure, roots[0]))
-            if change is not None:
-                yield change
+        alike = one and (
+            _again(files, roots[0]) or (not roots[0].random and _together(files, thing, roots[0]))
+        )
+        if alike and (change := _made_there(files, roots[0], _where(failure, roots[0]))):
+            yield change
     for inside in (False, True):
         for known in thing.line():
             if not known.leaf:
@@ -315,7 +313,7 @@ def _by_name(files: Files, failure: Failure, thing: Thing, inside: bool) -> Iter
             if found.kind == "parameter":
                 yield from _argument(files, failure, name, found)
             elif found.kind == "assign":
-                yield Change(spot.file, source.append(found.node, "to", device), name.name, MOVES, 2)
+                yield files.moved(spot, found.node, name.name)
             elif found.kind == "part":
                 text = source.move([name.name], device, after=found.node)
                 yield Change(spot.file, text, name.name, MOVES, 2)
@@ -339,12 +337,11 @@ def _use(files: Files, spot: Spot, name: Name, method: str = "to") -> Iterator[C
     expression = source.expression(spot)
     wanted = f"{name.name}{name.path}"
     kind = cst.Subscript | cst.Attribute if name.path else cst.Name
-    uses = (
-        [each for each in source.within(expression, kind) if _plain(source, each) == wanted]
-        if expression
-        else []
-    )
-    uses = [each for each in uses if not (_is_word(source, each) or source.is_moved(each))]
+    uses = [
+        each
+        for each in source.within(expression, kind)
+        if _plain(source, each) == wanted and not (_is_word(source, each) or source.is_moved(each))
+    ]
     if uses:
         arguments = (device,) if method == "to" else ()
         change = {each: lambda node: called(node, method, *arguments) for each in uses}
@@ -370,10 +367,9 @@ def _container(files: Files, spot: Spot, name: Name, found: Binding) -> Iterator
     source, device = files[spot.file], files.device(spot.file)
     mixed = name.held.startswith("mixed ")
     kind = name.held.removeprefix("mixed ")
-    torch_name = source.torch_name() or "torch"
     moved = f"value.to({device})"
     if mixed:
-        moved += f" if isinstance(value, {torch_name}.Tensor) else value"
+        moved += f" if isinstance(value, {source.torch}.Tensor) else value"
     code: str | None = {
         "other": f"{name.name} = {name.name}.to({device})",
         "dict": f"{name.name} = {{key: {moved} for key, value in {name.name}.items()}}",
@@ -385,8 +381,7 @@ def _container(files: Files, spot: Spot, name: Name, found: Binding) -> Iterator
         text = source.statement_before(found.node.body.body[0], code)
         yield Change(spot.file, text, subject, MOVES, 4)
     elif kind == "other" and found.kind == "assign":
-        text = source.append(found.node, "to", device)
-        yield Change(spot.file, text, name.name, MOVES, 2)
+        yield files.moved(spot, found.node, name.name)
     fresh = cst.List | cst.Tuple | cst.Dict | cst.ListComp  # nobody else has it
     statement = source.statement_at(spot)
     if code and statement is not None and found.kind == "assign" and isinstance(found.node, fresh):
@@ -399,53 +394,40 @@ def _argument(files: Files, failure: Failure, name: Name, found: Binding) -> Ite
         return
     params = [each.name.value for each in found.scope.params.params]
     spot = failure.frames[name.frame - 1]
-    source, device = files[spot.file], files.device(spot.file)
-    call = source.expression(spot)
+    call = files[spot.file].expression(spot)
     if not isinstance(call, cst.Call) or name.name not in params:
         return
     place = params.index(name.name) - (params[0] == "self")
     for number, each in enumerate(call.args):
-        if (
-            (each.keyword.value == name.name)
-            if each.keyword is not None
-            else (number == place and not each.star)
-        ):
-            text = source.append(each.value, "to", device)
-            yield Change(spot.file, text, source.code(each.value), MOVES, 2)
+        by_place = each.keyword is None and number == place and not each.star
+        if by_place or (each.keyword is not None and each.keyword.value == name.name):
+            yield files.moved(spot, each.value)
 
 
-def _attribute(files: Files, spot: Spot, name: Name) -> Iterator[Change]:
-    """Move a tensor where an object that is no module gets it."""
-    source, device = files[spot.file], files.device(spot.file)
-    for each in _assignments(source, spot, name):
-        text = source.append(each.value, "to", device)
-        yield Change(spot.file, text, name.name, MOVES, 2)
+def _attribute(files: Files, spot: Spot, name: Name, saved: bool = True) -> Iterator[Change]:
+    """Move a tensor where an object gets it; or let a module register it, where it is made.
 
-
-def _as_buffer(files: Files, spot: Spot, name: Name, saved: bool) -> Iterator[Change]:
-    """Let the module register it; not in its files, if the script reads some that may lack it."""
+    It is not saved with the module if the script reads files that may lack it.
+    """
     source = files[spot.file]
     for each in _assignments(source, spot, name):
-        if not _in_init(source, each):
-            text = source.append(each.value, "to", files.device(spot.file))
-            yield Change(spot.file, text, name.name, MOVES, 2)
-            continue
-        owner, attribute = name.name.split(".")
-        text = source.buffer(each, owner, attribute, saved)
-        verb = "becomes a buffer of its module, which moves with it"
-        yield Change(spot.file, text, name.name, verb, 7)
+        if name.module and _in_init(source, each):
+            owner, attribute = name.name.split(".")
+            text = source.buffer(each, owner, attribute, saved)
+            verb = "becomes a buffer of its module, which moves with it"
+            yield Change(spot.file, text, name.name, verb, 7)
+        else:
+            yield files.moved(spot, each.value, name.name)
 
 
 def _assignments(source: Source, spot: Spot, name: Name) -> Iterator[Any]:
     """Yield the statements that assign an attribute in the class of a method."""
     scope = next(source.scopes(spot))
-    for owner in source.above(scope):
-        if isinstance(owner, cst.ClassDef):
-            for each in source.within(owner, cst.Assign):
-                same = len(each.targets) == 1 and source.code(each.targets[0].target) == name.name
-                if same and source.code(each.value) != "None":
-                    yield each
-            return
+    owner = next((each for each in source.above(scope) if isinstance(each, cst.ClassDef)), None)
+    for each in source.within(owner, cst.Assign):
+        same = len(each.targets) == 1 and source.code(each.targets[0].target) == name.name
+        if same and source.code(each.value) != "None":
+            yield each
 
 
 def _in_init(source: Source, node: cst.CSTNode) -> bool:
@@ -457,11 +439,9 @@ def _where_made(files: Files, failure: Failure, thing: Thing) -> Iterator[Change
     """Move a tensor in the expression that makes it."""
     if thing.made and not thing.drawn and not thing.leaf:
         spot = thing.made[-1]
-        source, device = files[spot.file], files.device(spot.file)
-        made = source.expression(spot)
+        made = files[spot.file].expression(spot)
         if made is not None and not isinstance(made, cst.Name):
-            text = source.append(made, "to", device)
-            yield Change(spot.file, text, source.code(made), MOVES, 2)
+            yield files.moved(spot, made)
 
 
 # -- to the host
@@ -512,10 +492,9 @@ def hard_coded(files: Files, file: str) -> Change | None:
     found = source.device_assignments("cpu")
     if not found:
         return None
-    line = DEVICE_LINE.replace("torch.", f"{source.torch_name() or 'torch'}.").partition(" = ")[2]
-    if isinstance(found[0].value, cst.SimpleString):  # it stays a text: others may be joined with it
-        line = line.partition("(")[2].removesuffix(")")
-    text = source.changed({found[0].value: lambda _: cst.parse_expression(line)})
+    texts = isinstance(found[0].value, cst.SimpleString)  # others may be joined with it
+    chosen = (CHOICE if texts else f"torch.device({CHOICE})").replace("torch.", f"{source.torch}.")
+    text = source.changed({found[0].value: lambda _: cst.parse_expression(chosen)})
     name = source.code(found[0].targets[0].target)
     return Change(file, text, name, "is no longer the CPU in any case", 1)
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gpulesson.porting import command
-from gpulesson.porting.facts import DEVICE_LINE, LESSONS, OPTION, Record, explained
+from gpulesson.porting.facts import CHOICE, LESSONS, OPTION, Record, explained
 
 if TYPE_CHECKING:
     from gpulesson.porting.observe import Evidence, Note, Place
@@ -31,11 +31,10 @@ _FEW = 4
 _LEAST = 256 * 1024
 """Bytes of a batch from which on its copies are worth a word."""
 _BACK = frozenset((".cpu()", ".tolist()", '.to("cpu")'))
-_CHOICE = DEVICE_LINE.partition("(")[2].removesuffix(")")
 _WORDS = f"""
 # Fails elsewhere
 no gpu | a line that fails on a computer without a GPU | 1
-Write: device = {_CHOICE}  # once; then .to(device)
+Write: device = {CHOICE}  # once; then .to(device)
 On a computer without a GPU [which] fails: [message]
 load | files from a GPU that are loaded without map_location | 6
 Write: torch.load(..., map_location=device)
@@ -246,7 +245,7 @@ def findings(gpu: Record, cpu: Record, sources: dict[str, bytes]) -> Iterator[Fi
         option = OPTION.search(b"\n".join(sources[file] for file in gpu.lines).decode(errors="replace"))
         default = option and re.search(rf"{option[1]}['\"].*default=['\"]cuda[:\d]*['\"]", option.string)
         if option and default and kind == "no gpu":
-            instead = f"default={_CHOICE}  # of the option {option[1]}"
+            instead = f"default={CHOICE}  # of the option {option[1]}"
             found = found._replace(instead=instead)
         yield found
     for place, calls in seen.calls.items():
