@@ -9,11 +9,10 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 from unittest import mock
 
-import torch
-from torch.utils._pytree import tree_leaves
 from torch.utils.data import BatchSampler, DataLoader, dataloader
 
 from gpulesson.data import Batches
+from gpulesson.planning.recording.dry import tensors_in
 
 
 @contextmanager
@@ -40,9 +39,7 @@ def sizes_told(tell: Callable[[int | None, int | None], None]) -> Iterator[None]
 
 def _samples(batch: Any) -> int | None:
     """Return the length of a batch's first tensor."""
-    found = (leaf for leaf in tree_leaves(batch) if isinstance(leaf, torch.Tensor) and leaf.dim())
-    first = next(found, None)
-    return None if first is None else len(first)
+    return next((len(each) for each in tensors_in(batch) if each.dim()), None)
 
 
 @contextmanager

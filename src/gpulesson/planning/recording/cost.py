@@ -7,7 +7,6 @@ numbers is left out: of a table that an index reads from, nothing is counted, as
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
 from math import prod
 from typing import Any
@@ -16,40 +15,13 @@ import torch
 from torch import Tensor
 from torch.utils.flop_counter import flop_registry
 
-
-@dataclass(frozen=True, slots=True)
-class Cost:
-    """
-    What one operator costs at least.
-
-    Attributes
-    ----------
-    dtype : str
-        Type of the numbers that it computes with: ``"float32"``, ``"bfloat16"``, …; ``"tfloat32"`` where
-        PyTorch's settings let tensor cores round float32.
-    flop : int
-        Floating-point operations, by the formulas of :mod:`torch.utils.flop_counter`; 0 if it has none.
-    least_flop : int
-        What is left of them with the quickest algorithms that are known: Winograd's for convolutions,
-        attention that skips what a causal mask hides.
-    nbytes : int
-        Bytes that have to be read once and written once.
-    launches : int
-        Kernels that are launched at least.
-    """
-
-    dtype: str
-    flop: int
-    least_flop: int
-    nbytes: int
-    launches: int
+from gpulesson.planning.recording.record import Cost
 
 
 def _names(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
-_FREE = Cost("", 0, 0, 0, 0)
 _NO_KERNEL = _names(
     """_unsafe_view empty empty_like empty_permuted empty_quantized empty_strided new_empty new_empty_strided
     record_stream resize_ resize_as_ set_ unsafe_split unsafe_split_with_sizes"""
@@ -137,11 +109,11 @@ def cost(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any)
     --------
     >>> x, w = torch.ones(8, 4), torch.ones(4, 2)
     >>> cost(torch.ops.aten.mm.default, (x, w), {}, x @ w)
-    Cost(dtype='float32', flop=128, least_flop=128, nbytes=224, launches=1)
+    Cost(operator='mm', dtype='float32', flop=128, least_flop=128, nbytes=224, launches=1)
     """
     schema = _schema(func)
     if schema.no_kernel:
-        return _FREE
+        return Cost(schema.name, "", 0, 0, 0, 0)
     given = dict(zip(schema.names, args, strict=False)) | dict(kwargs)
     results = result if len(schema.fresh) > 1 else (result,)
     made = [each for each, fresh in zip(results, schema.fresh, strict=False) if fresh]
@@ -149,6 +121,7 @@ def cost(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any)
     formula = flop_registry.get(schema.packet)
     flop = int(formula(*args, **kwargs, out_val=result)) if formula is not None else 0
     return Cost(
+        schema.name,
         dtype=_dtype(schema.name, tensors, flop),
         flop=flop,
         least_flop=_least_flop(schema.name, given, flop),

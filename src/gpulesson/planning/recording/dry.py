@@ -33,7 +33,7 @@ def shapes_only(gpu: PracticeGPU, func: Any, args: Sequence[Any], kwargs: dict[s
         NotImplemented where it has to be computed: it makes no floating-point numbers of others on the
         device, it gives a view, or PyTorch cannot tell its shapes.
     """
-    tensors = _tensors((args, kwargs))
+    tensors = tensors_in((args, kwargs))
     homes = {gpu.ledger.index(tensor) for tensor in tensors}
     if len(homes) != 1 or -1 in homes or not any(tensor.is_floating_point() for tensor in tensors):
         return NotImplemented
@@ -49,17 +49,18 @@ def shapes_only(gpu: PracticeGPU, func: Any, args: Sequence[Any], kwargs: dict[s
             shapes = func(*given[0], **given[1])
         except (RuntimeError, NotImplementedError):  # it has no shapes without values
             return NotImplemented
-        found = _tensors(shapes)
+        found = tensors_in(shapes)
         if not found or not all(tensor.is_floating_point() or tensor.dtype is torch.bool for tensor in found):
             return NotImplemented
-        if not {address_of(tensor) for tensor in found}.isdisjoint(map(address_of, _tensors(given))):
+        if not {address_of(tensor) for tensor in found}.isdisjoint(map(address_of, tensors_in(given))):
             return NotImplemented  # a view, although its schema does not say so: _unsafe_view
         results = tree_map_only(torch.Tensor, _uncomputed, shapes)
     gpu.ledger.place_new(results, homes.pop())
     return results
 
 
-def _tensors(value: Any) -> list[torch.Tensor]:
+def tensors_in(value: Any) -> list[torch.Tensor]:
+    """Return the tensors of arguments or results."""
     return [leaf for leaf in tree_leaves(value) if isinstance(leaf, torch.Tensor)]
 
 

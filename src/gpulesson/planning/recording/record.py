@@ -76,27 +76,27 @@ class Allocation:
     died: int = -1
 
 
-@dataclass(slots=True)
-class Operation:
+@dataclass(frozen=True, slots=True)
+class Cost:
     """
-    One ATen operator that ran on the device.
+    What one ATen operator costs at least.
 
     Attributes
     ----------
     operator : str
         Its name, without the overload: ``"addmm"``.
     dtype : str
-        Type of the numbers that it computes with: ``"float32"``, ``"bfloat16"``, …
+        Type of the numbers that it computes with: ``"float32"``, ``"bfloat16"``, …; ``"tfloat32"`` where
+        PyTorch's settings let tensor cores round float32.
     flop : int
         Floating-point operations, by the formulas of :mod:`torch.utils.flop_counter`; 0 if it has none.
     least_flop : int
-        What is left of them with the quickest algorithms that are known, such as Winograd's.
+        What is left of them with the quickest algorithms that are known: Winograd's for convolutions,
+        attention that skips what a causal mask hides.
     nbytes : int
-        Bytes that have to be read and written at least.
+        Bytes that have to be read once and written once.
     launches : int
         Kernels that are launched at least.
-    step, phase, place
-        As in :class:`Allocation`.
     """
 
     operator: str
@@ -105,6 +105,15 @@ class Operation:
     least_flop: int
     nbytes: int
     launches: int
+
+
+@dataclass(frozen=True, slots=True)
+class Operation(Cost):
+    """
+    One ATen operator that ran on the device: what it cost, and `step`, `phase` and `place` as in
+    :class:`Allocation`.
+    """
+
     step: int
     phase: str
     place: Place

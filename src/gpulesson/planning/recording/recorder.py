@@ -11,6 +11,7 @@ import functools
 import weakref
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from dataclasses import asdict
 from typing import Any
 from unittest import mock
 
@@ -23,7 +24,7 @@ from torch.utils._pytree import tree_leaves
 
 from gpulesson.planning.recording.batches import sizes_told
 from gpulesson.planning.recording.cost import cost
-from gpulesson.planning.recording.dry import shapes_only
+from gpulesson.planning.recording.dry import shapes_only, tensors_in
 from gpulesson.planning.recording.kinds import BUFFER, GRADIENT, PARAMETER, STATE, assign
 from gpulesson.planning.recording.record import (
     BACKWARD,
@@ -257,10 +258,10 @@ class Recorder(TorchDispatchMode):
         self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
-        given = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
-        on_device = [self._gpu.ledger.index(tensor) >= 0 for tensor in given]
+        given = tensors_in((args, kwargs))
+        on_device = any(map(self._is_on_device, given))
         self._operator = func._overloadpacket.__name__
-        self._from_outside = not any(on_device)
+        self._from_outside = not on_device
         self._differentiable = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in given)
         if torch.is_grad_enabled() and torch._C._current_autograd_node() is None:
             number = torch.autograd._get_sequence_nr() - 1  # type: ignore[attr-defined]
@@ -268,28 +269,16 @@ class Recorder(TorchDispatchMode):
         result = shapes_only(self._gpu, func, args, kwargs) if self._dry else NotImplemented
         if result is NotImplemented:
             result = func(*args, **kwargs)
-        if any(on_device) or any(
-            self._gpu.ledger.index(leaf) >= 0
-            for leaf in tree_leaves(result)
-            if isinstance(leaf, torch.Tensor)
-        ):
+        if on_device or any(map(self._is_on_device, tensors_in(result))):
             self._note_operation(func, args, kwargs, result)
         return result
+
+    def _is_on_device(self, tensor: torch.Tensor) -> bool:
+        return self._gpu.ledger.index(tensor) >= 0
 
     def _note_operation(self, func: Any, args: Sequence[Any], kwargs: dict[str, Any], result: Any) -> None:
         spent = cost(func, args, kwargs, result)
         if spent.launches:
             phase, place = self._now()
-            self.record.operations.append(
-                Operation(
-                    func._overloadpacket.__name__,
-                    spent.dtype,
-                    spent.flop,
-                    spent.least_flop,
-                    spent.nbytes,
-                    spent.launches,
-                    self.record.steps,
-                    phase,
-                    place,
-                )
-            )
+            operation = Operation(**asdict(spent), step=self.record.steps, phase=phase, place=place)
+            self.record.operations.append(operation)
