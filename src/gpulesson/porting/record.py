@@ -162,20 +162,17 @@ class Watch(TorchFunctionMode):
         return None if name == "__setitem__" else result
 
     def _note(self, result: Any, by: str, given: Any) -> None:
-        found = [each for each in _tensors(result) if self._of(each) is None]
-        if by.endswith("_") and not found:  # in place: what it is made of grows
-            for made in map(self._of, _tensors(result)[:1]):
-                others = [self._of(each, note=True) for each in _tensors(given)]
-                trained = all(each.requires_grad for each in _tensors(result)[:1])
-                if made is not None and not trained and len(made.parents) < _PARENTS:
-                    made.parents += tuple(
-                        each for each in others if each and each not in (made, *made.parents)
-                    )
+        results = _tensors(result)
+        found = [each for each in results if self._of(each) is None]
         if found:
-            parents = tuple(made for each in _tensors(given) if (made := self._of(each, note=True)))
+            parents = tuple(map(self._noted, _tensors(given)))
             drawn, calls = _in_dataset(sys._getframe()), self._calls(sys._getframe())
             for each in found:
                 self._keep(each, _Made(calls, by, parents, drawn))
+        elif by.endswith("_") and results and not results[0].requires_grad:  # what it is made of grows
+            made, others = self._noted(results[0]), map(self._noted, _tensors(given))
+            if len(made.parents) < _PARENTS:
+                made.parents += tuple(each for each in others if each not in (made, *made.parents))
 
     def _keep(self, tensor: torch.Tensor, made: _Made) -> None:
         key = id(tensor)
@@ -187,12 +184,15 @@ class Watch(TorchFunctionMode):
         if address and (known is None or known[0]() is None):
             self._storages[address] = weakref.ref(tensor.untyped_storage()), made
 
-    def _of(self, tensor: torch.Tensor, note: bool = False) -> _Made | None:
-        made = self._made.get(id(tensor))
-        if made is None and note:
+    def _of(self, tensor: torch.Tensor) -> _Made | None:
+        return self._made.get(id(tensor))
+
+    def _noted(self, tensor: torch.Tensor) -> _Made:
+        """Return how a tensor came to be; note it if nothing is known but that it shares its memory."""
+        made = self._of(tensor)
+        if made is None:
             known = self._storages.get(_address(tensor))
-            same = () if known is None or known[0]() is None else (known[1],)
-            made = _Made((), "", same)
+            made = _Made((), "", () if known is None or known[0]() is None else (known[1],))
             self._keep(tensor, made)
         return made
 
@@ -225,10 +225,8 @@ class Watch(TorchFunctionMode):
 
     def _feed(self, original: Any, dataset: TensorDataset, index: Any) -> Any:
         for each in dataset.tensors:
-            made = self._of(each, note=True)
-            assert made is not None
-            for one in itertools.islice(_line(made), _BACK):
-                one.fed = True
+            for made in itertools.islice(_line(self._noted(each)), _BACK):
+                made.fed = True
         return original(dataset, index)
 
     def _load(self, original: Any, *args: Any, **kwargs: Any) -> Any:
@@ -296,8 +294,7 @@ class Watch(TorchFunctionMode):
         for leaf in (node.variable for node in graph(roots) if hasattr(node, "variable")):
             thing: Any = root(leaf)
             if thing is None:  # an input that asks for a gradient is there for one pass only
-                made = self._of(leaf, note=True)
-                assert made is not None
+                made = self._noted(leaf)
                 made.passes += 1
                 if made.passes < 2 or any(each.drawn for each in itertools.islice(_line(made), _BACK)):
                     continue
@@ -328,9 +325,7 @@ class Watch(TorchFunctionMode):
             calls = self._modules.get(thing, ())
             device = str(next(itertools.chain(thing.parameters(), thing.buffers()), leaf).device)
             return Thing(device, names, self._spots(calls), type(thing).__name__, is_module=True)
-        made = self._of(thing, note=True)
-        assert made is not None
-        line = itertools.islice(_line(made), _BACK)
+        line = itertools.islice(_line(self._noted(thing)), _BACK)
         first, *others = (self._described(each.tensor(), each, frames) for each in line)
         return replace(first, ancestors=tuple(others))
 
@@ -477,13 +472,13 @@ def _names(thing: Any, frames: list[FrameType]) -> Iterator[Name]:
                 elif held := _holds(value, thing):
                     yield Name(number, name, *held, shared=shared)
         owner = _first(frame)
-        for name, value in list(getattr(owner, "__dict__", {}).items()):
+        is_module = isinstance(owner, nn.Module)
+        for name, value in [
+            *getattr(owner, "__dict__", {}).items(),
+            *(owner._modules.items() if is_module else ()),
+        ]:
             if value is thing:
-                yield Name(number, f"self.{name}", module=isinstance(owner, nn.Module))
-        if isinstance(owner, nn.Module):
-            for name, value in owner._modules.items():
-                if value is thing:
-                    yield Name(number, f"self.{name}", module=True)
+                yield Name(number, f"self.{name}", module=is_module)
 
 
 def _holds(value: Any, thing: Any) -> tuple[str, str] | None:
@@ -497,11 +492,8 @@ def _holds(value: Any, thing: Any) -> tuple[str, str] | None:
         return "nested", path
     within = value.values() if isinstance(value, Mapping) else value
     mixed = not all(isinstance(each, torch.Tensor) for each in within)
-    kind = next((name for known, name in _KINDS.items() if type(value) is known), "nested")
+    kind = type(value).__name__ if type(value) in (list, tuple, dict) else "nested"
     return f"{'mixed ' * mixed}{kind}", path
-
-
-_KINDS = {list: "list", tuple: "tuple", dict: "dict"}
 
 
 def _path(value: Any, thing: Any, depth: int = 2) -> str | None:

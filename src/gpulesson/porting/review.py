@@ -155,36 +155,35 @@ def run(options: argparse.Namespace, program: Sequence[str]) -> int:
     with command.refusing():
         script = command.script_of(options, program, command.WITH_VALUE)
         with command.trial(script, program[1:], options.limit, options.root) as runs:
-            status = _review(runs, script.name, program)
+            print("\n".join(_reviewed(runs, script.name, program)))
+            status = 0
     return status
 
 
-def _review(runs: Runs, name: str, program: Sequence[str]) -> int:
+def _reviewed(runs: Runs, name: str, program: Sequence[str]) -> Iterator[str]:
+    """Run the script and yield the lines that are printed."""
     command.tell("the script on the practice GPU")
-    runs.short = True
-    gpu = runs.run({}, gpu=True, review="faults")
-    if gpu.failure is not None or not (gpu.losses or gpu.stopped):
-        runs.short = False  # it may need its loops in full
+    for short in (True, False):  # it may need its loops in full
+        runs.short = short
         gpu = runs.run({}, gpu=True, review="faults")
+        if gpu.failure is None and (gpu.losses or gpu.stopped):
+            break
     if gpu.failure is not None:
-        print(f"{name}: {explained(gpu.failure, 'on the practice GPU')}", file=sys.stderr)
-        return 1
+        raise command.Refused(f"{name}: {explained(gpu.failure, 'on the practice GPU')}")
     if gpu.evidence is None:
-        print(
-            f"{name} did not come to its end: {gpu.stopped}. --limit 600 gives it more time.", file=sys.stderr
+        raise command.Refused(
+            f"{name} did not come to its end: {gpu.stopped}. --limit 600 gives it more time."
         )
-        return 1
     if not gpu.evidence.on_gpu:
-        print(f"{name} did not use the GPU. If it has an option for that, give it behind the script.")
-        print("If it cannot use a GPU yet, this command takes it there:")
-        print(f"    python -m gpulesson port {' '.join(program)}")
-        return 0
+        yield f"{name} did not use the GPU. If it has an option for that, give it behind the script."
+        yield "If it cannot use a GPU yet, this command takes it there:"
+        yield f"    python -m gpulesson port {' '.join(program)}"
+        return
     command.tell("the script without a GPU")
     cpu = runs.run({}, gpu=False)
     command.tell("what a step needs")
     needs = runs.run({}, gpu=True, review="memory").evidence
-    print("\n".join(report(name, gpu, list(findings(gpu, cpu, runs.texts)), needs or "", runs.texts)))
-    return 0
+    yield from report(name, gpu, list(findings(gpu, cpu, runs.texts)), needs or "", runs.texts)
 
 
 def report(
