@@ -23,7 +23,7 @@ from multiprocessing import connection
 from pathlib import Path
 from typing import Any
 
-from gpulesson.porting.facts import IN_FULL, NO_INPUT, NO_NETWORK, NO_WRITING, OVER
+from gpulesson.porting.facts import NO_INPUT, NO_NETWORK, NO_WRITING, OVER
 
 _SURROUNDINGS = dict.fromkeys(("http_proxy", "https_proxy", "all_proxy"), "") | {
     "MPLBACKEND": "agg",
@@ -130,7 +130,7 @@ def _recorded(request: Request) -> Any:
     if request.review == "memory":
         return Record(evidence=observe.memory(lambda: _run(folder, request)))
     with ExitStack() as surroundings:
-        watch = (observe.Observer if request.review else Watch)(folder, request.seconds, IN_FULL)
+        watch = (observe.Observer if request.review else Watch)(folder, request.seconds)
         if request.gpu:
             gpu: Any = surroundings.enter_context(practice_gpu("4096 GiB", force=True))
             draws = surroundings.enter_context(drawing_from_the_host(gpu))

@@ -95,8 +95,8 @@ class Evidence:
 class Observer(Watch):
     """Notes what a review needs, too, and leaves it in ``record.evidence``; made as :class:`Watch` is."""
 
-    def __init__(self, folder: Path, seconds: float, steps: int = sys.maxsize) -> None:
-        super().__init__(folder, seconds, steps)
+    def __init__(self, folder: Path, seconds: float) -> None:
+        super().__init__(folder, seconds)
         self.record.evidence = self.evidence = Evidence()
         self._tick = functools.partial(next, itertools.count())
         self._built: Any = WeakKeyDictionary()

@@ -27,7 +27,7 @@ from torch.utils._pytree import tree_leaves
 from torch.utils.data import Dataset, TensorDataset, dataloader
 from torch.utils.weak import WeakIdKeyDictionary
 
-from gpulesson.porting.facts import Failure, Name, Record, Spot, Thing
+from gpulesson.porting.facts import IN_FULL, Failure, Name, Record, Spot, Thing
 from gpulesson.practice.device.events import is_library, is_ours
 
 _DRAWING = frozenset(("rand", "randint", "randn", "randperm"))
@@ -98,16 +98,16 @@ class Watch(TorchFunctionMode):
     ----------
     folder : Path
         That of the script: code of files in it is the script's own.
-    seconds, steps : float, int
-        After so long, or so many backward passes, the next one ends the script.
+    seconds : float
+        After so long, or ``IN_FULL`` backward passes, the next one ends the script.
     """
 
-    def __init__(self, folder: Path, seconds: float, steps: int = sys.maxsize) -> None:
+    def __init__(self, folder: Path, seconds: float) -> None:
         super().__init__()
         self.record = Record()
         self.passes = self.batches = 0
         self._folder = f"{folder}{os.sep}"
-        self._end, self._steps = time.monotonic() + seconds, steps
+        self._end = time.monotonic() + seconds
         self._made: dict[int, _Made] = {}
         self._storages: dict[int, tuple[weakref.ref[Any], _Made]] = {}
         self._modules: Any = WeakIdKeyDictionary()
@@ -285,7 +285,7 @@ class Watch(TorchFunctionMode):
         with torch._C.DisableTorchFunction(), torch.no_grad():
             value = sum(float(each.detach().double().sum().cpu()) for each in roots)
         self.record.losses.append((frames[-1].f_lineno if frames else 0, value))
-        if time.monotonic() > self._end or self.passes > self._steps:
+        if time.monotonic() > self._end or self.passes > IN_FULL:
             raise Finished
         return result
 
@@ -473,10 +473,8 @@ def _names(thing: Any, frames: list[FrameType]) -> Iterator[Name]:
                     yield Name(number, name, *held, shared=shared)
         owner = _first(frame)
         is_module = isinstance(owner, nn.Module)
-        for name, value in [
-            *getattr(owner, "__dict__", {}).items(),
-            *(owner._modules.items() if is_module else ()),
-        ]:
+        attributes = {**getattr(owner, "__dict__", {}), **(owner._modules if is_module else {})}
+        for name, value in attributes.items():
             if value is thing:
                 yield Name(number, f"self.{name}", module=is_module)
 
