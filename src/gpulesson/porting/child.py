@@ -23,7 +23,8 @@ from multiprocessing import connection
 from pathlib import Path
 from typing import Any
 
-from gpulesson.porting.facts import NO_INPUT, NO_NETWORK, NO_WRITING, OVER
+from gpulesson.porting import instrument
+from gpulesson.porting.facts import NO_INPUT, NO_NETWORK, NO_WRITING, OVER, Record
 
 _SURROUNDINGS = dict.fromkeys(("http_proxy", "https_proxy", "all_proxy"), "") | {
     "MPLBACKEND": "agg",
@@ -113,8 +114,7 @@ def _recorded(request: Request) -> Any:
     import numpy
     import torch
 
-    from gpulesson.porting import instrument, observe
-    from gpulesson.porting.facts import Record
+    from gpulesson.porting import observe
     from gpulesson.porting.record import Finished, Watch
     from gpulesson.practice import practice_gpu
     from gpulesson.practice.device.generators import drawing_from_the_host
@@ -177,8 +177,6 @@ def _run(folder: Path, request: Request) -> None:
 
 def _compiling(folder: Path, short: bool, lines: dict[str, set[int]]) -> Any:
     """Return what compiles the script's own files, and notes in `lines` which of them run."""
-    from gpulesson.porting import instrument
-
     usual, own = SourceFileLoader.source_to_code, f"{folder}{os.sep}"
 
     def source_to_code(loader: Any, data: Any, path: Any, **options: Any) -> Any:

@@ -278,7 +278,7 @@ def _proof(found: Port) -> Iterator[str]:
     yield "The losses of the first steps:\n"
     yield f"  step  {'on the CPU':>14}  {'on the practice GPU':>20}"
     pairs = list(enumerate(zip(found.cpu.losses, found.gpu.losses, strict=False), 1))
-    for number, ((_, cpu), (_, gpu)) in pairs[:_SHOWN]:
+    for number, (cpu, gpu) in pairs[:_SHOWN]:
         yield f"  {number:4}  {cpu:14.8g}  {gpu:20.8g}"
     if len(pairs) > _SHOWN:
         yield f"  and {len(pairs) - _SHOWN} more"

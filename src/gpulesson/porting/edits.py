@@ -16,6 +16,7 @@ from gpulesson.porting.facts import DEVICE_LINE, Spot
 
 _Edit = Callable[[Any], Any]
 _SCOPES = (cst.FunctionDef, cst.Lambda, cst.ClassDef, cst.Module)
+_STATEMENTS = (cst.BaseSmallStatement, cst.BaseCompoundStatement)
 _ATOMS = (cst.Name, cst.Attribute, cst.Call, cst.Subscript, cst.SimpleString)
 
 
@@ -73,8 +74,10 @@ class Source:
         """Return a node's source."""
         return self.module.code_for_node(node).strip()
 
-    def above(self, node: cst.CSTNode) -> Iterator[cst.CSTNode]:
+    def above(self, node: cst.CSTNode, itself: bool = False) -> Iterator[Any]:
         """Yield what a node is in, innermost first."""
+        if itself:
+            yield node
         while (node := self._parents.get(node)) is not None:
             yield node
 
@@ -104,12 +107,8 @@ class Source:
     def scopes(self, spot: Spot) -> Iterator[Any]:
         """Yield the function of a spot and those around it, then the module."""
         if spot.function != "<module>":
-            around = [
-                each
-                for each in self._positions
-                if isinstance(each, cst.FunctionDef) and self._contains(each, spot)
-            ]
-            yield from sorted(around, key=self.line, reverse=True)
+            above = self.above(self.statement_at(spot), itself=True)
+            yield from (each for each in above if isinstance(each, cst.FunctionDef))
         yield self.module
 
     def binding(self, name: str, spot: Spot) -> Binding | None:
@@ -162,14 +161,12 @@ class Source:
         place = self._positions[node]
         return bool(place.start.line <= spot.line <= place.end.line)
 
-    def outermost_loop(self, spot: Spot) -> Any:
-        """Return the outermost loop of its function that a spot is in the body of, or None."""
+    def loop(self, spot: Spot) -> Any:
+        """Return the innermost loop of its function that a spot is in the body of, or None."""
         scope = next(self.scopes(spot))
-        for each in self._positions:
-            loop = isinstance(each, cst.For | cst.While) and self._contains(each.body, spot)
-            if loop and (scope is self.module or any(up is scope for up in self.above(each))):
-                return each
-        return None
+        around = itertools.takewhile(lambda each: each is not scope, self.above(self.statement_at(spot)))
+        loops = (each for each in around if isinstance(each, cst.For | cst.While))
+        return next((each for each in loops if self._contains(each.body, spot)), None)
 
     def device_from(self) -> int:
         """Return the last line above which the device is not known yet."""
@@ -187,18 +184,13 @@ class Source:
 
     def statement(self, node: cst.CSTNode) -> Any:
         """Return the small statement, or the head of a compound one, that a node is in."""
-        for each in (node, *self.above(node)):
-            if isinstance(each, cst.BaseSmallStatement | cst.BaseCompoundStatement):
-                return each
-        return None
+        above = self.above(node, itself=True)
+        return next((each for each in above if isinstance(each, _STATEMENTS)), None)
 
     def statement_at(self, spot: Spot) -> Any:
         """Return the innermost statement at a spot."""
-        found: list[Any] = [
-            node
-            for node in self._positions
-            if isinstance(node, cst.BaseSmallStatement | cst.BaseCompoundStatement)
-            and self._contains(node, spot)
+        found = [
+            each for each in self._positions if isinstance(each, _STATEMENTS) and self._contains(each, spot)
         ]
         return max(found, key=lambda node: (self.line(node), -self._positions[node].end.line), default=None)
 

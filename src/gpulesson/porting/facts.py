@@ -170,8 +170,8 @@ class Record:
 
     Attributes
     ----------
-    losses : list of (int, float)
-        For each backward pass, the line that asked for it and the value.
+    losses : list of float
+        Of each backward pass.
     trained : list of (Thing, tuple of Spot)
         What the backward passes train, once each, and the frames of that moment.
     loads : list of Spot
@@ -197,7 +197,7 @@ class Record:
         What a review asked for.
     """
 
-    losses: list[tuple[int, float]] = field(default_factory=list)
+    losses: list[float] = field(default_factory=list)
     trained: list[tuple[Thing, tuple[Spot, ...]]] = field(default_factory=list)
     loads: list[Spot] = field(default_factory=list)
     idle: list[Spot] = field(default_factory=list)

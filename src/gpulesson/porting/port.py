@@ -55,7 +55,7 @@ class Port:
     def differing(self) -> list[int]:
         """The numbers of the steps whose losses are not equal to the bit, from 1."""
         pairs = zip(self.cpu.losses, self.gpu.losses, strict=False)
-        return [number for number, ((_, a), (_, b)) in enumerate(pairs, 1) if a != b]
+        return [number for number, (a, b) in enumerate(pairs, 1) if a != b]
 
     @property
     def as_many(self) -> bool:
@@ -153,7 +153,7 @@ def _check(cpu: Record) -> None:
         raise NoTrial(
             f"it took {len(cpu.losses)} training steps, too few to compare: {STEPS} are needed at least"
         )
-    wrong = [number for number, (_, loss) in enumerate(cpu.losses, 1) if not isfinite(loss)]
+    wrong = [number for number, loss in enumerate(cpu.losses, 1) if not isfinite(loss)]
     if wrong:
         raise NoTrial(
             f"its loss is no number any more in step {wrong[0]}, on the CPU already. Fix that first."

@@ -244,7 +244,7 @@ def _together(files: Files, thing: Thing, root: Thing) -> bool:
 
 def _again(files: Files, thing: Thing) -> bool:
     """Return whether a tensor is made in each step: in a loop, or in a function that one calls."""
-    return any(files[spot.file].outermost_loop(spot) is not None for spot in thing.made)
+    return any(files[spot.file].loop(spot) is not None for spot in thing.made)
 
 
 def _with_its_batch(files: Files, failure: Failure, thing: Thing) -> Iterator[Change]:
@@ -325,7 +325,7 @@ def _by_name(files: Files, failure: Failure, thing: Thing, inside: bool) -> Iter
 def _before_loop(files: Files, spot: Spot, name: Name, found: Binding) -> Iterator[Change]:
     """Move a tensor once before the loop that uses it, if it is there by then."""
     source, device = files[spot.file], files.device(spot.file)
-    loop = source.outermost_loop(spot)
+    loop = source.loop(spot)
     if loop is not None and found.line < source.line(loop):
         text = source.statement_before(loop, f"{name.name} = {name.name}.to({device})")
         yield Change(spot.file, text, name.name, MOVES, 2)
