@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import CodeType, FrameType
+from types import FrameType
 from typing import Any
 from weakref import WeakKeyDictionary, WeakSet, ref
 
@@ -129,10 +129,6 @@ class Observer(Watch):
         self.evidence.plain = {each.facts.pop("of"): each for each in self._plain.values()}
         for each in (*self.evidence.plain.values(), *self.evidence.calls.values()):
             each.facts.clear()  # the tensors
-
-    def _file(self, code: CodeType) -> str:
-        name = code.co_filename
-        return name.removeprefix(self._folder).replace(os.sep, "/") if name.startswith(self._folder) else ""
 
     def _place(self, direct: bool = False) -> Place | None:
         """Return the script's innermost line; None if there is none, or a library stands between."""
@@ -347,11 +343,10 @@ class Observer(Watch):
                 if len(alive) < _WINDOW - 1 or place in self.evidence.kept:
                     break
             else:
-                for name, held in itertools.chain(
-                    *(self._holders(frame, alive) for frame in reversed(frames))
-                ):
-                    facts = {"place": held, "alive": len(alive), "all": len(old)}
-                    self.evidence.kept.setdefault(place, Note(name, facts=facts))
+                for frame in reversed(frames):
+                    for name, held in self._holders(frame, alive):
+                        facts = {"place": held, "alive": len(alive), "all": len(old)}
+                        self.evidence.kept.setdefault(place, Note(name, facts=facts))
 
     def _holders(self, frame: FrameType, alive: set[int]) -> list[tuple[str, Place]]:
         """Return the names in a frame of what holds graphs, with a line; 0 if it is not known."""

@@ -306,17 +306,15 @@ class Watch(TorchFunctionMode):
 
     # -- in words
 
+    def _file(self, code: CodeType) -> str:
+        """Return the script's file that code stands in, as seen from its folder; "" if it is another's."""
+        name = code.co_filename
+        return name.removeprefix(self._folder).replace(os.sep, "/") if name.startswith(self._folder) else ""
+
     def _spot(self, code: CodeType, at: int) -> Spot:
         places = next(itertools.islice(code.co_positions(), at // 2, None), (0, 0, 0, 0))
         line, end_line, column, end_column = (place or 0 for place in places)
-        return Spot(
-            code.co_filename.removeprefix(self._folder).replace(os.sep, "/"),
-            code.co_name,
-            line,
-            column,
-            end_line,
-            end_column,
-        )
+        return Spot(self._file(code), code.co_name, line, column, end_line, end_column)
 
     def describe(self, thing: Any, frames: list[FrameType], leaf: Any = None) -> Thing:
         """Say what is known of a tensor or a module, seen from these frames."""

@@ -313,12 +313,8 @@ def _calls(seen: Evidence, place: Place, calls: Note) -> Iterator[Finding]:
 
 
 def _feeds(seen: Evidence, number: int, feed: Note, trees: dict[str, ast.Module]) -> Iterator[Finding]:
-    facts, draws, learned, starts = (
-        feed.facts,
-        feed.count["draws"],
-        len(feed.words),
-        len(feed.facts["starts"]),
-    )
+    facts, draws = feed.facts, feed.count["draws"]
+    learned, starts = len(feed.words), len(facts["starts"])
     batch, size = facts["batch_size"], facts["size"]
     trains = learned >= 3 and learned >= 0.8 * draws
     copies = {place: each for (place, key), each in seen.copies.items() if key == number}
