@@ -21,6 +21,7 @@ from torch import nn
 from torch.optim import optimizer as optimizers
 from torch.utils.data import DataLoader, IterableDataset, SequentialSampler
 
+from gpulesson.planning.recording.dry import tensors_in
 from gpulesson.porting.facts import LESSONS
 from gpulesson.porting.record import (
     FACTORIES,
@@ -28,7 +29,6 @@ from gpulesson.porting.record import (
     Watch,
     _address,
     _first,
-    _tensors,
     graph,
     lineage,
     outwards,
@@ -148,7 +148,7 @@ class Observer(Watch):
         result = super().__torch_function__(func, types, args, kwargs)
         name, options, first = getattr(func, "__name__", ""), kwargs or {}, args[0] if args else None
         if self._plain and self._inside and name != "__get__":
-            for each in _tensors((args, options)):
+            for each in tensors_in((args, options)):
                 if id(each) in self._plain:
                     self._plain[id(each)].count["uses"] += 1
         if isinstance(result, torch.Tensor) and result.is_cuda:
@@ -209,7 +209,7 @@ class Observer(Watch):
             note = self.evidence.feeds[number]
             note.count["draws"] += 1
             with torch._C.DisableTorchFunction():
-                tensors = _tensors(batch)
+                tensors = tensors_in(batch)
                 if iterator.__dict__.setdefault("_first", batch) is batch:
                     note.facts["firsts"].append(sum(float(each.double().sum()) for each in tensors))
                 classes = any(each.dtype == torch.int64 and each.dim() == 1 for each in tensors)
@@ -280,9 +280,9 @@ class Observer(Watch):
             return
         note = self.evidence.calls.setdefault(place, Note(type(module).__name__))
         outputs: list[Any] = [
-            each for each in _tensors(result) if each.requires_grad and each.grad_fn is not None
+            each for each in tensors_in(result) if each.requires_grad and each.grad_fn is not None
         ]
-        first = (how for each in _tensors(given) if (how := self._of(each)) is not None)
+        first = (how for each in tensors_in(given) if (how := self._of(each)) is not None)
         made = set(itertools.islice(lineage(first), 60))
         sources = [self._sources[each] for each in made if each in self._sources]
         learner, half = ref(module), self._half
@@ -310,7 +310,7 @@ class Observer(Watch):
         elif not torch.is_grad_enabled() and module in self._learners:
             note.words |= self._layers
             note.ticks.append(self._tick())
-            inputs = _tensors(given)
+            inputs = tensors_in(given)
             again = bool(inputs) and inputs[0] is note.facts.get("input")
             note.facts["input"] = inputs[0] if inputs else None
             random = any(each.by.rstrip("_") in RANDOM for each in made)
@@ -327,8 +327,8 @@ class Observer(Watch):
     def _backward(self, original: Any, tensors: Any, *args: Any, **kwargs: Any) -> Any:
         with torch._C.DisableTorchFunction():
             self._find_kept(self._frames(sys._getframe()))
-            self._roots = set(map(_address, _tensors(tensors)))
-            made = [getattr(each.grad_fn, "name", str)() for each in _tensors(tensors)]
+            self._roots = set(map(_address, tensors_in(tensors)))
+            made = [getattr(each.grad_fn, "name", str)() for each in tensors_in(tensors)]
             self.evidence.scaled |= "MulBackward0" in made
         return super()._backward(original, tensors, *args, **kwargs)
 
@@ -353,7 +353,7 @@ class Observer(Watch):
         own, found = getattr(_first(frame), "__dict__", {}), []
         for name, value in {**frame.f_locals, **{f"self.{key}": each for key, each in own.items()}}.items():
             if isinstance(value, torch.Tensor | list | tuple | dict | deque):
-                hanging = itertools.islice(graph(_tensors(value)[-50:]), 20_000)
+                hanging = itertools.islice(graph(tensors_in(value)[-50:]), 20_000)
                 tokens = {id(node.metadata.get("gpulesson")) for node in hanging}
                 if len(tokens & alive) >= _WINDOW - 1:
                     made = self._of(value) if isinstance(value, torch.Tensor) else None

@@ -27,6 +27,7 @@ from torch.utils._pytree import tree_leaves
 from torch.utils.data import Dataset, TensorDataset, dataloader
 from torch.utils.weak import WeakIdKeyDictionary
 
+from gpulesson.planning.recording.dry import tensors_in
 from gpulesson.porting.facts import IN_FULL, Failure, Name, Record, Spot, Thing
 from gpulesson.practice.device.events import is_library, is_ours
 
@@ -148,7 +149,7 @@ class Watch(TorchFunctionMode):
         try:
             result = func(*args, **kwargs)
         except Exception as error:
-            self._failed = error, _tensors((args, kwargs))
+            self._failed = error, tensors_in((args, kwargs))
             raise
         if self._drawing:  # of what makes a batch only the batch is asked for
             return result
@@ -162,15 +163,15 @@ class Watch(TorchFunctionMode):
         return None if name == "__setitem__" else result
 
     def _note(self, result: Any, by: str, given: Any) -> None:
-        results = _tensors(result)
+        results = tensors_in(result)
         found = [each for each in results if self._of(each) is None]
         if found:
-            parents = tuple(map(self._noted, _tensors(given)))
+            parents = tuple(map(self._noted, tensors_in(given)))
             drawn, calls = _in_dataset(sys._getframe()), self._calls(sys._getframe())
             for each in found:
                 self._keep(each, _Made(calls, by, parents, drawn))
         elif by.endswith("_") and results and not results[0].requires_grad:  # what it is made of grows
-            made, others = self._noted(results[0]), map(self._noted, _tensors(given))
+            made, others = self._noted(results[0]), map(self._noted, tensors_in(given))
             if len(made.parents) < _PARENTS:
                 made.parents += tuple(each for each in others if each not in (made, *made.parents))
 
@@ -219,7 +220,7 @@ class Watch(TorchFunctionMode):
             self._drawing -= 1
         self.batches += 1
         calls = self._calls(sys._getframe())
-        for each in _tensors(batch):
+        for each in tensors_in(batch):
             self._keep(each, _Made(calls, "DataLoader", drawn=True))
         return batch
 
@@ -360,7 +361,7 @@ class Watch(TorchFunctionMode):
                 spots.append(self._spot(entry.tb_frame.f_code, entry.tb_lasti))
                 tensors = []
             elif not tensors and is_ours(entry.tb_frame.f_code.co_filename):
-                tensors = _tensors(dict(entry.tb_frame.f_locals))
+                tensors = tensors_in(dict(entry.tb_frame.f_locals))
             entry = entry.tb_next
         if self._failed and self._failed[0] is error:
             tensors = self._failed[1]
@@ -420,10 +421,6 @@ def _first(frame: FrameType) -> Any:
     """Return a function's first parameter."""
     code = frame.f_code
     return frame.f_locals.get(code.co_varnames[0]) if code.co_argcount else None
-
-
-def _tensors(values: Any) -> list[torch.Tensor]:
-    return [each for each in tree_leaves(values) if isinstance(each, torch.Tensor)]
 
 
 def _line(made: _Made) -> Iterator[_Made]:
