@@ -52,6 +52,9 @@ class Spot:
     end_line: int
     end_column: int
 
+    def __str__(self) -> str:
+        return f"{self.file}, line {self.line}"
+
 
 @dataclass(frozen=True)
 class Name:
@@ -215,8 +218,7 @@ class Record:
 
 def where(failure: Failure) -> str:
     """Return file and line of a failure."""
-    spot = failure.frames[-1] if failure.frames else None
-    return f"{spot.file}, line {spot.line}," if spot else "it"
+    return f"{failure.frames[-1]}," if failure.frames else "it"
 
 
 def explained(failure: Failure, device: str) -> str:

@@ -314,8 +314,7 @@ def _at_the_source(old: Record, new: Record) -> bool:
 
 def _stuck(record: Record) -> str:
     if record.failure is not None:
-        spot = record.failure.frames[-1] if record.failure.frames else None
-        place = f"{spot.file}, line {spot.line}: " if spot else ""
+        place = f"{record.failure.frames[-1]}: " if record.failure.frames else ""
         return f"{place}{record.failure.kind}: {record.failure.message}"
     if record.errors:
         return f"{record.stopped}: {record.errors.splitlines()[-1]}"
