@@ -462,6 +462,18 @@ def test_a_legacy_constructor_makes_a_tensor_on_the_cpu(gpu, kind):
     assert not torch.ones(2).new(3).is_cuda
 
 
+def test_what_a_function_makes_in_passing_is_where_its_arguments_are(gpu):
+    x = torch.rand(2, 4, 3, device="cuda")
+    for result in (
+        torch.nn.functional.cosine_similarity(x, x),
+        torch.quantile(x, 0.5),
+        torch.linalg.pinv(x),
+        torch.linalg.matrix_rank(x),
+        torch.linalg.matrix_rank(x[:, :0]),
+    ):
+        assert result.is_cuda
+
+
 def test_legacy_default_type_and_storages():
     torch.set_default_tensor_type(torch.cuda.HalfTensor)
     try:

@@ -338,7 +338,7 @@ def _slow_path(mode: Operators, call: Call) -> Any:
     result = _compute(gpu, call, home)
     if home >= 0 and facts.fresh:
         gpu.ledger.place_new(result, home)
-    elif places == UNPLACED_BIT or (not places and mode.placement is None and not _asked_for()):
+    elif places == UNPLACED_BIT or (not places and mode.placement is None and not _asked_for(call)):
         gpu.ledger.mark_unplaced(result)
     if home >= 0 and facts.resizes:
         for tensor in call.tensors():
@@ -418,15 +418,18 @@ def as_on_device(gpu: PracticeGPU, error: Exception, home: int) -> RuntimeError 
     return gpu.ledger.allocators[home].error_if_host_full(error) or errors.on_device(error)
 
 
-def _asked_for() -> bool:
+def _asked_for(call: Call) -> bool:
     """Return whether a program itself makes a tensor, on the CPU: ``torch.FloatTensor(4, 1)`` has no handler.
 
-    Otherwise PyTorch makes it in passing, as autograd makes a gradient of zeros: it belongs to the others.
+    Otherwise PyTorch makes it in passing, as a quantile its threshold: it belongs to the others.
     """
+    if call.facts.name != "empty" or not call.args[0]:
+        return False
     frame: FrameType | None = sys._getframe(1)
-    while frame is not None and is_ours(frame.f_code.co_filename):
+    while frame is not None and frame.f_code.co_filename in (__file__, keys.__file__):
         frame = frame.f_back
-    by_program = frame is not None and not is_torch(frame.f_code.co_filename)
+    name = frame.f_code.co_filename if frame is not None else ""
+    by_program = frame is not None and not is_torch(name) and not is_ours(name)
     return by_program and torch.get_default_device().type == "cpu"
 
 

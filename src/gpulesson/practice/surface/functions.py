@@ -52,6 +52,7 @@ def add_patches(patches: Patches, gpu: PracticeGPU) -> None:
     for name in ("quantile", "nanquantile"):
         patches.handle(torch, name, _quantile)
         patches.handle(torch.Tensor, name, _quantile)
+    patches.handle(torch.linalg, "matrix_rank", _matrix_rank)
     patches.handle(torch._C, "_group_tensors_by_device_and_dtype", _group_by_device)
     for name in _FOURIER:
         patches.handle(torch.fft, name, _fft(name))
@@ -144,6 +145,14 @@ def _quantile(gpu: PracticeGPU, original: Handler, tensor: Any, *args: Any, **kw
         if gpu.ledger.index(tensor) >= 0 and "q values must be in the range" in str(error):
             raise errors.device_assert() from None
         raise
+
+
+def _matrix_rank(gpu: PracticeGPU, original: Handler, matrices: Any, *args: Any, **kwargs: Any) -> Any:
+    """That of empty matrices is made from a shape alone: it is where they are."""
+    result = original(matrices, *args, **kwargs)
+    if gpu.ledger.is_unplaced(result):
+        gpu.ledger.place(result, gpu.ledger.index(matrices))
+    return result
 
 
 def _fft(name: str) -> Handler:
