@@ -161,12 +161,12 @@ class Source:
         place = self._positions[node]
         return bool(place.start.line <= spot.line <= place.end.line)
 
-    def loop(self, spot: Spot) -> Any:
-        """Return the innermost loop of its function that a spot is in the body of, or None."""
+    def loops(self, spot: Spot) -> Iterator[Any]:
+        """Yield the loops of its function that a spot is in the body of, innermost first."""
         scope = next(self.scopes(spot))
-        around = itertools.takewhile(lambda each: each is not scope, self.above(self.statement_at(spot)))
-        loops = (each for each in around if isinstance(each, cst.For | cst.While))
-        return next((each for each in loops if self._contains(each.body, spot)), None)
+        for each in itertools.takewhile(lambda each: each is not scope, self.above(self.statement_at(spot))):
+            if isinstance(each, cst.For | cst.While) and self._contains(each.body, spot):
+                yield each
 
     def device_from(self) -> int:
         """Return the last line above which the device is not known yet."""

@@ -16,6 +16,9 @@ from gpulesson.porting.reasons import Change, Files
 from gpulesson.porting.run import NoTrial, Runs
 
 ROUNDS, TRIES = 40, 6
+DEEPER, DEEPER_TRIES, BEGUN = 2, 3, 2
+"""A change that alone brings a script less far may be followed by so many others; each is one of the first few,
+and so many beginnings are followed."""
 STEPS = 3
 """So many losses are compared at least."""
 
@@ -178,6 +181,10 @@ def _on_the_cpu(record: Record) -> list[tuple[Thing, tuple[Spot, ...]]]:
     return [each for each in record.trained if each[0].device == "cpu"]
 
 
+_State = tuple[dict[str, bytes], list[Change], Record]
+"""The files, the changes in them, and what came of the run."""
+
+
 class _Rounds:
     """Changes a script and runs it, until nothing stops it."""
 
@@ -185,34 +192,55 @@ class _Rounds:
         self._runs, self._work, self._tell, self._files = runs, work, tell, work.files
 
     def go_on(self) -> None:
-        """Try the changes that answer the last run; keep the first that brings the script further."""
+        """Change the script until nothing stops it any more, or nothing brings it further."""
         for _ in range(ROUNDS):
-            old = self._work.gpu
-            candidates = self._candidates(old)
-            if candidates is None:
+            if self._candidates(self._work.gpu) is None:
                 return
-            chosen = nearer = None
-            for change in itertools.islice(candidates, TRIES):
-                if change.inside and nearer:
-                    break
-                if change.text == self._files[change.file].text:
-                    continue
-                before = dict(self._files.texts), list(self._work.changes)
-                self.take(change)
-                new = self._runs.run(self._files.texts, gpu=True)
-                tried = self._files.texts, self._work.changes, new, change
-                self._files.texts, self._work.changes = before
-                if _further(old, new):
-                    chosen = tried
-                    break
-                nearer = nearer or (tried if _at_the_source(old, new) else None)
-            chosen = chosen or nearer
-            if chosen is None:
-                self._work.stuck = _stuck(old)
+            if not self._bring_further(self._work.gpu):
+                self._work.stuck = _stuck(self._work.gpu)
                 return
-            self._files.texts, self._work.changes, self._work.gpu, change = chosen
-            self._tell(f"{change.file}: {change.what}")
         self._work.stuck = f"after {ROUNDS} changes it is still not on the GPU"
+
+    def _bring_further(self, goal: Record, tries: int = TRIES, deeper: int = DEEPER) -> bool:
+        """Make the first change, or the first few, with which the script comes further than `goal` did.
+
+        Of tensors that meet, one that moves alone may bring it less far: then the others move as well. In a
+        module's own methods tensors move only if that does not help.
+        """
+        before, begun = self._state(), []
+        for change in itertools.islice(self._candidates(self._work.gpu) or (), tries):
+            if change.inside and self._go_on_from(begun, goal, deeper):
+                return True
+            if change.text == self._files[change.file].text:
+                continue
+            self.take(change)
+            self._work.gpu = self._runs.run(self._files.texts, gpu=True)
+            if _further(goal, self._work.gpu):
+                self._tell(f"{change.file}: {change.what}")
+                return True
+            if deeper and _meets_another(before[2], self._work.gpu):
+                begun.append((self._state(), change))
+            self._set_back(before)
+        return self._go_on_from(begun, goal, deeper)
+
+    def _go_on_from(self, begun: list[tuple[_State, Change]], goal: Record, deeper: int) -> bool:
+        """Try to go on from the first of these states, and forget them."""
+        before = self._state()
+        for state, change in begun[:BEGUN]:
+            self._set_back(state)
+            if self._bring_further(goal, DEEPER_TRIES, deeper - 1):
+                self._tell(f"{change.file}: {change.what}")
+                return True
+        begun.clear()
+        self._set_back(before)
+        return False
+
+    def _state(self) -> _State:
+        return dict(self._files.texts), list(self._work.changes), self._work.gpu
+
+    def _set_back(self, state: _State) -> None:
+        texts, changes, self._work.gpu = state
+        self._files.texts, self._work.changes = dict(texts), list(changes)
 
     def _candidates(self, record: Record) -> Iterator[Change] | None:
         """Return the changes that may come next, the best first; None if none is needed."""
@@ -239,7 +267,7 @@ class _Rounds:
 
     def tidy(self) -> None:
         """Take out the moves that had nothing to do, if no code that did not run may need them."""
-        before = dict(self._files.texts), list(self._work.changes), self._work.gpu
+        before = self._state()
         silent = "\n".join(
             "\n".join(self._files[file].text.decode(errors="replace").splitlines()[first - 1 : last])
             for file, ran in before[2].lines.items()
@@ -266,7 +294,7 @@ class _Rounds:
         self._work.changes = kept
         self._work.gpu = self._runs.run(self._files.texts, gpu=True)
         if not self._work.proved or self._work.gpu.failure or _on_the_cpu(self._work.gpu):
-            self._files.texts, self._work.changes, self._work.gpu = before
+            self._set_back(before)
 
     def put(self, change: Change) -> None:
         """Put a change into its file, and follow where the others stand by then."""
@@ -294,22 +322,11 @@ def _further(old: Record, new: Record) -> bool:
     return new.calls == old.calls and devices[0] != devices[1]
 
 
-def _at_the_source(old: Record, new: Record) -> bool:
-    """Return whether a tensor that was on the CPU now fails to be made: of several, of which one has moved.
-
-    The others must have names outside of modules, so that they can move there as well.
-    """
-    if old.failure is None or new.failure is None or not new.failure.frames:
+def _meets_another(old: Record, new: Record) -> bool:
+    """Return whether something that has moved now meets another tensor, which is on the CPU."""
+    if new.failure is None or (old.calls, old.failure) == (new.calls, new.failure):
         return False
-    made = [each.made[-1] for each in old.failure.things if each.made and each.device == "cpu"]
-    fails = new.failure.frames[-1]  # its line may be another by now
-    same = [(each.file, each.function, each.column, each.end_column) for each in (*made, fails)]
-    left = [each for each in new.failure.things if each.device == "cpu"]
-    named = all(
-        any(not new.failure.inside[name.frame] for known in each.line() for name in known.names)
-        for each in left
-    )
-    return same[-1] in same[:-1] and 0 < len(left) < len(new.failure.things) and named
+    return len({thing.device == "cpu" for thing in new.failure.things}) == 2
 
 
 def _stuck(record: Record) -> str:

@@ -32,7 +32,7 @@ class Change(NamedTuple):
     line : int
         Where it stands in the file in the end.
     inside : bool
-        It stands in a method of a module, where a person would put it last.
+        It stands in a method of a module, or where the tensor is computed: a person would put it there last.
     """
 
     file: str
@@ -142,20 +142,20 @@ def _chain(source: Source, call: Any) -> Any:
 
 def trained(files: Files, thing: Thing, frames: tuple[Spot, ...]) -> Change | None:
     """Move what is trained: a module, or a tensor by itself, which has to be made on the device."""
-    return model(files, thing, frames) if thing.is_module else _made_trained(files, thing)
+    return model(files, thing, frames) if thing.is_module else next(_made_trained(files, thing), None)
 
 
-def _made_trained(files: Files, thing: Thing) -> Change | None:
+def _made_trained(files: Files, thing: Thing) -> Iterator[Change]:
     """Make a tensor that is trained on the device: a moved one would be another tensor, without gradients."""
     roots = [each for each in thing.line() if each.root]
     if len(roots) == 1 and roots[0].factory:
-        return _made_there(files, roots[0], "", trained=True)
+        if change := _made_there(files, roots[0], "", trained=True):
+            yield change
     for spot in [each for one in thing.line() for each in one.made[-1:]]:
         source = files[spot.file]
         for call in source.within(source.statement_at(spot), cst.Call):
             if isinstance(call.func, cst.Attribute) and call.func.attr.value == "requires_grad_":
-                return files.moved(spot, call.func.value, _shown(thing))  # x.to(device).requires_grad_()
-    return None
+                yield files.moved(spot, call.func.value, _shown(thing))  # x.to(device).requires_grad_()
 
 
 def fix(files: Files, failure: Failure) -> Iterator[Change]:
@@ -205,8 +205,7 @@ def _to_device(files: Files, failure: Failure, thing: Thing) -> Iterator[Change]
                 read = any(b"load_state_dict" in files[spot.file].text for spot in failure.frames)
                 yield from _attribute(files, failure.frames[name.frame], name, saved=not read)
     if thing.leaf:
-        if change := _made_trained(files, thing):
-            yield change
+        yield from _made_trained(files, thing)
         return
     yield from _with_its_batch(files, failure, thing)
     if not thing.fed:
@@ -222,7 +221,8 @@ def _to_device(files: Files, failure: Failure, thing: Thing) -> Iterator[Change]
             if not known.leaf:
                 for change in _by_name(files, failure, known, inside):
                     yield change._replace(inside=inside)
-    yield from _where_made(files, failure, thing)
+    for change in _where_made(files, thing):
+        yield change._replace(inside=True)
 
 
 def _where(failure: Failure, thing: Thing) -> str:
@@ -244,7 +244,7 @@ def _together(files: Files, thing: Thing, root: Thing) -> bool:
 
 def _again(files: Files, thing: Thing) -> bool:
     """Return whether a tensor is made in each step: in a loop, or in a function that one calls."""
-    return any(files[spot.file].loop(spot) is not None for spot in thing.made)
+    return any(True for spot in thing.made for _ in files[spot.file].loops(spot))
 
 
 def _with_its_batch(files: Files, failure: Failure, thing: Thing) -> Iterator[Change]:
@@ -323,11 +323,11 @@ def _by_name(files: Files, failure: Failure, thing: Thing, inside: bool) -> Iter
 
 
 def _before_loop(files: Files, spot: Spot, name: Name, found: Binding) -> Iterator[Change]:
-    """Move a tensor once before the loop that uses it, if it is there by then."""
+    """Move a tensor once, before the outermost loop that uses it and begins after it got its name."""
     source, device = files[spot.file], files.device(spot.file)
-    loop = source.loop(spot)
-    if loop is not None and found.line < source.line(loop):
-        text = source.statement_before(loop, f"{name.name} = {name.name}.to({device})")
+    behind = [loop for loop in source.loops(spot) if found.line < source.line(loop)]
+    if behind:
+        text = source.statement_before(behind[-1], f"{name.name} = {name.name}.to({device})")
         yield Change(spot.file, text, name.name, MOVES, 2)
 
 
@@ -435,7 +435,7 @@ def _in_init(source: Source, node: cst.CSTNode) -> bool:
     return isinstance(around, cst.FunctionDef) and around.name.value == "__init__"
 
 
-def _where_made(files: Files, failure: Failure, thing: Thing) -> Iterator[Change]:
+def _where_made(files: Files, thing: Thing) -> Iterator[Change]:
     """Move a tensor in the expression that makes it."""
     if thing.made and not thing.drawn and not thing.leaf:
         spot = thing.made[-1]
