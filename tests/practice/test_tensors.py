@@ -462,6 +462,15 @@ def test_a_legacy_constructor_makes_a_tensor_on_the_cpu(gpu, kind):
     assert not torch.ones(2).new(3).is_cuda
 
 
+def test_a_type_of_the_cpu_takes_no_tensor_of_a_device(gpu):
+    x = torch.ones(3, device="cuda", dtype=torch.int64)
+    with pytest.raises(TypeError, match=r"expected TensorOptions\(dtype=long int, device=cpu.+device=cuda:0,"):
+        torch.LongTensor(x)
+    assert torch.Tensor(x.float()).is_cuda
+    assert isinstance(x.cpu(), torch.LongTensor) and not isinstance(x, torch.LongTensor)
+    assert not torch.LongTensor(x.cpu()).is_cuda and x.type(torch.LongTensor).device == CPU
+
+
 def test_what_a_function_makes_in_passing_is_where_its_arguments_are(gpu):
     x = torch.rand(2, 4, 3, device="cuda")
     for result in (

@@ -11,6 +11,7 @@ import torch
 
 from gpulesson.practice.device.events import WAIT
 from gpulesson.practice.device.gpu import PracticeGPU
+from gpulesson.practice.device.ledger import CPU
 from gpulesson.practice.patching.patches import Handler, Patches
 
 CAPABILITY = (8, 0)
@@ -73,11 +74,10 @@ def add_patches(patches: Patches, gpu: PracticeGPU) -> None:
         patches.set(other, "is_available", lambda: False)
         patches.set(other, "device_count", lambda: 0)
     patches.handle(torch, "set_default_tensor_type", _set_default_type)
-    for owner, on_host, sparse in ((torch.cuda, torch, False), (torch.cuda.sparse, torch.sparse, True)):
+    for owner, on_host in ((torch, torch), (torch.cuda, torch), (torch.cuda.sparse, torch.sparse)):
         for name in (f"{kind}Tensor" for kind in _LEGACY):
             if hasattr(owner, name):
-                made = _legacy_type(gpu, getattr(on_host, name), getattr(owner, name), sparse)
-                patches.set(owner, name, made)
+                patches.set(owner, name, _legacy_type(gpu, getattr(on_host, name), getattr(owner, name)))
 
 
 def _devices(gpu: PracticeGPU) -> _Functions:
@@ -270,7 +270,7 @@ def _below(gpu: PracticeGPU) -> _Functions:
     }
 
 
-# -- torch.cuda.FloatTensor and the like
+# -- torch.FloatTensor, torch.cuda.FloatTensor and the like
 
 _LEGACY = {
     "Float": torch.float32,
@@ -289,20 +289,35 @@ _LEGACY = {
 def _set_default_type(gpu: PracticeGPU, original: Handler, kind: Any) -> None:
     """``torch.cuda.FloatTensor`` as the default is a default dtype and a default device."""
     name = kind if isinstance(kind, str) else f"{kind.__module__}.{kind.__name__}"
-    original(name.replace("torch.cuda.", "torch."))
+    original(getattr(torch, name.rpartition(".")[2]).of_the_host)
     torch.set_default_device("cuda" if name.startswith("torch.cuda.") else None)
 
 
-def _legacy_type(gpu: PracticeGPU, make: Callable[..., torch.Tensor], kind: type, sparse: bool) -> type:
-    """Return a class in place of `kind`: it makes tensors of its dtype, on the device, and knows them."""
+def _legacy_type(gpu: PracticeGPU, make: Callable[..., torch.Tensor], kind: type) -> type:
+    """Return a class in place of `kind`: it makes tensors of its dtype, on its device, and knows them."""
     dtype = _LEGACY[kind.__name__.removesuffix("Tensor")]
+    on_gpu, sparse = kind.__module__.startswith("torch.cuda"), kind.__module__.endswith("sparse")
 
     class Legacy(type):
         def __call__(cls, *args: Any) -> torch.Tensor:
-            return make(*args).cuda()
+            if on_gpu:
+                return make(*args).cuda()
+            if args and isinstance(args[0], torch.Tensor) and args[0].is_cuda:
+                _refuse(make, args[0])
+            made = make(*args)
+            gpu.ledger.place(made, CPU)
+            return made
 
         def __instancecheck__(cls, instance: object) -> bool:
-            known = isinstance(instance, torch.Tensor) and instance.dtype is dtype and instance.is_cuda
-            return known and instance.is_sparse is sparse  # type: ignore[attr-defined]
+            known = isinstance(instance, torch.Tensor) and instance.dtype is dtype
+            return known and (instance.is_cuda, instance.is_sparse) == (on_gpu, sparse)  # type: ignore[attr-defined]
 
-    return Legacy(kind.__name__, (), {"dtype": dtype, "__module__": kind.__module__})
+    return Legacy(kind.__name__, (), {"dtype": dtype, "of_the_host": make, "__module__": kind.__module__})
+
+
+def _refuse(make: Callable[..., torch.Tensor], given: torch.Tensor) -> None:
+    """Raise what PyTorch says where a type of the CPU is given a tensor of another device."""
+    try:
+        make(torch.empty(0, dtype=given.dtype, device="meta"))
+    except TypeError as error:
+        raise TypeError(str(error).replace("device=meta", f"device={given.device}")) from None
