@@ -149,7 +149,7 @@ def _made_trained(files: Files, thing: Thing) -> Iterator[Change]:
     """Make a tensor that is trained on the device: a moved one would be another tensor, without gradients."""
     roots = [each for each in thing.line() if each.root]
     if len(roots) == 1 and roots[0].factory:
-        if change := _made_there(files, roots[0], "", trained=True):
+        if change := _made_there(files, roots[0]):
             yield change
     for spot in [each for one in thing.line() for each in one.made[-1:]]:
         source = files[spot.file]
@@ -214,7 +214,7 @@ def _to_device(files: Files, failure: Failure, thing: Thing) -> Iterator[Change]
         alike = one and (
             _again(files, roots[0]) or (not roots[0].random and _together(files, thing, roots[0]))
         )
-        if alike and (change := _made_there(files, roots[0], _where(failure, roots[0]))):
+        if alike and (change := _made_there(files, roots[0], failure)):
             yield change
     for inside in (False, True):
         for known in thing.line():
@@ -225,10 +225,11 @@ def _to_device(files: Files, failure: Failure, thing: Thing) -> Iterator[Change]
         yield change._replace(inside=True)
 
 
-def _where(failure: Failure, thing: Thing) -> str:
-    """Return an expression for the device in the function that made a tensor, or ""."""
+def _where(files: Files, failure: Failure, made: Spot) -> str:
+    """Return an expression for the device in the function in which something was made, or ""."""
+    source = files[made.file]
     for spot, where in zip(failure.frames, failure.where, strict=True):
-        if thing.made and (spot.file, spot.function) == (thing.made[-1].file, thing.made[-1].function):
+        if spot.file == made.file and next(source.scopes(spot)) is next(source.scopes(made)):
             return where
     return ""
 
@@ -274,7 +275,8 @@ def _with_its_batch(files: Files, failure: Failure, thing: Thing) -> Iterator[Ch
             yield Change(spot.file, text, f"the batch's {' and '.join(group)}", MOVES, 4)
 
 
-def _made_there(files: Files, thing: Thing, where: str, trained: bool = False) -> Change | None:
+def _made_there(files: Files, thing: Thing, failure: Failure | None = None) -> Change | None:
+    """Give the call that makes a tensor the device, or that of a tensor which the function was given."""
     if not thing.made:
         return None
     spot = thing.made[-1]
@@ -286,9 +288,9 @@ def _made_there(files: Files, thing: Thing, where: str, trained: bool = False) -
     name = source.code(call.func).split(".")[-1]
     if given & {"device", "generator", "out"} or name != thing.by or source.is_moved(call):
         return None
+    where = _where(files, failure, spot) if failure is not None else ""
     text = source.keyword(call, "device", where or files.device(spot.file))
-    verb = "makes the tensor that is trained on the device" if trained else "makes its tensor on the device"
-    return Change(spot.file, text, f"torch.{name}(…)", verb, 2)
+    return Change(spot.file, text, f"torch.{name}(…)", "makes its tensor on the device", 2)
 
 
 def _by_name(files: Files, failure: Failure, thing: Thing, inside: bool) -> Iterator[Change]:
