@@ -323,9 +323,11 @@ def _not_reached(found: Port) -> Iterator[str]:
     from gpulesson.porting.instrument import not_reached
 
     record = found.gpu
-    if record.shortened:
+    if record.shortened or found.both:
         yield "It has many steps. For these runs, loops that train or draw batches ended after a few turns."
-    if record.stopped:
+    if found.both:
+        yield f"That would have left out some lines, so it also ran with whole loops, for {found.steps} steps."
+    elif record.stopped:
         yield f"The run did not reach the script's end: {record.stopped}."
     parts = []
     for file, ran in sorted(record.lines.items()):

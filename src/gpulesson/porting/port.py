@@ -40,6 +40,8 @@ class Port:
         What could not be fixed; "" if nothing stops the script any more.
     repeats : bool
         The script has the same losses whenever it runs on the CPU.
+    both : bool
+        These runs are not shortened, though it has many steps; what they did not reach, shortened ones did.
     """
 
     files: Files
@@ -48,6 +50,7 @@ class Port:
     changes: list[Change] = field(default_factory=list)
     stuck: str = ""
     repeats: bool = True
+    both: bool = False
 
     @property
     def steps(self) -> int:
@@ -90,12 +93,13 @@ def port(runs: Runs, tell: Callable[[str], None]) -> Port:
     """
     files = Files(runs.texts)
     tell("the script as it is, on the CPU")
-    cpu = runs.run({}, gpu=False)
-    in_full = not cpu.stopped
+    cpu = full = runs.run({}, gpu=False)
+    in_full, both = not cpu.stopped, False
     runs.short = bool(cpu.losses)
     if cpu.losses and cpu.stopped:
         short = runs.run({}, gpu=False)
         runs.short = len(short.losses) >= STEPS and short.failure is None  # else it needs them in full
+        both = any(full.lines[file] - short.lines.get(file, set()) for file in full.lines)
         cpu = short if runs.short else cpu
     aware = any(word in text for text in runs.texts.values() for word in (b"cuda", b"accelerator", b"gpu"))
     gpu = runs.run({}, gpu=True) if aware else cpu
@@ -112,23 +116,23 @@ def port(runs: Runs, tell: Callable[[str], None]) -> Port:
     rounds = _Rounds(runs, work, tell)
     if chosen := reasons.hard_coded(files, runs.name):
         rounds.take(chosen)
-        work.gpu = runs.run(files.texts, gpu=True)
+        work.gpu = rounds.run()
     elif work.gpu.failure is None:
         for change in _models(files, work.gpu):
             tell(f"{change.file}: {change.what}")
             rounds.put(change)
         rounds.choose_devices()
-        work.gpu = runs.run(files.texts, gpu=True)
+        work.gpu = rounds.run()
     rounds.go_on()
-    if in_full and runs.short:
-        runs.short, work.stuck = False, ""
-        work.gpu = runs.run(files.texts, gpu=True)
+    if (in_full or both) and runs.short:
+        runs.short, work.stuck, work.cpu, work.both = False, "", full, both
+        work.gpu = rounds.run()
         rounds.go_on()
     if work.proved:
         rounds.tidy()
     if not work.stuck and not work.proved:
         tell("the script as it is, once more: are its losses always the same?")
-        work.repeats = runs.run({}, gpu=False).losses[: work.steps] == cpu.losses[: work.steps]
+        work.repeats = runs.run({}, gpu=False).losses[: work.steps] == work.cpu.losses[: work.steps]
     return work
 
 
@@ -201,6 +205,19 @@ class _Rounds:
                 return
         self._work.stuck = f"after {ROUNDS} changes it is still not on the GPU"
 
+    def run(self) -> Record:
+        """Run the script as it is by now, once more with short loops if one run alone does not reach all."""
+        record = self._runs.run(self._files.texts, gpu=True)
+        if self._work.both and record.failure is None:
+            self._runs.short = True
+            short = self._runs.run(self._files.texts, gpu=True)
+            self._runs.short = False
+            if short.failure is not None:
+                return short
+            for file, lines in short.lines.items():
+                record.lines.setdefault(file, set()).update(lines)
+        return record
+
     def _bring_further(self, goal: Record, tries: int = TRIES, deeper: int = DEEPER) -> bool:
         """Make the first change, or the first few, with which the script comes further than `goal` did.
 
@@ -214,7 +231,7 @@ class _Rounds:
             if change.text == self._files[change.file].text:
                 continue
             self.take(change)
-            self._work.gpu = self._runs.run(self._files.texts, gpu=True)
+            self._work.gpu = self.run()
             if _further(goal, self._work.gpu):
                 self._tell(f"{change.file}: {change.what}")
                 return True
@@ -292,7 +309,7 @@ class _Rounds:
             else:
                 kept += own
         self._work.changes = kept
-        self._work.gpu = self._runs.run(self._files.texts, gpu=True)
+        self._work.gpu = self.run()
         if not self._work.proved or self._work.gpu.failure or _on_the_cpu(self._work.gpu):
             self._set_back(before)
 
@@ -315,6 +332,8 @@ def _further(old: Record, new: Record) -> bool:
         left = [(len(_on_the_cpu(each)), len(each.loads)) for each in (old, new)]
         return bool(new.losses) and (old.failure is not None or left[1] < left[0])
     if new.failure.kind in ("NameError", "UnboundLocalError", "AttributeError"):
+        return False
+    if "expected TensorOptions" in new.failure.message:  # torch.LongTensor(x) wants it on the CPU
         return False
     if old.failure is None or new.calls > old.calls:
         return True
