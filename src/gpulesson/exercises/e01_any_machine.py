@@ -1,7 +1,4 @@
 """Exercise 1: a device for every machine, and a product that is computed there."""
-# mypy: allow-untyped-defs, allow-untyped-calls
-
-from __future__ import annotations
 
 import contextlib
 from functools import partial

@@ -1,7 +1,4 @@
 """Exercise 2: where eight tensors are, and how a model and a batch get to a device."""
-# mypy: allow-untyped-defs, allow-untyped-calls
-
-from __future__ import annotations
 
 import copy
 import operator
@@ -10,7 +7,7 @@ from collections.abc import Mapping
 import torch
 from torch import nn
 
-from gpulesson.exercises.contract import Facts, Task, kind_of, mistakes
+from gpulesson.exercises.contract import Task, kind_of, mistakes
 from gpulesson.exercises.words import COMMON
 
 CPU, GPU = "cpu", "cuda:0"
@@ -91,7 +88,7 @@ def observe_bring(function, facts):
         parts = result if isinstance(result, tuple) else (result,)
         found = next((part for part in parts if isinstance(part, Mapping)), {})
         places = {str(t.device) for t in model.state_dict().values()}
-        call: Facts = {"model": " and ".join(sorted(places))}
+        call = {"model": " and ".join(sorted(places))}
         grown = torch.cuda.max_memory_allocated() - memory
         call["copy"] = source == call["model"] == "cpu" and grown > 9000  # the batch is smaller
         call["kind"] = "a dict" if isinstance(result, Mapping) else kind_of(result)

@@ -1,7 +1,4 @@
 """Exercise 3: the loop of five calls, the accuracy, and the run on a device that is made of them."""
-# mypy: allow-untyped-defs, allow-untyped-calls
-
-from __future__ import annotations
 
 from contextlib import closing
 from itertools import pairwise

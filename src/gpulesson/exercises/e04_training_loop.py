@@ -1,7 +1,4 @@
 """Exercise 4: one step of training, the accuracy, and the run that is made of them."""
-# mypy: allow-untyped-defs, allow-untyped-calls
-
-from __future__ import annotations
 
 from contextlib import closing
 

@@ -1,7 +1,4 @@
 """Exercise 5: the accuracy of each class: from a confusion matrix, put in order, and counted over batches."""
-# mypy: allow-untyped-defs, allow-untyped-calls
-
-from __future__ import annotations
 
 from contextlib import closing
 

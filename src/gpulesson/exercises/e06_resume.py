@@ -1,7 +1,4 @@
 """Exercise 6: a checkpoint, and a run that goes on from it with the same bits."""
-# mypy: allow-untyped-defs, allow-untyped-calls
-
-from __future__ import annotations
 
 import contextlib
 import os

@@ -1,7 +1,4 @@
 """Exercise 7: five functions with a mistake of the lesson each; three stop with an error, two say nothing."""
-# mypy: allow-untyped-defs, allow-untyped-calls
-
-from __future__ import annotations
 
 from contextlib import closing
 

@@ -1,7 +1,4 @@
 """Exercise 8: the time of one run on a device with a queue, and a stopwatch that noise cannot mislead."""
-# mypy: allow-untyped-defs, allow-untyped-calls
-
-from __future__ import annotations
 
 import math
 from itertools import pairwise, product

@@ -1,10 +1,6 @@
 """Exercise 9: pixels that become floats on the device, and a feed that asks once for each batch."""
-# mypy: allow-untyped-defs, allow-untyped-calls
-
-from __future__ import annotations
 
 from itertools import islice
-from typing import Any
 
 import torch
 from torch.utils.data import Dataset
@@ -16,7 +12,7 @@ from gpulesson.practice import practice_gpu
 DEVICE, SIZE = torch.device("cuda"), 20
 
 
-class Pictures(Dataset[Any]):
+class Pictures(Dataset):
     """Pictures of 100 pixels from 0 to 200, the two brightest of which tell the number; notes each call."""
 
     def __init__(self, number):
@@ -119,7 +115,7 @@ def observe_feed(function, facts):
 
 def observed(function, number):
     """Return the facts of one epoch."""
-    pictures, facts = Pictures(number), dict[str, Any]()
+    pictures, facts = Pictures(number), {}
 
     def epoch():
         value = function(pictures, SIZE, DEVICE)
@@ -168,7 +164,7 @@ def observed(function, number):
     return facts
 
 
-WORDS: dict[str, Any] = {
+WORDS = {
     "bytes": lambda found, _: f"{found} times the bytes of the pixels were copied to the device.",
     "kind": "what is returned",
     "shape": "the shape",

@@ -1,7 +1,4 @@
 """Exercise 10: train and evaluate, and keep nothing that takes memory."""
-# mypy: allow-untyped-defs, allow-untyped-calls
-
-from __future__ import annotations
 
 import weakref
 from contextlib import closing

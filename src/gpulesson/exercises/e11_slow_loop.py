@@ -1,7 +1,4 @@
 """Exercise 11: a batch that is converted alone, and a loop without what nobody needs."""
-# mypy: allow-untyped-defs, allow-untyped-calls
-
-from __future__ import annotations
 
 import torch
 from torch.nn.functional import cross_entropy

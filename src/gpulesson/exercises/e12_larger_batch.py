@@ -1,7 +1,4 @@
 """Exercise 12: the updates of an epoch, and a learning rate for a batch sixteen times as large."""
-# mypy: allow-untyped-defs, allow-untyped-calls
-
-from __future__ import annotations
 
 import math
 from functools import cache

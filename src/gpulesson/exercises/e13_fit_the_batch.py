@@ -1,7 +1,4 @@
 """Exercise 13: the gradients of a batch in parts, and a training that takes its steps with them."""
-# mypy: allow-untyped-defs, allow-untyped-calls
-
-from __future__ import annotations
 
 import gc
 
@@ -110,7 +107,7 @@ def observe_accumulate(function, facts):
     found = [parameter.grad for parameter in model.parameters()]
     compare(facts, found, right)
     facts["left"] = any(gradient is not None and gradient.any().item() for gradient in found)
-    counts: list[int] = []  # 22 rows in parts of 4: in 4 parts, each would have more
+    counts = []  # 22 rows in parts of 4: in 4 parts, each would have more
     model.register_forward_pre_hook(lambda _, given: counts.append(len(given[0])))
     function(model, loss_fn, arguments[2][:22], arguments[3][:22], 4)
     facts["few"] = max(counts, default=0) > 4
@@ -143,7 +140,7 @@ def compare(facts, found, right):
 
 def observe(model, batches, facts, most, call):
     """Call it, and note what can be seen of the parts of each batch, in which memory may rise by `most`."""
-    samples: dict[float, tuple[int, int]] = {}
+    samples = {}
     for number, (inputs, labels) in enumerate(batches):
         keys = [round(key, 6) for key in inputs.double().sum(1).tolist()]
         samples |= {key: (number, label) for key, label in zip(keys, labels.tolist(), strict=True)}

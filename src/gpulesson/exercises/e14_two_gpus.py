@@ -1,7 +1,4 @@
 """Exercise 14: the rows that each process takes, and what each of two processes does to train one model."""
-# mypy: allow-untyped-defs, allow-untyped-calls
-
-from __future__ import annotations
 
 import copy
 import os
