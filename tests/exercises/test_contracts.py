@@ -48,7 +48,7 @@ def written(task: Task, chosen):
     """A program with these mistakes, as its own text: only the switches are the reference's."""
     switches = {mistake.switch: mistake.value for mistake in chosen}
     text = f"import {task.reference.__module__} as exercise\n"
-    if task.is_value:
+    if task.value:
         text += f"{task.name} = exercise.{task.reference.__name__}(**{switches!r})\n"
     else:
         text += f"def {task.name}(*args, **kwargs):\n"

@@ -36,7 +36,6 @@ def mistake(letter: str, value: str = "yes", hides: str = "") -> Mistake:
 
 
 TASK = Task(
-    name="task",
     does="",
     reference=reference,
     observe=observe,
@@ -92,7 +91,7 @@ def test_a_set_with_an_unknown_direct_fact_keeps_what_is_certain():
         observe(function, facts)
         facts["unknown"] = function is odd
 
-    task = Task("task", "", reference, observe_more, TASK.mistakes, "", derived=TASK.derived)
+    task = Task("", reference, observe_more, TASK.mistakes, "", derived=TASK.derived)
     result = Referee(task).explain(seen(task, odd))
     assert [each.switch for each in result.mistakes] == ["b"] and result.unexplained == ("unknown",)
 
@@ -111,7 +110,7 @@ def test_what_a_mistake_hides_is_not_named_with_it():
     def hiding(*, a="no", b="no"):
         return {**reference(), "a": a, "b": "no" if a == "yes" else b}
 
-    task = Task("task", "", hiding, observe, (mistake("a", hides="b"), mistake("b")), "")
+    task = Task("", hiding, observe, (mistake("a", hides="b"), mistake("b")), "")
     referee = Referee(task)
     both = seen(task, lambda: hiding(a="yes", b="yes"))
     assert [each.switch for each in referee.explain(both).mistakes] == ["a"]

@@ -69,7 +69,7 @@ def mistakes(text: str, common: Iterable[Mistake] = ()) -> tuple[Mistake, ...]:
 
     The first line is the switch and its value, and may say what the mistake hides. Then comes what is wrong,
     after "Fix:" what to do, and indented the code to write. A paragraph of first lines alone takes the rest
-    from `common`.
+    from `common`; such lines may hold several, with "; " between them.
 
     Examples
     --------
@@ -83,7 +83,7 @@ def mistakes(text: str, common: Iterable[Mistake] = ()) -> tuple[Mistake, ...]:
     """
     known, found = {mistake.kind: mistake for mistake in common}, []
     for paragraph in text.strip("\n").split("\n\n"):
-        heads = paragraph.split("\n") if "\nFix: " not in paragraph else paragraph.split("\n")[:1]
+        heads = re.split("; |\n", paragraph) if "\nFix: " not in paragraph else paragraph.split("\n")[:1]
         body = re.fullmatch(r".+\n((?:.+\n)+?)Fix: ((?:\S.*\n)+)((?: {4}.*\n)+)", f"{paragraph}\n")
         for head in heads:
             parts = re.fullmatch(r"(\w+)=(.+?)(?: \(hides (.+)\))?", head)
@@ -107,13 +107,11 @@ class Task:
 
     Attributes
     ----------
-    name : str
-        Of the function, in the learner's file.
     does : str
         What it has to do, in a few words, for the list of what is done.
     reference : callable
-        Takes what the learner's function takes, and the switches as keywords. Of a value: it takes only the
-        switches, and returns the value.
+        Has the name of the learner's function, takes what that takes, and the switches as keywords. Of a
+        value: it takes only the switches, and returns the value.
     observe : callable
         ``observe(function, facts)`` calls the learner's function, and puts what it sees into the dictionary,
         the first causes first. What is in there when an exception comes stays.
@@ -127,15 +125,14 @@ class Task:
     derived : set of str
         Facts that nearly every mistake changes, such as weights and results. Where no set of mistakes has all
         of the facts, one with all the others is named.
-    is_value : bool
-        It is a value, such as a number or a table, and not a function.
+    value : str
+        The name of a value, such as a number or a table, that is to be filled in; empty for a function.
     gpu : bool
         The practice GPU is there. False: `observe` says itself what there is.
     apart : bool
         `observe` calls the function in processes of their own (`runner.apart`).
     """
 
-    name: str
     does: str
     reference: Callable[..., Any]
     observe: Callable[[Any, Facts], None]
@@ -143,14 +140,19 @@ class Task:
     begin: str
     words: Mapping[str, str | Callable[[Any, Any], str]] = field(default_factory=dict)
     derived: frozenset[str] = frozenset()
-    is_value: bool = False
+    value: str = ""
     gpu: bool = True
     apart: bool = False
+
+    @property
+    def name(self) -> str:
+        """What it is called in the learner's file."""
+        return self.value or self.reference.__name__
 
     def with_mistakes(self, mistakes: Iterable[Mistake] = ()) -> Any:
         """Return the reference, as a learner would have written it who makes these mistakes."""
         switches = {mistake.switch: mistake.value for mistake in mistakes}
-        if self.is_value:
+        if self.value:
             return self.reference(**switches)
         return lambda *args, **kwargs: self.reference(*args, **kwargs, **switches)
 
@@ -209,7 +211,7 @@ def facts_of(task: Task, written: Any, earlier: Iterable[Task], file: str = "") 
     The second are those of the function when it calls the references in the place of the learner's own
     earlier functions; None if it does not call them by their names.
     """
-    if written is None or not (task.is_value or callable(written)):
+    if written is None or not (task.value or callable(written)):
         return {"missing": True}, None
     own, inner = seen(task, written, file), inspect.unwrap(written) if callable(written) else written
     code = getattr(inner, "__code__", None)
@@ -317,7 +319,7 @@ class Referee:
         wrong = differ(facts, self.facts())
         if not wrong:
             return Found()
-        if not self.task.is_value and not differ(facts, self._of_nothing):
+        if not self.task.value and not differ(facts, self._of_nothing):
             return Found(empty=True)
         until = time.process_time() + seconds
         derived = frozenset() if "error" in facts else self.task.derived.intersection(wrong)

@@ -128,7 +128,6 @@ def spread(*_):
 
 TASKS = (
     Task(
-        name="pick_device",
         does="returns the device to compute on, on every machine",
         reference=pick_device,
         observe=observe_pick_device,
@@ -159,7 +158,6 @@ is "cuda".{LOOK}
 """),
     ),
     Task(
-        name="scores",
         does="makes images and weights on a device, and multiplies them there",
         reference=scores,
         observe=observe_scores,

@@ -117,12 +117,11 @@ def afterwards(what):
 
 TASKS = (
     Task(
-        name="ANSWERS",
+        value="ANSWERS",
         does="says where each of the eight tensors is",
         reference=answers,
         observe=observe_answers,
         begin="Write where each tensor is.",
-        is_value=True,
         words={
             "kind": "ANSWERS",
             "left": lambda found, _: (
@@ -139,7 +138,6 @@ TASKS = (
         ),
     ),
     Task(
-        name="bring",
         does="brings a model and a batch to the device",
         reference=bring,
         observe=observe_bring,

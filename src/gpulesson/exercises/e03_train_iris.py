@@ -310,7 +310,6 @@ def known(kinds):
 
 TASKS = (
     Task(
-        name="train",
         does="trains for some epochs, and returns their losses",
         reference=train,
         observe=observe_train,
@@ -327,7 +326,6 @@ TASKS = (
         ),
     ),
     Task(
-        name="accuracy",
         does="returns the share of right answers, from 0 to 1",
         reference=accuracy,
         observe=observe_accuracy,
@@ -341,7 +339,6 @@ TASKS = (
         ),
     ),
     Task(
-        name="run",
         does="makes a model, trains it on the device, and returns its accuracy on the test flowers",
         reference=run,
         observe=observe_run,

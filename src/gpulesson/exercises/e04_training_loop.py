@@ -160,7 +160,6 @@ def observe_run(function, facts):
 
 TASKS = (
     Task(
-        name="train_step",
         does="trains on one batch, and returns its loss as a number",
         reference=train_step,
         observe=observe_train_step,
@@ -185,7 +184,6 @@ returns=nothing
         ),
     ),
     Task(
-        name="accuracy",
         does="returns the share of right answers, from 0 to 1",
         reference=accuracy,
         observe=observe_accuracy,
@@ -217,7 +215,6 @@ returns=nothing (hides mean, scale, dim=none, dim=values)
         ),
     ),
     Task(
-        name="run",
         does="trains for some epochs, and returns the accuracy on the test rows",
         reference=run,
         observe=observe_run,

@@ -264,7 +264,6 @@ def known(kinds):
 
 TASKS = (
     Task(
-        name="per_class",
         does="returns the accuracy of each class",
         reference=per_class,
         observe=observe_per_class,
@@ -279,7 +278,6 @@ TASKS = (
         ),
     ),
     Task(
-        name="hardest",
         does="returns the names of the classes, the hardest first",
         reference=hardest,
         observe=observe_hardest,
@@ -289,7 +287,6 @@ TASKS = (
         mistakes=known("order=as they are; order=best; order=names; kept=no; returns=pairs"),
     ),
     Task(
-        name="class_accuracies",
         does="counts over all batches, and returns the accuracy of each class",
         reference=class_accuracies,
         observe=observe_class_accuracies,

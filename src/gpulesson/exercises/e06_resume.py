@@ -232,7 +232,6 @@ def part_words(name):
 
 TASKS = (
     Task(
-        name="save",
         does="writes a file with all that a run needs to go on",
         reference=save,
         observe=observe_save,
@@ -283,7 +282,6 @@ Fix: Save the number that the function was given.
         ),
     ),
     Task(
-        name="run",
         does="trains, stops when it has to, and goes on as if nothing had happened",
         reference=run,
         observe=observe_run,

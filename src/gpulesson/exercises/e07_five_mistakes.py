@@ -152,7 +152,6 @@ def of_both(words):
 
 TASKS = (
     Task(
-        name="weighted_loss",
         does="returns the cross-entropy with class weights",
         reference=weighted_loss,
         observe=observe_weighted_loss,
@@ -196,7 +195,6 @@ Fix: Return the loss itself.
 """),
     ),
     Task(
-        name="train_step",
         does="trains on one batch, on the device",
         reference=train_step,
         observe=observe_train_step,
@@ -245,7 +243,6 @@ zero=late
         ),
     ),
     Task(
-        name="probabilities",
         does="returns the probabilities as a NumPy array",
         reference=probabilities,
         observe=observe_probabilities,
@@ -279,7 +276,6 @@ Fix: Make an array of it: detach, copy to the CPU, then NumPy.
 """),
     ),
     Task(
-        name="batch_losses",
         does="returns the loss of each batch, and keeps no graph",
         reference=batch_losses,
         observe=observe_batch_losses,
@@ -313,7 +309,6 @@ Fix: Collect the losses of all batches in a list, and return it.
 """),
     ),
     Task(
-        name="predict",
         does="returns answers without chance, and leaves the model in its mode",
         reference=predict,
         observe=observe_predict,

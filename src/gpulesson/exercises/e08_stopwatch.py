@@ -257,7 +257,6 @@ returns=nothing (hides start=once, unit, summary, warm=kept)
 
 TASKS = (
     Task(
-        name="one_run",
         does="returns the time of one run",
         reference=one_run,
         observe=lambda function, facts: observe(function, facts, slow=0, extra=(0,)),
@@ -283,7 +282,6 @@ Fix: Subtract the start from the end.
         ),
     ),
     Task(
-        name="stopwatch",
         does="returns the median of many runs, after a warm-up",
         reference=stopwatch,
         observe=lambda function, facts: observe(function, facts, slow=20, extra=(2_000, 0, -40, 0, 2_600)),

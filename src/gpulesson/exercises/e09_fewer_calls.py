@@ -244,7 +244,6 @@ Fix: End the function with return and the floats.
 )
 TASKS = (
     Task(
-        name="floats",
         does="sends bytes to the device, and makes floats of them there",
         reference=floats,
         observe=observe_floats,
@@ -254,7 +253,6 @@ TASKS = (
         mistakes=OWN,
     ),
     Task(
-        name="feed",
         does="yields the batches of one epoch, with one call for each",
         reference=feed,
         observe=observe_feed,

@@ -258,7 +258,6 @@ Fix: Go through the batches, one by one.
 
 TASKS = (
     Task(
-        name="train",
         does="trains on each batch, and returns the mean loss without its graph",
         reference=train,
         observe=observe_train,
@@ -290,7 +289,6 @@ Fix: Call it on each loss, before step().
         ),
     ),
     Task(
-        name="evaluate",
         does="returns the mean loss of all rows, with the memory of one batch",
         reference=evaluate,
         observe=observe_evaluate,

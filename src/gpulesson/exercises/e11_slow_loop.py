@@ -309,7 +309,6 @@ Fix: Keep the loss of each step in a list.
 
 TASKS = (
     Task(
-        name="batch",
         does="returns the images and labels of a step, and converts no other rows",
         reference=batch,
         observe=observe_batch,
@@ -331,7 +330,6 @@ returns=nothing (hides convert=no, scale, rows, shape)
         ),
     ),
     Task(
-        name="losses",
         does="trains as `slow` does, with less work, and returns the losses",
         reference=losses,
         observe=observe_losses,

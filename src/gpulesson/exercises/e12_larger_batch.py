@@ -117,12 +117,11 @@ def say_epochs(found, _):
 
 TASKS = (
     Task(
-        name="UPDATES",
+        value="UPDATES",
         does="says how many updates an epoch has, with either batch",
         reference=updates,
         observe=observe_updates,
         begin="Divide the rows by the size of a batch.",
-        is_value=True,
         gpu=False,
         words={
             **dict.fromkeys(MISTAKEN, lambda *_: ""),
@@ -144,12 +143,11 @@ TASKS = (
         ),
     ),
     Task(
-        name="RATE",
+        value="RATE",
         does="is a learning rate with which the large batch pays",
         reference=best_rate,
         observe=observe_rate,
         begin="Write one number.",
-        is_value=True,
         gpu=False,
         words={
             "kind": "RATE",

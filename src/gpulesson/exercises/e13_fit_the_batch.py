@@ -315,7 +315,6 @@ Fix: Reset them once for each batch, before the loop over its parts.
 )
 TASKS = (
     Task(
-        name="accumulate",
         does="collects the gradients of a batch, some rows at a time",
         reference=accumulate,
         observe=observe_accumulate,
@@ -333,7 +332,6 @@ Fix: Reset them once, before the first part.
         ),
     ),
     Task(
-        name="train",
         does="takes one step for each batch, with the gradients of all its rows",
         reference=train,
         observe=observe_train,

@@ -297,7 +297,6 @@ WORDS = {
 
 TASKS = (
     Task(
-        name="my_batches",
         does="returns the batches of one process, as numbers of rows",
         reference=my_batches,
         observe=observe_my_batches,
@@ -336,7 +335,6 @@ Fix: Divide batch_size by the number of processes.
         ),
     ),
     Task(
-        name="run",
         does="trains one model in all processes, and saves it once",
         reference=run,
         observe=observe_run,

@@ -110,7 +110,7 @@ def _answer(task: Task, referee: Referee, facts: Facts) -> Answer:
             findings.append(
                 Finding(name, f"{begin.title() if begin.isalpha() else begin}{said[len(begin) :]}")
             )
-            if not task.is_value:
+            if not task.value:
                 break  # the others may come from the same mistake
     if found.unexplained and not findings:
         names = " and ".join(found.unexplained[:2])
