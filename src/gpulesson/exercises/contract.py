@@ -69,7 +69,7 @@ def mistakes(text: str, common: Iterable[Mistake] = ()) -> tuple[Mistake, ...]:
 
     The first line is the switch and its value, and may say what the mistake hides. Then comes what is wrong,
     after "Fix:" what to do, and indented the code to write. A paragraph of first lines alone takes the rest
-    from `common`; such lines may hold several, with "; " between them.
+    from `common`; there a line may have several, such as all of a switch, with "; " between them.
 
     Examples
     --------
@@ -97,7 +97,7 @@ def mistakes(text: str, common: Iterable[Mistake] = ()) -> tuple[Mistake, ...]:
             else:
                 says, fix = (" ".join(part.split()) for part in body.groups()[:2])
                 mistake = Mistake(switch, value, says, fix, textwrap.dedent(body[3]).rstrip())
-            found.append(replace(mistake, hides=frozenset(re.split(", ", hides or ""))))
+            found.append(replace(mistake, hides=frozenset(hides.split(", ") if hides else ())))
     return tuple(found)
 
 

@@ -6,8 +6,8 @@ from unittest.mock import MagicMock, patch
 
 import torch
 
-from gpulesson.exercises.contract import Task, kind_of, mistakes
-from gpulesson.exercises.words import COMMON, works
+from gpulesson.exercises.contract import Task, kind_of
+from gpulesson.exercises.words import mistakes, works
 from gpulesson.practice import practice_gpu
 
 Asked = type("function", (MagicMock,), {})  # it knows whether it was taken for its answer
@@ -174,8 +174,7 @@ is "cuda".{LOOK}
             "values": lambda found, _: f"what is returned are not scores, but {found}.",
             **dict.fromkeys(("images", "weights"), spread),
         },
-        mistakes=mistakes(
-            f"""
+        mistakes=mistakes(f"""
 made=weights
 The weights are on the device, and the images are on the CPU. Two devices do not mix.{PASS}
 
@@ -222,8 +221,6 @@ returns=classes (hides images, weights)
 It returns the number of a class for each image, as argmax does. Its ten scores are lost.{PRODUCT}
 
 returns=nothing (hides made, rows, back, order, images, weights)
-""",
-            COMMON,
-        ),
+"""),
     ),
 )

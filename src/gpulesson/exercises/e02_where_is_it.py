@@ -7,8 +7,8 @@ from collections.abc import Mapping
 import torch
 from torch import nn
 
-from gpulesson.exercises.contract import Task, kind_of, mistakes
-from gpulesson.exercises.words import COMMON
+from gpulesson.exercises.contract import Task, kind_of
+from gpulesson.exercises.words import mistakes
 
 CPU, GPU = "cpu", "cuda:0"
 PLACES = dict(zip("abcdefgh", (CPU, GPU, GPU, CPU, CPU, CPU, GPU, GPU), strict=True))
@@ -151,8 +151,7 @@ TASKS = (
             "values": lambda *_: "what is returned has other values.",
             "kept": lambda *_: "the dictionary that came in holds other tensors than before.",
         },
-        mistakes=mistakes(
-            """
+        mistakes=mistakes("""
 moved=no
 The model stayed where it was.
 Fix: Call the model's method to. A model moves itself.
@@ -207,8 +206,6 @@ Fix: Return the new dictionary alone.
     return {name: t.to(device) for name, t in batch.items()}
 
 returns=nothing (hides kept=no, kept=one, kept=first, types, moved)
-""",
-            COMMON,
-        ),
+"""),
     ),
 )

@@ -1,14 +1,15 @@
 """Exercise 3: the loop of five calls, the accuracy, and the run on a device that is made of them."""
 
 from contextlib import closing
+from functools import partial
 from itertools import pairwise
 
 import torch
 from torch import nn
 
-from gpulesson.exercises.contract import Task, kind_of, mistakes, number_of
+from gpulesson.exercises.contract import Task, kind_of, number_of
 from gpulesson.exercises.watch import Watch
-from gpulesson.exercises.words import COMMON, SEEN, of_lists, works
+from gpulesson.exercises.words import COMMON, mistakes, of_lists, works
 
 EPOCHS, SEED = 2, 7
 FIVE = "model", "X_train", "y_train", "X_test", "y_test"
@@ -156,7 +157,8 @@ def observe_run(function, facts):
         facts["steps"] = "some" if watch.steps else 0
         if not watch.training():
             watch.passes.clear()  # what was not trained is not tested
-        facts |= {name: fact for name, fact in watch.of_a_run(train, test).items() if name in WORDS}
+        facts |= watch.of_a_run(train, test)
+        del facts["order"], facts["idle"]
         if facts["device"] == ["cuda:0"]:
             facts["on the CPU"] = on_the_cpu(function, (*train, *test))
     of_test, of_train = watch.meaning(value, test, train), watch.meaning(value, train, test)
@@ -177,7 +179,7 @@ def on_the_cpu(function, flowers):
     return works_there and not next(models[0].parameters()).is_cuda
 
 
-WORDS = {name: words for name, words in SEEN.items() if name not in ("order", "idle")} | {
+WORDS = {
     "called": lambda *_: "model.forward(X) was called.",
     "trained": lambda found, _: (
         f"two calls, with epochs=3 and epochs={EPOCHS}, trained for {found[0]} and {found[1]} epochs."
@@ -190,7 +192,8 @@ WORDS = {name: words for name, words in SEEN.items() if name not in ("order", "i
     "epochs": "the number of epochs",
     "value": "the number returned",
 }
-OWN = """
+OWN = mistakes(
+    """
 passes=one more
 It trained for one epoch too many.
 Fix: range(epochs) counts from 0, and gives as many rounds as there are epochs.
@@ -292,21 +295,18 @@ Everything stayed on the CPU.
 Fix: Five things have to move: the model, and the features and labels of both parts.
     model.to(device)
     X_train = X_train.to(device)
-""" + "".join(
-    f"""
+"""
+    + "".join(
+        f"""
 stays={name}
 {name} stayed on the CPU.
 Fix: Move it before it is used. Of a tensor, keep what `to` returns: it is a copy.
     {name} = {name}.to(device)
 """
-    for name in FIVE
+        for name in FIVE
+    )
 )
-
-
-def known(kinds):
-    """Return the mistakes of these kinds, with the words for them."""
-    return mistakes(kinds.replace("; ", "\n"), (*COMMON, *mistakes(OWN)))
-
+own_mistakes = partial(mistakes, common=COMMON + OWN)
 
 TASKS = (
     Task(
@@ -316,7 +316,7 @@ TASKS = (
         begin="Make an empty list, then a loop over the epochs with the five calls of the lesson.",
         words=WORDS | {"value": of_lists("the losses")},
         derived=frozenset({"value", "weights"}),
-        mistakes=known(
+        mistakes=own_mistakes(
             "passes=one more; passes=one less; calls=forward; inputs_as=softmax; optimizers=own; "
             "zero=never; zero=late; step=never (hides zero=late, optimizers); step=once; "
             "step=early (hides zero); losses_as=tensors; losses_as=sums; losses_as=lost; "
@@ -332,7 +332,7 @@ TASKS = (
         begin="Switch to evaluation mode, and compute the outputs without gradients.",
         words=WORDS | {"value": "the accuracy"},
         derived=frozenset({"value"}),
-        mistakes=known(
+        mistakes=own_mistakes(
             "test_mode=as it is; graph=yes; graph=frozen; dim=0; dim=none; "
             "dim=values (hides mean, scale); mean=none; mean=classes; scale=percent; returns=tensor; "
             "returns=nothing (hides mean, scale, dim=none, dim=values)"
@@ -345,7 +345,7 @@ TASKS = (
         begin="Set the seed and make the model. Move five things to the device, then make the optimizer.",
         words=WORDS,
         derived=frozenset({"value"}),
-        mistakes=known(
+        mistakes=own_mistakes(
             "seeded=never; seeded=fixed; asked=cuda; optimizers=another; "
             "stays=everything (hides asked); stays=model; stays=X_train; stays=y_train; stays=X_test; "
             "stays=y_test; trained_on=test; trained_on=both; tested_on=train; "

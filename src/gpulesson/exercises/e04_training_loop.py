@@ -6,9 +6,9 @@ import torch
 from torch import nn
 from torch.utils.data import ConcatDataset, DataLoader, Subset, TensorDataset
 
-from gpulesson.exercises.contract import Task, kind_of, mistakes, number_of
+from gpulesson.exercises.contract import Task, kind_of, number_of
 from gpulesson.exercises.watch import Watch
-from gpulesson.exercises.words import COMMON, SEEN, of_lists, works
+from gpulesson.exercises.words import mistakes, of_lists, works
 
 DEVICE, EPOCHS = torch.device("cuda"), 2
 
@@ -164,55 +164,36 @@ TASKS = (
         reference=train_step,
         observe=observe_train_step,
         begin="Bring inputs and targets to the device, then write the five calls of the lesson, one a line.",
-        words=SEEN | {"value": of_lists("the losses of two batches")},
+        words={"value": of_lists("the losses of two batches")},
         derived=frozenset({"weights", "value"}),
-        mistakes=mistakes(
-            """
+        mistakes=mistakes("""
 feed=stays
 asked=cuda
 train_mode=as it is
 inputs_as=softmax
-zero=never
-zero=late
+zero=never; zero=late
 step=never (hides zero=late)
-returns=sum
-returns=graph
-returns=tensor
-returns=nothing
-""",
-            COMMON,
-        ),
+returns=sum; returns=graph; returns=tensor; returns=nothing
+"""),
     ),
     Task(
         does="returns the share of right answers, from 0 to 1",
         reference=accuracy,
         observe=observe_accuracy,
         begin="Switch the model to evaluation mode, then go through the batches and count the right answers.",
-        words=SEEN | {"value": "the accuracy"},
+        words={"value": "the accuracy"},
         derived=frozenset({"value"}),
-        mistakes=mistakes(
-            """
+        mistakes=mistakes("""
 feed=stays
 asked=cuda
 test_mode=as it is
-graph=yes
-graph=frozen
-dim=0 (hides mean, scale, rows)
-dim=none
-dim=values (hides mean, scale)
+graph=yes; graph=frozen
+dim=0 (hides mean, scale, rows); dim=none; dim=values (hides mean, scale)
 rows=first (hides mean=batches, mean=whole, mean=last)
-mean=batches
-mean=whole
-mean=last
-mean=numbers
-mean=count
-mean=none
+mean=batches; mean=whole; mean=last; mean=numbers; mean=count; mean=none
 scale=percent
-returns=tensor
-returns=nothing (hides mean, scale, dim=none, dim=values)
-""",
-            COMMON,
-        ),
+returns=tensor; returns=nothing (hides mean, scale, dim=none, dim=values)
+"""),
     ),
     Task(
         does="trains for some epochs, and returns the accuracy on the test rows",
@@ -220,34 +201,25 @@ returns=nothing (hides mean, scale, dim=none, dim=values)
         observe=observe_run,
         begin="Move the model, then make the loss function and the optimizer. After that come two loops, one "
         "in the other: over the epochs, and over the batches of a DataLoader.",
-        words=SEEN
-        | {
+        words={
             "value": "what is returned",
             "no epochs": lambda *_: "with epochs=0, as the starter's main() calls it, it stops.",
         },
         derived=frozenset({"value"}),
-        mistakes=mistakes(
-            """
+        mistakes=mistakes("""
 move=no (hides asked)
 asked=cuda
-optimizers=another (hides step, zero)
-optimizers=each epoch
-shuffle=no
-shuffle=once
-passes=one more
-passes=one less (hides optimizers=each epoch, shuffle=once)
-trained_on=test
-trained_on=both
+optimizers=another (hides step, zero); optimizers=each epoch
+shuffle=no; shuffle=once
+passes=one more; passes=one less (hides optimizers=each epoch, shuffle=once)
+trained_on=test; trained_on=both
 tested_on=train
 train_mode=as it is (hides test_mode)
 test_mode=as it is
 graph=yes
-zero=never
-zero=late
+zero=never; zero=late
 step=never (hides zero=late, optimizers)
-mean=batches
-mean=count
-mean=none
+mean=batches; mean=count; mean=none
 scale=percent
 returns=nothing (hides mean, scale)
 
@@ -265,8 +237,6 @@ rows=dropped
 Each epoch left out the rows of its last, shorter batch.
 Fix: Let the DataLoader keep it: drop_last is False by default.
     DataLoader(train_set, batch_size=32, shuffle=True)
-""",
-            COMMON,
-        ),
+"""),
     ),
 )

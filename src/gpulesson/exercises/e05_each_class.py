@@ -1,13 +1,14 @@
 """Exercise 5: the accuracy of each class: from a confusion matrix, put in order, and counted over batches."""
 
 from contextlib import closing
+from functools import partial
 
 import torch
 from torch import nn
 
-from gpulesson.exercises.contract import Task, kind_of, mistakes, number_of
+from gpulesson.exercises.contract import Task, kind_of, number_of
 from gpulesson.exercises.watch import Watch
-from gpulesson.exercises.words import COMMON, SEEN
+from gpulesson.exercises.words import COMMON, mistakes
 
 CLASSES = 4  # the last has no images
 DEVICE, NAMES = torch.device("cuda"), {"a str": "name", "None": "None"}
@@ -127,7 +128,7 @@ def differs(found, expected):
     return f"the accuracies are {texts[0]}, expected {texts[1]} (without that of the empty class)."
 
 
-WORDS = SEEN | {
+WORDS = {
     "kept": lambda *_: "what the function was given has changed.",
     "count": "the number of accuracies",
     "empty": "what is returned for the class without images",
@@ -255,12 +256,7 @@ Fix: Make the counts before the loop over the batches.
     confusion = torch.zeros(number_of_classes, number_of_classes)
     for images, labels in batches:
 """)
-
-
-def known(kinds):
-    """Return the mistakes of these kinds, with the words for them."""
-    return mistakes(kinds.replace("; ", "\n"), (*COMMON, *OWN))
-
+own_mistakes = partial(mistakes, common=COMMON + OWN)
 
 TASKS = (
     Task(
@@ -271,7 +267,7 @@ TASKS = (
         words=WORDS,
         derived=frozenset({"value"}),
         gpu=False,
-        mistakes=known(
+        mistakes=own_mistakes(
             "over=columns; over=all; divided=whole (hides over, scale); scale=percent; empty=0; "
             "empty=error; empty=left out; returns=tensor; returns=tensors; "
             "returns=one (hides over, divided, empty=0, empty=left out)"
@@ -284,7 +280,7 @@ TASKS = (
         begin="Make pairs of a number and its name with zip(), and sort them.",
         words=WORDS | {"value": "the list"},
         gpu=False,
-        mistakes=known("order=as they are; order=best; order=names; kept=no; returns=pairs"),
+        mistakes=own_mistakes("order=as they are; order=best; order=names; kept=no; returns=pairs"),
     ),
     Task(
         does="counts over all batches, and returns the accuracy of each class",
@@ -293,7 +289,7 @@ TASKS = (
         begin="Make a matrix of zeros, count each image of each batch in it, and call per_class().",
         words=WORDS,
         derived=frozenset({"value"}),
-        mistakes=known(
+        mistakes=own_mistakes(
             "feed=stays; feed=labels; test_mode=as it is; graph=yes; graph=frozen; dim=0; size=fixed; "
             "counts=once; parts=first (hides mean); parts=last; mean=batches (hides parts=last); "
             "table=turned; "

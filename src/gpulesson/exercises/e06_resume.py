@@ -10,8 +10,8 @@ import torch
 from torch import nn
 
 from gpulesson.checkpoint import CheckpointError, load_checkpoint
-from gpulesson.exercises.contract import Task, kind_of, mistakes
-from gpulesson.exercises.words import COMMON
+from gpulesson.exercises.contract import Task, kind_of
+from gpulesson.exercises.words import mistakes
 
 EPOCHS, STOPS, SAVED, SEED, FOLDER = 13, (4, 11), 57, 70007, Path("run")
 TRAINED = "the trained model"
@@ -246,8 +246,7 @@ TASKS = (
             "count": "the number of finished epochs in the file",
         },
         gpu=False,
-        mistakes=mistakes(
-            """
+        mistakes=mistakes("""
 to=another path
 The file is not where it was asked for.
 Fix: Hand the path that the function was given on to torch.save.
@@ -278,8 +277,7 @@ counted=missing
 The file does not say how many epochs are finished.
 Fix: Save the number that the function was given.
     "epoch": epoch,
-"""
-        ),
+"""),
     ),
     Task(
         does="trains, stops when it has to, and goes on as if nothing had happened",
@@ -303,13 +301,11 @@ Fix: Save the number that the function was given.
             ),
             "third": lambda *_: "the third call did not go on from the second stop.",
             "finished": "what a call returns when the run is already finished",
-            "kind": "what is returned",
             "bits": lambda *_: "the weights at the end are not those of a run without a stop.",
         },
         derived=frozenset({"bits"}),
         gpu=False,
-        mistakes=mistakes(
-            """
+        mistakes=mistakes("""
 folder_made=no
 The folder was not there yet, and torch.save makes none.
 Fix: Make the folder, unless it is there.
@@ -433,8 +429,6 @@ Fix: Load the saved weights, and then return the model.
     model.load_state_dict(checkpoint["model"])
 
 returns=nothing (hides finished)
-""",
-            COMMON,
-        ),
+"""),
     ),
 )

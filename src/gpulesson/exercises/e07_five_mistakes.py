@@ -6,9 +6,9 @@ import numpy as np
 import torch
 from torch import nn
 
-from gpulesson.exercises.contract import Task, kind_of, mistakes, number_of
+from gpulesson.exercises.contract import Task, kind_of, number_of
 from gpulesson.exercises.watch import Watch
-from gpulesson.exercises.words import COMMON, SEEN
+from gpulesson.exercises.words import SEEN, mistakes
 
 DEVICES = ("cuda", "cpu")
 
@@ -145,9 +145,17 @@ def observe_predict(function, facts):
     facts["value"] = [each.tolist() if isinstance(each, torch.Tensor) else each for each in values]
 
 
-def of_both(words):
-    """Return words for the facts of both devices."""
-    return {f"{name} {each}": f"{said} (device {each})" for name, said in words.items() for each in DEVICES}
+WORDS = SEEN | {
+    "loss": "where the loss is computed",
+    "model": "where the model is afterwards",
+    "weights": "the sum of all weights afterwards",
+    "value": "the loss",
+}
+OF_BOTH = {
+    f"{name} {device}": said if callable(said) else f"{said} (device {device})"
+    for name, said in WORDS.items()
+    for device in DEVICES
+}
 
 
 TASKS = (
@@ -156,7 +164,7 @@ TASKS = (
         reference=weighted_loss,
         observe=observe_weighted_loss,
         begin="It returns nothing. Return what an nn.CrossEntropyLoss with the class weights computes.",
-        words=of_both({"kind": "what is returned", "value": "the loss"}),
+        words=OF_BOTH,
         mistakes=mistakes("""
 where=stays
 The class weights stayed on the CPU, and the loss needs them where the outputs are.
@@ -199,17 +207,8 @@ Fix: Return the loss itself.
         reference=train_step,
         observe=observe_train_step,
         begin="Copy the inputs and the labels to the device. Then come the five calls of a training step.",
-        words=of_both(
-            {"loss": "where the loss is computed", "model": "where the model is afterwards"}
-            | {
-                "kind": "what is returned",
-                "weights": "the sum of all weights afterwards",
-                "value": "the loss",
-            }
-        )
-        | {f"{name} {each}": SEEN[name] for name in ("fresh", "idle") for each in DEVICES},
-        mistakes=mistakes(
-            """
+        words=OF_BOTH,
+        mistakes=mistakes("""
 where=labels
 The labels were still on the CPU when the loss was computed.
 Fix: Copy them to the device, as the inputs are, and keep the copy.
@@ -236,18 +235,15 @@ Fix: Move them to the device that the function is given.
     inputs, labels = inputs.to(device), labels.to(device)
 
 inputs_as=softmax
-zero=never
-zero=late
-""",
-            COMMON,
-        ),
+zero=never; zero=late
+"""),
     ),
     Task(
         does="returns the probabilities as a NumPy array",
         reference=probabilities,
         observe=observe_probabilities,
         begin="It returns nothing. Return the softmax of each row, as a NumPy array.",
-        words={"kind": "what is returned", "value": lambda *_: "these are not the softmax of each row."},
+        words={"value": lambda *_: "these are not the softmax of each row."},
         mistakes=mistakes("""
 cpu=no
 NumPy works in the computer's own memory, and the tensor is on the GPU.
@@ -283,7 +279,6 @@ Fix: Make an array of it: detach, copy to the CPU, then NumPy.
         words={
             "graph": lambda *_: "a loss in the result has its graph.",
             "gradients": lambda *_: "the model has gradients afterwards.",
-            "kind": "what is returned",
             "value": "the list",
         },
         mistakes=mistakes("""
@@ -321,12 +316,10 @@ Fix: Collect the losses of all batches in a list, and return it.
                 else "it came in training mode, and some of its layers are in evaluation mode now."
             ),
             "left from evaluation": lambda *_: "it came in evaluation mode, and is in training mode now.",
-            "kind": "what is returned",
             "value": lambda *_: "the answers are not those of the model in evaluation mode.",
         },
         derived=frozenset({"value"}),
-        mistakes=mistakes(
-            """
+        mistakes=mistakes("""
 mode=as it is
 The model was called in the mode in which it came. In training mode dropout draws anew in each call, so the
 answers are partly chance.
@@ -357,10 +350,7 @@ Fix: Note the mode at the beginning, and set that one again.
     …
     model.train(was_training)
 
-dim=0
-dim=values
-""",
-            COMMON,
-        ),
+dim=0; dim=values
+"""),
     ),
 )

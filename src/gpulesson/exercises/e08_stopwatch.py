@@ -1,11 +1,12 @@
 """Exercise 8: the time of one run on a device with a queue, and a stopwatch that noise cannot mislead."""
 
 import math
+from functools import partial
 from itertools import pairwise, product
 from statistics import fmean, median
 
-from gpulesson.exercises.contract import Task, kind_of, mistakes, number_of
-from gpulesson.exercises.words import COMMON
+from gpulesson.exercises.contract import Task, kind_of, number_of
+from gpulesson.exercises.words import COMMON, mistakes
 
 UNITS = {"microseconds": 1, "milliseconds": 1e3, "seconds": 1e6}
 SUMMARIES = {
@@ -160,15 +161,13 @@ WORDS = {
     "at the start": lambda *_: "the machine was still busy when the clock started.",
     "at the end": lambda *_: "the machine was still at work when the clock stopped.",
     "times": lambda found, _: f"{'one run was' if found == 'one' else 'fewer than 20 runs were'} timed.",
-    "kind": "what is returned",
     "summary": lambda found, _: (
         f"the result is not the median of the times{f', but the {found}' if found in KNOWN else ''}."
     ),
     "unit": lambda *_: "the result is not in microseconds.",
     "elsewhere": lambda *_: "the result is right here, and wrong on a machine with other numbers.",
 }
-OWN = mistakes(
-    """
+OWN = mistakes("""
 clock=computer (hides before, start, after, warm, measured, times, summary, unit, returns)
 The machine has a clock of its own. Your computer's clock knows nothing of it.
 Fix: Read machine.now before the run and after it, and subtract.
@@ -251,9 +250,8 @@ Fix: Take the conversion away.
     end - start
 
 returns=nothing (hides start=once, unit, summary, warm=kept)
-""",
-    COMMON,
-)
+""")
+own_mistakes = partial(mistakes, common=COMMON + OWN)
 
 TASKS = (
     Task(
@@ -264,8 +262,7 @@ TASKS = (
         words=WORDS
         | {"summary": lambda *_: "the result is not the time between the two looks at the clock."},
         gpu=False,
-        mistakes=mistakes(
-            """
+        mistakes=own_mistakes("""
 clock=computer (hides before, start, after, unit, returns)
 before=no
 start=after
@@ -277,9 +274,7 @@ returns=backwards
 The later look at the clock was subtracted from the earlier one, so the time is negative.
 Fix: Subtract the start from the end.
     return end - start
-""",
-            OWN,
-        ),
+"""),
     ),
     Task(
         does="returns the median of many runs, after a warm-up",

@@ -1,12 +1,13 @@
 """Exercise 9: pixels that become floats on the device, and a feed that asks once for each batch."""
 
+from functools import partial
 from itertools import islice
 
 import torch
 from torch.utils.data import Dataset
 
-from gpulesson.exercises.contract import Task, kind_of, mistakes
-from gpulesson.exercises.words import COMMON, SEEN, works
+from gpulesson.exercises.contract import Task, kind_of
+from gpulesson.exercises.words import COMMON, mistakes, works
 from gpulesson.practice import practice_gpu
 
 DEVICE, SIZE = torch.device("cuda"), 20
@@ -166,7 +167,6 @@ def observed(function, number):
 
 WORDS = {
     "bytes": lambda found, _: f"{found} times the bytes of the pixels were copied to the device.",
-    "kind": "what is returned",
     "shape": "the shape",
     "dtype": "the type of the numbers",
     "range": lambda found, expected: (
@@ -180,7 +180,6 @@ WORDS = {
         "several": "the dataset was called more than once for each batch.",
     }.get(found, f"there was {found}."),
     "early": lambda *_: "all pictures were fetched before the first batch could be used.",
-    "on the CPU": SEEN["on the CPU"],
     "shapes": "the shape of a batch",
     "size": "the size of a batch",
     "rows": lambda found, _: (
@@ -196,8 +195,7 @@ WORDS = {
     ),
     "paired": lambda *_: "some pictures came with the label of another one.",
 }
-OWN = mistakes(
-    """
+OWN = mistakes("""
 sent=floats
 The pixels became floats on the CPU, so four bytes were copied for each pixel, and not one.
 Fix: Send the bytes, and convert them on the device: .to(device, torch.float32) converts first, too.
@@ -239,9 +237,9 @@ sent=unreturned (hides scale, asked)
 It returns nothing.
 Fix: End the function with return and the floats.
     return pixels.to(device).float() / 255
-""",
-    COMMON,
-)
+""")
+own_mistakes = partial(mistakes, common=COMMON + OWN)
+
 TASKS = (
     Task(
         does="sends bytes to the device, and makes floats of them there",
@@ -260,8 +258,7 @@ TASKS = (
         "pictures[numbers], for all numbers of a batch.",
         words=WORDS,
         derived=frozenset({"exact"}),
-        mistakes=mistakes(
-            """
+        mistakes=own_mistakes("""
 yields=nothing (hides sent=stays, asked, labels, scale, start, last, order, collate)
 It returns nothing, so no batch arrives.
 Fix: Yield each batch inside the loop.
@@ -312,15 +309,9 @@ The labels are still on the CPU, and the loss needs them where the outputs are.
 Fix: Send the labels, too, and yield what .to(device) returns.
     yield images, labels.to(device)
 
-sent=floats
-sent=stays (hides asked)
+sent=floats; sent=stays (hides asked)
 asked=cuda
-scale=none
-scale=max
-scale=256
-scale=bytes (hides sent=floats)
-""",
-            OWN,
-        ),
+scale=none; scale=max; scale=256; scale=bytes (hides sent=floats)
+"""),
     ),
 )

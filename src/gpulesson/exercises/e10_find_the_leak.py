@@ -2,13 +2,14 @@
 
 import weakref
 from contextlib import closing
+from functools import partial
 
 import torch
 from torch import nn
 
-from gpulesson.exercises.contract import Task, kind_of, mistakes, number_of
+from gpulesson.exercises.contract import Task, kind_of, number_of
 from gpulesson.exercises.watch import Watch
-from gpulesson.exercises.words import COMMON, SEEN
+from gpulesson.exercises.words import COMMON, mistakes
 
 WIDTH, ROWS, BLOCK = 64, 32, 512
 
@@ -159,7 +160,7 @@ def observe_evaluate(function, facts):
     facts["kind"], facts["value"] = asked_for(value), number_of(value)
 
 
-WORDS = SEEN | {
+WORDS = {
     "graphs": lambda *_: "the graphs of several losses were there at once.",
     "outputs": lambda *_: "the outputs of several batches were there at once.",
     "held": lambda *_: "more than the result stays in memory after the call.",
@@ -255,6 +256,7 @@ All batches were joined into one, so it needs the memory of all of them at once.
 Fix: Go through the batches, one by one.
     for inputs, labels in batches:
 """)
+own_mistakes = partial(mistakes, common=COMMON + OWN)
 
 TASKS = (
     Task(
@@ -264,29 +266,19 @@ TASKS = (
         begin="Write the training loop of lesson 4. What do you keep of each loss, so that no graph stays?",
         words=WORDS,
         derived=frozenset({"weights", "value"}),
-        mistakes=mistakes(
-            """
+        mistakes=own_mistakes("""
 train_mode=as it is
-zero=never
-zero=late
+zero=never; zero=late
 step=never (hides zero=late)
-keep=graphs
-keep=outside
-keep=graphs outside
-returns=graph (hides keep=graphs)
-returns=list (hides mean)
-returns=nothing (hides mean)
-mean=sum
-mean=mixed
-mean=last
+keep=graphs; keep=outside; keep=graphs outside
+returns=graph (hides keep=graphs); returns=list (hides mean); returns=nothing (hides mean)
+mean=sum; mean=mixed; mean=last
 
 backward=never (hides zero)
 backward() was not called, so there were no gradients, and nothing was learned.
 Fix: Call it on each loss, before step().
     loss.backward()
-""",
-            COMMON + OWN,
-        ),
+"""),
     ),
     Task(
         does="returns the mean loss of all rows, with the memory of one batch",
@@ -295,32 +287,20 @@ Fix: Call it on each loss, before step().
         begin="Which mode, and does this need a graph? Then go through the batches, and keep numbers only.",
         words=WORDS,
         derived=frozenset({"value"}),
-        mistakes=mistakes(
-            """
+        mistakes=own_mistakes("""
 test_mode=as it is
-graph=yes
-graph=frozen (hides returns=graph)
+graph=yes; graph=frozen (hides returns=graph)
 rows=first (hides keep=outputs, keep=joined, keep=outside, mean=batches, mean=sum, mean=last)
 rows=full (hides mean=batches)
-keep=outputs
-keep=joined (hides mean=batches, mean=sum, mean=last)
-keep=batches (hides rows, mean=batches, mean=sum, mean=last)
-keep=outside
-mean=batches
-mean=sum
-mean=weighted
-mean=mixed
-mean=too large
-mean=last
-returns=list (hides mean)
-returns=nothing (hides mean)
+keep=outputs; keep=joined (hides mean=batches, mean=sum, mean=last)
+keep=batches (hides rows, mean=batches, mean=sum, mean=last); keep=outside
+mean=batches; mean=sum; mean=weighted; mean=mixed; mean=too large; mean=last
+returns=list (hides mean); returns=nothing (hides mean)
 
 returns=graph (hides graph=yes)
 The losses were computed with a graph, and the result has one. It holds the activations of all batches.
 Fix: Compute the outputs and the loss without gradients.
     with torch.inference_mode():
-""",
-            COMMON + OWN,
-        ),
+"""),
     ),
 )

@@ -1,12 +1,14 @@
 """Exercise 11: a batch that is converted alone, and a loop without what nobody needs."""
 
+from functools import partial
+
 import torch
 from torch.nn.functional import cross_entropy
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from gpulesson.exercises.contract import Task, kind_of, mistakes, number_of
-from gpulesson.exercises.words import COMMON
+from gpulesson.exercises.contract import Task, kind_of, number_of
+from gpulesson.exercises.words import COMMON, mistakes
 from gpulesson.models import MLP
 from gpulesson.practice import practice_gpu
 
@@ -193,7 +195,6 @@ WORDS = {
         else "more rows were converted than the batch has."
     ),
     "shape": "the shape of the images",
-    "kind": "what is returned",
     "order": "the order of the two",
     "rows": "the range of the rows, in step 3,",
     "type": "the type of the images",
@@ -205,14 +206,11 @@ WORDS = {
     "asked": lambda *_: "an `if` waited for the device before the last step was done.",
     "read": lambda found, _: f"numbers were read {found}.",
     "seed": lambda *_: "the first weights are not those of `slow`.",
-    "idle": lambda *_: "the optimizer stepped without any gradient.",
     "products": lambda *_: "there was more than one forward and one backward pass in a step.",
     "count": "the number of losses",
     "losses": first_other,
 }
-KNOWN = (
-    *COMMON,
-    *mistakes("""
+OWN = mistakes("""
 convert=all
 All images were converted and divided, also those that this step does not use.
 Fix: Take the rows of the batch first, then convert those.
@@ -304,8 +302,8 @@ returns=last
 Only the last loss was returned.
 Fix: Keep the loss of each step in a list.
     kept.append(loss.detach())
-"""),
-)
+""")
+own_mistakes = partial(mistakes, common=COMMON + OWN)
 
 TASKS = (
     Task(
@@ -314,20 +312,13 @@ TASKS = (
         observe=observe_batch,
         begin="Take the rows of this step, of the pixels and of the labels. Then convert those pixels.",
         words=WORDS,
-        mistakes=mistakes(
-            """
-convert=all
-convert=no (hides scale)
-scale=no
-scale=256
-rows=step
-rows=one less
+        mistakes=own_mistakes("""
+convert=all; convert=no (hides scale)
+scale=no; scale=256
+rows=step; rows=one less
 shape=square
-returns=images
-returns=nothing (hides convert=no, scale, rows, shape)
-""",
-            KNOWN,
-        ),
+returns=images; returns=nothing (hides convert=no, scale, rows, shape)
+"""),
     ),
     Task(
         does="trains as `slow` does, with less work, and returns the losses",
@@ -336,26 +327,18 @@ returns=nothing (hides convert=no, scale, rows, shape)
         begin="Copy the loop of `slow`. Then ask of each line: do the losses need it, and in each step?",
         words=WORDS,
         derived=frozenset({"losses"}),
-        mistakes=mistakes(
-            """
+        mistakes=own_mistakes("""
 convert=all (hides calls)
 calls=twice
 norms=yes
 asks=yes
-read=in the loop
-read=one by one
+read=in the loop; read=one by one
 seed=none
-zero=never
-zero=late
+zero=never; zero=late
 step=never (hides zero)
-scale=no
-scale=twice
-returns=tensors (hides read=one by one)
-returns=tensor
-returns=last
+scale=no; scale=twice
+returns=tensors (hides read=one by one); returns=tensor; returns=last
 returns=nothing (hides zero, step, scale)
-""",
-            KNOWN,
-        ),
+"""),
     ),
 )

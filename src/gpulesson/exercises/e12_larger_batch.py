@@ -6,7 +6,8 @@ from functools import cache
 import torch
 from torch import nn
 
-from gpulesson.exercises.contract import Task, kind_of, mistakes, number_of
+from gpulesson.exercises.contract import Task, kind_of, number_of
+from gpulesson.exercises.words import mistakes
 from gpulesson.models import MLP
 
 ROWS, HELD_OUT, SMALL, LARGE = 1200, 400, 32, 512

@@ -5,9 +5,9 @@ import gc
 import torch
 from torch import nn
 
-from gpulesson.exercises.contract import Task, mistakes
+from gpulesson.exercises.contract import Task
 from gpulesson.exercises.watch import Watch
-from gpulesson.exercises.words import COMMON, SEEN
+from gpulesson.exercises.words import mistakes
 
 DEVICE, ROWS, SIZES = torch.device("cuda"), 128, (344, 256)
 
@@ -218,7 +218,7 @@ def share_of(count, number, parts, share):
     )
 
 
-WORDS = SEEN | {
+WORDS = {
     "seen": lambda found, _: f"{found} went through the model.",
     "empty": lambda *_: "a part of no rows went through the model.",
     "part": lambda found, _: f"{found} rows went through the model at a time, where rows={ROWS}.",
@@ -240,8 +240,7 @@ WORDS = SEEN | {
     "left": lambda *_: "after the call there are no gradients.",
     "exact": lambda *_: "the result is not that of the mean loss over all rows of each batch.",
 }
-PARTS = mistakes(
-    """
+PARTS = mistakes("""
 parts=whole (hides seen, own, backward, share, retains, zero=part, step=part)
 All rows of the batch went through the model at once, and so many do not fit.
 Fix: Cut the batch: take rows of it at a time.
@@ -311,8 +310,7 @@ zero=part
 The gradients were reset for each part, so only those of the last part are left.
 Fix: Reset them once for each batch, before the loop over its parts.
     model.zero_grad()
-"""
-)
+""")
 TASKS = (
     Task(
         does="collects the gradients of a batch, some rows at a time",
@@ -322,14 +320,12 @@ TASKS = (
         words=WORDS,
         derived=frozenset({"exact"}),
         mistakes=PARTS
-        + mistakes(
-            """
+        + mistakes("""
 zero=end
 The gradients were reset after the last backward(), so none are left.
 Fix: Reset them once, before the first part.
     model.zero_grad()
-"""
-        ),
+"""),
     ),
     Task(
         does="takes one step for each batch, with the gradients of all its rows",
@@ -338,8 +334,7 @@ Fix: Reset them once, before the first part.
         begin="For each batch: copy it to the device, collect its gradients with accumulate, then step.",
         words=WORDS,
         derived=frozenset({"exact"}),
-        mistakes=mistakes(
-            """
+        mistakes=mistakes("""
 feed=stays
 
 feed=all
@@ -380,9 +375,7 @@ zero=late
 The gradients were reset between the last backward() and step(), so step() had nothing to work with.
 Fix: Reset them before the first part of a batch, or after step().
     optimizer.zero_grad()
-""",
-            COMMON,
-        )
+""")
         + PARTS,
     ),
 )

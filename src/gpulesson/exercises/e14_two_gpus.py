@@ -16,9 +16,9 @@ from torch import nn
 from torch.nn.modules.module import register_module_forward_hook
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
-from gpulesson.exercises.contract import Elsewhere, Task, exception, kind_of, mistakes, number_of, same
+from gpulesson.exercises.contract import Elsewhere, Task, exception, kind_of, number_of, same
 from gpulesson.exercises.runner import MEMORY, apart, bounded
-from gpulesson.exercises.words import COMMON
+from gpulesson.exercises.words import mistakes
 from gpulesson.practice import practice_gpu
 
 ROWS, EPOCHS = 64, 2
@@ -279,7 +279,6 @@ WORDS = {
         if found == "never used"
         else f"the gradients of the steps are {found}, and not those of the mean loss of the 32 rows."
     ),
-    "fresh": lambda *_: "gradients of an earlier step were still there.",
     "returns": lambda found, _: (
         f"{' and '.join(f'rank {r} returns {kind}' for r, kind in enumerate(found) if kind)}, "
         "and not a list of numbers."
@@ -304,8 +303,7 @@ TASKS = (
         begin="Shuffle the numbers of all rows, in each process in the same way. Take this process's part of "
         "them, and cut it into batches.",
         words=WORDS,
-        mistakes=mistakes(
-            """
+        mistakes=mistakes("""
 share=all (hides order=its own, size)
 Each process takes all rows. Then two GPUs take as long as one.
 Fix: Take the part of the rows that belongs to rank.
@@ -331,8 +329,7 @@ size=whole
 Each process takes batch_size rows at a step, so all together take world_size times as many.
 Fix: Divide batch_size by the number of processes.
     mine.split(batch_size // world_size)
-"""
-        ),
+"""),
     ),
     Task(
         does="trains one model in all processes, and saves it once",
@@ -343,8 +340,7 @@ Fix: Divide batch_size by the number of processes.
         begin="Begin with the lines of the lesson that choose the GPU and join the process group. Then write "
         "the loop as for one GPU, with the batches of my_batches, and wrap the model.",
         words=WORDS,
-        mistakes=mistakes(
-            """
+        mistakes=mistakes("""
 device=first (hides group, gradients, zero, loss, batches, saves, names)
 Both processes take GPU 0, and NCCL refuses that. “cuda” is GPU 0 until a process chooses another one.
 Fix: First of all, choose the GPU of LOCAL_RANK. Then “cuda” is that one.
@@ -403,8 +399,6 @@ names=around
 The file has a dictionary with the weights in it, and a model cannot load that: it takes the weights alone.
 Fix: Save the state_dict() of the model itself.
     torch.save(model.state_dict(), file)
-""",
-            COMMON,
-        ),
+"""),
     ),
 )

@@ -11,7 +11,7 @@ from typing import Any
 from gpulesson.exercises.catalogue import Exercise, exercises
 from gpulesson.exercises.contract import Facts, Found, Referee, Task, differ, on_gpu, was_stopped
 from gpulesson.exercises.messages import explain
-from gpulesson.exercises.words import ALWAYS
+from gpulesson.exercises.words import SEEN
 
 _MARKS = {"done": ("\N{CHECK MARK}", "32"), "wrong": ("\N{BALLOT X}", "31")}
 _LATER = "\N{MIDDLE DOT}", "90"
@@ -137,7 +137,7 @@ def _mistake(task: Task, referee: Referee, facts: Facts, found: Found, mistake: 
 
 def _seen(task: Task, name: str, facts: Facts, expected: Facts) -> str:
     """Say in words what a fact is, and what it should be; nothing where the task has no words for it."""
-    words = {**ALWAYS, **task.words}.get(name)
+    words = {**SEEN, **task.words}.get(name)
     if words is None or name not in facts or name not in expected:
         return ""
     if callable(words):

@@ -1,11 +1,12 @@
-"""What several exercises say: mistakes of any training, and names for what a `Watch` sees."""
+"""What several exercises say: mistakes of any training, and names for what is seen in them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
-from gpulesson.exercises.contract import mistakes
+from gpulesson.exercises import contract
 
 
 def _mode(found: list[bool], wrong: str, what: str) -> str:
@@ -63,17 +64,15 @@ SEEN: dict[str, str | Callable[[Any, Any], str]] = {
     "kind": "what is returned",
     "value": "the result",
     "weights": lambda *_: "the weights afterwards are not those that they should be.",
-}
-
-ALWAYS: dict[str, str | Callable[[Any, Any], str]] = {
     "gradient mode": lambda *_: (
         "afterwards gradients are switched off for all that follows. Write `with torch.no_grad():`, which "
         "switches them on again."
     ),
 }
-"""Names for what is seen of every task."""
+"""Names for what is seen, where a task has no other words for it."""
 
-COMMON = mistakes("""
+
+COMMON = contract.mistakes("""
 feed=stays
 The inputs and targets stayed where they were, on the CPU.
 Fix: Copy both to the device, and keep the copies.
@@ -257,3 +256,6 @@ It returns nothing.
 Fix: End the function with return, and what its docstring asks for.
     return …
 """)
+
+mistakes = partial(contract.mistakes, common=COMMON)
+"""Reads mistakes from a text, in which those of any training need no words."""
