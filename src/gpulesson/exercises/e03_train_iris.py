@@ -7,6 +7,7 @@ from itertools import pairwise
 import torch
 from torch import nn
 
+from gpulesson.exercises import references
 from gpulesson.exercises.contract import Task, kind_of, number_of
 from gpulesson.exercises.watch import Watch
 from gpulesson.exercises.words import COMMON, mistakes, of_lists, works
@@ -26,11 +27,6 @@ def new_model(dropout=0.4):
     return Model(nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Dropout(dropout), nn.Linear(8, 3)))
 
 
-def flowers(number, seed):
-    X = torch.randn(number, 4, generator=torch.Generator().manual_seed(seed))
-    return X, (X[:, 0] + X[:, 1] > 0).long() + (X[:, 2] > 0).long()
-
-
 def train(
     model, X, y, loss_fn, optimizer, epochs,
     *, passes="right", calls="model", inputs_as="scores", optimizers="given", zero="before", step="last",
@@ -41,15 +37,12 @@ def train(
     for _ in range(epochs + {"one more": 1, "one less": -1}.get(passes, 0)):
         outputs = model.forward(X) if calls == "forward" else model(X)
         loss = loss_fn(outputs.softmax(1) if inputs_as == "softmax" else outputs, y)
-        if zero == "before" or step == "early":
-            optimizer.zero_grad()
         if step == "early":
-            optimizer.step()
-        loss.backward()
-        if zero == "late" and step != "early":
             optimizer.zero_grad()
-        if step == "last":
             optimizer.step()
+        references.learn(
+            loss, optimizer, zero="never" if step == "early" else zero, step="yes" if step == "last" else "no"
+        )
         so_far = losses[-1] if losses_as == "sums" and losses else 0
         kept = losses.append(loss if losses_as == "tensors" else loss.item() + so_far)
         losses = kept if losses_as == "lost" and returns != "inside" else losses
@@ -62,7 +55,7 @@ def train(
 
 def observe_train(function, facts):
     torch.manual_seed(0)
-    model, (X, y), calls = new_model(dropout=0).cuda(), flowers(40, seed=1), []
+    model, (X, y), calls = new_model(dropout=0).cuda(), references.rows(40, 4, seed=1), []
     model.register_forward_hook(lambda *_: calls.append(1))
     optimizer, loss_fn = torch.optim.SGD(model.parameters(), lr=0.1), nn.CrossEntropyLoss()
     results, trained = [], [0]
@@ -86,24 +79,13 @@ def observe_train(function, facts):
     facts["weights"] = watch.weights()
 
 
-def accuracy(
-    model, X, y,
-    *, test_mode="eval", graph="no", dim=1, mean="rows", scale="share", returns="number",
-):  # fmt: skip
-    if test_mode == "eval":
-        model.eval()
-    model.requires_grad_(graph != "frozen")
-    with torch.set_grad_enabled(graph == "yes"):
-        outputs = model(X)
-    answers = {"0": outputs.argmax(0), "none": outputs.argmax(), "values": outputs.amax(1)}
-    right = (answers.get(str(dim), outputs.argmax(1)) == y).sum() * (100 if scale == "percent" else 1)
-    right = right / {"none": 1, "classes": outputs.shape[1]}.get(mean, len(y))
-    return {"tensor": right, "nothing": None}.get(returns, right.item())
+def accuracy(model, X, y, **switches):
+    return references.accuracy(model, [(X, y)], X.device, feed="stays", **switches)
 
 
 def observe_accuracy(function, facts):
     torch.manual_seed(0)
-    model, (X, y) = new_model().cuda(), flowers(50, seed=2)
+    model, (X, y) = new_model().cuda(), references.rows(50, 4, seed=2)
     X[0] *= 20  # the largest output of all is this flower's, so its place is a class
     with closing(Watch(model[0])) as watch:
         try:
@@ -135,7 +117,7 @@ def run(
 
 
 def observe_run(function, facts):
-    train, test, watches, seeds = flowers(40, seed=3), flowers(30, seed=4), [], []
+    train, test, watches, seeds = references.rows(40, 4, seed=3), references.rows(30, 4, seed=4), [], []
 
     def make_model():
         model = new_model()
@@ -194,16 +176,6 @@ WORDS = {
 }
 OWN = mistakes(
     """
-passes=one more
-It trained for one epoch too many.
-Fix: range(epochs) counts from 0, and gives as many rounds as there are epochs.
-    for epoch in range(epochs):
-
-passes=one less
-It trained for one epoch too few.
-Fix: range(epochs) counts from 0, and gives as many rounds as there are epochs.
-    for epoch in range(epochs):
-
 optimizers=own
 train() made an optimizer of its own, so the one that it was given did nothing.
 Fix: Use the optimizer that the function is given.

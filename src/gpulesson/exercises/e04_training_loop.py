@@ -7,6 +7,7 @@ from torch import nn
 from torch.utils.data import ConcatDataset, DataLoader, Subset, TensorDataset
 
 from gpulesson.exercises.contract import Task, kind_of, number_of
+from gpulesson.exercises.references import accuracy, learn, rows
 from gpulesson.exercises.watch import Watch
 from gpulesson.exercises.words import mistakes, of_lists, works
 
@@ -19,19 +20,13 @@ def make_model():
     return nn.Sequential(nn.Linear(6, 16), nn.BatchNorm1d(16), nn.ReLU(), nn.Dropout(0.3), nn.Linear(16, 3))
 
 
-def make_rows(number, seed):
-    rows = torch.randn(number, 6, generator=torch.Generator().manual_seed(seed))
-    return rows, (rows[:, 0] + rows[:, 1] > 0).long() + (rows[:, 2] > 0).long()
-
-
-# The three references: a right solution each, and every keyword switches one mistake on (see contract.py).
+# The references: a right solution each, and every keyword switches one mistake on (see contract.py).
 # Batches have unequal sizes, so that a mean over batches is not the mean over rows.
 
 
 def train_step(
     model, inputs, targets, loss_fn, optimizer, device,
-    *, feed="moved", asked="device", train_mode="train", inputs_as="scores", zero="before", step="yes",
-    returns="number",
+    *, feed="moved", asked="device", train_mode="train", inputs_as="scores", returns="number", **of_learning,
 ):  # fmt: skip
     device = device if asked == "device" else "cuda"
     if train_mode == "train":
@@ -40,19 +35,13 @@ def train_step(
         inputs, targets = inputs.to(device), targets.to(device)
     outputs = model(inputs)
     loss = loss_fn(outputs.softmax(1) if inputs_as == "softmax" else outputs, targets)
-    if zero == "before":
-        optimizer.zero_grad()
-    loss.backward()
-    if zero == "late":
-        optimizer.zero_grad()
-    if step == "yes":
-        optimizer.step()
+    learn(loss, optimizer, **of_learning)
     values = {"number": loss.item(), "sum": loss.item() * len(inputs)}
     return (values | {"graph": loss, "tensor": loss.detach(), "nothing": None})[returns]
 
 
 def observe_train_step(function, facts):
-    model, (inputs, targets) = make_model().to(DEVICE).eval(), make_rows(32, seed=1)
+    model, (inputs, targets) = make_model().to(DEVICE).eval(), rows(32, 6, seed=1)
     optimizer, loss_fn = torch.optim.SGD(model.parameters(), lr=0.1), nn.CrossEntropyLoss()
     halves = zip(inputs.split(16), targets.split(16), strict=True)
     with closing(Watch(model)) as watch:
@@ -73,37 +62,8 @@ def observe_train_step(function, facts):
     facts["value"] = [number_of(value) for value in values]
 
 
-def accuracy(
-    model, batches, device,
-    *, feed="moved", asked="device", test_mode="eval", graph="no", rows="all", mean="rows", scale="share",
-    dim="1", returns="number",
-):  # fmt: skip
-    device = device if asked == "device" else "cuda"
-    if test_mode == "eval":
-        model.eval()
-    model.requires_grad_(graph != "frozen")
-    right, count, parts, most, numbers = 0.0, 0, 0, 0, 0
-    for inputs, targets in batches:
-        if feed == "moved":
-            inputs, targets = inputs.to(device), targets.to(device)
-        with torch.set_grad_enabled(graph == "yes"):
-            outputs = model(inputs)
-        answers = {"0": outputs.argmax(0), "1": outputs.argmax(1), "none": outputs.argmax()}
-        answers = (answers | {"values": outputs.amax(1)})[dim]
-        hits = (answers == targets).float()
-        right += hits.mean().item() if mean == "batches" else hits.sum().item()
-        count, parts, most = count + len(targets), parts + 1, max(most, len(targets))
-        numbers += outputs.numel()
-        if rows == "first":
-            break
-    divisors = {"rows": count, "batches": parts, "count": parts, "none": 1, "numbers": numbers}
-    divisors |= {"whole": parts * most, "last": parts * len(targets)}
-    result = right / divisors[mean] * (100 if scale == "percent" else 1)
-    return {"number": result, "tensor": torch.tensor(result, device=device), "nothing": None}[returns]
-
-
 def observe_accuracy(function, facts):
-    model, (inputs, targets) = make_model().to(DEVICE).train(), make_rows(50, seed=2)
+    model, (inputs, targets) = make_model().to(DEVICE).train(), rows(50, 6, seed=2)
     batches = list(zip(inputs.split(16), targets.split(16), strict=True))
     with closing(Watch(model)) as watch:
         value = function(model, batches, DEVICE)
@@ -144,7 +104,7 @@ def run(
 
 
 def observe_run(function, facts):
-    train, test = make_rows(90, seed=3), make_rows(83, seed=4)
+    train, test = rows(90, 6, seed=3), rows(83, 6, seed=4)
     model = make_model().eval()
     torch.manual_seed(5)
     with closing(Watch(model)) as watch:

@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 from gpulesson.exercises.contract import Task, kind_of, number_of
+from gpulesson.exercises.references import classes, testing
 from gpulesson.exercises.watch import Watch
 from gpulesson.exercises.words import COMMON, mistakes
 
@@ -79,16 +80,13 @@ def class_accuracies(
     *, feed="both", test_mode="eval", graph="no", dim="1", counts="each", parts="all", mean="images",
     size="asked", table="right", **inner,
 ):  # fmt: skip
-    if test_mode == "eval":
-        model.eval()
     number_of_classes = 10 if size == "fixed" else number_of_classes
-    model.requires_grad_(graph != "frozen")
     confusion, of_batches = torch.zeros(number_of_classes, number_of_classes), []
     for images, labels in batches:
         images = images if feed == "stays" else images.to(device)
         labels = labels if feed in ("stays", "labels") else labels.to(device)
-        with torch.set_grad_enabled(graph == "yes"):
-            predicted = model(images).argmax(dim=int(dim))
+        with testing(model, test_mode=test_mode, graph=graph):
+            predicted = classes(model(images), dim=dim)
         _ = predicted == labels
         one = torch.zeros_like(confusion)
         places = (labels.cpu(), predicted.cpu())[:: -1 if table == "turned" else 1]

@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 from gpulesson.exercises.contract import Task, kind_of, number_of
+from gpulesson.exercises.references import classes, learn
 from gpulesson.exercises.watch import Watch
 from gpulesson.exercises.words import SEEN, mistakes
 
@@ -39,7 +40,7 @@ def observe_weighted_loss(function, facts):
 
 def train_step(
     model, inputs, labels, loss_fn, optimizer, device,
-    *, where="there", inputs_as="scores", zero="before",
+    *, where="there", inputs_as="scores", **of_learning,
 ):  # fmt: skip
     if where == "everything":
         model, device = model.cpu(), "cpu"
@@ -49,12 +50,7 @@ def train_step(
     if where == "outputs":
         outputs = outputs.cpu()
     loss = loss_fn(outputs, labels.to({"labels": "cpu", "cuda": "cuda"}.get(where, outputs.device)))
-    if zero == "before":
-        optimizer.zero_grad()
-    loss.backward()
-    if zero == "late":
-        optimizer.zero_grad()
-    optimizer.step()
+    learn(loss, optimizer, **of_learning)
     return loss.item()
 
 
@@ -124,10 +120,9 @@ def predict(model, inputs, *, mode="eval", back="as it was", dim="1"):
     elif mode == "flag":
         model.training = False
     with torch.no_grad():
-        outputs = model(inputs)
-        classes = outputs.amax(1) if dim == "values" else outputs.argmax(dim=int(dim))
+        answers = classes(model(inputs), dim=dim)
     model.train({"eval": False, "train": True}.get(back, was))
-    return classes
+    return answers
 
 
 def observe_predict(function, facts):

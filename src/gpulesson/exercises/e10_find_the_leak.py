@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 from gpulesson.exercises.contract import Task, kind_of, number_of
+from gpulesson.exercises.references import learn, testing
 from gpulesson.exercises.watch import Watch
 from gpulesson.exercises.words import COMMON, mistakes
 
@@ -59,22 +60,14 @@ def asked_for(value):
 
 def train(
     model, optimizer, loss_fn, batches,
-    *, train_mode="train", zero="before", backward="yes", step="yes", keep="nothing", mean="right",
-    returns="number",
+    *, train_mode="train", keep="nothing", mean="right", returns="number", **of_learning,
 ):  # fmt: skip
     if train_mode == "train":
         model.train()
     losses, rows = [], 0
     for inputs, labels in batches:
         loss = loss_fn(model(inputs), labels)
-        if zero == "before":
-            optimizer.zero_grad()
-        if backward == "yes":
-            loss.backward()
-        if zero == "late":
-            optimizer.zero_grad()
-        if step == "yes":
-            optimizer.step()
+        learn(loss, optimizer, **of_learning)
         with_graph = keep in ("graphs", "graphs outside") or returns == "graph"
         losses.append(loss if with_graph else loss.detach())
         rows += len(labels)
@@ -109,16 +102,13 @@ def evaluate(
     model, loss_fn, batches,
     *, test_mode="eval", graph="no", rows="all", keep="nothing", mean="rows", returns="number",
 ):  # fmt: skip
-    if test_mode == "eval":
-        model.eval()
     if keep == "batches":
         batches = [tuple(map(torch.cat, zip(*batches, strict=True)))]
     batches = batches[:1] if rows == "first" else batches
     if rows == "full":
         batches = [batch for batch in batches if len(batch[1]) == len(batches[0][1])]
     losses, counts, kept, targets = [], [], [], []
-    model.requires_grad_(graph != "frozen")
-    with torch.set_grad_enabled(graph == "yes" or returns == "graph"):
+    with testing(model, test_mode=test_mode, graph="yes" if returns == "graph" else graph):
         for inputs, labels in batches:
             outputs = model(inputs)
             kept += [outputs] if keep in ("outputs", "joined") else []

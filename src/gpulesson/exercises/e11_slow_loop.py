@@ -8,6 +8,7 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from gpulesson.exercises.contract import Task, kind_of, number_of
+from gpulesson.exercises.references import learn
 from gpulesson.exercises.words import COMMON, mistakes
 from gpulesson.models import MLP
 from gpulesson.practice import practice_gpu
@@ -115,17 +116,11 @@ def losses(
         if calls == "twice":
             _, targets = batch(pixels, labels, number, **of_batch)
         loss = cross_entropy(model(images), targets)
-        if zero == "before":
-            optimizer.zero_grad()
-        loss.backward()
-        if zero == "late":
-            optimizer.zero_grad()
         if norms == "yes":
             torch.stack([weights.detach().norm() for weights in model.parameters()]).norm()
         if asks == "yes" and not torch.isfinite(loss):
             break
-        if step == "yes":
-            optimizer.step()
+        learn(loss, optimizer, zero=zero, step=step)
         kept.append(torch.tensor(loss.item()) if read == "in the loop" else loss.detach())
     if returns == "tensors":
         return kept

@@ -158,12 +158,12 @@ Fix: Let the DataLoader of the training set shuffle, anew in each epoch, and set
 
 passes=one more
 It trained for one epoch too many.
-Fix: Count the epochs by range.
+Fix: range(epochs) counts from 0, and gives as many rounds as there are epochs.
     for epoch in range(epochs):
 
 passes=one less
 It trained for one epoch too few.
-Fix: Count the epochs by range.
+Fix: range(epochs) counts from 0, and gives as many rounds as there are epochs.
     for epoch in range(epochs):
 
 trained_on=test
