@@ -121,16 +121,14 @@ class Check:
         *messages, how = self._running.results()
         facts = dict(messages)
         stopped = [self._placed(Finding(**each)) for each in facts.pop("stopped", ())]
-        if not stopped and facts.pop("loaded", False):
-            judge = Fresh(_judge, self.exercise.number, facts, _UNSEEN[how], seconds=IMPORTING)
-            *found, how = judge.results()
-            if how != "ended":
-                raise OSError("the check itself did not come to its end: check again")
-            answers = tuple(self._answer(each) for each in found)
-        else:
-            stopped = stopped or [report.error({"error": _UNSEEN[how]}, "the file stops")]
-            *asked, _ = Fresh(_list, self.exercise.number).results()
-            answers = tuple(Answer(name, does, "later") for name, does in asked)
+        unseen = _UNSEEN[how]
+        if not facts.pop("loaded", False):
+            stopped = stopped or [report.error({"error": unseen}, "the file stops")]
+            unseen = ""
+        *found, how = Fresh(_judge, self.exercise.number, facts, unseen, seconds=IMPORTING).results()
+        if how != "ended":
+            raise OSError("the check itself did not come to its end: check again")
+        answers = tuple(self._answer(each) for each in found)
         return Report(self.exercise, printable(self.file), answers, tuple(stopped))
 
     def end(self) -> None:
@@ -166,11 +164,6 @@ def begin(file: str | os.PathLike[str], exercise: str | int | None = None, secon
     text, cells = _content(path)
     found = _named(path.name, text) if exercise is None else find(exercise)
     return Check(found, text, path, cells, seconds)
-
-
-def _list(send: Callable[[Any], None], number: str) -> None:
-    for task in find(number).tasks():
-        send([task.name, task.does])
 
 
 def _observe(send: Callable[[Any], None], number: str, text: str, file: str) -> None:
