@@ -120,8 +120,8 @@ class Task:
     begin : str
         Where to begin, for those who have an empty function before them.
     words : mapping
-        Of a fact: how a message names it ("the mean loss"), or a function of what was found and what was
-        expected that returns the whole sentence.
+        Of a fact: how a message names it ("the mean loss"), a whole sentence, or a function of what was found
+        and what was expected that returns a sentence.
     derived : set of str
         Facts that nearly every mistake changes, such as weights and results. Where no set of mistakes has all
         of the facts, one with all the others is named.

@@ -144,12 +144,12 @@ TASKS = (
         begin="Bring the model to the device. Then make a new dictionary, with a copy of each tensor.",
         words={
             "model": afterwards("the model ended up"),
-            "copy": lambda *_: "memory for a second model was taken on the GPU.",
+            "copy": "memory for a second model was taken on the GPU.",
             "kind": lambda found, _: f"{found[0]} is returned, expected a dict.",
             "batch": afterwards("the dictionary returned had"),
-            "types": lambda *_: "what is returned has another type of number.",
-            "values": lambda *_: "what is returned has other values.",
-            "kept": lambda *_: "the dictionary that came in holds other tensors than before.",
+            "types": "what is returned has another type of number.",
+            "values": "what is returned has other values.",
+            "kept": "the dictionary that came in holds other tensors than before.",
         },
         mistakes=mistakes("""
 moved=no

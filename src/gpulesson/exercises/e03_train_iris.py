@@ -162,15 +162,15 @@ def on_the_cpu(function, flowers):
 
 
 WORDS = {
-    "called": lambda *_: "model.forward(X) was called.",
+    "called": "model.forward(X) was called.",
     "trained": lambda found, _: (
         f"two calls, with epochs=3 and epochs={EPOCHS}, trained for {found[0]} and {found[1]} epochs."
     ),
-    "stale": lambda *_: "gradients of an earlier epoch were still there.",
-    "left": lambda *_: "at the end there are gradients that were never used.",
+    "stale": "gradients of an earlier epoch were still there.",
+    "left": "at the end there are gradients that were never used.",
     "count": "the number of losses, of two calls,",
     "seed": "the seed, when make_model() was called,",
-    "another": lambda *_: "make_model() was called again, and the new model was used, too.",
+    "another": "make_model() was called again, and the new model was used, too.",
     "epochs": "the number of epochs",
     "value": "the number returned",
 }

@@ -163,7 +163,7 @@ returns=tensor; returns=nothing (hides mean, scale, dim=none, dim=values)
         "in the other: over the epochs, and over the batches of a DataLoader.",
         words={
             "value": "what is returned",
-            "no epochs": lambda *_: "with epochs=0, as the starter's main() calls it, it stops.",
+            "no epochs": "with epochs=0, as the starter's main() calls it, it stops.",
         },
         derived=frozenset({"value"}),
         mistakes=mistakes("""

@@ -127,7 +127,7 @@ def differs(found, expected):
 
 
 WORDS = {
-    "kept": lambda *_: "what the function was given has changed.",
+    "kept": "what the function was given has changed.",
     "count": "the number of accuracies",
     "empty": "what is returned for the class without images",
     "value": differs,

@@ -147,7 +147,7 @@ WORDS = SEEN | {
     "value": "the loss",
 }
 OF_BOTH = {
-    f"{name} {device}": said if callable(said) else f"{said} (device {device})"
+    f"{name} {device}": said if callable(said) or said.endswith(".") else f"{said} (device {device})"
     for name, said in WORDS.items()
     for device in DEVICES
 }
@@ -238,7 +238,7 @@ zero=never; zero=late
         reference=probabilities,
         observe=observe_probabilities,
         begin="It returns nothing. Return the softmax of each row, as a NumPy array.",
-        words={"value": lambda *_: "these are not the softmax of each row."},
+        words={"value": "these are not the softmax of each row."},
         mistakes=mistakes("""
 cpu=no
 NumPy works in the computer's own memory, and the tensor is on the GPU.
@@ -272,8 +272,8 @@ Fix: Make an array of it: detach, copy to the CPU, then NumPy.
         observe=observe_batch_losses,
         begin="It returns nothing. Go through the batches, and return a list with the loss of each.",
         words={
-            "graph": lambda *_: "a loss in the result has its graph.",
-            "gradients": lambda *_: "the model has gradients afterwards.",
+            "graph": "a loss in the result has its graph.",
+            "gradients": "the model has gradients afterwards.",
             "value": "the list",
         },
         mistakes=mistakes("""
@@ -310,8 +310,8 @@ Fix: Collect the losses of all batches in a list, and return it.
                 if found == [False]
                 else "it came in training mode, and some of its layers are in evaluation mode now."
             ),
-            "left from evaluation": lambda *_: "it came in evaluation mode, and is in training mode now.",
-            "value": lambda *_: "the answers are not those of the model in evaluation mode.",
+            "left from evaluation": "it came in evaluation mode, and is in training mode now.",
+            "value": "the answers are not those of the model in evaluation mode.",
         },
         derived=frozenset({"value"}),
         mistakes=mistakes("""

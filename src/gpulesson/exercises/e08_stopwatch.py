@@ -158,14 +158,14 @@ WORDS = {
         "kept": "the result comes from the first 20 times.",
     }.get(found, "slow runs were left after the warm-up."),
     "start": lambda found, _: f"the clock started {'after' if found == 'first' else 'once, before'} the run.",
-    "at the start": lambda *_: "the machine was still busy when the clock started.",
-    "at the end": lambda *_: "the machine was still at work when the clock stopped.",
+    "at the start": "the machine was still busy when the clock started.",
+    "at the end": "the machine was still at work when the clock stopped.",
     "times": lambda found, _: f"{'one run was' if found == 'one' else 'fewer than 20 runs were'} timed.",
     "summary": lambda found, _: (
         f"the result is not the median of the times{f', but the {found}' if found in KNOWN else ''}."
     ),
-    "unit": lambda *_: "the result is not in microseconds.",
-    "elsewhere": lambda *_: "the result is right here, and wrong on a machine with other numbers.",
+    "unit": "the result is not in microseconds.",
+    "elsewhere": "the result is right here, and wrong on a machine with other numbers.",
 }
 OWN = mistakes("""
 clock=computer (hides before, start, after, warm, measured, times, summary, unit, returns)
@@ -259,8 +259,7 @@ TASKS = (
         reference=one_run,
         observe=lambda function, facts: observe(function, facts, slow=0, extra=(0,)),
         begin="Look at the clock, ask for the work, look at the clock again. Where do you have to wait?",
-        words=WORDS
-        | {"summary": lambda *_: "the result is not the time between the two looks at the clock."},
+        words=WORDS | {"summary": "the result is not the time between the two looks at the clock."},
         gpu=False,
         mistakes=own_mistakes("""
 clock=computer (hides before, start, after, unit, returns)

@@ -174,18 +174,18 @@ WORDS = {
             *found, *expected
         )
     ),
-    "exact": lambda *_: "some pixels are not a 255th of what they were.",
+    "exact": "some pixels are not a 255th of what they were.",
     "calls": lambda found, _: {
         "none": "the dataset was not called in this process, but by workers: leave num_workers out.",
         "several": "the dataset was called more than once for each batch.",
     }.get(found, f"there was {found}."),
-    "early": lambda *_: "all pictures were fetched before the first batch could be used.",
+    "early": "all pictures were fetched before the first batch could be used.",
     "shapes": "the shape of a batch",
     "size": "the size of a batch",
     "rows": lambda found, _: (
         f"{found} {'came' if found == 'one batch' else 'of pictures than there are came'}."
     ),
-    "empty": lambda *_: "a batch of no pictures came.",
+    "empty": "a batch of no pictures came.",
     "images on": "the device of the images",
     "images type": "the type of the images",
     "labels on": "the device of the labels",
@@ -193,7 +193,7 @@ WORDS = {
     "order": lambda found, _: (
         "some pictures came again." if found == "again" else "the pictures came in another order."
     ),
-    "paired": lambda *_: "some pictures came with the label of another one.",
+    "paired": "some pictures came with the label of another one.",
 }
 OWN = mistakes("""
 sent=floats

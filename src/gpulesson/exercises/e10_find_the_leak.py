@@ -151,14 +151,14 @@ def observe_evaluate(function, facts):
 
 
 WORDS = {
-    "graphs": lambda *_: "the graphs of several losses were there at once.",
-    "outputs": lambda *_: "the outputs of several batches were there at once.",
-    "held": lambda *_: "more than the result stays in memory after the call.",
-    "peak": lambda *_: "at most, it needs more memory than one batch needs without a graph.",
+    "graphs": "the graphs of several losses were there at once.",
+    "outputs": "the outputs of several batches were there at once.",
+    "held": "more than the result stays in memory after the call.",
+    "peak": "at most, it needs more memory than one batch needs without a graph.",
     "losses": "the number of rows, of each call of the loss,",
     "passes": "the number of rows, of each call of the model,",
     "backwards": "the number of backward passes",
-    "graph": lambda *_: "the outputs had a graph.",
+    "graph": "the outputs had a graph.",
     "value": "the mean loss",
 }
 

@@ -183,7 +183,7 @@ def first_other(found, expected):
 
 
 WORDS = {
-    "computed": lambda *_: "nothing was computed.",
+    "computed": "nothing was computed.",
     "converted": lambda found, _: (
         "some rows were converted twice."
         if "twice" in found
@@ -196,12 +196,12 @@ WORDS = {
     "device": "the device of the images",
     "white": "a white pixel",
     "labels": lambda found, _: "there are no labels." if found == "none" else "the labels are of other rows.",
-    "trained": lambda *_: "nothing was trained.",
-    "norms": lambda *_: "norms were computed.",
-    "asked": lambda *_: "an `if` waited for the device before the last step was done.",
+    "trained": "nothing was trained.",
+    "norms": "norms were computed.",
+    "asked": "an `if` waited for the device before the last step was done.",
     "read": lambda found, _: f"numbers were read {found}.",
-    "seed": lambda *_: "the first weights are not those of `slow`.",
-    "products": lambda *_: "there was more than one forward and one backward pass in a step.",
+    "seed": "the first weights are not those of `slow`.",
+    "products": "there was more than one forward and one backward pass in a step.",
     "count": "the number of losses",
     "losses": first_other,
 }

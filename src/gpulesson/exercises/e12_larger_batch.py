@@ -152,7 +152,7 @@ TASKS = (
         gpu=False,
         words={
             "kind": "RATE",
-            "positive": lambda *_: "RATE is not greater than 0.",
+            "positive": "RATE is not greater than 0.",
             "rate": say_epochs,
         },
         mistakes=mistakes("""

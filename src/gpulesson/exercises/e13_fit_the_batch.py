@@ -220,25 +220,25 @@ def share_of(count, number, parts, share):
 
 WORDS = {
     "seen": lambda found, _: f"{found} went through the model.",
-    "empty": lambda *_: "a part of no rows went through the model.",
+    "empty": "a part of no rows went through the model.",
     "part": lambda found, _: f"{found} rows went through the model at a time, where rows={ROWS}.",
     "backward": lambda found, _: f"backward() was called for {found}.",
     "shares": lambda found, _: (
         f"the mean loss of a part was {found}, not multiplied by its share of the rows of the batch."
     ),
-    "old": lambda *_: "gradients from before were still there at the first backward() of a batch.",
-    "thrown": lambda *_: "gradients were reset between two parts.",
-    "peak": lambda *_: f"the memory rose further than {ROWS} rows at a time need.",
-    "looked": lambda *_: f"more than {ROWS} rows went through the model at a time, where rows={ROWS}.",
-    "kept": lambda *_: "at the second part, the activations of the first were still there.",
-    "ahead": lambda *_: "at the first part, more than one batch was on the device.",
+    "old": "gradients from before were still there at the first backward() of a batch.",
+    "thrown": "gradients were reset between two parts.",
+    "peak": f"the memory rose further than {ROWS} rows at a time need.",
+    "looked": f"more than {ROWS} rows went through the model at a time, where rows={ROWS}.",
+    "kept": "at the second part, the activations of the first were still there.",
+    "ahead": "at the first part, more than one batch was on the device.",
     "batches": "the number of batches that were trained on",
-    "few": lambda *_: (
+    "few": (
         "more than 4 rows of 22 went through the model at a time, where rows=4: "
         "that is the number of rows of a part, not the number of parts."
     ),
-    "left": lambda *_: "after the call there are no gradients.",
-    "exact": lambda *_: "the result is not that of the mean loss over all rows of each batch.",
+    "left": "after the call there are no gradients.",
+    "exact": "the result is not that of the mean loss over all rows of each batch.",
 }
 PARTS = mistakes("""
 parts=whole (hides seen, own, backward, share, retains, zero=part, step=part)

@@ -269,7 +269,7 @@ def losses_in_words(found, _):
 
 
 WORDS = {
-    "gloo": lambda *_: "the process group was started with gloo, which is for CPUs, and not with nccl.",
+    "gloo": "the process group was started with gloo, which is for CPUs, and not with nccl.",
     "devices": lambda found, _: f"the models are on {found[0]} and {found[1]}.",
     "rows": lambda found, _: f"in one epoch, a row comes {found}.",
     "order": lambda *_: "the rows have the same order in each epoch. (DistributedSampler: set_epoch.)",
@@ -284,7 +284,7 @@ WORDS = {
         "and not a list of numbers."
     ),
     "losses": losses_in_words,
-    "batches": lambda *_: "the loss of an epoch is that of its last batch alone.",
+    "batches": "the loss of an epoch is that of its last batch alone.",
     "saved by": "the number of processes that write the file",
     "file": lambda found, _: {
         "": "there is no file.",

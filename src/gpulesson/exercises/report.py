@@ -142,6 +142,8 @@ def _seen(task: Task, name: str, facts: Facts, expected: Facts) -> str:
         return ""
     if callable(words):
         return words(facts[name], expected[name])
+    if words.endswith("."):
+        return words
     return f"{words} is {_shown(facts[name])}, expected {_shown(expected[name])}."
 
 

@@ -47,24 +47,24 @@ SEEN: dict[str, str | Callable[[Any, Any], str]] = {
         f"{'unshuffled' if found == 'as they are' else 'in the same order in each epoch'}."
     ),
     "backwards": "the number of backward passes, for each batch,",
-    "fresh": lambda *_: "gradients of an earlier step were still there.",
+    "fresh": "gradients of an earlier step were still there.",
     "steps": "the number of optimizer steps",
     "updates": lambda found, _: (
         f"the weights {'changed after some batches only' if found == 'some' else 'never changed'}."
     ),
-    "idle": lambda *_: "the optimizer stepped without any gradient.",
-    "optimizers": lambda *_: "there were several optimizers.",
-    "elsewhere": lambda *_: "an optimizer stepped that has no parameter of this model.",
-    "on the CPU": lambda *_: "called with the CPU as the device, it fails, or uses the GPU.",
+    "idle": "the optimizer stepped without any gradient.",
+    "optimizers": "there were several optimizers.",
+    "elsewhere": "an optimizer stepped that has no parameter of this model.",
+    "on the CPU": "called with the CPU as the device, it fails, or uses the GPU.",
     "tested on": "what was tested on, at the end,",
     "test modes": lambda found, _: _mode(found, "training mode at the test", "tested"),
-    "graph": lambda *_: "the outputs of the test had a graph.",
-    "frozen": lambda *_: "the parameters of the model no longer require gradients.",
+    "graph": "the outputs of the test had a graph.",
+    "frozen": "the parameters of the model no longer require gradients.",
     "rows": "the number of rows that the model saw",
     "kind": "what is returned",
     "value": "the result",
-    "weights": lambda *_: "the weights afterwards are not those that they should be.",
-    "gradient mode": lambda *_: (
+    "weights": "the weights afterwards are not those that they should be.",
+    "gradient mode": (
         "afterwards gradients are switched off for all that follows. Write `with torch.no_grad():`, which "
         "switches them on again."
     ),
