@@ -18,10 +18,6 @@ from typing import Any
 from gpulesson._files import whole_file
 
 _HERE = Path(__file__).parent
-_PACKED = _HERE / "starters"
-"""Where a wheel has the starters."""
-_CHECKOUT = _HERE.parents[2] / "examples" / "exercises"
-"""Where the project's folder has them."""
 
 
 class UsageError(ValueError):
@@ -51,8 +47,14 @@ class Exercise:
         return tasks
 
 
+def shipped(packed: str, kept: str) -> Path:
+    """Return what a wheel has packed beside this module, and the project's folder has somewhere else."""
+    path = _HERE / packed
+    return path if path.exists() else _HERE.parents[2] / kept
+
+
 def _folder() -> Path:
-    return _PACKED if _PACKED.is_dir() else _CHECKOUT
+    return shipped("starters", "examples/exercises")
 
 
 @cache

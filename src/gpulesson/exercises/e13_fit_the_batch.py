@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from gpulesson.exercises.contract import Task
-from gpulesson.exercises.watch import Watch
+from gpulesson.exercises.watch import Watch, keys_of
 from gpulesson.exercises.words import mistakes
 
 DEVICE, ROWS, SIZES = torch.device("cuda"), 128, (344, 256)
@@ -142,8 +142,8 @@ def observe(model, batches, facts, most, call):
     """Call it, and note what can be seen of the parts of each batch, in which memory may rise by `most`."""
     samples = {}
     for number, (inputs, labels) in enumerate(batches):
-        keys = [round(key, 6) for key in inputs.double().sum(1).tolist()]
-        samples |= {key: (number, label) for key, label in zip(keys, labels.tolist(), strict=True)}
+        pairs = zip(keys_of(inputs), labels.tolist(), strict=True)
+        samples |= {key: (number, label) for key, label in pairs}
     watch, came, fresh, held = Watch(model), [], [], []
 
     def passed(module, inputs, outputs):
@@ -159,8 +159,9 @@ def observe(model, batches, facts, most, call):
         fresh.append((number, last.grad is None or not last.grad.any()))
 
     *_, last = model.parameters()
-    handles = [model.register_forward_hook(passed), last.register_hook(back)]
-    handles.append(model.register_forward_pre_hook(lambda *_: held.append(torch.cuda.memory_allocated())))
+    model.register_forward_hook(passed)
+    last.register_hook(back)
+    model.register_forward_pre_hook(lambda *_: held.append(torch.cuda.memory_allocated()))
     gc.disable()  # what earlier calls have left is not to be freed meanwhile
     before = torch.cuda.memory_allocated()
     torch.cuda.reset_peak_memory_stats()
@@ -169,8 +170,6 @@ def observe(model, batches, facts, most, call):
     finally:
         gc.enable()
         watch.close()
-        for handle in handles:
-            handle.remove()
     peak = torch.cuda.max_memory_allocated() - before
     graphs = [each for each in watch.passes if each["graph"]]
     rows = sorted(key for each in graphs for key in each["rows"])

@@ -5,13 +5,10 @@ from __future__ import annotations
 import re
 from functools import cache
 from itertools import pairwise
-from pathlib import Path
 from typing import NamedTuple
 
-_PACKED = Path(__file__).with_name("errors.rst")
-"""Where a wheel has the page."""
-_CHECKOUT = Path(__file__).parents[3] / "docs" / "errors.rst"
-"""Where the project's folder has it."""
+from gpulesson.exercises.catalogue import shipped
+
 _ENOUGH = 0.65
 """A section is that of a message if the message has so many of its heading's pairs of words."""
 
@@ -27,7 +24,7 @@ class Explanation(NamedTuple):
 @cache
 def explanations() -> tuple[Explanation, ...]:
     """Read the sections of the page."""
-    page = _PACKED if _PACKED.is_file() else _CHECKOUT
+    page = shipped("errors.rst", "docs/errors.rst")
     parts = re.split(r"^``(.+)``\n~+\n", page.read_text(encoding="utf-8"), flags=re.MULTILINE)
     return tuple(
         Explanation(m, _prose(text), _fix(text)) for m, text in zip(parts[1::2], parts[2::2], strict=True)

@@ -96,7 +96,7 @@ class Watch:
             Inputs [N, …], no two with the same sum, and labels [N].
         """
         trained, tested = self.training(), self._last_evaluation(test)
-        places = {key: place for place, key in enumerate(_keys(train) + _keys(test))}
+        places = {key: place for place, key in enumerate(keys_of(train[0]) + keys_of(test[0]))}
         order = [places.get(key, -1) for each in trained for key in each["rows"]]
         times, own = max(Counter(order).values(), default=0), set(order) <= set(range(len(train[1])))
         tests = set(order).isdisjoint(range(len(train[1])))
@@ -107,7 +107,7 @@ class Watch:
         changed = self.updates()
         seen = sorted(key for each in tested for key in each["rows"])
         parts = ("the test rows", test), ("the training rows", train)
-        where = [name for name, part in parts if seen == sorted(_keys(part))]
+        where = [name for name, part in parts if seen == sorted(keys_of(part[0]))]
         return {
             "device": sorted({each["device"] for each in trained}),
             "train modes": sorted({each["training"] for each in trained}),
@@ -130,7 +130,9 @@ class Watch:
 
     def meaning(self, value: Any, *parts: Rows) -> str:
         """Say what a number is, from the answers of the last evaluation: a share, a count, …"""
-        labels = {k: label for part in parts for k, label in zip(_keys(part), part[1].tolist(), strict=True)}
+        labels = {
+            k: label for part in parts for k, label in zip(keys_of(part[0]), part[1].tolist(), strict=True)
+        }
         tested = self._last_evaluation(parts[0])
         pairs = [list(zip(each["rows"], each["answers"], strict=True)) for each in tested]
         right = [sum(labels.get(key) == answer for key, answer in batch) for batch in pairs]
@@ -152,7 +154,7 @@ class Watch:
     def _last_evaluation(self, test: Rows) -> list[dict[str, Any]]:
         """Return the last passes over the test rows after the training; if there are none, all after it."""
         after = list(takewhile(lambda each: not each["backward"], reversed(self.passes)))
-        keys = set(_keys(test))
+        keys = set(keys_of(test[0]))
         found: list[dict[str, Any]] = []
         for each in after:
             if keys.issuperset(each["rows"]) and sum(len(one["rows"]) for one in found) < len(keys):
@@ -162,7 +164,7 @@ class Watch:
     def _pass(self, module: nn.Module, inputs: tuple[Tensor, ...], outputs: Tensor) -> None:
         graph = outputs.requires_grad
         with torch.no_grad():
-            rows = _keys((inputs[0].detach(), inputs[0]))
+            rows = keys_of(inputs[0].detach())
             found = outputs.detach()
             answers = (found.flatten(1) if found.ndim > 1 else found[None]).argmax(1).cpu().tolist()
         one = {"training": module.training, "graph": graph, "backward": 0, "device": str(inputs[0].device)}
@@ -189,9 +191,9 @@ class Watch:
         self.idle += bool(held) and all(p.grad is None or not p.grad.any() for p in held)
 
 
-def _keys(rows: Rows) -> list[float]:
+def keys_of(inputs: Tensor) -> list[float]:
     """Return a number for each sample by which it is known again, wherever it is: the sum of its values."""
-    values = rows[0].cpu().double()
+    values = inputs.cpu().double()
     values = values.flatten(1) if values.ndim > 1 else values[None]  # one sample alone
     return [round(key, 6) for key in values.sum(1).tolist()]
 
