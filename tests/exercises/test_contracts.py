@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from gpulesson.exercises import exercises
+from gpulesson.exercises import exercises, find
 from gpulesson.exercises.contract import Referee, Task, differ, on_gpu, seen
 from gpulesson.exercises.words import SEEN
 
@@ -33,7 +33,7 @@ def module(kind: str, number: str):
 @cache
 def referee_of(number: str, name: str) -> Referee:
     """What is known of a task's reference need not be found out by each test anew."""
-    return Referee(next(task for task in contract_tasks(number) if task.name == name))
+    return Referee(next(task for task in find(number).tasks() if task.name == name))
 
 
 def hidden(chosen, referee: Referee) -> set:
@@ -102,11 +102,7 @@ def test_the_words_are_complete(number, task):
 @pytest.mark.parametrize("number", NUMBERS)
 def test_the_solution_is_right_and_the_starter_is_not_begun(number):
     solution, starter = module("solution", number), module("exercise", number)
-    for task in contract_tasks(number):
+    for task in find(number).tasks():
         right = referee_of(number, task.name).facts()
         assert not differ(seen(task, getattr(solution, task.name)), right), task.name
         assert differ(seen(task, getattr(starter, task.name)), right), task.name
-
-
-def contract_tasks(number: str):
-    return next(exercise for exercise in exercises() if exercise.number == number).tasks()

@@ -57,20 +57,9 @@ def accumulate(
 
 
 def train(
-    model,
-    optimizer,
-    loss_fn,
-    batches,
-    device,
-    rows,
-    *,
-    feed="moved",
-    step="yes",
-    zero="once",
-    looks="no",
-    ends="last",
-    **switches,
-):
+    model, optimizer, loss_fn, batches, device, rows,
+    *, feed="moved", step="yes", zero="once", looks="no", ends="last", **switches,
+):  # fmt: skip
     if feed == "all":
         batches = [(inputs.to(device), labels.to(device)) for inputs, labels in batches]
     for inputs, labels in batches:
@@ -189,13 +178,11 @@ def observe(model, batches, facts, most, call):
     facts["looked"] = any(len(each["rows"]) > ROWS for each in watch.passes if not each["graph"])
     missed = [not each["backward"] for each in graphs]
     facts["backward"] = "no part" if all(missed) else "some parts" if any(missed) else "each part"
-    shares = []
+    shares, longest = {}, max((len(keys) for keys, _ in came), default=1)
     for keys, share in came:
         number = len(batches[samples.get(keys[0], (0,))[0]][0])
-        shares.append(
-            share_of(len(keys), number, -(-number // max(len(keys) for keys, _ in came)), share.item())
-        )
-    facts["shares"] = " or ".join(dict.fromkeys(filter(None, shares))) or "multiplied by its share"
+        shares[share_of(len(keys), number, -(-number // longest), share.item())] = True
+    facts["shares"] = " or ".join(filter(None, shares)) or "multiplied by its share"
     firsts = dict(reversed(fresh))
     facts["old"] = not all(firsts.values())
     facts["thrown"] = sum(is_fresh for _, is_fresh in fresh) > sum(firsts.values())
@@ -207,14 +194,13 @@ def observe(model, batches, facts, most, call):
 
 def share_of(count, number, parts, share):
     """Say what was done to the loss of a part; nothing if it is right."""
-    names = {1.0: "counted in full", count / number: ""}
-    names |= {
-        1 / some: "divided by the number of parts" for some in (parts - 1, parts + 1, parts) if some > 1
-    }
-    names |= {count / number: ""}
-    return next(
-        (name for known, name in names.items() if abs(share - known) < 5e-4), f"multiplied by {share:.3g}"
-    )
+    if abs(share - count / number) < 5e-4:
+        return ""
+    if abs(share - 1) < 5e-4:
+        return "counted in full"
+    if any(abs(share - 1 / some) < 5e-4 for some in range(max(2, parts - 1), parts + 2)):
+        return "divided by the number of parts"
+    return f"multiplied by {share:.3g}"
 
 
 WORDS = {
