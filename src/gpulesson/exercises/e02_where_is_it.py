@@ -12,13 +12,8 @@ from gpulesson.exercises.words import mistakes
 
 CPU, GPU = "cpu", "cuda:0"
 PLACES = dict(zip("abcdefgh", (CPU, GPU, GPU, CPU, CPU, CPU, GPU, GPU), strict=True))
-
-
-TENSORS, MODEL, DEFAULT = (
-    "Ask a tensor where it is",
-    "Copy a tensor, move a model",
-    "What a default device changes",
-)
+TENSORS, MODEL = "Ask a tensor where it is", "Copy a tensor, move a model"
+DEFAULT = "What a default device changes"
 WHY = {
     "a": ("The line names no device, so the tensor is made on the CPU.", TENSORS),
     "b": ("The line says where the tensor is to be made: device=device.", TENSORS),
@@ -46,9 +41,8 @@ def observe_answers(table, facts):
 
 
 def is_no_place(found, _):
-    return (
-        "" if found in (CPU, GPU) else f'"{found}" is no device that is used here: write "cpu" or "cuda:0".'
-    )
+    known = found in (CPU, GPU)
+    return "" if known else f'"{found}" is no device that is used here: write "cpu" or "cuda:0".'
 
 
 def bring(

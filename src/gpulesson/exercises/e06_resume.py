@@ -197,11 +197,8 @@ def observe_run(function, facts):
     if not facts["kept"]:
         return
     kinds = {returned(each, each["ends"]) for each in (whole, second) if each["ends"]} - {TRAINED}
-    facts["safe"], facts["whole"], facts["kind"] = (
-        second["safe"],
-        len(whole["begins"]),
-        min(kinds, default=TRAINED),
-    )
+    facts["safe"], facts["whole"] = second["safe"], len(whole["begins"])
+    facts["kind"] = min(kinds, default=TRAINED)
     if at != STOPS[0]:
         return
     facts["saved"], lost = "after each epoch", 0

@@ -35,7 +35,7 @@ def observe_weighted_loss(function, facts):
         model, inputs, labels = make(device)
         value = function(model(inputs.to(device)), labels.to(device), torch.tensor([1.0, 2.0, 5.0]))
         facts[f"kind {device}"] = kind_of(value)
-        facts[f"value {device}"] = number_of(value.detach() if isinstance(value, torch.Tensor) else value)
+        facts[f"value {device}"] = number_of(value)
 
 
 def train_step(
@@ -105,7 +105,6 @@ def observe_batch_losses(function, facts):
     value = function(model, nn.CrossEntropyLoss(), batches)
     losses = list(value) if isinstance(value, list | tuple) else [value]
     facts["graph"] = any(isinstance(each, torch.Tensor) and each.requires_grad for each in losses)
-    losses = [each.detach() if isinstance(each, torch.Tensor) else each for each in losses]
     facts["gradients"] = any(p.grad is not None for p in model.parameters())
     facts["kind"] = "one loss" if number_of(value) is not None else kind_of(value).replace("tuple", "list")
     facts["value"] = [number_of(each) for each in losses]

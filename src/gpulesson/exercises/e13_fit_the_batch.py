@@ -163,15 +163,13 @@ def observe(model, batches, facts, most, call):
     graphs = [each for each in watch.passes if each["graph"]]
     rows = sorted(key for each in graphs for key in each["rows"])
     numbers = {samples[key][0] for key in rows if key in samples} or set(range(len(batches)))
-    one = "one part of each batch" if len(graphs) <= len(numbers) else "not each row"
     facts["batches"] = len(numbers)
-    facts["seen"] = (
-        "each row once"
-        if rows == sorted(key for key, (number, _) in samples.items() if number in numbers)
-        else "some rows twice"
-        if len(set(rows)) < len(rows)
-        else one
-    )
+    if rows == sorted(key for key, (number, _) in samples.items() if number in numbers):
+        facts["seen"] = "each row once"
+    elif len(set(rows)) < len(rows):
+        facts["seen"] = "some rows twice"
+    else:
+        facts["seen"] = "one part of each batch" if len(graphs) <= len(numbers) else "not each row"
     facts["empty"] = any(not each["rows"] for each in graphs)
     largest, whole = max((len(each["rows"]) for each in graphs), default=0), len(batches[0][0])
     facts["part"] = "all" if largest >= whole else f"more than {ROWS}" if largest > ROWS else "few enough"

@@ -227,10 +227,8 @@ def observe_run(function, facts):
         facts |= of_the_rows([[[one["rows"] for one in epoch] for epoch in each] for each in epochs])
         facts |= of_the_gradients(both, lambda: start(1)[0])
     facts["returns"] = [each["kind"] for each in both]
-    known, judged = (
-        known_losses(both, epochs, step),
-        (facts["rows"], facts["gradients"]) == ("to one", "of all rows"),
-    )
+    known = known_losses(both, epochs, step)
+    judged = (facts["rows"], facts["gradients"]) == ("to one", "of all rows")
     for rank, each in enumerate(both):
         name = named(each["losses"], known)
         if not each["kind"] and (name != "something else" or judged):

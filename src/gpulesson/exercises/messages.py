@@ -50,15 +50,13 @@ def explain(error: str) -> Explanation | None:
     'Target 3 is out of bounds.'
     """
     found = _pairs(error)
-    score, best = max(
-        (
-            (len(pairs & found) / len(pairs), each)
-            for each in explanations()
-            if (pairs := _pairs(each.message))
-        ),
-        key=lambda pair: pair[0],
-    )
-    return best if score >= _ENOUGH else None
+
+    def share(each: Explanation) -> float:
+        pairs = _pairs(each.message)
+        return len(pairs & found) / max(1, len(pairs))
+
+    best = max(explanations(), key=share)
+    return best if share(best) >= _ENOUGH else None
 
 
 def _pairs(text: str) -> set[tuple[str, str]]:

@@ -61,10 +61,8 @@ class Watch:
         """Return two sums over all parameters: the plain one, and one that minds the order."""
         with torch.no_grad():
             every = torch.cat([p.detach().flatten() for p in self.model.parameters()]).cpu().double()
-            return [
-                every.sum().item(),
-                every.dot(torch.linspace(1, 2, len(every), dtype=torch.float64)).item(),
-            ]
+            order = torch.linspace(1, 2, len(every), dtype=torch.float64)
+            return [every.sum().item(), every.dot(order).item()]
 
     def training(self) -> list[dict[str, Any]]:
         """Return the passes that gradients came back through."""
@@ -103,7 +101,7 @@ class Watch:
         rows = len(train[1]) if own else len(set(order))
         epoch = max(1, len(order) // max(1, times))
         first, second = order[:epoch], order[epoch : 2 * epoch]
-        as_they_are = first == sorted(first)
+        unsorted = "the same each time" if first == second else "shuffled"
         changed = self.updates()
         seen = sorted(key for each in tested for key in each["rows"])
         parts = ("the test rows", test), ("the training rows", train)
@@ -113,11 +111,7 @@ class Watch:
             "train modes": sorted({each["training"] for each in trained}),
             "trained on": f"the {'training' if own else 'test' if tests else 'training and the test'} rows",
             "epochs": f"{times}{_how_many(len(order), times * rows)}",
-            "order": "as they are"
-            if as_they_are
-            else "the same each time"
-            if first == second
-            else "shuffled",
+            "order": "as they are" if first == sorted(first) else unsorted,
             "fresh": self.stale == 0,
             "updates": "each" if changed == len(trained) else "some" if changed else "never",
             "idle": self.idle > 0,
