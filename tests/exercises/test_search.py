@@ -118,14 +118,16 @@ def test_what_a_mistake_hides_is_not_named_with_it():
 
 def test_mistakes_are_read_from_a_text():
     common = mistakes("zero=late\nToo late.\nFix: Earlier.\n    optimizer.zero_grad()\n")
-    first, second, third, fourth = mistakes(
+    first, same_code, second, third, fourth = mistakes(
         "mean=batches (hides scale, zero=late)\nThe last batch\nis shorter.\nFix: Count.\n    if x:\n"
         "        y()\n\n"
+        "mean=last\nIt is last.\nFix: Count all.\n\n"
         "zero=late\nzero=late (hides mean, scale); zero=late",
         common,
     )
     assert (first.kind, first.says, first.fix) == ("mean=batches", "The last batch is shorter.", "Count.")
     assert first.line == "if x:\n    y()" and first.hides == {"scale", "zero=late"}
+    assert (same_code.fix, same_code.line) == ("Count all.", first.line)
     assert second.says == third.says == fourth.says == "Too late."
     assert third.hides == {"mean", "scale"} and not fourth.hides
     for wrong in ("zero=never", "no switch\nIt is.\nFix: So.\n    x", "a=b\nIt is.\nFix: So."):

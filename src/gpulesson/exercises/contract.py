@@ -68,8 +68,9 @@ def mistakes(text: str, common: Iterable[Mistake] = ()) -> tuple[Mistake, ...]:
     """Read mistakes from a text, one a paragraph.
 
     The first line is the switch and its value, and may say what the mistake hides. Then comes what is wrong,
-    after "Fix:" what to do, and indented the code to write. A paragraph of first lines alone takes the rest
-    from `common`; there a line may have several, such as all of a switch, with "; " between them.
+    after "Fix:" what to do, and indented the code to write; without it, the code is that of the paragraph
+    before. A paragraph of first lines alone takes the rest from `common`; there a line may have several, such
+    as all of a switch, with "; " between them.
 
     Examples
     --------
@@ -81,13 +82,15 @@ def mistakes(text: str, common: Iterable[Mistake] = ()) -> tuple[Mistake, ...]:
     ... ''')[0].line
     'optimizer.zero_grad()'
     """
-    known, found = {mistake.kind: mistake for mistake in common}, []
+    known, found, line = {mistake.kind: mistake for mistake in common}, [], ""
     for paragraph in text.strip("\n").split("\n\n"):
         heads = re.split("; |\n", paragraph) if "\nFix: " not in paragraph else paragraph.split("\n")[:1]
-        body = re.fullmatch(r".+\n((?:.+\n)+?)Fix: ((?:\S.*\n)+)((?: {4}.*\n)+)", f"{paragraph}\n")
+        body = re.fullmatch(r".+\n((?:.+\n)+?)Fix: ((?:\S.*\n)+)((?: {4}.*\n)*)", f"{paragraph}\n")
+        if body is not None:
+            line = textwrap.dedent(body[3]).rstrip() or line
         for head in heads:
             parts = re.fullmatch(r"(\w+)=(.+?)(?: \(hides (.+)\))?", head)
-            if parts is None or (body is None and head.partition(" (")[0] not in known):
+            if parts is None or (not line if body else head.partition(" (")[0] not in known):
                 raise ValueError(
                     f"not a mistake: switch=value, what is wrong, Fix: …, code; found:\n{paragraph}"
                 )
@@ -96,7 +99,7 @@ def mistakes(text: str, common: Iterable[Mistake] = ()) -> tuple[Mistake, ...]:
                 mistake = known[f"{switch}={value}"]
             else:
                 says, fix = (" ".join(part.split()) for part in body.groups()[:2])
-                mistake = Mistake(switch, value, says, fix, textwrap.dedent(body[3]).rstrip())
+                mistake = Mistake(switch, value, says, fix, line)
             found.append(replace(mistake, hides=frozenset(hides.split(", ") if hides else ())))
     return tuple(found)
 

@@ -155,12 +155,10 @@ moved=parameters
 Only the parameters of the model were moved. It has buffers, too: batch normalisation keeps its averages in
 them.
 Fix: Call the model's method to. It moves both.
-    model.to(device)
 
 moved=copy
 A copy of the model, or of its parameters, was moved, and the caller's model stayed where it was.
 Fix: Move the model itself: call its own method to.
-    model.to(device)
 
 kept=no (hides place, types)
 The tensors in the dictionary are those that came in. A tensor does not move: to() returns a copy.
@@ -170,7 +168,6 @@ Fix: Put what to() returns into a new dictionary.
 kept=one (hides types)
 Only the images are copied to the device. The labels must be there, too.
 Fix: Copy each tensor of the batch.
-    {name: t.to(device) for name, t in batch.items()}
 
 kept=first (hides types)
 Only the first tensor of the batch was copied: the loop ended after one round.

@@ -205,17 +205,14 @@ Fix: Call append, and assign nothing.
 losses_as=sums
 Each number is the sum of all losses so far.
 Fix: Append the loss of the epoch itself.
-    losses.append(loss.item())
 
 losses_as=tensors
 The losses are tensors, and not numbers. Such a tensor can keep the history that it was computed from.
 Fix: Fetch the number of each loss.
-    losses.append(loss.item())
 
 returns=last
 Only the last loss was returned.
 Fix: Collect the losses in a list that is made before the loop, and return the list.
-    losses.append(loss.item())
 
 returns=inside
 The function returns in the first round of its loop, so there was one epoch.
@@ -240,7 +237,6 @@ Fix: Set the seed before the model is made.
 seeded=fixed
 The seed that was set is not the one that the function was given.
 Fix: Use the parameter `seed`.
-    torch.manual_seed(seed)
 
 trained_on=test
 It was trained on the test flowers, so their accuracy says nothing about new ones.
@@ -250,7 +246,6 @@ Fix: Train on the training flowers alone.
 trained_on=both
 It was trained on the test flowers, too, so their accuracy says nothing about new ones.
 Fix: Train on the training flowers alone.
-    train(model, X_train, y_train, loss_fn, optimizer, epochs)
 
 tested_on=train
 The accuracy is that of the training flowers, which the model has seen.

@@ -142,7 +142,6 @@ Fix: Divide by the images that truly are of the class. In the table: the sum of 
 over=all
 Each class was divided by the number of all images.
 Fix: Divide by the images of the class itself: the sum of its row.
-    confusion.diagonal() / confusion.sum(dim=1)
 
 divided=whole
 // divides whole numbers, and drops what comes after the point: each share below 1 becomes 0.
@@ -152,7 +151,6 @@ Fix: Divide with /.
 scale=percent
 These are percentages.
 Fix: Return shares, from 0 to 1.
-    right / images
 
 empty=0
 A class without images got 0, as if all of its images had been wrong.
@@ -177,17 +175,14 @@ Fix: Sort pairs of a number and its name: sorted numbers alone forget their name
 order=best
 The best class comes first.
 Fix: Put the lowest accuracy first: so does a sort without reverse or descending.
-    sorted(zip(accuracies, class_names))
 
 order=names
 The names are in alphabetical order.
 Fix: Sort by the accuracy: in pairs, it has to come first.
-    sorted(zip(accuracies, class_names))
 
 kept=no
 A list that the function was given has been changed, and the caller still needs it.
 Fix: Leave both lists alone: sorted() makes a new one; sort(), pop() and remove() change the list.
-    sorted(zip(accuracies, class_names))
 
 returns=one
 That is one accuracy for all classes together.
@@ -207,7 +202,6 @@ Fix: Make a list of numbers of the tensor.
 returns=tensor
 The accuracies were returned as a tensor, and not as a list.
 Fix: Make a list of the tensor.
-    accuracies.tolist()
 
 test_mode=as it is
 The model was in training mode, in which dropout hides some of its numbers.

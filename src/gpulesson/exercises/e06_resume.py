@@ -258,7 +258,6 @@ Fix: Save tensors, numbers, and what state_dict() returns.
 weights=parameters
 The parameters are not all: batch normalisation keeps its averages in buffers, which belong to the state_dict.
 Fix: Save the whole state_dict of the model.
-    "model": model.state_dict(),
 
 adam=missing
 Without its averages and its number of steps, Adam would begin anew.
@@ -311,7 +310,6 @@ Fix: Make the folder, unless it is there.
 folder_made=again
 mkdir() stops if the folder is there already, as it is at the second call.
 Fix: Make the folder, unless it is there.
-    folder.mkdir(parents=True, exist_ok=True)
 
 first=does not ask
 At the very first call there is no checkpoint yet.
@@ -354,7 +352,6 @@ Fix: Save the state after each epoch, and restore it before you train on.
 random=early
 The generator was restored too early: make_run() then set the seed again.
 Fix: Restore the generator last, directly before the loop.
-    torch.set_rng_state(checkpoint["rng"])
 
 mode=eval
 The model was in evaluation mode after loading, so dropout and batch normalisation did not train on.
@@ -406,14 +403,10 @@ Fix: Leave the loop when so many epochs are finished.
 stop=late (hides loads=never, finished, newest, weights, adam, random, mode, when, counted)
 The run stopped one epoch too late.
 Fix: Epochs count from 0, so after epoch number 0 one is finished.
-    if epoch + 1 == stop_after:
-        break
 
 stop=counts anew
 The second call counted the epochs up to its stop from where it began, and trained too many.
 Fix: stop_after counts all epochs of the run, those of earlier calls, too.
-    if epoch + 1 == stop_after:
-        break
 
 finished=nothing
 A call for a run that is already finished returned nothing.

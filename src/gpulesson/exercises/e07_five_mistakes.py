@@ -168,22 +168,18 @@ Fix: Move the loss, or the weights before it is made (a tensor's `to` returns a 
 where=cuda
 The class weights always go to the GPU, so the function fails with outputs on the CPU.
 Fix: Move them to the device of the outputs, whichever it is.
-    loss_fn = nn.CrossEntropyLoss(weight=class_weights).to(outputs.device)
 
 where=outputs (hides weights=tried)
 The outputs and labels were brought to the CPU. It runs, but each call copies them, and the CPU computes.
 Fix: Leave both where they are, and move the class weights to them.
-    loss_fn = nn.CrossEntropyLoss(weight=class_weights).to(outputs.device)
 
 weights=dropped (hides where=stays, where=cuda)
 The loss has no class weights any more: each class counts the same.
 Fix: Keep the weights, and move them to the device of the outputs.
-    loss_fn = nn.CrossEntropyLoss(weight=class_weights).to(outputs.device)
 
 weights=tried (hides where=stays)
 On a GPU the loss has no class weights. The error is gone, but so are the weights.
 Fix: Use the weights on every device, and move them there.
-    loss_fn = nn.CrossEntropyLoss(weight=class_weights).to(outputs.device)
 
 returns=number (hides where=outputs)
 What is returned is a plain Python number. It has no graph, so nobody can call backward() on it.
@@ -193,7 +189,6 @@ Fix: Return the loss itself.
 returns=detached
 What is returned has lost its graph, so nobody can call backward() on it.
 Fix: Return the loss itself.
-    return loss_fn(outputs, labels)
 """),
     ),
     Task(
@@ -211,12 +206,10 @@ Fix: Copy them to the device, as the inputs are, and keep the copy.
 where=cuda
 The labels always go to the GPU, whichever device the function is given.
 Fix: Move them to the device that the function is given.
-    labels = labels.to(device)
 
 where=outputs
 The loss was computed on the CPU: the outputs, or the model itself, were moved there.
 Fix: Leave both on the device, and move the labels.
-    labels = labels.to(device)
 
 where=everything
 The model was moved to the CPU, so nothing is trained on the device.
@@ -226,7 +219,6 @@ Fix: Leave the model where it is, and move inputs and labels to it.
 where=all cuda
 The inputs and the labels always go to the GPU, whichever device the function is given.
 Fix: Move them to the device that the function is given.
-    inputs, labels = inputs.to(device), labels.to(device)
 
 inputs_as=softmax
 zero=never; zero=late
@@ -247,22 +239,18 @@ Fix: Copy the tensor to the CPU first.
 detach=no
 NumPy knows no gradients, and the tensor still has its graph.
 Fix: Detach the tensor first: the same numbers, without the graph.
-    return outputs.softmax(dim=1).detach().cpu().numpy()
 
 softmax=no
 What is returned are the outputs as they came, and not probabilities.
 Fix: Compute the softmax over the classes of each row.
-    return outputs.softmax(dim=1).detach().cpu().numpy()
 
 softmax=0
 The softmax ran over the rows of the batch, and not over the classes of each row.
 Fix: The outputs are [rows, classes], so the classes are dimension 1.
-    return outputs.softmax(dim=1).detach().cpu().numpy()
 
 returns=tensor (hides cpu, detach)
 What is returned is a tensor, and not a NumPy array.
 Fix: Make an array of it: detach, copy to the CPU, then NumPy.
-    return outputs.softmax(dim=1).detach().cpu().numpy()
 """),
     ),
     Task(
@@ -284,7 +272,6 @@ Fix: Keep the number alone: a detached loss, or a plain Python number.
 backward=yes
 backward() was called here, where nothing is trained. It computes gradients, which take memory.
 Fix: Leave it out. A detached loss has no graph either.
-    losses.append(loss.detach())
 
 returns=mean
 What is returned is the mean, and not the loss of each batch.
@@ -323,12 +310,10 @@ Fix: Switch the model to evaluation mode before it is called. Turning off gradie
 mode=train
 The model was put into training mode. There dropout draws anew in each call, so the answers are partly chance.
 Fix: Switch it to evaluation mode instead.
-    model.eval()
 
 mode=flag
 Only the flag of the outer module was set. The layers inside have one each, and dropout stayed on.
 Fix: Call eval(), which goes through all layers.
-    model.eval()
 
 back=eval
 The model stays in evaluation mode, so dropout is off in all the training that follows.
@@ -340,9 +325,6 @@ Fix: Note the mode at the beginning, and set it again at the end.
 back=train
 The model is always in training mode afterwards, even if it came in evaluation mode.
 Fix: Note the mode at the beginning, and set that one again.
-    was_training = model.training
-    …
-    model.train(was_training)
 
 dim=0; dim=values
 """),

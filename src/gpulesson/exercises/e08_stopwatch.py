@@ -182,8 +182,6 @@ Fix: Before you measure, run the work 20 times.
 warm=short
 Some of the slow first runs were left out, but not all: there can be 20 of them.
 Fix: Run the work 20 times before you measure.
-    for _ in range(20):
-        machine.run(work)
 
 warm=kept (hides times)
 The first 20 times were kept, and these are the slow ones.
@@ -198,7 +196,6 @@ Fix: Start and stop the clock for each run, and keep each time in a list.
 start=once (hides summary=unsorted middle)
 The clock started once, before all runs, so each time contains those before it.
 Fix: Start the clock in the loop, before each run.
-    times.append(one_run(machine, work))
 
 before=no
 The machine was not idle when the clock started, so older work was measured, too.
@@ -226,7 +223,6 @@ Fix: Measure at least 20 runs, and return after the loop.
 times=few
 There are too few measurements: by chance, most of them can be disturbed.
 Fix: Measure at least 20 runs.
-    times = [one_run(machine, work) for _ in range(20)]
 
 summary=mean
 That is the mean. A few disturbed runs make it too large.
@@ -236,13 +232,11 @@ Fix: Return the median. It stays the same while fewer than half of the runs are 
 summary=fastest
 That is the fastest run. It had luck, and says little about a usual one.
 Fix: Return the median.
-    return statistics.median(times)
 
 summary=unsorted middle
 The result is one of the times, and not the median of those that count: the middle one of a list is the median
 only if the list is sorted and the slow first runs have been left out.
 Fix: Take the median of all times after the warm-up. statistics.median sorts them.
-    return statistics.median(times)
 
 unit=other
 The clock counts microseconds, and the result is to be in microseconds, too.

@@ -214,22 +214,18 @@ Fix: Divide by 255, on the device.
 scale=256
 The pixels were divided by 256. The brightest is 255, and does not become 1 so.
 Fix: Divide by 255.
-    pixels.to(device).float() / 255
 
 scale=whole
 The pixels were divided without a remainder, as // does, so all but the brightest became 0.
 Fix: Divide by /, and not by //.
-    pixels.to(device).float() / 255
 
 scale=bytes (hides sent=floats)
 The images are still bytes on their arrival, and a model computes with floats.
 Fix: Convert them on the device, and divide by 255.
-    pixels.to(device).float() / 255
 
 scale=max
 The pixels were divided by the brightest one, so the same picture looks different from batch to batch.
 Fix: Divide by 255, whatever the pictures are.
-    pixels.to(device).float() / 255
 
 asked=cuda
 
@@ -267,12 +263,10 @@ Fix: Yield each batch inside the loop.
 yields=first (hides last, start)
 It returns the first batch and ends, for that is what return does in a loop.
 Fix: Yield each batch: the loop then goes on.
-    yield images, labels
 
 yields=list
 All batches of the epoch are made before the first one can be used. That many may not fit into the memory.
 Fix: Yield each batch inside the loop, and collect none.
-    yield images, labels
 
 calls=pictures
 The dataset was asked for each picture by itself. These calls are what takes the time.
@@ -282,7 +276,6 @@ Fix: Ask with the numbers of a whole batch, by a BatchSampler with batch_size=No
 calls=all (hides yields=list)
 The dataset was asked for all pictures at once. That many may not fit into the memory.
 Fix: Ask for one batch after the other, in the loop.
-    images, labels = pictures[start : start + batch_size]
 
 collate=again
 The sampler gives whole batches, and the loader has made a batch of each of them again.
@@ -297,7 +290,6 @@ Fix: Count the first picture of a batch in steps of batch_size.
 last=dropped
 The last batch is shorter, and was left out. An epoch has every picture.
 Fix: Keep it: drop_last=False, or let the last slice be shorter.
-    range(0, len(pictures), batch_size)
 
 order=shuffled
 The pictures came in a random order. This feed is to keep that of the dataset.

@@ -219,7 +219,6 @@ Fix: Divide by the number of all rows.
 mean=too large
 Each loss was multiplied by its rows, but the sum was divided by the number of batches.
 Fix: Divide by the number of all rows.
-    return total / rows
 
 graph=yes
 The outputs were computed with a graph: PyTorch kept all activations for a backward pass that never comes.

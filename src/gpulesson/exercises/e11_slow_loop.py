@@ -214,7 +214,6 @@ Fix: Take the rows of the batch first, then convert those.
 convert=no
 The images are still bytes from 0 to 255. A model needs floats from 0 to 1.
 Fix: Convert the rows to floats, and divide them by 255.
-    images = pixels[64 * step : 64 * (step + 1)].float() / 255
 
 scale=no
 The images were not divided, so a white pixel is 255, and not 1.
@@ -224,7 +223,6 @@ Fix: Divide them by 255, as `slow` does.
 scale=256
 The images were divided by 256, so a white pixel is a little less than 1.
 Fix: Divide them by 255, as `slow` does.
-    images = images / 255
 
 scale=twice
 The images were divided by 255 twice, so a white pixel is 1/255, and not 1.
@@ -239,7 +237,6 @@ Fix: Begin at 64 times the step.
 rows=one less
 A batch has 63 rows, and not 64: a slice ends before the number after the colon.
 Fix: End the slice at 64 times the next step.
-    rows = slice(64 * step, 64 * (step + 1))
 
 shape=square
 The images are squares, and the model takes rows of 784 pixels.
@@ -291,7 +288,6 @@ Fix: Read them together, at the end.
 returns=tensor
 One tensor was returned, and not a list of floats.
 Fix: Make a list of it, which reads all of them together.
-    return torch.stack(kept).tolist()
 
 returns=last
 Only the last loss was returned.

@@ -139,12 +139,10 @@ Fix: Change the number after RATE, above the functions. Double it until the star
 rate=low
 The rate is too low. The large batch makes few updates in an epoch, and with this rate each is short.
 Fix: Take a higher rate. Double it until the starter prints that it pays.
-    RATE = 0.05
 
 rate=high
 The rate is too high. Each update goes too far, past the good weights.
 Fix: Take a lower rate. Halve it until the starter prints that it pays.
-    RATE = 0.05
 """),
     ),
 )

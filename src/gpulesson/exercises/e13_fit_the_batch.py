@@ -232,7 +232,6 @@ Fix: Cut the batch: take rows of it at a time.
 parts=count (hides seen=short, share=parts, share=whole)
 The batch was cut into too few parts, as if their number had been rounded down, so each has more rows.
 Fix: Cut it by the number of rows of a part: the last part may be shorter.
-    for part, targets in zip(inputs.split(rows), labels.split(rows)):
 
 seen=first (hides backward, retains, zero=part, step=part, share=whole)
 Only the first part of each batch was used.
@@ -242,7 +241,6 @@ Fix: Let the loop over the parts go on to the end of the batch.
 seen=short (hides share=whole)
 The last rows were left out, where the number of rows does not divide the batch.
 Fix: Let the last part be shorter.
-    for start in range(0, len(inputs), rows):
 
 seen=ends (hides backward=sum, share=whole)
 Each part ended at the same row, so only the first had any rows. The mean loss of no rows is nan.
@@ -262,12 +260,10 @@ Fix: Call it inside the loop, for each part.
 backward=sum (hides retains, zero=part)
 backward() was called once, for the sum of the losses: until then the activations of all parts were kept.
 Fix: Call backward() for each part inside the loop. It frees the activations, and adds to the gradients.
-    loss.backward()
 
 retains=yes
 With retain_graph=True, backward() keeps the activations of a part while the next one goes through the model.
 Fix: Leave it out: each part has a graph of its own, which is used once.
-    loss.backward()
 
 share=none
 The mean loss of each part counted in full, so the gradients are several times too large.
@@ -277,12 +273,10 @@ Fix: Multiply each loss by the part's share of the rows.
 share=parts
 The losses were divided by the number of parts. The last part is shorter, so its rows count too much.
 Fix: Multiply each loss by the part's share of the rows.
-    loss * len(part) / len(inputs)
 
 share=whole
 Each loss was multiplied by the share of a whole part. The last part is shorter, so its rows count too much.
 Fix: Multiply each loss by the share of its own rows.
-    loss * len(part) / len(inputs)
 
 zero=never
 backward() adds to the gradients that are there, and those of before were never reset.
@@ -292,7 +286,6 @@ Fix: Reset them once for each batch, before its first part.
 zero=part
 The gradients were reset for each part, so only those of the last part are left.
 Fix: Reset them once for each batch, before the loop over its parts.
-    model.zero_grad()
 """)
 TASKS = (
     Task(

@@ -310,7 +310,6 @@ Fix: Take the part of the rows that belongs to rank.
 share=first
 All processes take the same part of the rows. The others are never trained on.
 Fix: Let rank choose the part.
-    mine = order[rank::world_size]
 
 order=its own (hides share=first)
 Some rows come to several processes, and others to none: so it is if each process shuffles in its own way, or
@@ -321,7 +320,6 @@ Fix: Shuffle with a seed that all processes have: the epoch.
 order=the same
 The rows have the same order in every epoch.
 Fix: Shuffle them, with the epoch as the seed; a DistributedSampler is told the epoch by set_epoch.
-    order = torch.randperm(rows, generator=torch.Generator().manual_seed(epoch))
 
 size=whole
 Each process takes batch_size rows at a step, so all together take world_size times as many.

@@ -114,8 +114,6 @@ Fix: Compute the outputs of the test without gradients.
 graph=frozen
 The parameters of the model no longer require gradients: it cannot be trained any more.
 Fix: Compute the outputs of the test without gradients, and leave the model as it is.
-    with torch.no_grad():
-        outputs = model(inputs)
 
 zero=never
 backward() adds to the gradients that are there, so each step used those of the steps before, too.
@@ -154,7 +152,6 @@ Fix: Let the DataLoader of the training set shuffle.
 shuffle=once
 The training rows were shuffled, but came in the same order in each epoch.
 Fix: Let the DataLoader of the training set shuffle, anew in each epoch, and set no seed inside the loop.
-    DataLoader(train_set, batch_size=32, shuffle=True)
 
 passes=one more
 It trained for one epoch too many.
@@ -164,7 +161,6 @@ Fix: range(epochs) counts from 0, and gives as many rounds as there are epochs.
 passes=one less
 It trained for one epoch too few.
 Fix: range(epochs) counts from 0, and gives as many rounds as there are epochs.
-    for epoch in range(epochs):
 
 trained_on=test
 It was trained on the test rows, so their accuracy says nothing about new rows.
@@ -174,7 +170,6 @@ Fix: Train on the training set alone.
 trained_on=both
 It was trained on the test rows, too, so their accuracy says nothing about new rows.
 Fix: Train on the training set alone.
-    DataLoader(train_set, batch_size=32, shuffle=True)
 
 tested_on=train
 The accuracy is that of the training rows, which the model has seen.
@@ -189,12 +184,10 @@ Fix: The outputs are [rows, classes], so the classes are dimension 1.
 dim=none
 argmax looked for one place in the whole table of outputs, and not for one in each row.
 Fix: The outputs are [rows, classes], so the classes are dimension 1.
-    outputs.argmax(dim=1)
 
 dim=values
 max returns the largest scores, and their places beside them. The answers are the places.
 Fix: Take the second thing that max returns, or argmax, which returns the places alone.
-    outputs.argmax(dim=1)
 
 mean=whole
 Each batch counted as a whole one, but the last one is shorter.
@@ -204,7 +197,6 @@ Fix: Count the rows of each batch, and divide by their sum.
 mean=last
 Each batch counted like the last one, but that is shorter.
 Fix: Count the rows of each batch, and divide by their sum.
-    rows += len(targets)
 
 mean=numbers
 The number of right answers was divided by the number of all outputs, several for each row.
@@ -234,7 +226,6 @@ Fix: Divide it by the number of rows.
 scale=percent
 That is a percentage.
 Fix: Return the share, from 0 to 1.
-    return right / rows
 
 returns=sum
 The loss was multiplied by the number of rows. It is asked for as it is: the mean of the batch.
@@ -244,7 +235,6 @@ Fix: Return the number of the loss.
 returns=graph
 The loss was returned as a tensor with its graph. If you keep it, you keep the memory of the whole step.
 Fix: Return the number alone.
-    return loss.item()
 
 returns=tensor
 The result was returned as a tensor, and not as a number.
