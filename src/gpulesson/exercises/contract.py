@@ -126,8 +126,8 @@ class Task:
         Of a fact: how a message names it ("the mean loss"), a whole sentence, or a function of what was found
         and what was expected that returns a sentence.
     derived : set of str
-        Facts that nearly every mistake changes, such as weights and results. Where no set of mistakes has all
-        of the facts, one with all the others is named.
+        Facts that nearly every mistake changes, by default the result and the weights. Where no set of
+        mistakes has all of the facts, one with all the others is named.
     value : str
         The name of a value, such as a number or a table, that is to be filled in; empty for a function.
     gpu : bool
@@ -142,7 +142,7 @@ class Task:
     mistakes: tuple[Mistake, ...]
     begin: str
     words: Mapping[str, str | Callable[[Any, Any], str]] = field(default_factory=dict)
-    derived: frozenset[str] = frozenset()
+    derived: frozenset[str] = frozenset({"value", "weights"})
     value: str = ""
     gpu: bool = True
     apart: bool = False

@@ -161,6 +161,7 @@ is "cuda".{LOOK}
         does="makes images and weights on a device, and multiplies them there",
         reference=scores,
         observe=observe_scores,
+        derived=frozenset(),  # these weights are no result
         begin="Make weights and images, each on the device. Return their matrix product.",
         words={
             "on the GPU": lambda found, _: {

@@ -282,7 +282,6 @@ TASKS = (
         observe=observe_train,
         begin="Make an empty list, then a loop over the epochs with the five calls of the lesson.",
         words=WORDS | {"value": of_lists("the losses")},
-        derived=frozenset({"value", "weights"}),
         mistakes=own_mistakes(
             "passes=one more; passes=one less; calls=forward; inputs_as=softmax; optimizers=own; "
             "zero=never; zero=late; step=never (hides zero=late, optimizers); step=once; "
@@ -298,7 +297,6 @@ TASKS = (
         observe=observe_accuracy,
         begin="Switch to evaluation mode, and compute the outputs without gradients.",
         words=WORDS | {"value": "the accuracy"},
-        derived=frozenset({"value"}),
         mistakes=own_mistakes(
             "test_mode=as it is; graph=yes; graph=frozen; dim=0; dim=none; "
             "dim=values (hides mean, scale); mean=none; mean=classes; scale=percent; returns=tensor; "
@@ -311,7 +309,6 @@ TASKS = (
         observe=observe_run,
         begin="Set the seed and make the model. Move five things to the device, then make the optimizer.",
         words=WORDS,
-        derived=frozenset({"value"}),
         mistakes=own_mistakes(
             "seeded=never; seeded=fixed; asked=cuda; optimizers=another; "
             "stays=everything (hides asked); stays=model; stays=X_train; stays=y_train; stays=X_test; "

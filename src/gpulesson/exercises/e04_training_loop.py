@@ -125,7 +125,6 @@ TASKS = (
         observe=observe_train_step,
         begin="Bring inputs and targets to the device, then write the five calls of the lesson, one a line.",
         words={"value": of_lists("the losses of two batches")},
-        derived=frozenset({"weights", "value"}),
         mistakes=mistakes("""
 feed=stays
 asked=cuda
@@ -142,7 +141,6 @@ returns=sum; returns=graph; returns=tensor; returns=nothing
         observe=observe_accuracy,
         begin="Switch the model to evaluation mode, then go through the batches and count the right answers.",
         words={"value": "the accuracy"},
-        derived=frozenset({"value"}),
         mistakes=mistakes("""
 feed=stays
 asked=cuda
@@ -165,7 +163,6 @@ returns=tensor; returns=nothing (hides mean, scale, dim=none, dim=values)
             "value": "what is returned",
             "no epochs": "with epochs=0, as the starter's main() calls it, it stops.",
         },
-        derived=frozenset({"value"}),
         mistakes=mistakes("""
 move=no (hides asked)
 asked=cuda

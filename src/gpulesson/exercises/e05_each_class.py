@@ -257,7 +257,6 @@ TASKS = (
         observe=observe_per_class,
         begin="The diagonal has the right answers of each class, and the sum of a row has all of its images.",
         words=WORDS,
-        derived=frozenset({"value"}),
         gpu=False,
         mistakes=own_mistakes(
             "over=columns; over=all; divided=whole (hides over, scale); scale=percent; empty=0; "
@@ -280,7 +279,6 @@ TASKS = (
         observe=observe_class_accuracies,
         begin="Make a matrix of zeros, count each image of each batch in it, and call per_class().",
         words=WORDS,
-        derived=frozenset({"value"}),
         mistakes=own_mistakes(
             "feed=stays; feed=labels; test_mode=as it is; graph=yes; graph=frozen; dim=0; size=fixed; "
             "counts=once; parts=first (hides mean); parts=last; mean=batches (hides parts=last); "

@@ -232,6 +232,7 @@ TASKS = (
         does="writes a file with all that a run needs to go on",
         reference=save,
         observe=observe_save,
+        derived=frozenset(),  # these weights are no result
         begin="Collect what this run needs in a dictionary, as the lesson does for its checkpoint. Then "
         "write it with torch.save.",
         words={

@@ -299,7 +299,6 @@ Fix: Collect the losses of all batches in a list, and return it.
             "left from evaluation": "it came in evaluation mode, and is in training mode now.",
             "value": "the answers are not those of the model in evaluation mode.",
         },
-        derived=frozenset({"value"}),
         mistakes=mistakes("""
 mode=as it is
 The model was called in the mode in which it came. In training mode dropout draws anew in each call, so the

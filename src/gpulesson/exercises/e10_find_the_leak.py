@@ -254,7 +254,6 @@ TASKS = (
         observe=observe_train,
         begin="Write the training loop of lesson 4. What do you keep of each loss, so that no graph stays?",
         words=WORDS,
-        derived=frozenset({"weights", "value"}),
         mistakes=own_mistakes("""
 train_mode=as it is
 zero=never; zero=late
@@ -275,7 +274,6 @@ Fix: Call it on each loss, before step().
         observe=observe_evaluate,
         begin="Which mode, and does this need a graph? Then go through the batches, and keep numbers only.",
         words=WORDS,
-        derived=frozenset({"value"}),
         mistakes=own_mistakes("""
 test_mode=as it is
 graph=yes; graph=frozen (hides returns=graph)
