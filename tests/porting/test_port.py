@@ -211,6 +211,27 @@ model = Net()"""
     assert status == 0 and "+        both" not in printed
 
 
+@pytest.mark.slow
+def test_what_two_tensors_make_is_not_moved_in_each_step_but_they_once(port):
+    text = LOOP.replace("for step", "scale = torch.linspace(0.1, 1, 4)\nfor step").replace(
+        "(x)", "(x * scale)"
+    )
+    status, printed, _ = port(text)
+    assert status == 0 and "-    loss" not in printed
+    assert "+scale = torch.linspace(0.1, 1, 4, device=device)" in printed
+    assert "+x, y = torch.randn(64, 4).to(device), " in printed
+
+
+@pytest.mark.slow
+def test_what_a_short_run_would_leave_out_is_tried_too(port):
+    text = LOOP.replace("range(24)", "range(310)")
+    text += "    if step == 200:\n        model(torch.linspace(0, 1, 4).reshape(1, 4))\nprint(loss.detach().numpy())\n"
+    status, printed, _ = port(text)
+    assert status == 0
+    assert "+        model(torch.linspace(0, 1, 4" in printed and "loss.detach().cpu().numpy()" in printed
+    assert "it also ran with whole loops, for 301 steps." in printed and "Not reached" not in printed
+
+
 FIT = """\
 import sys, torch
 from torch import nn

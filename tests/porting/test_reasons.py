@@ -183,12 +183,28 @@ def test_an_input_that_asks_for_a_gradient_is_not_trained(tmp_path):
     assert [thing.by for thing, _ in record.trained] == ["Net"]
 
 
+def test_a_copy_that_asks_for_a_gradient_is_moved_where_it_is_made(tmp_path):
+    forward = "        return self.layer(x)"
+    head = HEAD.replace(forward, "        x = x.clone().detach().requires_grad_()\n" + forward)
+    code = "rows = torch.stack(torch.meshgrid(*[torch.linspace(0, 1, 3)] * 3)).reshape(-1, 3)\nmodel(rows)"
+    record, files = run(tmp_path, head + code)
+    texts = [change.text.decode() for change in reasons.fix(files, record.failure)]
+    assert any("x.clone().detach().to(device).requires_grad_()" in text for text in texts)
+
+
 def test_in_forward_a_tensor_goes_where_the_input_is(tmp_path):
     forward = "        return self.layer(x)"
     head = HEAD.replace(forward, "        return self.layer(x) + torch.ones(2)")
     assert fixed(tmp_path, "model(X.to(device))", head)[1] == (
         "+        return self.layer(x) + torch.ones(2, device=x.device)"
     )
+
+
+def test_of_two_functions_with_one_name_the_very_one_is_asked_for_its_input(tmp_path):
+    forward = "        return self.layer(x)"
+    outer = "\nclass Outer(nn.Module):\n    def forward(self, data):\n        return model(data)"
+    head = HEAD.replace(forward, f"{forward} + torch.ones(2){outer}")
+    assert fixed(tmp_path, "Outer()(X.to(device))", head)[1].endswith("torch.ones(2, device=x.device)")
 
 
 def test_an_attribute_of_a_module_becomes_a_buffer(tmp_path):

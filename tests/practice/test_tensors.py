@@ -464,7 +464,9 @@ def test_a_legacy_constructor_makes_a_tensor_on_the_cpu(gpu, kind):
 
 def test_a_type_of_the_cpu_takes_no_tensor_of_a_device(gpu):
     x = torch.ones(3, device="cuda", dtype=torch.int64)
-    with pytest.raises(TypeError, match=r"expected TensorOptions\(dtype=long int, device=cpu.+device=cuda:0,"):
+    with pytest.raises(
+        TypeError, match=r"expected TensorOptions\(dtype=long int, device=cpu.+device=cuda:0,"
+    ):
         torch.LongTensor(x)
     assert torch.Tensor(x.float()).is_cuda
     assert isinstance(x.cpu(), torch.LongTensor) and not isinstance(x, torch.LongTensor)
