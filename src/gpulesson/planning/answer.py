@@ -188,12 +188,8 @@ def _gpus(plan: Plan) -> Iterator[str]:
 def _row(on: OnGpu) -> tuple[str, ...]:
     largest = "not known" if on.largest_batch is None else f"{on.largest_batch:,}"
     floor = on.floor
-    time = ("", "") if floor is None else (_time(floor), floor.bound)
+    time = ("", "") if floor is None else (rounded_down(floor.seconds), floor.bound)
     return on.gpu.name, f"{on.gpu.memory / 2**30:.1f} GiB", on.verdict.answer, largest, *time
-
-
-def _time(floor: Floor) -> str:
-    return rounded_down(floor.seconds)
 
 
 def _ranks(plan: Plan) -> Iterator[str]:
