@@ -8,7 +8,6 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from torch.cuda import _memory_viz
 
 from gpulesson.planning.memory.caching import CachingAllocator
 
@@ -198,18 +197,16 @@ def compare(steps, capacity, expandable):
             oracle.release()
         assert (allocator.allocated, allocator.reserved) == (oracle.allocated, oracle.reserved)
         assert allocator.retries == oracle.retries
-        assert told(allocator) == oracle.told()
+        assert told(allocator, blocks.values()) == oracle.told()
         assert allocator.peak_allocated >= allocator.allocated
         assert capacity is None or allocator.peak_reserved <= capacity
     return failures
 
 
-def told(allocator):
-    return [
-        (block["address"], block["size"], block["state"] == "active_allocated")
-        for segment in allocator.segments()
-        for block in segment["blocks"]
-    ]
+def told(allocator, used):
+    """All blocks with memory behind them: (address, bytes, is used)."""
+    free = [block for pool in allocator._free.values() for _, _, block in pool]
+    return sorted((block.address, block.size, block.used) for block in (*used, *free))
 
 
 FUZZ = settings(
@@ -344,7 +341,7 @@ def test_expandable_segments_give_free_pages_back():
     blocks = [allocator.malloc(20 * MIB) for _ in range(3)]
     allocator.free(blocks[1])
     allocator.empty_cache()
-    assert [each["total_size"] for each in allocator.segments()] == [20 * MIB, 20 * MIB]
+    assert allocator.reserved == 40 * MIB
     assert allocator.malloc(15 * MIB).address == 20 * MIB  # in the gap again
     assert allocator.reserved == 60 * MIB
 
@@ -360,22 +357,9 @@ def test_no_two_blocks_overlap_and_the_sums_agree():
     spans = sorted((block.address, block.address + block.size) for block, _ in live)
     assert all(end <= start for (_, end), (start, _) in itertools.pairwise(spans))
     assert all(block.size >= nbytes and block.address % 512 == 0 for block, nbytes in live)
-    segments = allocator.segments()
-    assert sum(each["total_size"] for each in segments) == allocator.reserved
-    assert sum(each["allocated_size"] for each in segments) == allocator.allocated
-    assert all(sum(block["size"] for block in each["blocks"]) == each["total_size"] for each in segments)
-    used = [b["requested_size"] for each in segments for b in each["blocks"] if b["requested_size"]]
-    assert sorted(used) == sorted(nbytes for _, nbytes in live)
-
-
-def test_pytorchs_own_tool_reads_the_segments():
-    allocator = fragmented()
-    allocator.malloc(700)
-    folded = _memory_viz.segments({"segments": allocator.segments()}, format_flamegraph=str)
-    assert sum(int(line.rsplit(" ", 1)[1]) for line in folded.splitlines()) == allocator.reserved
-    summary = _memory_viz.segsum({"segments": allocator.segments()})
-    assert "total_reserved: 42.0MiB\n" in summary  # 40, and 2 for the small tensor
-    assert "total_allocated: 20.0MiB\n" in summary
+    blocks = told(allocator, [block for block, _ in live])
+    assert sum(size for _, size, _ in blocks) == allocator.reserved
+    assert sum(size for _, size, used in blocks if used) == allocator.allocated
 
 
 @pytest.mark.parametrize("nbytes", [0, -1])

@@ -64,13 +64,7 @@ def at_batch(first: Record, second: Record, batch: int) -> Record:
     return replace(first.with_sizes(sizes), operations=operations, batch_size=batch)
 
 
-def largest_batch(
-    first: Record,
-    second: Record,
-    capacity: int,
-    expandable_segments: bool = False,
-    workspace: int = 0,
-) -> int:
+def largest_batch(first: Record, second: Record, capacity: int, workspace: int = 0) -> int:
     """
     Return the largest batch whose replay fits.
 
@@ -80,7 +74,7 @@ def largest_batch(
         As for :func:`at_batch`.
     capacity : int
         Bytes that CUDA has for tensors: the GPU's memory without the context.
-    expandable_segments, workspace
+    workspace : int
         As for :func:`gpulesson.planning.memory.fitting.replay`.
 
     Returns
@@ -108,7 +102,7 @@ def largest_batch(
 
     def fits(batch: int) -> bool:
         record = first.with_sizes(list(_sizes(first, second, x, y, batch)))
-        return replay(record, capacity, expandable_segments, workspace).out_of_memory is None
+        return replay(record, capacity, workspace=workspace).out_of_memory is None
 
     if list(_sizes(first, second, x, y, x)) == list(_sizes(first, second, x, y, 2 * x)):
         raise ValueError(

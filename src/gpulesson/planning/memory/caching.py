@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import cast
 
 from gpulesson.practice import errors
 from gpulesson.practice.device.allocator import (
@@ -44,8 +44,6 @@ class Block:
         It belongs to the small pool.
     expandable : bool
         Its segment is expandable.
-    requested : int
-        Bytes that were asked for.
     used, mapped : bool
         A tensor has it; there is memory behind its addresses (always, except in an expandable segment).
     previous, next : Block or None
@@ -56,7 +54,6 @@ class Block:
     size: int
     small: bool
     expandable: bool = False
-    requested: int = 0
     used: bool = False
     mapped: bool = True
     previous: Block | None = field(default=None, repr=False)
@@ -144,7 +141,6 @@ class CachingAllocator:
         # by pool, small or not: free blocks by size, then address; addresses without memory in their order
         self._free: dict[bool, list[tuple[int, int, Block]]] = {True: [], False: []}
         self._unmapped: dict[bool, list[tuple[int, Block]]] = {True: [], False: []}
-        self._first: dict[int, Block] = {}  # of each segment, by address
         self._end = 0  # the address behind the last segment
         if expandable_segments:
             for small in (False, True):  # in this order each begins at a multiple of its pages
@@ -171,7 +167,7 @@ class CachingAllocator:
             block = self._new(size)
         if block is None:
             raise self._full(size)
-        block.used, block.requested = True, nbytes
+        block.used = True
         rest = block.size - size
         if rest >= BLOCK if block.small or self.expandable_segments else rest > SMALL:
             self._put(block.cut(size))
@@ -195,42 +191,7 @@ class CachingAllocator:
                     self._unmap(block)
                 elif block.alone:
                     self._take(block)
-                    del self._first[block.address]
                     self.reserved -= block.size
-
-    def segments(self) -> list[dict[str, Any]]:
-        """
-        Return the segments and their blocks, as ``torch.cuda.memory_snapshot()`` does on a GPU.
-
-        What draws the one draws the other: ``print(torch.cuda._memory_viz.segsum({"segments": ...}))`` is a
-        picture in letters. As there, an expandable segment is told of in pieces that have
-        memory behind them without a gap.
-
-        Returns
-        -------
-        list of dict
-            In the order of their addresses: ``address``, ``total_size``, ``allocated_size`` (bytes),
-            ``segment_type`` (``"small"`` or ``"large"``), ``is_expandable``, and ``blocks``: a list of dict
-            with ``address``, ``size``, ``requested_size`` (bytes; 0 of a free block) and ``state``
-            (``"active_allocated"`` or ``"inactive"``).
-
-        Examples
-        --------
-        >>> allocator = CachingAllocator()
-        >>> block = allocator.malloc(1000)
-        >>> [(each["size"], each["state"]) for each in allocator.segments()[0]["blocks"]]
-        [(1024, 'active_allocated'), (2096128, 'inactive')]
-        """
-        pieces: list[list[Block]] = []
-        for first in self._first.values():
-            block: Block | None = first
-            gap = True
-            while block:
-                if block.mapped:
-                    pieces += [[]] if gap else []
-                    pieces[-1].append(block)
-                gap, block = not block.mapped, block.next
-        return [_told(blocks) for blocks in pieces]
 
     # -- free blocks
 
@@ -280,7 +241,6 @@ class CachingAllocator:
 
     def _segment(self, size: int, small: bool, mapped: bool = True) -> Block:
         block = Block(self._end, size, small, not mapped, mapped=mapped)
-        self._first[block.address] = block
         self._end += size
         return block
 
@@ -351,25 +311,3 @@ class CachingAllocator:
 def page_size(small: bool) -> int:
     """Return the bytes by which an expandable segment grows."""
     return SMALL_SEGMENT if small else LARGE_SEGMENT
-
-
-def _told(blocks: list[Block]) -> dict[str, Any]:
-    return {
-        "device": 0,
-        "stream": 0,
-        "address": blocks[0].address,
-        "total_size": sum(block.size for block in blocks),
-        "allocated_size": sum(block.size for block in blocks if block.used),
-        "segment_type": "small" if blocks[0].small else "large",
-        "is_expandable": blocks[0].expandable,
-        "blocks": [
-            {
-                "address": block.address,
-                "size": block.size,
-                "requested_size": block.requested if block.used else 0,
-                "state": "active_allocated" if block.used else "inactive",
-                "frames": [],
-            }
-            for block in blocks
-        ],
-    }

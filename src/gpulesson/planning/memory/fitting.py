@@ -186,12 +186,7 @@ def cublas_workspace(capability: tuple[int, int]) -> int:
     return CUBLAS.most if capability[0] >= 9 else CUBLAS.least
 
 
-def verdict(
-    record: Record,
-    gpu_bytes: int,
-    capability: tuple[int, int] = (8, 0),
-    expandable_segments: bool = False,
-) -> Verdict:
+def verdict(record: Record, gpu_bytes: int, capability: tuple[int, int] = (8, 0)) -> Verdict:
     """
     Say whether a program fits on a GPU.
 
@@ -203,8 +198,6 @@ def verdict(
         Bytes that the GPU has, of which nobody else uses any.
     capability : tuple of int
         Its compute capability, which decides how much cuBLAS keeps.
-    expandable_segments : bool
-        As ``PYTORCH_ALLOC_CONF=expandable_segments:True``.
 
     Examples
     --------
@@ -215,10 +208,10 @@ def verdict(
     """
     workspace = cublas_workspace(capability)
     least, most = (max(gpu_bytes - context, 0) for context in (CONTEXT.most, CONTEXT.least))
-    widest = replay(record, most, expandable_segments, workspace)
+    widest = replay(record, most, workspace=workspace)
     if widest.out_of_memory is not None:
         answer = DOES_NOT_FIT
     else:
-        narrow = replay(record, int(MARGIN * least), expandable_segments, workspace)
+        narrow = replay(record, int(MARGIN * least), workspace=workspace)
         answer = FITS if narrow.out_of_memory is None else CLOSE
     return Verdict(answer, widest, least, most, (CONTEXT, CUBLAS, CUDNN))
