@@ -175,21 +175,19 @@ class TestMemory:
         return fitting.replay(record).peak_allocated
 
     def test_ddp_holds_the_gradients_once_more(self, plan):
-        more = self.peak(spread_out(plan.record, 2, 0)) - self.peak(plan.record)
+        more = self.peak(spread_out(plan.record, 2, DDP)) - self.peak(plan.record)
         assert more == pytest.approx(sum(SIZES.values()), abs=2048)
-        assert self.peak(spread_out(plan.record, 64, 0)) == self.peak(spread_out(plan.record, 2, 0))
+        assert self.peak(spread_out(plan.record, 64, DDP)) == self.peak(spread_out(plan.record, 2, DDP))
 
-    def test_each_stage_divides_more(self, plan):
+    def test_the_state_is_repeated_or_divided(self, plan):
         """At the end of a step, when all is there that stays: sizes by hand, for 16 ranks."""
         model, largest = sum(SIZES.values()), max(SIZES.values())
         expected = {
-            0: model + model + 2 * model + model,
-            1: model + model + 2 * model / 16 + model,
-            2: model + model / 16 + 2 * model / 16 + largest,
-            3: model / 16 + model / 16 + 2 * model / 16 + 3 * largest,
+            DDP: model + model + 2 * model + model,
+            SHARDED: model / 16 + model / 16 + 2 * model / 16 + 3 * largest,
         }
-        for stage, nbytes in expected.items():
-            record = spread_out(plan.record, 16, stage)
+        for strategy, nbytes in expected.items():
+            record = spread_out(plan.record, 16, strategy)
             alive: set[int] = set()
             for event in record.events[: record.ends[-1]]:
                 alive.symmetric_difference_update({max(event, ~event)})
@@ -197,13 +195,13 @@ class TestMemory:
             held = [record.allocations[number] for number in alive]
             # Adam counts its steps in tensors of their own: 4 bytes each
             found = sum(each.nbytes for each in held if each.kind in kinds and each.nbytes > 4)
-            assert found == pytest.approx(nbytes, abs=300), stage
+            assert found == pytest.approx(nbytes, abs=300), strategy
 
     def test_one_rank_needs_what_it_needs(self, plan):
-        assert spread_out(plan.record, 1, 3) is plan.record
+        assert spread_out(plan.record, 1, SHARDED) is plan.record
 
     def test_events_still_belong_to_their_allocations(self, plan):
-        record = spread_out(plan.record, 4, 3)
+        record = spread_out(plan.record, 4, SHARDED)
         for position, event in enumerate(record.events):
             each = record.allocations[max(event, ~event)]
             assert (each.born if event >= 0 else each.died) == position
@@ -212,8 +210,8 @@ class TestMemory:
 
     def test_a_record_without_gradients_has_nothing_to_add(self):
         record = Record([allocation(4096, kind="parameters")], [0])
-        assert self.peak(spread_out(record, 8, 0)) == 4096
-        assert spread_out(record, 8, 3).allocations[0].nbytes == 512
+        assert self.peak(spread_out(record, 8, DDP)) == 4096
+        assert spread_out(record, 8, SHARDED).allocations[0].nbytes == 512
 
 
 # -- published throughputs: none may be above what a floor allows

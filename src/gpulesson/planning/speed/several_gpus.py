@@ -28,8 +28,7 @@ from gpulesson.planning.speed.floor import Floor
 
 COMPUTE, COMMUNICATION, LATENCY = "compute", "communication", "latency"
 DDP, SHARDED = "DDP", "fully sharded"
-STAGES = {DDP: 0, "ZeRO-1": 1, "ZeRO-2": 2, SHARDED: 3}
-"""How the model is spread over the ranks, with the stage of ZeRO that it is."""
+"""How the model is spread over the ranks."""
 
 PER_NODE = 8
 """GPUs in one node, as in NVIDIA's DGX and HGX machines."""
@@ -166,7 +165,7 @@ def on_ranks(
     found = []
     for ranks in counts:
         for strategy in (DDP, SHARDED):
-            spread = spread_out(record, ranks, STAGES[strategy])
+            spread = spread_out(record, ranks, strategy)
             verdict = fitting.verdict(spread, gpu.memory, capability)
             step = None
             if alone is not None and node is not None:
@@ -346,7 +345,7 @@ def _block(module: str) -> str:
     return next((".".join(words[: at + 1]) for at, word in enumerate(words) if word.isdigit()), "")
 
 
-def spread_out(record: Record, ranks: int, stage: int) -> Record:
+def spread_out(record: Record, ranks: int, strategy: str) -> Record:
     """
     Return the record of one of several ranks, with the same batch.
 
@@ -355,37 +354,34 @@ def spread_out(record: Record, ranks: int, stage: int) -> Record:
     record : Record
         Of a single one.
     ranks : int
-    stage : int
-        Of ZeRO. 0: DDP, whose buckets are as large as all gradients together, unless it is told
-        ``gradient_as_bucket_view=True``. From 1 on, the optimizer's state is divided by the number of ranks,
-        from 2 on the gradients, and with 3 the parameters, too. The largest block's gradients are whole in
-        any case, and with 3 the parameters of two blocks of its size: one in use, one on its way.
+    strategy : {"DDP", "fully sharded"}
+        DDP adds its buckets, which are as large as all gradients together, unless it is told
+        ``gradient_as_bucket_view=True``. Fully sharded, parameters, gradients and the optimizer's state are
+        divided by the number of ranks. The largest block's gradients are whole in any case, and so are the
+        parameters of two blocks of its size: one in use, one on its way.
 
     Examples
     --------
     >>> weight = Allocation(8000, 0, FORWARD, "empty", Place(), kind=PARAMETER)
     >>> moment = Allocation(8000, 0, OPTIMIZER, "zeros_like", Place(), kind=STATE)
     >>> record = Record([weight, moment], [0, 1])
-    >>> [[each.nbytes for each in spread_out(record, 4, stage).allocations] for stage in (1, 3)]
-    [[8000, 2000], [2000, 2000]]
+    >>> [[each.nbytes for each in spread_out(record, 4, name).allocations] for name in (DDP, SHARDED)]
+    [[8000, 8000], [2000, 2000]]
     """
     if ranks == 1:
         return record
-    kinds = {STATE: 1, GRADIENT: 2, PARAMETER: 3}
+    if strategy == DDP:
+        return _with(record, buckets(gradients(record)))
     sizes = [
-        math.ceil(each.nbytes / ranks) if _first_stage(each, kinds) <= stage else each.nbytes
-        for each in record.allocations
+        math.ceil(each.nbytes / ranks) if _is_divided(each) else each.nbytes for each in record.allocations
     ]
     largest = max(blocks(record).values(), default=0)
-    whole = {0: buckets(gradients(record)), 1: buckets(gradients(record)), 2: [largest], 3: [largest] * 3}
-    return _with(record.with_sizes(sizes), [size for size in whole[stage] if size])
+    return _with(record.with_sizes(sizes), [largest] * 3 if largest else [])
 
 
-def _first_stage(allocation: Allocation, kinds: dict[str, int]) -> int:
-    """Return the stage that divides an allocation; what the optimizer computes is as its state."""
-    if allocation.kind in kinds:
-        return kinds[allocation.kind]
-    return 1 if allocation.phase == OPTIMIZER else max(kinds.values()) + 1
+def _is_divided(allocation: Allocation) -> bool:
+    """Return whether each rank has a part of it; what the optimizer computes is as its state."""
+    return allocation.kind in (PARAMETER, GRADIENT, STATE) or allocation.phase == OPTIMIZER
 
 
 def _with(record: Record, sizes: list[int]) -> Record:
