@@ -289,7 +289,7 @@ ONE_DEVICE = """
     get_device_capability get_device_name get_device_properties max_memory_allocated max_memory_cached
     max_memory_reserved mem_get_info memory_allocated memory_cached memory_reserved memory_stats
     memory_summary reset_peak_memory_stats set_device synchronize current_stream default_stream
-    get_rng_state Stream
+    Stream
 """
 
 
@@ -304,6 +304,8 @@ def test_a_device_that_is_not_there_is_refused_in_cudas_words(device):
             torch.cuda.device(device),
         ):
             pass
+        with pytest.raises(IndexError):  # CUDA is not asked: PyTorch has the generators in a tuple
+            torch.cuda.get_rng_state(device)
 
 
 # -- what is below

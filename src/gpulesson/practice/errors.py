@@ -28,7 +28,7 @@ In this case, combine the two layers using torch.nn.functional.binary_cross_entr
 or torch.nn.BCEWithLogitsLoss.  binary_cross_entropy_with_logits and BCEWithLogits are
 safe to autocast."""
 
-_TYPE_NAMES = {
+TYPE_NAMES = {
     torch.float16: "Half",
     torch.bfloat16: "BFloat16",
     torch.float32: "Float",
@@ -79,13 +79,13 @@ def device_name(index: int) -> str:
 
 def type_name(dtype: torch.dtype, index: int) -> str:
     """Return the legacy name that messages use: ``torch.FloatTensor``, ``torch.cuda.FloatTensor``, …"""
-    name = _TYPE_NAMES.get(dtype, "Float")
+    name = TYPE_NAMES.get(dtype, "Float")
     return f"torch.{'cuda.' if index >= 0 else ''}{name}Tensor"
 
 
 def scalar_name(dtype: torch.dtype) -> str:
     """Return ``Float``, ``Long``, …"""
-    return _TYPE_NAMES.get(dtype, "Float")
+    return TYPE_NAMES.get(dtype, "Float")
 
 
 def on_device(error: Exception) -> RuntimeError | None:

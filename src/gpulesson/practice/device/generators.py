@@ -54,7 +54,7 @@ def drawing_from_the_host(gpu: PracticeGPU) -> Iterator[Callable[[], int]]:
 
 
 def add_patches(patches: Patches, gpu: PracticeGPU) -> None:
-    """Plan ``torch.Generator`` and the seeding functions of :mod:`torch.cuda`."""
+    """Plan ``torch.Generator`` and the devices' own, which the functions of :mod:`torch.cuda` seed."""
 
     class AnyGenerator(type):
         def __call__(cls, device: Any = "cpu") -> torch.Generator:
@@ -67,53 +67,3 @@ def add_patches(patches: Patches, gpu: PracticeGPU) -> None:
     Generator = AnyGenerator("Generator", (), {"__doc__": _Generator.__doc__})
     patches.set(torch, "Generator", Generator)
     patches.set(torch.cuda, "default_generators", gpu.generators)
-    for name, function in _functions(gpu).items():
-        patches.set(torch.cuda, name, function)
-        patches.set(torch.cuda.random, name, function)
-
-
-def _functions(gpu: PracticeGPU) -> dict[str, Any]:
-    generators = gpu.generators  # the devices' own, also while operators draw from the host's
-
-    def manual_seed_all(seed: int) -> None:
-        for generator in generators:
-            generator.manual_seed(int(seed))
-
-    def manual_seed(seed: int) -> None:
-        generators[gpu.current].manual_seed(int(seed))
-
-    def seed() -> None:
-        generators[gpu.current].seed()
-
-    def seed_all() -> None:
-        for generator in generators:
-            generator.seed()
-
-    def initial_seed() -> int:
-        return generators[gpu.current].initial_seed()
-
-    def get_rng_state(device: Any = "cuda") -> torch.Tensor:
-        return generators[gpu.number(device)].get_state()
-
-    def get_rng_state_all() -> list[torch.Tensor]:
-        return [generator.get_state() for generator in generators]
-
-    def set_rng_state(new_state: torch.Tensor, device: Any = "cuda") -> None:
-        generators[gpu.number(device)].set_state(new_state)
-
-    def set_rng_state_all(new_states: list[torch.Tensor]) -> None:
-        for generator, state in zip(generators, new_states, strict=True):
-            generator.set_state(state)
-
-    functions = (
-        manual_seed,
-        manual_seed_all,
-        seed,
-        seed_all,
-        initial_seed,
-        get_rng_state,
-        get_rng_state_all,
-        set_rng_state,
-        set_rng_state_all,
-    )
-    return {function.__name__: function for function in functions}

@@ -152,21 +152,6 @@ class CudaEvent(PracticeEvent):
         super().__init__(enable_timing=enable_timing, external=external)
 
 
-class StreamContext:
-    """``with torch.cuda.stream(stream):``; None changes nothing."""
-
-    def __init__(self, stream: Any) -> None:
-        self.stream = stream
-
-    def __enter__(self) -> None:
-        if self.stream is not None:
-            self.stream.__enter__()
-
-    def __exit__(self, *exception: object) -> None:
-        if self.stream is not None:
-            self.stream.__exit__(*exception)
-
-
 def add_patches(patches: Patches, gpu: PracticeGPU) -> None:
     """Plan the streams and events of :mod:`torch.cuda`, :mod:`torch.accelerator` and :mod:`torch`."""
     Stream = type("Stream", (PracticeStream,), {"gpu": gpu, "__module__": "torch.cuda"})
@@ -191,8 +176,6 @@ def add_patches(patches: Patches, gpu: PracticeGPU) -> None:
         patches.set(owner, "Stream", Stream)
         patches.set(owner, "Event", Event)
         patches.set(owner, "ExternalStream", ExternalStream)
-    patches.set(torch.cuda, "StreamContext", StreamContext)
-    patches.set(torch.cuda, "stream", lambda stream: StreamContext(stream))
     patches.set(torch.cuda, "default_stream", default_stream)
     patches.set(torch, "Stream", Stream)
     patches.set(torch, "Event", AnyEvent)

@@ -12,6 +12,7 @@ import torch
 from gpulesson.practice.device.events import WAIT
 from gpulesson.practice.device.gpu import PracticeGPU
 from gpulesson.practice.device.ledger import CPU
+from gpulesson.practice.errors import TYPE_NAMES
 from gpulesson.practice.patching.patches import Handler, Patches
 
 CAPABILITY = (8, 0)
@@ -66,9 +67,7 @@ def add_patches(patches: Patches, gpu: PracticeGPU) -> None:
     patches.set(torch.backends.cuda, "is_built", lambda: True)
     for kind in ("flash", "efficient", "cudnn"):  # attention is computed by the CPU's kernels
         patches.set(torch.backends.cuda, f"can_use_{kind}_attention", lambda params, debug=False: False)
-    for name, function in _accelerator(gpu).items():
-        patches.set(torch.accelerator, name, function)
-        patches.set(torch.accelerator.memory, name, function)
+    patches.set(torch.accelerator, "current_accelerator", lambda check_available=False: torch.device("cuda"))
     patches.wrap(torch.autograd.profiler.profile, "__init__", _hosts_side_only)
     for other in (torch.backends.mps, torch.mps, torch.xpu):  # nothing real stands beside the simulated GPU
         patches.set(other, "is_available", lambda: False)
@@ -98,7 +97,6 @@ def _devices(gpu: PracticeGPU) -> _Functions:
         "_exchange_device": exchange,
         "_maybe_exchange_device": exchange,
         "get_device_name": lambda device=None: _checked(gpu, device, gpu.name),
-        "get_device_capability": lambda device=None: _checked(gpu, device, CAPABILITY),
         "get_device_properties": lambda device=None: DeviceProperties(
             gpu.name, gpu.capacity, UUID(int=gpu.number(device) + 1)
         ),
@@ -109,7 +107,7 @@ def _devices(gpu: PracticeGPU) -> _Functions:
         "init": gpu.ledger.use,
         "is_initialized": lambda: gpu.ledger.used,
         "_lazy_init": gpu.ledger.use,
-        "_lazy_call": lambda function, **_: None,
+        "_lazy_call": lambda function, **_: function(),
         "_is_in_bad_fork": gpu.ledger.is_forked,
     }
 
@@ -131,13 +129,6 @@ def _memory(gpu: PracticeGPU) -> _Functions:
     def reset_peak(device: Any = None) -> None:
         gpu.ledger.allocators[gpu.number(device)].reset_peak()
 
-    def reserved(device: Any = None) -> int:
-        return gpu.memory(device).reserved
-
-    def reserved_peak(device: Any = None) -> int:
-        peak: int = statistics(device)["reserved_bytes"]["all"]["peak"]
-        return peak
-
     def set_fraction(fraction: float, device: Any = None) -> None:
         if not 0 <= fraction <= 1:
             raise ValueError(f"Invalid fraction value: {fraction}. Allowed range: 0~1")
@@ -156,19 +147,12 @@ def _memory(gpu: PracticeGPU) -> _Functions:
         return gpu.ledger.allocators[gpu.number(device)].free(), gpu.capacity
 
     return {
-        "memory_allocated": lambda device=None: gpu.memory(device).allocated,
-        "max_memory_allocated": lambda device=None: gpu.memory(device).peak,
-        **dict.fromkeys(("memory_reserved", "memory_cached"), reserved),
-        **dict.fromkeys(("max_memory_reserved", "max_memory_cached"), reserved_peak),
-        **dict.fromkeys(
-            ("reset_peak_memory_stats", "reset_max_memory_allocated", "reset_max_memory_cached"), reset_peak
-        ),
+        "reset_peak_memory_stats": reset_peak,
         "reset_accumulated_memory_stats": lambda device=None: _checked(gpu, device, None),
         "memory_stats_as_nested_dict": statistics,
         "memory_summary": summary,
         "memory_snapshot": lambda mempool_id=None, include_traces=True: [],
         "mem_get_info": information,
-        "get_memory_info": information,
         "empty_cache": empty_cache,
         "set_per_process_memory_fraction": set_fraction,
         "get_per_process_memory_fraction": get_fraction,
@@ -214,32 +198,6 @@ def _hosts_side_only(original: Callable[..., None]) -> Callable[..., None]:
     return init
 
 
-def _accelerator(gpu: PracticeGPU) -> _Functions:
-    cuda = {**_devices(gpu), **_memory(gpu), **_synchronisation(gpu)}
-    same = [
-        "is_available",
-        "device_count",
-        "synchronize",
-        "empty_cache",
-        "memory_allocated",
-        "max_memory_allocated",
-        "memory_reserved",
-        "max_memory_reserved",
-        "reset_peak_memory_stats",
-        "reset_accumulated_memory_stats",
-        "get_memory_info",
-    ]
-    return {
-        **{name: cuda[name] for name in same},
-        "current_accelerator": lambda check_available=False: torch.device("cuda"),
-        "get_device_capability": lambda device=None: _checked(
-            gpu, device, {"supported_dtypes": set(_LEGACY.values())}
-        ),
-        **dict.fromkeys(("current_device_index", "current_device_idx"), cuda["current_device"]),
-        **dict.fromkeys(("set_device_index", "set_device_idx"), cuda["set_device"]),
-    }
-
-
 def _below(gpu: PracticeGPU) -> _Functions:
     """Functions of ``torch._C`` that PyTorch's own Python code calls, its classes for instance."""
     devices, memory, synchronisation = _devices(gpu), _memory(gpu), _synchronisation(gpu)
@@ -261,6 +219,10 @@ def _below(gpu: PracticeGPU) -> _Functions:
         **dict.fromkeys(
             ("_cuda_memoryStats", "_accelerator_getDeviceStats"), memory["memory_stats_as_nested_dict"]
         ),
+        "_accelerator_getMemoryInfo": memory["mem_get_info"],
+        "_accelerator_resetPeakStats": memory["reset_peak_memory_stats"],
+        "_accelerator_resetAccumulatedStats": memory["reset_accumulated_memory_stats"],
+        "_accelerator_getDeviceCapability": lambda index: {"supported_dtypes": {*_LEGACY.values()}},
         "_cuda_getDeviceCount": devices["device_count"],
         "_cuda_init": devices["init"],
         "_cuda_isInBadFork": gpu.ledger.is_forked,
@@ -272,18 +234,7 @@ def _below(gpu: PracticeGPU) -> _Functions:
 
 # -- torch.FloatTensor, torch.cuda.FloatTensor and the like
 
-_LEGACY = {
-    "Float": torch.float32,
-    "Double": torch.float64,
-    "Half": torch.float16,
-    "BFloat16": torch.bfloat16,
-    "Long": torch.int64,
-    "Int": torch.int32,
-    "Short": torch.int16,
-    "Char": torch.int8,
-    "Byte": torch.uint8,
-    "Bool": torch.bool,
-}
+_LEGACY = {name: dtype for dtype, name in TYPE_NAMES.items() if not dtype.is_complex}
 
 
 def _set_default_type(gpu: PracticeGPU, original: Handler, kind: Any) -> None:
