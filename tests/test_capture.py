@@ -243,7 +243,7 @@ class TestGraph:
         with torch.no_grad():
             steps.batches[6][0].mul_(1e4)  # a replayed step whose gradient overflows
         steps.go(0, 12)
-        scaler = steps.step._scaler
+        scaler = steps.step._step.scaler
         assert scaler.get_scale() == steps.scaler.get_scale() < 65536
 
     def test_short_batches_do_not_use_up_the_warm_up(self, device):

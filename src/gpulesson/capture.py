@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from gpulesson import preflight
-from gpulesson.step import Amp, autocast, autocast_dtype
+from gpulesson.step import Amp, Step, autocast
 
 WARMUP = 3  # steps before the capture, as in PyTorch's note
 
@@ -51,12 +51,11 @@ class CapturedStep:
         amp: Amp = None,
         generators: Sequence[torch.Generator] = (),
     ) -> None:
-        dtype, device_type = autocast_dtype(amp), inputs.device.type
         self.model, self.loss_fn, self.optimizer = model, loss_fn, optimizer
-        self._scaler = torch.amp.GradScaler(device_type) if dtype == torch.float16 else None
+        self._step = Step(optimizer, amp=amp)
         self._compute: Callable[[Tensor, Tensor], Tensor] = self._forward
-        if dtype is not None:  # a graph must cast the weights anew in each step
-            self._compute = autocast(self._forward, device_type, dtype, cache=False)
+        if self._step.dtype is not None:  # a graph must cast the weights anew in each step
+            self._compute = autocast(self._forward, inputs.device.type, self._step.dtype, cache=False)
         self.inputs, self.targets = inputs.clone(), targets.clone()
         self.why_plain = _why_plain(inputs.device)
         self.plain = self.replayed = 0
@@ -85,7 +84,7 @@ class CapturedStep:
         if self.why_plain or not (_alike(inputs, self.inputs) and _alike(targets, self.targets)):
             self.plain += 1
             device = self.inputs.device
-            return self._step(inputs.to(device), targets.to(device)).detach()
+            return self._train(inputs.to(device), targets.to(device))
         self.inputs.copy_(inputs, non_blocking=True)
         self.targets.copy_(targets, non_blocking=True)
         if self._built_in is not None and self._built_in.changed():
@@ -100,11 +99,6 @@ class CapturedStep:
         self._graph.replay()
         return self._loss.clone()
 
-    @property
-    def scaled(self) -> bool:
-        """Whether the loss is scaled, as float16 needs."""
-        return self._scaler is not None
-
     def recapture(self) -> None:
         """Forget the graph: the next step runs as usual, and the one after it is captured.
 
@@ -115,17 +109,10 @@ class CapturedStep:
         self._graph = self._built_in = None
         self._warm_ups_left = max(self._warm_ups_left, 1)  # makes what is missing, such as optimizer state
 
-    def _step(self, inputs: Tensor, targets: Tensor) -> Tensor:
-        self.optimizer.zero_grad(set_to_none=True)
+    def _train(self, inputs: Tensor, targets: Tensor) -> Tensor:
         loss = self._compute(inputs, targets)
-        if self._scaler is None:
-            loss.backward()  # type: ignore[no-untyped-call]
-            self.optimizer.step()
-        else:
-            self._scaler.scale(loss).backward()  # type: ignore[no-untyped-call]
-            self._scaler.step(self.optimizer)
-            self._scaler.update()
-        return loss
+        self._step(loss)
+        return loss.detach()
 
     def _forward(self, inputs: Tensor, targets: Tensor) -> Tensor:
         return self.loss_fn(self.model(inputs), targets)
@@ -137,7 +124,7 @@ class CapturedStep:
             self._side = torch.cuda.Stream(self.inputs.device)  # type: ignore[no-untyped-call]
         self._side.wait_stream(current)
         with torch.cuda.stream(self._side):  # also makes its device the current one
-            loss = self._step(self.inputs, self.targets).detach()
+            loss = self._train(self.inputs, self.targets)
         current.wait_stream(self._side)
         return loss.clone()  # on the current stream, so that its memory belongs there
 
@@ -152,7 +139,7 @@ class CapturedStep:
         # other threads, such as a loader's that pins memory, would break the capture
         recording = torch.cuda.graph(graph, stream=self._side, capture_error_mode="thread_local")
         with torch.cuda.device(self.inputs.device), recording:
-            self._loss = self._step(self.inputs, self.targets).detach()
+            self._loss = self._train(self.inputs, self.targets)
         self._graph, self._built_in = graph, _BuiltIn(self.model, self.loss_fn, self.optimizer)
 
 
@@ -284,7 +271,7 @@ def captured_step(
     if step.why_plain:
         warnings.warn(f"{step.why_plain}: every call is a plain step, and no faster", stacklevel=2)
     else:
-        _check_capturable(optimizer, scaled=step.scaled)
+        _check_capturable(optimizer, scaled=step._step.scaler is not None)
     return step
 
 

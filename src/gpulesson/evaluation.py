@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import math
-import random
-import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from operator import mul
 from typing import Any
 
@@ -18,6 +15,7 @@ from torch.utils.data import DataLoader, IterableDataset
 
 from gpulesson import preflight
 from gpulesson._arguments import described
+from gpulesson._rng import rng_state, set_rng_state
 from gpulesson._state import unwrapped
 from gpulesson.device import DeviceError, to_device
 
@@ -142,7 +140,7 @@ def check_held_out(
             return
     elif not (isinstance(validation, Sequence) or hasattr(validation, "tensors")):
         return
-    with _random_numbers_kept(device, validation):
+    with _random_numbers_kept(validation):
         for batch in validation:
             preflight.check_pair(batch, "validation")
             try:
@@ -160,26 +158,18 @@ def check_held_out(
 
 
 @contextmanager
-def _random_numbers_kept(device: torch.device, loader: Any) -> Iterator[None]:
-    """Put random numbers back at the end: Python's, NumPy's, PyTorch's, and those that shuffle."""
-    undo: list[Callable[[], object]] = [
-        partial(random.setstate, random.getstate()),
-        partial(torch.set_rng_state, torch.get_rng_state()),
-    ]
-    if numpy := sys.modules.get("numpy"):
-        undo.append(partial(numpy.random.set_state, numpy.random.get_state()))
-    if device.type not in ("cpu", "meta"):
-        module = torch.get_device_module(device)
-        undo.append(partial(module.set_rng_state, module.get_rng_state(device), device))
-    for owner in (loader, getattr(loader, "sampler", None)):
-        generator = getattr(owner, "generator", None)
-        if isinstance(generator, torch.Generator):
-            undo.append(partial(generator.set_state, generator.get_state()))
+def _random_numbers_kept(loader: Any) -> Iterator[None]:
+    """Put random numbers back at the end: those of all global generators, and those that shuffle."""
+    owners = loader, getattr(loader, "sampler", None)
+    generators = [getattr(owner, "generator", None) for owner in owners]
+    states = [(each, each.get_state()) for each in generators if isinstance(each, torch.Generator)]
+    global_states = rng_state()
     try:
         yield
     finally:
-        for put_back in undo:
-            put_back()
+        set_rng_state(global_states)
+        for generator, state in states:
+            generator.set_state(state)
 
 
 @contextmanager
