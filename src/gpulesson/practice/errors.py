@@ -138,17 +138,12 @@ def out_of_memory(
 
 def invalid_ordinal() -> RuntimeError:
     """What CUDA says to ``cuda:7`` on a machine with fewer GPUs."""
-    return _cuda_error(
-        "CUDA error: invalid device ordinal\nGPU device may be out of range, do you have enough GPUs?\n"
-    )
+    return _cuda_error("invalid device ordinal", "GPU device may be out of range, do you have enough GPUs?")
 
 
 def device_assert() -> RuntimeError:
     """What CUDA says when a kernel meets an index that is out of bounds."""
-    return _cuda_error(
-        "CUDA error: device-side assert triggered\nSearch for `cudaErrorAssert' in "
-        f"{_ERROR_TYPES} for more information.\n"
-    )
+    return _cuda_error("device-side assert triggered", _explained_as("cudaErrorAssert"))
 
 
 def absent(name: str, overload: str) -> RuntimeError:
@@ -208,24 +203,27 @@ def unchecked(what: str, said: str) -> PracticeError:
     )
 
 
-def _cuda_error(text: str) -> RuntimeError:
-    error: RuntimeError = torch.AcceleratorError(text + _AFTERWARDS)
+def _cuda_error(what: str, hint: str) -> RuntimeError:
+    error: RuntimeError = torch.AcceleratorError(f"CUDA error: {what}\n{hint}\n{_AFTERWARDS}")
     return error
+
+
+def _explained_as(status: str) -> str:
+    return f"Search for `{status}' in {_ERROR_TYPES} for more information."
 
 
 def capturing() -> RuntimeError:
     """What CUDA says when the host would wait for a device whose work is being captured."""
     return _cuda_error(
-        "CUDA error: operation not permitted when stream is capturing\nSearch for "
-        f"`cudaErrorStreamCaptureUnsupported' in {_ERROR_TYPES} for more information.\n"
+        "operation not permitted when stream is capturing", _explained_as("cudaErrorStreamCaptureUnsupported")
     )
 
 
 def capture_spoilt() -> RuntimeError:
     """What CUDA says to everything after that, and at the end of the capture."""
     return _cuda_error(
-        "CUDA error: operation failed due to a previous error during capture\nSearch for "
-        f"`cudaErrorStreamCaptureInvalidated' in {_ERROR_TYPES} for more information.\n"
+        "operation failed due to a previous error during capture",
+        _explained_as("cudaErrorStreamCaptureInvalidated"),
     )
 
 
@@ -237,8 +235,8 @@ def no_cublas_handle() -> RuntimeError:
 def captured_event() -> RuntimeError:
     """What CUDA says when the host asks for the moment of an event that a capture has recorded."""
     return _cuda_error(
-        "CUDA error: operation not permitted on an event last recorded in a capturing stream\nSearch for "
-        f"`cudaErrorCapturedEvent' in {_ERROR_TYPES} for more information.\n"
+        "operation not permitted on an event last recorded in a capturing stream",
+        _explained_as("cudaErrorCapturedEvent"),
     )
 
 

@@ -8,7 +8,6 @@ computes its operators one by one, and is no faster than they are.
 import itertools
 import warnings
 import weakref
-from collections.abc import Callable
 from typing import Any
 from weakref import WeakValueDictionary
 
@@ -19,6 +18,7 @@ from gpulesson.practice.device.allocator import Pool
 from gpulesson.practice.device.gpu import PracticeGPU
 from gpulesson.practice.graphs.recording import Recording, Step
 from gpulesson.practice.operators.dispatch import as_on_device
+from gpulesson.practice.patching.absent import refuse
 from gpulesson.practice.patching.keys import unobserved
 from gpulesson.practice.patching.patches import Patches
 
@@ -183,17 +183,10 @@ class PracticeGraph:
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_") or not hasattr(_GRAPH, name):
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
-        return _refusing(f"torch.cuda.CUDAGraph.{name}")
+        return refuse(f"torch.cuda.CUDAGraph.{name}")
 
 
 _GRAPH = torch.cuda.CUDAGraph  # PyTorch's own
-
-
-def _refusing(what: str) -> Callable[..., Any]:
-    def refused(*_: Any, **__: Any) -> Any:
-        raise errors.not_simulated(what)
-
-    return refused
 
 
 class PracticeCapture:

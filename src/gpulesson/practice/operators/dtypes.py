@@ -174,12 +174,6 @@ def compute_with_out_dtype(func: Any, args: Sequence[Any], kwargs: Mapping[str, 
     )
 
 
-def made_with() -> str:
-    """Return the version of PyTorch that the table was made with."""
-    version: str = _file()["torch"]
-    return version
-
-
 @lru_cache(maxsize=1)
 def _file() -> Any:
     return json.loads(_FILE.read_text(encoding="utf-8"))

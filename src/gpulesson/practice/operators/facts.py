@@ -73,32 +73,6 @@ class Facts:
         Mostly nothing.
     """
 
-    __slots__ = (
-        "call",
-        "checks",
-        "collective",
-        "composite",
-        "fresh",
-        "generator",
-        "host",
-        "indifferent",
-        "keywords",
-        "lists",
-        "moves",
-        "name",
-        "named",
-        "overload",
-        "plain",
-        "reads",
-        "resizes",
-        "seeded",
-        "several",
-        "tensors",
-        "unary",
-        "waits",
-        "written",
-    )
-
     def __init__(self, func: Any) -> None:
         self.call = func._op
         schema = func._schema
