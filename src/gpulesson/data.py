@@ -373,10 +373,11 @@ class Batches:
         _flags(shuffle=shuffle, drop_last=drop_last)
         if not (generator is None or isinstance(generator, torch.Generator)):
             raise TypeError(
-                f"generator={_shown(generator)}: give a torch.Generator, as torch.Generator().manual_seed(0)"
+                f"generator={reprlib.repr(generator)}: give a torch.Generator, as "
+                "torch.Generator().manual_seed(0)"
             )
         if not (transform is None or callable(transform)):
-            raise TypeError(f"transform={_shown(transform)}: give a function of the inputs of a batch")
+            raise TypeError(f"transform={reprlib.repr(transform)}: give a function of the inputs of a batch")
         self.tensors, self.batch_size, self.shuffle = tensors, _whole("batch_size", batch_size, 1), shuffle
         self.generator, self.drop_last, self.transform = generator, drop_last, transform
 
@@ -442,7 +443,7 @@ def _rows(tensor: Tensor, rows: Tensor) -> Tensor:
 def _flags(**flags: object) -> None:
     for name, value in flags.items():
         if not isinstance(value, bool):
-            raise TypeError(f"{name}={_shown(value)}: give True or False")
+            raise TypeError(f"{name}={reprlib.repr(value)}: give True or False")
 
 
 def _whole(name: str, value: object, least: int, most: float = math.inf) -> int:
@@ -452,7 +453,7 @@ def _whole(name: str, value: object, least: int, most: float = math.inf) -> int:
     except TypeError:
         number = None
     if number is None or isinstance(value, bool):
-        raise TypeError(f"{name}={_shown(value)}: give a whole number, as {name}={max(least, 64)}")
+        raise TypeError(f"{name}={reprlib.repr(value)}: give a whole number, as {name}={max(least, 64)}")
     if not least <= number <= most:
         raise ValueError(
             f"{name}={number}: give at least {least}" + (f" and at most {most}" if most < math.inf else "")
@@ -463,7 +464,7 @@ def _whole(name: str, value: object, least: int, most: float = math.inf) -> int:
 def _finite(name: str, value: object) -> float:
     """Return the argument as a float, having seen that it is a finite number of at least 0."""
     if isinstance(value, bool) or not isinstance(value, Real):
-        raise TypeError(f"{name}={_shown(value)}: give a number, as {name}=0.1")
+        raise TypeError(f"{name}={reprlib.repr(value)}: give a number, as {name}=0.1")
     if not 0 <= (number := float(value)) < math.inf:
         raise ValueError(f"{name}={value}: give a finite number of at least 0")
     return number
@@ -478,15 +479,12 @@ def _kind(value: object) -> str:
     )
 
 
-def _shown(value: object) -> str:
-    """Return the value as it is written, in short."""
-    return reprlib.repr(value)
-
-
 def _place(named: object, what: str) -> Path:
     """Return a folder's path, which nothing but a folder may stand at; `what` names it in an error."""
     if not isinstance(named, (str, os.PathLike)) or not isinstance(os.fspath(named), str):
-        raise TypeError(f"{what} is {_shown(named)} ({_kind(named)}): give a path, a str or a pathlib.Path")
+        raise TypeError(
+            f"{what} is {reprlib.repr(named)} ({_kind(named)}): give a path, a str or a pathlib.Path"
+        )
     if "\0" in os.fspath(named):
         raise DataError(f"{what} is {os.fspath(named)!r}, but no path holds a NUL character: write it anew.")
     try:

@@ -22,20 +22,15 @@ record. The modules:
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from gpulesson.planning.answer import Plan
     from gpulesson.planning.recording.programs import ProgramFailed
 
-__all__ = ["Plan", "ProgramFailed"]
+__all__ = ["ProgramFailed"]
 
 
 def __getattr__(name: str) -> Any:
-    """Import a public name when it is asked for: PyTorch and the practice GPU come with it."""
+    """Import it when it is asked for: PyTorch and the practice GPU come with it."""
     if name == "ProgramFailed":
         from gpulesson.planning.recording.programs import ProgramFailed
 
         return ProgramFailed
-    if name == "Plan":
-        from gpulesson.planning.answer import Plan
-
-        return Plan
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -2,10 +2,10 @@
 
 import atexit
 import functools
+import sys
 import threading
-from collections.abc import Callable, Iterator
 from concurrent.futures.thread import _WorkItem
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from typing import Any
 from weakref import WeakSet
 
@@ -20,7 +20,7 @@ from gpulesson.practice.graphs import objects
 from gpulesson.practice.operators import dispatch
 from gpulesson.practice.operators.dispatch import Operators
 from gpulesson.practice.patching import absent
-from gpulesson.practice.patching.imports import UnpatchedImports, installed
+from gpulesson.practice.patching.imports import UnpatchedImports
 from gpulesson.practice.patching.patches import Patches
 from gpulesson.practice.processes import environment, process_groups, sharing
 from gpulesson.practice.surface import (
@@ -87,11 +87,17 @@ class Session:
             undo.callback(self._patches.release)
             self._patches.apply()
             undo.callback(self._patches.undo)
-            undo.enter_context(installed(UnpatchedImports(self._patches.suspended)))
+            imports = UnpatchedImports(self._patches.suspended)
+            sys.meta_path.insert(0, imports)
+            undo.callback(sys.meta_path.remove, imports)
             mode = self._new_mode()
             mode.open()
-            undo.callback(self._leave, mode)
-            undo.enter_context(_at_exit(lambda: self._leave(mode)))
+            leave = functools.partial(self._leave, mode)
+            undo.callback(leave)
+            # If this is still open when Python exits, objects are finalised after what the program does then,
+            # and PyTorch could not call the mode any more: it would import something.
+            atexit.register(leave)
+            undo.callback(atexit.unregister, leave)
             self._undo = undo.pop_all()
         self.is_open = True
 
@@ -132,20 +138,6 @@ class Session:
         for each in list(self._modes):  # in threads that go on, they stay, but let everything pass
             each.asleep = True
         mode.close()
-
-
-@contextmanager
-def _at_exit(leave: Callable[[], None]) -> Iterator[None]:
-    """
-    Have an operator mode left, if this is still open then, after what the program does when Python exits.
-
-    Objects are finalised after that. PyTorch could not call the mode any more: it would import something.
-    """
-    atexit.register(leave)
-    try:
-        yield
-    finally:
-        atexit.unregister(leave)
 
 
 def _fill_tables() -> None:

@@ -5,9 +5,8 @@ tables of its own; torchvision imports functions by name. So while such a module
 are undone.
 """
 
-import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder
 from types import ModuleType
@@ -47,13 +46,3 @@ class UnpatchedImports(MetaPathFinder):
                 execute(module)
 
         loader.exec_module = exec_module
-
-
-@contextmanager
-def installed(finder: UnpatchedImports) -> Iterator[None]:
-    """Put a finder before Python's own, and take it away again."""
-    sys.meta_path.insert(0, finder)
-    try:
-        yield
-    finally:
-        sys.meta_path.remove(finder)

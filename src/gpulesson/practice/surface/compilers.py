@@ -164,16 +164,11 @@ def _load(
 
 
 def _warning_once() -> Callable[[], None]:
-    warned = False
-
+    @functools.cache
     def warn() -> None:
-        nonlocal warned
-        if not warned:
-            warned = True
-            warnings.warn(
-                "the practice GPU compiles nothing: what is given to torch.compile runs as it is",
-                stacklevel=4,
-            )
+        warnings.warn(
+            "the practice GPU compiles nothing: what is given to torch.compile runs as it is", stacklevel=4
+        )
 
     return warn
 
