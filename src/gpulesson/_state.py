@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import torch
@@ -12,8 +13,7 @@ from torch import Tensor, nn
 
 from gpulesson._files import printable
 from gpulesson._kinds import difference
-
-_Undo = Callable[[], None]
+from gpulesson._rng import rng_state, set_rng_state
 
 
 class RunParts(NamedTuple):
@@ -156,8 +156,9 @@ def compare(saved: Mapping[str, str], given: Mapping[str, str]) -> list[str]:
     return lines + ([f"and {len(names) - 12} more"] if len(names) > 12 else [])
 
 
-def undo_point(parts: RunParts) -> _Undo:
-    """Return a function that puts the state of now back.
+@contextmanager
+def all_or_nothing(parts: RunParts) -> Iterator[None]:
+    """Load into the parts of a run; after an error, they and the random numbers are what they were before.
 
     The model's tensors are copied to the host, since loading writes into them. An optimizer gets new tensors
     when it loads, so that its old ones need only be kept.
@@ -169,8 +170,10 @@ def undo_point(parts: RunParts) -> _Undo:
     attributes = [(part, dict(vars(part))) for part in (optimizer, scheduler) if part is not None]
     nested = None if scheduler is None else copy.deepcopy(scheduler.state_dict())
     numbers = None if generator is None else generator.get_state()
-
-    def undo() -> None:
+    global_numbers = rng_state()
+    try:
+        yield
+    except BaseException:
         model.load_state_dict(tensors)
         for part, old in attributes:
             vars(part).clear()
@@ -179,8 +182,8 @@ def undo_point(parts: RunParts) -> _Undo:
             scheduler.load_state_dict(nested)
         if generator is not None:
             generator.set_state(numbers)
-
-    return undo
+        set_rng_state(global_numbers)
+        raise
 
 
 def find_wrong_state(scheduler: Any, generator: Any, states: Any) -> str | None:

@@ -37,6 +37,7 @@ from gpulesson._plain import pack, unpack
 from gpulesson._rng import find_wrong_rng, rng_state, set_rng_state
 from gpulesson._state import (
     RunParts,
+    all_or_nothing,
     compare,
     find_mistake,
     find_not_finite,
@@ -44,7 +45,6 @@ from gpulesson._state import (
     load_optimizer,
     outline,
     tensor_outline,
-    undo_point,
     unwrapped,
 )
 from gpulesson._tensorfile import Header, Refused, read_header, write
@@ -334,8 +334,7 @@ def resume(
             raise Refused("\n  ".join(["these differ", *lines]))
         if wrong := find_wrong_state(scheduler, generator, checkpoint) or find_wrong_rng(checkpoint.rng):
             raise Refused(wrong)
-        undo, rng_before = undo_point(parts), rng_state()
-        try:
+        with all_or_nothing(parts):
             if optimizer is not None:
                 load_optimizer(optimizer, checkpoint.optimizer or {})
             if scheduler is not None:
@@ -345,10 +344,6 @@ def resume(
                 generator.set_state(checkpoint.generator)
             model.load_state_dict(checkpoint.model)
             set_rng_state(checkpoint.rng)
-        except BaseException:
-            undo()
-            set_rng_state(rng_before)
-            raise
     if checkpoint.step and checkpoint.position is None:
         warnings.warn(
             f"{name} was saved after {checkpoint.step} batches of an epoch, with no position to find them "

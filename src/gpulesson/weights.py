@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from gpulesson._arguments import as_path
 from gpulesson._files import open_file, printable, whole_file
-from gpulesson._state import RunParts, compare, find_mistake, find_not_finite, tensor_outline, undo_point
+from gpulesson._state import RunParts, all_or_nothing, compare, find_mistake, find_not_finite, tensor_outline
 from gpulesson._tensorfile import NAMES, Refused, identity, read_header, write
 from gpulesson.checkpoint import _as_checkpoint_error
 
@@ -99,12 +99,8 @@ def import_weights(model: nn.Module, path: str | os.PathLike[str]) -> None:
                     f"{printable(name)} and {printable(other)} are one tensor of the model, and differ in "
                     "the file"
                 )
-        undo = undo_point(RunParts(model))
-        try:
+        with all_or_nothing(RunParts(model)):
             model.load_state_dict(tensors)
-        except BaseException:
-            undo()
-            raise
 
 
 def _state(model: nn.Module) -> dict[str, Tensor]:
