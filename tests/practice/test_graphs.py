@@ -19,7 +19,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 from gpulesson.practice import PracticeError, PracticeGPU, practice_gpu
-from gpulesson.practice.graphs import objects
+from gpulesson.practice.graphs import recording
 
 FORBIDDEN = "operation not permitted when stream is capturing"
 SPOILT = "operation failed due to a previous error during capture"
@@ -536,11 +536,11 @@ def test_a_generator_of_ones_own(gpu, monkeypatch):
         graph.replay()
         same("practice", [x], [torch.rand(4, generator=host)])
     other = torch.Generator("cuda").manual_seed(5)
-    monkeypatch.setattr(objects, "_LAZY_GENERATORS", True)  # PyTorch from 2.12 on
+    monkeypatch.setattr(recording, "_LAZY_GENERATORS", True)  # PyTorch from 2.12 on
     lazy, y = captured(lambda: torch.rand(4, device="cuda", generator=other))
     lazy.replay()
     same("practice", [y], [torch.rand(4, generator=torch.Generator().manual_seed(5))])
-    monkeypatch.setattr(objects, "_LAZY_GENERATORS", False)
+    monkeypatch.setattr(recording, "_LAZY_GENERATORS", False)
     with pytest.raises(RuntimeError, match="for a CUDA generator not in capture mode"):
         captured(lambda: (x.add_(1), torch.rand(4, device="cuda", generator=other)))
     captured(lambda: (x.add_(1), torch.rand(4, generator=host)))  # the host's are its own business
@@ -644,8 +644,8 @@ def test_the_texts_are_those_of_the_cuda_runtime():
     cudart = getattr(torch._C, "_cudart", None)
     if cudart is None:
         pytest.skip("PyTorch is built without CUDA")
-    for code, error in ((900, objects.errors.capturing()), (901, objects.errors.capture_spoilt()),
-                        (907, objects.errors.captured_event())):  # fmt: skip
+    for code, error in ((900, recording.errors.capturing()), (901, recording.errors.capture_spoilt()),
+                        (907, recording.errors.captured_event())):  # fmt: skip
         text = cudart.cudaGetErrorString(cudart.cudaError(code))
         assert str(error).startswith(f"CUDA error: {text}\nSearch for `cudaError")
         assert type(error) is torch.AcceleratorError

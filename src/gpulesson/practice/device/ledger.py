@@ -175,33 +175,23 @@ class Ledger:
                 storage = part.untyped_storage()
                 if storage._cdata not in self.blocks:
                     self.any_unplaced = True
-                    self._note(self.blocks, storage, storage._cdata, UNPLACED_BIT, CPU, 0, self._forget)
+                    self._note(self.blocks, storage, UNPLACED_BIT, CPU)
 
     def mark_pinned(self, tensor: torch.Tensor) -> None:
         """Say that `tensor` is in page-locked host memory."""
-        storage = tensor.untyped_storage()
-        self._note(self.pinned, storage, storage._cdata, CPU_BIT, CPU, 0, self._forget_pinned)
+        self._note(self.pinned, tensor.untyped_storage(), CPU_BIT, CPU)
 
     def note_wrapper(self, tensor: torch.Tensor, index: int) -> None:
         """Say that a tensor that wraps others is on device `index`, where it takes no memory of its own."""
-        storage = tensor.untyped_storage()
-        self._note(self.blocks, storage, storage._cdata, GPU_BIT << index, index, 0, self._forget)
+        self._note(self.blocks, tensor.untyped_storage(), GPU_BIT << index, index)
 
     # -- inside
 
-    def _note(
-        self,
-        table: dict[int, Block],
-        storage: torch.UntypedStorage,
-        address: int,
-        bit: int,
-        index: int,
-        size: int,
-        forget: Callable[[Block], None],
-    ) -> None:
-        block = Block(storage, forget)
-        block.address, block.bit, block.index, block.size = address, bit, index, size
-        table[address] = block
+    def _note(self, table: dict[int, Block], storage: torch.UntypedStorage, bit: int, index: int) -> None:
+        """Enter a storage that takes no memory."""
+        address = storage._cdata
+        block = table[address] = Block(storage, self._forget_pinned if table is self.pinned else self._forget)
+        block.address, block.bit, block.index, block.size = address, bit, index, 0
 
     def _forgetting(self, table: dict[int, Block]) -> Callable[[Block], None]:
         give_back = [allocator.give_back for allocator in self.allocators]

@@ -23,8 +23,6 @@ from gpulesson.practice.patching.keys import unobserved
 from gpulesson.practice.patching.patches import Patches
 
 _MODES = ("global", "thread_local", "relaxed")
-_LAZY_GENERATORS = torch.__version__ >= "2.12"
-"""Whether PyTorch registers a generator with a graph when a capture first draws from it."""
 
 Handle = tuple[int, int]
 
@@ -102,9 +100,7 @@ class PracticeGraph:
             )
         gpu.ledger.use()
         self._memory = self._memory_of(pool)
-        self._recording = Recording(
-            gpu, mode, stream, self._memory.pool, self._generators, lazily=_LAZY_GENERATORS
-        )
+        self._recording = Recording(gpu, mode, stream, self._memory.pool, self._generators)
         self._recording.start()
 
     def _memory_of(self, pool: Any) -> GraphMemory:

@@ -31,6 +31,8 @@ _HOST = torch.device("cpu")
 _EMPTY = torch.empty  # PyTorch's own
 _UNFILLED = ("empty", "empty_like", "empty_permuted", "empty_strided", "new_empty", "new_empty_strided")
 """Operators that make memory, and leave in it what was there before."""
+_LAZY_GENERATORS = torch.__version__ >= "2.12"
+"""Whether PyTorch registers a generator with a graph when a capture first draws from it."""
 
 
 class Memory(weakref.ref):  # type: ignore[type-arg]
@@ -181,8 +183,6 @@ class Recording(TorchDispatchMode):
         Where what it makes is counted.
     known : sequence of torch.Generator
         Generators that were registered with the graph.
-    lazily : bool
-        Others may be used as well.
 
     Attributes
     ----------
@@ -200,7 +200,6 @@ class Recording(TorchDispatchMode):
         stream: Any,
         pool: Pool,
         known: Sequence[torch.Generator],
-        lazily: bool,
     ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.thread = threading.get_ident()
@@ -208,7 +207,7 @@ class Recording(TorchDispatchMode):
         self.steps: list[Step] = []
         self.copies: list[tuple[str, int]] = []
         self.spoilt = False
-        self._gpu, self._mode, self._pool, self._lazily = gpu, mode, pool, lazily
+        self._gpu, self._mode, self._pool = gpu, mode, pool
         self._own: dict[int, Memory] = {}
         self._others: dict[int, Memory] = {}
         self._before: dict[int, tuple[torch.UntypedStorage, torch.Tensor]] = {}
@@ -419,7 +418,7 @@ class Recording(TorchDispatchMode):
         address = None if generator is None else generator._cdata  # type: ignore[attr-defined]
         if generator is None or address in self._states or address not in self._gpu.device_generators:
             return
-        if not self._lazily:
+        if not _LAZY_GENERATORS:
             raise errors.unregistered_generator()
         self._remember_state(generator)
 
