@@ -2,8 +2,7 @@
 
 import functools
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any, Protocol
 from weakref import WeakValueDictionary
 
@@ -210,11 +209,9 @@ class PracticeGPU:
         capture = self.capture
         return capture if capture is not None and capture.thread == threading.get_ident() else None
 
-    @contextmanager
-    def let_pass(self) -> Iterator[None]:
+    def let_pass(self) -> "Bypass":
         """While it is open, this thread's operators are PyTorch's and its compilers' alone."""
-        with Bypass(self.thread_state.mode):
-            yield
+        return Bypass(self.thread_state.mode)
 
     def copy(self, tensor: torch.Tensor, target: int, call: str, non_blocking: bool = False) -> torch.Tensor:
         """Return a copy of `tensor` on device `target`, outside autograd, and log it as `call`."""

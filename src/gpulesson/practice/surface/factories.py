@@ -112,7 +112,9 @@ def _converted(gpu: PracticeGPU, original: Handler, data: Any, /, *args: Any, **
         device = _default()
     if not isinstance(data, torch.Tensor):
         result = make(gpu, original, device, CPU, (data, *args), kwargs)
-        _log_copy(gpu, result, f"torch.{original.__name__}()")
+        if isinstance(result, torch.Tensor):
+            place = gpu.ledger.index(result)
+            gpu.record_copy(CPU, place, f"torch.{original.__name__}()", result, non_blocking=False)
         return result
     home = gpu.ledger.index(data) if device is None else gpu.index_of(as_device(device))
     if original.__name__ == "tensor":
@@ -164,8 +166,3 @@ def make(
         elif pinned:
             gpu.ledger.mark_pinned(result)
     return result
-
-
-def _log_copy(gpu: PracticeGPU, result: torch.Tensor, call: str) -> None:
-    if isinstance(result, torch.Tensor) and gpu.ledger.index(result) >= 0:
-        gpu.record_copy(CPU, gpu.ledger.index(result), call, result, non_blocking=False)

@@ -18,7 +18,7 @@ from gpulesson.practice.device.gpu import PracticeGPU
 from gpulesson.practice.device.ledger import CPU, dense_parts, tensors_in
 from gpulesson.practice.patching.keys import unobserved
 from gpulesson.practice.patching.patches import Handler, Patches
-from gpulesson.practice.surface.tensors import move
+from gpulesson.practice.surface.tensors import get_device, move
 
 _RECURRENT = ("lstm", "gru", "rnn_tanh", "rnn_relu")
 _PLACES = "_practice_places"
@@ -45,7 +45,7 @@ def add_patches(patches: Patches, gpu: PracticeGPU) -> None:
     patches.handle(torch, "ctc_loss", _ctc_loss)
     for owner in both:
         patches.handle(owner, "tensor_split", _tensor_split)
-    patches.handle(torch, "get_device", _get_device)
+    patches.handle(torch, "get_device", get_device)
     patches.handle(torch._C._nn, "_parse_to", _parse_to)
     patches.handle(F, "one_hot", _one_hot)
     patches.handle(torch._C._nn, "one_hot", _one_hot)
@@ -62,10 +62,6 @@ def add_patches(patches: Patches, gpu: PracticeGPU) -> None:
     patches.handle(torch.autograd.function.BackwardCFunction, "apply", _backward_of_a_function)
     patches.add(TensorDataset, "__getitems__", _samples(gpu))
     patches.set(torch.backends.cudnn, "is_acceptable", lambda tensor: False)  # nn.LSTM asks before cuDNN
-
-
-def _get_device(gpu: PracticeGPU, original: Handler, tensor: torch.Tensor) -> int:
-    return gpu.ledger.index(tensor)
 
 
 def _parse_to(gpu: PracticeGPU, original: Handler, /, *args: Any, **kwargs: Any) -> tuple[Any, ...]:

@@ -248,7 +248,8 @@ def _type(
     return move(gpu, original(tensor, name.replace("torch.cuda.", "torch.")), target, ".type()")
 
 
-def _get_device(gpu: PracticeGPU, original: Handler, tensor: torch.Tensor) -> int:
+def get_device(gpu: PracticeGPU, original: Handler, tensor: torch.Tensor) -> int:
+    """Return the number of a tensor's device, -1 for the CPU: a method, and a function of :mod:`torch`."""
     return gpu.ledger.index(tensor)
 
 
@@ -349,7 +350,7 @@ _METHODS: dict[str, Handler] = {
     "cpu": _cpu,
     "type_as": _type_as,
     "type": _type,
-    "get_device": _get_device,
+    "get_device": get_device,
     "numpy": _numpy,
     "__dlpack__": _dlpack,
     "tolist": _tolist,
