@@ -225,11 +225,12 @@ def test_what_two_tensors_make_is_not_moved_in_each_step_but_they_once(port):
 @pytest.mark.slow
 def test_what_a_short_run_would_leave_out_is_tried_too(port):
     text = LOOP.replace("range(24)", "range(310)")
-    text += "    if step == 200:\n        model(torch.linspace(0, 1, 4).reshape(1, 4))\nprint(loss.detach().numpy())\n"
+    text += "    if step == 200:\n        model(torch.linspace(0, 1, 4).reshape(1, 4))\n"
+    text += "print(loss.detach().numpy())\n"
     status, printed, _ = port(text)
     assert status == 0
     assert "+        model(torch.linspace(0, 1, 4" in printed and "loss.detach().cpu().numpy()" in printed
-    assert "it also ran with whole loops, for 301 steps." in printed and "Not reached" not in printed
+    assert "it ran with whole loops, too, for 301 steps." in printed and "Not reached" not in printed
 
 
 FIT = """\

@@ -326,7 +326,7 @@ def _not_reached(found: Port) -> Iterator[str]:
     if record.shortened or found.both:
         yield "It has many steps. For these runs, loops that train or draw batches ended after a few turns."
     if found.both:
-        yield f"That would have left out some lines, so it also ran with whole loops, for {found.steps} steps."
+        yield f"That leaves out some of its lines, so it ran with whole loops, too, for {found.steps} steps."
     elif record.stopped:
         yield f"The run did not reach the script's end: {record.stopped}."
     parts = []

@@ -17,8 +17,8 @@ from gpulesson.porting.run import NoTrial, Runs
 
 ROUNDS, TRIES = 40, 6
 DEEPER, DEEPER_TRIES, BEGUN = 2, 3, 2
-"""A change that alone brings a script less far may be followed by so many others; each is one of the first few,
-and so many beginnings are followed."""
+"""A change that alone brings a script less far may be followed by so many others, each one of so many that are
+tried; and so many such beginnings are followed."""
 STEPS = 3
 """So many losses are compared at least."""
 
@@ -224,7 +224,8 @@ class _Rounds:
         Of tensors that meet, one that moves alone may bring it less far: then the others move as well. In a
         module's own methods tensors move only if that does not help.
         """
-        before, begun = self._state(), []
+        before = self._state()
+        begun: list[tuple[_State, Change]] = []
         for change in itertools.islice(self._candidates(self._work.gpu) or (), tries):
             if change.inside and self._go_on_from(begun, goal, deeper):
                 return True

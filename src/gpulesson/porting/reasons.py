@@ -148,9 +148,8 @@ def trained(files: Files, thing: Thing, frames: tuple[Spot, ...]) -> Change | No
 def _made_trained(files: Files, thing: Thing) -> Iterator[Change]:
     """Make a tensor that is trained on the device: a moved one would be another tensor, without gradients."""
     roots = [each for each in thing.line() if each.root]
-    if len(roots) == 1 and roots[0].factory:
-        if change := _made_there(files, roots[0]):
-            yield change
+    if len(roots) == 1 and roots[0].factory and (change := _made_there(files, roots[0])):
+        yield change
     for spot in [each for one in thing.line() for each in one.made[-1:]]:
         source = files[spot.file]
         for call in source.within(source.statement_at(spot), cst.Call):
