@@ -30,7 +30,7 @@ class Binding(NamedTuple):
         ``"for"``, ``"assign"`` (the name alone), ``"part"`` (one of several), ``"parameter"``, ``"with"``, or
         ``"other"`` for an import and the like.
     node : CSTNode
-        The loop, the value, the statement's small statement; else what the name stands in.
+        The loop, the value, the statement's small statement; else what the name is in.
     line : int
     scope : CSTNode
         The function, class or module in which it is known.

@@ -17,8 +17,8 @@ from gpulesson.porting.run import NoTrial, Runs
 
 ROUNDS, TRIES = 40, 6
 DEEPER, DEEPER_TRIES, BEGUN = 2, 3, 2
-"""A change that alone brings a script less far may be followed by so many others, each one of so many that are
-tried; and so many such beginnings are followed."""
+"""A change that alone brings a script less far may be followed by so many others, each one of so many tried;
+and so many such beginnings are followed."""
 STEPS = 3
 """So many losses are compared at least."""
 

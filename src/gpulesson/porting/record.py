@@ -308,7 +308,7 @@ class Watch(TorchFunctionMode):
     # -- in words
 
     def _file(self, code: CodeType) -> str:
-        """Return the script's file that code stands in, as seen from its folder; "" if it is another's."""
+        """Return the script's file that has this code, as seen from its folder; "" if it is another's."""
         name = code.co_filename
         return name.removeprefix(self._folder).replace(os.sep, "/") if name.startswith(self._folder) else ""
 
