@@ -67,6 +67,27 @@ def test_a_pass_that_was_interrupted_leaves_nothing_to_the_next():
         assert torch.equal(mine, other)
 
 
+@pytest.mark.parametrize("when", ["backward", "step"])
+def test_a_step_that_was_interrupted_leaves_nothing_to_the_next(when):
+    (model, inputs, targets), (twin, _, _) = task(), task()
+    optimizers = [torch.optim.SGD(each.parameters(), lr=0.01) for each in (model, twin)]
+    steps = [Step(optimizer) for optimizer in optimizers]
+
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    hooks = {"backward": model.layers[0].weight.register_hook, "step": optimizers[0].register_step_pre_hook}
+    handle = hooks[when](interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        steps[0](F.cross_entropy(model(inputs), targets))
+    handle.remove()
+    for _ in range(2):
+        for each, step in zip((model, twin), steps, strict=True):
+            step(F.cross_entropy(each(inputs), targets))
+    for mine, other in zip(model.parameters(), twin.parameters(), strict=True):
+        assert torch.equal(mine, other)
+
+
 @pytest.mark.parametrize("amp", [None, "bf16"])
 def test_what_the_loss_cannot_take_is_explained_in_any_precision(amp):
     model, inputs, targets = task()

@@ -90,7 +90,7 @@ class Step:
             "accumulate", accumulate, 1, "give the number of batches for each step, 1 or more"
         )
         self.dtype = autocast_dtype(amp)
-        self._device_type = optimizer.param_groups[0]["params"][0].device.type
+        self._device_type = self._parameters()[0].device.type
         self.scaler = torch.amp.GradScaler(self._device_type) if self.dtype == torch.float16 else None
         self._sizes: list[int] = []  # of the batches since the last step
 
@@ -111,12 +111,12 @@ class Step:
         """Learn from one batch, of so many samples; the optimizer steps after `accumulate` of them."""
         if not self._sizes:
             self.optimizer.zero_grad()
-        self._sizes.append(size)
         if self.accumulate > 1:
-            loss = loss * (size / self._expected())
+            loss = loss * (size / self._expected([*self._sizes, size]))
         if self.scaler is not None:
             loss = self.scaler.scale(loss)
         loss.backward()
+        self._sizes.append(size)
         if len(self._sizes) == self.accumulate:
             self.finish()
 
@@ -124,8 +124,9 @@ class Step:
         """Step with what was accumulated, if anything was: at the end of an epoch, for instance."""
         if not self._sizes:
             return
-        parameters = [parameter for group in self.optimizer.param_groups for parameter in group["params"]]
-        found, expected = sum(self._sizes), self._expected()
+        parameters = self._parameters()
+        found, expected = sum(self._sizes), self._expected(self._sizes)
+        self._sizes = []  # also if the step is interrupted
         if found != expected:  # the gradient is that of the mean over all samples since the last step
             for parameter in parameters:
                 if parameter.grad is not None:
@@ -141,10 +142,12 @@ class Step:
             self.scaler.update()
         if self.scheduler is not None:
             self.scheduler.step()
-        self._sizes.clear()
 
-    def _expected(self) -> int:
-        return self._sizes[0] * self.accumulate
+    def _expected(self, sizes: list[int]) -> int:
+        return sizes[0] * self.accumulate
+
+    def _parameters(self) -> list[Tensor]:
+        return [parameter for group in self.optimizer.param_groups for parameter in group["params"]]
 
 
 def autocast_dtype(amp: Amp) -> torch.dtype | None:

@@ -106,3 +106,19 @@ def test_the_solution_is_right_and_the_starter_is_not_begun(number):
         right = referee_of(number, task.name).facts()
         assert not differ(seen(task, getattr(solution, task.name)), right), task.name
         assert differ(seen(task, getattr(starter, task.name)), right), task.name
+
+
+def test_a_result_that_alone_tells_mistakes_is_not_taken_for_a_consequence():
+    """A sum is not the mean; a list in place of an array does not hide what is wrong with its numbers."""
+    module = importlib.import_module("gpulesson.exercises.e07_five_mistakes")
+
+    def batch_losses(model, loss_fn, batches):
+        return sum(module.batch_losses(model, loss_fn, batches))
+
+    def probabilities(outputs):
+        return outputs.detach().cpu().softmax(dim=0).tolist()
+
+    for function, expected in ((batch_losses, set()), (probabilities, {"softmax=0"})):
+        referee = referee_of("07", function.__name__)
+        found = referee.explain(seen(referee.task, function))
+        assert {each.kind for each in found.mistakes} == expected

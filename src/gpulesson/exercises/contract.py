@@ -97,6 +97,7 @@ def mistakes(text: str, common: Iterable[Mistake] = ()) -> tuple[Mistake, ...]:
             switch, value, hides = parts.groups()
             if body is None:
                 mistake = known[f"{switch}={value}"]
+                line = mistake.line
             else:
                 says, fix = (" ".join(part.split()) for part in body.groups()[:2])
                 mistake = Mistake(switch, value, says, fix, line)

@@ -270,6 +270,7 @@ TASKS = (
         observe=observe_hardest,
         begin="Make pairs of a number and its name with zip(), and sort them.",
         words=WORDS | {"value": "the list"},
+        derived=frozenset(),
         gpu=False,
         mistakes=own_mistakes("order=as they are; order=best; order=names; kept=no; returns=pairs"),
     ),

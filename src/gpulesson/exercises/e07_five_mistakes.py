@@ -230,6 +230,7 @@ zero=never; zero=late
         observe=observe_probabilities,
         begin="It returns nothing. Return the softmax of each row, as a NumPy array.",
         words={"value": "these are not the softmax of each row."},
+        derived=frozenset(),
         mistakes=mistakes("""
 cpu=no
 NumPy works in the computer's own memory, and the tensor is on the GPU.
@@ -255,6 +256,7 @@ Fix: Make an array of it: detach, copy to the CPU, then NumPy.
     ),
     Task(
         does="returns the loss of each batch, and keeps no graph",
+        derived=frozenset(),
         reference=batch_losses,
         observe=observe_batch_losses,
         begin="It returns nothing. Go through the batches, and return a list with the loss of each.",

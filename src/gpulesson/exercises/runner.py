@@ -60,7 +60,8 @@ class Fresh:
         self.process = context.Process(
             target=_main, args=(send, function, arguments, self.folder.name, seconds)
         )
-        self.process.start()
+        with _threads():
+            self.process.start()
         send.close()
         self._seconds, self._ends = seconds, time.monotonic() + IMPORTING
 
@@ -92,6 +93,20 @@ class Fresh:
         self.folder.cleanup()
 
 
+@contextlib.contextmanager
+def _threads() -> Iterator[None]:
+    """Have what is started meanwhile compute with one thread: the models are tiny."""
+    before = os.environ.get("OMP_NUM_THREADS")
+    os.environ["OMP_NUM_THREADS"] = "1"
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ["OMP_NUM_THREADS"]
+        else:
+            os.environ["OMP_NUM_THREADS"] = before
+
+
 def _end_group(leader: int) -> None:
     if os.name == "posix":
         with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -117,9 +132,6 @@ def _main(
     threading.Thread(target=_end_with_parent, daemon=True).start()
     for name in PRELOADED:
         importlib.import_module(name)
-    import torch
-
-    torch.set_num_threads(1)  # the models are tiny
     send.send_bytes(b'"begun"')
     with bounded(seconds, MEMORY):
         function(lambda result: send.send_bytes(json.dumps(result).encode()), *arguments)
