@@ -471,6 +471,11 @@ def test_a_type_of_the_cpu_takes_no_tensor_of_a_device(gpu):
     assert torch.Tensor(x.float()).is_cuda
     assert isinstance(x.cpu(), torch.LongTensor) and not isinstance(x, torch.LongTensor)
     assert not torch.LongTensor(x.cpu()).is_cuda and x.type(torch.LongTensor).device == CPU
+    assert torch.FloatTensor(2, device="cpu").device == torch.FloatTensor(size=(2,)).device == CPU
+    assert not isinstance(torch.empty(2, device="meta"), torch.FloatTensor)
+    assert (torch.FloatTensor.is_cuda, torch.cuda.FloatTensor.is_cuda) == (False, True)
+    with pytest.raises(TypeError):
+        torch.set_default_tensor_type(torch.Tensor)
 
 
 def test_what_a_function_makes_in_passing_is_where_its_arguments_are(gpu):
@@ -480,7 +485,9 @@ def test_what_a_function_makes_in_passing_is_where_its_arguments_are(gpu):
         torch.quantile(x, 0.5),
         torch.linalg.pinv(x),
         torch.linalg.matrix_rank(x),
-        torch.linalg.matrix_rank(x[:, :0]),
+        torch.linalg.matrix_rank(input=x[:, :0]),
+        torch.vander(x[0, 0]),
+        torch.max_pool1d(x, 2),
     ):
         assert result.is_cuda
 

@@ -323,11 +323,13 @@ def _not_reached(found: Port) -> Iterator[str]:
     from gpulesson.porting.instrument import not_reached
 
     record = found.gpu
-    if record.shortened or found.both:
+    if record.shortened:
         yield "It has many steps. For these runs, loops that train or draw batches ended after a few turns."
-    if found.both:
-        yield f"That leaves out some of its lines, so it ran with whole loops, too, for {found.steps} steps."
-    elif record.stopped:
+    if found.cpu_whole and found.gpu_whole:
+        steps = min(len(each.losses) for each in (found.cpu_whole, found.gpu_whole))
+        equal = "; their losses are equal as well" if found.proved else ""
+        yield f"That leaves out some of its lines. So it also ran with whole loops, for {steps} steps{equal}."
+    if record.stopped:
         yield f"The run did not reach the script's end: {record.stopped}."
     parts = []
     for file, ran in sorted(record.lines.items()):

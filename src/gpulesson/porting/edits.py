@@ -146,7 +146,7 @@ class Source:
             return "with" if isinstance(self._parents[by], cst.WithItem) else "other", by
         if isinstance(by, cst.Param):
             return ("parameter", by) if by.name is target else None
-        if getattr(by, "target", None) is not target:
+        if getattr(by, "target", None) is not target or isinstance(by, cst.Del):
             return None
         if isinstance(by, cst.AnnAssign | cst.NamedExpr) and by.value is not None:
             return "assign", by.value

@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from math import isfinite
+from typing import Any
 
 from gpulesson.porting import reasons
 from gpulesson.porting.facts import DEVICE_LINE, OPTION, OVER, Record, Spot, Thing, explained, where
@@ -18,7 +19,9 @@ from gpulesson.porting.run import NoTrial, Runs
 ROUNDS, TRIES = 40, 6
 DEEPER, DEEPER_TRIES, BEGUN = 2, 3, 2
 """A change that alone brings a script less far may be followed by so many others, each one of so many tried;
-and so many such beginnings are followed."""
+so many such beginnings are followed outside of modules, and as many in them."""
+SEARCH = 40
+"""So many runs for each change at most."""
 STEPS = 3
 """So many losses are compared at least."""
 
@@ -40,8 +43,8 @@ class Port:
         What could not be fixed; "" if nothing stops the script any more.
     repeats : bool
         The script has the same losses whenever it runs on the CPU.
-    both : bool
-        These runs are not shortened, though it has many steps; what they did not reach, shortened ones did.
+    cpu_whole, gpu_whole : Record or None
+        Runs with whole loops, where short ones leave out some of the lines that these reach.
     """
 
     files: Files
@@ -50,7 +53,8 @@ class Port:
     changes: list[Change] = field(default_factory=list)
     stuck: str = ""
     repeats: bool = True
-    both: bool = False
+    cpu_whole: Record | None = None
+    gpu_whole: Record | None = None
 
     @property
     def steps(self) -> int:
@@ -60,8 +64,7 @@ class Port:
     @property
     def differing(self) -> list[int]:
         """The numbers of the steps whose losses are not equal to the bit, from 1."""
-        pairs = zip(self.cpu.losses, self.gpu.losses, strict=False)
-        return [number for number, (a, b) in enumerate(pairs, 1) if a != b]
+        return _differing(self.cpu, self.gpu) or _differing(self.cpu_whole, self.gpu_whole)
 
     @property
     def as_many(self) -> bool:
@@ -94,12 +97,12 @@ def port(runs: Runs, tell: Callable[[str], None]) -> Port:
     files = Files(runs.texts)
     tell("the script as it is, on the CPU")
     cpu = full = runs.run({}, gpu=False)
-    in_full, both = not cpu.stopped, False
+    in_full, leaves_out = not cpu.stopped, False
     runs.short = bool(cpu.losses)
     if cpu.losses and cpu.stopped:
         short = runs.run({}, gpu=False)
         runs.short = len(short.losses) >= STEPS and short.failure is None  # else it needs them in full
-        both = any(full.lines[file] - short.lines.get(file, set()) for file in full.lines)
+        leaves_out = any(full.lines[file] - short.lines.get(file, set()) for file in full.lines)
         cpu = short if runs.short else cpu
     aware = any(word in text for text in runs.texts.values() for word in (b"cuda", b"accelerator", b"gpu"))
     gpu = runs.run({}, gpu=True) if aware else cpu
@@ -124,15 +127,19 @@ def port(runs: Runs, tell: Callable[[str], None]) -> Port:
         rounds.choose_devices()
         work.gpu = rounds.run()
     rounds.go_on()
-    if (in_full or both) and runs.short:
-        runs.short, work.stuck, work.cpu, work.both = False, "", full, both
+    if in_full and runs.short:
+        runs.short, work.stuck = False, ""
+        work.gpu = rounds.run()
+        rounds.go_on()
+    elif leaves_out and runs.short and not work.stuck:
+        work.cpu_whole = full
         work.gpu = rounds.run()
         rounds.go_on()
     if work.proved:
         rounds.tidy()
     if not work.stuck and not work.proved:
         tell("the script as it is, once more: are its losses always the same?")
-        work.repeats = runs.run({}, gpu=False).losses[: work.steps] == work.cpu.losses[: work.steps]
+        work.repeats = runs.run({}, gpu=False).losses[: work.steps] == cpu.losses[: work.steps]
     return work
 
 
@@ -194,28 +201,36 @@ class _Rounds:
 
     def __init__(self, runs: Runs, work: Port, tell: Callable[[str], None]) -> None:
         self._runs, self._work, self._tell, self._files = runs, work, tell, work.files
+        self._left = 0  # runs of the search
 
     def go_on(self) -> None:
         """Change the script until nothing stops it any more, or nothing brings it further."""
         for _ in range(ROUNDS):
             if self._candidates(self._work.gpu) is None:
                 return
+            self._left = SEARCH
             if not self._bring_further(self._work.gpu):
                 self._work.stuck = _stuck(self._work.gpu)
                 return
         self._work.stuck = f"after {ROUNDS} changes it is still not on the GPU"
 
     def run(self) -> Record:
-        """Run the script as it is by now, once more with short loops if one run alone does not reach all."""
-        record = self._runs.run(self._files.texts, gpu=True)
-        if self._work.both and record.failure is None:
-            self._runs.short = True
-            short = self._runs.run(self._files.texts, gpu=True)
+        """Run the script as it is by now; before, with whole loops, if short ones leave out some lines."""
+        whole = None
+        if self._work.cpu_whole is not None:
             self._runs.short = False
-            if short.failure is not None:
-                return short
-            for file, lines in short.lines.items():
+            self._work.gpu_whole = whole = self._runs.run(self._files.texts, gpu=True)
+            self._runs.short = True
+            if whole.failure is not None:
+                return whole
+        record = self._runs.run(self._files.texts, gpu=True)
+        if whole is not None:
+            record.calls += whole.calls  # it has come further than any run whose whole loops fail
+            for file, lines in whole.lines.items():
                 record.lines.setdefault(file, set()).update(lines)
+            record.idle = [spot for spot in record.idle if spot in whole.idle]
+            record.trained += [each for each in _on_the_cpu(whole) if each not in record.trained]
+            record.draws += whole.draws
         return record
 
     def _bring_further(self, goal: Record, tries: int = TRIES, deeper: int = DEEPER) -> bool:
@@ -226,25 +241,32 @@ class _Rounds:
         """
         before = self._state()
         begun: list[tuple[_State, Change]] = []
+        tried, outside = set[tuple[str, bytes]](), True
         for change in itertools.islice(self._candidates(self._work.gpu) or (), tries):
-            if change.inside and self._go_on_from(begun, goal, deeper):
-                return True
-            if change.text == self._files[change.file].text:
+            if change.inside and outside:
+                outside = False
+                if self._go_on_from(begun, goal, deeper):
+                    return True
+            if change.text == self._files[change.file].text or (change.file, change.text) in tried:
                 continue
+            if not self._left:
+                return False
+            self._left -= 1
+            tried.add((change.file, change.text))
             self.take(change)
             self._work.gpu = self.run()
             if _further(goal, self._work.gpu):
                 self._tell(f"{change.file}: {change.what}")
                 return True
-            if deeper and _meets_another(before[2], self._work.gpu):
+            if deeper and len(begun) < BEGUN and _meets_another(before[2], self._work.gpu):
                 begun.append((self._state(), change))
             self._set_back(before)
         return self._go_on_from(begun, goal, deeper)
 
     def _go_on_from(self, begun: list[tuple[_State, Change]], goal: Record, deeper: int) -> bool:
-        """Try to go on from the first of these states, and forget them."""
+        """Try to go on from these states, and forget them."""
         before = self._state()
-        for state, change in begun[:BEGUN]:
+        for state, change in begun:
             self._set_back(state)
             if self._bring_further(goal, DEEPER_TRIES, deeper - 1):
                 self._tell(f"{change.file}: {change.what}")
@@ -327,6 +349,13 @@ class _Rounds:
         self._work.changes.append(change._replace(line=(written or [0])[0] + 1))
 
 
+def _differing(cpu: Record | None, gpu: Record | None) -> list[int]:
+    if cpu is None or gpu is None:
+        return []
+    pairs = zip(cpu.losses, gpu.losses, strict=False)
+    return [number for number, (a, b) in enumerate(pairs, 1) if a != b]
+
+
 def _further(old: Record, new: Record) -> bool:
     """Return whether a change has brought the script further."""
     if new.failure is None:
@@ -344,9 +373,14 @@ def _further(old: Record, new: Record) -> bool:
 
 def _meets_another(old: Record, new: Record) -> bool:
     """Return whether something that has moved now meets another tensor, which is on the CPU."""
-    if new.failure is None or (old.calls, old.failure) == (new.calls, new.failure):
+    if new.failure is None or _where_it_stops(old) == _where_it_stops(new):
         return False
     return len({thing.device == "cpu" for thing in new.failure.things}) == 2
+
+
+def _where_it_stops(record: Record) -> tuple[Any, ...]:
+    failure = record.failure
+    return record.calls, failure and (failure.message, sorted(thing.device for thing in failure.things))
 
 
 def _stuck(record: Record) -> str:

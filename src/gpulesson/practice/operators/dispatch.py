@@ -419,7 +419,7 @@ def as_on_device(gpu: PracticeGPU, error: Exception, home: int) -> RuntimeError 
 
 
 def _asked_for(call: Call) -> bool:
-    """Return whether a program itself makes a tensor, on the CPU: ``torch.FloatTensor(4, 1)`` has no handler.
+    """Return whether a program itself makes a tensor, on the CPU: ``torch.Tensor(4, 1)`` has no handler.
 
     Otherwise PyTorch makes it in passing, as a quantile its threshold: it belongs to the others.
     """

@@ -240,30 +240,31 @@ _LEGACY = {name: dtype for dtype, name in TYPE_NAMES.items() if not dtype.is_com
 def _set_default_type(gpu: PracticeGPU, original: Handler, kind: Any) -> None:
     """``torch.cuda.FloatTensor`` as the default is a default dtype and a default device."""
     name = kind if isinstance(kind, str) else f"{kind.__module__}.{kind.__name__}"
-    original(getattr(torch, name.rpartition(".")[2]).of_the_host)
+    found = getattr(torch, name.replace("torch.cuda.", "torch.").removeprefix("torch."), None)
+    original(getattr(found, "of_the_host", kind) if name.startswith("torch.") else kind)
     torch.set_default_device("cuda" if name.startswith("torch.cuda.") else None)
 
 
 def _legacy_type(gpu: PracticeGPU, make: Callable[..., torch.Tensor], kind: type) -> type:
     """Return a class in place of `kind`: it makes tensors of its dtype, on its device, and knows them."""
-    dtype = _LEGACY[kind.__name__.removesuffix("Tensor")]
-    on_gpu, sparse = kind.__module__.startswith("torch.cuda"), kind.__module__.endswith("sparse")
+    on_gpu = kind.__module__.startswith("torch.cuda")
 
     class Legacy(type):
-        def __call__(cls, *args: Any) -> torch.Tensor:
+        def __call__(cls, *args: Any, device: Any = None, **kwargs: Any) -> torch.Tensor:
             if on_gpu:
-                return make(*args).cuda()
+                return make(*args, **kwargs).cuda(device)
             if args and isinstance(args[0], torch.Tensor) and args[0].is_cuda:
                 _refuse(make, args[0])
-            made = make(*args)
+            made = make(*args, **kwargs) if device is None else make(*args, **kwargs, device=device)
             gpu.ledger.place(made, CPU)
             return made
 
         def __instancecheck__(cls, instance: object) -> bool:
-            known = isinstance(instance, torch.Tensor) and instance.dtype is dtype
-            return known and (instance.is_cuda, instance.is_sparse) == (on_gpu, sparse)  # type: ignore[attr-defined]
+            return isinstance(instance, make) and instance.is_cuda is on_gpu  # type: ignore[attr-defined, arg-type]
 
-    return Legacy(kind.__name__, (), {"dtype": dtype, "of_the_host": make, "__module__": kind.__module__})
+    facts = {name: getattr(make, name) for name in ("dtype", "layout", "is_sparse")}
+    facts |= {"is_cuda": on_gpu, "of_the_host": make, "__module__": kind.__module__}
+    return Legacy(kind.__name__, (), facts)
 
 
 def _refuse(make: Callable[..., torch.Tensor], given: torch.Tensor) -> None:

@@ -52,7 +52,8 @@ def add_patches(patches: Patches, gpu: PracticeGPU) -> None:
     for name in ("quantile", "nanquantile"):
         patches.handle(torch, name, _quantile)
         patches.handle(torch.Tensor, name, _quantile)
-    patches.handle(torch.linalg, "matrix_rank", _matrix_rank)
+    for owner, name in ((torch.linalg, "matrix_rank"), (torch, "vander"), (torch, "max_pool1d")):
+        patches.handle(owner, name, _beside)
     patches.handle(torch._C, "_group_tensors_by_device_and_dtype", _group_by_device)
     for name in _FOURIER:
         patches.handle(torch.fft, name, _fft(name))
@@ -143,11 +144,11 @@ def _quantile(gpu: PracticeGPU, original: Handler, tensor: Any, *args: Any, **kw
         raise
 
 
-def _matrix_rank(gpu: PracticeGPU, original: Handler, matrices: Any, *args: Any, **kwargs: Any) -> Any:
-    """That of empty matrices is made from a shape alone: it is where they are."""
-    result = original(matrices, *args, **kwargs)
+def _beside(gpu: PracticeGPU, original: Handler, /, *args: Any, **kwargs: Any) -> Any:
+    """What is made from a shape alone, such as the ranks of empty matrices, is where the first tensor is."""
+    result = original(*args, **kwargs)
     if gpu.ledger.is_unplaced(result):
-        gpu.ledger.place(result, gpu.ledger.index(matrices))
+        gpu.ledger.place(result, gpu.ledger.index(next(tensors_in([*args, *kwargs.values()]))))
     return result
 
 
