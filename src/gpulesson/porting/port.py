@@ -192,8 +192,8 @@ def _on_the_cpu(record: Record) -> list[tuple[Thing, tuple[Spot, ...]]]:
     return [each for each in record.trained if each[0].device == "cpu"]
 
 
-_State = tuple[dict[str, bytes], list[Change], Record]
-"""The files, the changes in them, and what came of the run."""
+_State = tuple[dict[str, bytes], list[Change], Record, Record | None]
+"""The files, the changes in them, and what came of the run, and of the one with whole loops."""
 
 
 class _Rounds:
@@ -276,10 +276,11 @@ class _Rounds:
         return False
 
     def _state(self) -> _State:
-        return dict(self._files.texts), list(self._work.changes), self._work.gpu
+        work = self._work
+        return dict(self._files.texts), list(work.changes), work.gpu, work.gpu_whole
 
     def _set_back(self, state: _State) -> None:
-        texts, changes, self._work.gpu = state
+        texts, changes, self._work.gpu, self._work.gpu_whole = state
         self._files.texts, self._work.changes = dict(texts), list(changes)
 
     def _candidates(self, record: Record) -> Iterator[Change] | None:
