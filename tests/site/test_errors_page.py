@@ -159,6 +159,7 @@ MAKERS = {  # of errors: with what their texts on the pages were made
     "invalid_gradient": ("Function DoubleBackward returned an invalid", 0, 0, -1),
     "wrong_convolution_type": ("weight", torch.float16, torch.float32),
     "wrong_sections": (0,),
+    "wrong_type": ("expected TensorOptions(dtype=long int, device=cpu, got device=meta", "cuda:0"),
     "no_backend": ("cpu",),
     "bitwise": ("BAND",),
     "same_gpu": (0, 1, 0, (2, 30)),

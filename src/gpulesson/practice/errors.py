@@ -414,6 +414,11 @@ def wrong_fill() -> RuntimeError:
     return RuntimeError("masked_fill_: Expected inputs to be on same device")
 
 
+def wrong_type(text: str, device: str) -> TypeError:
+    """What ``torch.LongTensor`` says of a tensor on a device; `text` is of one on the device meta."""
+    return TypeError(text.replace("device=meta", f"device={device}"))
+
+
 def wrong_sections(index: int) -> RuntimeError:
     """``torch.tensor_split`` at positions that are on a GPU."""
     return RuntimeError(

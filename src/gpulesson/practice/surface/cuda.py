@@ -9,10 +9,10 @@ from uuid import UUID
 
 import torch
 
+from gpulesson.practice import errors
 from gpulesson.practice.device.events import WAIT
 from gpulesson.practice.device.gpu import PracticeGPU
 from gpulesson.practice.device.ledger import CPU
-from gpulesson.practice.errors import TYPE_NAMES
 from gpulesson.practice.patching.patches import Handler, Patches
 
 CAPABILITY = (8, 0)
@@ -234,7 +234,7 @@ def _below(gpu: PracticeGPU) -> _Functions:
 
 # -- torch.FloatTensor, torch.cuda.FloatTensor and the like
 
-_LEGACY = {name: dtype for dtype, name in TYPE_NAMES.items() if not dtype.is_complex}
+_LEGACY = {name: dtype for dtype, name in errors.TYPE_NAMES.items() if not dtype.is_complex}
 
 
 def _set_default_type(gpu: PracticeGPU, original: Handler, kind: Any) -> None:
@@ -272,4 +272,4 @@ def _refuse(make: Callable[..., torch.Tensor], given: torch.Tensor) -> None:
     try:
         make(torch.empty(0, dtype=given.dtype, device="meta"))
     except TypeError as error:
-        raise TypeError(str(error).replace("device=meta", f"device={given.device}")) from None
+        raise errors.wrong_type(str(error), str(given.device)) from None
