@@ -161,9 +161,9 @@ def bench(session: nox.Session) -> None:
 
 @nox.session
 def tests(session: nox.Session) -> None:
-    """Run the tests, the slow ones too, by three workers; the fast ones: nox -s tests -- -m "not slow"."""
+    """Run the tests, the slow ones too, by two workers; the fast ones: nox -s tests -- -m "not slow"."""
     install(session, "test")
-    session.run("pytest", "-n", "3", "-m", "not thorough", *session.posargs, env=BYTECODE)
+    session.run("pytest", "-n", "2", "-m", "not thorough", *session.posargs, env=BYTECODE)
 
 
 @nox.session
