@@ -54,8 +54,11 @@ def test_the_readme_quotes_the_committed_figures():
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     assert measuring.MARKS.search(readme)
     assert with_block(readme) == readme, "run: python benchmarks/measuring.py"
-    assert readme_block() in readme
-    assert all(measuring.read(name)["about"]["date"] in readme for name in COMMITTED)
+    rows = readme_block().splitlines()[2:]
+    assert len(rows) == 6 and all(row in readme for row in rows)
+    overhead = json.loads((ROOT / "benchmarks" / "results" / "overhead.json").read_text(encoding="utf-8"))
+    quoted = next(claim for claim in overhead["claims"] if claim["what"].endswith("by hand: Batches"))
+    assert f"| {quoted['value']:.3f} | ≤ 1.01 |" in readme and overhead["about"]["date"] in rows[3]
 
 
 @pytest.mark.parametrize("name", COMMITTED)
