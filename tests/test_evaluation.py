@@ -191,7 +191,7 @@ class TestRefusals:
         model, inputs, targets = task(30)
         targets[25] = label
         loader = DataLoader(TensorDataset(inputs, targets), batch_size=10)
-        with pytest.raises(ValueError, match=rf"step 3: the targets hold {label}, but must lie in 0 to 3"):
+        with pytest.raises(ValueError, match=rf"the data: the targets hold {label}, but must lie in 0 to 3"):
             evaluate(model, loader, F.cross_entropy, "cpu")
 
     def test_a_model_on_another_device_than_its_batches(self):

@@ -174,6 +174,11 @@ class TestMeanLoss:
             train_epoch(model, batches, nn.CrossEntropyLoss(reduction="none"), optimizer, "cpu")
 
 
+def unlike_tensors(inputs: torch.Tensor, targets: torch.Tensor) -> DataLoader:
+    """Return a loader of samples that might as well be read from files: batches of ten."""
+    return DataLoader(list(zip(inputs, targets, strict=True)), batch_size=10)
+
+
 class TestLabels:
     """Those out of range: told from the batch's side, and on a GPU before its loss sees them."""
 
@@ -200,15 +205,41 @@ class TestLabels:
     )
     def test_the_loss_of_the_cpu_looks_itself(self, cross_entropy, label, count_operators):
         model, inputs, targets = task(40)
-        batches = data_loader(inputs, targets, batch_size=10)
+        batches = unlike_tensors(inputs, targets)
         looks = count_operators(lambda: self.train(model, batches, cross_entropy, "cpu"))
         assert looks["aten.aminmax"] == 0
         targets[25] = label
-        message = rf"step 3: the targets hold {label}, but must lie in 0 to 3"
-        with pytest.raises(ValueError, match=message):
+        learned = r"step 3 \(the weights have learned from the batches before it\)"
+        message = rf": the targets hold {label}, but must lie in 0 to 3"
+        with pytest.raises(ValueError, match=learned + message):
             self.train(model, batches, cross_entropy, "cpu")
-        with pytest.raises(ValueError, match=message):
+        with pytest.raises(ValueError, match="step 3" + message):
             evaluate(model, batches, cross_entropy, "cpu")
+        held_out = pytest.raises(ValueError, match="^validation after epoch 1: step 3" + message)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        with held_out:
+            fit(model, [(inputs[:9], targets[:9])], cross_entropy, optimizer, "cpu", 1, validation=batches)
+
+    @pytest.mark.parametrize(
+        "make",
+        [Batches, data_loader, lambda *both, batch_size: list(data_loader(*both, batch_size=batch_size))],
+    )
+    def test_those_in_memory_are_looked_at_once_and_before_the_first_step(self, make, count_operators):
+        model, inputs, targets = task(40)
+        before = [parameter.clone() for parameter in model.parameters()]
+        good = make(inputs, targets.clone(), batch_size=10)
+        targets[25] = 7
+        bad = make(inputs, targets, batch_size=10)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for batches, validation, where in (
+            (bad, None, "^(step 3|the data)"),
+            (good, bad, "^validation: (step 3|the data)"),
+        ):
+            with pytest.raises(ValueError, match=where + r": the targets hold 7, but must lie in 0 to 3"):
+                fit(model, batches, nn.CrossEntropyLoss(), optimizer, "cpu", 3, validation=validation)
+            assert all(torch.equal(a, b) for a, b in zip(before, model.parameters(), strict=True))
+        looks = count_operators(lambda: self.train(model, good, nn.CrossEntropyLoss(), "cpu", epochs=3))
+        assert looks["aten.aminmax"] == (4 if isinstance(good, list) else 1)
 
     @pytest.mark.parametrize("label", [-1, 4, 255])
     def test_in_one_tensor(self, loss_fn, label):
@@ -219,7 +250,7 @@ class TestLabels:
             before = [parameter.clone() for parameter in model.cuda().parameters()]
             batches = Batches(inputs, targets, batch_size=10, shuffle=True)
             with pytest.raises(
-                ValueError, match=rf"step 1: the targets hold {label}, but must lie in 0 to 3"
+                ValueError, match=rf"the data: the targets hold {label}, but must lie in 0 to 3"
             ):
                 self.train(model, batches, loss_fn)
             assert loss_fn.calls == []
@@ -232,9 +263,9 @@ class TestLabels:
             model, inputs, targets = task(40)
             targets[25] = label
             inputs, targets = (each.cuda() if resident else each for each in (inputs, targets))
-            loader = DataLoader(TensorDataset(inputs, targets), batch_size=10)
+            loader = unlike_tensors(inputs, targets)
             with pytest.raises(
-                ValueError, match=rf"step 3: the targets hold {label}.*4 logits a sample.*labels"
+                ValueError, match=rf"step 3 \(.*\): the targets hold {label}.*4 logits a sample.*labels"
             ):
                 self.train(model.cuda(), loader, loss_fn)
             assert len(loss_fn.calls) == 2

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,9 +16,11 @@ from torch.optim import lr_scheduler
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
 from gpulesson.capture import captured_step
+from gpulesson.checkpoint import CheckpointError, load_checkpoint
 from gpulesson.data import Batches
 from gpulesson.device import DeviceError, choose_device, device_name, named_device, to_device
 from gpulesson.evaluation import evaluate
+from gpulesson.long_runs.autosave import AutoSave
 from gpulesson.models import MLP, count_parameters
 from gpulesson.step import Step
 from gpulesson.timing import measure
@@ -125,6 +128,11 @@ def stepped(make: Any = None, accumulate: int = 1, **options: Any) -> dict[str, 
     optimizer = adam(trained)
     step = Step(optimizer, accumulate=accumulate, scheduler=make and make(optimizer))
     return {"model": trained, "optimizer": optimizer, "step": step} | options
+
+
+def twice() -> dict[str, Any]:
+    call = stepped(lambda optimizer: lr_scheduler.StepLR(optimizer, 2))
+    return call | {"scheduler": call["step"].scheduler}
 
 
 def filled(value: float) -> nn.Module:
@@ -395,6 +403,48 @@ WRONG: dict[str, tuple[dict[str, Any], str, str, str]] = {
         "total_steps=6",
     ),
     # options
+    "epochs: from before the first": (
+        {"epochs": range(-2, 1)},
+        "range(-2, 1)",
+        "counted from 0",
+        "range(3, 10)",
+    ),
+    "scheduler: the Step's own, too": (
+        twice(),
+        "a StepLR",
+        "by epochs and by steps",
+        "give it to one of the two",
+    ),
+    "batches: an iterator of a loader": (
+        {"batches": iter(loaded())},
+        "_SingleProcessDataLoaderIter",
+        "used up after one pass",
+        "a DataLoader",
+    ),
+    "validation: an iterator of a loader": (
+        {"validation": iter(loaded())},
+        "validation is a _SingleProcessDataLoaderIter",
+        "used up after one pass",
+        "a DataLoader",
+    ),
+    "targets: a bad label in a later batch": (
+        {"batches": [(X, Y), (X, Y), (X, Y + 1)]},
+        "step 3: the targets hold 4",
+        "in 0 to 3",
+        "correct the labels",
+    ),
+    "targets: a bad label somewhere in a loader": (
+        {"batches": DataLoader(TensorDataset(X, torch.where(Y == 3, 9, Y)), 3)},
+        "the data: the targets hold 9",
+        "in 0 to 3",
+        "correct the labels",
+    ),
+    "validation: a bad label in a later batch": (
+        {"validation": [(X, Y), (X, Y + 1)]},
+        "validation: step 2: the targets hold 4",
+        "in 0 to 3",
+        "correct the labels",
+    ),
     "autosave: a path": (
         {"autosave": "runs"},
         "autosave is a str",
@@ -519,6 +569,49 @@ OTHERS: dict[str, tuple[Any, str, str, str]] = {
         "True or False",
         "choose",
     ),
+    "Step: the model": (lambda: Step(model()), "a Sequential", "an optimizer", "torch.optim.Adam"),
+    "Step: a schedule's name": (
+        lambda: Step(adam(), scheduler="cosine"),
+        "'cosine'",
+        "a scheduler",
+        "StepLR(optimizer, 10)",
+    ),
+    "Step: the scheduler's class": (
+        lambda: Step(adam(), scheduler=lr_scheduler.StepLR),
+        "the class StepLR",
+        "a scheduler",
+        "StepLR(…)",
+    ),
+    "Step: another optimizer's scheduler": (
+        lambda: Step(adam(), scheduler=lr_scheduler.StepLR(adam(), 2)),
+        "another optimizer",
+        "expected one of the optimizer given",
+        "StepLR(optimizer, …)",
+    ),
+    "load_checkpoint: a folder": (
+        lambda: load_checkpoint(Path(__file__).parent),
+        "is a folder",
+        "not a checkpoint",
+        "latest(folder)",
+    ),
+    "AutoSave: background as a text": (
+        lambda: AutoSave("runs", model=(m := model()), optimizer=adam(m), background="x"),
+        "background is 'x'",
+        "True or False",
+        "choose",
+    ),
+    "AutoSave: a yes for the minutes": (
+        lambda: AutoSave("runs", model=(m := model()), optimizer=adam(m), every_minutes=True),
+        "every_minutes=True",
+        "a number of minutes",
+        "give",
+    ),
+    "AutoSave: no optimizer": (
+        lambda: AutoSave("runs", model=model(), optimizer=None),
+        "optimizer is None",
+        "an optimizer",
+        "torch.optim.Adam",
+    ),
     "captured_step: a loader": (
         lambda: captured_step((m := model()), CE, adam(m), X, PAIR),
         "list of 1",
@@ -565,7 +658,7 @@ OTHERS: dict[str, tuple[Any, str, str, str]] = {
 @pytest.mark.parametrize("case", OTHERS)
 def test_other_functions(case):
     call, *words = OTHERS[case]
-    with pytest.raises((TypeError, ValueError, DeviceError)) as caught:
+    with pytest.raises((TypeError, ValueError, DeviceError, CheckpointError)) as caught:
         call()
     assert [word for word in words if word not in str(caught.value)] == [], caught.value
 

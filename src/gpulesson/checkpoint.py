@@ -363,6 +363,11 @@ def _opened(path: Path) -> Iterator[tuple[Header, BinaryIO]]:
                 yield _read_header(file, name), file
         except FileNotFoundError as error:
             raise CheckpointError(f"{name} {_missing(path)}") from error
+        except OSError as error:
+            if path.is_dir():
+                remedy = "give one of its files, or latest(folder), the one that got furthest"
+                raise CheckpointError(f"{name} is a folder, not a checkpoint: {remedy}") from error
+            raise
         except Refused as error:
             raise CheckpointError(
                 f"{name} is damaged, cut short, or no checkpoint: {error}. Copy it anew from its source, or "

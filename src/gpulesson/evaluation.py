@@ -127,34 +127,54 @@ def evaluate(
 
 def check_held_out(
     model: nn.Module, validation: preflight.Pairs, loss_fn: preflight.LossFunction, device: torch.device
-) -> None:
+) -> bool:
     """Evaluate the first batch of the validation data: after an epoch, a mistake would be found too late.
 
+    Returns whether all labels are in memory, and were looked at too.
     Data that other processes load, and iterators, are left alone. All random numbers are put back.
 
     >>> model, held_out = nn.Linear(4, 3), [(torch.zeros(2, 4), torch.tensor([0, 1]))]
-    >>> check_held_out(model, held_out, nn.CrossEntropyLoss(), torch.device("cpu"))  # says nothing
+    >>> check_held_out(model, held_out, nn.CrossEntropyLoss(), torch.device("cpu"))
+    True
     """
     if isinstance(validation, DataLoader):
         if validation.num_workers or isinstance(validation.dataset, IterableDataset):
-            return
+            return False
     elif not (isinstance(validation, Sequence) or hasattr(validation, "tensors")):
-        return
+        return False
     with _random_numbers_kept(validation):
         for batch in validation:
             preflight.check_pair(batch, "validation")
-            try:
+            with named_validation("validation"):
                 result = evaluate(model, [batch], loss_fn, device)
-            except (ValueError, TypeError, DeviceError) as error:
-                raise type(error)(f"validation: {error}") from error
+                looked = result.confusion is not None and preflight.by_class(loss_fn)
+                if result.confusion is not None and looked:
+                    looked = preflight.check_labels(validation, len(result.confusion), loss_fn)
             if not math.isfinite(result.loss):
                 found = f"the validation loss is {result.loss} before the first step"
                 raise preflight.NonFiniteLossError(result.loss, 0, 0, found)
-            return
+            return looked
     raise ValueError(
         f"nothing to evaluate: the validation data, {described(validation)}, is empty; give at least one "
         "batch"
     )
+
+
+@contextmanager
+def named_validation(where: str) -> Iterator[None]:
+    """Put `where` before what an error says, so that nobody looks for it in the training data.
+
+    >>> with named_validation("validation after epoch 2"):
+    ...     raise ValueError("step 1: …")
+    Traceback (most recent call last):
+    ValueError: validation after epoch 2: step 1: …
+    """
+    try:
+        yield
+    except (*preflight.RAW, DeviceError) as error:
+        if type(error) not in (*preflight.RAW, DeviceError):  # others speak for themselves
+            raise
+        raise type(error)(f"{where}: {error}") from error
 
 
 @contextmanager

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
-from torch.utils.data import Dataset, IterableDataset
+from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset, default_collate
 
 from gpulesson._arguments import described, refuse, whole_number
 from gpulesson.device import DeviceError, choose_device, tensor_devices
@@ -186,8 +186,18 @@ def check_run(
         numbers = range(
             whole_number("epochs", numbers, 0, "give the number of passes over the data, 0 or more")
         )
+    elif numbers and min(numbers[0], numbers[-1]) < 0:
+        raise ValueError(
+            f"epochs={numbers} has a negative number, expected epochs counted from 0: range(3, 10) goes on "
+            "after three that are finished"
+        )
     if step is not None and step.optimizer is not optimizer:
         raise ValueError("step has another optimizer than fit was given: build it as Step(optimizer, …)")
+    if scheduler is not None and scheduler is getattr(step, "scheduler", None):
+        raise ValueError(
+            f"scheduler is {described(scheduler)}, the one that the Step steps already, so it would be "
+            "stepped by epochs and by steps: give it to one of the two"
+        )
     if step is not None and step.accumulate > 1 and loss_reduction(loss_fn) == "sum":
         raise ValueError(
             f"accumulate={step.accumulate} with a loss that has reduction='sum': accumulated batches are "
@@ -204,9 +214,9 @@ def check_run(
         for loader in (batches, validation):
             autosave.check_loader(loader)
     device = check_placement(model, device, loss_fn=loss_fn, optimizer=optimizer)
-    _check_schedule(scheduler, optimizer, len(numbers))
+    check_schedule(scheduler, optimizer, len(numbers))
     if step is not None and step.scheduler is not None:
-        _check_schedule(
+        check_schedule(
             step.scheduler, optimizer, len(numbers) * math.ceil(length_hint(batches) / step.accumulate)
         )
     for name, each in (("batches", batches), ("validation", validation)):
@@ -219,8 +229,9 @@ def check_run(
 
 
 def _once(batches: Any) -> bool:
-    """Return whether the batches can be gone through only once: a generator, or an iterator of Python's."""
-    return hasattr(batches, "__next__") and type(batches).__module__ in ("builtins", "itertools")
+    """Return whether the batches are an iterator, of Python or a DataLoader: they can be used only once."""
+    known = type(batches).__module__ in ("builtins", "itertools", "torch.utils.data.dataloader")
+    return known and hasattr(batches, "__next__")
 
 
 def _check_autosave(autosave: Any, model: Any, optimizer: Any, scheduler: Any, epochs: Any) -> None:
@@ -294,8 +305,11 @@ def _check_optimizer(optimizer: torch.optim.Optimizer, model: nn.Module, device:
                 )
 
 
-def _check_schedule(scheduler: Any, optimizer: Any, steps: int) -> None:
-    """Refuse a scheduler of another optimizer, or one that ends before so many steps."""
+def check_schedule(scheduler: Any, optimizer: Any, steps: int = 0) -> None:
+    """Refuse a scheduler of another optimizer, or one that ends before so many steps.
+
+    >>> check_schedule(None, torch.optim.SGD(nn.Linear(4, 3).parameters()))  # says nothing
+    """
     total = getattr(scheduler, "total_steps", None)  # of OneCycleLR
     if isinstance(total, int) and scheduler.last_epoch + steps > total:
         raise ValueError(
@@ -374,10 +388,10 @@ def ignored_label(loss_fn: Any) -> int | None:
 class CheckedBatches:
     """The batches and the loss function of a run: the first of each is looked at as it passes.
 
-    Labels out of range are refused before a GPU's loss sees them: there such a label ends the process's use
-    of the GPU. Labels that come on the CPU are looked at there, in every epoch, since shuffling may bring new
-    ones. Labels on the device, where each look waits for it, are looked at in the first pass only; all at
-    once if the batches hold all their tensors, as ``Batches`` does. A loss on the CPU looks at labels itself.
+    Labels that are in memory are all looked at before the first step. Others, that come on the CPU, are
+    looked at as they pass, in every epoch, since shuffling may bring new ones: a label out of range ends a
+    process's use of the GPU. Labels on the device, where each look waits for it, are looked at in the first
+    pass only. A loss on the CPU looks at labels itself.
 
     >>> batches = [(torch.zeros(2, 4), torch.tensor([0, 1]))]
     >>> checked = CheckedBatches(batches, nn.CrossEntropyLoss(), torch.device("cpu"))
@@ -401,30 +415,31 @@ class CheckedBatches:
         self._classes = 0  # known from the first outputs; 0: there are no labels to look at
         self._given: Any = None  # the targets of the first batch, as they came
         self._on_device = on_device
-        tensors = getattr(batches, "tensors", None)
-        self._all: Any = tensors[1] if isinstance(tensors, tuple) and len(tensors) == 2 else None
+        self._in_memory = False  # all labels, which have been looked at
 
     def __iter__(self) -> Iterator[tuple[Any, ...]]:
         for number, batch in enumerate(self.batches, 1):
             if self._first:
                 check_pair(batch)
                 self._first, self._given = False, batch[1]
-            elif self._classes and self._all is None:
+            elif self._classes and not self._in_memory:
                 self._check_labels(batch[1], number)
             yield batch
         self._on_device = False
 
     def _check_labels(self, targets: Tensor, number: int) -> None:
         if targets.device.type == "cpu" or self._on_device:
-            _check_range(targets, self._classes, number, ignored_label(self.loss_fn))
+            _check_range(targets, self._classes, _where(number, self._losses), ignored_label(self.loss_fn))
 
     def _first_loss(self, outputs: Any, targets: Any) -> Any:
         if self.loss is self.loss_fn:  # a later step of the first pass
             return self.loss_fn(outputs, targets)
         self.loss = self.loss_fn
-        if self.device.type != "cpu" and class_indices(outputs, targets):
-            self._classes = outputs.shape[1]
-            self._check_labels(self._given if self._all is None else self._all, 1)
+        if class_indices(outputs, targets) and (self.device.type != "cpu" or by_class(self.loss_fn)):
+            self._in_memory = self._on_device and check_labels(self.batches, outputs.shape[1], self.loss_fn)
+            if self.device.type != "cpu" and not self._in_memory:  # on the CPU a loss looks at labels itself
+                self._classes = outputs.shape[1]
+                self._check_labels(self._given, 1)
         self._given = None
         if _outer(outputs, targets):
             with _NoOuter(outputs, targets):
@@ -458,6 +473,40 @@ class CheckedBatches:
             )
         if loss.device.type == "cpu" and not math.isfinite(loss.item()):  # elsewhere a look would wait
             raise NonFiniteLossError(loss.item(), self._losses.epoch, len(self._losses) + 1)
+
+
+def check_labels(batches: Any, classes: int, loss_fn: Any) -> bool:
+    """Refuse a label out of range, wherever it is in batches that are in memory; return whether they are.
+
+    In memory are those of a list, of ``Batches``, and of a ``DataLoader`` over a ``TensorDataset``.
+
+    >>> check_labels([(torch.zeros(2, 4), torch.tensor([0, 1]))], 3, nn.CrossEntropyLoss())
+    True
+    """
+    found = _targets_in_memory(batches)
+    for where, targets in found:
+        _check_range(targets, classes, where, ignored_label(loss_fn))
+    return bool(found)
+
+
+def by_class(loss_fn: Any) -> bool:
+    """Return whether a loss takes class indices as labels, and nothing else that is whole.
+
+    >>> by_class(nn.CrossEntropyLoss()), by_class(nn.MSELoss())
+    (True, False)
+    """
+    return loss_fn in CLASS_LOSSES or isinstance(loss_fn, CLASS_LOSSES[:2])
+
+
+def _targets_in_memory(batches: Any) -> list[tuple[str, Tensor]]:
+    if isinstance(batches, list | tuple):
+        pairs = [each if isinstance(each, list | tuple) and len(each) == 2 else (0, 0) for each in batches]
+        named = [(f"step {number}", targets) for number, (_, targets) in enumerate(pairs, 1)]
+        return [(where, targets) for where, targets in named if isinstance(targets, Tensor)]
+    if isinstance(batches, DataLoader) and batches.collate_fn is default_collate:
+        batches = batches.dataset if isinstance(batches.dataset, TensorDataset) else None
+    tensors = getattr(batches, "tensors", ())
+    return [("the data", tensors[1])] if isinstance(tensors, tuple) and len(tensors) == 2 else []
 
 
 def _outer(outputs: Any, targets: Tensor) -> bool:
@@ -497,13 +546,13 @@ def _refuse_outer(outputs: Tensor, targets: Tensor) -> NoReturn:
     )
 
 
-def _check_range(targets: Tensor, classes: int, step: int, ignored: int | None) -> None:
+def _check_range(targets: Tensor, classes: int, where: str, ignored: int | None) -> None:
     low, high = _extremes(targets)
     if (low < 0 or high >= classes) and ignored is not None:
         low, high = _extremes(targets[targets.long() != ignored])  # bytes could not hold -100
     if low < 0 or high >= classes:
         raise ValueError(
-            f"step {step}: the targets hold {low if low < 0 else high}, but must lie in 0 to {classes - 1}, "
+            f"{where}: the targets hold {low if low < 0 else high}, but must lie in 0 to {classes - 1}, "
             f"as the model gives {classes} logits a sample: correct the labels, give the model more outputs, "
             "or name one label to leave out: nn.CrossEntropyLoss(ignore_index=…)"
         )
@@ -513,9 +562,6 @@ def _extremes(targets: Tensor) -> tuple[int, int]:
     """Return the lowest and the highest label, or zeros if there is none; waits for a GPU."""
     if not targets.numel():
         return 0, 0
-    if targets.device.type == "cpu":  # two reads are quicker here than an operator that joins them
-        low, high = targets.aminmax()
-        return int(low), int(high)
     low, high = torch.stack(targets.aminmax()).tolist()
     return low, high
 
@@ -563,16 +609,24 @@ def _explain(error: Exception) -> None:
         last = last.tb_next
     if hand is None:
         return
-    number, inputs, targets = len(hand["losses"]) + 1, hand["inputs"], hand["targets"]
+    where, inputs, targets = _where(len(hand["losses"]) + 1, hand["losses"]), hand["inputs"], hand["targets"]
     if "= model(" in line:
         model = hand["model"]
-        _explain_model(error, number, getattr(model, "__wrapped__", model), inputs)
+        _explain_model(error, where, getattr(model, "__wrapped__", model), inputs)
     elif any(call in line for call in ("= loss_fn(", "= checked.loss(", "= _count(")):
         loss_fn = getattr(hand["loss_fn"], "__wrapped__", hand["loss_fn"])  # by autocast
         given = getattr(getattr(loss_fn, "__self__", None), "loss_fn", loss_fn)  # of CheckedBatches
-        _explain_loss(error, number, given, hand["outputs"], targets)
+        _explain_loss(error, where, given, hand["outputs"], targets)
     elif "loss.backward()" in line or "step(loss" in line:
-        _explain_backward(error, number, hand["loss"], targets)
+        _explain_backward(error, where, hand["loss"], targets)
+
+
+def _where(number: int, losses: Any) -> str:
+    """Say which step this is, and in a training, whether steps before it have changed the weights."""
+    epoch = getattr(losses, "epoch", 0)
+    named = f"epoch {epoch}, step {number}" if epoch > 1 else f"step {number}"
+    changed = epoch and epoch + number > 2
+    return f"{named} (the weights have learned from the batches before it)" if changed else named
 
 
 CLASS_LOSSES = (nn.CrossEntropyLoss, nn.NLLLoss, F.cross_entropy, F.nll_loss)
@@ -586,24 +640,24 @@ OTHER_DEVICE = (
 )
 
 
-def _tell(error: Exception, step: int, what: str, remedies: Iterator[str]) -> None:
+def _tell(error: Exception, where: str, what: str, remedies: Iterator[str]) -> None:
     """Raise what to read in the place of `error`, from it; return if it says nothing about the batch."""
     words = str(error).strip().partition("\n")[0]
     if any(text in words for text in OTHER_DEVICE):
         raise DeviceError(
-            f"step {step}: {what}: {words}. A tensor that is no parameter and no buffer stays where it was "
+            f"{where}: {what}: {words}. A tensor that is no parameter and no buffer stays where it was "
             "made: make it with device=inputs.device, or keep it by register_buffer"
         ) from error
     for remedy in remedies:  # the likeliest
-        raise ValueError(f"step {step}: {what}: {remedy}. The error was: {words}") from error
+        raise ValueError(f"{where}: {what}: {remedy}. The error was: {words}") from error
 
 
-def _explain_model(error: Exception, step: int, model: Any, inputs: Any) -> None:
+def _explain_model(error: Exception, where: str, model: Any, inputs: Any) -> None:
     """Explain why the model cannot compute with these inputs."""
     first = _first_layer(model)
     takes = f", and its first layer is {first}" if first is not None else ""
     what = f"the model got {described(inputs)} as inputs{takes}"
-    _tell(error, step, what, _model_remedies(error, model, first, inputs))
+    _tell(error, where, what, _model_remedies(error, model, first, inputs))
 
 
 def _model_remedies(error: Exception, model: Any, first: nn.Module | None, inputs: Any) -> Iterator[str]:
@@ -661,21 +715,21 @@ def _first_layer(model: Any) -> nn.Module | None:
     return next((m for m in modules if any(True for _ in m.parameters(recurse=False))), None)
 
 
-def _explain_loss(error: Exception, step: int, loss_fn: Any, outputs: Any, targets: Tensor) -> None:
+def _explain_loss(error: Exception, where: str, loss_fn: Any, outputs: Any, targets: Tensor) -> None:
     """Explain why the loss function cannot compare these outputs and targets."""
     if isinstance(error, IndexError) and class_indices(outputs, targets):
-        _check_range(targets, outputs.shape[1], step, ignored_label(loss_fn))
+        _check_range(targets, outputs.shape[1], where, ignored_label(loss_fn))
     what = (
         f"{_name_of(loss_fn)} got {described(outputs)} as the model's outputs and {described(targets)} as "
         "targets"
     )
-    _tell(error, step, what, _loss_remedies(str(error), loss_fn, outputs, targets))
+    _tell(error, where, what, _loss_remedies(str(error), loss_fn, outputs, targets))
 
 
-def _explain_backward(error: Exception, step: int, loss: Tensor, targets: Tensor) -> None:
+def _explain_backward(error: Exception, where: str, loss: Tensor, targets: Tensor) -> None:
     """Explain why there is no gradient of this loss."""
     what = f"there is no gradient of the loss, {described(loss)}, with {described(targets)} as targets"
-    _tell(error, step, what, _backward_remedies(str(error)))
+    _tell(error, where, what, _backward_remedies(str(error)))
 
 
 def _backward_remedies(text: str) -> Iterator[str]:

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
 from gpulesson._arguments import refuse, whole_number
+from gpulesson.preflight import check_arguments, check_schedule
 
 Amp = torch.dtype | str | None
 _DTYPES = {
@@ -47,8 +48,9 @@ class Step:
 
     Raises
     ------
-    ValueError
-        An option makes no sense, such as ``accumulate=0``; the message says which and what to give.
+    TypeError, ValueError
+        An option makes no sense, such as ``accumulate=0``, or the scheduler changes another optimizer; the
+        message says which and what to give.
 
     References
     ----------
@@ -76,6 +78,8 @@ class Step:
         clip_norm: float | None = None,
         scheduler: LRScheduler | None = None,
     ) -> None:
+        check_arguments(optimizer=optimizer, **({} if scheduler is None else {"scheduler": scheduler}))
+        check_schedule(scheduler, optimizer)
         if clip_norm is not None and (isinstance(clip_norm, bool) or not hasattr(clip_norm, "__float__")):
             refuse("clip_norm", clip_norm, "a number above 0", "give the largest norm of the gradients")
         if clip_norm is not None and not clip_norm > 0:

@@ -19,7 +19,7 @@ from gpulesson._arguments import refuse
 from gpulesson._kinds import difference
 from gpulesson._progress import epoch_bar, show_loss
 from gpulesson.device import choose_device, to_device
-from gpulesson.evaluation import Evaluation, check_held_out, evaluate
+from gpulesson.evaluation import Evaluation, check_held_out, evaluate, named_validation
 from gpulesson.long_runs.autosave import AutoSave
 from gpulesson.preflight import LossFunction, NonFiniteLossError, Pairs
 from gpulesson.step import Step
@@ -211,8 +211,9 @@ def fit(
         remaining = autosave.epochs(len(all_epochs))
     checked = preflight.CheckedBatches(fed, loss_fn, device, losses=losses)
     try:
+        looked = False
         if validation is not None and len(all_epochs):
-            check_held_out(model, validation, loss_fn, device)
+            looked = check_held_out(model, validation, loss_fn, device)
         bar = epoch_bar(remaining, len(all_epochs) - len(history.train_loss))
         for index, epoch in enumerate(bar):
             losses.epoch = epoch + 1
@@ -224,7 +225,9 @@ def fit(
             seconds = time.perf_counter() - start
             result = None
             if validation is not None:
-                result = evaluate(model, validation, loss_fn, device, check_targets=index == 0)
+                with named_validation(f"validation after epoch {losses.epoch}"):
+                    check = index == 0 and not looked
+                    result = evaluate(model, validation, loss_fn, device, check_targets=check)
                 preflight.check_validation_loss(result.loss, losses.epoch)
             history.append(loss, seconds, result)
             if isinstance(scheduler, ReduceLROnPlateau):

@@ -29,10 +29,10 @@ def test_fit_has_the_operators_of_a_loop_by_hand(rows):
     assert ours["operators"] == hand["operators"] > 40
 
 
-def test_fit_reads_once_an_epoch_and_twice_a_call(rows):
-    """The losses of an epoch; the first loss of a call, on a CPU alone, and the weights at its end."""
+def test_fit_reads_once_an_epoch_and_three_times_a_call(rows):
+    """An epoch's losses; a call's labels, its first loss, on a CPU alone, and its weights at the end."""
     *_, ours = rows.values()
-    assert (ours["reads"], ours["epoch_reads"]) == (0, 1 + 2)
+    assert (ours["reads"], ours["epoch_reads"]) == (0, 1 + 3)
 
 
 def test_fit_makes_at_most_ten_calls_more_a_step(rows):

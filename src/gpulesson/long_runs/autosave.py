@@ -179,7 +179,10 @@ class AutoSave:
         if every_steps is not None:
             every_steps = whole_number("every_steps", every_steps, 1, "give a number of steps, 1 or more")
         keep = whole_number("keep", keep, 1, "give how many checkpoints stay, 1 or more")
+        if not isinstance(background, bool):
+            refuse("background", background, "True or False", "choose one of the two")
         proper = isinstance(every_minutes, int | float) and 0 < every_minutes < float("inf")
+        proper = proper and every_minutes is not True
         if every_minutes is not None and not proper:
             raise ValueError(f"every_minutes={every_minutes!r}: give a number of minutes, more than 0")
         if extra is not None and not isinstance(extra, dict):
@@ -187,6 +190,8 @@ class AutoSave:
         for name, value in (extra or {}).items():
             if isinstance(value, type):
                 refuse(f"extra[{name!r}]", value, "an object of the run", "give that")
+        if optimizer is None:
+            refuse("optimizer", optimizer, "an optimizer", "give torch.optim.Adam(model.parameters())")
         self.parts = RunParts(model, optimizer, scheduler, generator)
         if mistake := find_mistake(self.parts):
             raise ValueError(mistake)
