@@ -1,69 +1,168 @@
-"""What an error means: the section of the page "Error messages" that its message belongs to."""
+"""What an error means: the section of the page "Error messages" with its message, or a word on one of Python's."""
 
 from __future__ import annotations
 
 import re
 from functools import cache
-from itertools import pairwise
 from typing import NamedTuple
 
 from gpulesson.exercises.catalogue import shipped
 
-_ENOUGH = 0.65
-"""A section is that of a message if the message has so many of its heading's pairs of words."""
-
 
 class Explanation(NamedTuple):
-    """A section of the page: a message, its usual cause, and code without that error."""
+    """A message, its usual cause, and code without that error."""
 
     message: str
     cause: str
     fix: str
 
 
+_VARIES = {
+    r'"\d[^"]*"(?:, "[^"]*")*': r'"[^"]+"(?:, "[^"]+")*',  # names of parameters
+    r"\b\d+\.[a-z]\w*": r"[\w.]+",
+    r"\d+x\d+": r"\d+x\d+",
+    r"(?<=for )Sequential|Log(?=Backward)": r"\w+",
+    r"cuda:\d+ and cpu": r"(?:cuda:\d+ and cpu|cpu and cuda:\d+)",
+    r"\[[\d, ]+\]": r"\[[\d, ]*\]",
+    r"(?<=sm_)\d+|(?<![\w.])\d+(?:\.\d+)?": r"\d+(?:\.\d+)?(?:, \d+)*",
+    r"[KMG]iB": r"(?:[KMGT]iB|bytes)",
+}
+"""What a heading has of its example, and what other messages have there."""
+
+_BRACKETS = "Are its brackets () missing, or does it have [] in their place?"
+PYTHON = {
+    r"\w+: [^\n]*(?:'|not |got )(?:builtin_function_or_method|method|function)(?:'|\n)": (
+        f"A function itself stands there, and not its answer. {_BRACKETS}"
+    ),
+    r"AttributeError: __enter__|TypeError: '\w+' object does not support the context manager protocol": (
+        "What stands after `with` cannot be opened. Are its brackets () missing, as in torch.no_grad()?"
+    ),
+    r"TypeError: [^\n]* missing \d+ required positional argument[^\n]*'self'": (
+        f"That is the class itself, and not an object that was made of it. {_BRACKETS}"
+    ),
+    r"EOFError: EOF when reading a line": (
+        "input() waits for the keyboard, and a check has none. Write the value into the program, or ask below "
+        '`if __name__ == "__main__":`, which the check leaves out.'
+    ),
+    r"SystemExit": (
+        "The program ends itself in this line, by exit(), quit() or sys.exit(). Remove that, or move it below "
+        '`if __name__ == "__main__":`, which the check leaves out.'
+    ),
+    r"NameError: name '(\w+)' is not defined": (
+        "No line that ran before has given {0} a value. Is it misspelt, or is its import missing?"
+    ),
+    r"UnboundLocalError": (
+        "The function gives this name a value, so the name is the function's alone; but no such line ran "
+        "before this one. Give it a value at the function's beginning."
+    ),
+    r"ModuleNotFoundError: No module named '(\w+)": (
+        "Neither is {0} installed, nor is {0}.py beside this file. Install it, copy it there, or remove the import."
+    ),
+    r"RecursionError": "The function calls itself again and again, and no condition ends that.",
+    r"SyntaxError: invalid (?:syntax|decimal literal)\n(?:%|!)": (
+        "Lines that begin with % or ! belong into a notebook. Remove them from a Python file."
+    ),
+    r"SyntaxError: [^\n]*\n>>>": "The >>> is the prompt of Python's console. Remove it from each line.",
+    r"SyntaxError: [^\n]*\n```": "The ``` mark code in a chat or a text. Remove these lines.",
+    r"SyntaxError: [^\n]*\n<<<<<<<": "Git could not merge two versions. Keep one, and remove Git's marks.",
+    r"SyntaxError: [^\n]*\n\{\\rtf": "The file was saved as rich text. Save it as plain text.",
+    r"SyntaxError: [^\n]*\n<!DOCTYPE|SyntaxError: [^\n]*\n<html": (
+        "This is a web page, and not the program that it shows. Download the program itself."
+    ),
+    r"SyntaxError: invalid (?:non-printable )?character": (
+        "It was copied from a page or a text. Type it anew: a plain space, or plain quotation marks."
+    ),
+    r"SyntaxError: source code (?:string )?cannot contain null bytes": (
+        "The file is no plain text in UTF-8. Save it as that in your editor."
+    ),
+    r"SyntaxError": (
+        "Python cannot read on at the mark. Look there, and at the end of the line before: a bracket, a "
+        "quotation mark or a colon may be missing."
+    ),
+    r"TabError": (
+        "One line begins with tabs, another with spaces. Let your editor turn all tabs into four spaces each."
+    ),
+    r"IndentationError: unindent": (
+        "It begins between two blocks. Let it begin exactly below a line of the block that it belongs to."
+    ),
+    r"IndentationError: unexpected indent": (
+        "It begins further to the right than the line before, which opens no block. Let both begin alike."
+    ),
+    r"IndentationError: expected an indented block": (
+        "What belongs to the line above has to begin four spaces further to the right. If there is nothing yet, "
+        "write pass."
+    ),
+}
+"""Python's own errors with a cause that is certain from the message, and the line after it: its words."""
+
+
 @cache
 def explanations() -> tuple[Explanation, ...]:
     """Read the sections of the page."""
-    page = shipped("errors.rst", "docs/errors.rst")
-    parts = re.split(r"^``(.+)``\n~+\n", page.read_text(encoding="utf-8"), flags=re.MULTILINE)
-    return tuple(
-        Explanation(m, _prose(text), _fix(text)) for m, text in zip(parts[1::2], parts[2::2], strict=True)
-    )
+    return tuple(Explanation(message, _prose(text), _fix(text)) for message, text in _sections())
 
 
-def explain(error: str) -> Explanation | None:
+@cache
+def _sections() -> tuple[tuple[str, str], ...]:
+    page = shipped("errors.rst", "docs/errors.rst").read_text(encoding="utf-8")
+    parts = re.split(r"^``(.+)``\n~+\n", page, flags=re.MULTILINE)
+    return tuple(zip(parts[1::2], parts[2::2], strict=True))
+
+
+@cache
+def _templates() -> tuple[re.Pattern[str], ...]:
+    """Return what a message of each section looks like: its heading, whatever the example's numbers are.
+
+    Where the text says "``Byte`` in the place of ``Double``", either may stand.
+    """
+    varies = re.compile("|".join(f"({each})" for each in _VARIES))
+    others = tuple(_VARIES.values())
+
+    def template(message: str, text: str) -> re.Pattern[str]:
+        forms = [message]
+        for other, usual in re.findall(r"``([^`]+)``\s+(?:stands\s+)?in\s+the\s+place\s+of\s+``([^`]+)``", text):
+            forms.append(message.replace(" ".join(usual.split()), " ".join(other.split())))
+        found = []
+        for form in forms:
+            pattern, end = "", 0
+            for each in varies.finditer(form):
+                pattern += re.escape(form[end : each.start()]) + others[(each.lastindex or 1) - 1]
+                end = each.end()
+            found.append(pattern + re.escape(form[end:].rstrip(".")))
+        return re.compile(rf"(?:^|[.:\]] )(?:{'|'.join(found)})(?!\w)")
+
+    return tuple(template(*section) for section in _sections())
+
+
+def explain(error: str, line: str = "") -> Explanation | None:
     """Find the explanation of an error.
 
     Parameters
     ----------
     error : str
         The type and the first line of the message.
+    line : str
+        The line of the program, for an error in its syntax.
 
     Returns
     -------
     Explanation or None
-        None: the page has no such message.
+        None: nobody here knows that message, as a whole.
 
     Examples
     --------
     >>> explain("IndexError: Target 12 is out of bounds.").message
     'Target 3 is out of bounds.'
+    >>> explain("IndexError: list index out of range") is None
+    True
     """
-    found = _pairs(error)
-
-    def share(each: Explanation) -> float:
-        pairs = _pairs(each.message)
-        return len(pairs & found) / max(1, len(pairs))
-
-    best = max(explanations(), key=share)
-    return best if share(best) >= _ENOUGH else None
-
-
-def _pairs(text: str) -> set[tuple[str, str]]:
-    """Return the words of a message in pairs; numbers that stand alone are all the same."""
-    words = re.findall(r"[A-Za-z_](?:[\w:]|\.\w)*|\d+", text)
-    words = ["0" if word.isdigit() else word.lower() for word in words]
-    return set(pairwise(words))
+    for explanation, template in zip(explanations(), _templates(), strict=True):
+        if template.search(error):
+            return explanation
+    for pattern, cause in PYTHON.items():
+        if found := re.match(pattern, f"{error}\n{line}"):
+            return Explanation(found[0], cause.format(*found.groups()) if found.groups() else cause, "")
+    return None
 
 
 def _prose(text: str) -> str:
