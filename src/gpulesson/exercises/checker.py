@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
+import io
 import json
 import linecache
 import os
 import re
 import sys
+import tokenize
 import types
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 from gpulesson._files import printable, read_file
-from gpulesson.exercises import catalogue, contract, report
+from gpulesson.exercises import catalogue, contract, reading, report
 from gpulesson.exercises.catalogue import Exercise, UsageError, find
 from gpulesson.exercises.report import Answer, Finding, Report
-from gpulesson.exercises.runner import IMPORTING, MEMORY, SECONDS, Fresh, bounded
+from gpulesson.exercises.runner import IMPORTING, MEMORY, SECONDS, Fresh, bounded, installed_modules_first
 
 _MOST = 2**20
 """Bytes that a file may have: a longer one was written by no learner."""
+_START = "python -m gpulesson start"
 _CHECKED = "GPULESSON_CHECKED"
 """Set in the process that runs a learner's file: a check in it does nothing."""
 
@@ -64,18 +67,19 @@ def noted(found: Report, hint: bool = False) -> Report:
     if not written:
         where = catalogue.progress_file()
         print(f"(Your progress could not be written to {printable(where)}.)", file=sys.stderr)
-    return Report(found.exercise, found.file, found.answers, found.stopped, said)
+    return replace(found, said=said)
 
 
 def check_functions(exercise: Exercise, functions: dict[str, Any]) -> Report:
     """Check functions in this process; where an exercise needs several, the cells that define them."""
-    tasks = exercise.tasks()
+    with installed_modules_first(Path.cwd()):
+        tasks = exercise.tasks()
     names = [task.name for task in tasks]
     if unknown := [name for name in functions if name not in names]:
         raise UsageError(f"exercise {exercise.number} has no {unknown[0]}: it asks for {', '.join(names)}")
     if any(task.apart for task in tasks):
         done = Check(exercise, _cells_of(functions.values()), Path("cell.py")).report()
-        return Report(exercise, "", done.answers, done.stopped)
+        return replace(done, file="")
     import torch
 
     found, threads = {}, torch.get_num_threads()
@@ -86,9 +90,20 @@ def check_functions(exercise: Exercise, functions: dict[str, Any]) -> Report:
             file = getattr(getattr(written, "__code__", None), "co_filename", "")
             with bounded(SECONDS, MEMORY):
                 found[task.name] = contract.facts_of(task, written, tasks[:place], file)
-        return Report(exercise, "", tuple(report.answers(tasks, found)))
+        answers = [
+            report.with_slips(each, _slips_of(each.name, functions.get(each.name)))
+            for each in report.answers(tasks, found)
+        ]
+        return Report(exercise, "", tuple(answers), notes=tuple(_notes(Path.cwd(), "a new notebook")))
     finally:
         torch.set_num_threads(threads)
+
+
+def _slips_of(name: str, written: Any) -> list[Finding]:
+    """Return the slips in the cell that defines a function."""
+    code = getattr(written, "__code__", None)
+    text = "".join(linecache.getlines(code.co_filename)) if code else ""
+    return [Finding(**each) for each in reading.slips(text, [name], {name: written})[name]]
 
 
 def _cells_of(functions: Iterable[Any]) -> str:
@@ -121,6 +136,7 @@ class Check:
         *messages, how = self._running.results()
         facts = dict(messages)
         stopped = [self._placed(Finding(**each)) for each in facts.pop("stopped", ())]
+        slips, notes = facts.pop("slips", {}), facts.pop("notes", ())
         unseen = _UNSEEN[how]
         if not facts.pop("loaded", False):
             stopped = stopped or [report.error({"error": unseen}, "the file stops")]
@@ -128,8 +144,11 @@ class Check:
         *found, how = Fresh(_judge, self.exercise.number, facts, unseen, seconds=IMPORTING).results()
         if how != "ended":
             raise OSError("the check itself did not come to its end: check again")
-        answers = tuple(self._answer(each) for each in found)
-        return Report(self.exercise, printable(self.file), answers, tuple(stopped))
+        answers = []
+        for each in map(self._answer, found):
+            read = [self._placed(Finding(**one)) for one in slips.get(each.name, ())]
+            answers.append(report.with_slips(each, read))
+        return Report(self.exercise, printable(self.file), tuple(answers), tuple(stopped), tuple(notes))
 
     def end(self) -> None:
         """End it before its time."""
@@ -169,30 +188,50 @@ def begin(file: str | os.PathLike[str], exercise: str | int | None = None, secon
 def _observe(send: Callable[[Any], None], number: str, text: str, file: str) -> None:
     """Run a learner's file, call its functions, and send their facts."""
     os.environ[_CHECKED] = "1"
-    sys.path.append(str(Path(file).parent))  # modules of the learner's own, next to the file
+    folder = Path(file).parent
+    sys.path.append(str(folder))  # last: modules of the learner's own, and never one in the place of another
     sys.argv = [file]
+    linecache.cache[file] = len(text), None, text.splitlines(keepends=True), file
+    if not text.strip():
+        says = "The file is empty. Has your editor saved it?"
+        send(["stopped", [asdict(Finding("empty", says, f"Save it, or begin anew: {_START} {number}"))]])
+        return
     module = types.ModuleType("submission")
     module.__file__ = file
     sys.modules["submission"] = module
     try:
         exec(compile(text, file, "exec", dont_inherit=True), vars(module))
     except BaseException as error:
-        if isinstance(error, SystemExit):
-            error = RuntimeError("the file ends itself by sys.exit() when it is imported")
         send(["stopped", [asdict(report.error(contract.exception(error, file), "the file stops"))]])
         return
+    finally:
+        notes = _notes(folder, f"python {Path(file).name}")
+        if text.split() == catalogue.find(number).text().split():
+            notes.append("This is the starter as it came. If you have written more, save the file.")
+        send(["notes", notes])
     send(["loaded", True])
     for name in [name for name in sys.modules if name.startswith("gpulesson.exercises")]:
         del sys.modules[name]  # the file may have changed them
     from gpulesson.exercises.catalogue import find
     from gpulesson.exercises.contract import facts_of, was_stopped
+    from gpulesson.exercises.reading import slips
 
     tasks = find(number).tasks()
+    send(["slips", slips(text, [task.name for task in tasks if not task.value], vars(module))])
     for place, task in enumerate(tasks):
         facts = facts_of(task, getattr(module, task.name, None), tasks[:place], file)
         send([task.name, facts])
         if was_stopped(facts[0]):
             break  # its time is over
+
+
+def _notes(folder: Path, runs: str) -> list[str]:
+    """Name the files of a folder that are in the way of modules."""
+    return [
+        f"Rename {printable(name)}, which is beside it: a module has that name. The check takes the module, "
+        f"and {printable(runs)} takes the file."
+        for name in reading.hiding(folder)[:3]
+    ]
 
 
 def _judge(send: Callable[[Any], None], number: str, found: dict[str, Any], unseen: str) -> None:
@@ -209,15 +248,26 @@ def _content(path: Path) -> tuple[str, Sequence[int]]:
         raise UsageError(f"{printable(path)} cannot be read: {error}") from None
     if content is None:
         raise UsageError(f"there is no file {printable(path)} (looked for in {printable(Path.cwd())})")
+    name, text = printable(path.name), _decoded(content)
+    if text is None:
+        line = re.split("[\0\ufffd]", content.decode(errors="replace"))[0].count("\n") + 1
+        raise UsageError(
+            f"{name} is not a text in UTF-8, from line {line} on: save it anew in your editor, as plain text "
+            "with the encoding UTF-8"
+        )
     try:
-        text = content.decode("utf-8-sig")
-        if path.suffix != ".ipynb":
-            return text, ()
         cells = [c for c in json.loads(text)["cells"] if c["cell_type"] == "code"]
         sources = ["".join(cell["source"]) for cell in cells]
     except (ValueError, KeyError, TypeError, RecursionError) as error:
-        kind = "a notebook" if path.suffix == ".ipynb" else "a text in UTF-8"
-        raise UsageError(f"{printable(path)} is not {kind}: {printable(error)}") from None
+        if path.suffix != ".ipynb":
+            return text, ()
+        raise UsageError(
+            f"{name} is not a notebook: {printable(error)}. If it is a program, name it {path.stem}.py"
+        ) from None
+    if path.suffix != ".ipynb":
+        raise UsageError(
+            f"{name} holds a notebook, and not a program: name it {path.stem}.ipynb, and check that"
+        )
     lines: list[str] = []
     starts = []
     for source in sources:
@@ -228,6 +278,16 @@ def _content(path: Path) -> tuple[str, Sequence[int]]:
     return "\n".join(lines) + "\n", starts
 
 
+def _decoded(content: bytearray) -> str | None:
+    """Return the text that Python reads, or None."""
+    try:
+        encoding, _ = tokenize.detect_encoding(io.BytesIO(content).readline)
+        text = content.decode(encoding)
+    except (SyntaxError, ValueError):
+        return None
+    return None if "\0" in text else text
+
+
 def _named(name: str, text: str) -> Exercise:
     """Find the exercise that a file names."""
     first, name = "\n".join(text.split("\n")[:5]), printable(name)
@@ -235,8 +295,7 @@ def _named(name: str, text: str) -> Exercise:
         r"\b[Ee]xercise (\d+)\b", first
     )
     if ".. overview::" in text:
-        starter = f"python -m gpulesson start {name[:2]}"
-        raise UsageError(f"{name} is a lesson, not an exercise: {starter} gives you its starter")
+        raise UsageError(f"{name} is a lesson, not an exercise: {_START} {name[:2]} gives you its starter")
     if not found:
         command = f"python -m gpulesson check 04 {name}"
         raise UsageError(f"{name} names no exercise; give its number: {command}")

@@ -26,6 +26,8 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
+from gpulesson.exercises import reading
+
 Facts = dict[str, Any]
 """What was seen of a call, by name: plain values, as JSON has them."""
 
@@ -197,6 +199,8 @@ def seen(task: Task, written: Any, file: str = "") -> Facts:
         with open(os.devnull, "w") as nothing, contextlib.redirect_stdout(nothing), on_gpu(task):  # noqa: PTH123
             try:
                 task.observe(written, facts)
+            except Exception as error:
+                facts |= exception(error, file)  # while the practice GPU knows where each tensor is
             finally:
                 facts["gradient mode"] = "as before" if torch.is_grad_enabled() == state else "changed"
                 torch.set_grad_enabled(state)
@@ -238,15 +242,18 @@ def called(code: types.CodeType) -> set[str]:
 
 
 def exception(error: BaseException, file: str = "") -> Facts:
-    """Return an exception as facts: the type and the first line of its message, and the learner's line."""
+    """Return an exception as facts: type, first line of the message, what stands in the learner's line."""
     if isinstance(error, Elsewhere):
         return dict(error.args[0])
-    file = file or _file
-    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == file]
+    file, message, line, stands = file or _file, str(error), 0, ""
+    for frame, number in traceback.walk_tb(error.__traceback__):
+        if frame.f_code.co_filename == file:
+            line, stands = number, reading.stands_in(frame, number)
     if isinstance(error, SyntaxError) and error.filename == file:
-        lines.append(error.lineno)
-    said = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-    return {"error": said.strip().partition("\n")[0][:500], "line": lines[-1] if lines else 0}
+        message, line, stands = error.msg, error.lineno or 0, reading.marked(error)
+    said = f"{type(error).__name__}: {message}" if message else type(error).__name__
+    said = re.sub(r":\s*\n\s*", ": ", said.strip()).partition("\n")[0]
+    return {"error": said[:500], "line": line, "stands": stands}
 
 
 def json_of(facts: Facts) -> Facts:
@@ -268,7 +275,7 @@ def same(a: Any, b: Any) -> bool:
 
 def differ(a: Facts, b: Facts) -> list[str]:
     """Return the names of the facts that are not the same; the line of an exception is no matter."""
-    return [name for name in {**b, **a} if name != "line" and not _equal(a, b, name)]
+    return [name for name in {**b, **a} if name not in ("line", "stands") and not _equal(a, b, name)]
 
 
 def _equal(a: Facts, b: Facts, name: str) -> bool:
@@ -410,6 +417,8 @@ def kind_of(value: Any) -> str:
         return f"a tensor on {value.device}{graph}"
     if type(value) is not bool and isinstance(value, numbers.Number):
         return "a number"
+    if isinstance(value, (types.FunctionType, types.BuiltinFunctionType, types.MethodType)):
+        return f"{value.__name__} itself, without its brackets ()"
     name = type(value).__name__
     return f"{'an' if name[0].lower() in 'aeiou' else 'a'} {name}"
 

@@ -1,4 +1,4 @@
-"""What an error means: the section of the page "Error messages" with its message, or a word on one of Python's."""
+"""What an error means: the section of the page "Error messages", or a sentence on one of Python's own."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ PYTHON = {
         f"That is the class itself, and not an object that was made of it. {_BRACKETS}"
     ),
     r"EOFError: EOF when reading a line": (
-        "input() waits for the keyboard, and a check has none. Write the value into the program, or ask below "
-        '`if __name__ == "__main__":`, which the check leaves out.'
+        "input() waits for the keyboard, and a check has none. Write the value into the program, or ask "
+        'below `if __name__ == "__main__":`, which the check leaves out.'
     ),
     r"SystemExit": (
-        "The program ends itself in this line, by exit(), quit() or sys.exit(). Remove that, or move it below "
-        '`if __name__ == "__main__":`, which the check leaves out.'
+        "The program ends itself in this line, by exit(), quit() or sys.exit(). Remove that, or move it "
+        'below `if __name__ == "__main__":`, which the check leaves out.'
     ),
     r"NameError: name '(\w+)' is not defined": (
         "No line that ran before has given {0} a value. Is it misspelt, or is its import missing?"
@@ -56,8 +56,14 @@ PYTHON = {
         "before this one. Give it a value at the function's beginning."
     ),
     r"ModuleNotFoundError: No module named '(\w+)": (
-        "Neither is {0} installed, nor is {0}.py beside this file. Install it, copy it there, or remove the import."
+        "Neither is {0} installed, nor is {0}.py beside this file. Install it, copy it there, or remove "
+        "the import."
     ),
+    r"FileNotFoundError: \[Errno 2\] [^\n']*'([^'/\\\n]+)'": (
+        "A check runs a file in an empty folder. What lies beside the file is found in every folder by "
+        "Path(__file__).parent / '{0}'."
+    ),
+    r"MemoryError": "It asks for more memory than a check has.",
     r"RecursionError": "The function calls itself again and again, and no condition ends that.",
     r"SyntaxError: invalid (?:syntax|decimal literal)\n(?:%|!)": (
         "Lines that begin with % or ! belong into a notebook. Remove them from a Python file."
@@ -75,7 +81,7 @@ PYTHON = {
     r"SyntaxError: source code (?:string )?cannot contain null bytes": (
         "The file is no plain text in UTF-8. Save it as that in your editor."
     ),
-    r"SyntaxError": (
+    r"SyntaxError: invalid syntax\n": (
         "Python cannot read on at the mark. Look there, and at the end of the line before: a bracket, a "
         "quotation mark or a colon may be missing."
     ),
@@ -89,8 +95,8 @@ PYTHON = {
         "It begins further to the right than the line before, which opens no block. Let both begin alike."
     ),
     r"IndentationError: expected an indented block": (
-        "What belongs to the line above has to begin four spaces further to the right. If there is nothing yet, "
-        "write pass."
+        "What belongs to the line above has to begin four spaces further to the right. If there is nothing "
+        "yet, write pass."
     ),
 }
 """Python's own errors with a cause that is certain from the message, and the line after it: its words."""
@@ -120,7 +126,9 @@ def _templates() -> tuple[re.Pattern[str], ...]:
 
     def template(message: str, text: str) -> re.Pattern[str]:
         forms = [message]
-        for other, usual in re.findall(r"``([^`]+)``\s+(?:stands\s+)?in\s+the\s+place\s+of\s+``([^`]+)``", text):
+        for other, usual in re.findall(
+            r"``([^`]+)``\s+(?:stands\s+)?in\s+the\s+place\s+of\s+``([^`]+)``", text
+        ):
             forms.append(message.replace(" ".join(usual.split()), " ".join(other.split())))
         found = []
         for form in forms:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import html
+import inspect
+import re
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -103,7 +105,7 @@ def _answer(task: Task, referee: Referee, facts: Facts) -> Answer:
     findings = [_mistake(task, referee, facts, found, each) for each in found.mistakes]
     for name in found.unexplained:
         if name == "error":
-            findings.append(error(facts))
+            findings.append(error(facts, expected=_expected(task, facts)))
             break
         if said := _seen(task, name, facts, referee.facts()):
             begin = said.partition(" ")[0]
@@ -151,19 +153,37 @@ def _shown(value: Any) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
-def error(facts: Facts, stops: str = "it stops") -> Finding:
-    """Explain an exception as the page "Error messages" does."""
-    says, line = f"{stops[0].upper()}{stops[1:]}: {facts['error']}", int(facts.get("line", 0))
+def _expected(task: Task, facts: Facts) -> str:
+    """Say what was expected in the place of an exception."""
+    called = re.match(r"TypeError: .*(takes|missing|got) .*argument", facts["error"]) and not facts["line"]
+    if not called or task.value:
+        return f"{task.name} {task.does}"
+    names = inspect.signature(task.reference).parameters.values()
+    given = ", ".join(each.name for each in names if each.kind == each.POSITIONAL_OR_KEYWORD)
+    return f"the check calls {task.name}({given})"
+
+
+def error(facts: Facts, stops: str = "it stops", expected: str = "") -> Finding:
+    """Explain an exception; where nobody knows it, say what was seen and what was expected."""
+    line, stands = int(facts.get("line", 0)), facts.get("stands", "")
+    seen = f"\n{stands}" if "\n" in stands else f"\nSeen: {stands}." if stands else ""
     if was_stopped(facts):
-        what = facts["error"].partition(": ")[2]
-        return Finding(
-            "time", f"It did not come to an end: {what}.", "Look for a loop that never ends.", line=line
-        )
-    found = explain(facts["error"])
+        says = f"It did not come to an end: {facts['error'].partition(': ')[2]}.{seen}"
+        return Finding("time", says, "Look for a loop that never ends, or for a wait.", line=line)
+    says = f"{stops[0].upper()}{stops[1:]}: {facts['error']}{seen}"
+    found = explain(facts["error"], stands)
     if found is None:
-        return Finding("error", says, line=line)
-    fix = "The page “Error messages” shows a cause and a fix."
+        return Finding("error", f"{says}\nExpected: {expected}." if expected else says, line=line)
+    fix = "The page “Error messages” shows a cause and a fix." if found.fix else ""
     return Finding("error", f"{says}\n{found.cause}", fix, found.fix, line)
+
+
+def with_slips(answer: Answer, slips: Sequence[Finding]) -> Answer:
+    """Have an answer begin with the slips that were read in the file: what else was seen may come of them."""
+    if not slips or answer.state in ("done", "later"):
+        return answer
+    stops = tuple(each for each in answer.findings if each.kind in ("error", "time"))
+    return replace(answer, findings=(*stops, *slips))
 
 
 @dataclass(frozen=True, repr=False)
@@ -179,6 +199,8 @@ class Report:
         One for each function, in the order of the exercise.
     stopped : tuple of Finding
         Why no function could be called, where that is so.
+    notes : tuple of str
+        What else a learner should know.
     said : dict of str to int
         How often each finding was said before, this time included; 1 where nothing is noted.
     """
@@ -187,6 +209,7 @@ class Report:
     file: str
     answers: tuple[Answer, ...]
     stopped: tuple[Finding, ...] = ()
+    notes: tuple[str, ...] = ()
     said: Mapping[str, int] = field(default_factory=dict)
 
     @property
@@ -242,7 +265,8 @@ class Report:
                         else [_filled(f"{name} {text}", "  ")]
                     )
             parts.append("\n".join(lines))
-        return "\n\n".join([*parts, self._next()])
+        notes = [_filled(note, "") for note in self.notes]
+        return "\n\n".join([*parts, *notes, self._next()])
 
     def _repr_html_(self) -> str:
         rows = ""
@@ -260,7 +284,7 @@ class Report:
                     shown = html.escape(text)
                     items += f"<pre><code>{shown}</code></pre>" if name == "Write:" else f"<br>{name} {shown}"
             parts.append(f"<p><strong>{html.escape(title)}</strong></p><ul>{items}</ul>")
-        parts.append(f"<p>{html.escape(self._next())}</p>")
+        parts += [f"<p>{html.escape(line)}</p>" for line in (*self.notes, self._next())]
         return f'<section aria-label="Check of exercise {self.exercise.number}">{"".join(parts)}</section>'
 
     def _sections(self) -> list[tuple[str, tuple[Finding, ...]]]:
@@ -270,7 +294,7 @@ class Report:
             return [(here, self.stopped)]
         if wrong := [(each.name, each.findings) for each in self.answers if each.state == "wrong"]:
             return wrong
-        if all(each.state == "missing" for each in self.answers):
+        if all(each.state == "missing" and not each.findings for each in self.answers):
             number, names = self.exercise.number, " or ".join(each.name for each in self.answers)
             again = f"python -m gpulesson start {number}"
             says = (
@@ -313,6 +337,7 @@ class Report:
             "verdict": self.verdict,
             "answers": [asdict(each) for each in self.answers],
             "stopped": [asdict(each) for each in self.stopped],
+            "notes": list(self.notes),
         }
 
 

@@ -60,7 +60,7 @@ class Fresh:
         self.process = context.Process(
             target=_main, args=(send, function, arguments, self.folder.name, seconds)
         )
-        with _threads():
+        with _apart_from_the_learner(self.folder.name):
             self.process.start()
         send.close()
         self._seconds, self._ends = seconds, time.monotonic() + IMPORTING
@@ -94,17 +94,37 @@ class Fresh:
 
 
 @contextlib.contextmanager
-def _threads() -> Iterator[None]:
-    """Have what is started meanwhile compute with one thread: the models are tiny."""
-    before = os.environ.get("OMP_NUM_THREADS")
+def _apart_from_the_learner(folder: str) -> Iterator[None]:
+    """Have what is started meanwhile compute with one thread, and import nothing of the learner's.
+
+    The models are tiny. And a Python that is started looks for modules first in the folder where it starts.
+    """
+    before, here = os.environ.get("OMP_NUM_THREADS"), os.getcwd()  # noqa: PTH109
     os.environ["OMP_NUM_THREADS"] = "1"
+    os.chdir(folder)
     try:
-        yield
+        with installed_modules_first(here):
+            yield
     finally:
+        os.chdir(here)
         if before is None:
             del os.environ["OMP_NUM_THREADS"]
         else:
             os.environ["OMP_NUM_THREADS"] = before
+
+
+@contextlib.contextmanager
+def installed_modules_first(folder: str | os.PathLike[str]) -> Iterator[None]:
+    """Leave out, for a while, a folder and that of the program from where modules are looked for."""
+    before = sys.path[:]
+    program = getattr(sys.modules["__main__"], "__file__", None)
+    left_out = {os.path.realpath(each) for each in (folder, Path(program or "").parent)}
+    sys.path[:] = [each for each in before if each and os.path.realpath(each) not in left_out]
+    sys.path.append(str(Path(__file__).parents[2]))  # this package may be there
+    try:
+        yield
+    finally:
+        sys.path[:] = before
 
 
 def _end_group(leader: int) -> None:
