@@ -64,17 +64,22 @@ def test_an_empty_function_is_told_where_to_begin(checked):
     report = checked(STARTER)
     assert set(states(report).values()) == {"empty"}
     assert "train_step does nothing yet. That is next.\n- Bring inputs and targets" in report.text()
+    assert "This is the starter as it came." in report.text() and not checked(SOLUTION).notes
 
 
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("", "There is no train_step or accuracy or run in it"),
+        ("", "The file is empty. Has your editor saved it?"),
+        ("# Mine\n", "There is no train_step or accuracy or run in it"),
         ("print('accuracy 0.95: done')\n", "There is no train_step"),
-        ("train_step = accuracy = run = 3\n", "There is no train_step"),
+        ("train_step = accuracy = run = 3\n", "line 1: train_step is 3, and no function."),
         ("def train_step(:\n", "line 1: The file stops: SyntaxError"),
         ("import nothing_of_this_name\n", "line 1: The file stops: ModuleNotFoundError"),
-        ("import sys\nsys.exit()\n", "the file ends itself by sys.exit()"),
+        (
+            "import sys\nsys.exit()\n",
+            "line 2: The file stops: SystemExit Seen: `sys.exit()`. The program ends itself",
+        ),
         ("import os\nos._exit(0)\n", "The file stops: the process ended: by os._exit"),
         ("import os\nos.kill(os.getpid(), 9)\n", "The file stops: the process ended"),
         ("\nx = bytearray(2**45)\n", "line 2: The file stops: MemoryError"),
@@ -222,7 +227,15 @@ def test_it_ends_when_the_check_is_killed(tmp_path):
     [
         ("gone.py", None, "there is no file"),
         ("loop.py", b"x = 1\n", "names no exercise; give its number"),
-        ("exercise_04.py", b"\xff\xfe\x00", "is not a text in UTF-8"),
+        ("exercise_04.py", b"\xff\xfe\x00", "is not a text in UTF-8, from line 1 on: save it anew"),
+        ("exercise_04.py", "x = 1\n".encode("utf-16-le"), "is not a text in UTF-8, from line 1 on"),
+        ("exercise_04.py", "x = 1\n# für\n".encode("cp1252"), "is not a text in UTF-8, from line 2 on"),
+        (
+            "exercise_04.py",
+            b'{"cells": []}',
+            "holds a notebook, and not a program: name it exercise_04.ipynb",
+        ),
+        ("exercise_04.ipynb", b"x = 1\n", "is not a notebook.*name it exercise_04.py"),
         ("exercise_04.ipynb", b"[]", "is not a notebook"),
         ("exercise_77.py", b"", "there is no exercise 77: the numbers are 01, 02"),
         ("04_training_loop.py", b"# .. overview::\n", "is a lesson, not an exercise"),
@@ -235,6 +248,40 @@ def test_what_is_no_learners_file_is_said(tmp_path, name, content, says):
         path.write_bytes(content)
     with pytest.raises(UsageError, match=says):
         begin(path)
+
+
+def test_a_text_in_another_encoding_that_it_names_is_read(tmp_path):
+    path = tmp_path / "exercise_04.py"
+    path.write_bytes(f"# -*- coding: cp1252 -*-\n# für\n{SOLUTION}".encode("cp1252"))
+    assert begin(path).report().passed
+
+
+def test_files_beside_the_exercise_are_no_modules_of_the_check(tmp_path):
+    """Neither in the process that checks, nor in those that it starts."""
+    path = tmp_path / "exercise_08.py"
+    solution = (ROOT / "examples/solutions/solution_08.py").read_text(encoding="utf-8")
+    path.write_text(solution.replace("import statistics", "import statistics\n\nfrom mine import warm_up"))
+    (tmp_path / "mine.py").write_text("warm_up = 20\n")
+    names = [
+        "copy",
+        "json",
+        "numpy",
+        "queue",
+        "random",
+        "socket",
+        "statistics",
+        "tempfile",
+        "torch",
+        "traceback",
+    ]
+    for name in names:
+        (tmp_path / f"{name}.py").write_text("raise ValueError('mine')\n")
+    command = [sys.executable, "-m", "gpulesson", "check", path.name]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    said = " ".join(done.stdout.split())
+    assert "Rename copy.py, which is beside it: a module has that name." in said and "mine.py" not in said
+    assert "The check takes the module, and python exercise_08.py takes the file." in said
 
 
 def test_a_pipe_is_no_file(tmp_path):
