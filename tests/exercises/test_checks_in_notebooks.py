@@ -56,6 +56,31 @@ def test_the_answer_is_a_table_in_a_notebook():
     assert repr(report) == str(report), "a terminal shows it as text"
 
 
+def test_slips_are_read_in_the_cells_that_define_the_functions():
+    shell = InteractiveShell.instance()
+    code = (ROOT / "examples/solutions/solution_04.py").read_text(encoding="utf-8")
+    try:
+        for cell in ("%time", code.replace("loss.backward()", "loss.backward")):
+            shell.run_cell(cell, store_history=True).raise_error()
+        report = gpulesson.check(4, train_step=shell.user_ns["train_step"])
+    finally:
+        InteractiveShell.clear_instance()
+    assert report.kinds[0] == "train_step not called"
+    assert "line 14: loss.backward is only named here" in report._repr_html_()
+
+
+def test_files_beside_a_notebook_are_no_modules_of_the_check(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend("")
+    for name in ("random", "queue", "statistics"):
+        Path(f"{name}.py").write_text("raise ValueError('mine')\n")
+    code = (ROOT / "examples/solutions/solution_08.py").read_text(encoding="utf-8")
+    path = Path("exercise_08.py")
+    path.write_text(code, encoding="utf-8")
+    report = gpulesson.check(path)
+    assert report.passed and "Rename queue.py" in report.text(), report
+
+
 def test_nothing_of_the_notebook_changes():
     torch.manual_seed(7)
     drawn = torch.random.get_rng_state()

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gpulesson.exercises.messages import PYTHON, explain, explanations
+from gpulesson.exercises.messages import PYTHON, explain, explanations, of_python
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs/errors.rst").read_text(encoding="utf-8")
@@ -65,7 +65,7 @@ def test_pasted_messages_are_explained_by_their_section_or_not_at_all():
     assert all(got in (label, None) for label, got in found)
     # the others are parts of messages, of older versions, or of libraries that no exercise uses
     assert sum(got is not None for _, got in found) >= 50
-    assert not [text for label, text in PASTED if label == "none" and label_of(text)]
+    assert not [text for label, text in PASTED if label == "none" and explain(text)]
 
 
 UNRELATED = """
@@ -132,7 +132,7 @@ RuntimeError: the function of the loss is missing
 
 @pytest.mark.parametrize("error", UNRELATED)
 def test_what_the_page_does_not_know_is_not_explained(error):
-    assert explain(error) is None
+    assert explain(error) is None and not of_python(error)
 
 
 @pytest.mark.parametrize(
@@ -175,7 +175,7 @@ def test_what_the_page_does_not_know_is_not_explained(error):
     ],
 )
 def test_pythons_own_errors(error, line, says):
-    assert says in explain(error, line).cause
+    assert says in of_python(error, line)
 
 
 def test_what_is_said_of_pythons_errors_is_whole_sentences():

@@ -10,7 +10,8 @@ Exercises that check themselves: one writes functions, and the check calls them 
 ``runner``         a process of its own for a learner's file, with bounds
 ``checker``        the way in: a file, or the functions of a notebook
 ``report``         the answer, in words
-``messages``       what an exception means: sections of the page "Error messages"
+``messages``       what an exception means: sections of the page "Error messages", and Python's own errors
+``reading``        slips that can be read in a file, and the line that it stops in
 ``catalogue``      which exercises there are, and the learner's progress
 ``commands``       ``python -m gpulesson start``, ``check``, ``submissions`` and ``lessons``
 =================  ===================================================================================

@@ -19,7 +19,15 @@ from gpulesson._files import printable, read_file
 from gpulesson.exercises import catalogue, contract, reading, report
 from gpulesson.exercises.catalogue import Exercise, UsageError, find
 from gpulesson.exercises.report import Answer, Finding, Report
-from gpulesson.exercises.runner import IMPORTING, MEMORY, SECONDS, Fresh, bounded, installed_modules_first
+from gpulesson.exercises.runner import (
+    IMPORTING,
+    MEMORY,
+    SECONDS,
+    Fresh,
+    bounded,
+    installed_modules_first,
+    preload,
+)
 
 _MOST = 2**20
 """Bytes that a file may have: a longer one was written by no learner."""
@@ -74,6 +82,7 @@ def check_functions(exercise: Exercise, functions: dict[str, Any]) -> Report:
     """Check functions in this process; where an exercise needs several, the cells that define them."""
     with installed_modules_first(Path.cwd()):
         tasks = exercise.tasks()
+        preload()
     names = [task.name for task in tasks]
     if unknown := [name for name in functions if name not in names]:
         raise UsageError(f"exercise {exercise.number} has no {unknown[0]}: it asks for {', '.join(names)}")

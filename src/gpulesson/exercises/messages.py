@@ -142,20 +142,18 @@ def _templates() -> tuple[re.Pattern[str], ...]:
     return tuple(template(*section) for section in _sections())
 
 
-def explain(error: str, line: str = "") -> Explanation | None:
+def explain(error: str) -> Explanation | None:
     """Find the explanation of an error.
 
     Parameters
     ----------
     error : str
         The type and the first line of the message.
-    line : str
-        The line of the program, for an error in its syntax.
 
     Returns
     -------
     Explanation or None
-        None: nobody here knows that message, as a whole.
+        None: the page does not have that message, as a whole.
 
     Examples
     --------
@@ -167,10 +165,21 @@ def explain(error: str, line: str = "") -> Explanation | None:
     for explanation, template in zip(explanations(), _templates(), strict=True):
         if template.search(error):
             return explanation
+    return None
+
+
+def of_python(error: str, line: str = "") -> str:
+    """Return what to do about one of Python's own errors, or nothing; `line` is that of the program.
+
+    Examples
+    --------
+    >>> of_python("RecursionError: maximum recursion depth exceeded")
+    'The function calls itself again and again, and no condition ends that.'
+    """
     for pattern, cause in PYTHON.items():
         if found := re.match(pattern, f"{error}\n{line}"):
-            return Explanation(found[0], cause.format(*found.groups()) if found.groups() else cause, "")
-    return None
+            return cause.format(*found.groups()) if found.groups() else cause
+    return ""
 
 
 def _prose(text: str) -> str:

@@ -12,7 +12,7 @@ from typing import Any
 
 from gpulesson.exercises.catalogue import Exercise, exercises
 from gpulesson.exercises.contract import Facts, Found, Referee, Task, differ, on_gpu, was_stopped
-from gpulesson.exercises.messages import explain
+from gpulesson.exercises.messages import explain, of_python
 from gpulesson.exercises.words import SEEN
 
 _MARKS = {"done": ("\N{CHECK MARK}", "32"), "wrong": ("\N{BALLOT X}", "31")}
@@ -171,11 +171,11 @@ def error(facts: Facts, stops: str = "it stops", expected: str = "") -> Finding:
         says = f"It did not come to an end: {facts['error'].partition(': ')[2]}.{seen}"
         return Finding("time", says, "Look for a loop that never ends, or for a wait.", line=line)
     says = f"{stops[0].upper()}{stops[1:]}: {facts['error']}{seen}"
-    found = explain(facts["error"], stands)
-    if found is None:
-        return Finding("error", f"{says}\nExpected: {expected}." if expected else says, line=line)
-    fix = "The page “Error messages” shows a cause and a fix." if found.fix else ""
-    return Finding("error", f"{says}\n{found.cause}", fix, found.fix, line)
+    if found := explain(facts["error"]):
+        fix = "The page “Error messages” shows a cause and a fix."
+        return Finding("error", f"{says}\n{found.cause}", fix, found.fix, line)
+    cause = of_python(facts["error"], stands) or (f"Expected: {expected}." if expected else "")
+    return Finding("error", f"{says}\n{cause}".rstrip(), line=line)
 
 
 def with_slips(answer: Answer, slips: Sequence[Finding]) -> Answer:

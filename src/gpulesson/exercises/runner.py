@@ -150,14 +150,19 @@ def _main(
     os.environ.pop("GPULESSON_DEVICE", None)
     os.environ["MPLBACKEND"] = "Agg"
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    for name in PRELOADED:
-        importlib.import_module(name)
+    preload()
     send.send_bytes(b'"begun"')
     with bounded(seconds, MEMORY):
         function(lambda result: send.send_bytes(json.dumps(result).encode()), *arguments)
     send.send_bytes(b'"ended"')
     send.close()
     os._exit(0)  # threads that were left running do not hold it up
+
+
+def preload() -> None:
+    """Import what nearly every file needs, before the time of the learner's functions begins."""
+    for name in PRELOADED:
+        importlib.import_module(name)
 
 
 def _end_with_parent() -> None:
