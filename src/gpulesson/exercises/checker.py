@@ -82,13 +82,14 @@ def check_functions(exercise: Exercise, functions: dict[str, Any]) -> Report:
     """Check functions in this process; where an exercise needs several, the cells that define them."""
     with installed_modules_first(Path.cwd()):
         tasks = exercise.tasks()
-        preload()
     names = [task.name for task in tasks]
     if unknown := [name for name in functions if name not in names]:
         raise UsageError(f"exercise {exercise.number} has no {unknown[0]}: it asks for {', '.join(names)}")
     if any(task.apart for task in tasks):
         done = Check(exercise, _cells_of(functions.values()), Path("cell.py")).report()
         return replace(done, file="")
+    with installed_modules_first(Path.cwd()):
+        preload()
     import torch
 
     found, threads = {}, torch.get_num_threads()
