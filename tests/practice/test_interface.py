@@ -15,6 +15,7 @@ import sys
 import threading
 import traceback
 import types
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from importlib import import_module
 from multiprocessing.pool import ThreadPool
@@ -28,6 +29,7 @@ from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 from gpulesson import practice
 from gpulesson.practice import PracticeError, PracticeWarning, arrival, practice_gpu, requirements
 from gpulesson.practice.device.gpu import PracticeGPU
+from gpulesson.practice.patching import keys
 from gpulesson.practice.patching.patches import Patches
 from gpulesson.practice.session import Session
 
@@ -562,6 +564,167 @@ def test_a_thread_that_outlives_it_goes_on_without():
     go.set()
     thread.join(60)
     assert found == ["cuda", [2.0, 2.0, 2.0], "cpu"]
+
+
+def of_this_thread() -> tuple[Any, ...]:
+    """Return what a practice GPU may change in one thread only."""
+    key = keys.KEY is not None and torch._C._dispatch_tls_is_dispatch_key_included(keys.KEY)
+    modes = torch._C._len_torch_dispatch_stack(), torch._C._len_torch_function_stack()
+    return key, modes, torch.is_autocast_enabled("cpu"), torch.get_default_device()
+
+
+def in_threads(*works: Callable[[], Any]) -> list[Any]:
+    """Run functions in a new thread each, all at once; return their results, or raise one's error."""
+    with ThreadPoolExecutor(len(works)) as executor:
+        return [each.result(60) for each in [executor.submit(work) for work in works]]
+
+
+def test_threads_that_open_it_at_once_share_it_and_leave_nothing_behind():
+    before, interval = world(), sys.getswitchinterval()
+    start = threading.Barrier(2)
+
+    def work() -> list[str]:
+        found = []
+        own = of_this_thread()
+        for turn in range(8):
+            start.wait(60)
+            with practice_gpu(force=True):
+                x = torch.ones(3, device="cuda")
+                with pytest.raises(RuntimeError, match="at least two devices"):
+                    x + torch.ones(3)
+                found.append((x * 2).device.type)
+                if turn % 2:
+                    torch.set_default_device("cuda")
+            assert of_this_thread() == own
+        return found
+
+    sys.setswitchinterval(1e-5)
+    try:
+        assert in_threads(work, work) == [["cuda"] * 8] * 2
+    finally:
+        sys.setswitchinterval(interval)
+    assert world() == before
+
+
+@pytest.mark.parametrize("first_to_close", ["the first", "the second"])
+def test_it_goes_away_with_the_last_thread_that_has_opened_it(first_to_close):
+    before = world()
+    second_is_in, one_is_out = threading.Event(), threading.Event()
+    found: dict[str, Any] = {}
+
+    def first() -> None:
+        own = of_this_thread()
+        with practice_gpu(force=True) as found["first"]:
+            opened.set()
+            (second_is_in if first_to_close == "the first" else one_is_out).wait(60)
+            found["devices"] = [products()]
+        assert of_this_thread() == own
+        one_is_out.set()
+
+    def second() -> None:
+        opened.wait(60)
+        own = of_this_thread()
+        with practice_gpu(force=True) as found["second"]:
+            second_is_in.set()
+            if first_to_close == "the first":
+                one_is_out.wait(60)
+            found["products"] = products()
+        assert of_this_thread() == own
+        one_is_out.set()
+
+    opened = threading.Event()
+    in_threads(first, second)
+    assert found["first"] is found["second"]
+    assert found["devices"] == [["cuda", "cuda"]]
+    assert found["products"] == ["cuda", "cuda"]
+    assert world() == before
+
+
+def test_another_thread_cannot_ask_for_another_one():
+    with practice_gpu(memory="4 MiB", force=True) as gpu:
+
+        def other() -> None:
+            with practice_gpu(memory="4096 KiB", force=True) as same:
+                assert same is gpu
+            with practice_gpu(memory="8 MiB", count=2, force=True):
+                pytest.fail("it was entered")
+
+        with pytest.raises(PracticeError) as caught:
+            in_threads(other)
+        assert torch.ones(2, device="cuda").is_cuda
+    assert str(caught.value) == (
+        "another thread has opened practice_gpu(memory='4.00 MiB', count=1), and this one asks for "
+        "practice_gpu(memory='8 MiB', count=2, force=True): all threads of a process share one practice "
+        "GPU. Give both the same memory and count, or open this one after the other has been closed"
+    )
+
+
+def test_the_outer_one_may_be_closed_before_the_inner_one():
+    @practice_gpu(force=True)
+    def generator():
+        while True:
+            yield torch.ones(2, device="cuda").sum().device.type
+
+    before = world()
+    outer, inner = generator(), generator()
+    assert [next(outer), next(inner)] == ["cuda", "cuda"]
+    outer.close()
+    assert next(inner) == "cuda"
+    inner.close()
+    assert world() == before
+
+
+def test_another_thread_may_close_it():
+    own, before = of_this_thread(), world()
+    context = practice_gpu(force=True)
+    context.__enter__()
+    in_threads(lambda: context.__exit__(None, None, None))
+    assert torch.ones(2).sum().device.type == "cpu"  # with the first operator, the thread has left it, too
+    assert (of_this_thread(), world()) == (own, before)
+
+
+@pytest.mark.parametrize("name", ["open", "_open_mode"])
+def test_what_fails_while_it_is_opened_leaves_nothing_behind(name, monkeypatch):
+    before, own, method = world(), of_this_thread(), getattr(Session, name)
+
+    def failing(session: Session) -> None:
+        method(session)
+        if name == "open":
+            session.close()
+        raise MemoryError
+
+    monkeypatch.setattr(Session, name, failing)
+    with pytest.raises(MemoryError), practice_gpu(force=True):
+        pytest.fail("it was entered")
+    monkeypatch.undo()
+    assert torch.ones(2).sum().device.type == "cpu"
+    assert (of_this_thread(), world()) == (own, before)
+    with practice_gpu(force=True):
+        assert products() == ["cuda", "cuda"]
+    assert world() == before
+
+
+def test_it_may_be_closed_while_another_thread_imports_a_part_of_pytorch(monkeypatch, tmp_path):
+    """Meanwhile nothing is replaced: afterwards nothing must be put in place again."""
+    before = world()
+    (tmp_path / "slowly.py").write_text("import builtins\nbuiltins.go()\n")
+    monkeypatch.setattr(torch, "__path__", [*torch.__path__, str(tmp_path)])
+    executing, closed = threading.Event(), threading.Event()
+
+    def go() -> None:
+        executing.set()
+        closed.wait(60)
+
+    monkeypatch.setattr("builtins.go", go, raising=False)
+    with ThreadPoolExecutor(1) as executor:
+        with practice_gpu(force=True):
+            importing = executor.submit(import_module, "torch.slowly")
+            assert executing.wait(60)
+        closed.set()
+        importing.result(60)
+    monkeypatch.undo()
+    del sys.modules["torch.slowly"], torch.slowly
+    assert world() == before
 
 
 def test_a_library_imported_meanwhile_finds_the_functions_that_it_implements():

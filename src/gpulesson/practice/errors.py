@@ -460,6 +460,15 @@ def not_simulated(what: str) -> PracticeError:
     )
 
 
+def other_settings(capacity: int, count: int, asked: object) -> PracticeError:
+    """A thread opens a practice GPU where another one is open that is not like it."""
+    return PracticeError(
+        f"another thread has opened practice_gpu(memory={format_size(capacity)!r}, count={count}), and this "
+        f"one asks for {asked!r}: all threads of a process share one practice GPU. Give both the same memory "
+        "and count, or open this one after the other has been closed"
+    )
+
+
 def moved_in_script() -> PracticeError:
     """A scripted function moves a tensor to the device."""
     return PracticeError(

@@ -6,6 +6,7 @@ What stands on private parts of PyTorch is imported only after
 
 import functools
 import inspect
+import threading
 import warnings
 from collections.abc import Callable
 from contextlib import ContextDecorator
@@ -14,18 +15,20 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 
-from gpulesson.practice import requirements, tracebacks
+from gpulesson.practice import errors, requirements, tracebacks
 from gpulesson.practice.device.allocator import Memory
 from gpulesson.practice.device.events import Event
 from gpulesson.practice.sizes import check_count, parse_size
 
 if TYPE_CHECKING:
     from gpulesson.practice.device.gpu import PracticeGPU
-    from gpulesson.practice.session import Session
+    from gpulesson.practice.session import Session, Visit
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 _open: "list[Session]" = []
 """The session that is open, if one is."""
+_lock = threading.RLock()
+"""Held while one is opened or closed, and while its users are counted."""
 
 
 class PracticeWarning(UserWarning):
@@ -97,14 +100,17 @@ class practice_gpu(ContextDecorator):
     ValueError, TypeError
         If `memory` or `count` is not understood.
     PracticeError
-        If this version of PyTorch lacks something that the simulation stands on.
+        If this version of PyTorch lacks something that the simulation stands on; or if another thread has
+        opened a practice GPU with other settings.
 
     Notes
     -----
     Not simulated: time, asynchrony, CUDA's random numbers, memory beyond blocks of 512 bytes. A CUDA graph
     is recorded and replayed, but no faster than its operators run; not simulated of it are what other
     threads do during a capture, streams that are not joined again, and a replay inside a capture.
-    Inside another practice GPU the outer one stays in charge, and the arguments count for nothing.
+    A process has one practice GPU, for all its threads: it goes away when the last of those who opened it
+    closes it. Inside another practice GPU of the same thread the outer one stays in charge, and the
+    arguments count for nothing.
 
     Examples
     --------
@@ -120,7 +126,7 @@ class practice_gpu(ContextDecorator):
         check_count(count)
         self._arguments = {"memory": memory, "count": count, "force": force}
         self._capacity = parse_size(memory)
-        self._entered: list[Session | None] = []
+        self._entered: list[tuple[Session, Visit] | None] = []
 
     def _recreate_cm(self) -> "practice_gpu":
         return practice_gpu(**self._arguments)  # type: ignore[arg-type]
@@ -178,35 +184,62 @@ class practice_gpu(ContextDecorator):
 
     def _enter(self, stacklevel: int) -> "PracticeGPU | RealGPU":
         """Open it; `stacklevel` is that of :func:`warnings.warn`."""
-        if _open:
-            self._entered.append(None)
-            return _open[-1].gpu
-        if torch.cuda.is_available() and not self._arguments["force"]:
-            real = RealGPU()
-            message = (
-                f"{real.name} is present: the practice GPU steps aside (force=True simulates all the same)"
-            )
-            warnings.warn(message, PracticeWarning, stacklevel=stacklevel)
-            self._entered.append(None)
-            return real
+        with _lock:
+            if not _open and torch.cuda.is_available() and not self._arguments["force"]:
+                real = RealGPU()
+                message = (
+                    f"{real.name} is present: the practice GPU steps aside (force=True simulates all the same)"
+                )
+                warnings.warn(message, PracticeWarning, stacklevel=stacklevel)
+                self._entered.append(None)
+                return real
+            session = _open[-1] if _open else self._opened()
+            if not (session.was_entered_here() or self.is_like(session.gpu)):
+                raise errors.other_settings(session.gpu.capacity, session.gpu.count, self)
+            try:
+                self._entered.append((session, session.enter()))
+            finally:
+                _close_unused(session)
+            return session.gpu
+
+    def _opened(self) -> "Session":
         requirements.check()
         from gpulesson.practice.session import Session
 
         session = Session(self._capacity, int(self._arguments["count"]))
         session.open()
         _open.append(session)
-        self._entered.append(session)
-        return session.gpu
+        return session
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        session = self._entered.pop()
-        if error is not None and (session is not None or _open):
-            tracebacks.trim(error)
-        if session is not None:
-            _open.remove(session)
-            session.close()
+        with _lock:
+            if error is not None and _open:
+                tracebacks.trim(error)
+            entered = self._take_out()
+            if entered is not None:
+                session, visit = entered
+                try:
+                    session.leave(visit)
+                finally:
+                    _close_unused(session)
+
+    def _take_out(self) -> "tuple[Session, Visit] | None":
+        """Return what this thread has entered last; one object may be open in several threads."""
+        here = threading.get_ident()
+        for position in reversed(range(len(self._entered))):
+            entered = self._entered[position]
+            if entered is None or entered[1].thread == here:
+                return self._entered.pop(position)
+        return self._entered.pop()
+
+
+def _close_unused(session: "Session") -> None:
+    """Close a session that nobody uses any more."""
+    if not session.users and session in _open:
+        _open.remove(session)
+        session.close()
 
 
 _started: list[practice_gpu] = []

@@ -39,12 +39,35 @@ from gpulesson.practice.surface import (
 _UNSET = object()
 
 
+class Visit:
+    """
+    What one thread has of a practice GPU, from its first opening to its last closing.
+
+    Attributes
+    ----------
+    thread : int
+        The thread.
+    count : int
+        How often the thread has opened it and not closed it yet.
+    undo : ExitStack
+        Puts back what was the thread's own.
+    """
+
+    def __init__(self) -> None:
+        self.thread = threading.get_ident()
+        self.count = 0
+        self.undo = ExitStack()
+
+
 class Session:
     """One practice GPU and everything that is replaced for it, from :meth:`open` to :meth:`close`."""
 
     def __init__(self, capacity: int, count: int) -> None:
         self.is_open = False
         self.gpu = PracticeGPU(capacity, count)
+        self.users = 0
+        """How often it was entered and not left yet, in all threads."""
+        self._visits = threading.local()
         self._modes: WeakSet[Operators] = WeakSet()
         self._patches = Patches(self.gpu)
         absent.add_patches(self._patches)
@@ -79,10 +102,6 @@ class Session:
         """Replace everything, or nothing."""
         with ExitStack() as undo:
             _fill_tables()
-            undo.callback(_restore_default_device, _default_device())
-            undo.callback(
-                _restore_autocast, torch.is_autocast_enabled("cpu"), torch.get_autocast_dtype("cpu")
-            )
             undo.enter_context(environment.reaching_other_processes(self.gpu.capacity, self.gpu.count))
             undo.callback(self._patches.release)
             self._patches.apply()
@@ -90,14 +109,12 @@ class Session:
             imports = UnpatchedImports(self._patches.suspended)
             sys.meta_path.insert(0, imports)
             undo.callback(sys.meta_path.remove, imports)
-            mode = self._new_mode()
-            mode.open()
-            leave = functools.partial(self._leave, mode)
-            undo.callback(leave)
+            undo.callback(self._end_modes)
+            Operators.of_no_thread = self._new_mode()
             # If this is still open when Python exits, objects are finalised after what the program does then,
-            # and PyTorch could not call the mode any more: it would import something.
-            atexit.register(leave)
-            undo.callback(atexit.unregister, leave)
+            # and PyTorch could not call a mode any more: it would import something.
+            atexit.register(self._end_modes)
+            undo.callback(atexit.unregister, self._end_modes)
             self._undo = undo.pop_all()
         self.is_open = True
 
@@ -106,6 +123,37 @@ class Session:
         self.is_open = False
         self._undo.close()
 
+    def enter(self) -> Visit:
+        """Count this thread as a user, and see its operators; what it returns is for :meth:`leave`."""
+        visit: Visit | None = getattr(self._visits, "current", None)
+        if visit is None:
+            visit = Visit()
+            with visit.undo as undo:
+                undo.callback(_restore_default_device, _default_device())
+                undo.callback(
+                    _restore_autocast, torch.is_autocast_enabled("cpu"), torch.get_autocast_dtype("cpu")
+                )
+                if self.gpu.thread_state.mode is None:
+                    self._open_mode()
+                    undo.callback(self._close_mode)
+                visit.undo = undo.pop_all()
+            self._visits.current = visit
+        visit.count += 1
+        self.users += 1
+        return visit
+
+    def leave(self, visit: Visit) -> None:
+        """Count one user less; a thread gets back what was its own with its last."""
+        visit.count -= 1
+        self.users -= 1
+        if not visit.count and visit.thread == threading.get_ident():
+            del self._visits.current
+            visit.undo.close()
+
+    def was_entered_here(self) -> bool:
+        """Return whether this thread is a user."""
+        return hasattr(self._visits, "current")
+
     def _watched(self, run: Any) -> Any:
         """Give what a thread runs an operator mode of its own, unless the thread has one."""
 
@@ -113,13 +161,11 @@ class Session:
         def run_with_mode(work: Any, *args: Any) -> Any:
             if not self.is_open or self.gpu.thread_state.mode is not None:
                 return run(work, *args)
-            mode = self._new_mode()
-            mode.open()
+            self._open_mode()
             try:
                 return run(work, *args)
             finally:
-                mode.close()
-                self.gpu.thread_state.mode = None
+                self._close_mode()
 
         return run_with_mode
 
@@ -127,17 +173,30 @@ class Session:
         """Give this thread an operator mode, late, unless it has modes of others."""
         theirs = [mode for mode in _get_current_dispatch_mode_stack() if not isinstance(mode, Operators)]
         if self.is_open and not theirs:
-            self._new_mode().open()
+            self._open_mode()
 
     def _new_mode(self) -> Operators:
-        mode = self.gpu.thread_state.mode = Operators(self.gpu)
+        mode = Operators(self.gpu)
         self._modes.add(mode)
         return mode
 
-    def _leave(self, mode: Operators) -> None:
-        for each in list(self._modes):  # in threads that go on, they stay, but let everything pass
-            each.asleep = True
-        mode.close()
+    def _open_mode(self) -> None:
+        mode = self.gpu.thread_state.mode = self._new_mode()
+        mode.open()
+
+    def _close_mode(self) -> None:
+        """End this thread's mode."""
+        mode, self.gpu.thread_state.mode = self.gpu.thread_state.mode, None
+        if isinstance(mode, Operators):
+            mode.close()
+
+    def _end_modes(self) -> None:
+        """End this thread's mode; those in other threads let everything pass, and leave when they are met."""
+        Operators.of_no_thread = None
+        for each in list(self._modes):
+            each.end()
+        if isinstance(mode := self.gpu.thread_state.mode, Operators):
+            mode.close()
 
 
 def _fill_tables() -> None:

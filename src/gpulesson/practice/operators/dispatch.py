@@ -84,13 +84,14 @@ class Operators(TorchDispatchMode):
     of modes, below the others: they see an operator first, and its result when it is in the ledger.
     """
 
-    first: "Operators | None" = None
-    """That of the practice GPU's first thread: for PyTorch's own, in which autograd does others' work."""
+    of_no_thread: "Operators | None" = None
+    """For PyTorch's own threads, in which autograd does others' work."""
 
     def __init__(self, gpu: PracticeGPU) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.gpu = gpu
         self.asleep = False
+        self._ended = False
         self.placement: int | None = None
         self._opened_by_key = False
         self._others = 0  # modes that were opened since in this thread
@@ -108,8 +109,6 @@ class Operators(TorchDispatchMode):
     def open(self) -> None:
         """Begin to see the operators of this thread."""
         _IN_THREAD.mode = self
-        if Operators.first is None or Operators.first.gpu is not self.gpu:
-            Operators.first = self
         keys.install(_see)
         self._opened_by_key = keys.KEY is not None and not torch._C._len_torch_dispatch_stack()
         if self._opened_by_key:
@@ -117,16 +116,24 @@ class Operators(TorchDispatchMode):
         else:
             self.__enter__()  # type: ignore[no-untyped-call]
 
+    def end(self) -> None:
+        """Let everything pass from now on."""
+        self.asleep = self._ended = True
+
     def close(self) -> None:
         """Let everything pass from now on, and leave, if this is its thread and no other mode is open."""
-        self.asleep = True
+        self.end()
         if self._opened_by_key and not self._others:
-            if _IN_THREAD.mode is self:
-                keys.include(False)
+            self._leave()
         else:
             stack = _get_current_dispatch_mode_stack()
             if stack and stack[-1] is self:
                 self.__exit__(None, None, None)  # type: ignore[no-untyped-call]
+
+    def _leave(self) -> None:
+        if _IN_THREAD.mode is self:
+            keys.include(False)
+            _IN_THREAD.mode = None
 
     @property
     def alone(self) -> bool:
@@ -159,6 +166,8 @@ class Operators(TorchDispatchMode):
     def see(self, func: Any, args: Sequence[Any], kwargs: dict[str, Any] | None) -> Any:
         """Compute an operator as the device would."""
         if self.asleep:
+            if self._ended and self._opened_by_key and not self._others:
+                self._leave()
             return func(*args, **(kwargs or {}))
         facts = _FACTS.get(id(func)) or facts_of(func)
         if facts.collective and self.gpu.process_groups:
@@ -228,7 +237,7 @@ _IN_THREAD = _InThread()
 
 
 def _see(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    mode = _IN_THREAD.mode or Operators.first
+    mode = _IN_THREAD.mode or Operators.of_no_thread
     return mode.see(func, args, kwargs) if mode is not None else func(*args, **kwargs)
 
 

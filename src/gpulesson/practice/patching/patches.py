@@ -2,6 +2,7 @@
 
 import functools
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FunctionType, ModuleType
@@ -29,6 +30,9 @@ class Patches:
         self._planned: list[tuple[Any, str, Any]] = []
         self._done: list[tuple[Any, str, Any]] = []
         self._wrapped: dict[tuple[int, str], Any] = {}
+        self._lock = threading.RLock()
+        self._wanted = False
+        self._suspensions = 0
 
     def set(self, owner: Any, name: str, value: Any) -> None:
         """Plan to set ``owner.name``, if the owner has that name (perhaps from a base class)."""
@@ -76,16 +80,21 @@ class Patches:
 
     @contextmanager
     def suspended(self) -> Iterator[None]:
-        """While it is open, nothing is replaced, and this thread's operator mode lets everything pass."""
-        if not self.applied:
-            yield
-            return
-        self.undo()
+        """
+        While it is open, in any thread, nothing is replaced; this thread's operators are PyTorch's alone.
+
+        If :meth:`undo` is called meanwhile, that is the end of it.
+        """
+        with self._lock:
+            self._suspensions += 1
+            self._adjust()
         try:
             with self._gpu.let_pass():
                 yield
         finally:
-            self.apply()
+            with self._lock:
+                self._suspensions -= 1
+                self._adjust()
 
     @property
     def applied(self) -> bool:
@@ -94,17 +103,32 @@ class Patches:
 
     def apply(self) -> None:
         """Make all planned replacements, or none if one of them fails."""
-        try:
-            for owner, name, value in self._planned:
-                old = vars(owner).get(name, _ABSENT)
-                setattr(owner, name, value)
-                self._done.append((owner, name, old))
-        except BaseException:
-            self.undo()
-            raise
+        with self._lock:
+            self._wanted = True
+            self._adjust()
 
     def undo(self) -> None:
         """Put everything back, the last one first."""
+        with self._lock:
+            self._wanted = False
+            self._adjust()
+
+    def _adjust(self) -> None:
+        """Have the replacements in place if they are wanted and not suspended, else nothing."""
+        if not self._wanted or self._suspensions:
+            self._put_back()
+        elif not self._done:
+            try:
+                for owner, name, value in self._planned:
+                    old = vars(owner).get(name, _ABSENT)
+                    setattr(owner, name, value)
+                    self._done.append((owner, name, old))
+            except BaseException:
+                self._wanted = False
+                self._put_back()
+                raise
+
+    def _put_back(self) -> None:
         while self._done:
             owner, name, old = self._done.pop()
             if old is _ABSENT:
