@@ -1,5 +1,6 @@
 """What ``torch.cuda``, ``torch.accelerator``, streams, events and generators answer."""
 
+import re
 import threading
 
 import pytest
@@ -35,13 +36,70 @@ def test_the_device(gpu):
 
 
 @pytest.mark.parametrize(
-    "ask", ["get_device_name", "get_device_properties", "memory_allocated", "synchronize"]
+    ("names", "kind", "text"),
+    [
+        ("get_device_name get_device_properties get_device_capability", AssertionError, "Invalid device id"),
+        ("set_device synchronize mem_get_info Stream", RuntimeError, "CUDA error: invalid device ordinal"),
+        (
+            "memory_allocated memory_stats max_memory_reserved reset_peak_memory_stats memory_summary",
+            RuntimeError,
+            "Invalid device argument \t: did you call init?",  # the number, 9, as a character
+        ),
+        ("get_per_process_memory_fraction", RuntimeError, "Allocator not initialized for device \t: did you"),
+        ("current_stream default_stream", RuntimeError, "Device index value 9 is out of index range [0, 1)"),
+        ("get_rng_state", IndexError, "tuple index out of range"),
+    ],
 )
-def test_a_device_that_does_not_exist(gpu, ask):
-    with pytest.raises(RuntimeError, match="invalid device ordinal"):
-        getattr(torch.cuda, ask)(3)
-    with pytest.raises(ValueError, match="Expected a cuda device, but got: cpu"):
-        getattr(torch.cuda, ask)("cpu")
+def test_a_device_that_does_not_exist(gpu, names, kind, text):
+    torch.cuda.init()
+    for name in names.split():
+        for device in (9, "cuda:9", torch.device("cuda", 9)):
+            with pytest.raises(kind, match=re.escape(text)):
+                getattr(torch.cuda, name)(device)
+        if name != "get_rng_state":
+            with pytest.raises(ValueError, match=r"Expected a (cuda|non cpu) device, but got: ?cpu"):
+                getattr(torch.cuda, name)("cpu")
+
+
+def test_a_device_without_a_number_cannot_be_set(gpu):
+    for device in ("cuda", torch.device("cuda"), None):
+        with pytest.raises(ValueError, match="with a specified index or an integer"):
+            torch.cuda.set_device(device)
+    torch.cuda.set_device(-1)  # does nothing
+    assert torch.cuda.current_device() == 0
+
+
+def test_peers(two):
+    assert torch.cuda.can_device_access_peer(0, 1) and not torch.cuda.can_device_access_peer(1, 1)
+    with pytest.raises(AssertionError, match="Invalid peer device id"):
+        torch.cuda.can_device_access_peer(0, 2)
+
+
+def test_questions_before_the_first_use(gpu):
+    """PyTorch itself does not ask the allocator then, or asks in vain."""
+    assert torch.cuda.memory_allocated(9) == 0 and torch.cuda.memory_stats() == {}
+    with pytest.raises(RuntimeError, match=r"^Invalid device argument $"):  # number 0 ends the text
+        torch.cuda.reset_peak_memory_stats(0)
+    torch.cuda.reset_peak_memory_stats()  # this asks for the current device, which is a use
+    assert torch.cuda.memory_allocated() == 0
+
+
+def test_a_build_for_the_cpu_has_less_below(monkeypatch):
+    names = [name for name in vars(torch._C) if name.startswith(("_cuda_", "_cudart"))]
+    for name in names:
+        monkeypatch.delattr(torch._C, name)
+    with practice_gpu(count=2, force=True):
+        torch.cuda.set_device(1)
+        x = torch.ones(3).cuda()
+        assert (x.device.index, torch.cuda.current_device(), torch.cuda.memory_allocated()) == (1, 1, 512)
+        assert torch.cuda.get_device_name(0) and torch.cuda.get_device_capability(1) == (8, 0)
+        torch.cuda.set_sync_debug_mode("warn")
+        assert torch.cuda.get_sync_debug_mode() == 1
+        torch.cuda.synchronize(0)
+        torch.cuda.empty_cache()
+        with torch.cuda.device(0):
+            assert torch.cuda.current_device() == 0
+    assert [name for name in vars(torch._C) if name.startswith("_cuda_")] == []
 
 
 def test_the_accelerator(gpu):
@@ -68,6 +126,7 @@ def test_memory_questions(gpu):
 
 
 def test_memory_statistics(gpu):
+    torch.cuda.init()
     assert torch.cuda.memory_stats()["allocation.all.current"] == 0
     kept, given_back = torch.ones(1000, device="cuda"), torch.ones(1, device="cuda")
     del given_back
@@ -87,6 +146,18 @@ def test_memory_statistics(gpu):
     assert (stats["allocation.all.peak"], stats["reserved_bytes.all.peak"]) == (1, 4096)
     assert torch.cuda.memory_stats_as_nested_dict()["allocated_bytes"]["all"]["current"] == kept.nbytes + 96
     assert torch.accelerator.memory.memory_stats()["num_ooms"] == 1
+
+
+def test_old_methods_and_types_where_the_type_is_right(two):
+    c, h = torch.ones(3, device="cuda:1"), torch.ones(3)
+    same = torch.cuda.FloatTensor(c)
+    assert same.device == c.device and same.data_ptr() == c.data_ptr()
+    made = [c.new(c), c.new(2, 3), c.new([1.0]), c.new(), c.new(2, device="cuda:1"), c.new(c.shape)]
+    assert {tensor.device for tensor in made} == {c.device}
+    with torch.cuda.device(1):
+        assert torch.cuda.FloatTensor(2, 3).device == torch.cuda.FloatTensor([1.0]).device == c.device
+    assert {h.new(h).device.type, h.new([1]).device.type, h.apply_(abs).device.type} == {"cpu"}
+    assert h.map_(h, lambda a, b: a + b).tolist() == [2.0, 2.0, 2.0]
 
 
 def test_device_properties_have_cudas_fields(two):

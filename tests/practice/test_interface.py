@@ -367,7 +367,10 @@ def real_gpu(monkeypatch):
     """A machine that says it has a GPU."""
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
-    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device=None: "NVIDIA Real")
+    monkeypatch.setattr(torch.cuda, "_lazy_init", lambda: None)
+    monkeypatch.setattr(torch._C, "_cuda_getDevice", lambda: 0, raising=False)
+    real = types.SimpleNamespace(name="NVIDIA Real")
+    monkeypatch.setattr(torch.cuda, "_get_device_properties", lambda index: real, raising=False)
     monkeypatch.setattr(torch.cuda, "memory_stats", lambda device=None: {"allocation.all.allocated": 3})
     for name, value in {
         "memory_allocated": 512,

@@ -462,6 +462,45 @@ def test_a_legacy_constructor_makes_a_tensor_on_the_cpu(gpu, kind):
     assert not torch.ones(2).new(3).is_cuda
 
 
+LEGACY = [
+    (lambda c, h: torch.cuda.FloatTensor(h), "TypeError: expected TensorOptions(dtype=float, device=cuda,"),
+    (lambda c, h: torch.cuda.LongTensor(c), "TypeError: expected TensorOptions(dtype=long int, device=cuda,"),
+    (lambda c, h: c.new(h), "TypeError: expected TensorOptions(dtype=float, device=cuda,"),
+    (lambda c, h: h.new(c), "TypeError: expected TensorOptions(dtype=float, device=cpu,"),
+    (
+        lambda c, h: c.new([1.0], device="cpu"),
+        "RuntimeError: legacy constructor expects device type: cuda but",
+    ),
+    (lambda c, h: h.new(2, device="cuda"), "RuntimeError: legacy constructor expects device type: cpu but"),
+    (lambda c, h: torch.cuda.FloatTensor(2, device="cpu"), "RuntimeError: legacy constructor expects device"),
+    (lambda c, h: torch.cuda.FloatTensor(c, device="cuda"), "RuntimeError: Legacy tensor constructor of the"),
+    (lambda c, h: c.new(c, device="cuda"), "RuntimeError: Legacy tensor new of the form tensor.new("),
+    (lambda c, h: c.apply_(abs), "TypeError: apply_ is only implemented on CPU tensors"),
+    (lambda c, h: c.map_(c, max), "TypeError: map_ is only implemented on CPU tensors"),
+    (lambda c, h: c.map2_(c, c, max), "TypeError: map2_ is only implemented on CPU tensors"),
+    (
+        lambda c, h: c.map_(h, max),
+        "TypeError: map_: expected torch.cuda.FloatTensor for 'other' (got torch.FloatTensor)",
+    ),
+    (
+        lambda c, h: h.map2_(h, y=c, callable=max),
+        "TypeError: map2_: expected torch.FloatTensor for argument 'y' (got torch.cuda.FloatTensor)",
+    ),
+    (
+        lambda c, h: c.requires_grad_().apply_(abs),
+        "RuntimeError: Can't call apply_() on Variable that requires grad. Use var.detach().apply_()",
+    ),
+]
+"""What is done with a tensor on the device and one on the host, and what CUDA says."""
+
+
+@pytest.mark.parametrize(("do", "text"), LEGACY)
+def test_old_methods_and_types_move_nothing(gpu, do, text):
+    with pytest.raises((TypeError, RuntimeError)) as caught:
+        do(torch.ones(3, device="cuda"), torch.ones(3))
+    assert f"{type(caught.value).__name__}: {caught.value}".startswith(text)
+
+
 def test_a_type_of_the_cpu_takes_no_tensor_of_a_device(gpu):
     x = torch.ones(3, device="cuda", dtype=torch.int64)
     with pytest.raises(

@@ -141,6 +141,23 @@ def invalid_ordinal() -> RuntimeError:
     return _cuda_error("invalid device ordinal", "GPU device may be out of range, do you have enough GPUs?")
 
 
+INVALID_ARGUMENT, NO_ALLOCATOR = "Invalid device argument", "Allocator not initialized for device"
+
+
+def no_allocator(what: str, index: int) -> RuntimeError:
+    """
+    The caching allocator has no part for this device, or none at all before CUDA is used.
+
+    It prints the number as a character (``CUDACachingAllocator.cpp``), and number 0 ends the text.
+    """
+    return RuntimeError(f"{what} {chr(index % 256)}: did you call init?".partition("\0")[0])
+
+
+def no_stream(index: int, count: int) -> RuntimeError:
+    """``torch.cuda.current_stream(7)`` on a machine with fewer GPUs (``CUDAStream.cpp``)."""
+    return RuntimeError(f"Device index value {index} is out of index range [0, {count})")
+
+
 def device_assert() -> RuntimeError:
     """What CUDA says when a kernel meets an index that is out of bounds."""
     return _cuda_error("device-side assert triggered", _explained_as("cudaErrorAssert"))
@@ -414,9 +431,29 @@ def wrong_fill() -> RuntimeError:
     return RuntimeError("masked_fill_: Expected inputs to be on same device")
 
 
-def wrong_type(text: str, device: str) -> TypeError:
-    """What ``torch.LongTensor`` says of a tensor on a device; `text` is of one on the device meta."""
-    return TypeError(text.replace("device=meta", f"device={device}"))
+def wrong_type(text: str, expected: str, found: str) -> TypeError:
+    """What ``torch.cuda.LongTensor`` says of a tensor; `text` is the CPU's, of one on the device meta."""
+    return TypeError(
+        text.replace("device=cpu", f"device={expected}").replace("device=meta", f"device={found}")
+    )
+
+
+def wrong_legacy_device(expected: str, found: str) -> RuntimeError:
+    """``torch.cuda.FloatTensor(2, device="cpu")``."""
+    return RuntimeError(
+        f"legacy constructor expects device type: {expected} but device type: {found} was passed"
+    )
+
+
+def on_host_only(method: str) -> TypeError:
+    """``apply_``, ``map_`` and ``map2_`` (``torch/csrc/utils/tensor_apply.cpp``)."""
+    return TypeError(f"{method} is only implemented on CPU tensors")
+
+
+def wrong_partner(method: str, argument: str, tensor: str, other: str) -> TypeError:
+    """``map_`` and ``map2_`` of tensors that are not of one type."""
+    which = f"'{argument}'" if argument == "other" else f"argument '{argument}'"
+    return TypeError(f"{method}: expected {tensor} for {which} (got {other})")
 
 
 def wrong_sections(index: int) -> RuntimeError:

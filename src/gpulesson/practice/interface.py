@@ -187,7 +187,10 @@ class practice_gpu(ContextDecorator):
         with _lock:
             if not _open and torch.cuda.is_available() and not self._arguments["force"]:
                 real = RealGPU()
-                message = f"{real.name} is present: the practice GPU steps aside (force=True simulates all the same)"
+                message = (
+                    f"{real.name} is present: the practice GPU steps aside "
+                    "(force=True simulates all the same)"
+                )
                 warnings.warn(message, PracticeWarning, stacklevel=stacklevel)
                 self._entered.append(None)
                 return real

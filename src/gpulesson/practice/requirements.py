@@ -35,6 +35,8 @@ NAMES = {
     "torch._C._dispatch_tls_is_dispatch_key_excluded": "to tell what nobody is to see",
     "torch._C._dispatch_keyset_full": "to call an operator's own kernel",
     "torch._C._dispatch_keyset_full_after": "to call an operator's own kernel",
+    "torch._C._ForceDispatchKeyGuard": "to find where a tensor's gradient goes",
+    "torch._C._dispatch_tls_local_include_set": "to find where a tensor's gradient goes",
     "torch._C._ExcludeDispatchKeyGuard": "to call an operator's own kernel",
     "torch._C.DispatchKeySet": "to call an operator's own kernel",
     "torch._C._nn": "to move a module to where a tensor is",

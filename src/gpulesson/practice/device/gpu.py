@@ -178,7 +178,7 @@ class PracticeGPU:
         """Return the number of the device that a ``torch.cuda`` function was given (None: the current)."""
         if device is None:
             return self.current
-        index = self.index_of(as_device(device))
+        index = self.index_of(as_device(device.idx if isinstance(device, torch.cuda.device) else device))
         if index < 0:
             raise ValueError(f"Expected a cuda device, but got: {device}")
         return index

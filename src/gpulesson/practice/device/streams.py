@@ -7,7 +7,7 @@ import torch
 
 from gpulesson.practice import errors
 from gpulesson.practice.device.events import WAIT
-from gpulesson.practice.device.gpu import PracticeGPU
+from gpulesson.practice.device.gpu import PracticeGPU, as_device
 from gpulesson.practice.patching.absent import refuse
 from gpulesson.practice.patching.patches import Patches
 
@@ -161,12 +161,18 @@ def add_patches(patches: Patches, gpu: PracticeGPU) -> None:
     ExternalStream = type("ExternalStream", (Stream,), refused)
     defaults = [Stream(index) for index in range(gpu.count)]
 
+    def number(device: Any) -> int:
+        given = device if device is None or isinstance(device, int) else as_device(device).index
+        if given is not None and not 0 <= given < gpu.count:
+            raise errors.no_stream(given, gpu.count)
+        return gpu.number(device)
+
     def current_stream(device: Any = None) -> Any:
-        index = gpu.number(device)
+        index = number(device)
         return defaults[index] if gpu.streams[index] is None else gpu.streams[index]
 
     def default_stream(device: Any = None) -> Any:
-        return defaults[gpu.number(device)]
+        return defaults[number(device)]
 
     def set_stream(stream: Any) -> None:
         if stream is not None:

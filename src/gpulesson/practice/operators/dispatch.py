@@ -6,6 +6,7 @@ compute, with all their tensors on one device. The slow path, :func:`_slow_path`
 devices, copies, waits, random numbers, results made of no tensor, …
 """
 
+import functools
 import re
 import sys
 import threading
@@ -15,6 +16,7 @@ from types import FrameType
 from typing import Any
 
 import torch
+from torch.autograd.graph import get_gradient_edge
 from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode_stack
 
 from gpulesson.practice import errors
@@ -37,6 +39,7 @@ from gpulesson.practice.operators.rules import COMPOSITE, Operand
 from gpulesson.practice.patching import keys
 from gpulesson.practice.patching.patches import Handler, Patches
 from gpulesson.practice.processes import process_groups
+from gpulesson.practice.surface.tensors import move
 
 _NO_KWARGS: dict[str, Any] = {}
 _FACTS: dict[int, Facts] = {}
@@ -340,6 +343,8 @@ def _slow_path(mode: Operators, call: Call) -> Any:
         return _in_parts(mode, call, rules.composite_key(call.func))
     if places & UNPLACED_BIT and places != UNPLACED_BIT:
         _place_unplaced(gpu, call, home)
+    if places & (places - 1) and torch.is_grad_enabled():
+        _take_gradients_back(gpu, call, home)
     _log(gpu, call, home)
     call = _on_host(gpu, call, home)
     if home >= 0 and not places:
@@ -366,6 +371,8 @@ def _home(mode: Operators, call: Call, places: int) -> int:
     if known in (0, CPU_BIT):
         return CPU
     if known & (known - 1) or call.facts.host:  # more than one bit: more than one place
+        if _sums_gradients(call):
+            return mode.gpu.ledger.index(call.args[0])
         return rules.home(call.func, call.facts, call.operands(mode.gpu.ledger))
     return (known // GPU_BIT).bit_length() - 1
 
@@ -434,12 +441,23 @@ def _asked_for(call: Call) -> bool:
     """
     if call.facts.name != "empty" or not call.args[0]:
         return False
+    return _by_program() and torch.get_default_device().type == "cpu"
+
+
+def _sums_gradients(call: Call) -> bool:
+    """Return whether autograd adds up gradients without dimensions, which it moves to their tensor."""
+    if call.facts.name != "add_" or torch._C._current_graph_task_id() < 0 or torch.is_grad_enabled():
+        return False
+    return not any(tensor.dim() for tensor in call.tensors()) and not _by_program()
+
+
+def _by_program() -> bool:
+    """Return whether it is a line of a program that calls the operator, not one of PyTorch's."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and frame.f_code.co_filename in (__file__, keys.__file__):
         frame = frame.f_back
     name = frame.f_code.co_filename if frame is not None else ""
-    by_program = frame is not None and not is_torch(name) and not is_ours(name)
-    return by_program and torch.get_default_device().type == "cpu"
+    return frame is not None and not is_torch(name) and not is_ours(name)
 
 
 def _place_unplaced(gpu: PracticeGPU, call: Call, home: int) -> None:
@@ -447,6 +465,28 @@ def _place_unplaced(gpu: PracticeGPU, call: Call, home: int) -> None:
     for tensor in call.tensors():
         if gpu.ledger.is_unplaced(tensor):
             gpu.ledger.place(tensor, home)
+
+
+def _take_gradients_back(gpu: PracticeGPU, call: Call, home: int) -> None:
+    """
+    Have the gradients of tensors without dimensions that joined others moved to where those tensors are.
+
+    As ``validate_outputs`` does in PyTorch's ``torch/csrc/autograd/engine.cpp``, which sees the true devices.
+    """
+    for tensor in call.tensors():
+        if tensor.requires_grad and not tensor.dim() and gpu.ledger.index(tensor) != home:
+            with keys.above():
+                edge = get_gradient_edge(tensor)
+            back = functools.partial(_taken_back, gpu, gpu.ledger.index(tensor), edge.output_nr)
+            edge.node.register_prehook(back)
+
+
+def _taken_back(gpu: PracticeGPU, home: int, number: int, gradients: tuple[Any, ...]) -> tuple[Any, ...]:
+    gradient = gradients[number]
+    if gradient is None or gpu.ledger.index(gradient) == home or gpu.ledger.is_unplaced(gradient):
+        return gradients
+    back = move(gpu, gradient, home, ".to() in backward")
+    return (*gradients[:number], back, *gradients[number + 1 :])
 
 
 def _log(gpu: PracticeGPU, call: Call, home: int) -> None:

@@ -96,6 +96,11 @@ def passed_by() -> AbstractContextManager[None]:
     return nullcontext() if KEY is None else torch._C._ExcludeDispatchKeyGuard(_KEY_ALONE)
 
 
+def above() -> AbstractContextManager[None]:
+    """Let this thread's operators go through autograd again, inside the kernel, and pass it by."""
+    return torch._C._ForceDispatchKeyGuard(torch._C._dispatch_tls_local_include_set(), _KEY_ALONE)
+
+
 def only_shapes() -> bool:
     """Return whether this thread's tensors are fake ones, which have shapes and devices, and no numbers."""
     return torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.FAKE) is not None

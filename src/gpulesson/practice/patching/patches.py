@@ -44,6 +44,10 @@ class Patches:
         if not hasattr(owner, name):
             self._planned.append((owner, name, value))
 
+    def put(self, owner: Any, name: str, value: Any) -> None:
+        """Plan to set ``owner.name``, whether or not the owner has it: PyTorch's builds differ in some."""
+        self._planned.append((owner, name, value))
+
     def wrap(self, owner: Any, name: str, make: Callable[[Any], Any]) -> None:
         """Plan to set ``owner.name`` to ``make(what is there now)``; a second time, around the first."""
         if hasattr(owner, name):

@@ -1,4 +1,9 @@
-"""``torch.cuda`` and ``torch.accelerator``: what they answer while a practice GPU is there."""
+"""
+``torch.cuda`` and ``torch.accelerator``: what they answer while a practice GPU is there.
+
+PyTorch's own Python code reads and checks the arguments wherever it can: what is replaced is below it, in
+``torch._C``. A build for the CPU has not got those functions.
+"""
 
 import functools
 import warnings
@@ -10,10 +15,12 @@ from uuid import UUID
 import torch
 
 from gpulesson.practice import errors
+from gpulesson.practice.device.allocator import Allocator
 from gpulesson.practice.device.events import WAIT
 from gpulesson.practice.device.gpu import PracticeGPU
 from gpulesson.practice.device.ledger import CPU
 from gpulesson.practice.patching.patches import Handler, Patches
+from gpulesson.practice.surface import factories
 
 CAPABILITY = (8, 0)
 
@@ -57,13 +64,14 @@ class DeviceProperties:
 
 def add_patches(patches: Patches, gpu: PracticeGPU) -> None:
     """Plan the replacements in :mod:`torch.cuda`, :mod:`torch.accelerator` and their submodules."""
-    for table in (_devices(gpu), _memory(gpu), _synchronisation(gpu)):
+    for table in (_devices(gpu), _memory(gpu)):
         for name, function in table.items():
             for owner in (torch.cuda, torch.cuda.memory, torch.cuda.random):
                 patches.set(owner, name, function)
     patches.set(torch.cuda, "_initialized", True)
     for name, function in _below(gpu).items():
-        patches.set(torch._C, name, function)
+        patches.put(torch._C, name, function)
+    patches.put(torch.cuda, "_get_device_properties", _properties(gpu))
     patches.set(torch.backends.cuda, "is_built", lambda: True)
     for kind in ("flash", "efficient", "cudnn"):  # attention is computed by the CPU's kernels
         patches.set(torch.backends.cuda, f"can_use_{kind}_attention", lambda params, debug=False: False)
@@ -80,30 +88,15 @@ def add_patches(patches: Patches, gpu: PracticeGPU) -> None:
 
 
 def _devices(gpu: PracticeGPU) -> _Functions:
-    def set_device(device: Any) -> None:
-        gpu.current = gpu.number(device)
-
-    def exchange(index: int) -> int:
-        before = gpu.current
-        if index >= 0:
-            gpu.current = gpu.number(index)
-        return before
-
+    exchange = _exchange(gpu)
     return {
         "is_available": lambda: True,
         "device_count": lambda: gpu.count,
-        "current_device": lambda: gpu.current,
-        "set_device": set_device,
         "_exchange_device": exchange,
         "_maybe_exchange_device": exchange,
-        "get_device_name": lambda device=None: _checked(gpu, device, gpu.name),
-        "get_device_properties": lambda device=None: DeviceProperties(
-            gpu.name, gpu.capacity, UUID(int=gpu.number(device) + 1)
-        ),
         "get_arch_list": lambda: ["sm_80"],
         "is_bf16_supported": lambda including_emulation=True: True,
         "is_tf32_supported": lambda: True,
-        "can_device_access_peer": lambda device, peer_device: gpu.number(device) != gpu.number(peer_device),
         "init": gpu.ledger.use,
         "is_initialized": lambda: gpu.ledger.used,
         "_lazy_init": gpu.ledger.use,
@@ -112,73 +105,35 @@ def _devices(gpu: PracticeGPU) -> _Functions:
     }
 
 
-def _checked(gpu: PracticeGPU, device: Any, answer: Any) -> Any:
-    gpu.number(device)
-    return answer
+def _exchange(gpu: PracticeGPU) -> Callable[[int], int]:
+    def exchange(index: int) -> int:
+        if index < 0:
+            return -1
+        before, gpu.current = gpu.current, gpu.number(index)
+        return before
+
+    return exchange
+
+
+def _properties(gpu: PracticeGPU) -> Callable[[int], DeviceProperties]:
+    return lambda index: DeviceProperties(gpu.name, gpu.capacity, UUID(int=index + 1))
 
 
 def _memory(gpu: PracticeGPU) -> _Functions:
-    def statistics(device: Any = None) -> dict[str, Any]:
-        return gpu.ledger.allocators[gpu.number(device)].statistics()
-
     def summary(device: Any = None, abbreviated: bool = False) -> str:
         figures = torch.cuda.memory_stats(device)
         rows = "\n".join(f"| {name:<30} | {value:>20,} |" for name, value in figures.items() if value > 0)
         return f"{gpu.name}, device {gpu.number(device)}: simulated memory, in blocks of 512 bytes\n{rows}"
 
-    def reset_peak(device: Any = None) -> None:
-        gpu.ledger.allocators[gpu.number(device)].reset_peak()
-
-    def set_fraction(fraction: float, device: Any = None) -> None:
-        if not 0 <= fraction <= 1:
-            raise ValueError(f"Invalid fraction value: {fraction}. Allowed range: 0~1")
-        allocator = gpu.ledger.allocators[gpu.number(device)]
-        allocator.allowed = int(allocator.capacity * fraction)
-
-    def get_fraction(device: Any = None) -> float:
-        allocator = gpu.ledger.allocators[gpu.number(device)]
-        return allocator.allowed / allocator.capacity
-
-    def empty_cache() -> None:
-        for allocator in gpu.ledger.allocators:
-            allocator.empty_cache()
-
     def information(device: Any = None) -> tuple[int, int]:
         return gpu.ledger.allocators[gpu.number(device)].free(), gpu.capacity
 
     return {
-        "reset_peak_memory_stats": reset_peak,
-        "reset_accumulated_memory_stats": lambda device=None: _checked(gpu, device, None),
-        "memory_stats_as_nested_dict": statistics,
         "memory_summary": summary,
         "memory_snapshot": lambda mempool_id=None, include_traces=True: [],
         "mem_get_info": information,
-        "empty_cache": empty_cache,
-        "set_per_process_memory_fraction": set_fraction,
-        "get_per_process_memory_fraction": get_fraction,
         "ipc_collect": lambda: None,
         "get_allocator_backend": lambda: "native",
-    }
-
-
-def _synchronisation(gpu: PracticeGPU) -> _Functions:
-    modes = {"default": 0, "warn": 1, "error": 2}
-
-    def synchronize(device: Any = None) -> None:
-        gpu.number(device)
-        if gpu.capture is not None:  # in any thread: it would wait for all streams of the device
-            gpu.capture.refuse_wait()
-        gpu.record(WAIT, "torch.cuda.synchronize()", tolerated=True)
-
-    def set_mode(debug_mode: int | str) -> None:
-        if debug_mode not in (*modes, *modes.values()):
-            raise RuntimeError("invalid value of debug_mode, expected one of `default`, `warn`, `error`")
-        gpu.log.debug_mode = modes.get(debug_mode, debug_mode)  # type: ignore[arg-type]
-
-    return {
-        "synchronize": synchronize,
-        "set_sync_debug_mode": set_mode,
-        "get_sync_debug_mode": lambda: gpu.log.debug_mode,
     }
 
 
@@ -199,32 +154,68 @@ def _hosts_side_only(original: Callable[..., None]) -> Callable[..., None]:
 
 
 def _below(gpu: PracticeGPU) -> _Functions:
-    """Functions of ``torch._C`` that PyTorch's own Python code calls, its classes for instance."""
-    devices, memory, synchronisation = _devices(gpu), _memory(gpu), _synchronisation(gpu)
-    exchange = devices["_exchange_device"]
-    both = {
-        "exchangeDevice": exchange,
-        "maybeExchangeDevice": exchange,
-        "emptyCache": memory["empty_cache"],
-    }
+    """Functions of ``torch._C`` that PyTorch's own Python code calls."""
+    exchange, modes = _exchange(gpu), (0, 1, 2)
+
+    def set_device(index: int) -> None:
+        gpu.current = gpu.number(index)
+
+    def allocator(index: int, what: str = errors.INVALID_ARGUMENT) -> Allocator:
+        if not (gpu.ledger.used and 0 <= index < gpu.count):
+            raise errors.no_allocator(what, index)
+        return gpu.ledger.allocators[index]
+
+    def reset_accumulated(index: int) -> None:
+        allocator(index)  # nothing is accumulated
+
+    def set_fraction(fraction: float, index: int) -> None:
+        chosen = allocator(index, errors.NO_ALLOCATOR)
+        chosen.allowed = int(chosen.capacity * fraction)
+
+    def get_fraction(index: int) -> float:
+        chosen = allocator(index, errors.NO_ALLOCATOR)
+        return chosen.allowed / chosen.capacity
+
+    def empty_cache() -> None:
+        for each in gpu.ledger.allocators:
+            each.empty_cache()
+
+    def synchronize(index: int | None = None) -> None:
+        if gpu.capture is not None:  # in any thread: it would wait for all streams of the device
+            gpu.capture.refuse_wait()
+        gpu.record(WAIT, "torch.cuda.synchronize()", tolerated=True)
+
+    def set_mode(mode: int) -> None:
+        if mode not in modes:
+            raise RuntimeError("invalid value of debug_mode, expected one of 0,1,2")
+        gpu.log.debug_mode = mode
+
     return {
-        **{
-            f"_{kind}_{name}": function for name, function in both.items() for kind in ("cuda", "accelerator")
-        },
-        **dict.fromkeys(("_cuda_getDevice", "_accelerator_getDeviceIndex"), devices["current_device"]),
-        **dict.fromkeys(("_cuda_setDevice", "_accelerator_setDeviceIndex"), devices["set_device"]),
+        **dict.fromkeys(("_cuda_exchangeDevice", "_accelerator_exchangeDevice"), exchange),
+        **dict.fromkeys(("_cuda_maybeExchangeDevice", "_accelerator_maybeExchangeDevice"), exchange),
+        **dict.fromkeys(("_cuda_emptyCache", "_accelerator_emptyCache"), empty_cache),
         **dict.fromkeys(
-            ("_cuda_synchronize", "_accelerator_synchronizeDevice"), synchronisation["synchronize"]
+            ("_cuda_memoryStats", "_accelerator_getDeviceStats"), lambda index: allocator(index).statistics()
         ),
         **dict.fromkeys(
-            ("_cuda_memoryStats", "_accelerator_getDeviceStats"), memory["memory_stats_as_nested_dict"]
+            ("_cuda_resetPeakMemoryStats", "_accelerator_resetPeakStats"),
+            lambda index: allocator(index).reset_peak(),
         ),
-        "_accelerator_getMemoryInfo": memory["mem_get_info"],
-        "_accelerator_resetPeakStats": memory["reset_peak_memory_stats"],
-        "_accelerator_resetAccumulatedStats": memory["reset_accumulated_memory_stats"],
+        **dict.fromkeys(
+            ("_cuda_resetAccumulatedMemoryStats", "_accelerator_resetAccumulatedStats"), reset_accumulated
+        ),
+        **dict.fromkeys(("_cuda_getDevice", "_accelerator_getDeviceIndex"), lambda: gpu.current),
+        **dict.fromkeys(("_cuda_setDevice", "_accelerator_setDeviceIndex"), set_device),
+        **dict.fromkeys(("_cuda_synchronize", "_accelerator_synchronizeDevice"), synchronize),
+        "_cuda_canDeviceAccessPeer": lambda index, peer: index != peer,
+        "_cuda_setMemoryFraction": set_fraction,
+        "_cuda_getMemoryFraction": get_fraction,
+        "_cuda_set_sync_debug_mode": set_mode,
+        "_cuda_get_sync_debug_mode": lambda: gpu.log.debug_mode,
+        "_accelerator_getMemoryInfo": _memory(gpu)["mem_get_info"],
         "_accelerator_getDeviceCapability": lambda index: {"supported_dtypes": {*_LEGACY.values()}},
-        "_cuda_getDeviceCount": devices["device_count"],
-        "_cuda_init": devices["init"],
+        "_cuda_getDeviceCount": lambda: gpu.count,
+        "_cuda_init": gpu.ledger.use,
         "_cuda_isInBadFork": gpu.ledger.is_forked,
         "_accelerator_getDefaultGenerator": lambda device: gpu.generators[gpu.number(device)],
         "_accelerator_emptyHostCache": lambda: None,
@@ -250,14 +241,13 @@ def _legacy_type(gpu: PracticeGPU, make: Callable[..., torch.Tensor], kind: type
     on_gpu = kind.__module__.startswith("torch.cuda")
 
     class Legacy(type):
-        def __call__(cls, *args: Any, device: Any = None, **kwargs: Any) -> torch.Tensor:
-            if on_gpu:
-                return make(*args, **kwargs).cuda(device)
-            if args and isinstance(args[0], torch.Tensor) and args[0].is_cuda:
-                _refuse(make, args[0])
-            made = make(*args, **kwargs) if device is None else make(*args, **kwargs, device=device)
-            gpu.ledger.place(made, CPU)
-            return made
+        def __call__(cls, *args: Any, **kwargs: Any) -> torch.Tensor:
+            if make.is_sparse:  # type: ignore[attr-defined]
+                device = kwargs.pop("device", None) if on_gpu else None
+                made = make(*args, **kwargs)
+                return made.cuda(device) if on_gpu else made
+            home, call = (gpu.current if on_gpu else CPU), f"{kind.__module__}.{kind.__name__}()"
+            return factories.legacy(gpu, make, home, make.dtype, call, args, kwargs)  # type: ignore[no-any-return, attr-defined]
 
         def __instancecheck__(cls, instance: object) -> bool:
             return isinstance(instance, make) and instance.is_cuda is on_gpu  # type: ignore[attr-defined, arg-type]
@@ -265,11 +255,3 @@ def _legacy_type(gpu: PracticeGPU, make: Callable[..., torch.Tensor], kind: type
     facts = {name: getattr(make, name) for name in ("dtype", "layout", "is_sparse")}
     facts |= {"is_cuda": on_gpu, "of_the_host": make, "__module__": kind.__module__}
     return Legacy(kind.__name__, (), facts)
-
-
-def _refuse(make: Callable[..., torch.Tensor], given: torch.Tensor) -> None:
-    """Raise what PyTorch says where a type of the CPU is given a tensor of another device."""
-    try:
-        make(torch.empty(0, dtype=given.dtype, device="meta"))
-    except TypeError as error:
-        raise errors.wrong_type(str(error), str(given.device)) from None

@@ -1,5 +1,6 @@
 """Functions that make tensors, on the device that they are asked for."""
 
+import functools
 from typing import Any
 
 import torch
@@ -30,6 +31,7 @@ _OF_PARTS = "wrapper_SparseCUDA___sparse_coo_tensor_with_dims_and_tensors"
 _NEW = "new_empty new_empty_strided new_full new_ones new_zeros"
 _SHAPES = {"dtype", "memory_format", "requires_grad"}
 """Keywords that say nothing about a device."""
+_STORAGES = torch.UntypedStorage | torch.TypedStorage
 _CONVERTED = "tensor as_tensor asarray"
 
 
@@ -43,7 +45,8 @@ def add_patches(patches: Patches, gpu: PracticeGPU) -> None:
         (torch, _LIKE, _like),
         (torch, "normal", _beside),
         (torch.Tensor, _NEW, _like),
-        (torch.Tensor, "new new_tensor", _beside),
+        (torch.Tensor, "new_tensor", _beside),
+        (torch.Tensor, "new", _new),
         (torch, _CONVERTED, _converted),
     ):
         for name in names.split():
@@ -103,6 +106,48 @@ def _beside(gpu: PracticeGPU, original: Handler, /, *args: Any, **kwargs: Any) -
     tensors = [value for value in (*args, *kwargs.values()) if isinstance(value, torch.Tensor)]
     home = gpu.ledger.index(tensors[0]) if tensors else CPU
     return make(gpu, original, kwargs.get("device"), home, args, kwargs)
+
+
+def _new(gpu: PracticeGPU, original: Handler, tensor: torch.Tensor, /, *args: Any, **kwargs: Any) -> Any:
+    like = functools.partial(original, tensor)
+    return legacy(gpu, like, gpu.ledger.index(tensor), tensor.dtype, ".new()", args, kwargs)
+
+
+def legacy(
+    gpu: PracticeGPU,
+    original: Handler,
+    home: int,
+    dtype: torch.dtype,
+    call: str,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+) -> Any:
+    """
+    ``torch.cuda.FloatTensor`` and ``Tensor.new``: of one type and one kind of device, and nothing is moved.
+
+    Source: ``legacy_tensor_generic_ctor_new`` in PyTorch's ``torch/csrc/utils/tensor_new.cpp``.
+    """
+    kind, device = ("cpu" if home < 0 else "cuda"), kwargs.get("device")
+    given = args[0] if args else kwargs.get("other")
+    if isinstance(given, torch.Tensor | _STORAGES) and device is None:
+        if isinstance(given, torch.Tensor) and (gpu.device_of(given).type, given.dtype) != (kind, dtype):
+            _refuse_type(original, given, kind)
+        return original(*args, **kwargs)
+    if device is not None and not isinstance(given, torch.Tensor) and as_device(device).type != kind:
+        raise errors.wrong_legacy_device(kind, as_device(device).type)
+    made = make(gpu, original, device, home, args, kwargs)
+    if not isinstance(given, int | torch.Size | None):  # data, not sizes
+        gpu.record_copy(CPU, gpu.ledger.index(made), call, made, non_blocking=False)
+    return made
+
+
+def _refuse_type(original: Handler, given: torch.Tensor, kind: str) -> None:
+    """Raise what PyTorch says to a tensor of another type, if it does."""
+    device = str(given.device)
+    try:
+        original(torch.empty(0, dtype=given.dtype, layout=given.layout, device="meta"))
+    except TypeError as error:
+        raise errors.wrong_type(str(error), kind, device) from None
 
 
 def _converted(gpu: PracticeGPU, original: Handler, data: Any, /, *args: Any, **kwargs: Any) -> Any:

@@ -242,14 +242,25 @@ def _samples(gpu: PracticeGPU) -> Callable[[TensorDataset, list[int]], list[tupl
 def _gradients(
     gpu: PracticeGPU, original: Handler, outputs: Any, inputs: Any, *args: Any, **kwargs: Any
 ) -> Any:
-    """A gradient that is all zeros was made from a shape alone: it is where the input is."""
+    """
+    Gradients are where their tensors are.
+
+    One that is all zeros was made from a shape alone, and the engine moves one that has no dimensions.
+    """
     gradients = original(outputs, inputs, *args, **kwargs)
-    if gpu.ledger.any_unplaced:
-        inputs = (inputs,) if isinstance(inputs, torch.Tensor) else inputs
-        for tensor, gradient in zip(inputs, gradients, strict=False):
-            if isinstance(gradient, torch.Tensor) and gpu.ledger.is_unplaced(gradient):
-                gpu.ledger.place(gradient, gpu.ledger.index(tensor))
-    return gradients
+    inputs = (inputs,) if isinstance(inputs, torch.Tensor) else inputs
+    return tuple(
+        _beside_its_tensor(gpu, gradient, tensor) for gradient, tensor in zip(gradients, inputs, strict=True)
+    )
+
+
+def _beside_its_tensor(gpu: PracticeGPU, gradient: Any, tensor: Any) -> Any:
+    home = _place(gpu, tensor)
+    if home is None or _place(gpu, gradient) is None:
+        return gradient
+    if gpu.ledger.is_unplaced(gradient):
+        gpu.ledger.place(gradient, home)
+    return gradient if gradient.dim() else move(gpu, gradient, home, ".to() in backward")
 
 
 def _from_the_roots(

@@ -292,11 +292,33 @@ def _tolist(gpu: PracticeGPU, original: Handler, tensor: torch.Tensor) -> Any:
     return original(tensor)
 
 
+def _copy_(
+    gpu: PracticeGPU,
+    original: Handler,
+    tensor: torch.Tensor,
+    other: Any,
+    non_blocking: bool = False,
+) -> torch.Tensor:
+    return original(tensor, _followed(gpu, tensor, other, non_blocking), non_blocking)  # type: ignore[no-any-return]
+
+
+def _followed(gpu: PracticeGPU, tensor: torch.Tensor, source: Any, non_blocking: bool = False) -> Any:
+    """
+    Return what is copied into `tensor`, moved there first if autograd is to bring a gradient back.
+
+    PyTorch's ``CopyBackwards`` brings it to the true device of the source, which is the CPU.
+    """
+    if not isinstance(source, torch.Tensor) or not (source.requires_grad and torch.is_grad_enabled()):
+        return source
+    return move(gpu, source, gpu.ledger.index(tensor), ".copy_()", non_blocking)
+
+
 def _setitem(gpu: PracticeGPU, original: Handler, tensor: torch.Tensor, indices: Any, value: Any) -> None:
     """
-    Set elements to a number: PyTorch fills them only if the indices are with the tensor, and else puts.
+    Set elements, by a copy unless there are indices of several elements.
 
-    Which of the two it does, it decides by the true devices, before any operator runs.
+    To a number, PyTorch fills them only if the indices are with the tensor, and else puts: which of the two
+    it does, it decides by the true devices, before any operator runs.
     """
     home = gpu.ledger.index(tensor)
     parts = indices if isinstance(indices, tuple) else (indices,)
@@ -304,7 +326,14 @@ def _setitem(gpu: PracticeGPU, original: Handler, tensor: torch.Tensor, indices:
         value = int(value)
     if isinstance(value, int | float | complex) and any(_is_elsewhere(gpu, home, part) for part in parts):
         value = tensor.new_full((), value)
+    if not any(_is_of_several(part) for part in parts):
+        value = _followed(gpu, tensor, value)
     original(tensor, indices, value)
+
+
+def _is_of_several(part: Any) -> bool:
+    """Return whether a part of an index stands for several elements, in any order."""
+    return part.dim() > 0 if isinstance(part, torch.Tensor) else hasattr(part, "__len__")
 
 
 def _is_elsewhere(gpu: PracticeGPU, home: int, part: Any) -> bool:
@@ -312,6 +341,27 @@ def _is_elsewhere(gpu: PracticeGPU, home: int, part: Any) -> bool:
     if isinstance(part, torch.Tensor):
         return part.dim() > 0 and gpu.ledger.index(part) != home
     return home >= 0 and hasattr(part, "__len__")
+
+
+def _on_host(
+    name: str,
+    names: str,
+    gpu: PracticeGPU,
+    original: Handler,
+    tensor: torch.Tensor,
+    *args: Any,
+    **kwargs: Any,
+) -> torch.Tensor:
+    """``apply_``, ``map_``, ``map2_``, as in PyTorch's ``torch/csrc/utils/tensor_apply.cpp``."""
+    others = {**dict(zip(names.split(), args, strict=False)), **kwargs}
+    tensors = {key: value for key, value in others.items() if isinstance(value, torch.Tensor)}
+    if not any(each.requires_grad for each in (tensor, *tensors.values())):  # PyTorch refuses those first
+        for argument, other in tensors.items():
+            if other.type() != tensor.type():
+                raise errors.wrong_partner(name, argument, tensor.type(), other.type())
+        if gpu.ledger.index(tensor) >= 0:
+            raise errors.on_host_only(name)
+    return original(tensor, *args, **kwargs)  # type: ignore[no-any-return]
 
 
 def _repr(gpu: PracticeGPU, original: Handler, tensor: torch.Tensor, **kwargs: Any) -> str:
@@ -355,6 +405,10 @@ _METHODS: dict[str, Handler] = {
     "__dlpack__": _dlpack,
     "tolist": _tolist,
     "__setitem__": _setitem,
+    "copy_": _copy_,
+    "apply_": functools.partial(_on_host, "apply_", ""),
+    "map_": functools.partial(_on_host, "map_", "other"),
+    "map2_": functools.partial(_on_host, "map2_", "x y"),
     "__repr__": _repr,
     "pin_memory": _pin_memory,
     "is_pinned": _is_pinned,
