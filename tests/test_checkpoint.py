@@ -11,6 +11,7 @@ import re
 import shutil
 import signal
 import stat
+import struct
 import subprocess
 import sys
 import threading
@@ -735,6 +736,13 @@ def malformed(path, **changes):
     return with_digest(content, path, content["epoch"], content["step"])
 
 
+def twisted(left: int, following: int) -> torch.Tensor:
+    """Return a generator's state with other places in it, which stand behind the seed."""
+    state = bytearray(torch.Generator().get_state().numpy().tobytes())
+    struct.pack_into("<iiQ", state, 8, left, 1, following)
+    return torch.frombuffer(state, dtype=torch.uint8)
+
+
 NONE = object()
 OUTLINE = {"optimizer": 1, "scheduler": None, "generator": [], 4: 5}
 MALFORMED = {
@@ -757,12 +765,20 @@ MALFORMED = {
     "a moment too many": ({"optimizer__state__3__more": torch.zeros(16)}, "a parameter has also more"),
     "a step of NaN": (
         {"optimizer__state__3__step": torch.tensor(math.nan)},
-        "the optimizer's step is .*no count",
+        "the optimizer's step is nan, not a finite number that is not negative",
     ),
     "a step of one byte": (
         {"optimizer__state__3__step": torch.tensor(3, dtype=torch.uint8)},
-        "the optimizer's step is .*no count",
+        r"the optimizer's step is tensor\(3, dtype=torch.uint8\), not a finite number",
     ),
+    "a huge step": ({"optimizer__state__3__step": 10**400}, "the optimizer's step is 10000.*, not a finite"),
+    "a huge learning rate": ({"optimizer__param_groups__0__lr": 10**400}, "lr is 10000.*, not a finite"),
+    "a learning rate of NaN": ({"optimizer__param_groups__0__lr": math.nan}, "lr is nan, not a finite"),
+    "a learning rate that is true": (
+        {"optimizer__param_groups__0__lr": True},
+        "lr is True or False, not",
+    ),
+    "half an epoch": ({"scheduler__last_epoch": 2.5}, "last_epoch is 2.5, not an int from -1"),
     "moments that are no dict": ({"optimizer__state": {0: [1, 2]}}, "TypeError"),
     "moments of no parameter": ({"optimizer__state": {77: {"step": 1}}}, "belong to no parameter"),
     "no moments at all": ({"optimizer__state": NONE}, "KeyError"),
@@ -810,8 +826,21 @@ MALFORMED = {
         {"rng__numpy__state__key": torch.ones(3)},
         "rng numpy state key is a torch.float32",
     ),
-    "a position beyond numpy's memory": ({"rng__numpy__state__pos": 2**28}, "rng numpy: pos is out of range"),
-    "a position before numpy's memory": ({"rng__numpy__state__pos": -1}, "rng numpy: pos is out of range"),
+    "a position beyond numpy's memory": ({"rng__numpy__state__pos": 2**28}, "pos is 268435456, not an int f"),
+    "a position before numpy's memory": (
+        {"rng__numpy__state__pos": -1},
+        "pos is -1, not an int from 0 to 624",
+    ),
+    "a float for numpy's position": ({"rng__numpy__state__pos": 1e6}, "numpy state pos is 1000000.0, not an"),
+    "a negative float for it": ({"rng__numpy__state__pos": -1000.0}, "pos is -1000.0, not an int from 0 to"),
+    "NaN for numpy's has_gauss": ({"rng__numpy__has_gauss": math.nan}, "has_gauss is nan, not an int from 0"),
+    "NaN for python's gauss": ({"rng__python__gauss": math.nan}, "python gauss is nan, not a finite number"),
+    "a text for python's gauss": ({"rng__python__gauss": "x"}, "rng python gauss is a str, not a number"),
+    "numbers beyond torch's memory": (
+        {"rng__cpu": twisted(624, 624)},
+        "rng cpu: there cannot be 624 numbers left from number 624 of 624 on",
+    ),
+    "numbers beyond the generator's memory": ({"generator": twisted(600, 100)}, "generator's state: there c"),
     "a generator with a foreign name": (
         {"rng__\x1b[2J": torch.zeros(1)},
         r"rng has \\x1b\[2J, which is no gen",

@@ -2,6 +2,7 @@
 
 import io
 import json
+import time
 import tracemalloc
 from collections import Counter
 
@@ -177,14 +178,19 @@ DECODED = {
     b'{"$tensor":"a","dtype":"complex128"}': "JSON is not",
     b'{"$dict":[[1,2],[1,3]]}': "a key in its JSON comes twice",
     b'{"$dict":[[[],2]]}': "JSON is not",
-    b'{"$dict":[1]}': "JSON is not",
+    b'{"$dict":[1]}': "no pairs where some were written",
     b'{"$set":[[]]}': "JSON is not",
+    b'{"$set":[1,1]}': "a key in its JSON comes twice",
+    b'{"$complex":[1]}': "JSON is not",
+    b'{"$complex":[1,true]}': "no float where one was written",
+    b'{"$device":5}': "no str where one was written",
     b'{"$float":"1"}': "JSON is not",
-    b'{"$float":[]}': "JSON is not",
+    b'{"$float":[]}': "no str where one was written",
     b'{"$bytes":"?"}': "JSON is not",
     b'{"$dtype":"torch.nn"}': "no dtype where one was written",
     b'{"$device":"nowhere"}': "JSON is not",
-    b'{"$Size":["a"]}': "JSON is not",
+    b'{"$Size":["a"]}': "a shape that is not made of ints",
+    b'{"$Size":[99999999999999999999]}': "a shape that is not made of ints",
     b'{"$deque":[1],"maxlen":"x"}': "JSON is not",
     b'{"$Counter":[1]}': "no dict where one was written",
     b'{"$OrderedDict":{},"more":1}': "JSON is not",
@@ -208,3 +214,26 @@ def test_what_is_encoded_is_plain_where_json_can_say_it():
         "names": ["é", None, True],
         "state": {"$dict": [[0, {"$Counter": {"$dict": [[3, 2]]}}]]},
     }
+
+
+@pytest.mark.parametrize("content", ['{{"$set":[{}]}}', '{{"$dict":[{}]}}'])
+@pytest.mark.parametrize("key", ["{}", '{{"$tuple":[{}]}}', '{{"$complex":[{}.0,1.0]}}'])
+def test_keys_with_one_hash_are_refused(content, key):
+    """Python looks through all keys of one hash: 30,000 of them took 20 seconds."""
+    keys = (key.format(number * (2**61 - 1)) for number in range(30_000))
+    assert hash(7 * (2**61 - 1)) == hash(8 * (2**61 - 1))
+    pair = "[{},0]" if "dict" in content else "{}"
+    text = content.format(",".join(pair.format(each) for each in keys))
+    begun = time.process_time()
+    with pytest.raises(Refused, match=r"keys that are neither texts nor numbers, more than 200"):
+        decode(text.encode(), {})
+    assert time.process_time() - begun < 10  # a hang took more than 20
+
+
+def test_what_could_not_be_read_is_not_written():
+    with pytest.raises(Refused, match="201 keys"):
+        encode({"seen": {(number,) for number in range(201)}})
+    text, tensors = encode(
+        {"seen": {(number,) for number in range(200)}, "by place": dict.fromkeys(range(5000), 1)}
+    )
+    assert len(decode(text, tensors)["by place"]) == 5000

@@ -60,6 +60,16 @@ def only(**tensors):
     return change
 
 
+def flipped(old: bytes, new: bytes):
+    """Return a change of the file's beginning and of its last byte, which is a weight's."""
+
+    def change(path):
+        content = path.read_bytes().replace(old, new, 1)
+        path.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+
+    return change
+
+
 @pytest.mark.parametrize(
     ("change", "line"),
     [
@@ -78,6 +88,7 @@ def only(**tensors):
             lambda path: path.write_bytes(path.read_bytes()[:-1] + b"~"),
             "its digest is not that of its content",
         ),
+        (flipped(b"sha256", b"shb257"), "export_weights wrote it, and its digest is gone: it is damaged"),
         (lambda path: path.unlink(), "was not loaded. FileNotFoundError"),
         (lambda path: [path.unlink(), path.mkdir()], "is a folder|Is a directory|Permission"),
     ],

@@ -1,5 +1,6 @@
 """Compare what a file holds with what stands in its place, before it takes that place."""
 
+import math
 from collections import Counter
 from collections.abc import Mapping
 from typing import Any
@@ -8,13 +9,58 @@ from torch import Tensor
 
 from gpulesson._files import printable
 
+_Range = tuple[type, float, float]
+_COUNT: _Range = int, 0, 10**12
+_ANY: _Range = float, -math.inf, math.inf
+NUMBERS: dict[Any, _Range] = {
+    # of NumPy's random states, which it believes: it would read beyond its memory
+    "pos": (int, 0, 624),
+    "buffer_pos": (int, 0, 4),
+    "has_gauss": (int, 0, 1),
+    "has_uint32": (int, 0, 1),
+    "uinteger": (int, 0, 2**32 - 1),
+    "state": (int, 0, 2**128 - 1),
+    "inc": (int, 0, 2**128 - 1),
+    # of Python's
+    "version": (int, 0, 99),
+    # what optimizers, schedulers and gradient scalers count
+    "step": (float, 0, 10**12),
+    "_step_count": _COUNT,
+    "last_epoch": (int, -1, 10**12),
+    "num_bad_epochs": _COUNT,
+    "cooldown_counter": _COUNT,
+    "growth_interval": _COUNT,
+    "_growth_tracker": _COUNT,
+    # the best loss so far, before there is one
+    "best": _ANY,
+    "mode_worse": _ANY,
+}
+"""The numbers of saved states by name: type, least and greatest. An int may stand for a float."""
+_OTHER: _Range = float, -(2.0**1023), 2.0**1023
 
-def difference(found: Any, given: Any, way: str, *, more: bool = False) -> str | None:
+
+def wrong_number(value: Any, name: Any, given: Any = 0.0) -> str | None:
+    """Say what is wrong with a number of this name, where `given` stands now; None if nothing is.
+
+    >>> wrong_number(1e6, "pos")
+    '1000000.0, not an int from 0 to 624'
+    """
+    if isinstance(given, bool) or isinstance(value, bool):
+        return None if type(value) is type(given) else f"{printable(repr(value), 40)}, not {kind(given)}"
+    kind_of, least, most = NUMBERS.get(name, _OTHER)
+    if type(value) in (int, kind_of) and least <= value <= most:
+        return None
+    limits = f"an int from {least} to {most}" if kind_of is int else "a finite number"
+    limits += " that is not negative" if kind_of is float and not least else ""
+    return f"{printable(repr(value), 40)}, not {limits}"
+
+
+def difference(found: Any, given: Any, way: str, *, more: bool = False, name: Any = None) -> str | None:
     """Say where a value is of another kind than the one that it would replace; None if nowhere.
 
-    The same names in dicts, the same length of lists, tensors of the same dtype and shape, numbers for
-    numbers. What is None may become anything. Names that begin with ``_`` may be missing or added, as they
-    are from one PyTorch to the next; with `more`, any may be added.
+    The same names in dicts, the same length of lists, tensors of the same dtype and shape, numbers of the
+    range that `NUMBERS` declares for their name. What is None may become anything. Names that begin with
+    ``_`` may be missing or added, as they are from one PyTorch to the next; with `more`, any may be added.
 
     >>> difference({"lr": "high"}, {"lr": 0.1, "betas": (0.9, 0.99)}, "group")
     'group lacks betas'
@@ -25,30 +71,36 @@ def difference(found: Any, given: Any, way: str, *, more: bool = False) -> str |
         return None
     if kind(found) != kind(given):
         return f"{printable(way, 200)} is {kind(found)}, not {kind(given)}"
+    if isinstance(given, int | float):
+        wrong = wrong_number(found, name, given)
+        return wrong and f"{printable(way, 200)} is {wrong}"
     if isinstance(given, Counter):
-        return None if all(type(each) is int for pair in found.items() for each in pair) else f"{way} is odd"
+        whole = all(type(each) is int for pair in found.items() for each in pair)
+        return None if whole else f"{printable(way, 200)} counts something that is not an int"
     if isinstance(given, Mapping):
         missing = [name for name in given if name not in found and not str(name).startswith("_")]
         added = [name for name in found if name not in given and not more and not str(name).startswith("_")]
         if missing or added:
-            name = printable((missing or added)[0], 100)
-            return f"{printable(way, 200)} {'lacks' if missing else 'has also'} {name}"
-        parts = [(name, found[name], value) for name, value in given.items() if name in found]
+            other = printable((missing or added)[0], 100)
+            return f"{printable(way, 200)} {'lacks' if missing else 'has also'} {other}"
+        parts = [(each, found[each], value) for each, value in given.items() if each in found]
     elif isinstance(given, list | tuple):
         if len(found) != len(given):
             return f"{printable(way, 200)} has {len(found)} entries, not {len(given)}"
         parts = [(number, *pair) for number, pair in enumerate(zip(found, given, strict=True))]
     else:
         return None
-    for name, inner, before in parts:
-        if wrong := difference(inner, before, f"{way} {name}"):
+    for each, inner, before in parts:
+        if wrong := difference(inner, before, f"{way} {each}", name=each):
             return wrong
     return None
 
 
 def kind(value: Any) -> str:
     """Name the kind of a value: ``"a number"``, ``"a torch.float32 of shape [3, 4]"``, ``"a dict"``."""
-    if isinstance(value, bool | int | float):
+    if isinstance(value, bool):
+        return "True or False"
+    if isinstance(value, int | float):
         return "a number"
     if isinstance(value, Tensor):
         return f"a {value.dtype} of shape {list(value.shape)}"

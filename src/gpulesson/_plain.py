@@ -10,6 +10,7 @@ import base64
 import json
 import math
 from collections import Counter, OrderedDict, deque
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -29,6 +30,8 @@ from gpulesson._tensorfile import (
 
 _JSON = "checkpoint.json"
 _DEEPEST = 100
+_FEW = 200
+"""Keys of one dict or set that are neither texts nor numbers."""
 
 
 def pack(content: dict[str, Any], *, on_host: bool = False) -> dict[str, Tensor]:
@@ -80,7 +83,8 @@ def decode(text: bytes, tensors: dict[str, Tensor]) -> Any:
         if tag == "$tensor":
             used.add(value)
             return _tensor(tensors[value], **found)
-        return _READ[tag](value, **found)
+        written, read = _READ[tag]
+        return read(_checked(value, written), **found)
 
     used: set[str] = set()
     content = parse(text, of_object)
@@ -115,6 +119,8 @@ class _Encoder:
             return self.of_dict(value, way)
         if isinstance(value, Tensor):
             return self.of_tensor(value, way)
+        if kind is set:
+            check_keys(value)
         if kind in (tuple, set, torch.Size):
             return {f"${kind.__name__}": self.of_items(value, way)}
         if kind is deque:
@@ -141,6 +147,7 @@ class _Encoder:
     def of_dict(self, values: dict[Any, Any], way: tuple[Any, ...]) -> Any:
         if all(type(name) is str and not name.startswith("$") for name in values):
             return {name: self.of(each, (*way, name)) for name, each in values.items()}
+        check_keys(values)
         pairs = [
             [self.of(name, (*way, f"the key {name!r}")), self.of(each, (*way, name))]
             for name, each in values.items()
@@ -186,24 +193,55 @@ def _described(value: Any) -> str:
     return f"an object of the class {printable(name)}"
 
 
-def _checked(value: Any, kind: type) -> Any:
+def _checked(value: Any, kind: Any) -> Any:
     if type(value) is not kind:
         raise Refused(f"its JSON has no {kind.__name__} where one was written")
     return value
 
 
-def _dict(pairs: Any) -> dict[Any, Any]:
-    found = dict(_checked(pairs, list))
+def check_keys(keys: Iterable[Any]) -> None:
+    """Refuse more than a few of the keys whose hashes a file could make all the same.
+
+    Python looks through all keys of one hash, so that a file of 3 MB could take minutes. Texts and bytes have
+    hashes that nobody can know before, floats and ints below 2**60 have (nearly) each another one.
+    """
+    others = 0
+    for key in keys:
+        others += not (type(key) in (str, bytes, float, bool) or (type(key) is int and abs(key) < 2**60))
+    if others > _FEW:
+        raise Refused(f"a dict or set has {others} keys that are neither texts nor numbers, more than {_FEW}")
+
+
+def _dict(pairs: list[Any]) -> dict[Any, Any]:
+    if any(type(pair) is not list or len(pair) != 2 for pair in pairs):
+        raise Refused("its JSON has no pairs where some were written")
+    check_keys(key for key, _ in pairs)
+    found = dict(pairs)
     if len(found) != len(pairs):
         raise Refused("a key in its JSON comes twice")
     return found
 
 
-def _ordered(values: Any, _metadata: Any = None) -> OrderedDict[Any, Any]:
-    found = OrderedDict(_checked(values, dict))
+def _set(values: list[Any]) -> set[Any]:
+    return set(_dict([[value, None] for value in values]))
+
+
+def _size(values: list[Any]) -> torch.Size:
+    if not all(type(value) is int and abs(value) < 2**63 for value in values):
+        raise Refused("its JSON has a shape that is not made of ints")
+    return torch.Size(values)
+
+
+def _ordered(values: dict[Any, Any], _metadata: Any = None) -> OrderedDict[Any, Any]:
+    found = OrderedDict(values)
     if _metadata is not None:
-        vars(found)["_metadata"] = _metadata
+        vars(found)["_metadata"] = _checked(_metadata, OrderedDict)
     return found
+
+
+def _complex(parts: list[Any]) -> complex:
+    real, imaginary = parts
+    return complex(_checked(real, float), _checked(imaginary, float))
 
 
 def _dtype(text: str) -> torch.dtype:
@@ -214,18 +252,18 @@ def _tensor(value: Tensor, dtype: str | None = None) -> Tensor:
     return value if dtype is None else value.view(_dtype(dtype)).squeeze(-1)
 
 
-_READ: dict[str, Any] = {
-    "$float": {"inf": math.inf, "-inf": -math.inf, "nan": math.nan}.__getitem__,
-    "$complex": lambda parts: complex(*_checked(parts, list)),
-    "$tuple": lambda values: tuple(_checked(values, list)),
-    "$set": lambda values: set(_checked(values, list)),
-    "$Size": lambda values: torch.Size(_checked(values, list)),
-    "$deque": lambda values, maxlen: deque(_checked(values, list), maxlen),
-    "$dict": _dict,
-    "$Counter": lambda values: Counter(_checked(values, dict)),
-    "$OrderedDict": _ordered,
-    "$bytes": lambda text: base64.b64decode(text, validate=True),
-    "$dtype": _dtype,
-    "$device": torch.device,
+_READ: dict[str, tuple[type, Any]] = {
+    "$float": (str, {"inf": math.inf, "-inf": -math.inf, "nan": math.nan}.__getitem__),
+    "$complex": (list, _complex),
+    "$tuple": (list, tuple),
+    "$set": (list, _set),
+    "$Size": (list, _size),
+    "$deque": (list, lambda values, maxlen: deque(values, maxlen)),
+    "$dict": (list, _dict),
+    "$Counter": (dict, Counter),
+    "$OrderedDict": (dict, _ordered),
+    "$bytes": (str, lambda text: base64.b64decode(text, validate=True)),
+    "$dtype": (str, _dtype),
+    "$device": (str, torch.device),
 }
-"""What each mark stands for, and the only ones that there are."""
+"""The marks, the only ones that there are: the type of what stands behind each, and how to read it."""

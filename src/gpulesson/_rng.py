@@ -2,6 +2,7 @@
 
 import random
 import re
+import struct
 import sys
 import warnings
 from collections.abc import Mapping
@@ -12,9 +13,7 @@ from torch import Tensor
 
 from gpulesson._files import printable
 from gpulesson._kinds import difference
-
-_HIGHEST = {"pos": 624, "buffer_pos": 4, "has_gauss": 1, "has_uint32": 1}
-"""Of the numbers in NumPy's states, which it believes: it would read beyond its memory."""
+from gpulesson._tensorfile import memory_of
 
 
 def rng_state() -> dict[str, Any]:
@@ -39,21 +38,34 @@ def find_wrong_rng(state: Mapping[str, Any]) -> str | None:
     if odd := [name for name in state if not re.fullmatch(r"python|cpu|numpy|[a-z]{2,20}:\d{1,3}", name)]:
         return f"rng has {printable(odd[0], 100)}, which is no generator"
     now = rng_state()
-    now["python"]["gauss"] = None  # or a number
+    if (python := state["python"]) and type(python) is dict and python.get("gauss") is not None:
+        now["python"]["gauss"] = 0.0
     kinds = [each["numpy"].get("bit_generator") for each in (state, now) if type(each.get("numpy")) is dict]
     if len(kinds) == 2 and kinds[0] != kinds[1]:
         return f"rng numpy is of {printable(kinds[0], 100)}, and this process uses {kinds[1]}"
     for name in state.keys() & now.keys():
         if wrong := difference(state[name], now[name], f"rng {name}"):
             return wrong
-    for values in _dicts(state.get("numpy")):
-        for name, value in values.items():
-            if type(value) is int and not 0 <= value <= _HIGHEST.get(name, 2**128 - 1):
-                return f"rng numpy: {printable(name)} is out of range"
+    if wrong := find_wrong_generator(state["cpu"], "rng cpu"):
+        return wrong
     try:
         random.Random().setstate(_of_python(state["python"]))
     except (ValueError, TypeError, OverflowError) as error:
         return f"rng python: {error}"
+    return None
+
+
+def find_wrong_generator(state: Tensor, way: str) -> str | None:
+    """Say what is wrong with the state of a generator of PyTorch on the CPU; others check theirs.
+
+    It keeps 624 numbers, how many of them are left, and which is next. PyTorch compares each of these two
+    with 624, but not their sum, and would read beyond its memory (ATen's ``MT19937RNGEngine.h``, `is_valid`).
+    """
+    if state.numel() != torch.get_rng_state().numel():
+        return None
+    left, _, following = struct.unpack_from("<iiQ", bytes(memory_of(state)), 8)
+    if not 0 <= left + following <= 625:
+        return f"{way}: there cannot be {left} numbers left from number {following} of 624 on"
     return None
 
 
@@ -96,9 +108,3 @@ def _with_arrays(value: Any) -> Any:
     if isinstance(value, dict):
         return {name: _with_arrays(each) for name, each in value.items()}
     return value.numpy().view(f"u{value.element_size()}") if isinstance(value, Tensor) else value
-
-
-def _dicts(value: Any) -> list[dict[str, Any]]:
-    if not isinstance(value, dict):
-        return []
-    return [value, *(inner for each in value.values() for inner in _dicts(each))]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, NamedTuple
@@ -12,8 +11,8 @@ import torch
 from torch import Tensor, nn
 
 from gpulesson._files import printable
-from gpulesson._kinds import difference
-from gpulesson._rng import rng_state, set_rng_state
+from gpulesson._kinds import difference, wrong_number
+from gpulesson._rng import find_wrong_generator, rng_state, set_rng_state
 
 
 class RunParts(NamedTuple):
@@ -191,6 +190,8 @@ def find_wrong_state(scheduler: Any, generator: Any, states: Any) -> str | None:
     numbers = None if generator is None else generator.get_state()
     if wrong := difference(states.generator, numbers, "the generator's state"):
         return wrong
+    if generator is not None and (wrong := find_wrong_generator(states.generator, "the generator's state")):
+        return wrong
     if scheduler is None:
         return None
     given, found = scheduler.state_dict(), states.scheduler
@@ -203,6 +204,9 @@ def find_wrong_state(scheduler: Any, generator: Any, states: Any) -> str | None:
 def load_optimizer(optimizer: Any, state: Mapping[str, Any]) -> None:
     """Load a state dict, and raise ValueError if the optimizer could not go on with it."""
     before = [_options(group) for group in optimizer.param_groups]
+    for held in state["state"].values():
+        if isinstance(held, dict) and "step" in held and (wrong := _wrong_step(held["step"])):
+            raise ValueError(f"the optimizer's step is {wrong}")
     # An optimizer keeps the very tensors that it is given, and changes them: hand it copies.
     optimizer.load_state_dict(copy.deepcopy(state))
     for number, (group, options) in enumerate(zip(optimizer.param_groups, before, strict=True)):
@@ -216,8 +220,6 @@ def load_optimizer(optimizer: Any, state: Mapping[str, Any]) -> None:
             if known:
                 raise ValueError("the optimizer's state has entries that belong to no parameter")
             continue
-        if "step" in held and not _is_step(held["step"]):
-            raise ValueError(f"the optimizer's step is {printable(repr(held['step']), 100)}, no count")
         there = {name: value for name, value in held.items() if value is not None}
         if parameter in expected:
             first = {
@@ -272,7 +274,7 @@ def _first_states(optimizer: Any) -> dict[Tensor, dict[str, Any]]:
     return {each: stepped.state[twin] for each, twin in twins.items() if twin in stepped.state}
 
 
-def _is_step(value: Any) -> bool:
-    if isinstance(value, Tensor) and not (value.is_floating_point() and value.ndim == 0):
-        return False
-    return isinstance(value, Tensor | int | float) and math.isfinite(value) and float(value) >= 0
+def _wrong_step(value: Any) -> str | None:
+    if isinstance(value, Tensor) and value.is_floating_point() and value.ndim == 0:
+        value = value.item()
+    return wrong_number(value, "step")

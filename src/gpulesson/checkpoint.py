@@ -324,9 +324,23 @@ def resume(
     """
     if not isinstance(checkpoint, Checkpoint):
         refuse("checkpoint", checkpoint, "a Checkpoint", "give what load_checkpoint(path) returned")
-    name, model = printable(checkpoint.path), unwrapped(model)
-    parts = RunParts(model, optimizer, scheduler, generator)
-    with _as_checkpoint_error(f"{name} does not fit; nothing was loaded"):
+    with _resumed(checkpoint, RunParts(unwrapped(model), optimizer, scheduler, generator)):
+        pass
+    if checkpoint.step and checkpoint.position is None:
+        warnings.warn(
+            f"{printable(checkpoint.path)} was saved after {checkpoint.step} batches of an epoch, with no "
+            "position to find them by: the run will begin it anew",
+            stacklevel=2,
+        )
+    return checkpoint.epoch
+
+
+@contextmanager
+def _resumed(checkpoint: Checkpoint, parts: RunParts) -> Iterator[None]:
+    """Load a checkpoint into the parts of a run; an error, also one in the block, undoes it."""
+    model, optimizer, scheduler, generator = parts
+    failed = f"{printable(checkpoint.path)} does not fit; nothing was loaded"
+    with _as_checkpoint_error(failed):
         if mistake := find_mistake(parts):
             raise Refused(mistake)
         given = tensor_outline(model.state_dict()) | outline(parts)
@@ -334,7 +348,8 @@ def resume(
             raise Refused("\n  ".join(["these differ", *lines]))
         if wrong := find_wrong_state(scheduler, generator, checkpoint) or find_wrong_rng(checkpoint.rng):
             raise Refused(wrong)
-        with all_or_nothing(parts):
+    with all_or_nothing(parts):
+        with _as_checkpoint_error(failed):
             if optimizer is not None:
                 load_optimizer(optimizer, checkpoint.optimizer or {})
             if scheduler is not None:
@@ -344,13 +359,7 @@ def resume(
                 generator.set_state(checkpoint.generator)
             model.load_state_dict(checkpoint.model)
             set_rng_state(checkpoint.rng)
-    if checkpoint.step and checkpoint.position is None:
-        warnings.warn(
-            f"{name} was saved after {checkpoint.step} batches of an epoch, with no position to find them "
-            "by: the run will begin it anew",
-            stacklevel=2,
-        )
-    return checkpoint.epoch
+        yield
 
 
 @contextmanager

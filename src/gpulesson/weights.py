@@ -17,6 +17,9 @@ from gpulesson._state import RunParts, all_or_nothing, compare, find_mistake, fi
 from gpulesson._tensorfile import NAMES, Refused, identity, read_header, write
 from gpulesson.checkpoint import _as_checkpoint_error
 
+_MARK = "gpulesson weights"
+"""Says that the file has a digest, so that damage to the digest's own name is found, too."""
+
 
 def export_weights(model: nn.Module, path: str | os.PathLike[str]) -> Path:
     """Write the model's parameters and buffers into a safetensors file; an older one stays until it is whole.
@@ -57,7 +60,7 @@ def export_weights(model: nn.Module, path: str | os.PathLike[str]) -> Path:
         tied = {name: kept for name, kept in _first_names(state).items() if name != kept}
         tensors = {name: state[name] for name in state if name not in tied}
         with whole_file(path) as file:
-            write(file, tensors, {"format": "pt", **tied})
+            write(file, tensors, {"format": "pt", _MARK: "1", **tied})
     return path
 
 
@@ -84,7 +87,10 @@ def import_weights(model: nn.Module, path: str | os.PathLike[str]) -> None:
     with _as_checkpoint_error(f"{printable(path)} was not loaded"):
         state = _state(model)
         with open_file(path) as file:
-            tensors = read_header(file).read_tensors(file)
+            header = read_header(file)
+            if header.digest is None and _MARK in header.metadata:
+                raise Refused("export_weights wrote it, and its digest is gone: it is damaged")
+            tensors = header.read_tensors(file)
         first = _first_names(state)
         under = {first[name]: name for name in tensors if name in first}  # the name that the file uses
         for name, kept in first.items():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import pickle
+import shutil
 import signal
 import threading
 import time
@@ -740,6 +741,65 @@ def test_another_loader_within_the_epoch(tmp_path, parts, change, message):
                     if number == 1:
                         break
                 break
+
+
+@pytest.mark.parametrize("shorter", [False, True])
+def test_another_loader_changes_nothing(tmp_path, parts, shorter):
+    """It is known only when the batches are asked for, after the run was loaded."""
+    extra = {"losses": [], "scaler": torch.amp.GradScaler("cpu"), "best": 0.5}
+    with AutoSave(tmp_path, **parts, extra=extra, every_steps=1) as saves:
+        for _ in saves.epochs(1):
+            for number, (inputs,) in enumerate(saves.batches(Batches(torch.ones(8, 2), batch_size=2))):
+                parts["model"](inputs).sum().backward()
+                parts["optimizer"].step()
+                extra["losses"].append(number)
+                extra["best"] = number
+                saves.step()
+                if number == 2:
+                    break
+            break
+    model = nn.Linear(2, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.3, momentum=0.5)
+    losses: list[int] = [7]
+    new = {"losses": losses, "scaler": torch.amp.GradScaler("cpu", init_scale=4.0), "best": 0.25}
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    draws = torch.get_rng_state()
+    loader = iter([1]) if shorter else Batches(torch.ones(8, 2), batch_size=4)
+    with AutoSave(tmp_path, model=model, optimizer=optimizer, extra=new) as saves:
+        for _ in saves.epochs(1):
+            assert losses == [0, 1, 2] and optimizer.state and new["best"] == 2
+            with pytest.raises(CheckpointError, match="nothing was loaded"):
+                next(saves.batches(loader))
+            break
+    assert all(torch.equal(model.state_dict()[name], value) for name, value in before.items())
+    assert not optimizer.state and optimizer.param_groups[0]["lr"] == 0.3
+    assert new["losses"] is losses and losses == [7] and new["best"] == 0.25
+    assert new["scaler"].state_dict()["scale"] == 4.0 and torch.equal(torch.get_rng_state(), draws)
+
+
+@posix
+def test_a_folder_deleted_while_the_run_goes_on(tmp_path, parts, monkeypatch):
+    """Its lock goes with it, and comes again with the next save."""
+    monkeypatch.setattr(autosave, "_PATIENCE", 0.1)
+    with AutoSave(tmp_path / "run", **parts) as saves:
+        for _ in saves.epochs(2):
+            shutil.rmtree(tmp_path / "run")
+        assert names(tmp_path / "run") == ["autosave-epoch-0002-batch-000000.safetensors"]
+        with pytest.raises(CheckpointError, match="Another run saves into"):
+            AutoSave(tmp_path / "run", **parts).__enter__()
+
+
+@posix
+def test_a_folder_deleted_and_taken_by_another_run(tmp_path, parts, monkeypatch):
+    monkeypatch.setattr(autosave, "_PATIENCE", 0.1)
+    with AutoSave(tmp_path / "run", **parts) as saves:
+        epochs = saves.epochs(2)
+        next(epochs)
+        shutil.rmtree(tmp_path / "run")
+        taken = pytest.raises(CheckpointError, match="Another run saves into")
+        with AutoSave(tmp_path / "run", **parts), taken:
+            next(epochs)
+        assert not names(tmp_path / "run")
 
 
 def test_a_loader_that_has_become_shorter_without_a_length(tmp_path, parts):

@@ -24,7 +24,7 @@ import traceback
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from contextlib import suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FrameType, TracebackType
@@ -40,8 +40,8 @@ from gpulesson import checkpoint
 from gpulesson._arguments import refuse, whole_number
 from gpulesson._files import printable
 from gpulesson._kinds import difference, is_count
-from gpulesson._rng import find_wrong_rng, rng_state, set_rng_state
-from gpulesson._state import RunParts, find_mistake
+from gpulesson._rng import find_wrong_generator, find_wrong_rng, rng_state, set_rng_state
+from gpulesson._state import RunParts, find_mistake, unwrapped
 from gpulesson._tensorfile import Refused
 from gpulesson.checkpoint import Checkpoint, CheckpointError, _as_checkpoint_error, _as_folder, _collect
 from gpulesson.long_runs.ranks import Ranks
@@ -212,6 +212,8 @@ class AutoSave:
         self._begun: dict[str, Any] = {}  # the random states with which it did
         self._place: _Place | None = None  # within it, once there are batches
         self._saved_place: _SavedPlace | None = None  # within it, to go on from
+        self._undo = ExitStack()  # until the loader is known to fit
+        self._lock_file: tuple[int, int] | None = None  # its device and number there
         self._is_new_rank = False  # which the run that was saved did not have
 
     def __enter__(self) -> AutoSave:
@@ -242,6 +244,7 @@ class AutoSave:
                 number, handler = list(self._handlers.items())[-1]
                 signal.signal(number, signal.SIG_DFL if handler is None else handler)
                 del self._handlers[number]
+            self._undo.close()
             if self._lock is not None:
                 self._lock.release()
             self._lock = self._epoch = self._place = self._saved_place = None
@@ -255,6 +258,7 @@ class AutoSave:
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             lock.acquire(timeout=_PATIENCE, poll_interval=0.1)
+            self._lock_file = _identity(lock)
         except Timeout as error:
             raise CheckpointError(
                 f"Another run saves into {printable(self.folder)}. Give each run a folder of its own, or "
@@ -297,6 +301,7 @@ class AutoSave:
                     self._set_generators(given, self._saved_place.begun["generators"][: len(given)])
                 self._begun = begun = _random_states(given)
                 yield epoch
+                self._undo.close()  # if it asked for no batches
                 self._save(finished=True)
                 self._place = self._saved_place = None
                 if self._hear().signal:
@@ -335,27 +340,29 @@ class AutoSave:
         place = _Place.of(loader, self.generator)
         saved, self._saved_place = self._saved_place, None
         given = self._begun["generators"]  # the state of the given one, with which the epoch began
-        if saved is not None:
-            self._check_loader_of(saved, place)
-            states = saved.begun["generators"]
-            self._set_generators(place.generators[len(given) :], states[len(given) :])
-        place.begun = _random_states(place.generators) | {"rng": self._begun["rng"]}
-        place.begun["generators"][: len(given)] = given
-        batches = self._ask(lambda: iter(loader), workers)
-        if workers:
-            self._hold_child_signal()
-        if saved is not None and saved.done:
-            for _ in range(saved.done):
-                if self._hear().signal:
-                    self._stop()
-                if self._ask(lambda: next(batches, _END), workers) is _END:
-                    raise CheckpointError(
-                        f"{printable(self.path)} was saved after {saved.done} batches of an epoch, and this "
-                        "loader has fewer. Give the loader that the run had."
-                    )
-            self._set_rng(saved.now["rng"])
-            self._set_generators(place.generators, saved.now["generators"])
-            place.done, place.learned, place.steps = saved.done, saved.done, saved.steps
+        undo, self._undo = self._undo, ExitStack()
+        with undo:  # what was loaded is put back if this is another loader
+            if saved is not None:
+                self._check_loader_of(saved, place)
+                states = saved.begun["generators"]
+                self._set_generators(place.generators[len(given) :], states[len(given) :])
+            place.begun = _random_states(place.generators) | {"rng": self._begun["rng"]}
+            place.begun["generators"][: len(given)] = given
+            batches = self._ask(lambda: iter(loader), workers)
+            if workers:
+                self._hold_child_signal()
+            if saved is not None and saved.done:
+                for _ in range(saved.done):
+                    if self._hear().signal:
+                        self._stop()
+                    if self._ask(lambda: next(batches, _END), workers) is _END:
+                        raise CheckpointError(
+                            f"{printable(self.path)} was saved after {saved.done} batches of an epoch, and "
+                            "this loader has fewer; nothing was loaded. Give the loader that the run had."
+                        )
+                self._set_rng(saved.now["rng"])
+                self._set_generators(place.generators, saved.now["generators"])
+                place.done, place.learned, place.steps = saved.done, saved.done, saved.steps
         self._place = place
         while (batch := self._ask(lambda: next(batches, _END), workers)) is not _END:
             place.done += 1
@@ -367,8 +374,9 @@ class AutoSave:
         known, given = ({name: each.loader_facts[name] for name in what} for each in (saved, place))
         if known != given:
             raise CheckpointError(
-                f"{printable(self.path)} was saved with another loader: {known} in the file, {given} given. "
-                "The place within an epoch is only found again with the loader that the run had."
+                f"{printable(self.path)} was saved with another loader: {known} in the file, {given} given; "
+                "nothing was loaded. The place within an epoch is only found again with the loader that the "
+                "run had."
             )
 
     def _set_rng(self, states: dict[str, Any]) -> None:
@@ -467,6 +475,7 @@ class AutoSave:
     def _resume(self, number: int) -> int:
         """Load the checkpoint that got furthest; return how many epochs are finished."""
         self._settle()
+        self._undo.close()
         self._saved_place = None
         self.path = path = self.ranks.on_main(
             lambda: checkpoint.latest(self.folder, pattern="autosave-epoch-*.safetensors")
@@ -476,7 +485,9 @@ class AutoSave:
         failed = f"{printable(path)} does not fit; nothing was loaded"
         # no rank changes anything before all have found that theirs fits
         found, place = self.ranks._on_each(lambda: self._read(path, failed))
-        self.ranks._on_each(lambda: self._load(found, failed))
+        with ExitStack() as undo:
+            self.ranks._on_each(lambda: undo.enter_context(self._loaded(found, failed)))
+            self._undo = undo.pop_all()
         self._saved_place = place
         what = "going on" if found.epoch < number else "nothing to do"
         within = f" and {_plural(found.step, 'batch', 'es')}" if found.step else ""
@@ -520,10 +531,14 @@ class AutoSave:
             find_wrong_rng(place.begun["rng"])
             or difference(fit.get("scaler"), scaler, "fit's scaler")
             or difference(place.begun["generators"][: len(states)], states, "the states of its position")
+            or next(
+                filter(None, map(_wrong_generator, place.now["generators"] + place.begun["generators"])), None
+            )
         )
 
-    def _load(self, found: Checkpoint, failed: str) -> None:
-        """Load a checkpoint into the run: all of it, or nothing."""
+    @contextmanager
+    def _loaded(self, found: Checkpoint, failed: str) -> Iterator[None]:
+        """Load a checkpoint into the run; an error, also one in the block, undoes it."""
         parts = {
             f"extra {name!r}": (part, found.extra[name])
             for name, part in self.extra.items()
@@ -531,25 +546,33 @@ class AutoSave:
         }
         parts |= {f"fit's {name}": (part, found.position["fit"][name]) for name, part in self._fit.items()}
         before = [(part, copy.deepcopy(part.state_dict())) for part, _ in parts.values()]
+        plain = {name: each for name, each in self.extra.items() if not hasattr(each, "load_state_dict")}
+        values = {name: copy.copy(each) for name, each in plain.items()}
         try:
             for name, (part, saved) in parts.items():
                 with _as_checkpoint_error(f"{failed}: {name} was not loaded"):
                     part.load_state_dict(saved)
-            checkpoint.resume(found, **self.parts._asdict())
+            with checkpoint._resumed(found, self.parts._replace(model=unwrapped(self.model))):
+                self._fill({name: found.extra[name] for name in plain})
+                yield
         except BaseException:
             for part, state in before:
                 part.load_state_dict(state)
+            self.extra.update(plain)
+            self._fill(values)
             raise
-        plain = {name: each for name, each in self.extra.items() if not hasattr(each, "load_state_dict")}
-        for name, value in plain.items():
-            saved = found.extra[name]
-            if isinstance(value, list) and isinstance(saved, list):
-                value[:] = saved
-            elif isinstance(value, dict) and isinstance(saved, dict):
+
+    def _fill(self, values: dict[str, Any]) -> None:
+        """Put plain values into `extra`; a list or a dict stays the same object."""
+        for name, new in values.items():
+            value = self.extra[name]
+            if isinstance(value, list) and isinstance(new, list):
+                value[:] = new
+            elif isinstance(value, dict) and isinstance(new, dict):
                 value.clear()
-                value.update(saved)
+                value.update(new)
             else:
-                self.extra[name] = saved
+                self.extra[name] = new
 
     def _save(self, *, finished: bool = False) -> None:
         """Save this place of the run, unless that was done."""
@@ -589,6 +612,9 @@ class AutoSave:
 
     def _write(self, path: Path, content: _Content) -> None:
         """Write a checkpoint, and delete our files before the last `keep`."""
+        if self._lock is not None and _identity(self._lock) != self._lock_file:
+            self._lock.release()  # the folder was deleted with it, and another run may have it by now
+            self._acquire(self._lock)
         if path.is_symlink():  # not ours: nothing outside the folder is written
             path.unlink()
         self.path = checkpoint._write_checkpoint(path, *content)
@@ -701,8 +727,21 @@ class _StepCounter:
                 self.saves.step()
 
 
+def _identity(lock: FileLock) -> tuple[int, int] | None:
+    """Return what tells the lock's file from another one in its place; None if there is none."""
+    try:
+        found = Path(lock.lock_file).stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
 def _random_states(generators: Iterable[torch.Generator]) -> dict[str, Any]:
     return {"rng": rng_state(), "generators": [each.get_state() for each in generators]}
+
+
+def _wrong_generator(state: torch.Tensor) -> str | None:
+    return find_wrong_generator(state, "the state of a generator")
 
 
 def _is_position(value: Any, given: bool) -> bool:
