@@ -11,6 +11,7 @@ from gpulesson._files import printable
 
 _Range = tuple[type, float, float]
 _COUNT: _Range = int, 0, 10**12
+_SOME: _Range = int, 1, 10**12
 _ANY: _Range = float, -math.inf, math.inf
 NUMBERS: dict[Any, _Range] = {
     # of NumPy's random states, which it believes: it would read beyond its memory
@@ -31,6 +32,20 @@ NUMBERS: dict[Any, _Range] = {
     "cooldown_counter": _COUNT,
     "growth_interval": _COUNT,
     "_growth_tracker": _COUNT,
+    "growth_factor": (float, 1, 10**9),
+    "backoff_factor": (float, 0, 1),
+    "scale": (float, 2.0**-126, 2.0**127),
+    # by which a scheduler divides, or with which it makes ranges
+    "step_size": _SOME,
+    "T_max": (float, 1, 10**12),
+    "T_0": _SOME,
+    "T_i": _SOME,
+    "T_mult": _SOME,
+    "total_iters": _SOME,
+    "total_steps": _SOME,
+    "total_size": (float, 1, 10**12),
+    "step_ratio": (float, 2.0**-40, 1),
+    "max_iter": (int, 1, 10**6),
     # the best loss so far, before there is one
     "best": _ANY,
     "mode_worse": _ANY,
@@ -94,6 +109,18 @@ def difference(found: Any, given: Any, way: str, *, more: bool = False, name: An
         if wrong := difference(inner, before, f"{way} {each}", name=each):
             return wrong
     return None
+
+
+def find_wrong_versions(found: Any, given: Any) -> str | None:
+    """Say what PyTorch could not read of the modules' versions that a model's state dict carries.
+
+    Other names among them could change how it loads: with ``assign_to_params_buffers``, a model would get
+    tensors that no optimizer knows.
+    """
+    versions, own = (getattr(each, "_metadata", None) or {} for each in (found, given))
+    parts = ((name, versions[name], own[name]) for name in own if name in versions)
+    wrong = (difference(theirs, ours, f"the version of the module {name!r}") for name, theirs, ours in parts)
+    return next(filter(None, wrong), None)
 
 
 def kind(value: Any) -> str:

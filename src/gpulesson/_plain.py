@@ -90,6 +90,7 @@ def decode(text: bytes, tensors: dict[str, Tensor]) -> Any:
     content = parse(text, of_object)
     if used != tensors.keys():
         raise Refused("there are tensors that its JSON does not name")
+    _check_depth(content)
     return content
 
 
@@ -212,6 +213,21 @@ def check_keys(keys: Iterable[Any]) -> None:
         raise Refused(f"a dict or set has {others} keys that are neither texts nor numbers, more than {_FEW}")
 
 
+def _check_depth(content: Any) -> None:
+    """Refuse what is nested deeper than `encode` writes it: what goes through it would end at Python's limit."""
+    level: list[Any] = [content]
+    for _ in range(_DEEPEST + 1):
+        inner: list[Any] = []
+        for value in level:
+            if isinstance(value, dict):
+                inner += [*value, *value.values(), *getattr(value, "__dict__", {}).values()]
+            elif isinstance(value, list | tuple | set | deque):
+                inner += value
+        level = inner
+    if level:
+        raise Refused(f"its JSON is nested more than {_DEEPEST} deep")
+
+
 def _dict(pairs: list[Any]) -> dict[Any, Any]:
     if any(type(pair) is not list or len(pair) != 2 for pair in pairs):
         raise Refused("its JSON has no pairs where some were written")
@@ -239,6 +255,12 @@ def _ordered(values: dict[Any, Any], _metadata: Any = None) -> OrderedDict[Any, 
     return found
 
 
+def _float(text: str) -> float:
+    if text not in ("inf", "-inf", "nan"):
+        raise Refused("its JSON has no float where one was written")
+    return float(text)  # each NaN another object, as keys of one dict may be
+
+
 def _complex(parts: list[Any]) -> complex:
     real, imaginary = parts
     return complex(_checked(real, float), _checked(imaginary, float))
@@ -253,7 +275,7 @@ def _tensor(value: Tensor, dtype: str | None = None) -> Tensor:
 
 
 _READ: dict[str, tuple[type, Any]] = {
-    "$float": (str, {"inf": math.inf, "-inf": -math.inf, "nan": math.nan}.__getitem__),
+    "$float": (str, _float),
     "$complex": (list, _complex),
     "$tuple": (list, tuple),
     "$set": (list, _set),

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import copy
+import inspect
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from gpulesson._files import printable
-from gpulesson._kinds import difference, wrong_number
+from gpulesson._kinds import difference, kind, wrong_number
 from gpulesson._rng import find_wrong_generator, rng_state, set_rng_state
+from gpulesson._tensorfile import Refused
 
 
 class RunParts(NamedTuple):
@@ -197,28 +199,37 @@ def find_wrong_state(scheduler: Any, generator: Any, states: Any) -> str | None:
     given, found = scheduler.state_dict(), states.scheduler
     if replaced := [name for name in found if name not in given and hasattr(scheduler, name)]:
         return f"the scheduler's state would replace {printable(replaced[0], 100)}"
-    known = type(scheduler).__module__.startswith("torch.optim.")
+    known = _of_torch(type(scheduler))
     return difference(found, given, "the scheduler's state") if known else None
 
 
+_HOW = "foreach", "fused", "capturable", "differentiable"
+"""Options of how an optimizer computes, which belong to this machine: those of a file are not loaded."""
+
+
 def load_optimizer(optimizer: Any, state: Mapping[str, Any]) -> None:
-    """Load a state dict, and raise ValueError if the optimizer could not go on with it."""
-    before = [_options(group) for group in optimizer.param_groups]
-    for held in state["state"].values():
-        if isinstance(held, dict) and "step" in held and (wrong := _wrong_step(held["step"])):
-            raise ValueError(f"the optimizer's step is {wrong}")
+    """Load a state dict, and raise `Refused` if the optimizer could not go on with it."""
+    known = _of_torch(type(optimizer))
     # An optimizer keeps the very tensors that it is given, and changes them: hand it copies.
-    optimizer.load_state_dict(copy.deepcopy(state))
-    for number, (group, options) in enumerate(zip(optimizer.param_groups, before, strict=True)):
-        if wrong := difference(_options(group), options, f"the optimizer's group {number}", more=True):
-            raise ValueError(wrong)
-    known, expected = type(optimizer).__module__.startswith("torch.optim."), _first_states(optimizer)
+    state = copy.deepcopy(state)
+    if wrong := _find_wrong_layout(optimizer, state, known):
+        raise Refused(wrong)
+    for group, given in zip(state["param_groups"], optimizer.param_groups, strict=True):
+        group.update((name, given[name]) for name in _HOW if name in given)
+    tries = [each for each in (_first_states, _try_a_step) if known and _succeeds(each, optimizer)]
+    optimizer.load_state_dict(state)
+    expected: dict[Tensor, dict[str, Any]] = {}
+    for attempt in tries[:1]:
+        try:
+            expected = attempt(optimizer)
+        except Exception as error:
+            raise Refused(
+                f"the optimizer cannot take a step with these options and states: {printable(error, 200)}"
+            ) from error
     # only these two keep other shapes than the parameter's
     same_shape = known and not isinstance(optimizer, torch.optim.LBFGS | torch.optim.Adafactor)
     for parameter, held in optimizer.state.items():
         if not isinstance(parameter, Tensor) or not isinstance(held, dict):
-            if known:
-                raise ValueError("the optimizer's state has entries that belong to no parameter")
             continue
         there = {name: value for name, value in held.items() if value is not None}
         if parameter in expected:
@@ -227,33 +238,70 @@ def load_optimizer(optimizer: Any, state: Mapping[str, Any]) -> None:
                 for name, value in expected[parameter].items()
             }
             if wrong := difference(there, first, "the state of a parameter", more=not known):
-                raise ValueError(wrong)
+                raise Refused(wrong)
         elif same_shape:
             for name, value in there.items():
                 if not isinstance(value, int | float) and getattr(value, "shape", None) not in (
                     parameter.shape,
                     (),
                 ):
-                    raise ValueError(
-                        f"the state of a parameter has a {printable(name, 100)} of another shape"
-                    )
+                    raise Refused(f"the state of a parameter has a {printable(name, 100)} of another shape")
         for name, value in held.items():  # a file keeps no strides; fused steps need those of the parameter
             if isinstance(value, Tensor) and value.shape == parameter.shape:
                 held[name] = torch.empty_like(parameter, dtype=value.dtype).copy_(value)
+
+
+def _find_wrong_layout(optimizer: Any, state: Mapping[str, Any], known: bool) -> str | None:
+    """Say where a state dict differs from that of the optimizer: in its groups, or whose states it has."""
+    states, groups, given = state.get("state"), state.get("param_groups"), optimizer.state_dict()
+    if known and (wrong := difference(dict.fromkeys(state), dict.fromkeys(given), "the optimizer's state")):
+        return wrong
+    if not isinstance(states, dict) or not isinstance(groups, list):
+        return "the optimizer's state has no states and groups of parameters" if known else None
+    if len(groups) != len(given["param_groups"]):
+        return f"the optimizer's state has {len(groups)} groups, not {len(given['param_groups'])}"
+    for number, (group, options) in enumerate(zip(groups, given["param_groups"], strict=True)):
+        if wrong := difference(group, options, f"the optimizer's group {number}", more=True):
+            return wrong
+    if known and not states.keys() <= {each for group in groups for each in group["params"]}:
+        return "the optimizer's state has entries that belong to no parameter"
+    for held in states.values():
+        if known and not isinstance(held, dict):
+            return f"the state of a parameter is {kind(held)}, not a dict"
+        if isinstance(held, dict) and "step" in held and (wrong := _wrong_step(held["step"])):
+            return f"the optimizer's step is {wrong}"
+    return None
+
+
+_PLAINLY = {"foreach": False, "fused": None, "capturable": False, "differentiable": False}
 
 
 def _options(group: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in group.items() if name not in ("params", "param_names")}
 
 
+def _base(optimizer: Any) -> Any:
+    """Return the optimizer's class, or the class of PyTorch below it."""
+    return next(filter(_of_torch, type(optimizer).__mro__))
+
+
+def _of_torch(kind: type) -> bool:
+    return f"{kind.__module__}.".startswith("torch.optim.")
+
+
+def _succeeds(attempt: Any, optimizer: Any) -> bool:
+    with suppress(Exception):  # it needs a closure, looks at values, or wants sparse gradients
+        attempt(optimizer)
+        return True
+    return False
+
+
 def _first_states(optimizer: Any) -> dict[Tensor, dict[str, Any]]:
     """Return the state that an optimizer of this class, or the class of PyTorch below it, gives at first.
 
-    A twin takes a step, on parameters without memory. Where that cannot be, nothing is returned.
+    A twin takes a step, on parameters without memory, after PyTorch has looked at the options.
     """
-    base: Any = next(
-        (each for each in type(optimizer).__mro__ if each.__module__.startswith("torch.optim.")), None
-    )
+    base: Any = _base(optimizer)
     twins: dict[Tensor, Tensor] = {}
     groups = []
     for group in optimizer.param_groups:
@@ -264,14 +312,35 @@ def _first_states(optimizer: Any) -> dict[Tensor, dict[str, Any]]:
                 alike[kind] = torch.empty_like(parameter, device="meta").requires_grad_()
                 alike[kind].grad = torch.empty_like(alike[kind])
             twins[parameter] = alike[kind]
-        plainly = {"foreach": False, "fused": None, "capturable": False}
-        groups.append(_options(group) | plainly | {"params": list(alike.values())})
-    try:
-        stepped = base(groups)
-        stepped.step()
-    except Exception:  # it needs a closure, or looks at values
-        return {}
+        options = _options(group) | _PLAINLY
+        groups.append(options | {"params": list(alike.values())})
+        known = inspect.signature(base).parameters.keys() & options.keys()
+        base(list(alike.values()), **{name: options[name] for name in known})
+    stepped = base(groups)
+    stepped.step()
     return {each: stepped.state[twin] for each, twin in twins.items() if twin in stepped.state}
+
+
+def _try_a_step(optimizer: Any) -> dict[Tensor, dict[str, Any]]:
+    """Let a twin on the CPU take a step with a copy of the state, as where one without memory cannot."""
+    twin: Any = _base(optimizer)(
+        [
+            {"params": [torch.zeros_like(each, device="cpu").requires_grad_() for each in group["params"]]}
+            for group in optimizer.param_groups
+        ]
+    )
+    twin.load_state_dict(copy.deepcopy(optimizer.state_dict()))
+    for group in twin.param_groups:
+        group.update(_PLAINLY | ({"max_iter": 1} if "max_iter" in group else {}))
+
+    def closure() -> Tensor:
+        for group in twin.param_groups:
+            for each in group["params"]:
+                each.grad = torch.ones_like(each)
+        return torch.tensor(1.0)
+
+    twin.step(closure)
+    return {}
 
 
 def _wrong_step(value: Any) -> str | None:

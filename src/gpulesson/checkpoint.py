@@ -32,7 +32,7 @@ from torch.optim.lr_scheduler import LRScheduler
 
 from gpulesson._arguments import as_path, refuse
 from gpulesson._files import open_file, printable, whole_file
-from gpulesson._kinds import is_count
+from gpulesson._kinds import find_wrong_versions, is_count
 from gpulesson._plain import pack, unpack
 from gpulesson._rng import find_wrong_rng, rng_state, set_rng_state
 from gpulesson._state import (
@@ -346,7 +346,8 @@ def _resumed(checkpoint: Checkpoint, parts: RunParts) -> Iterator[None]:
         given = tensor_outline(model.state_dict()) | outline(parts)
         if lines := compare(checkpoint.outline | tensor_outline(checkpoint.model), given):
             raise Refused("\n  ".join(["these differ", *lines]))
-        if wrong := find_wrong_state(scheduler, generator, checkpoint) or find_wrong_rng(checkpoint.rng):
+        wrong = find_wrong_versions(checkpoint.model, model.state_dict())
+        if wrong := wrong or find_wrong_state(scheduler, generator, checkpoint) or find_wrong_rng(checkpoint.rng):
             raise Refused(wrong)
     with all_or_nothing(parts):
         with _as_checkpoint_error(failed):

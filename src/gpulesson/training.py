@@ -17,6 +17,7 @@ from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 from gpulesson import preflight
 from gpulesson._arguments import refuse
 from gpulesson._kinds import difference
+from gpulesson._tensorfile import Refused
 from gpulesson._progress import epoch_bar, show_loss
 from gpulesson.device import choose_device, to_device
 from gpulesson.evaluation import Evaluation, check_held_out, evaluate, named_validation
@@ -323,7 +324,7 @@ class EpochLoss:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on with what `state_dict` returned; ValueError if it is none."""
         if wrong := difference(state, self.state_dict(), "losses"):
-            raise ValueError(wrong)
+            raise Refused(wrong)
         self._total, self._samples, self._batches = (state[name] for name in ("total", "samples", "batches"))
 
 
@@ -364,10 +365,10 @@ class History:
     def load_state_dict(self, state: dict[str, list[float]]) -> None:
         """Fill the lists with those that `state_dict` returned; ValueError if it is none."""
         if not isinstance(state, dict) or state.keys() != vars(self).keys():
-            raise ValueError("it is no history of fit")
+            raise Refused("it is no history of fit")
         for name, values in state.items():
             if not isinstance(values, list) or any(type(value) is not float for value in values):
-                raise ValueError(f"{name} is no list of numbers")
+                raise Refused(f"{name} is no list of numbers")
         for name, values in vars(self).items():
             values[:] = state[name]
 

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from gpulesson._files import open_file, printable, read_file, whole_file
-from gpulesson._kinds import difference, is_count
+from gpulesson._kinds import difference, find_wrong_versions, is_count
 from gpulesson._plain import decode, encode, pack, unpack
 from gpulesson._state import RunParts, compare, find_mistake, find_not_finite, outline
 from gpulesson._tensorfile import Entry, Refused, parse, read_header, write
@@ -153,6 +153,8 @@ def load_shards(
         def read_own() -> tuple[Any, dict[str, Any]]:
             with open_file(folder / _RUN) as file:
                 run = unpack(read_header(file).read_tensors(file))
+            if wrong := difference(run, {"state": "", "extra": None, "outline": {}}, _RUN):
+                raise Refused(wrong)
             stored, tensors = _stored_parts(folder), encode(state, sharded=True)[1]
             found = {name: f"{parts[0].entry.dtype} {_whole(parts)}" for name, parts in stored.items()}
             given = {name: f"{tensor.dtype} {list(tensor.shape)}" for name, tensor in tensors.items()}
@@ -160,7 +162,8 @@ def load_shards(
                 raise Refused("\n  ".join(["these differ", *lines]))
             filled = {name: _filled(tensor, name, stored[name]) for name, tensor in tensors.items()}
             new = decode(run["state"].encode(), filled)
-            if wrong := difference(new, state, "the state"):
+            wrong = difference(new, state, "the state")
+            if wrong := wrong or find_wrong_versions(new["model"], state["model"]):
                 raise Refused(wrong)
             return run["extra"], new
 
