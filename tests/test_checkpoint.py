@@ -779,10 +779,13 @@ MALFORMED = {
         "lr is True or False, not",
     ),
     "half an epoch": ({"scheduler__last_epoch": 2.5}, "last_epoch is 2.5, not an int from -1"),
-    "moments that are no dict": ({"optimizer__state": {0: [1, 2]}}, "TypeError"),
+    "moments that are no dict": (
+        {"optimizer__state": {0: [1, 2]}},
+        "the state of a parameter is a list, not a dict",
+    ),
     "moments of no parameter": ({"optimizer__state": {77: {"step": 1}}}, "belong to no parameter"),
-    "no moments at all": ({"optimizer__state": NONE}, "KeyError"),
-    "no groups": ({"optimizer__param_groups": []}, "ValueError"),
+    "no moments at all": ({"optimizer__state": NONE}, "the optimizer's state lacks state"),
+    "no groups": ({"optimizer__param_groups": []}, "the optimizer's state has 0 groups, not 1"),
     "a learning rate that is a text": (
         {"optimizer__param_groups__0__lr": "high"},
         "lr is a str, not a number",
@@ -798,7 +801,10 @@ MALFORMED = {
         r"the generator's state is a torch.uint8 of shape \[3\]",
     ),
     "a float state of the generator": ({"generator": torch.zeros(5056)}, "state is a torch.float32 of shape"),
-    "zeros for the generator": ({"generator": torch.zeros(5056, dtype=torch.uint8)}, "RuntimeError"),
+    "zeros for the generator": (
+        {"generator": torch.zeros(5056, dtype=torch.uint8)},
+        "there cannot be 0 numbers left",
+    ),
     "no state of torch": ({"rng__cpu": NONE}, "rng lacks cpu"),
     "a number for the name of a generator": ({"rng": {1: 2}}, "rng lacks cpu and python"),
     "a number for the name of another generator": ({"rng": {1: 2, "cpu": 3, "python": 4}}, "TypeError"),

@@ -184,7 +184,7 @@ DECODED = {
     b'{"$complex":[1]}': "JSON is not",
     b'{"$complex":[1,true]}': "no float where one was written",
     b'{"$device":5}': "no str where one was written",
-    b'{"$float":"1"}': "JSON is not",
+    b'{"$float":"1"}': "no float where one was written",
     b'{"$float":[]}': "no str where one was written",
     b'{"$bytes":"?"}': "JSON is not",
     b'{"$dtype":"torch.nn"}': "no dtype where one was written",

@@ -51,7 +51,7 @@ NUMBERS: dict[Any, _Range] = {
     "mode_worse": _ANY,
 }
 """The numbers of saved states by name: type, least and greatest. An int may stand for a float."""
-_OTHER: _Range = float, -(2.0**1023), 2.0**1023
+_OTHER: _Range = float, -1e30, 1e30  # with room below the greatest of float32
 
 
 def wrong_number(value: Any, name: Any, given: Any = 0.0) -> str | None:
@@ -70,19 +70,22 @@ def wrong_number(value: Any, name: Any, given: Any = 0.0) -> str | None:
     return f"{printable(repr(value), 40)}, not {limits}"
 
 
-def difference(found: Any, given: Any, way: str, *, more: bool = False, name: Any = None) -> str | None:
+def difference(
+    found: Any, given: Any, way: str, *, more: bool = False, firm: bool = False, name: Any = None
+) -> str | None:
     """Say where a value is of another kind than the one that it would replace; None if nowhere.
 
     The same names in dicts, the same length of lists, tensors of the same dtype and shape, numbers of the
-    range that `NUMBERS` declares for their name. What is None may become anything. Names that begin with
-    ``_`` may be missing or added, as they are from one PyTorch to the next; with `more`, any may be added.
+    range that `NUMBERS` declares for their name. What is None may become anything, but not if `firm`. Names
+    that begin with ``_`` may be missing or added, as they are from one PyTorch to the next; with `more`, any
+    may be added.
 
     >>> difference({"lr": "high"}, {"lr": 0.1, "betas": (0.9, 0.99)}, "group")
     'group lacks betas'
     >>> difference([1, "2"], [0.5, 3], "base_lrs")
     'base_lrs 1 is a str, not a number'
     """
-    if given is None:
+    if given is None and not firm:
         return None
     if kind(found) != kind(given):
         return f"{printable(way, 200)} is {kind(found)}, not {kind(given)}"
@@ -106,7 +109,7 @@ def difference(found: Any, given: Any, way: str, *, more: bool = False, name: An
     else:
         return None
     for each, inner, before in parts:
-        if wrong := difference(inner, before, f"{way} {each}", name=each):
+        if wrong := difference(inner, before, f"{way} {each}", firm=firm, name=each):
             return wrong
     return None
 

@@ -63,8 +63,8 @@ def find_wrong_generator(state: Tensor, way: str) -> str | None:
     """
     if state.numel() != torch.get_rng_state().numel():
         return None
-    left, _, following = struct.unpack_from("<iiQ", bytes(memory_of(state)), 8)
-    if not 0 <= left + following <= 625:
+    left, seeded, following = struct.unpack_from("<iiQ", bytes(memory_of(state)), 8)
+    if seeded != 1 or not 0 < left <= 624 or not 0 <= left + following <= 625:
         return f"{way}: there cannot be {left} numbers left from number {following} of 624 on"
     return None
 

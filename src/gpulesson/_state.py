@@ -200,7 +200,7 @@ def find_wrong_state(scheduler: Any, generator: Any, states: Any) -> str | None:
     if replaced := [name for name in found if name not in given and hasattr(scheduler, name)]:
         return f"the scheduler's state would replace {printable(replaced[0], 100)}"
     known = _of_torch(type(scheduler))
-    return difference(found, given, "the scheduler's state") if known else None
+    return difference(found, given, "the scheduler's state", firm=True) if known else None
 
 
 _HOW = "foreach", "fused", "capturable", "differentiable"
@@ -214,10 +214,19 @@ def load_optimizer(optimizer: Any, state: Mapping[str, Any]) -> None:
     state = copy.deepcopy(state)
     if wrong := _find_wrong_layout(optimizer, state, known):
         raise Refused(wrong)
-    for group, given in zip(state["param_groups"], optimizer.param_groups, strict=True):
+    before = [_options(group) for group in optimizer.param_groups]
+    for group, given in zip(state["param_groups"] if known else [], before, strict=known):
         group.update((name, given[name]) for name in _HOW if name in given)
     tries = [each for each in (_first_states, _try_a_step) if known and _succeeds(each, optimizer)]
-    optimizer.load_state_dict(state)
+    try:
+        optimizer.load_state_dict(state)
+    except Exception as error:
+        raise Refused(
+            f"the optimizer takes no such state ({type(error).__name__}: {printable(error)})"
+        ) from error
+    for number, (group, options) in enumerate(zip(optimizer.param_groups, before, strict=True)):
+        if wrong := difference(_options(group), options, f"the optimizer's group {number}", more=True):
+            raise Refused(wrong)
     expected: dict[Tensor, dict[str, Any]] = {}
     for attempt in tries[:1]:
         try:
@@ -261,7 +270,8 @@ def _find_wrong_layout(optimizer: Any, state: Mapping[str, Any], known: bool) ->
     if len(groups) != len(given["param_groups"]):
         return f"the optimizer's state has {len(groups)} groups, not {len(given['param_groups'])}"
     for number, (group, options) in enumerate(zip(groups, given["param_groups"], strict=True)):
-        if wrong := difference(group, options, f"the optimizer's group {number}", more=True):
+        own = {"params": options["params"]}
+        if known and (wrong := difference(group, own, f"the optimizer's group {number}", more=True)):
             return wrong
     if known and not states.keys() <= {each for group in groups for each in group["params"]}:
         return "the optimizer's state has entries that belong to no parameter"

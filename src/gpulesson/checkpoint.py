@@ -347,7 +347,11 @@ def _resumed(checkpoint: Checkpoint, parts: RunParts) -> Iterator[None]:
         if lines := compare(checkpoint.outline | tensor_outline(checkpoint.model), given):
             raise Refused("\n  ".join(["these differ", *lines]))
         wrong = find_wrong_versions(checkpoint.model, model.state_dict())
-        if wrong := wrong or find_wrong_state(scheduler, generator, checkpoint) or find_wrong_rng(checkpoint.rng):
+        if (
+            wrong := wrong
+            or find_wrong_state(scheduler, generator, checkpoint)
+            or find_wrong_rng(checkpoint.rng)
+        ):
             raise Refused(wrong)
     with all_or_nothing(parts):
         with _as_checkpoint_error(failed):

@@ -6,14 +6,18 @@ import contextlib
 import io
 import os
 import pickle
+import random
 import re
+import shutil
 import subprocess
 import zipfile
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
 
 import hostile
+import mutated
 import pytest
+import uses
 from autosave_run import noisy_parts
 from runs import small_data
 
@@ -61,6 +65,56 @@ def test_hostile_data(tally, warm, tmp_path, monkeypatch):
         tally.count(attempt(warm, "runs:read_data", what, tmp_path / str(number), raw / name, worst))
         (raw / name).unlink()
     tally.notes.append(f"at most {worst[0]:.0f} MB and {worst[1]:.1f} s of processor time for one file")
+
+
+def test_mutated_files(tally, warm, tmp_path):
+    """One value, key or container of a file of each kind is another. What is read is used, for some steps."""
+    genuine, changed = [], []
+    for kind, (save, _, runs) in uses.KINDS.items():
+        for run in runs:
+            (folder := tmp_path / f"{kind}, {run}" / "genuine").mkdir(parents=True)
+            path = save(folder, run)
+            genuine.append((f"{kind}, {run}, genuine", path, path.read_bytes))
+            changed.append(changed_ones(kind, run, path))
+    cases, notes = chain(genuine, mutated.by_turns(changed)), {"used": 0, "slowest": 0.0}
+    number = max(len(genuine) + 4, tally.some(tally.row.least))
+    for first in range(0, number, 200):
+        use_in_children(tally, warm, tmp_path / "cases", islice(cases, min(200, number - first)), notes)
+    tally.notes.append(
+        f"{notes['used']} could be used, {tally.of - notes['used']} were refused; at most "
+        f"{notes['slowest']:.1f} s of processor time for one file"
+    )
+
+
+def changed_ones(kind, run, path):
+    within = "state" if kind == "shards" else None
+    for what, content in mutated.mutations(path.read_bytes(), random.Random(f"{kind} {run}"), within):
+        yield f"{kind}, {run}, {what}", path, content
+
+
+def use_in_children(tally, warm, folder, cases, notes):
+    """Use files in one process, and after a crash the rest of them in another."""
+    texts = {}
+    for number, (text, path, content) in enumerate(cases):
+        shutil.copytree(path.parent, folder / str(number) / path.parent.name)
+        (folder / str(number) / path.parent.name / path.name).write_bytes(content())
+        (folder / str(number) / "about").write_text(f"{text}\n{path.parent.name}/{path.name}")
+        texts[str(number)] = text
+    while left := os.listdir(folder):  # noqa: PTH208
+        child = warm.start("uses:use_many", str(folder), folder=folder.parent)
+        output = child.communicate()[0].decode(errors="replace")
+        for name, seconds, told in re.findall(r"^begins (\d+)\ntold (\S+) (.*)$", output, re.MULTILINE):
+            text = texts[name]
+            notes["used"] += told == "used"
+            notes["slowest"] = max(notes["slowest"], float(seconds))
+            fine = told == "used" or (told.startswith("refused") and not text.endswith("genuine"))
+            tally.count("" if fine else f"{text}: {told}")
+        begun = re.findall(r"^begins (\d+)$", output, re.MULTILINE)
+        if not begun:
+            raise AssertionError(f"nothing was read: {output[-1000:]}")
+        if begun[-1] in left and (folder / begun[-1]).exists():
+            tally.count(f"{texts[begun[-1]]}: the process ended with {child.returncode}: {output[-300:]}")
+            shutil.rmtree(folder / begun[-1])
 
 
 def attempt(warm, program, what, place, path, worst):

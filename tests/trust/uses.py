@@ -6,6 +6,7 @@ import hashlib
 import math
 import random
 import re
+import resource
 import shutil
 import signal
 import sys
@@ -265,19 +266,20 @@ KINDS: dict[str, tuple[Any, Any, list[str]]] = {
 # -- many of them, in one process
 
 
-def use_many(folder: str, first: int) -> None:
-    """Use the files of a folder from the `first` on, and tell of each what came of it."""
+def use_many(folder: str) -> None:
+    """Use the files of a folder, and tell of each what came of it; those that were told of are removed."""
+    resource.setrlimit(resource.RLIMIT_AS, (8 * 2**30, 8 * 2**30))  # this machine is to survive it
     signal.signal(signal.SIGPROF, signal.SIG_DFL)  # ends the process
     sys.addaudithook(watch)
-    cases = sorted(Path(folder).iterdir(), key=lambda case: int(case.name.partition(" ")[0]))
-    for case in cases[first:]:
+    for case in sorted(Path(folder).iterdir(), key=lambda case: int(case.name)):
         print(f"begins {case.name}", flush=True)
-        signal.setitimer(signal.ITIMER_PROF, SECONDS)
-        kind, run = (case / "kind").read_text().split("\n")
+        about, place = (case / "about").read_text().split("\n")
+        kind, run, _ = about.split(", ", 2)
         begin = time.process_time()
+        signal.setitimer(signal.ITIMER_PROF, SECONDS)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            told = use(kind, run, Path(case, (case / "name").read_text()))
+            told = use(kind, run, case / place)
         signal.setitimer(signal.ITIMER_PROF, 0)
         print(f"told {time.process_time() - begin:.2f} {told}", flush=True)
         shutil.rmtree(case)

@@ -153,7 +153,8 @@ def load_shards(
         def read_own() -> tuple[Any, dict[str, Any]]:
             with open_file(folder / _RUN) as file:
                 run = unpack(read_header(file).read_tensors(file))
-            if wrong := difference(run, {"state": "", "extra": None, "outline": {}}, _RUN):
+            wrong = difference(run, {"state": "", "extra": None, "outline": None}, _RUN)
+            if wrong := wrong or difference(run["outline"], {}, "its outline", more=True):
                 raise Refused(wrong)
             stored, tensors = _stored_parts(folder), encode(state, sharded=True)[1]
             found = {name: f"{parts[0].entry.dtype} {_whole(parts)}" for name, parts in stored.items()}
