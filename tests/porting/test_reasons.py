@@ -180,7 +180,7 @@ def test_an_input_that_asks_for_a_gradient_is_not_trained(tmp_path):
         "+    x = x.abs().requires_grad_().to(device)",
     ]
     record, _ = run(tmp_path, HEAD + code.replace("model(x)", "model(x.to(device))"))
-    assert [thing.by for thing, _ in record.trained] == ["Net"]
+    assert [thing.by for thing, _ in record.used] == ["Net"]
 
 
 def test_a_copy_that_asks_for_a_gradient_is_moved_where_it_is_made(tmp_path):
@@ -257,7 +257,7 @@ def test_what_is_trained_is_found_under_any_name(tmp_path):
         "    def step(self):\n        self.head(self.model(X)).sum().backward()\nTrainer(model).step()\n"
     )
     record, files = run(tmp_path, HEAD.replace("Net().to(device)", "Net()") + code)
-    texts = [reasons.trained(files, *each).text.decode() for each in record.trained]
+    texts = [reasons.trained(files, *each).text.decode() for each in record.used]
     assert sorted(line for text in texts for line in _lines(HEAD + code, text) if line.startswith("+")) == [
         "+        self.head = nn.Linear(2, 1).to(device)",
         "+model = Net()",

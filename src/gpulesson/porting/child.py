@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 import functools
+import importlib
 import multiprocessing
 import os
 import pickle
@@ -44,8 +45,9 @@ class Request:
     ----------
     place : str
         A folder for this run alone, with ``copy``, a copy of the script's folder, and ``tmp``.
-    script, here : str
-        The script, and the folder in which it is started, seen from the copy.
+    script, module, here : str
+        The script; its name if it is run as a module; the folder in which it is started. The first and the
+        last are seen from the copy.
     arguments : tuple of str
     gpu, short : bool
         On the practice GPU; with loops that end early.
@@ -57,6 +59,7 @@ class Request:
 
     place: str
     script: str
+    module: str
     here: str
     arguments: tuple[str, ...]
     gpu: bool
@@ -73,7 +76,7 @@ def main(request: Request) -> None:
     """Run a script, and leave what was noted in the file ``outcome``."""
     if hasattr(os, "setsid"):
         os.setsid()  # so that what it starts can be ended with it
-    place = Path(request.place)
+    place, leave = Path(request.place), os._exit
     threading.Thread(target=_end_with_parent, args=(place,), daemon=True).start()
     for number, name in ((0, os.devnull), (1, place / "out"), (2, place / "err")):
         os.dup2(os.open(name, os.O_RDWR | os.O_CREAT), number)
@@ -84,7 +87,7 @@ def main(request: Request) -> None:
     unfinished = place / "unfinished"
     unfinished.write_bytes(pickle.dumps(record))
     unfinished.replace(place / "outcome")
-    os._exit(0)  # not through what a script leaves open
+    leave(0)  # not through what a script leaves open
 
 
 def _end_with_parent(place: Path) -> None:
@@ -164,13 +167,20 @@ def _run(folder: Path, request: Request) -> None:
     module = types.ModuleType("__main__")
     module.__dict__.update(__file__=str(path), __builtins__=builtins)
     sys.modules["__main__"] = module
-    sys.argv = [os.path.relpath(path), *request.arguments]
+    sys.argv = [str(path) if request.module else os.path.relpath(path), *request.arguments]
     start, package = path.parent, ""
-    if re.search(rb"^\s*from\s+\.", path.read_bytes(), re.MULTILINE):  # as python -m package.script does
+    if request.module:
+        start = folder / request.here
+        name = f"{request.module}.__main__" if path.name == "__main__.py" else request.module
+        module.__spec__ = importlib.machinery.ModuleSpec(name, None, origin=str(path))
+        package = module.__dict__["__package__"] = name.rpartition(".")[0]
+    elif re.search(rb"^\s*from\s+\.", path.read_bytes(), re.MULTILINE):  # as python -m package.script does
         while (start / "__init__.py").exists() and start != folder:
             start, package = start.parent, f"{start.name}.{package}".rstrip(".")
         module.__dict__.update(__package__=package)
     sys.path.insert(0, str(start))
+    if request.module and package:
+        importlib.import_module(package)
     code = SourceFileLoader("__main__", str(path)).source_to_code(path.read_bytes(), str(path))
     exec(code, module.__dict__)
 
@@ -196,6 +206,14 @@ def _guard(place: Path) -> None:
         raise NoInput(NO_INPUT)
 
     builtins.input = no_input
+    here, leave = os.getpid(), os._exit
+
+    def leave_with_a_record(status: int) -> None:
+        if os.getpid() != here or threading.current_thread() is not threading.main_thread():
+            leave(status)  # a process that the script has started
+        raise SystemExit(status)
+
+    os._exit = leave_with_a_record  # type: ignore[assignment]
     write = os.O_WRONLY | os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_TRUNC
     devices = "/dev/null", "/dev/tty", "/dev/std", "/dev/fd", "/dev/shm/pym-", "/proc/self/"
     own = (f"{place}{os.sep}", f"{os.path.realpath(os.devnull)}{os.sep}", *devices)

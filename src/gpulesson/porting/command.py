@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from gpulesson.porting.reasons import Change, Files
     from gpulesson.porting.run import Runs
 
-_USAGE = "python -m gpulesson port [options] script [argument ...]"
+_USAGE = "python -m gpulesson port [options] (script | -m module) [argument ...]"
 WITH_VALUE = ("--out", "--limit", "--root")
 _SHOWN = 6
 _PLURALS = {"moves": "move", "comes": "come", "becomes": "become", "goes": "go", "is": "are", "makes": "make"}
@@ -75,9 +75,9 @@ def run(options: argparse.Namespace, program: Sequence[str]) -> int:
     """Port the script and print what came of it; 1 if that is nothing to rely on."""
     status = 1
     with refusing():
-        script = script_of(options, program, ("--write", *WITH_VALUE))
+        script, arguments, module = program_of(options, program, ("--write", *WITH_VALUE))
         _check_out(options.out)
-        with trial(script, program[1:], options.limit, options.root) as runs:
+        with trial(script, arguments, options.limit, options.root, module=module) as runs:
             found = _ported(runs)
             coloured = sys.stdout.isatty() and "NO_COLOR" not in os.environ
             print("\n".join(report(found, script.name, coloured, "" if options.write else _NEXT)))
@@ -100,21 +100,47 @@ class Refused(Exception):
     """The script cannot be tried, and the message says why."""
 
 
-def script_of(options: argparse.Namespace, program: Sequence[str], own: Sequence[str]) -> Path:
-    """Return the script of a command line; end the command if there is none."""
-    if not program:
-        options.refuse("there is no script; expected one behind the options")
-    if program[0].startswith("-"):
-        options.refuse(f"expected a script, found {program[0]}; options: {', '.join(own)}")
-    for word in dict.fromkeys(program[1:]):
+def program_of(
+    options: argparse.Namespace, words: Sequence[str], own: Sequence[str]
+) -> tuple[Path, tuple[str, ...], str]:
+    """Return the script of a command line, its arguments and its module; end the command if there is none."""
+    module, behind = "", words[1:]
+    if words[:1] == ["-m"]:
+        module, behind = "".join(words[1:2]), words[2:]
+    if not words or (words[0] == "-m" and not module):
+        options.refuse("there is no script; expected one, or -m module, behind the options")
+    if words[0].startswith("-") and not module:
+        options.refuse(f"expected a script or -m module, found {words[0]}; options: {', '.join(own)}")
+    for word in dict.fromkeys(behind):
         if word in own:
-            print(f"{word} stands behind {program[0]}, so it is the script's own option", file=sys.stderr)
-    return Path(program[0])
+            print(
+                f"{word} stands behind {module or words[0]}, so it is the script's own option",
+                file=sys.stderr,
+            )
+    return _file_of(module) if module else Path(words[0]), tuple(behind), module
+
+
+def _file_of(module: str) -> Path:
+    """Return the file of a module in the current folder, as ``python -m`` would find it."""
+    path = Path(*module.split("."))
+    choices = path / "__main__.py", path.with_suffix(".py")
+    found = [each for each in choices if each.is_file()]
+    if not found:
+        raise Refused(
+            f"There is no module {module!r} in this folder: expected {choices[1]} or {choices[0]}. Go to the "
+            "folder in which you start it."
+        )
+    return found[0]
 
 
 @contextmanager
 def trial(
-    script: Path, arguments: Sequence[str], limit: float, root: Path | None = None, text: bytes | None = None
+    script: Path,
+    arguments: Sequence[str],
+    limit: float = 120.0,
+    root: Path | None = None,
+    text: bytes | None = None,
+    module: str = "",
 ) -> Iterator[Runs]:
     """
     Check a script, and yield what runs it.
@@ -136,7 +162,7 @@ def trial(
                 raise Refused(f"{script} is no script of Python: expected a file that ends in .py.")
             text = script.read_bytes()
         ast.parse(text, str(script))
-        prepared = Runs(script, tuple(arguments), limit, root, text)
+        prepared = Runs(script, tuple(arguments), limit, root, text, module)
     except (SyntaxError, ValueError) as error:
         line = f"line {error.lineno}: " if isinstance(error, SyntaxError) else ""
         raise Refused(
@@ -187,7 +213,7 @@ def _ported(runs: Runs) -> Port:
 def port_cell(line: str, cell: str) -> None:
     """Port the code of a notebook's cell, which begins with ``%%port`` and the script's arguments."""
     try:
-        with trial(Path("cell.py"), line.split(), 120.0, text=cell.encode()) as runs:
+        with trial(Path("cell.py"), line.split(), text=cell.encode()) as runs:
             print("\n".join(report(_ported(runs), "This cell")))
     except Refused as refusal:
         print(refusal)
@@ -201,7 +227,6 @@ def report(found: Port, name: str, coloured: bool = False, first: str = "") -> I
     if found.stuck:
         yield f"{name} is not ported. This could not be fixed (in the file with the changes below):"
         yield f"  {found.stuck}"
-        yield from _explained(found.stuck)
         if not found.changes:
             return
         yield "\nSo far (lines as they are numbered after the changes):\n"
@@ -215,14 +240,6 @@ def report(found: Port, name: str, coloured: bool = False, first: str = "") -> I
         yield from _not_reached(found)
         if found.proved:
             yield f"\nNext: {first}run it on a GPU, and measure the gain: lesson 8, Was it faster?"
-
-
-def _explained(message: str) -> Iterator[str]:
-    from gpulesson.exercises.messages import explain
-
-    known = explain(message.splitlines()[0])
-    if known is not None:
-        yield f"  {known.cause}"
 
 
 def _changes(found: Port) -> Iterator[str]:

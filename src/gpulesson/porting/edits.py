@@ -225,6 +225,17 @@ class Source:
         """Add a keyword argument to a call."""
         return self.changed({call: lambda each: with_keyword(each, name, value)})
 
+    def ask_later(self, spot: Spot, device: str) -> bytes:
+        """Let a call move the tensor that it makes before that asks for a gradient; empty if it cannot."""
+        call = self.expression(spot)
+        given = getattr(call, "args", ())
+        args = [each for each in given if each.keyword is None or each.keyword.value != "requires_grad"]
+        if len(args) == len(given):
+            return b""
+        args[-1:] = [each.with_changes(comma=cst.MaybeSentinel.DEFAULT) for each in args[-1:]]
+        plain = call.with_changes(args=args)
+        return self.changed({call: lambda _: called(called(plain, "to", device), "requires_grad_")})
+
     def move(self, names: Sequence[str], device: str, *, after: Any = None, first_in: Any = None) -> bytes:
         """Move tensors in a statement of its own, after a small statement or at the head of a loop.
 

@@ -12,6 +12,7 @@ NO_INPUT = "nobody is there to answer input()"
 NO_NETWORK = "the script is tried without a network"
 NO_WRITING = "the script is tried in a copy of its folder, and must not write outside of it"
 OVER = "it was ended, for it had trained long enough"
+DIED = "its process ended with status"
 IN_FULL = 300
 """So many training steps a run takes at most; the next one ends it."""
 OPTION = re.compile(r"(?m)^[^#\n]*add_argument\([^()#]*['\"](--(?:use[-_])?(?:device|cuda|gpus?))['\"]")
@@ -109,6 +110,8 @@ class Thing:
         A dataset takes its samples from it.
     leaf : bool
         It asks for a gradient, and no DataLoader made it: it may be trained itself.
+    asks : bool
+        It asked for a gradient already when it was made.
     owner : Thing or None
         The module that registers it.
     root : bool
@@ -127,6 +130,7 @@ class Thing:
     drawn: bool = False
     fed: bool = False
     leaf: bool = False
+    asks: bool = False
     owner: Thing | None = None
     root: bool = True
     ancestors: tuple[Thing, ...] = ()
@@ -175,8 +179,11 @@ class Record:
     ----------
     losses : list of float
         Of each backward pass.
-    trained : list of (Thing, tuple of Spot)
-        What the backward passes train, once each, and the frames of that moment.
+    used : list of (Thing, tuple of Spot)
+        The modules that are called, and what the backward passes train, once each, and the frames of that
+        moment.
+    on_cpu : list of Spot
+        Where the CPU alone computes again and again what the GPU does not get.
     loads : list of Spot
         Calls of ``torch.load`` that brought tensors to the GPU because they were saved from there.
     idle : list of Spot
@@ -201,7 +208,8 @@ class Record:
     """
 
     losses: list[float] = field(default_factory=list)
-    trained: list[tuple[Thing, tuple[Spot, ...]]] = field(default_factory=list)
+    used: list[tuple[Thing, tuple[Spot, ...]]] = field(default_factory=list)
+    on_cpu: list[Spot] = field(default_factory=list)
     loads: list[Spot] = field(default_factory=list)
     idle: list[Spot] = field(default_factory=list)
     draws: int = 0

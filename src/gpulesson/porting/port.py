@@ -11,7 +11,18 @@ from math import isfinite
 from typing import Any
 
 from gpulesson.porting import reasons
-from gpulesson.porting.facts import DEVICE_LINE, OPTION, OVER, Record, Spot, Thing, explained, where
+from gpulesson.porting.facts import (
+    DEVICE_LINE,
+    DIED,
+    OPTION,
+    OVER,
+    Failure,
+    Record,
+    Spot,
+    Thing,
+    explained,
+    where,
+)
 from gpulesson.porting.instrument import not_reached
 from gpulesson.porting.reasons import Change, Files
 from gpulesson.porting.run import NoTrial, Runs
@@ -158,6 +169,9 @@ def _check(cpu: Record) -> None:
         raise NoTrial(explained(cpu.failure, "on the CPU already"))
     if cpu.stopped == "endless":
         raise NoTrial("it did not end, nor come to a training step, within the time (--limit gives it more)")
+    if cpu.stopped.startswith(DIED):
+        said = "\n".join(cpu.errors.splitlines()[-4:])
+        raise NoTrial(f"it cannot be told what it did, on the CPU already: {cpu.stopped}\n{said}".strip())
     if not cpu.losses:
         said = "\n".join(cpu.errors.splitlines()[-4:]) if cpu.stopped else ""
         raise NoTrial(f"nothing was trained, for no loss went backward(). {cpu.stopped}\n{said}".strip())
@@ -189,7 +203,7 @@ def _models(files: Files, record: Record) -> Iterator[Change]:
 
 
 def _on_the_cpu(record: Record) -> list[tuple[Thing, tuple[Spot, ...]]]:
-    return [each for each in record.trained if each[0].device == "cpu"]
+    return [each for each in record.used if each[0].device == "cpu"]
 
 
 _State = tuple[dict[str, bytes], list[Change], Record, Record | None]
@@ -229,7 +243,8 @@ class _Rounds:
             for file, lines in whole.lines.items():
                 record.lines.setdefault(file, set()).update(lines)
             record.idle = [spot for spot in record.idle if spot in whole.idle]
-            record.trained += [each for each in _on_the_cpu(whole) if each not in record.trained]
+            record.used += [each for each in _on_the_cpu(whole) if each not in record.used]
+            record.loads += [each for each in whole.loads if each not in record.loads]
             record.draws += whole.draws
         return record
 
@@ -387,10 +402,21 @@ def _where_it_stops(record: Record) -> tuple[Any, ...]:
 def _stuck(record: Record) -> str:
     if record.failure is not None:
         place = f"{record.failure.frames[-1]}: " if record.failure.frames else ""
-        return f"{place}{record.failure.kind}: {record.failure.message}"
+        return f"{place}{record.failure.kind}: {record.failure.message}{_met(record.failure)}"
     if record.errors:
         return f"{record.stopped}: {record.errors.splitlines()[-1]}"
     return record.stopped or "what is trained stays on the CPU"
+
+
+def _met(failure: Failure) -> str:
+    """Say which tensors met there, on which devices; "" if one of them has no name that a reader knows."""
+    sides: dict[str, list[str]] = {}
+    for thing in failure.things:
+        names = sorted(thing.names, key=lambda each: (each.held == "", each.frame))  # the line's own are last
+        sides.setdefault(thing.device, []).append(f"{names[-1].name}{names[-1].path}" if names else "")
+    if len(sides) < 2 or not all(all(each) for each in sides.values()):
+        return ""
+    return "".join(f"\n  On {device}: {', '.join(dict.fromkeys(names))}" for device, names in sides.items())
 
 
 def _codes(before: bytes, after: bytes) -> Sequence[tuple[str, int, int, int, int]]:

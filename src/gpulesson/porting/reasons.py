@@ -146,15 +146,22 @@ def trained(files: Files, thing: Thing, frames: tuple[Spot, ...]) -> Change | No
 
 
 def _made_trained(files: Files, thing: Thing) -> Iterator[Change]:
-    """Make a tensor that is trained on the device: a moved one would be another tensor, without gradients."""
+    """Make a tensor that is trained on the device, before it asks for a gradient.
+
+    What is moved after that is another tensor, which gets none.
+    """
     roots = [each for each in thing.line() if each.root]
-    if len(roots) == 1 and roots[0].factory and (change := _made_there(files, roots[0])):
+    here = len(roots) == 1 and roots[0].factory and (roots[0].asks or not roots[0].random)
+    if here and (change := _made_there(files, roots[0])):
         yield change
-    for spot in [each for one in thing.line() for each in one.made[-1:]]:
-        source = files[spot.file]
-        for call in source.within(source.statement_at(spot), cst.Call):
-            if isinstance(call.func, cst.Attribute) and call.func.attr.value == "requires_grad_":
-                yield files.moved(spot, call.func.value, _shown(thing))  # x.to(device).requires_grad_()
+    before = next((each.made[-1] for each in thing.line() if each.made and not each.asks), None)
+    made = files[before.file].expression(before) if before is not None else None
+    if before is not None and made is not None:
+        yield files.moved(before, made, _shown(thing))  # x.to(device).requires_grad_()
+    elif roots[:1] == [thing] and thing.made:  # torch.randn(3, generator=g, requires_grad=True)
+        spot = thing.made[-1]
+        if text := files[spot.file].ask_later(spot, files.device(spot.file)):
+            yield Change(spot.file, text, _shown(thing), MOVES, 2)
 
 
 def fix(files: Files, failure: Failure) -> Iterator[Change]:
@@ -203,16 +210,16 @@ def _to_device(files: Files, failure: Failure, thing: Thing) -> Iterator[Change]
             if name.module and not name.held:
                 read = any(b"load_state_dict" in files[spot.file].text for spot in failure.frames)
                 yield from _attribute(files, failure.frames[name.frame], name, saved=not read)
+    for known in thing.line():
+        if known.leaf:  # what was made moves, not what is computed with it
+            yield from _made_trained(files, known)
     if thing.leaf:
-        yield from _made_trained(files, thing)
         return
     yield from _with_its_batch(files, failure, thing)
     if not thing.fed:
         roots = [each for each in thing.line() if each.root]
         one = len({each.made for each in roots}) == 1 and roots[0].factory and not roots[0].drawn
-        alike = one and (
-            _again(files, roots[0]) or (not roots[0].random and _together(files, thing, roots[0]))
-        )
+        alike = one and (_again(files, roots[0]) or (not roots[0].random and not _again(files, thing)))
         if alike and (change := _made_there(files, roots[0], failure)):
             yield change
     for inside in (False, True):
@@ -231,15 +238,6 @@ def _where(files: Files, failure: Failure, made: Spot) -> str:
         if spot.file == made.file and next(source.scopes(spot)) is next(source.scopes(made)):
             return where
     return ""
-
-
-def _together(files: Files, thing: Thing, root: Thing) -> bool:
-    """Return whether a tensor, and what it was made of, was made by one statement."""
-    last = next((each.made[-1] for each in thing.line() if each.made), None)
-    if last is None or not root.made or last.file != root.made[-1].file:
-        return False
-    source = files[last.file]
-    return source.statement_at(last) is source.statement_at(root.made[-1])
 
 
 def _again(files: Files, thing: Thing) -> bool:

@@ -7,11 +7,13 @@ the script's own files have for it, with the expression that made it.
 from __future__ import annotations
 
 import functools
+import inspect
 import itertools
 import os
 import sys
 import time
 import weakref
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
@@ -48,6 +50,12 @@ FACTORIES = _DRAWING | {
 }
 """Functions of :mod:`torch` that make a tensor, of no other, and take ``device=``."""
 _Calls = tuple[tuple[CodeType, int], ...]
+_WORK = frozenset(("linear", "matmul", "__matmul__", "__rmatmul__", "mm", "mv", "bmm", "addmm", "baddbmm"))
+_WORK |= {"conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "lstm", "gru", "rnn_tanh"}
+_WORK |= {"einsum", "embedding", "scaled_dot_product_attention", "multi_head_attention_forward"}
+"""Functions that do what a GPU is for."""
+_OFTEN = 3
+"""A line that works so often on the CPU is a computation, not a preparation."""
 _UNCOUNTED = frozenset(("to", "cpu", "cuda", "untyped_storage", "__get__"))
 _BACK = 40
 """So many are described of the tensors that a tensor was made of."""
@@ -69,6 +77,7 @@ class _Made:
     drawn: bool = False
     fed: bool = False
     on_gpu: bool = False
+    asks: bool = False
     passes: int = 0
     tensor: Callable[[], torch.Tensor | None] = lambda: None
 
@@ -114,15 +123,21 @@ class Watch(TorchFunctionMode):
         self._modules: Any = WeakIdKeyDictionary()
         self._failed: tuple[BaseException, list[torch.Tensor]] | None = None
         self._drawing = self._inside = 0
-        self._trained: list[weakref.ref[Any]] = []
+        self._in_grad = False
+        self._used: list[weakref.ref[Any]] = []
+        self._called: Any = WeakIdKeyDictionary()
         self._moves: dict[tuple[CodeType, int], bool] = {}
+        self._work: Counter[tuple[CodeType, int]] = Counter()
+        self._sent: set[tuple[CodeType, int]] = set()
 
     def __enter__(self) -> Watch:
         with ExitStack() as undo:
             watched = replaced(
                 (nn.Module, "__init__", self._new_module),
+                (nn.Module, "__setstate__", self._copied_module),
                 (nn.Module, "__call__", self._call),
                 (torch.autograd, "backward", self._backward),
+                (torch.autograd, "grad", self._grad),
                 (torch, "load", self._load),
                 (torch, "from_numpy", self._from_numpy),
                 (dataloader._BaseDataLoaderIter, "__next__", self._draw),
@@ -137,6 +152,8 @@ class Watch(TorchFunctionMode):
         super().__exit__(*error)  # type: ignore[no-untyped-call]
         self._undo.close()
         self.record.idle = [self._spot(*call) for call, moved in self._moves.items() if not moved]
+        often = (call for call, times in self._work.items() if times >= _OFTEN and call not in self._sent)
+        self.record.on_cpu = [self._spot(*call) for call in often]
 
     # -- tensors
 
@@ -156,11 +173,23 @@ class Watch(TorchFunctionMode):
         if name == "to" and (frame := next(self._own(sys._getframe()), None)) is not None:
             call = frame.f_code, frame.f_lasti
             self._moves[call] = result is not args[0] or self._moves.get(call, False)
+        if name in ("to", "cuda") and isinstance(result, torch.Tensor) and result.is_cuda:
+            sources = filter(None, map(self._of, tensors_in(args[:1])))  # a preparation for the GPU
+            for each in itertools.islice(lineage(sources), _BACK):
+                self._sent |= {*each.calls[-1:]}
         if name == "__setitem__":
             result = args[0]
         if isinstance(result, torch.Tensor | tuple | list):
             self._note(result, name, (args, kwargs))
+            if name in _WORK:
+                self._works(tensors_in(result)[0])
         return None if name == "__setitem__" else result
+
+    def _works(self, result: torch.Tensor) -> None:
+        """Note a line that computes on the CPU, and not with what came from the GPU."""
+        made = self._of(result)
+        if made is not None and not any(each.on_gpu for each in itertools.islice(lineage([made]), _BACK)):
+            self._work.update(made.calls[-1:])
 
     def _note(self, result: Any, by: str, given: Any) -> None:
         results = tensors_in(result)
@@ -178,7 +207,7 @@ class Watch(TorchFunctionMode):
     def _keep(self, tensor: torch.Tensor, made: _Made) -> None:
         key = id(tensor)
         made.tensor = weakref.ref(tensor, lambda _: self._made.pop(key, None))
-        made.on_gpu = tensor.is_cuda
+        made.on_gpu, made.asks = tensor.is_cuda, tensor.requires_grad
         self._made[key] = made
         address = _address(tensor)
         known = self._storages.get(address)
@@ -250,8 +279,17 @@ class Watch(TorchFunctionMode):
             frame = frame.f_back
         self._modules[module] = self._calls(frame)
 
+    def _copied_module(self, original: Any, module: nn.Module, state: Any) -> None:
+        original(module, state)
+        self._modules[module] = self._calls(sys._getframe(2))
+
     def _call(self, original: Any, module: nn.Module, *args: Any, **kwargs: Any) -> Any:
         self._inside += 1
+        if self._inside == 1 and not self._drawing and module not in self._called:
+            self._called[module] = True
+            leaf = next(itertools.chain(module.parameters(), module.buffers()), None)
+            if leaf is not None and not _in_dataset(sys._getframe()):
+                self._uses(self._roots_of_modules()(leaf) or module, leaf, self._frames(sys._getframe()))
         try:
             return original(module, *args, **kwargs)
         finally:
@@ -260,11 +298,14 @@ class Watch(TorchFunctionMode):
                 self.batches += 1
 
     def _roots_of_modules(self) -> Callable[[torch.Tensor], nn.Module | None]:
-        """Return what finds the outermost module that registers a tensor."""
+        """Return what finds the outermost module that registers a tensor; of several, the one made first."""
         above: dict[int, nn.Module] = {}
-        for module in list(self._modules):
+        seen: set[nn.Module] = set()
+        for module in (each for known in list(self._modules) for _, each in known.named_modules(seen)):
             for part in (module._parameters, module._buffers, module._modules):
-                above.update((id(each), module) for each in part.values() if each is not None)
+                for each in part.values():
+                    above.setdefault(id(each), module)
+        above.pop(id(None), None)
 
         def root(tensor: torch.Tensor) -> nn.Module | None:
             found = above.get(id(tensor))
@@ -277,11 +318,24 @@ class Watch(TorchFunctionMode):
     # -- losses
 
     def _backward(self, original: Any, tensors: Any, *args: Any, **kwargs: Any) -> Any:
-        roots = [tensors] if isinstance(tensors, torch.Tensor) else list(tensors)
+        return self._passed(functools.partial(original, tensors, *args, **kwargs), tensors)
+
+    def _grad(self, original: Any, outputs: Any, *args: Any, **kwargs: Any) -> Any:
+        run = functools.partial(original, outputs, *args, **kwargs)
+        if self._in_grad or kwargs.get("create_graph"):  # PyTorch's own second call; a part of a loss
+            return run()
+        self._in_grad = True
+        try:
+            return self._passed(run, outputs)
+        finally:
+            self._in_grad = False
+
+    def _passed(self, run: Callable[[], Any], of: Any) -> Any:
+        roots = [of] if isinstance(of, torch.Tensor) else list(of)
         frames = self._frames(sys._getframe())
         self.record.made_text |= _by_exec(sys._getframe())
         self._find_trained(roots, frames)
-        result = original(tensors, *args, **kwargs)
+        result = run()
         self.passes += 1
         with torch._C.DisableTorchFunction(), torch.no_grad():
             value = sum(float(each.detach().double().sum().cpu()) for each in roots)
@@ -292,7 +346,10 @@ class Watch(TorchFunctionMode):
 
     def _find_trained(self, roots: list[torch.Tensor], frames: list[FrameType]) -> None:
         root = self._roots_of_modules()
-        for leaf in (node.variable for node in graph(roots) if hasattr(node, "variable")):
+        leaves = [node.variable for node in graph(roots) if hasattr(node, "variable")]
+        if frames and not any(each.is_cuda for each in leaves):
+            self._work[frames[-1].f_code, frames[-1].f_lasti] += 1
+        for leaf in leaves:
             thing: Any = root(leaf)
             if thing is None:  # an input that asks for a gradient is there for one pass only
                 made = self._noted(leaf)
@@ -300,10 +357,13 @@ class Watch(TorchFunctionMode):
                 if made.passes < 2 or any(each.drawn for each in itertools.islice(_line(made), _BACK)):
                     continue
                 thing = leaf
-            if all(each() is not thing for each in self._trained):
-                self._trained.append(weakref.ref(thing))
-                spots = tuple(self._spot(frame.f_code, frame.f_lasti) for frame in frames)
-                self.record.trained.append((self.describe(thing, frames, leaf), spots))
+            self._uses(thing, leaf, frames)
+
+    def _uses(self, thing: Any, leaf: torch.Tensor, frames: list[FrameType]) -> None:
+        if all(each() is not thing for each in self._used):
+            self._used.append(weakref.ref(thing))
+            spots = tuple(self._spot(frame.f_code, frame.f_lasti) for frame in frames)
+            self.record.used.append((self.describe(thing, frames, leaf), spots))
 
     # -- in words
 
@@ -344,6 +404,7 @@ class Watch(TorchFunctionMode):
             and tensor.is_leaf
             and tensor.requires_grad
             and not any(each.drawn for each in line),
+            asks=made.asks,
             owner=None if owner is None else self.describe(owner, frames, tensor),
             root=all(each.on_gpu != made.on_gpu for each in made.parents),
         )
@@ -476,10 +537,13 @@ def _names(thing: Any, frames: list[FrameType]) -> Iterator[Name]:
 
 def _holds(value: Any, thing: Any) -> tuple[str, str] | None:
     """Return what kind of container `value` is, and where in it `thing` is; None if it is not there."""
-    path = _path(value, thing)
+    try:
+        path = _path(value, thing)
+    except Exception:  # it is the script's own object, which may answer anything, or fail
+        return None
     if path is None:
         return None
-    if hasattr(value, "to") and not isinstance(value, tuple):
+    if _has(value, "to") and not isinstance(value, tuple):
         return "other", path
     if path.count("[") > 1:
         return "nested", path
@@ -489,12 +553,17 @@ def _holds(value: Any, thing: Any) -> tuple[str, str] | None:
     return f"{'mixed ' * mixed}{kind}", path
 
 
+def _has(value: Any, method: str) -> bool:
+    """Return whether the class of a value has a method; the value itself is not asked."""
+    return inspect.getattr_static(type(value), method, None) is not None
+
+
 def _path(value: Any, thing: Any, depth: int = 2) -> str | None:
     if isinstance(value, list | tuple) and len(value) < 10_000:
         pairs: Any = enumerate(value)
     elif isinstance(value, Mapping) and len(value) < 1_000:
         pairs = value.items()
-    elif hasattr(value, "to_dict") and hasattr(value, "to"):
+    elif _has(value, "to_dict") and _has(value, "to"):
         return next((f".{key}" for key, each in value.to_dict().items() if each is thing), None)
     else:
         return None

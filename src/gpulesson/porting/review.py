@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from gpulesson.porting.observe import Evidence, Note, Place
     from gpulesson.porting.run import Runs
 
-_USAGE = "python -m gpulesson review [options] script [argument ...]"
+_USAGE = "python -m gpulesson review [options] (script | -m module) [argument ...]"
 _NO_GPU = (
     "not compiled with CUDA",
     "No CUDA GPUs",
@@ -153,8 +153,8 @@ def run(options: argparse.Namespace, program: Sequence[str]) -> int:
     """Review the script and print what was found; 1 if it does not run."""
     status = 1
     with command.refusing():
-        script = command.script_of(options, program, command.WITH_VALUE)
-        with command.trial(script, program[1:], options.limit, options.root) as runs:
+        script, arguments, module = command.program_of(options, program, command.WITH_VALUE)
+        with command.trial(script, arguments, options.limit, options.root, module=module) as runs:
             print("\n".join(_reviewed(runs, script.name, program)))
             status = 0
     return status

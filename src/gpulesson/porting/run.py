@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from gpulesson.porting.child import Request, main
-from gpulesson.porting.facts import Record
+from gpulesson.porting.facts import DIED, Record
 
 SKIPPED = frozenset((".git", "__pycache__", "node_modules"))
 LARGEST = 8 << 30
@@ -45,6 +45,8 @@ class Runs:
         The folder that is copied; by default the current one.
     text : bytes, optional
         That of the script, if it is no file.
+    module : str
+        Its name, if it is run as ``python -m module``.
 
     Attributes
     ----------
@@ -70,6 +72,7 @@ class Runs:
         limit: float,
         root: Path | None = None,
         text: bytes | None = None,
+        module: str = "",
     ) -> None:
         script, here = script.resolve(), Path.cwd().resolve()
         self.root = (root or here).resolve()
@@ -81,7 +84,7 @@ class Runs:
             )
         self.name = script.relative_to(self.root).as_posix()
         self.short = False
-        self._arguments, self.limit = arguments, limit
+        self._arguments, self.limit, self._module = arguments, limit, module
         self._here = here.relative_to(self.root).as_posix()
         self._folders, self._files = _contents(self.root)
         self.texts = {
@@ -124,6 +127,7 @@ class Runs:
         request = Request(
             str(self._place),
             self.name,
+            self._module,
             self._here,
             self._arguments,
             gpu,
@@ -140,7 +144,7 @@ class Runs:
         if outcome.exists():
             record: Record = pickle.loads(outcome.read_bytes())  # our own file
             return record
-        why = "endless" if status is None else f"its process ended with status {status}"
+        why = "endless" if status is None else f"{DIED} {status}"
         errors = self._place / "err"
         return Record(stopped=why, errors=errors.read_text("utf-8", "replace") if errors.exists() else "")
 
