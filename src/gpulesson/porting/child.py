@@ -51,6 +51,8 @@ class Request:
     arguments : tuple of str
     gpu, short : bool
         On the practice GPU; with loops that end early.
+    without : tuple of str
+        Statements that are left out.
     seconds : float
         After so long the next backward pass ends the script.
     review : str
@@ -64,6 +66,7 @@ class Request:
     arguments: tuple[str, ...]
     gpu: bool
     short: bool
+    without: tuple[str, ...]
     seconds: float
     review: str = ""
 
@@ -139,7 +142,7 @@ def _recorded(request: Request) -> Any:
             draws = surroundings.enter_context(drawing_from_the_host(gpu))
         instrument.install(lambda: (watch.passes, watch.batches))
         record = watch.record
-        SourceFileLoader.source_to_code = _compiling(folder, request.short, record.lines)  # type: ignore[method-assign]
+        SourceFileLoader.source_to_code = _compiling(folder, request, record.lines)  # type: ignore[method-assign]
         try:
             with watch:
                 _run(folder, request)
@@ -185,7 +188,7 @@ def _run(folder: Path, request: Request) -> None:
     exec(code, module.__dict__)
 
 
-def _compiling(folder: Path, short: bool, lines: dict[str, set[int]]) -> Any:
+def _compiling(folder: Path, request: Request, lines: dict[str, set[int]]) -> Any:
     """Return what compiles the script's own files, and notes in `lines` which of them run."""
     usual, own = SourceFileLoader.source_to_code, f"{folder}{os.sep}"
 
@@ -193,7 +196,7 @@ def _compiling(folder: Path, short: bool, lines: dict[str, set[int]]) -> Any:
         if not str(path).startswith(own):
             return usual(loader, data, path, **options)
         ran = lines.setdefault(str(path).removeprefix(own).replace(os.sep, "/"), set())
-        return instrument.compiled(bytes(data), str(path), short, ran)
+        return instrument.compiled(bytes(data), str(path), request.short, ran, request.without)
 
     return source_to_code
 

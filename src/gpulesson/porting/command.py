@@ -224,14 +224,10 @@ def port_cell(line: str, cell: str) -> None:
 
 def report(found: Port, name: str, coloured: bool = False, first: str = "") -> Iterator[str]:
     """Yield the lines that are printed: the changes, the difference, the proof, what to do then."""
-    if found.stuck:
-        yield f"{name} is not ported. This could not be fixed (in the file with the changes below):"
-        yield f"  {found.stuck}"
-        if not found.changes:
-            return
-        yield "\nSo far (lines as they are numbered after the changes):\n"
-    else:
-        yield f"{name} runs on the GPU with these changes (lines as they are numbered afterwards):\n"
+    yield from _headline(found, name)
+    if found.stuck and not found.changes:
+        return
+    yield "\nThe changes (lines as they are numbered afterwards):\n"
     yield from _changes(found)
     yield ""
     yield from _difference(found.files, coloured)
@@ -240,6 +236,26 @@ def report(found: Port, name: str, coloured: bool = False, first: str = "") -> I
         yield from _not_reached(found)
         if found.proved:
             yield f"\nNext: {first}run it on a GPU, and measure the gain: lesson 8, Was it faster?"
+
+
+def _headline(found: Port, name: str) -> Iterator[str]:
+    """Yield what was proved, and no more."""
+    if found.stuck:
+        so_far = " The changes below are a part." if found.changes else ""
+        yield f"{name} is not ported.{so_far} This could not be fixed (in the file with the changes below):"
+        yield f"  {found.stuck}"
+    elif not found.proved:
+        yield f"{name} runs on the GPU with these changes, but it is not proved that it learns the same."
+    elif found.left:
+        yield f"{name} is ported in part. This is still computed on the CPU, in every turn:"
+        for spot in found.left:
+            code = found.files[spot.file].text.splitlines()[spot.line - 1].decode("utf-8", "replace")
+            yield f"  {spot}: {code.strip()}"
+    elif found.gpu.stopped or _silent(found):
+        yield f"{name} runs on the GPU with these changes, as far as it was tried. Not all of it was reached:"
+        yield "see the end of this report."
+    else:
+        yield f"{name} runs on the GPU with these changes."
 
 
 def _changes(found: Port) -> Iterator[str]:
@@ -337,8 +353,6 @@ def _printed(found: Port) -> str:
 
 
 def _not_reached(found: Port) -> Iterator[str]:
-    from gpulesson.porting.instrument import not_reached
-
     record = found.gpu
     if record.shortened:
         yield "It has many steps. For these runs, loops that train or draw batches ended after a few turns."
@@ -348,14 +362,22 @@ def _not_reached(found: Port) -> Iterator[str]:
         yield f"That leaves out some of its lines. So it also ran with whole loops, for {steps} steps{equal}."
     if record.stopped:
         yield f"The run did not reach the script's end: {record.stopped}."
-    parts = []
-    for file, ran in sorted(record.lines.items()):
-        for first, last in not_reached(found.files[file].text, ran):
-            where = f"{first}" if first == last else f"{first} to {last}"
-            parts.append(where if len(record.lines) == 1 else f"{file}, {where}")
+    parts = _silent(found)
     if parts:
         more = f" and {len(parts) - 12} more places" if len(parts) > 12 else ""
         yield f"Not reached, so not tried, lines: {', '.join(parts[:12])}{more}."
+
+
+def _silent(found: Port) -> list[str]:
+    """Return the lines that were not reached."""
+    from gpulesson.porting.instrument import not_reached
+
+    parts = []
+    for file, ran in sorted(found.gpu.lines.items()):
+        for first, last in not_reached(found.files[file].text, ran):
+            where = f"{first}" if first == last else f"{first} to {last}"
+            parts.append(where if len(found.gpu.lines) == 1 else f"{file}, {where}")
+    return parts
 
 
 # -- files
@@ -369,25 +391,32 @@ def _check_out(out: Path | None) -> None:
 
 
 def _keep(found: Port, root: Path, options: argparse.Namespace) -> int:
-    if not found.proved:
-        if options.write or options.out:
-            print("Nothing was written.", file=sys.stderr)
+    files, done = found.files, found.proved and not found.left
+    part = not done and bool(files.texts) and (found.proved or bool(found.stuck))
+    if not done and (options.write or options.out):
+        says = "Your file is as it was: this is a part." if part and options.out else "Nothing was written."
+        print(says, file=sys.stderr)
+    if not (done or part):
         return 1
-    files = found.files
-    if options.write and any((root / file).read_bytes() != files.originals[file] for file in files.texts):
+    if (
+        done
+        and options.write
+        and any((root / file).read_bytes() != files.originals[file] for file in files.texts)
+    ):
         print("A file was changed in the meantime. Nothing was written.", file=sys.stderr)
         return 1
     try:
         if options.out is not None:
             with options.out.open("xb") as out:
                 out.writelines(difference(files))
-            print(f"The difference is in {options.out}: git apply {options.out}")
-        if options.write:
+            so_far = "" if done else " so far, which is a part,"
+            print(f"The difference{so_far} is in {options.out}: git apply {options.out}")
+        if options.write and done:
             _write(files, root)
     except OSError as error:
         print(f"{error}. Your script is as it was.", file=sys.stderr)
         return 1
-    return 0
+    return 0 if done else 1
 
 
 def _write(files: Files, root: Path) -> None:

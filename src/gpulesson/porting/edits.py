@@ -112,7 +112,12 @@ class Source:
         yield self.module
 
     def binding(self, name: str, spot: Spot) -> Binding | None:
-        """Find what gives a name the value that it has at a spot."""
+        """Find what gives a name the value that it has at a spot; None if a comprehension does."""
+        within = self.above(self.expression(spot) or self.module, itself=True)
+        comprehensions = [each.for_in for each in within if isinstance(each, cst.BaseComp)]
+        for each in (part for whole in comprehensions for part in self.within(whole, cst.CompFor)):
+            if any(part.value == name for part in self.within(each.target, cst.Name)):
+                return None
         for scope in self.scopes(spot):
             found = [each for each in self._bindings(name) if each.scope is scope and each.kind != "other"]
             around = [each for each in found if each.kind == "for" and self._contains(each.node, spot)]

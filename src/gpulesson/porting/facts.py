@@ -184,6 +184,8 @@ class Record:
         moment.
     on_cpu : list of Spot
         Where the CPU alone computes again and again what the GPU does not get.
+    filled : list of Failure
+        Assignments of the GPU's results into a tensor of the CPU's, which fail nowhere, but copy each time.
     loads : list of Spot
         Calls of ``torch.load`` that brought tensors to the GPU because they were saved from there.
     idle : list of Spot
@@ -210,6 +212,7 @@ class Record:
     losses: list[float] = field(default_factory=list)
     used: list[tuple[Thing, tuple[Spot, ...]]] = field(default_factory=list)
     on_cpu: list[Spot] = field(default_factory=list)
+    filled: list[Failure] = field(default_factory=list)
     loads: list[Spot] = field(default_factory=list)
     idle: list[Spot] = field(default_factory=list)
     draws: int = 0

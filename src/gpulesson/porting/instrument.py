@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import ast
 import builtins
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any
+
+from gpulesson.porting.facts import Failure
 
 TURNS, PASSES, BATCHES = 3, 8, 8
 """A loop ends after so many turns, if there were so many backward passes in it, or so many batches."""
@@ -50,6 +52,10 @@ def install(counts: Callable[[], tuple[int, int]]) -> None:
         setattr(builtins, name, function)
 
 
+_ALONE = (ast.Expr, ast.Assign, ast.AugAssign, ast.AnnAssign, ast.Assert)
+"""Statements without which a script may go on."""
+
+
 class _Loops(ast.NodeTransformer):
     def __init__(self, path: str) -> None:
         self._path, self._number = path, 0
@@ -83,8 +89,8 @@ def _at(place: ast.expr, new: ast.expr) -> ast.expr:
 class _Marks(ast.NodeTransformer):
     """Puts a call before each statement that tells its line."""
 
-    def __init__(self, told: str) -> None:
-        self._told = told
+    def __init__(self, told: str, without: Collection[str]) -> None:
+        self._told, self._without = told, without
 
     def generic_visit(self, node: ast.AST) -> ast.AST:
         for name in ("body", "orelse", "finalbody"):
@@ -96,6 +102,8 @@ class _Marks(ast.NodeTransformer):
     def _marked(self, node: ast.stmt) -> list[ast.stmt]:
         if _may_be_first(node):
             return [node]
+        if self._without and isinstance(node, _ALONE) and ast.unparse(node) in self._without:
+            return [ast.copy_location(ast.Pass(), node)]
         mark = ast.Expr(ast.Call(ast.Name(self._told, ast.Load()), [ast.Constant(node.lineno)], []))
         for each in ast.walk(mark):
             ast.copy_location(each, node)
@@ -108,7 +116,25 @@ def _may_be_first(node: ast.AST) -> bool:
     return future or (isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant))
 
 
-def compiled(source: bytes, path: str, short: bool, ran: set[int]) -> Any:
+def unlike(failure: Failure, texts: Mapping[str, bytes]) -> str:
+    """Return the statement, outside of training, that failed where loops ended early; "" if there is none.
+
+    It may need all that the loops would have made: a plot of the means of 1,000 losses each.
+    """
+    for spot in reversed(failure.frames):
+        nodes = ast.walk(ast.parse(texts[spot.file]))
+        found = [
+            each
+            for each in nodes
+            if isinstance(each, ast.stmt) and each.lineno <= spot.line <= (each.end_lineno or 0)
+        ]
+        inner = max(found, key=lambda each: (each.lineno, -(each.end_lineno or 0)), default=None)
+        if isinstance(inner, _ALONE) and "backward" not in (text := ast.unparse(inner)):
+            return text
+    return ""
+
+
+def compiled(source: bytes, path: str, short: bool, ran: set[int], without: Collection[str] = ()) -> Any:
     """Compile a source.
 
     Parameters
@@ -119,11 +145,13 @@ def compiled(source: bytes, path: str, short: bool, ran: set[int]) -> Any:
         Its loops end early.
     ran : set of int
         Gets the first lines of the statements that run.
+    without : collection of str
+        Statements, as :func:`unlike` returns them, that are left out.
     """
     tree = ast.parse(source, path)
     told = f"_port_told_{id(ran)}"
     setattr(builtins, told, ran.add)
-    tree = _Marks(told).visit(tree)
+    tree = _Marks(told, without).visit(tree)
     return compile(_Loops(path).visit(tree) if short else tree, path, "exec")
 
 

@@ -23,7 +23,7 @@ from gpulesson.porting.facts import (
     explained,
     where,
 )
-from gpulesson.porting.instrument import not_reached
+from gpulesson.porting.instrument import not_reached, unlike
 from gpulesson.porting.reasons import Change, Files
 from gpulesson.porting.run import NoTrial, Runs
 
@@ -33,6 +33,8 @@ DEEPER, DEEPER_TRIES, BEGUN = 2, 3, 2
 so many such beginnings are followed outside of modules, and as many in them."""
 SEARCH = 40
 """So many runs for each change at most."""
+LEFT_OUT = 4
+"""So many statements are left out at most because they fail where loops end early."""
 STEPS = 3
 """So many losses are compared at least."""
 
@@ -89,6 +91,14 @@ class Port:
         """Whether it learns the same."""
         return not self.stuck and self.steps >= STEPS and self.as_many and not self.differing
 
+    @property
+    def left(self) -> list[Spot]:
+        """Where work is left on the CPU."""
+        spots = set[Spot]()
+        for each in filter(None, (self.gpu, self.gpu_whole)):
+            spots |= {*each.on_cpu, *(frames[-1] for _, frames in _on_the_cpu(each) if frames)}
+        return sorted(spots, key=lambda spot: (spot.file, spot.line))
+
 
 def port(runs: Runs, tell: Callable[[str], None]) -> Port:
     """
@@ -112,6 +122,9 @@ def port(runs: Runs, tell: Callable[[str], None]) -> Port:
     runs.short = bool(cpu.losses)
     if cpu.losses and cpu.stopped:
         short = runs.run({}, gpu=False)
+        while short.failure and len(runs.without) < LEFT_OUT and (text := unlike(short.failure, runs.texts)):
+            runs.without.append(text)
+            short = runs.run({}, gpu=False)
         runs.short = len(short.losses) >= STEPS and short.failure is None  # else it needs them in full
         leaves_out = any(full.lines[file] - short.lines.get(file, set()) for file in full.lines)
         cpu = short if runs.short else cpu
@@ -223,9 +236,10 @@ class _Rounds:
             if self._candidates(self._work.gpu) is None:
                 return
             self._left = SEARCH
-            if not self._bring_further(self._work.gpu):
-                self._work.stuck = _stuck(self._work.gpu)
-                return
+            if not self._bring_further(record := self._work.gpu):
+                if record.failure is not None or not record.losses or not self._work.changes:
+                    self._work.stuck = _stuck(record)
+                return  # what is left on the CPU is said
         self._work.stuck = f"after {ROUNDS} changes it is still not on the GPU"
 
     def run(self) -> Record:
@@ -300,10 +314,13 @@ class _Rounds:
 
     def _candidates(self, record: Record) -> Iterator[Change] | None:
         """Return the changes that may come next, the best first; None if none is needed."""
+        filled = itertools.chain.from_iterable(reasons.filled(self._files, each) for each in record.filled)
         if record.failure is not None:
-            return reasons.fix(self._files, record.failure)
+            return itertools.chain(filled, reasons.fix(self._files, record.failure))
         if _on_the_cpu(record):
             return _models(self._files, record)
+        if record.filled and (change := next(filled, None)):
+            return itertools.chain([change], filled)
         if record.loads:
             return filter(None, (reasons.loading(self._files, spot) for spot in record.loads))
         return None if record.losses else iter(())
@@ -375,7 +392,7 @@ def _differing(cpu: Record | None, gpu: Record | None) -> list[int]:
 def _further(old: Record, new: Record) -> bool:
     """Return whether a change has brought the script further."""
     if new.failure is None:
-        left = [(len(_on_the_cpu(each)), len(each.loads)) for each in (old, new)]
+        left = [(len(_on_the_cpu(each)), len(each.filled), len(each.loads)) for each in (old, new)]
         return bool(new.losses) and (old.failure is not None or left[1] < left[0])
     if new.failure.kind in ("NameError", "UnboundLocalError", "AttributeError"):
         return False

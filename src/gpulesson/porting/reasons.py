@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
@@ -11,6 +12,8 @@ from gpulesson.porting.edits import Binding, Source, called
 from gpulesson.porting.facts import CHOICE, Failure, Name, Spot, Thing
 
 MOVES, COMES_BACK = "moves to the device", "comes back to the CPU"
+CONSTANT = frozenset(("arange", "empty", "eye", "full", "linspace", "logspace", "ones", "zeros"))
+"""What makes a tensor of nothing but numbers in the code: it is no data."""
 _CHAINED = frozenset(("train", "eval", "apply", "double", "float", "half", "requires_grad_"))
 
 
@@ -32,7 +35,8 @@ class Change(NamedTuple):
     line : int
         Where it stands in the file in the end.
     inside : bool
-        It stands in a method of a module, or where the tensor is computed: a person would put it there last.
+        It stands in a method of a module, or where the tensor is computed or used: a person would put it
+        there last.
     """
 
     file: str
@@ -191,6 +195,7 @@ def _wants_host(failure: Failure) -> bool:
     return (
         "to numpy" in text
         or "should be a 1D CPU" in text
+        or "device type for generator" in text  # the CPU's generator draws for the CPU
         or "expected tensor_indices_or_sections to be on cpu" in text
     )
 
@@ -216,17 +221,12 @@ def _to_device(files: Files, failure: Failure, thing: Thing) -> Iterator[Change]
     if thing.leaf:
         return
     yield from _with_its_batch(files, failure, thing)
-    if not thing.fed:
-        roots = [each for each in thing.line() if each.root]
-        one = len({each.made for each in roots}) == 1 and roots[0].factory and not roots[0].drawn
-        alike = one and (_again(files, roots[0]) or (not roots[0].random and not _again(files, thing)))
-        if alike and (change := _made_there(files, roots[0], failure)):
-            yield change
-    for inside in (False, True):
+    yield from _constants(files, failure, thing)
+    for inside, used in itertools.product((False, True), repeat=2):
         for known in thing.line():
             if not known.leaf:
-                for change in _by_name(files, failure, known, inside):
-                    yield change._replace(inside=inside)
+                for change in _by_name(files, failure, known, inside, used):
+                    yield change._replace(inside=inside or used)
     for change in _where_made(files, thing):
         yield change._replace(inside=True)
 
@@ -238,6 +238,31 @@ def _where(files: Files, failure: Failure, made: Spot) -> str:
         if spot.file == made.file and next(source.scopes(spot)) is next(source.scopes(made)):
             return where
     return ""
+
+
+def _constants(files: Files, failure: Failure, thing: Thing) -> Iterator[Change]:
+    """Make on the device what was made of nothing: in each step, or once and without random numbers.
+
+    What is computed once of constants is a table, as a schedule is.
+    """
+    roots = [each for each in thing.line() if each.root and each.factory and not (each.drawn or each.fed)]
+    alone = len({each.made for each in thing.line() if each.root}) == 1
+    computed = (each for each in thing.ancestors if each.made and not each.root)
+    table = any(not _again(files, each) for each in computed)
+    for root in roots:
+        once = not root.random and (_together(files, thing, root) or (table and root.by in CONSTANT))
+        here = alone and _again(files, root)
+        if (here or once) and (change := _made_there(files, root, failure)):
+            yield change
+
+
+def _together(files: Files, thing: Thing, root: Thing) -> bool:
+    """Return whether a tensor, and what it was made of, was made by one statement."""
+    last = next((each.made[-1] for each in thing.line() if each.made), None)
+    if last is None or not root.made or last.file != root.made[-1].file:
+        return False
+    source = files[last.file]
+    return source.statement_at(last) is source.statement_at(root.made[-1])
 
 
 def _again(files: Files, thing: Thing) -> bool:
@@ -290,21 +315,23 @@ def _made_there(files: Files, thing: Thing, failure: Failure | None = None) -> C
     return Change(spot.file, text, f"torch.{name}(…)", "makes its tensor on the device", 2)
 
 
-def _by_name(files: Files, failure: Failure, thing: Thing, inside: bool) -> Iterator[Change]:
-    """Move a tensor where it gets its name; in a module's own methods or outside of them."""
+def _by_name(files: Files, failure: Failure, thing: Thing, inside: bool, used: bool) -> Iterator[Change]:
+    """Move a tensor where it gets its name, or where it is used; in a module's own methods or outside."""
     for name in thing.names:
         spot = failure.frames[name.frame]
         if inside != failure.inside[name.frame]:
             continue
         source, device = files[spot.file], files.device(spot.file)
         if name.name.startswith("self."):
-            if not name.module and not name.held:
+            if not name.module and not name.held and not used:
                 yield from _attribute(files, spot, name)
             continue
         found = source.binding(name.name, spot)
-        if found is None:
+        if used:
+            yield from _use(files, spot, name)
+        elif found is None:
             continue
-        if name.held:
+        elif name.held:
             if name.held.startswith("mixed"):  # what is used of it is less than all that it holds
                 yield from _use(files, spot, name)
             yield from _container(files, spot, name, found)
@@ -316,9 +343,8 @@ def _by_name(files: Files, failure: Failure, thing: Thing, inside: bool) -> Iter
             elif found.kind == "part":
                 text = source.move([name.name], device, after=found.node)
                 yield Change(spot.file, text, name.name, MOVES, 2)
-        if not name.held:
+        if not used and not name.held and found is not None:
             yield from _before_loop(files, spot, name, found)
-        yield from _use(files, spot, name)
 
 
 def _before_loop(files: Files, spot: Spot, name: Name, found: Binding) -> Iterator[Change]:
@@ -483,6 +509,14 @@ def _appended(files: Files, spot: Spot, name: str) -> Iterator[Change]:
             subject = f"what {name} collects"
             yield Change(spot.file, source.changed(edits), subject, COMES_BACK, 2)
             return
+
+
+def filled(files: Files, filling: Failure) -> Iterator[Change]:
+    """Make a tensor on the device because results of the device are put into it, one by one."""
+    message = "copies of a result to the CPU, one for each assignment"
+    for thing in filling.things:
+        if change := _made_there(files, thing, filling):
+            yield change._replace(message=message)
 
 
 def hard_coded(files: Files, file: str) -> Change | None:

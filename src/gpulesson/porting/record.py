@@ -129,6 +129,7 @@ class Watch(TorchFunctionMode):
         self._moves: dict[tuple[CodeType, int], bool] = {}
         self._work: Counter[tuple[CodeType, int]] = Counter()
         self._sent: set[tuple[CodeType, int]] = set()
+        self._filled: set[tuple[CodeType, int]] = set()
 
     def __enter__(self) -> Watch:
         with ExitStack() as undo:
@@ -179,11 +180,21 @@ class Watch(TorchFunctionMode):
                 self._sent |= {*each.calls[-1:]}
         if name == "__setitem__":
             result = args[0]
+            self._fill(args[0], args[-1])
         if isinstance(result, torch.Tensor | tuple | list):
             self._note(result, name, (args, kwargs))
             if name in _WORK:
                 self._works(tensors_in(result)[0])
         return None if name == "__setitem__" else result
+
+    def _fill(self, tensor: torch.Tensor, value: Any) -> None:
+        """Note a tensor of the CPU's that gets results of the GPU's, which are trained."""
+        if isinstance(value, torch.Tensor) and value.is_cuda and value.requires_grad and not tensor.is_cuda:
+            frames = self._frames(sys._getframe())
+            call = frames[-1].f_code, frames[-1].f_lasti
+            if frames and call not in self._filled:
+                self._filled.add(call)
+                self.record.filled.append(self._seen([tensor], frames))
 
     def _works(self, result: torch.Tensor) -> None:
         """Note a line that computes on the CPU, and not with what came from the GPU."""
@@ -414,22 +425,31 @@ class Watch(TorchFunctionMode):
 
     def failure(self, error: BaseException) -> Failure:
         """Say what an error that ended the script was about; its `text` is for others to fill in."""
-        frames, spots, entry = [], [], error.__traceback__
+        frames, entry = [], error.__traceback__
         tensors: list[torch.Tensor] = []
+        places: list[int] = []
         while entry is not None:
             if entry.tb_frame.f_code.co_filename.startswith(self._folder):
                 frames.append(entry.tb_frame)
-                spots.append(self._spot(entry.tb_frame.f_code, entry.tb_lasti))
+                places.append(entry.tb_lasti)
                 tensors = []
             elif not tensors and is_ours(entry.tb_frame.f_code.co_filename):
                 tensors = tensors_in(dict(entry.tb_frame.f_locals))
             entry = entry.tb_next
         if self._failed and self._failed[0] is error:
             tensors = self._failed[1]
+        seen = self._seen(tensors, frames, places)
+        return replace(seen, kind=type(error).__name__, message=str(error))
+
+    def _seen(
+        self, tensors: list[torch.Tensor], frames: list[FrameType], places: Sequence[int] = ()
+    ) -> Failure:
+        """Describe tensors as some frames see them."""
+        places = places or [each.f_lasti for each in frames]
         return Failure(
-            type(error).__name__,
-            str(error),
-            tuple(spots),
+            "",
+            "",
+            tuple(self._spot(frame.f_code, at) for frame, at in zip(frames, places, strict=True)),
             tuple(self.describe(each, frames) for each in tensors),
             tuple(map(_is_method, frames)),
             tuple(map(_where, frames)),

@@ -58,6 +58,8 @@ class Runs:
     limit : float
     short : bool
         Loops end early.
+    without : list of str
+        Statements that are left out then.
 
     Raises
     ------
@@ -83,7 +85,7 @@ class Runs:
                 "--root FOLDER"
             )
         self.name = script.relative_to(self.root).as_posix()
-        self.short = False
+        self.short, self.without = False, list[str]()
         self._arguments, self.limit, self._module = arguments, limit, module
         self._here = here.relative_to(self.root).as_posix()
         self._folders, self._files = _contents(self.root)
@@ -132,6 +134,7 @@ class Runs:
             self._arguments,
             gpu,
             self.short,
+            tuple(self.without) if self.short else (),
             self.limit / 2,
             review,
         )
