@@ -362,10 +362,19 @@ def _not_reached(found: Port) -> Iterator[str]:
         yield f"That leaves out some of its lines. So it also ran with whole loops, for {steps} steps{equal}."
     if record.stopped:
         yield f"The run did not reach the script's end: {record.stopped}."
+    yield from _loads(found)
     parts = _silent(found)
     if parts:
         more = f" and {len(parts) - 12} more places" if len(parts) > 12 else ""
         yield f"Not reached, so not tried, lines: {', '.join(parts[:12])}{more}."
+
+
+def _loads(found: Port) -> Iterator[str]:
+    from gpulesson.porting.reasons import silent_loads
+
+    for file, ran in sorted(found.gpu.lines.items()):
+        for line, _ in silent_loads(found.files, file, ran):
+            yield f"{file}, line {line}, loads a file. If it was saved from a GPU, write map_location=device there."
 
 
 def _silent(found: Port) -> list[str]:

@@ -161,6 +161,7 @@ def port(runs: Runs, tell: Callable[[str], None]) -> Port:
         rounds.go_on()
     if work.proved:
         rounds.tidy()
+        rounds.map_loads()
     if not work.stuck and not work.proved:
         tell("the script as it is, once more: are its losses always the same?")
         work.repeats = runs.run({}, gpu=False).losses[: work.steps] == cpu.losses[: work.steps]
@@ -368,6 +369,18 @@ class _Rounds:
         self._work.gpu = self.run()
         if not self._work.proved or self._work.gpu.failure or _on_the_cpu(self._work.gpu):
             self._set_back(before)
+
+    def map_loads(self) -> None:
+        """Let weights go to the device that are loaded in lines which did not run."""
+        before = len(self._work.changes)
+        for file, ran in self._work.gpu.lines.items():
+            while change := next(
+                (each for _, each in reasons.silent_loads(self._files, file, ran) if each), None
+            ):
+                self.put(change)  # it adds no line
+        if len(self._work.changes) > before:
+            self.choose_devices()
+            self._work.gpu = self.run()
 
     def put(self, change: Change) -> None:
         """Put a change into its file, and follow where the others stand by then."""

@@ -551,16 +551,44 @@ def without(files: Files, spot: Spot) -> Change | None:
 
 def loading(files: Files, spot: Spot) -> Change | None:
     """Say where a file's tensors go: it may be read where there is no GPU."""
-    source = files[spot.file]
-    call = source.expression(spot)
-    if not isinstance(call, cst.Call):
-        return None
-    text = source.keyword(call, "map_location", files.device(spot.file))
+    call = files[spot.file].expression(spot)
+    return _mapped(files, spot.file, call) if isinstance(call, cst.Call) else None
+
+
+def _mapped(files: Files, file: str, call: cst.Call) -> Change:
+    text = files[file].keyword(call, "map_location", files.device(file))
     message = (
         "RuntimeError: Attempting to deserialize object on a CUDA device but torch.cuda.is_available() is "
         "False (on a computer without a GPU)"
     )
-    return Change(spot.file, text, "what is loaded", "goes to the device", 6, message)
+    return Change(file, text, "what is loaded", "goes to the device", 6, message)
+
+
+def silent_loads(files: Files, file: str, ran: set[int]) -> Iterator[tuple[int, Change | None]]:
+    """Yield lines that load a file, and did not run; with a change if a model's weights come from there."""
+    source = files[file]
+    calls = list(source.within(source.module, cst.Call))
+    saved = {
+        source.code(call.args[1].value)
+        for call in calls
+        if source.code(call.func) == f"{source.torch}.save" and len(call.args) > 1
+        if "state_dict" in source.code(call.args[0])
+    }
+    loaders = [
+        each for each in calls if getattr(getattr(each.func, "attr", None), "value", "") == "load_state_dict"
+    ]
+    given = [source.within(each, cst.Call | cst.Name) for each in loaders]
+    into = {each if isinstance(each, cst.Call) else each.value for part in given for each in part}
+    for call in calls:
+        words = {each.keyword.value for each in call.args if each.keyword is not None}
+        if source.code(call.func) != f"{source.torch}.load" or "map_location" in words:
+            continue
+        statement = source.statement(call)
+        if source.line(statement) in ran or len(call.args) - len(words) != 1:
+            continue
+        names = {source.code(each.target) for each in getattr(statement, "targets", ())}
+        certain = call in into or names & into or source.code(call.args[0].value) in saved
+        yield source.line(call), _mapped(files, file, call) if certain else None
 
 
 def _shown(thing: Thing) -> str:
