@@ -96,6 +96,27 @@ for step in range(20):
     optimizer.step()  # double
     kept.append(loss)  # kept
 """,
+    "pair": HEAD
+    + """\
+device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+generator = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Linear(8, 8)).to(device)
+critic = nn.DataParallel(nn.Linear(8, 1).to(device))  # parallel
+first, second = (torch.optim.Adam(each.parameters()) for each in (generator, critic))
+loader = DataLoader(torch.randn(130, 8), 16, shuffle=True, pin_memory=True)
+for epoch in range(2):
+    for real in loader:
+        real = real.to(device)  # blocking
+        z = torch.randn(len(real), 4, device=device)
+        second.zero_grad()
+        loss = critic(generator(z)).mean() - critic(real).mean()
+        loss.backward()  # thrown
+        second.step()
+        with torch.no_grad():
+            right = (critic(real) > 0).float().mean().item()  # waits
+        first.zero_grad()
+        (-critic(generator(z)).mean()).backward()
+        first.step()
+""",
 }
 CLEAN = {
     "loop": HEAD
@@ -176,6 +197,10 @@ fixed = torch.randn(16, 4, device=device)
 real = DataLoader(torch.randn(130, 8), 16)
 for epoch in range(3):
     for batch in real:
+        second.zero_grad()
+        made = generator(torch.randn(16, 4, device=device)).detach()
+        (judge(made).mean() - judge(batch.to(device)).mean()).backward()
+        second.step()
         fake = generator(torch.randn(16, 4, device=device))
         second.zero_grad()
         (judge(fake.detach()).mean() - judge(batch.to(device)).mean()).backward()

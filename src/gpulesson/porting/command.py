@@ -374,7 +374,7 @@ def _loads(found: Port) -> Iterator[str]:
 
     for file, ran in sorted(found.gpu.lines.items()):
         for line, _ in silent_loads(found.files, file, ran):
-            yield f"{file}, line {line}, loads a file. If it was saved from a GPU, write map_location=device there."
+            yield f"{file}, line {line}, loads a file. It may need map_location=device."
 
 
 def _silent(found: Port) -> list[str]:

@@ -27,6 +27,7 @@ LESSONS = {
     9: "Feeding the GPU",
     10: "Where did my memory go?",
     12: "The speed ladder",
+    14: "Many GPUs",
 }
 """Titles of the lessons that are named."""
 

@@ -8,7 +8,7 @@ import itertools
 import os
 import sys
 from collections import Counter, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -72,6 +72,11 @@ class Evidence:
         From the GPU; to it, of batches of a loader, by its number, or of what a factory made; of optimizers.
     feeds, optimizers : dict
         Loaders: `words` are the numbers of the batches that were trained on; optimizers: dtypes.
+    thrown : dict
+        Backward passes: how many made gradients for an optimizer whose own step they did not reach, `wasted`,
+        by way of nothing that another one needed; and how many were `used`.
+    parallel : set
+        Where models were spread over one GPU.
     kept, plain, means, half : dict
         What holds old histories; constant tensors that are plain attributes of modules; means over a batch;
         training in float16, also with a loss that was `scaled`.
@@ -85,6 +90,8 @@ class Evidence:
     optimizers: dict[int, Note] = field(default_factory=dict)
     kept: dict[Place, Note] = field(default_factory=dict)
     plain: dict[tuple[str, str, str], Note] = field(default_factory=dict)
+    thrown: dict[tuple[Place, int], Note] = field(default_factory=dict)
+    parallel: set[Place] = field(default_factory=set)
     means: set[Place] = field(default_factory=set)
     half: set[Place] = field(default_factory=set)
     scaled: bool = False
@@ -110,12 +117,18 @@ class Observer(Watch):
         self._half = self._learning = False
         self._since = 99  # steps since a batch was drawn
         self._roots: set[int] = set()
+        self._optimizers: WeakSet[Any] = WeakSet()
+        self._early: list[tuple[tuple[Place, str], int]] = []  # reads of a batch that may yet be trained on
+        self._gradients: Any = WeakKeyDictionary()  # of optimizers: the backward passes that made them
 
     def __enter__(self) -> Observer:
         super().__enter__()
         watched = replaced(
             (DataLoader, "__init__", self._build),
             (torch.optim.Optimizer, "__init__", self._build),
+            (torch.optim.Optimizer, "zero_grad", self._zero),
+            (nn.Module, "zero_grad", self._zero),
+            (nn.DataParallel, "__init__", self._spread),
             (DataLoader, "__iter__", self._start),
         )
         self._undo.enter_context(watched)
@@ -155,17 +168,24 @@ class Observer(Watch):
             self.evidence.on_gpu = True
             source = args[1] if name == "copy_" else first
             if name in ("to", "cuda", "copy_") and isinstance(source, torch.Tensor) and not source.is_cuda:
-                self._copied(source)
+                self._copied(source, options.get("non_blocking") or True in args[1:])
             if options.get("reduction") == "mean" and (place := self._place()):
                 self.evidence.means.add(place)
-        elif name in _READS and isinstance(first, torch.Tensor) and first.is_cuda and torch.is_grad_enabled():
+        elif name in _READS and isinstance(first, torch.Tensor) and first.is_cuda:
             made, place = self._of(first), self._place(direct=True)
             fed = self._since <= 2 and not (made and made.by in ("to", "cuda"))
             if place and (fed or _address(first) in self._roots) and not options.get("non_blocking"):
-                self.evidence.reads.setdefault((place, _READS[name]), Note()).ticks.append(self._tick())
+                self._early.append(((place, _READS[name]), self._tick()))
+                if torch.is_grad_enabled() or self._since:  # else it is a test, unless a step follows
+                    self._read()
         return result
 
-    def _copied(self, source: torch.Tensor) -> None:
+    def _read(self) -> None:
+        for key, tick in self._early:
+            self.evidence.reads.setdefault(key, Note()).ticks.append(tick)
+        self._early.clear()
+
+    def _copied(self, source: torch.Tensor, goes_on: Any) -> None:
         made, place = self._of(source), self._place()
         key = self._sources[made][0] if made in self._sources else made.by if made else ""
         if made and key in _MADE and made.calls:  # it could be made on the GPU, if the CPU does not fill it
@@ -176,6 +196,7 @@ class Observer(Watch):
             note = self.evidence.copies.setdefault((place, key), Note())
             note.ticks.append(self._tick())
             note.count["bytes"] += source.numel() * source.element_size()
+            note.count["waits"] += not goes_on
             if source.dim() == 4 and note.count["images"] < 3:
                 note.count["images"] += 1
                 note.count["were bytes"] += _were_bytes(source)
@@ -204,6 +225,7 @@ class Observer(Watch):
 
     def _draw(self, original: Any, iterator: Any) -> Any:
         batch, self._since = super()._draw(original, iterator), 0
+        self._early.clear()
         number: int | None = getattr(iterator, "_review", None)
         if number is not None:
             note = self.evidence.feeds[number]
@@ -220,6 +242,22 @@ class Observer(Watch):
                     self._sources[made] = number, note.count["draws"]
         return batch
 
+    def _spread(self, original: Any, module: nn.Module, *args: Any, **kwargs: Any) -> None:
+        original(module, *args, **kwargs)
+        if len(getattr(module, "device_ids", ())) == 1 and (place := self._place()):
+            self.evidence.parallel.add(place)
+
+    def _zero(self, original: Any, owner: Any, *args: Any, **kwargs: Any) -> None:
+        original(owner, *args, **kwargs)
+        gone = {id(each) for each in _trained_by(owner)}
+        for optimizer in list(self._gradients):
+            if gone >= {id(each) for each in _trained_by(optimizer)}:
+                self._end_gradients(optimizer, "wasted")
+
+    def _end_gradients(self, optimizer: Any, how: str) -> None:
+        for key in self._gradients.pop(optimizer, ()):
+            self.evidence.thrown.setdefault(key, Note(type(optimizer).__name__)).count[how] += 1
+
     def _about_to_step(self, optimizer: Any, *_: Any) -> None:
         groups = optimizer.param_groups
         self._learning = any(each.grad is not None for group in groups for each in group["params"])
@@ -233,6 +271,9 @@ class Observer(Watch):
                 trained = [each for group in optimizer.param_groups for each in group["params"]]
                 trained = [each for each in trained if each.grad is not None]
                 note.words |= {str(each.dtype) for each in trained if each.is_cuda}
+            self._optimizers.add(optimizer)
+            self._end_gradients(optimizer, "used")
+            self._read()
             note.count.update(steps=1, idle=not trained and not self._learning)
             self.evidence.steps.setdefault(place, Note()).ticks.append(self._tick())
             self._since += 1
@@ -279,12 +320,14 @@ class Observer(Watch):
         if not any(each.requires_grad for each in module.parameters()):
             return
         note = self.evidence.calls.setdefault(place, Note(type(module).__name__))
+        note.ticks.append(self._tick())
         outputs: list[Any] = [
             each for each in tensors_in(result) if each.requires_grad and each.grad_fn is not None
         ]
         first = (how for each in tensors_in(given) if (how := self._of(each)) is not None)
         made = set(itertools.islice(lineage(first), 60))
         sources = [self._sources[each] for each in made if each in self._sources]
+        note.count["random"] += any(each.by.rstrip("_") in RANDOM for each in made)
         learner, half = ref(module), self._half
         entry: list[Any] = [None, None]
 
@@ -309,18 +352,10 @@ class Observer(Watch):
                     each.grad_fn.metadata["gpulesson"] = reached
         elif not torch.is_grad_enabled() and module in self._learners:
             note.words |= self._layers
-            note.ticks.append(self._tick())
             inputs = tensors_in(given)
             again = bool(inputs) and inputs[0] is note.facts.get("input")
             note.facts["input"] = inputs[0] if inputs else None
-            random = any(each.by.rstrip("_") in RANDOM for each in made)
-            note.count.update(
-                quiet=bool(self._layers),
-                calm=not self._layers,
-                fed=bool(sources),
-                random=random,
-                again=again,
-            )
+            note.count.update(quiet=bool(self._layers), calm=not self._layers, again=again)
 
     # -- graphs
 
@@ -330,7 +365,13 @@ class Observer(Watch):
             self._roots = set(map(_address, tensors_in(tensors)))
             made = [getattr(each.grad_fn, "name", str)() for each in tensors_in(tensors)]
             self.evidence.scaled |= "MulBackward0" in made
-        return super()._backward(original, tensors, *args, **kwargs)
+            above = _needed_by(tensors_in(tensors), [*self._optimizers]) if len(self._optimizers) > 1 else {}
+        result = super()._backward(original, tensors, *args, **kwargs)
+        if (place := self._place()) and not kwargs.get("inputs"):
+            for optimizer, free in above.items():
+                number = self._numbers.setdefault(optimizer, self._tick()) if free else 0
+                self._gradients.setdefault(optimizer, []).append((place, number))
+        return result
 
     def _find_kept(self, frames: list[FrameType]) -> None:
         """Look for graphs that are alive two passes after their backward pass, and for who holds them."""
@@ -360,6 +401,46 @@ class Observer(Watch):
                     line = self._spot(*made.calls[-1]).line if made and made.calls else 0
                     found.append((name, (self._file(frame.f_code), line)))
         return found
+
+
+def _trained_by(owner: Any) -> Iterator[torch.Tensor]:
+    """Yield the parameters of a module, or of an optimizer."""
+    if isinstance(owner, nn.Module):
+        yield from owner.parameters()
+    else:
+        yield from (each for group in owner.param_groups for each in group["params"])
+
+
+def _needed_by(roots: list[torch.Tensor], optimizers: list[Any]) -> dict[Any, bool]:
+    """Return the optimizers that a backward pass makes gradients for.
+
+    With each, whether the pass could end before it comes there: what it trains is used by nothing through
+    which the pass has to go on to what another one trains.
+    """
+    owners = {id(each): optimizer for optimizer in optimizers for each in _trained_by(optimizer)}
+    below: dict[Any, set[Any]] = {}
+    found: dict[Any, bool] = {}
+    nodes = list(graph(roots))
+    for node in nodes:
+        if (optimizer := owners.get(id(getattr(node, "variable", None)))) is not None:
+            below[node] = {optimizer}
+            found[optimizer] = True
+    if len(found) < 2:
+        return found
+    waiting = [each.grad_fn for each in roots if each.grad_fn is not None]
+    while waiting:  # those below first
+        node = waiting[-1]
+        nexts = [each for each, _ in node.next_functions if each is not None]
+        if open_ := [each for each in nexts if each not in below]:
+            waiting += open_
+            continue
+        waiting.pop()
+        if node in below:
+            continue
+        below[node] = set().union(*(below[each] for each in nexts))
+        if len(below[node]) > 1:
+            found |= {owner: False for each in nexts if hasattr(each, "variable") for owner in below[each]}
+    return found
 
 
 def _were_bytes(images: torch.Tensor) -> bool:

@@ -71,6 +71,14 @@ This is trained in float16, without a GradScaler. Small gradients become zero in
 unused | calls of a model whose history no backward pass uses | 10
 Write: with torch.no_grad():  # around this line
 PyTorch kept what a backward pass needs, [times], and no backward pass used it. That costs memory and time.
+thrown | backward passes that go further back than the step | 7
+Write: .detach()  # of what the other model made, before this loss is computed from it
+This also computed the gradients of the parameters that another optimizer ([name]) trains, [times], and each
+time zero_grad() cleared them before its step. Nothing used them.
+parallel | DataParallel with one GPU | 14
+Write: if torch.cuda.device_count() > 1:  # around this line
+There was one GPU here. With one, DataParallel only adds work to each call, and "module." to the names in
+state_dict(). With several, DistributedDataParallel is faster.
 waits | lines at which Python waits for the GPU in each step | 8
 Write: total += loss.detach() for a sum, and read it at the end; print or log every 100 steps
 Python waits for the GPU here ([calls]), [often]. Meanwhile it gives the GPU no new work.
@@ -80,6 +88,10 @@ Write: compute with it on the GPU; or do not move it there, if only the CPU need
 pinned | batches that are copied from ordinary memory | 9
 Write: DataLoader(..., pin_memory=True), and then .to(device, non_blocking=True)
 [number] batches of [size] KiB were copied to the GPU from ordinary memory. Python waits for each such copy.
+blocking | copies from pinned memory that are waited for | 9
+Write: .to(device, non_blocking=True)
+[number] tensors were copied here from pinned memory, and Python waited for each copy. With non_blocking=True it
+goes on.
 workers | worker processes that start anew in each epoch | 9
 Write: DataLoader(..., persistent_workers=True)  # where num_workers is more than 0
 The loop over this loader began [times], and each time its worker processes ([workers]) were started anew.
@@ -277,6 +289,15 @@ def findings(gpu: Record, cpu: Record, sources: dict[str, bytes]) -> Iterator[Fi
             ):
                 value, uses = ast.unparse(node.value), note.count["uses"]
                 yield _found("plain", [(file, node.lineno)], name=name, value=value, times=uses)
+    for place, number in seen.thrown:
+        note = seen.thrown[place, number]
+        others = [
+            each for (there, _), each in seen.thrown.items() if there == place and each.count["used"] >= _FEW
+        ]
+        if number and note.count["wasted"] >= _FEW and not note.count["used"] and others:
+            yield _found("thrown", [place], name=note.name, times=note.count["wasted"])
+    for place in seen.parallel:
+        yield _found("parallel", [place])
     waits = {key: hits for key, each in seen.reads.items() if (hits := _regular(each.ticks, seen))}
     for kind in ("waits", "back"):
         chosen = {key: hits for key, hits in waits.items() if (key[1] in _BACK) == (kind == "back")}
@@ -303,11 +324,11 @@ def _calls(seen: Evidence, place: Place, calls: Note) -> Iterator[Finding]:
     sampled = count["again"] or (
         count["random"] and seen.models > 1
     )  # on purpose: the pictures of a generator
-    labels = count["fed"] and _regular(calls.ticks, seen)  # what a model says for its own training
-    quiet = 0 if count["calm"] or sampled or labels else count["quiet"]
-    if calls.words and (quiet or unused) and not count["used"]:
+    trains = _regular(calls.ticks, seen)  # it is a part of each step: of another model's, or of its own
+    tests = 0 if sampled or trains else unused or (0 if count["calm"] else count["quiet"])
+    if calls.words and tests and not count["used"]:
         layers = " and ".join(sorted(calls.words))
-        yield _found("mode", [place], model=calls.name, times=quiet or unused, layers=layers)
+        yield _found("mode", [place], model=calls.name, times=tests, layers=layers)
     if unused:
         yield _found("unused", [place], times=unused)
 
@@ -334,6 +355,8 @@ def _feeds(seen: Evidence, number: int, feed: Note, trees: dict[str, ast.Module]
         ):
             yield _found("pinned", [facts["built"]], number=draws, size=f"{kib:,}")
         for place, each in copies.items():
+            if facts["pin_memory"] and each.count["waits"] >= 0.8 * draws:
+                yield _found("blocking", [place], number=each.count["waits"])
             if 0 < each.count["images"] == each.count["were bytes"]:
                 yield _found("bytes", [place], size=f"{kib:,}")
     if not facts["drop_last"] and size > batch and size % batch and facts["all"]:
