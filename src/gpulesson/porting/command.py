@@ -247,7 +247,7 @@ def _headline(found: Port, name: str) -> Iterator[str]:
     elif not found.proved:
         yield f"{name} runs on the GPU with these changes, but it is not proved that it learns the same."
     elif found.left:
-        yield f"{name} is ported in part. This is still computed on the CPU, in every turn:"
+        yield f"{name} is ported in part. This is still computed on the CPU:"
         for spot in found.left:
             code = found.files[spot.file].text.splitlines()[spot.line - 1].decode("utf-8", "replace")
             yield f"  {spot}: {code.strip()}"

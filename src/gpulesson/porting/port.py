@@ -94,10 +94,11 @@ class Port:
     @property
     def left(self) -> list[Spot]:
         """Where work is left on the CPU."""
-        spots = set[Spot]()
+        spots: dict[tuple[str, int], Spot] = {}
         for each in filter(None, (self.gpu, self.gpu_whole)):
-            spots |= {*each.on_cpu, *(frames[-1] for _, frames in _on_the_cpu(each) if frames)}
-        return sorted(spots, key=lambda spot: (spot.file, spot.line))
+            found = each.on_cpu + [frames[-1] for _, frames in _on_the_cpu(each) if frames]
+            spots |= {(spot.file, spot.line): spot for spot in found}
+        return [spots[place] for place in sorted(spots)]
 
 
 def port(runs: Runs, tell: Callable[[str], None]) -> Port:

@@ -90,8 +90,8 @@ Write: DataLoader(..., pin_memory=True), and then .to(device, non_blocking=True)
 [number] batches of [size] KiB were copied to the GPU from ordinary memory. Python waits for each such copy.
 blocking | copies from pinned memory that are waited for | 9
 Write: .to(device, non_blocking=True)
-[number] tensors were copied here from pinned memory, and Python waited for each copy. With non_blocking=True it
-goes on.
+[number] tensors were copied here from pinned memory, and Python waited for each copy. With non_blocking=True
+it goes on.
 workers | worker processes that start anew in each epoch | 9
 Write: DataLoader(..., persistent_workers=True)  # where num_workers is more than 0
 The loop over this loader began [times], and each time its worker processes ([workers]) were started anew.
@@ -289,12 +289,10 @@ def findings(gpu: Record, cpu: Record, sources: dict[str, bytes]) -> Iterator[Fi
             ):
                 value, uses = ast.unparse(node.value), note.count["uses"]
                 yield _found("plain", [(file, node.lineno)], name=name, value=value, times=uses)
-    for place, number in seen.thrown:
-        note = seen.thrown[place, number]
-        others = [
-            each for (there, _), each in seen.thrown.items() if there == place and each.count["used"] >= _FEW
-        ]
-        if number and note.count["wasted"] >= _FEW and not note.count["used"] and others:
+    for (place, free), note in seen.thrown.items():
+        others = [each for (there, _), each in seen.thrown.items() if there == place]
+        used = any(each.count["used"] >= _FEW for each in others)
+        if free and used and note.count["wasted"] >= _FEW and not note.count["used"]:
             yield _found("thrown", [place], name=note.name, times=note.count["wasted"])
     for place in seen.parallel:
         yield _found("parallel", [place])
