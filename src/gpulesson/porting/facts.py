@@ -183,7 +183,7 @@ class Record:
     used : list of (Thing, tuple of Spot)
         The modules that are called, and what the backward passes train, once each, and the frames of that
         moment.
-    on_cpu : list of Spot
+    on_cpu : list of Failure
         Where the CPU alone computes again and again what the GPU does not get.
     filled : list of Failure
         Assignments of the GPU's results into a tensor of the CPU's, which fail nowhere, but copy each time.
@@ -212,7 +212,7 @@ class Record:
 
     losses: list[float] = field(default_factory=list)
     used: list[tuple[Thing, tuple[Spot, ...]]] = field(default_factory=list)
-    on_cpu: list[Spot] = field(default_factory=list)
+    on_cpu: list[Failure] = field(default_factory=list)
     filled: list[Failure] = field(default_factory=list)
     loads: list[Spot] = field(default_factory=list)
     idle: list[Spot] = field(default_factory=list)

@@ -96,7 +96,8 @@ class Port:
         """Where work is left on the CPU."""
         spots: dict[tuple[str, int], Spot] = {}
         for each in filter(None, (self.gpu, self.gpu_whole)):
-            found = each.on_cpu + [frames[-1] for _, frames in _on_the_cpu(each) if frames]
+            found = [seen.frames[-1] for seen in each.on_cpu]
+            found += [frames[-1] for _, frames in _on_the_cpu(each) if frames]
             spots |= {(spot.file, spot.line): spot for spot in found}
         return [spots[place] for place in sorted(spots)]
 
@@ -234,14 +235,20 @@ class _Rounds:
 
     def go_on(self) -> None:
         """Change the script until nothing stops it any more, or nothing brings it further."""
+        whole: _State | None = None  # but for what the CPU computes by itself
         for _ in range(ROUNDS):
             if self._candidates(self._work.gpu) is None:
                 return
+            if self._work.proved and self._work.gpu.on_cpu:
+                whole = self._state()
             self._left = SEARCH
             if not self._bring_further(record := self._work.gpu):
                 if record.failure is not None or not record.losses or not self._work.changes:
                     self._work.stuck = _stuck(record)
-                return  # what is left on the CPU is said
+                if whole is not None:  # what is left on the CPU is said
+                    self._work.stuck = ""
+                    self._set_back(whole)
+                return
         self._work.stuck = f"after {ROUNDS} changes it is still not on the GPU"
 
     def run(self) -> Record:
@@ -325,6 +332,8 @@ class _Rounds:
             return itertools.chain([change], filled)
         if record.loads:
             return filter(None, (reasons.loading(self._files, spot) for spot in record.loads))
+        if record.on_cpu:
+            return (change for seen in record.on_cpu for change in reasons.to_device(self._files, seen))
         return None if record.losses else iter(())
 
     def take(self, change: Change) -> None:
@@ -406,7 +415,10 @@ def _differing(cpu: Record | None, gpu: Record | None) -> list[int]:
 def _further(old: Record, new: Record) -> bool:
     """Return whether a change has brought the script further."""
     if new.failure is None:
-        left = [(len(_on_the_cpu(each)), len(each.filled), len(each.loads)) for each in (old, new)]
+        left = [
+            (len(_on_the_cpu(each)), len(each.filled), len(each.loads), len(each.on_cpu))
+            for each in (old, new)
+        ]
         return bool(new.losses) and (old.failure is not None or left[1] < left[0])
     if new.failure.kind in ("NameError", "UnboundLocalError", "AttributeError"):
         return False

@@ -190,6 +190,12 @@ def fix(files: Files, failure: Failure) -> Iterator[Change]:
             yield change._replace(message=message)
 
 
+def to_device(files: Files, seen: Failure) -> Iterator[Change]:
+    """Yield the changes that may bring to the device what the CPU computes by itself."""
+    for thing in seen.things:
+        yield from _to_device(files, seen, thing)
+
+
 def _wants_host(failure: Failure) -> bool:
     text = failure.message
     return (

@@ -125,9 +125,10 @@ class Watch(TorchFunctionMode):
         self._drawing = self._inside = 0
         self._in_grad = False
         self._used: list[weakref.ref[Any]] = []
-        self._called: Any = WeakIdKeyDictionary()
+        self._calling: Any = WeakIdKeyDictionary()
         self._moves: dict[tuple[CodeType, int], bool] = {}
         self._work: Counter[tuple[CodeType, int]] = Counter()
+        self._worked: dict[tuple[CodeType, int], Failure] = {}
         self._sent: set[tuple[CodeType, int]] = set()
         self._filled: set[tuple[CodeType, int]] = set()
 
@@ -153,8 +154,7 @@ class Watch(TorchFunctionMode):
         super().__exit__(*error)  # type: ignore[no-untyped-call]
         self._undo.close()
         self.record.idle = [self._spot(*call) for call, moved in self._moves.items() if not moved]
-        often = (call for call, times in self._work.items() if times >= _OFTEN and call not in self._sent)
-        self.record.on_cpu = [self._spot(*call) for call in often]
+        self.record.on_cpu = [seen for call, seen in self._worked.items() if call not in self._sent]
 
     # -- tensors
 
@@ -184,7 +184,7 @@ class Watch(TorchFunctionMode):
         if isinstance(result, torch.Tensor | tuple | list):
             self._note(result, name, (args, kwargs))
             if name in _WORK:
-                self._works(tensors_in(result)[0])
+                self._works(tensors_in(result)[0], tensors_in((args, kwargs)))
         return None if name == "__setitem__" else result
 
     def _fill(self, tensor: torch.Tensor, value: Any) -> None:
@@ -196,11 +196,17 @@ class Watch(TorchFunctionMode):
                 self._filled.add(call)
                 self.record.filled.append(self._seen([tensor], frames))
 
-    def _works(self, result: torch.Tensor) -> None:
+    def _works(self, result: torch.Tensor, given: list[torch.Tensor]) -> None:
         """Note a line that computes on the CPU, and not with what came from the GPU."""
         made = self._of(result)
         if made is not None and not any(each.on_gpu for each in itertools.islice(lineage([made]), _BACK)):
-            self._work.update(made.calls[-1:])
+            self._stays(given, self._frames(sys._getframe()))
+
+    def _stays(self, tensors: list[torch.Tensor], frames: list[FrameType]) -> None:
+        for call in [(each.f_code, each.f_lasti) for each in frames[-1:]]:
+            self._work[call] += 1
+            if self._work[call] == _OFTEN:
+                self._worked[call] = self._seen(tensors, frames)
 
     def _note(self, result: Any, by: str, given: Any) -> None:
         results = tensors_in(result)
@@ -296,8 +302,8 @@ class Watch(TorchFunctionMode):
 
     def _call(self, original: Any, module: nn.Module, *args: Any, **kwargs: Any) -> Any:
         self._inside += 1
-        if self._inside == 1 and not self._drawing and module not in self._called:
-            self._called[module] = True
+        if self._inside == 1 and not self._drawing and module not in self._calling:
+            self._calling[module] = True
             leaf = next(itertools.chain(module.parameters(), module.buffers()), None)
             if leaf is not None and not _in_dataset(sys._getframe()):
                 self._uses(self._roots_of_modules()(leaf) or module, leaf, self._frames(sys._getframe()))
@@ -358,8 +364,8 @@ class Watch(TorchFunctionMode):
     def _find_trained(self, roots: list[torch.Tensor], frames: list[FrameType]) -> None:
         root = self._roots_of_modules()
         leaves = [node.variable for node in graph(roots) if hasattr(node, "variable")]
-        if frames and not any(each.is_cuda for each in leaves):
-            self._work[frames[-1].f_code, frames[-1].f_lasti] += 1
+        if not any(each.is_cuda for each in leaves):
+            self._stays(leaves, frames)
         for leaf in leaves:
             thing: Any = root(leaf)
             if thing is None:  # an input that asks for a gradient is there for one pass only
