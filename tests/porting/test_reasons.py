@@ -99,6 +99,14 @@ BATCH = [
         "parts = [2 * X, 3 * X]\nwith torch.enable_grad(): model(*parts[:1])",
         ["+parts = [value.to(device) for value in parts]"],
     ),
+    # a comprehension has names of its own
+    (
+        "for a, _ in []: pass\nsum(model(a).sum() for a, _ in loader)",
+        [
+            "-sum(model(a).sum() for a, _ in loader)",
+            "+sum(model(a.to(device)).sum() for a, _ in loader)",
+        ],
+    ),
     # the tensor belongs to a dataset: once before the loop that uses it
     ("list(loader)\nfor _ in range(2):\n    model(X)", ["+X = X.to(device)"]),
 ]
@@ -171,6 +179,41 @@ def test_a_tensor_that_is_trained_is_made_on_the_device(tmp_path):
     assert fixed(tmp_path, code)[1] == "+w = torch.ones(3, requires_grad=True, device=device)"
     code = "w = torch.from_numpy(np.ones(3, 'f')).requires_grad_()\n(X.to(device) @ w).sum()"
     assert fixed(tmp_path, code)[1] == "+w = torch.from_numpy(np.ones(3, 'f')).to(device).requires_grad_()"
+
+
+GENERATOR = "g = torch.Generator()\n"
+WEIGHTS = [
+    # drawn by a generator of the CPU's; asking for a gradient at once, or later; more than the call itself
+    ("w = torch.randn(3, generator=g)\nw.requires_grad = True", "w = torch.randn(3, generator=g).to(device)"),
+    (
+        "w = torch.randn(3, generator=g) * 2\nw.requires_grad_()",
+        "w = (torch.randn(3, generator=g) * 2).to(device)",
+    ),
+    (
+        "w = torch.randn(3, generator=g, requires_grad=True)",
+        "w = torch.randn(3, generator=g).to(device).requires_grad_()",
+    ),
+    (
+        "w = nn.Parameter(torch.rand(3, generator=g))",
+        "w = nn.Parameter(torch.rand(3, generator=g).to(device))",
+    ),
+    (
+        "w = torch.Tensor(3).fill_(1).requires_grad_()",
+        "w = torch.Tensor(3).to(device).fill_(1).requires_grad_()",
+    ),
+    (
+        "w, = [torch.ones(3) for _ in '1']\nw.requires_grad = True",
+        "w, = [torch.ones(3, device=device) for _ in '1']",
+    ),
+]
+
+
+@pytest.mark.parametrize("code, expected", WEIGHTS, ids=[expected for _, expected in WEIGHTS])
+def test_weights_move_before_they_ask_for_a_gradient_also_where_a_result_meets_the_device(
+    tmp_path, code, expected
+):
+    code = f"{GENERATOR}{code}\nhidden = X @ w\nhidden + X.to(device).sum(1)"
+    assert fixed(tmp_path, code)[1] == f"+{expected}"
 
 
 def test_an_input_that_asks_for_a_gradient_is_not_trained(tmp_path):

@@ -111,6 +111,10 @@ for epoch in range(2):
         loss = critic(generator(z)).mean() - critic(real).mean()
         loss.backward()  # thrown
         second.step()
+        fake = generator(z).detach()  # unused
+        second.zero_grad()
+        (critic(fake).mean() - critic(real).mean()).backward()
+        second.step()
         with torch.no_grad():
             right = (critic(real) > 0).float().mean().item()  # waits
         first.zero_grad()
@@ -197,10 +201,6 @@ fixed = torch.randn(16, 4, device=device)
 real = DataLoader(torch.randn(130, 8), 16)
 for epoch in range(3):
     for batch in real:
-        second.zero_grad()
-        made = generator(torch.randn(16, 4, device=device)).detach()
-        (judge(made).mean() - judge(batch.to(device)).mean()).backward()
-        second.step()
         fake = generator(torch.randn(16, 4, device=device))
         second.zero_grad()
         (judge(fake.detach()).mean() - judge(batch.to(device)).mean()).backward()

@@ -168,7 +168,7 @@ class Observer(Watch):
             self.evidence.on_gpu = True
             source = args[1] if name == "copy_" else first
             if name in ("to", "cuda", "copy_") and isinstance(source, torch.Tensor) and not source.is_cuda:
-                self._copied(source, options.get("non_blocking") or True in args[1:])
+                self._copied(source, options.get("non_blocking") or any(each is True for each in args[1:]))
             if options.get("reduction") == "mean" and (place := self._place()):
                 self.evidence.means.add(place)
         elif name in _READS and isinstance(first, torch.Tensor) and first.is_cuda:

@@ -239,7 +239,7 @@ class _Rounds:
         for _ in range(ROUNDS):
             if self._candidates(self._work.gpu) is None:
                 return
-            if self._work.proved and self._work.gpu.on_cpu:
+            if self._work.gpu.failure is None and self._work.gpu.on_cpu:
                 whole = self._state()
             self._left = SEARCH
             if not self._bring_further(record := self._work.gpu):

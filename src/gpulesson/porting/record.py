@@ -408,6 +408,8 @@ class Watch(TorchFunctionMode):
     def _described(self, tensor: torch.Tensor | None, made: _Made, frames: list[FrameType]) -> Thing:
         line = list(itertools.islice(_line(made), _BACK))
         owner = None if tensor is None else self._roots_of_modules()(tensor)
+        leaf = tensor is not None and tensor.is_leaf and tensor.requires_grad
+        leaf = leaf and not any(each.drawn for each in line)
         return Thing(
             "" if tensor is None else str(tensor.device),
             () if tensor is None else tuple(_names(tensor, frames)),
@@ -417,10 +419,8 @@ class Watch(TorchFunctionMode):
             random=any(each.by.rstrip("_") in RANDOM for each in line),
             drawn=made.drawn,
             fed=any(each.fed for each in line),
-            leaf=tensor is not None
-            and tensor.is_leaf
-            and tensor.requires_grad
-            and not any(each.drawn for each in line),
+            leaf=leaf,
+            ancestors=tuple(self._described(each.tensor(), each, frames) for each in line[1:] if leaf),
             asks=made.asks,
             owner=None if owner is None else self.describe(owner, frames, tensor),
             root=all(each.on_gpu != made.on_gpu for each in made.parents),
