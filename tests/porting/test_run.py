@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from gpulesson.porting import instrument
+from gpulesson.porting.facts import DIED, Failure, Spot
 from gpulesson.porting.run import LARGEST, NoTrial, Runs
 
 TRAIN = """
@@ -244,3 +245,50 @@ for _ in []:
     assert space["__doc__"] == "What it does." and space["Net"].__doc__ == "A class."
     assert space["Net"].run.__doc__ == "A method." and space["x"] == 5
     assert list(instrument.not_reached(code, ran)) == [(12, 12), (17, 17), (28, 30), (34, 34)]
+
+
+def test_a_statement_that_needs_whole_loops_is_left_out_and_named_as_not_reached():
+    code = "losses = [1, 2]\ndef mean(of):\n"
+    code += "    return sum(of[:1000]) / of[1000 - 1]\nprint(mean(losses))\nx = 1\n"
+    frames = Spot("train.py", "<module>", 4, 0, 4, 0), Spot("train.py", "mean", 3, 0, 3, 0)
+    statement = instrument.unlike(Failure("IndexError", "", frames), {"train.py": code.encode()})
+    assert statement == "print(mean(losses))"  # what only returns a value cannot be left out
+    ran: set[int] = set()
+    space: dict = {}
+    exec(instrument.compiled(code.encode(), "train.py", True, ran, [statement]), space)
+    assert space["x"] == 1 and list(instrument.not_reached(code.encode(), ran)) == [(3, 4)]
+    training = Failure("RuntimeError", "", (Spot("train.py", "<module>", 1, 0, 1, 0),))
+    assert instrument.unlike(training, {"train.py": b"loss.backward()"}) == ""
+
+
+@pytest.mark.slow
+def test_an_end_without_cleaning_up_leaves_a_record(runs):
+    with_end = runs(
+        TRAIN + "import os, sys\nprint('out')\nif os.fork() == 0:\n    os._exit(3)\nos._exit(0)\n"
+    )
+    record = with_end.run({}, gpu=False)
+    assert len(record.losses) == 4 and not record.stopped and record.output == "out\n"
+    killed = runs(TRAIN + "import os\nos.kill(os.getpid(), 9)\n").run({}, gpu=False)
+    assert killed.stopped.startswith(DIED)
+
+
+@pytest.mark.slow
+def test_what_the_cpu_computes_again_and_again_is_noted_unless_the_gpu_gets_it(runs):
+    text = (
+        "import torch\nw = torch.ones(3, 3)\nfor _ in range(4):\n    a = w @ w\n    b = w @ w\n    b.cuda()\n"
+    )
+    text += "c = w @ w\n"
+    record = runs(text).run({}, gpu=True)
+    assert [seen.frames[-1].line for seen in record.on_cpu] == [4]
+    text = "import torch\nw = torch.ones(3, requires_grad=True)\n"
+    text += "for _ in range(3):\n    torch.autograd.grad(w.sum(), w)\n"
+    record = runs(text).run({}, gpu=True)
+    assert [seen.frames[-1].line for seen in record.on_cpu] == [4] and len(record.losses) == 3
+
+
+@pytest.mark.slow
+def test_results_that_are_put_into_a_tensor_of_the_cpu_are_noted(runs):
+    text = "import torch\nw = torch.ones(3, device='cuda', requires_grad=True)\nkept = torch.empty(3)\n"
+    text += "with torch.no_grad():\n    kept[1] = 2 * w[1]\nfor i in range(3):\n    kept[i] = w[i]\n"
+    (seen,) = runs(text).run({}, gpu=True).filled
+    assert seen.frames[-1].line == 7 and [thing.by for thing in seen.things] == ["empty"]

@@ -344,6 +344,9 @@ def _feeds(seen: Evidence, number: int, feed: Note, trees: dict[str, ast.Module]
     changes = len(set(facts["data"])) > 1  # persistent workers would go on with the data of the beginning
     if facts["num_workers"] and not facts["persistent_workers"] and starts > 1 and not changes:
         yield _found("workers", [facts["built"]], times=starts, workers=facts["num_workers"])
+    for place, each in copies.items():
+        if trains and facts["pin_memory"] and each.count["waits"] >= 0.8 * draws:
+            yield _found("blocking", [place], number=each.count["waits"])
     if trains and kib * 1024 >= _LEAST:
         workers = facts["num_workers"]  # without them the program itself would pin, which costs as much
         if (
@@ -353,8 +356,6 @@ def _feeds(seen: Evidence, number: int, feed: Note, trees: dict[str, ast.Module]
         ):
             yield _found("pinned", [facts["built"]], number=draws, size=f"{kib:,}")
         for place, each in copies.items():
-            if facts["pin_memory"] and each.count["waits"] >= 0.8 * draws:
-                yield _found("blocking", [place], number=each.count["waits"])
             if 0 < each.count["images"] == each.count["were bytes"]:
                 yield _found("bytes", [place], size=f"{kib:,}")
     if not facts["drop_last"] and size > batch and size % batch and facts["all"]:
