@@ -314,7 +314,7 @@ def test_nothing_is_said_of_a_script_without_faults(found, name):
 
 @pytest.mark.slow
 def test_what_is_said_has_the_numbers_of_the_run(found):
-    text = {each.kind: each.text for name in FAULTY for each in reversed(found(name, FAULTY[name]))}
+    text = {each.kind: each.text for name in reversed(FAULTY) for each in reversed(found(name, FAULTY[name]))}
     assert not [each for each in text.values() if "[" in each]
     assert text["mode"].startswith("Net was called here 12 times outside of training")  # 3 times 4 batches
     assert text["means"].startswith("The last batch has 8 samples, the others have 64.")
@@ -322,6 +322,8 @@ def test_what_is_said_has_the_numbers_of_the_run(found):
     assert text["pinned"].startswith("16 batches of 384 KiB")  # 32 images of 3 x 32 x 32 numbers of 4 bytes
     assert "Adam took 16 steps" in text["idle"]
     assert "began 2 times" in text["workers"]
+    assert text["blocking"].startswith("18 tensors")  # two epochs of nine batches
+    assert "another optimizer (Adam) trains, 17 times" in text["thrown"]  # the first is not known yet
 
 
 @pytest.fixture

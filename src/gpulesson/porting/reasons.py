@@ -160,7 +160,7 @@ def _made_trained(files: Files, thing: Thing) -> Iterator[Change]:
         yield change
     before = next((each.made[-1] for each in thing.line() if each.made and not each.asks), None)
     made = files[before.file].expression(before) if before is not None else None
-    if before is not None and made is not None:
+    if before is not None and made is not None and not files[before.file].is_moved(made):
         yield files.moved(before, made, _shown(thing))  # x.to(device).requires_grad_()
     elif roots[:1] == [thing] and thing.made:  # torch.randn(3, generator=g, requires_grad=True)
         spot = thing.made[-1]
@@ -222,7 +222,7 @@ def _to_device(files: Files, failure: Failure, thing: Thing) -> Iterator[Change]
                 read = any(b"load_state_dict" in files[spot.file].text for spot in failure.frames)
                 yield from _attribute(files, failure.frames[name.frame], name, saved=not read)
     for known in thing.line():
-        if known.leaf:  # what was made moves, not what is computed with it
+        if known.leaf and known.owner is None:  # what was made moves, not what is computed with it
             yield from _made_trained(files, known)
     if thing.leaf:
         return
