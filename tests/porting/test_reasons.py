@@ -128,6 +128,17 @@ def test_a_move_that_has_nothing_to_do_is_taken_out(tmp_path):
     assert reasons.without(files, spot).text.decode() == code
 
 
+def test_of_a_statement_that_only_moves_nothing_is_left_or_what_still_has_to_move(tmp_path):
+    code = HEAD + "X = X.to(device)\nz = X + 1\nfor _ in range(2):\n    z = z\n    model(z)\n"
+    for line in ("    z = z.to(device)", "    z, y = z.to(device), y.to(device)"):
+        moved = code.replace("    z = z", line)
+        record, _ = run(tmp_path, moved)
+        files = Files({"train.py": code.replace("    z = z\n", "").encode()})
+        files.texts["train.py"] = moved.encode()
+        left = reasons.without(files, next(spot for spot in record.idle if spot.column < 15)).text.decode()
+        assert left == moved.replace(f"{line}\n", "    y = y.to(device)\n" if "y" in line else "")
+
+
 def test_the_second_tensor_joins_the_move_of_the_first(tmp_path):
     code = "for x, y in loader:\n    x = x.to(device)\n    nn.functional.cross_entropy(model(x), y)"
     assert fixed(tmp_path, code) == ["-    x = x.to(device)", "+    x, y = x.to(device), y.to(device)"]

@@ -256,7 +256,7 @@ class Source:
             place = list(block.body).index(last) + 1
         there: Any = next(iter(block.body[place:]), None)
         small = there.body[0] if isinstance(there, cst.SimpleStatementLine) else there
-        known = self._moved(small, device)
+        known = self.moved_names(small, device)
         new: Any = _small(_moving([*known, *names], device))
         if known:
             return self.changed({small: lambda _: new})
@@ -265,7 +265,13 @@ class Source:
         body = [*block.body[:place], new, *block.body[place:]]
         return self.changed({block: lambda each: each.with_changes(body=body)})
 
-    def _moved(self, statement: Any, device: str) -> list[str]:
+    def move_less(self, statement: Any, names: Sequence[str], device: str) -> bytes:
+        """Let a statement that moves tensors move these alone; take it out if there are none."""
+        if names:
+            return self.changed({statement: lambda _: _small(_moving(names, device))})
+        return self.changed({self._parents[statement]: lambda _: cst.RemovalSentinel.REMOVE})
+
+    def moved_names(self, statement: Any, device: str) -> list[str]:
         """Return the names that a small statement moves, if it does nothing else."""
         code = self.code(statement) if statement is not None else ""
         names = code.partition(" = ")[0].split(", ")

@@ -549,8 +549,12 @@ def without(files: Files, spot: Spot) -> Change | None:
     moved, code = source.code(call.func.value), source.code(call)
     if code != moved + move or (moved.replace(move, "") + move).encode() in files.originals[spot.file]:
         return None
-    targets = getattr(source.statement(call), "targets", ())
-    if any(moved in source.code(each.target).split(", ") for each in targets):  # x = x.to(device)
+    statement = source.statement(call)
+    if names := source.moved_names(statement, files.device(spot.file)):  # x = x.to(device)
+        text = source.move_less(statement, [each for each in names if each != moved], files.device(spot.file))
+        return Change(spot.file, text, moved, "", 2)
+    targets = getattr(statement, "targets", ())
+    if any(moved in source.code(each.target).split(", ") for each in targets):
         return None
     return Change(spot.file, source.changed({call: lambda each: each.func.value}), moved, "", 2)
 
