@@ -415,6 +415,16 @@ PLACES = {
         "+model = nn.Linear(4, 1).to(device)",
         "+x, y = torch.randn(64, 4).to(device), torch.ones(64, 1, device=device)",
     ],
+    LOOP.replace(
+        "model = " + NET,
+        "class Net(nn.Linear):\n    def __init__(self):\n        super().__init__(4, 1)\n"
+        "        self.base = torch.distributions.Normal(torch.zeros(1), torch.ones(1))\nmodel = Net()",
+    ).replace("(model(x), y)", "(model(x), y) - model.base.log_prob(model(x)).mean()"): [
+        "+        self.base = torch.distributions.Normal"
+        "(torch.zeros(1, device=device), torch.ones(1, device=device))",
+        "+model = Net().to(device)",
+        "+x, y = torch.randn(64, 4).to(device), torch.ones(64, 1, device=device)",
+    ],
     LOOP.replace(NET, "nn.Linear(4, 1)")
     .replace(
         "optimizer =",
@@ -472,7 +482,9 @@ PLACES = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("text", PLACES, ids=["distribution", "table", "filled", "comprehension", "called"])
+@pytest.mark.parametrize(
+    "text", PLACES, ids=["distribution", "held", "table", "filled", "comprehension", "called"]
+)
 def test_what_was_made_moves_and_not_what_was_computed(port, text):
     status, printed, _ = port(text)
     added = [line for line in printed.splitlines() if line.startswith("+") and line[1:].strip()]

@@ -249,12 +249,14 @@ def _where(files: Files, failure: Failure, made: Spot) -> str:
 def _constants(files: Files, failure: Failure, thing: Thing) -> Iterator[Change]:
     """Make on the device what was made of nothing: in each step, or once and without random numbers.
 
-    What is computed once of constants is a table, as a schedule is.
+    What is computed once of constants is a table, as a schedule is; so is what only a library's object has.
     """
     roots = [each for each in thing.line() if each.root and each.factory and not (each.drawn or each.fed)]
     alone = len({each.made for each in thing.line() if each.root}) == 1
     computed = (each for each in thing.ancestors if each.made and not each.root)
-    table = any(not _again(files, each) for each in computed)
+    table = any(not _again(files, each) for each in computed) or not any(
+        each.names for each in thing.ancestors
+    )
     for root in roots:
         once = not root.random and (_together(files, thing, root) or (table and root.by in CONSTANT))
         here = alone and _again(files, root)
