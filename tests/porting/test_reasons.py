@@ -38,7 +38,7 @@ def run(folder: Path, code: str) -> tuple[Record, Files]:
     path = folder / "train.py"
     path.write_text(code)
     space = {"__name__": "__main__", "__file__": str(path)}
-    with practice_gpu(force=True), Watch(folder, seconds=60) as watch:
+    with practice_gpu(force=True), Watch(folder, seconds=600) as watch:
         try:
             exec(compile(code, str(path), "exec"), space)
         except Exception as error:
@@ -99,7 +99,7 @@ BATCH = [
         "parts = [2 * X, 3 * X]\nwith torch.enable_grad(): model(*parts[:1])",
         ["+parts = [value.to(device) for value in parts]"],
     ),
-    # a comprehension has names of its own
+    # a name of the comprehension's, not the loop's
     (
         "for a, _ in []: pass\nsum(model(a).sum() for a, _ in loader)",
         [

@@ -34,7 +34,7 @@ so many such beginnings are followed outside of modules, and as many in them."""
 SEARCH = 40
 """So many runs for each change at most."""
 LEFT_OUT = 4
-"""So many statements are left out at most because they fail where loops end early."""
+"""At most this number of statements is left out because they fail where loops end early."""
 STEPS = 3
 """So many losses are compared at least."""
 

@@ -13,7 +13,7 @@ from gpulesson.porting.facts import CHOICE, Failure, Name, Spot, Thing
 
 MOVES, COMES_BACK = "moves to the device", "comes back to the CPU"
 CONSTANT = frozenset(("arange", "empty", "eye", "full", "linspace", "logspace", "ones", "zeros"))
-"""What makes a tensor of nothing but numbers in the code: it is no data."""
+"""What makes a tensor of nothing but numbers in the code: it is not data."""
 _CHAINED = frozenset(("train", "eval", "apply", "double", "float", "half", "requires_grad_"))
 
 
