@@ -322,7 +322,7 @@ def _calls(seen: Evidence, place: Place, calls: Note) -> Iterator[Finding]:
     sampled = count["again"] or (
         count["random"] and seen.models > 1
     )  # on purpose: the pictures of a generator
-    trains = _regular(calls.ticks, seen)  # it is a part of each step: of another model's, or of its own
+    trains = _regular(calls.ticks, seen)  # it is a part of each step, perhaps of another model's
     tests = 0 if sampled or trains else unused or (0 if count["calm"] else count["quiet"])
     if calls.words and tests and not count["used"]:
         layers = " and ".join(sorted(calls.words))
