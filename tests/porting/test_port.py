@@ -514,11 +514,19 @@ class Settings(dict):
 class Anything:
     def __getattr__(self, name):
         return lambda *_: self
+class Bare:
+    __slots__ = ()
+    def __getattr__(self, name):
+        raise KeyError(name)
+    def call(self, what):
+        return what()
 settings, anything = Settings(rate=0.1), Anything()
 """
-    status, printed, _ = port(
-        odd + LOOP.replace("lr=0.1", "lr=settings.rate") + "print('done', flush=True)\nos._exit(0)\n"
+    odd += LOOP.replace("lr=0.1", "lr=settings.rate")
+    odd = odd.replace(
+        "nn.functional.mse_loss(model(x), y)", "Bare().call(lambda: ((model(x) - y) ** 2).mean())"
     )
+    status, printed, _ = port(odd + "print('done', flush=True)\nos._exit(0)\n")
     assert status == 0 and "All 24 are equal to the bit, and the script printed the same." in printed
 
 

@@ -29,6 +29,7 @@ from gpulesson.porting.record import (
     Watch,
     _address,
     _first,
+    attributes_of,
     graph,
     lineage,
     outwards,
@@ -217,7 +218,7 @@ class Observer(Watch):
             note.facts |= {"size": len(loader.dataset), "built": self._built.get(loader) or place}
             note.facts["in order"] = type(loader.sampler) is SequentialSampler
             note.facts["starts"].append(place)
-            held = getattr(loader.dataset, "__dict__", {})
+            held = attributes_of(loader.dataset)
             note.facts["data"].append(tuple((name, id(value)) for name, value in held.items()))
             note.facts["all"] = len(loader.sampler) == len(loader.dataset)
             iterator.__dict__["_review"] = number
@@ -391,7 +392,7 @@ class Observer(Watch):
 
     def _holders(self, frame: FrameType, alive: set[int]) -> list[tuple[str, Place]]:
         """Return the names in a frame of what holds graphs, with a line; 0 if it is not known."""
-        own, found = getattr(_first(frame), "__dict__", {}), []
+        own, found = attributes_of(_first(frame)), []
         for name, value in {**frame.f_locals, **{f"self.{key}": each for key, each in own.items()}}.items():
             if isinstance(value, torch.Tensor | list | tuple | dict | deque):
                 hanging = itertools.islice(graph(tensors_in(value)[-50:]), 20_000)

@@ -504,6 +504,14 @@ def _in_dataset(frame: FrameType) -> bool:
     )
 
 
+def attributes_of(thing: Any) -> dict[str, Any]:
+    """Return what an object keeps; its own ``__getattr__`` is not asked."""
+    try:
+        return dict(object.__getattribute__(thing, "__dict__"))
+    except AttributeError:
+        return {}
+
+
 def _first(frame: FrameType) -> Any:
     """Return a function's first parameter."""
     code = frame.f_code
@@ -555,7 +563,7 @@ def _names(thing: Any, frames: list[FrameType]) -> Iterator[Name]:
                     yield Name(number, name, *held, shared=shared)
         owner = _first(frame)
         is_module = isinstance(owner, nn.Module)
-        attributes = {**getattr(owner, "__dict__", {}), **(owner._modules if is_module else {})}
+        attributes = {**attributes_of(owner), **(owner._modules if is_module else {})}
         for name, value in attributes.items():
             if value is thing:
                 yield Name(number, f"self.{name}", module=is_module)
