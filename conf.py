@@ -44,6 +44,7 @@ extensions = [
     "_ext.recorded.pages",
     "_ext.results",
     "_ext.scripts",
+    "_ext.search",
     "_ext.tables",
     "_ext.terms",
     "_ext.wheel",

@@ -20,9 +20,8 @@ from .policy import add_policy
 
 TAGS = "sg-tags.js"  # for tags on lessons; we have none
 EXTENSIONS = "furo-extensions.css"  # the theme's, for what we have none of: cards, tabs, advertisements
-# what the search page alone cannot do without: Sphinx's tools, which elsewhere only make "/" a short cut that
-# nobody can turn off, and marks on the words of a search
-SEARCH = ("doctools.js", "documentation_options.js", "sphinx_highlight.js")
+# Sphinx's tools, of which "/" is a short cut that nobody can turn off, and marks on the words of a search
+UNUSED = (TAGS, "doctools.js", "documentation_options.js", "sphinx_highlight.js")
 # instead of the theme's most detailed icons: light or dark as the system is, and the contents
 HALF = (
     '<circle cx="12" cy="12" fill="none" r="8" stroke="currentColor"/>'
@@ -68,10 +67,6 @@ def fix(page: str) -> BeautifulSoup:
         fix_image(image)
     for thumbnail in soup.select(".sphx-glr-thumbcontainer"):
         fix_thumbnail(thumbnail)
-    article = soup.select_one("article[role=main]")
-    if article and soup.title and not article.find("h1"):  # the search page
-        heading = soup.new_tag("h1", string=soup.title.get_text().split(" - ")[0])
-        article.insert(0, heading)
     if downloads := soup.select_one(".downloads"):
         soup.select("article h1")[0].insert_after(downloads.extract())
     for address, drawing in ICONS.items():
@@ -167,9 +162,8 @@ def fix_thumbnail(thumbnail: Tag) -> None:
 def whole_page(app: Sphinx, pagename: str, templatename: str, context: dict[str, Any], doctree: Any) -> str:
     """Render the chosen template inside ours."""
     context["chosen_template"] = templatename
-    unused = (TAGS,) if pagename == "search" else (TAGS, *SEARCH)
     context["script_files"] = [
-        script for script in context["script_files"] if not str(script.filename).endswith(unused)
+        script for script in context["script_files"] if not str(script.filename).endswith(UNUSED)
     ]
     context["css_files"] = [
         style for style in context["css_files"] if not str(style.filename).endswith(EXTENSIONS)

@@ -40,6 +40,23 @@ class Messages(SphinxDirective):
         return [message_list(page=page)]
 
 
+class MessageField(SphinxDirective):
+    """A field for a pasted message, below what is said of it; without JavaScript there is neither."""
+
+    has_content = True
+
+    def run(self) -> list[nodes.Node]:
+        field = (
+            '<label>Paste your message, all of it:<textarea rows="3" spellcheck="false"></textarea></label>'
+        )
+        words = self.parse_content_to_nodes()
+        return [
+            nodes.container(
+                "", *words, nodes.raw("", field, format="html"), classes=["search-field", "page-only"]
+            )
+        ]
+
+
 def prepare(app: Sphinx, document: nodes.document) -> None:
     """Let a message's address be its label, not all the words of its heading; mark causes and fixes."""
     labels = {
@@ -50,6 +67,7 @@ def prepare(app: Sphinx, document: nodes.document) -> None:
     for section in [section for section in document.findall(nodes.section) if labels & {*section["ids"]}]:
         section["ids"].sort(key=lambda address: address not in labels)
         section["label"] = section["ids"][0]
+        section["classes"].append("message")
         for block in section.findall(nodes.container):
             if kind := KINDS.get(block[0].astext()):
                 block["classes"].append(kind)
@@ -100,4 +118,5 @@ def setup(app: Sphinx) -> ExtensionMetadata:
     app.connect("env-updated", write_for_search)
     app.connect("doctree-resolved", fill_lists)
     app.add_directive("messages", Messages)
+    app.add_directive("message-field", MessageField)
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

@@ -9,9 +9,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import re
 from collections.abc import Iterable
-from pathlib import Path
 
 from bs4 import BeautifulSoup
 from sphinx.application import Sphinx
@@ -22,7 +20,6 @@ OWN = "'self' file:"
 RULES = (
     "default-src 'none'",
     "base-uri 'none'",
-    f"connect-src {OWN}",  # the search reads the pages that it found
     f"font-src {OWN}",
     f"form-action {OWN}",  # the search field
     f"img-src {OWN} data:",  # icons in the styles
@@ -48,16 +45,6 @@ def add_policy(soup: BeautifulSoup) -> None:
         before.insert_after(policy) if before else soup.head.insert(0, policy)
 
 
-def allow_all_styles(app: Sphinx, exception: Exception | None) -> None:
-    """Let the search page have the styles of every page: it parses the pages that it finds."""
-    search = Path(app.outdir, "search.html")
-    if exception is None and search.is_file():
-        pages = [path.read_text("utf-8") for path in Path(app.outdir).rglob("*.html")]
-        rule = re.compile(re.escape(STYLES) + r"([^;\"]*)")
-        allowed = {one for page in pages for found in rule.findall(page) for one in found.split()}
-        search.write_text(rule.sub(" ".join([STYLES, *sorted(allowed)]), search.read_text("utf-8")), "utf-8")
-
-
 def hashes(texts: Iterable[str]) -> list[str]:
     """Return each text as a policy names it, once, in order.
 
@@ -72,5 +59,4 @@ def hashes(texts: Iterable[str]) -> list[str]:
 
 def setup(app: Sphinx) -> ExtensionMetadata:
     app.add_config_value("gpulesson_policy", True, "html", bool)
-    app.connect("build-finished", allow_all_styles)
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

@@ -1,9 +1,9 @@
 """Gives each page the scripts that it needs, beside the ones that all pages have.
 
 ``progress.js`` lets a reader's browser remember the progress, on the lessons and where they are listed; there
-``continue.js`` leads to where the reader stopped. ``message_search.js`` lets the search find a pasted error
-message: it ranks the sections of the pages of error messages, which it knows from ``messages.js``, and hands
-everything else to Sphinx's search. The page of messages has it for a field of its own.
+``continue.js`` leads to where the reader stopped. ``message_search.js`` finds the section that fits a pasted
+error message, among those of ``messages.js``: for the field on the pages of messages, and for ``search.js``,
+which finds all other sections, in ``sections.js``.
 """
 
 from __future__ import annotations
@@ -19,8 +19,9 @@ def add_scripts(app: Sphinx, page: str, template: str, context: dict[str, Any], 
     needed = {
         "progress.js": page == "index" or page.startswith("lessons/"),
         "continue.js": page in ("index", "lessons/index"),
-        "messages.js": page == "search",
-        "message_search.js": page in ("errors", "search"),  # after Sphinx's own, which is not deferred
+        **dict.fromkeys(("stemmer.js", "sections.js", "messages.js"), page == "search"),
+        "message_search.js": page in ("errors", "errors_rare", "search"),
+        "search.js": page == "search",
     }
     for script in [script for script, is_needed in needed.items() if is_needed]:
         app.add_js_file(script, defer="defer")

@@ -2,15 +2,23 @@
 // code can be copied.
 "use strict";
 
+const areas = [...document.querySelectorAll("pre, .table-wrapper, .math-wrapper, .output_html")];
+
+// All are measured before one is changed, or the browser would lay out the page anew for each. What it does not render
+// yet is measured when it does.
 function reach() {
-  for (const area of document.querySelectorAll("pre, .table-wrapper, .math-wrapper, .output_html")) {
-    if (area.scrollWidth > area.clientWidth || area.scrollHeight > area.clientHeight) area.tabIndex = 0;
+  const shown = areas.filter((area) => area.checkVisibility({contentVisibilityAuto: true}));
+  const scrolls = shown.map((area) => area.scrollWidth > area.clientWidth || area.scrollHeight > area.clientHeight);
+  shown.forEach((area, i) => {
+    if (area.hasAttribute("tabindex") === scrolls[i]) return;
+    if (scrolls[i]) area.tabIndex = 0;
     else area.removeAttribute("tabindex");
-  }
+  });
 }
 
 new ResizeObserver(reach).observe(document.body);
 addEventListener("toggle", reach, true);
+addEventListener("contentvisibilityautostatechange", reach, true);
 let closed = [];
 addEventListener("beforeprint", () => {
   closed = [...document.querySelectorAll("details:not([open])")];
@@ -62,17 +70,25 @@ if (navigator.clipboard) { // only over https, on this machine and from a folder
   const said = document.createElement("output");
   said.className = "said";
   document.body.append(said);
-  for (const block of document.querySelectorAll("article [class*=highlight-]:not(.sphx-glr-script-out, .doctest) > .highlight")) {
-    const copy = button("copy", "Copy", async () => {
-      try {
-        await navigator.clipboard.writeText(block.querySelector("pre").textContent.trimEnd());
-        copy.textContent = said.value = "Copied";
-      } catch {
-        copy.textContent = said.value = "Not copied";
-      }
-      setTimeout(() => { copy.textContent = "Copy"; said.value = ""; }, 2000);
-    });
-    copy.ariaLabel = "Copy this code";
-    block.append(copy);
-  }
+  document.documentElement.classList.add("copies");
+  const copy = async ({currentTarget: pressed}) => {
+    try {
+      await navigator.clipboard.writeText(pressed.parentElement.querySelector("pre").textContent.trimEnd());
+      pressed.textContent = said.value = "Copied";
+    } catch {
+      pressed.textContent = said.value = "Not copied";
+    }
+    setTimeout(() => { pressed.textContent = "Copy"; said.value = ""; }, 2000);
+  };
+  const near = new IntersectionObserver((blocks) => { // a long page has hundreds
+    for (const {isIntersecting, target} of blocks) {
+      if (!isIntersecting) continue;
+      near.unobserve(target);
+      const made = button("copy", "Copy", copy);
+      made.ariaLabel = "Copy this code";
+      target.append(made);
+    }
+  }, {rootMargin: "100%"});
+  for (const block of document.querySelectorAll("article [class*=highlight-]:not(.sphx-glr-script-out, .doctest) > .highlight"))
+    near.observe(block);
 }

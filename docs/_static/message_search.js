@@ -1,11 +1,10 @@
 // A pasted error message leads to its section on a page of messages, whatever its numbers are and whatever stands around
-// it. Sphinx's own search wants every word of the query on one page; its results follow after ours, as they were.
+// it: on the page of the search, and in the field on the pages of messages.
 "use strict";
 
-{
+const Messages = (() => {
   const ENOUGH = 0.5; // of the shorter one, message or query, must be in the other
   const SHOWN = 3;
-  const NOTHING = "No section fits. Try the last line alone, without numbers, paths and names, or look through the list below.";
   // what people leave out, or put in, when they write a message from memory
   const LITTLE = "a an and are at attribute be been by for from in is it its my of on or that the this to was why with you your";
   const left_out = new Set(LITTLE.split(" "));
@@ -48,50 +47,33 @@
       .slice(0, SHOWN);
   };
 
-  const rankFirst = () => {
-    const search = Search._performSearch;
-    Search._performSearch = (query, ...rest) => {
-      const index = Search._index;
-      const found = fitting(query).map(({title, page, id, score}) => {
-        const file = index.docnames.indexOf(page);
-        return [page, `${index.titles[file]} > ${title}`, `#${id}`, null, 1000 + score, index.filenames[file], "title"];
-      });
-      const places = new Set(found.map(([page, , id]) => page + id));
-      const others = search(query, ...rest).filter(([page, , id]) => !places.has(page + id));
-      return [...others, ...found.reverse()]; // the last one is shown first
-    };
-  };
+  return {fitting};
+})();
 
-  // On the page of messages itself: a field above their list. What it searches comes when it is needed, from a disk, too.
-  const addField = (list) => {
-    const make = (name, properties, ...inside) => {
-      const made = Object.assign(document.createElement(name), properties);
-      made.append(...inside);
-      return made;
-    };
+// The field on a page of messages. What it searches comes when it is needed, from a disk, too.
+for (const field of document.querySelectorAll(".search-field textarea")) {
+  const NOTHING = "No section fits. Try the last line alone, without numbers, paths and names, or look through the list of messages.";
+  const found = Object.assign(document.createElement("ul"), {ariaLive: "polite"});
+  field.parentElement.after(found); // within what is hidden where there are no scripts
+  const make = (name, properties) => Object.assign(document.createElement(name), properties);
+  const show = () => {
+    const asked = field.value.trim();
+    if (!asked || typeof MESSAGES === "undefined") return found.replaceChildren();
     const root = document.documentElement.dataset.content_root;
-    const field = make("textarea", {rows: 3, spellcheck: false});
-    const found = make("ul", {ariaLive: "polite"});
-    list.before(make("label", {className: "search-field"}, "Paste your message, all of it:", field), found);
-
-    const show = () => {
-      const asked = field.value.trim();
-      if (!asked || typeof MESSAGES === "undefined") return found.replaceChildren();
-      const links = fitting(asked).map(({title, page, id}) => make("a", {href: `${root}${page}.html#${id}`}, title));
-      found.replaceChildren(...(links.length ? links : [NOTHING]).map((line) => make("li", {}, line)));
-    };
-    const load = () => document.head.append(make("script", {src: `${root}_static/messages.js`, onload: show}));
-    field.addEventListener("focus", load, {once: true});
-    field.addEventListener("input", show);
-    field.addEventListener("keydown", (event) => {
-      const first = found.querySelector("a");
-      if (event.key !== "Enter" || !first) return;
-      event.preventDefault();
-      first.click();
-    });
+    const links = Messages.fitting(asked).map(({title, page, id}) => make("a", {href: `${root}${page}.html#${id}`, textContent: title}));
+    found.replaceChildren(...(links.length ? links : [NOTHING]).map((line) => {
+      const item = make("li", {});
+      item.append(line);
+      return item;
+    }));
   };
-
-  const list = document.querySelector(".messages");
-  if (list) addField(list);
-  else if (Search._performSearch) rankFirst(); // a private name of Sphinx: a test tells when it goes
+  const load = () => document.head.append(make("script", {src: `${document.documentElement.dataset.content_root}_static/messages.js`, onload: show}));
+  field.addEventListener("focus", load, {once: true});
+  field.addEventListener("input", show);
+  field.addEventListener("keydown", (event) => {
+    const first = found.querySelector("a");
+    if (event.key !== "Enter" || !first) return;
+    event.preventDefault();
+    first.click();
+  });
 }

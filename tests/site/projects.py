@@ -35,7 +35,7 @@ PRELOADED = [
 CONF = f"""
 import sys
 sys.path.insert(0, {str(ROOT / "docs")!r})
-ours = ["accessible", "boxes", "drawings", "freshness", "notebooks", "paths", "tables", "terms"]
+ours = ["accessible", "boxes", "drawings", "freshness", "notebooks", "paths", "search", "tables", "terms"]
 extensions = ["sphinx_gallery.gen_gallery", *[f"_ext.{{name}}" for name in ours]]
 templates_path = [{str(ROOT / "docs" / "_templates")!r}]
 html_theme = "furo"

@@ -152,10 +152,10 @@ def test_a_term_opens_its_definition(site):
 
 
 def test_a_definition_is_not_found_in_every_lesson(site):
-    index = (site.folder / "out/searchindex.js").read_text()
-    found = re.search(r'"?array"?:(\[[^]]*]|\d+)', index)
-    docnames = re.search(r'"docnames":(\[[^]]*])', index)[1]
-    assert json.loads(found[1]) == json.loads(docnames).index("glossary")
+    text = (site.folder / "out/_static/sections.js").read_text(encoding="utf-8")
+    index = json.loads(text[text.index("{") : text.rindex(";")])
+    number = int(re.fullmatch(r"([0-9a-z]+)[A-Z]", index["words"]["array"])[1], 36)
+    assert index["sections"][number][1] == "term-tensor"
 
 
 @pytest.mark.parametrize(

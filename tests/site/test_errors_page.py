@@ -13,7 +13,6 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-import sphinx
 import torch
 from browser import opened, served
 from errors_page import CAUSE, FIX, PAGES, Run, Section, blocks, plain, problems, sections
@@ -29,7 +28,6 @@ WRITTEN = {page.stem: page.read_text(encoding="utf-8") for page in PAGES}
 SECTIONS = sections()
 TO_RUN = [section for section in SECTIONS if not section.cited]
 CITED = [section for section in SECTIONS if section.cited]
-SEARCH = Path(sphinx.__file__).parent / "themes" / "basic" / "static" / "searchtools.js"
 INSTALLED = Path(sysconfig.get_path("platlib"))
 
 
@@ -311,14 +309,6 @@ TRACEBACK = """Traceback (most recent call last):
 
 
 @pytest.mark.slow
-def test_the_private_name_of_sphinx_that_the_search_replaces_is_there(searched):
-    results(searched, "device")
-    assert searched.evaluate("Search._performSearch.length") == 1  # (query, ...rest): ours
-    theirs = SEARCH.read_text(encoding="utf-8")
-    assert "\n  _performSearch: (\n    query,\n" in theirs and "Search._performSearch(" in theirs
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize(("label", "query"), some(FITTING, every=3))
 def test_a_pasted_message_leads_to_its_section(searched, label, query):
     for text in with_traceback(query):
@@ -343,8 +333,9 @@ def test_the_page_of_messages_has_a_field_of_its_own(searched_site, browser, sta
     folder = searched_site.folder / "out"
     with served(folder) as address, opened(browser) as context:
         tab = context.new_page()
-        tab.goto(f"{address if start == 'http' else folder.as_uri() + '/'}errors.html")
-        field, found = tab.get_by_label("Paste your message"), tab.locator(".search-field + ul > li")
+        page = "errors" if start == "http" else "errors_rare"
+        tab.goto(f"{address if start == 'http' else folder.as_uri() + '/'}{page}.html")
+        field, found = tab.get_by_label("Paste your message"), tab.locator(".search-field ul > li")
         for label, text in REPORTS[:: 1 if start == "http" else 10]:
             field.fill(text)
             link = found.first.locator(
@@ -393,7 +384,7 @@ def test_the_page_of_the_search_has_a_field_and_says_what_to_try(searched_site, 
         field.fill("qqqq zzzz")
         with tab.expect_navigation():
             field.press("Enter")
-        tab.get_by_text("did not match any documents").wait_for()
+        tab.get_by_text("Nothing was found").wait_for()
         assert field.input_value() == "qqqq zzzz"
         advice = tab.locator("h2", has_text="If nothing fits").locator("+ ul")
         assert "last line" in advice.inner_text() and advice.locator("a[href='errors.html']").is_visible()
@@ -432,31 +423,7 @@ def test_all_that_python_prints_leads_to_the_section(searched, section, run):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("query", some(STRANGE, every=4))
-def test_where_no_message_fits_the_search_is_sphinxs(searched, query):
-    texts = with_traceback(query)
-    found = [results(searched, text) for text in texts]
-    searched.route("**/message_search.js*", lambda route: route.fulfill(body=""))
-    try:
-        assert [results(searched, text) for text in texts] == found
-        assert searched.evaluate("Search._performSearch.length") == 5  # Sphinx's own
-    finally:
-        searched.unroute("**/message_search.js*")
-
-
-@pytest.mark.slow
-def test_without_the_private_name_the_search_is_sphinxs(searched):
-    theirs = SEARCH.read_text(encoding="utf-8").replace("_performSearch", "_search")
-    problems: list[Exception] = []
-
-    def note(problem: Exception) -> None:
-        problems.append(problem)
-
-    searched.on("pageerror", note)
-    searched.route("**/searchtools.js*", lambda route: route.fulfill(body=theirs))
-    try:
-        assert "setup.html" in results(searched, "driver")
-        assert searched.evaluate("[Search._performSearch, Search._search.length].toString()") == ",5"
-    finally:
-        searched.unroute("**/searchtools.js*")
-        searched.remove_listener("pageerror", note)
-    assert not problems
+def test_where_no_message_fits_none_is_put_first(searched, query):
+    results(searched, "device")
+    for text in with_traceback(query):
+        assert searched.evaluate("text => Messages.fitting(text)", text) == []

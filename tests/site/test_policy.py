@@ -10,7 +10,7 @@ import pytest
 from _ext import policy
 from browser import opened, served, violations
 from bs4 import BeautifulSoup
-from projects import lesson
+from projects import CONF, ROOT, lesson
 from sampling import some
 
 TABLE = """
@@ -76,6 +76,8 @@ def test_the_policy_comes_before_what_is_loaded():
 def site(built) -> Path:
     project = built(
         {
+            "conf.py": f"{CONF}\nextensions += ['_ext.messages', '_ext.scripts']\n"
+            f"html_static_path = [{str(ROOT / 'docs' / '_static')!r}]\n",
             "docs/index.rst": "Home\n====\n\n.. toctree::\n\n   lessons/index\n   tables\n   table\n",
             "docs/table.rst": TABLE,
             "examples/01_first.py": lesson("First", body=HTML),

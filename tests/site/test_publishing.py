@@ -153,9 +153,8 @@ def test_the_404_page_works_at_any_depth(published):
     for link in inside:
         assert link.startswith("/course/")
         assert (published.folder / "out" / urlsplit(link).path.removeprefix("/course/")).exists(), link
-    assert "mistak" not in (published.folder / "out" / "searchindex.js").read_text(
-        "utf-8"
-    )  # its text, stemmed
+    index = (published.folder / "out/_static/sections.js").read_text("utf-8")
+    assert "mistak" not in index  # its text, stemmed
 
 
 def test_the_links_to_sources(published):

@@ -1,0 +1,254 @@
+"""The search: an index of sections, which ``search.js`` reads in place of Sphinx's index of pages.
+
+A section is found by what BM25 makes of its words: one counts more if few sections have it, if it stands in
+the title or an ``.. index::``, and if the section is short. That is worked out here; the browser adds it up.
+A term of the glossary and a documented name are sections, too. Code counts little, what a lesson printed
+nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import string
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Set
+from dataclasses import dataclass, field
+from pathlib import Path
+from textwrap import shorten
+from typing import Any
+
+from docutils import nodes
+from sphinx import addnodes
+from sphinx.application import Sphinx
+from sphinx.environment import BuildEnvironment
+from sphinx.environment.collectors import EnvironmentCollector
+from sphinx.search import IndexBuilder
+from sphinx.util.typing import ExtensionMetadata
+
+WORD = re.compile(r"[^\W_]+(?:_+[^\W_]+)*")
+PARTS = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|\d+")  # of a name: DataLoader, pin_memory
+# how often a word counts in each place: names are other words for a section, above are the titles around it
+WEIGHTS = {"title": 14.0, "names": 8.0, "above": 4.0, "text": 1.0, "code": 0.3}
+SATURATION, LENGTH = 1.2, 0.5  # BM25's k1 and b
+STEPS = 26  # of a weight, each a letter
+# pages by the beginnings of their names: what teaches comes before what is looked up, or is about the course
+SHARES = {
+    "lessons/": 1.0,
+    "errors": 0.8,
+    "glossary": 0.7,
+    "reference": 0.5,
+    **dict.fromkeys(("coverage", "licences", "measured", "promises", "results", "tried", "instructors"), 0.4),
+}
+EXCERPT = 120  # letters
+APART = nodes.section, nodes.title, nodes.Invisible, nodes.raw, nodes.image, addnodes.desc, addnodes.glossary
+UNREAD = {"no-search", "sphx-glr-script-out", "recorded", "machine", "measured", "covers"}
+# what a question is made of, beside its subject; and what says something, though Sphinx's list leaves it out
+FILLERS = """
+best can get go good help know like make many mean much need please say still thing try use
+used using want way work
+"""
+MEANINGFUL = {"cannot", "no", "not"}
+# words of one meaning, of which people and pages choose different ones
+ALIKE = """
+no not without cannot never; two 2 multiple several; computer machine laptop pc; big large; continue resume;
+fast faster speed quick slow slower; memory vram ram oom; install setup set; load read open; save write store;
+free release empty; apple mac macbook mps m1; amd rocm; choose pick select; picture image photo;
+cluster slurm; error message exception crash fail; utilisation utilization busy usage; loader dataloader;
+distributed ddp; half float16 fp16 amp mixed bf16 bfloat16; copy transfer move; convert port migrate adapt
+"""
+
+
+@dataclass
+class Part:
+    """What can be found: a section without the ones inside it, a term, or a documented name."""
+
+    anchor: str
+    title: str
+    above: str
+    names: list[str] = field(default_factory=list)
+    text: list[str] = field(default_factory=list)
+    code: list[str] = field(default_factory=list)
+
+
+def parts(document: nodes.document) -> Iterator[Part]:
+    """Divide a page into what can be found."""
+    for section in document.findall(nodes.section):
+        above = [one[0].astext() for one in ancestors(section)]
+        anchor = section["ids"][0] if above else ""
+        yield read(section, Part(anchor, section[0].astext(), " ".join(above)))
+    for item in document.findall(nodes.definition_list_item):
+        terms = [term for term in item.findall(nodes.term) if any(i.startswith("term-") for i in term["ids"])]
+        if terms:
+            names = [term.astext() for term in terms]
+            yield read(item[-1], Part(terms[0]["ids"][0], names[0], "Glossary", names[1:]))
+    for described in document.findall(addnodes.desc):
+        signature = described.next_node(addnodes.desc_signature)
+        if signature and signature["ids"]:
+            name = signature["ids"][0]
+            yield read(described[-1], Part(name, name.removeprefix("envvar-"), ""))
+
+
+def ancestors(node: nodes.Node) -> Iterator[nodes.section]:
+    above = node.parent
+    while above:
+        if isinstance(above, nodes.section):
+            yield above
+        above = above.parent
+
+
+def read(node: nodes.Node, part: Part) -> Part:
+    """Put the words below a node into a part."""
+    for child in node.children:
+        if isinstance(child, addnodes.index):
+            part.names += [entry[1] for entry in child["entries"]]
+        elif isinstance(child, nodes.Text):
+            part.text.append(child.astext())
+        elif isinstance(child, nodes.Element) and not is_apart(child):
+            if isinstance(child, nodes.literal_block):
+                part.code.append(child.astext())
+            else:
+                read(child, part)
+            if not isinstance(child, nodes.Inline):
+                part.text.append(" ")
+    return part
+
+
+def is_apart(node: nodes.Element) -> bool:
+    """Tell what is not the text around it: another section, or a page's name in place of its title."""
+    unknown = isinstance(node, addnodes.pending_xref) and node["reftype"] in ("doc", "ref")
+    return (
+        (unknown and not node.get("refexplicit"))
+        or isinstance(node, APART)
+        or bool(UNREAD & {*node.get("classes", ())})
+    )
+
+
+class Sections(EnvironmentCollector):
+    """Keeps the parts of each page from build to build."""
+
+    def clear_doc(self, app: Sphinx, env: BuildEnvironment, docname: str) -> None:
+        kept(env).pop(docname, None)
+
+    def merge_other(
+        self, app: Sphinx, env: BuildEnvironment, docnames: Set[str], other: BuildEnvironment
+    ) -> None:
+        kept(env).update({name: kept(other)[name] for name in docnames if name in kept(other)})
+
+    def process_doc(self, app: Sphinx, doctree: nodes.document) -> None:
+        if "nosearch" not in app.env.metadata[app.env.docname]:
+            kept(app.env)[app.env.docname] = list(parts(doctree))
+
+
+def kept(env: Any) -> dict[str, list[Part]]:
+    found: dict[str, list[Part]] = vars(env).setdefault("gpulesson_sections", {})
+    return found
+
+
+def words(text: str) -> list[str]:
+    """Return the words of a text, and the parts of names.
+
+    Examples
+    --------
+    >>> words("DataLoader(pin_memory=True) can't")
+    ['dataloader', 'data', 'loader', 'pin_memory', 'pin', 'memory', 'true', 'ca', 'not']
+    """
+    found = []
+    for word in WORD.findall(re.sub("n['’]t\\b", " not", text)):
+        pieces = PARTS.findall(word)
+        found += [word.lower(), *(piece.lower() for piece in pieces if len(pieces) > 1)]
+    return found
+
+
+def weigh(env: BuildEnvironment, stem: Callable[[str], str], ignored: set[str]) -> dict[str, object]:
+    """Return the pages, the sections, and of each word the sections that have it, with its weights."""
+    found = []
+    for page, held in sorted(kept(env).items()):
+        for part in held:
+            texts = {
+                "title": part.title,
+                "names": " ".join(part.names),
+                "above": part.above,
+                "text": "".join(part.text),
+                "code": " ".join(part.code),
+            }
+            counts: defaultdict[str, float] = defaultdict(float)
+            for name, text in texts.items():
+                for word in words(text):
+                    if word not in ignored:
+                        counts[stem(word)] += WEIGHTS[name]
+            found.append((page, part, counts, len(texts["text"]) + 100))
+    mean = sum(length for *_, length in found) / len(found)
+    times = Counter(word for _, _, counts, _ in found for word in counts)
+    weights: dict[str, dict[int, float]] = defaultdict(dict)
+    for number, (page, _, counts, length) in enumerate(found):
+        share = next((share for start, share in SHARES.items() if page.startswith(start)), 0.9)
+        for word, count in counts.items():
+            rare = math.log(1 + (len(found) - times[word] + 0.5) / (times[word] + 0.5))
+            much = count * (SATURATION + 1) / (count + SATURATION * (1 - LENGTH + LENGTH * length / mean))
+            weights[word][number] = share * rare * much
+    most = max(max(some.values()) for some in weights.values())
+    pages = {page: number for number, page in enumerate(sorted(kept(env)))}
+    groups = [[stem(word) for word in group.split()] for group in ALIKE.split(";")]
+    return {
+        "pages": [[page, kept(env)[page][0].title] for page in pages],
+        "sections": [
+            [pages[page], part.anchor, part.title, shorten("".join(part.text), EXCERPT, placeholder=" …")]
+            for page, part, *_ in found
+        ],
+        "words": {word: packed(some, most) for word, some in sorted(weights.items())},
+        "alike": groups,
+        "ignored": sorted(ignored),
+        "fillers": [stem(word) for word in FILLERS.split()],
+    }
+
+
+def packed(weights: dict[int, float], most: float) -> str:
+    """Write weights as text: how far on the section is, in base 36, and a letter for the root of its share.
+
+    Examples
+    --------
+    >>> packed({3: 9.0, 40: 1.0}, 9.0)
+    '3Z14I'
+    """
+    written, last = [], 0
+    for number, weight in weights.items():
+        step = max(1, round(STEPS * math.sqrt(weight / most)))
+        written.append(f"{base36(number - last)}{string.ascii_uppercase[step - 1]}")
+        last = number
+    return "".join(written)
+
+
+def base36(number: int) -> str:
+    digits = ""
+    while number or not digits:
+        number, digit = divmod(number, 36)
+        digits = (string.digits + string.ascii_lowercase)[digit] + digits
+    return digits
+
+
+def write(app: Sphinx, env: BuildEnvironment) -> None:
+    """Write the index, and the stemmer that its words went through, to where the scripts are."""
+    language = IndexBuilder(env, app.config.language, {}, "")
+    ignored = {*language.lang.stopwords} - MEANINGFUL
+    found = weigh(env, language.lang.stem, ignored)
+    folder = Path(app.outdir, "_static")
+    folder.mkdir(parents=True, exist_ok=True)
+    text = json.dumps(found, ensure_ascii=False, separators=(",", ":"))
+    (folder / "sections.js").write_text(f"const SECTIONS = {text};\n", "utf-8")
+    (folder / "stemmer.js").write_text(language.get_js_stemmer_code(), "utf-8")
+
+
+def replace_sphinxs(app: Sphinx) -> None:
+    """Leave Sphinx's index and its script out, but not the page."""
+    builder: Any = app.builder
+    builder.search = False
+    app.config.html_additional_pages = {**app.config.html_additional_pages, "search": "search.html"}
+
+
+def setup(app: Sphinx) -> ExtensionMetadata:
+    app.add_env_collector(Sections)
+    app.connect("builder-inited", replace_sphinxs)
+    app.connect("env-updated", write)
+    return {"version": "1", "env_version": 1, "parallel_read_safe": True, "parallel_write_safe": True}
