@@ -47,6 +47,7 @@ extensions = [
     "_ext.search",
     "_ext.tables",
     "_ext.terms",
+    "_ext.unlinked",
     "_ext.wheel",
 ]
 exclude_patterns = ["_ext"]

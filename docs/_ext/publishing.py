@@ -1,14 +1,17 @@
 """Makes the site ready for a web server: what servers, search engines and previews ask for; links to sources.
 
-With the site's address, `html_baseurl`: a description and a preview of each page, which sphinxext-opengraph
-makes, sitemap.xml and robots.txt, and a 404 page that works at any depth. With the address of a repository on
-GitHub, `gpulesson_repository`: links to edit a page and to report a problem.
+Each page has a description. With the site's address, `html_baseurl`: a preview of each page, which
+sphinxext-opengraph makes, sitemap.xml and robots.txt, and a 404 page that works at any depth. With the
+address of a repository on GitHub, `gpulesson_repository`: links to edit a page and to report a problem.
 """
 
 from __future__ import annotations
 
 import re
+from html import escape
+from itertools import islice
 from pathlib import Path
+from textwrap import shorten
 from typing import Any
 from urllib.parse import quote, urljoin, urlsplit
 from xml.etree import ElementTree
@@ -23,6 +26,7 @@ from sphinx.util.typing import ExtensionMetadata
 
 LESSONS, SCRIPTS, PAGES = "lessons/", "examples/", "docs/"
 NOT_FOUND = "404"
+DESCRIPTION = 160  # letters, of which a search engine shows as much
 SITEMAP = "http://www.sitemaps.org/schemas/sitemap/0.9"
 
 
@@ -59,6 +63,20 @@ def name_preview(
     if tree:
         title = Markup(context["title"]).striptags()
         context["meta"] = {**(context["meta"] or {}), "og:title": f"{title} · {app.config.html_title}"}
+
+
+def describe(
+    app: Sphinx, page: str, template: str, context: dict[str, Any], tree: nodes.document | None
+) -> None:
+    """Describe a page by its first words; with the site's address, sphinxext-opengraph does it."""
+    if tree and not app.config.html_baseurl and (words := first_words(tree)):
+        context["metatags"] += f'<meta name="description" content="{escape(words)}">'
+
+
+def first_words(page: nodes.document) -> str:
+    """Return what the paragraphs of a page begin with."""
+    paragraphs = (one.astext() for one in page.findall(nodes.paragraph))
+    return shorten(" ".join(islice(paragraphs, 3)), DESCRIPTION, placeholder=" …")
 
 
 def source_of(page: str) -> str:
@@ -112,6 +130,7 @@ def setup(app: Sphinx) -> ExtensionMetadata:
         app.setup_extension("sphinxext.opengraph")
     app.connect("config-inited", check_addresses, priority=100)  # before anyone reads them
     app.connect("html-page-context", name_preview, priority=400)  # before sphinxext-opengraph reads it
+    app.connect("html-page-context", describe)
     app.connect("html-page-context", link_to_source)
     app.connect("build-finished", finish, priority=950)
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

@@ -1,6 +1,7 @@
 """Offer the package on the site, so that a downloaded script or notebook can run: a wheel.
 
-It lies at the site's top, where notebooks find it. Pages there link to it with the substitution ``|wheel|``.
+It lies at the site's top, where notebooks find it. Pages there link to it with the substitution ``|wheel|``,
+and name it with ``|wheel-file|``, in a block of code, too.
 """
 
 import shutil
@@ -29,8 +30,14 @@ def offer(app: Sphinx, config: Config) -> None:
     config.rst_epilog = f"{config.rst_epilog or ''}\n.. |wheel| replace:: `{wheel.name} <{wheel.name}>`__\n"
 
 
+def name_file(app: Sphinx, page: str, source: list[str]) -> None:
+    """Write the wheel's name into a page: Sphinx substitutes nothing in a block of code."""
+    source[0] = source[0].replace("|wheel-file|", app.config.gpulesson_wheel)
+
+
 def setup(app: Sphinx) -> dict[str, Any]:
     """Connect."""
     app.setup_extension("_ext.notebooks")  # has the setting for the wheel's name
     app.connect("config-inited", offer)
+    app.connect("source-read", name_file)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 from _ext.recorded.files import Recording, RecordingError, load, write
 from browser import check_accessible, opened, served
+from PIL import Image
 from processes import run_script
 from projects import CONF, ROOT, TABLES, Project, lesson
 from sampling import some
@@ -181,10 +182,12 @@ def test_what_a_gpu_computed_bears_its_name_and_memory(recorded):
 def test_a_recorded_figure_is_on_the_page(recorded):
     page = recorded.page("lessons/01_first")
     (picture,) = page.select(".recorded img")
-    assert picture["alt"] == "A line" and "400px" in picture["style"]
+    assert picture["alt"] == "A line" and picture["width"] == "400"
     (file,) = (recorded.folder / "docs/recordings/01_first").iterdir()
     shown = recorded.folder / "out/lessons" / picture["src"]
     assert shown.read_bytes() == file.read_bytes() and file.read_bytes()[8:12] == b"WEBP"
+    with Image.open(file) as opened:
+        assert int(picture["height"]) == round(400 * opened.height / opened.width)
 
 
 def test_every_cell_is_recorded_once_and_in_order(recorded):

@@ -236,6 +236,32 @@ def test_every_name_of_a_manual_is_linked(pages):
         assert not [one for one in anchors if not any(link.endswith(one) for link in linked)]
 
 
+def test_nothing_is_published_that_no_page_names(site):
+    texts = [path for path in site.html.rglob("*") if path.suffix in (".html", ".js", ".css")]
+    named = "".join(path.read_text("utf-8") for path in texts)
+    files = [
+        path for name in ("_static", "_downloads") for path in (site.html / name).rglob("*") if path.is_file()
+    ]
+    assert len(files) > 20
+    assert not [path.name for path in files if path.name not in named]
+    assert not (site.html / "_sources").exists()
+
+
+def test_every_page_of_text_has_a_description(pages):
+    written = [page for name, page in pages.items() if page.soup.select_one("article section[id]")]
+    texts = [page.soup.select_one("meta[name=description]") for page in written]
+    assert len(texts) > 30
+    assert all(text and len(text["content"]) <= 200 for text in texts)
+
+
+def test_every_picture_keeps_its_place_free(pages):
+    pictures = [(name, image) for name, page in pages.items() for image in page.soup.select("img")]
+    assert len(pictures) > 50
+    assert not [
+        (name, image["src"]) for name, image in pictures if not {"width", "height"} <= image.attrs.keys()
+    ]
+
+
 def test_pages_are_light(pages):
     for page in [page for name, page in pages.items() if name.startswith(("lessons/", "index", "errors"))]:
         files = {page.file(url) for url in loaded(page.soup) if page.file(url).suffix in (".css", ".js")}

@@ -14,6 +14,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
+import imagesize
 from docutils import nodes
 from docutils.parsers.rst import directives
 from sphinx import addnodes
@@ -126,7 +127,9 @@ class PlaceOutputs(SphinxTransform):
             group = this_build(mark["machine"], said, shown, live) if live else None
             said = mark["machine"] if live else said
             cell = known.get(mark["hash"])
-            box = recorded_box(recording, cell, live) if recording and cell else None
+            box = (
+                recorded_box(recordings_dir(self.app), recording, cell, live) if recording and cell else None
+            )
             mark.replace_self([node for node in (group, box) if node])
 
     def recording(self, lesson: str) -> Recording | None:
@@ -203,7 +206,7 @@ def this_build(
 
 
 def recorded_box(
-    recording: Recording, cell: RecordedCell, live: Sequence[nodes.Node]
+    recordings: Path, recording: Recording, cell: RecordedCell, live: Sequence[nodes.Node]
 ) -> nodes.container | None:
     """Show what the GPU gave; None if it was the same, or nothing either."""
     if same(cell, live):
@@ -213,7 +216,7 @@ def recorded_box(
     measured = f"Wall time {cell.seconds:.3f} s"
     if cell.peak_memory:
         measured += f", peak GPU memory {cell.peak_memory / 2**20:,.3f} MiB"
-    content = shown(recording.lesson, cell)
+    content = shown(recordings / recording.lesson, cell)
     return box(recording, *content, nodes.paragraph("", measured, classes=["measured"]))
 
 
@@ -231,9 +234,9 @@ def label(text: str, machine: str) -> nodes.paragraph:
     return nodes.paragraph(whole, whole, classes=["machine"])
 
 
-def shown(lesson: str, cell: RecordedCell) -> list[nodes.Node]:
+def shown(folder: Path, cell: RecordedCell) -> list[nodes.Node]:
     """Show figures, text and HTML in sphinx-gallery's order and dress; the figures when they are unfolded."""
-    pictures = [picture(lesson, figure) for figure in cell.figures]
+    pictures = [picture(folder, figure) for figure in cell.figures]
     found: list[nodes.Node] = [fold("Its picture", *pictures, kind="picture")] if pictures else []
     if cell.stdout:
         text = "\n".join(cell.stdout)
@@ -244,10 +247,12 @@ def shown(lesson: str, cell: RecordedCell) -> list[nodes.Node]:
     return found
 
 
-def picture(lesson: str, figure: Figure) -> nodes.Node:
-    uri, width = f"/recordings/{lesson}/{figure.file}", f"{figure.width}px"
-    classes = ["sphx-glr-single-img", "no-scaled-link"]
-    return nodes.image("", uri=uri, alt=figure.alt, width=width, classes=classes)
+def picture(folder: Path, figure: Figure) -> nodes.Node:
+    """Show a picture, whose place is kept free until it is loaded."""
+    width, height = imagesize.get(folder / figure.file)
+    size = {"width": f"{figure.width}px", "height": f"{figure.width * height / width:.0f}px"}
+    uri, classes = f"/recordings/{folder.name}/{figure.file}", ["sphx-glr-single-img", "no-scaled-link"]
+    return nodes.image("", uri=uri, alt=figure.alt, classes=classes, **size)
 
 
 def same(cell: RecordedCell, live: Sequence[nodes.Node]) -> bool:
