@@ -61,7 +61,7 @@ def test_check_says_what_is_wrong_and_goes_further_when_asked(capsys):
     said = capsys.readouterr().out
     assert "✗ accuracy" in said and "That is a percentage" in said and "Fix:" not in said
     assert main(["check", "04", "exercise_04.py", "--hint"]) == 1
-    assert "return right / rows" in capsys.readouterr().out
+    assert "Fix: Return the share" in capsys.readouterr().out
     Path("exercise_04.py").write_text(SOLUTION)
     assert main(["check", "4"]) == 0, "the starter's name is known"
     assert "passed" in capsys.readouterr().out

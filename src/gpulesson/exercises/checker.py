@@ -44,7 +44,7 @@ def check(what: str | int | os.PathLike[str], /, hint: bool = False, **functions
     what : int, str or path
         The exercise's number; or a file, ``.py`` or ``.ipynb``.
     hint : bool
-        Say one step more of how to fix what is wrong.
+        Say at the first check how to fix what is wrong.
     **functions
         In a notebook: the functions, by the names that the exercise gives them.
 
@@ -174,7 +174,7 @@ class Check:
             return finding
         cell = max(index for index, start in enumerate(self._cells) if start < finding.line)
         place = f"cell {cell + 1}, line {finding.line - self._cells[cell]}"
-        return Finding(finding.kind, f"{place}: {finding.says}", finding.fix, finding.code)
+        return Finding(finding.kind, f"{place}: {finding.says}", finding.fix)
 
 
 _UNSEEN = {

@@ -2,9 +2,9 @@
 
 A `Task` is one function to write. The check calls it with inputs of its own and notes what can be seen of the
 call: its *facts*. They are compared with the facts of a reference. The reference has *switches*: keyword
-arguments, each of which makes one known mistake. Where the facts differ, the check looks for the smallest set
-of switches with which the reference has the learner's facts: these are the mistakes, however the function is
-written. Nothing here reads a learner's code.
+arguments, each of which makes one known mistake. Where the facts differ, the check looks for the switches
+with which the reference has the learner's facts: these are the mistakes, however the function is written.
+Nothing here reads a learner's code.
 """
 
 from __future__ import annotations
@@ -16,13 +16,10 @@ import json
 import math
 import os
 import re
-import textwrap
-import time
 import traceback
 import types
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -46,19 +43,12 @@ class Mistake:
         What is wrong, and why it matters: one or two sentences.
     fix : str
         What to do about it, without the code.
-    line : str
-        The code to write.
-    hides : set of str
-        Other switches, or mistakes ("zero=late"), that cannot be seen while this one is made: they are named
-        when it is gone. What raises an exception hides all that comes after it, and need not say so.
     """
 
     switch: str
     value: str
     says: str
     fix: str
-    line: str
-    hides: frozenset[str] = frozenset()
 
     @property
     def kind(self) -> str:
@@ -66,45 +56,33 @@ class Mistake:
         return f"{self.switch}={self.value}"
 
 
-def mistakes(text: str, common: Iterable[Mistake] = ()) -> tuple[Mistake, ...]:
-    """Read mistakes from a text, one a paragraph.
+def mistakes(table: Mapping[str, str], names: str = "") -> tuple[Mistake, ...]:
+    """Return mistakes of a table.
 
-    The first line is the switch and its value, and may say what the mistake hides. Then comes what is wrong,
-    after "Fix:" what to do, and indented the code to write; without it, the code is that of the paragraph
-    before. A paragraph of first lines alone takes the rest from `common`; there a line may have several, such
-    as all of a switch, with "; " between them.
+    Parameters
+    ----------
+    table : mapping
+        Of a switch and its value: what is wrong, and after "Fix:" what to do. Several values with one text
+        stand before it, with commas between them. Of two texts of one value, the second counts.
+    names : str
+        Those to return, and their order, with semicolons between them: ``"zero=late"``, or ``"zero"`` for all
+        of a switch. All, by default.
 
     Examples
     --------
-    >>> mistakes('''
-    ... zero=late (hides step, mode=eval)
-    ... The gradients were set back too late.
-    ... Fix: Set them back before backward().
-    ...     optimizer.zero_grad()
-    ... ''')[0].line
-    'optimizer.zero_grad()'
+    >>> found = mistakes({"zero=late, never": "The gradients are old. Fix: Reset them before backward()."})
+    >>> [(each.kind, each.fix) for each in found]
+    [('zero=late', 'Reset them before backward().'), ('zero=never', 'Reset them before backward().')]
     """
-    known, found, line = {mistake.kind: mistake for mistake in common}, [], ""
-    for paragraph in text.strip("\n").split("\n\n"):
-        heads = re.split("; |\n", paragraph) if "\nFix: " not in paragraph else paragraph.split("\n")[:1]
-        body = re.fullmatch(r".+\n((?:.+\n)+?)Fix: ((?:\S.*\n)+)((?: {4}.*\n)*)", f"{paragraph}\n")
-        if body is not None:
-            line = textwrap.dedent(body[3]).rstrip() or line
-        for head in heads:
-            parts = re.fullmatch(r"(\w+)=(.+?)(?: \(hides (.+)\))?", head)
-            if parts is None or (not line if body else head.partition(" (")[0] not in known):
-                raise ValueError(
-                    f"not a mistake: switch=value, what is wrong, Fix: …, code; found:\n{paragraph}"
-                )
-            switch, value, hides = parts.groups()
-            if body is None:
-                mistake = known[f"{switch}={value}"]
-                line = mistake.line
-            else:
-                says, fix = (" ".join(part.split()) for part in body.groups()[:2])
-                mistake = Mistake(switch, value, says, fix, line)
-            found.append(replace(mistake, hides=frozenset(hides.split(", ") if hides else ())))
-    return tuple(found)
+    known: dict[tuple[str, str], Mistake] = {}
+    for kinds, text in table.items():
+        switch, _, values = kinds.partition("=")
+        says, _, fix = " ".join(text.split()).partition(" Fix: ")
+        known |= {(switch, value): Mistake(switch, value, says, fix) for value in values.split(", ")}
+    found = known.values()
+    if not names:
+        return tuple(found)
+    return tuple(each for name in names.split("; ") for each in found if name in (each.switch, each.kind))
 
 
 @dataclass(frozen=True)
@@ -129,8 +107,8 @@ class Task:
         Of a fact: how a message names it ("the mean loss"), a whole sentence, or a function of what was found
         and what was expected that returns a sentence.
     derived : set of str
-        Facts that nearly every mistake changes, by default the result and the weights. Where no set of
-        mistakes has all of the facts, one with all the others is named.
+        Facts that nearly every mistake changes, by default the result and the weights: they come last,
+        and are no signs of one.
     value : str
         The name of a value, such as a number or a table, that is to be filled in; empty for a function.
     gpu : bool
@@ -293,7 +271,7 @@ class Found:
     ----------
     mistakes : tuple of Mistake
     unexplained : tuple of str
-        The facts that are wrong, and that these mistakes do not explain.
+        What else is wrong: the first fact that no mistake explains; of a table, all of them.
     empty : bool
         It does what a function without a body does.
     """
@@ -321,84 +299,47 @@ class Referee:
             self._known[mistakes] = seen(self.task, self.task.with_mistakes(mistakes))
         return self._known[mistakes]
 
-    def explain(self, facts: Facts, seconds: float = 2.0) -> Found:
-        """Find the smallest set of mistakes that leads to these facts.
+    def explain(self, facts: Facts) -> Found:
+        """Find the mistakes that lead to these facts.
 
-        Sets of one and two are tried; then all mistakes whose every sign is there, together, alone and with
-        one more; other sets for so many seconds of processor time.
+        One or two that lead to all of them. If there are none, the facts are taken in their order, an error or
+        the first causes first: each is put down to the only mistake whose every sign is there, up to the first
+        one that has none. This one is left to be said as it was seen; the rest may be its consequence.
         """
         wrong = differ(facts, self.facts())
         if not wrong:
             return Found()
         if not self.task.value and not differ(facts, self._of_nothing):
             return Found(empty=True)
-        until = time.process_time() + seconds
-        derived = frozenset() if "error" in facts else self.task.derived.intersection(wrong)
-        direct = set(wrong) - derived
-        for ignored in [frozenset(), derived] if derived and direct else [frozenset()]:
-            if found := self._set(facts, set(wrong), ignored, until):
-                return Found(found, tuple(name for name in wrong if name in ignored))
-        if "error" in facts:
-            return Found(unexplained=("error",))
-        found = self._compatible(facts, set(wrong))
-        explained = {name for mistake in found for name in self._changes(mistake)}
-        return Found(found, tuple(name for name in wrong if name not in explained))
+        changes = {each: set(differ(self.facts((each,)), self.facts())) for each in self.task.mistakes}
+        possible = [each for each, names in changes.items() if names <= set(wrong)]
+        pairs = (pair for pair in itertools.combinations(possible, 2) if pair[0].switch != pair[1].switch)
+        for chosen in itertools.chain(((each,) for each in possible), pairs):
+            if not differ(facts, self.facts(chosen)):
+                return Found(chosen)
+
+        def shows(mistake: Mistake) -> bool:
+            signs = changes[mistake] - self.task.derived
+            return bool(signs) and signs.isdisjoint(differ(facts, self.facts((mistake,))))
+
+        certain, found, unexplained = list(filter(shows, possible)), list[Mistake](), list[str]()
+        there = ["error"] if "error" in facts else [name for name in wrong if name in facts] or wrong[:1]
+        for name in sorted(there, key=self.task.derived.__contains__):
+            if any(name in changes[each] for each in found):
+                continue
+            causes = [each for each in certain if name in changes[each]]
+            if len(causes) == 1:
+                found += causes
+                continue
+            unexplained.append(name)
+            if not self.task.value:  # of a table, each entry stands for itself
+                break
+        return Found(tuple(found), tuple(unexplained))
 
     @cached_property
     def _of_nothing(self) -> Facts:
         """The facts of a function without a body."""
         return seen(self.task, lambda *args, **kwargs: None)
-
-    def _changes(self, mistake: Mistake) -> set[str]:
-        """Return the facts that a mistake changes, alone."""
-        return set(differ(self.facts((mistake,)), self.facts()))
-
-    def _set(
-        self, facts: Facts, wrong: set[str], ignored: frozenset[str], until: float
-    ) -> tuple[Mistake, ...]:
-        """Return the smallest set of mistakes with these facts, those that are ignored left out.
-
-        A mistake that was made changes, alone, nothing but what is wrong; so few are to be tried.
-        """
-        changes = {mistake: self._changes(mistake) for mistake in self.task.mistakes}
-        tried = [mistake for mistake, names in changes.items() if names <= wrong and not names <= ignored]
-        if "error" in wrong and not any(_equal(self.facts((each,)), facts, "error") for each in tried):
-            return ()
-        certain = self._compatible(facts, wrong)
-        others = [mistake for mistake in tried if mistake not in certain]
-
-        def certain_and(size: int) -> Iterable[tuple[Mistake, ...]]:
-            for extra in itertools.combinations(others, size):
-                yield tuple(each for each in tried if each in {*certain, *extra})
-
-        of = itertools.combinations
-        at_once = itertools.chain(of(tried, 1), of(tried, 2), certain_and(0), certain_and(1))
-        others_in_time = itertools.takewhile(
-            lambda _: time.process_time() < until,
-            itertools.chain(certain_and(2), of(tried, 3), of(tried, 4)),
-        )
-        for chosen in itertools.chain(at_once, others_in_time):
-            if not chosen or len({mistake.switch for mistake in chosen}) < len(chosen) or _hidden(chosen):
-                continue
-            if not set(differ(facts, self.facts(chosen))) - ignored:
-                return chosen
-        return ()
-
-    def _compatible(self, facts: Facts, wrong: set[str]) -> tuple[Mistake, ...]:
-        """Return the mistakes whose every sign is there, where one alone of its switch is such."""
-
-        def shows(mistake: Mistake) -> bool:
-            alone, changes = self.facts((mistake,)), self._changes(mistake)
-            direct = changes - self.task.derived
-            return bool(direct) and changes <= wrong and all(_equal(facts, alone, n) for n in direct)
-
-        found = [mistake for mistake in self.task.mistakes if shows(mistake)]
-        count = Counter(mistake.switch for mistake in found)
-        return tuple(mistake for mistake in found if count[mistake.switch] == 1)
-
-
-def _hidden(chosen: tuple[Mistake, ...]) -> bool:
-    return any({a.switch, a.kind} & b.hides for a, b in itertools.permutations(chosen, 2))
 
 
 def kind_of(value: Any) -> str:

@@ -6,8 +6,8 @@ from unittest.mock import MagicMock, patch
 
 import torch
 
-from gpulesson.exercises.contract import Task, kind_of
-from gpulesson.exercises.words import mistakes, works
+from gpulesson.exercises.contract import Task, kind_of, mistakes
+from gpulesson.exercises.words import COMMON, works
 from gpulesson.practice import practice_gpu
 
 Asked = type("function", (MagicMock,), {})  # it knows whether it was taken for its answer
@@ -110,16 +110,9 @@ def observe_scores(function, facts):
         facts["weights"] = "randn" if 0.9 < size < 1.1 else "rand" if 0.52 < size < 0.64 else "other"
 
 
-LOOK = """
-Fix: Ask PyTorch whether there is a GPU. Return the GPU if there is one, and the CPU if not.
-    return torch.device("cuda" if torch.cuda.is_available() else "cpu")"""
-PASS = """
-Fix: Pass the device that is given to each call that makes a tensor.
-    weights = torch.randn(10, 784, device=device)
-    images = torch.rand(count, 784, device=device)"""
-PRODUCT = """
-Fix: Return the product as it is, with the images first: each image is a row of it.
-    return images @ weights.T"""
+LOOK = "Fix: Ask PyTorch whether there is a GPU. Return the GPU if there is one, and the CPU if not."
+PASS = "Fix: Pass the device that is given to each call that makes a tensor."
+PRODUCT = "Fix: Return the product as it is, with the images first: each image is a row of it."
 
 
 def spread(*_):
@@ -138,24 +131,19 @@ TASKS = (
             "no GPU": "on a machine without a GPU, what is returned",
             "a GPU": "on a machine with a GPU, what is returned",
         },
-        mistakes=mistakes(f"""
-looks=no call
-A function without its brackets () is the function itself, and not its answer. It always counts as true.{LOOK}
-
-looks=always
-It takes a GPU without looking whether there is one (current_accelerator looks if check_available=True).
-So the script stops on a machine without.{LOOK}
-
-looks=never
-It takes the CPU, even where there is a GPU. One is enough.{LOOK}
-
-looks=swapped
-The two devices have changed places.{LOOK}
-
-looks=product
-With a GPU it returns a text that names no device, such as "gpu" or the product's name. PyTorch's name for it
-is "cuda".{LOOK}
-"""),
+        mistakes=mistakes(
+            {
+                "looks=no call": f"""A function without its brackets () is the function itself, and not
+                    its answer. It always counts as true. {LOOK}""",
+                "looks=always": f"""It takes a GPU without looking whether there is one
+                    (current_accelerator looks if check_available=True). So the script stops on a machine
+                    without. {LOOK}""",
+                "looks=never": f"It takes the CPU, even where there is a GPU. One is enough. {LOOK}",
+                "looks=swapped": f"The two devices have changed places. {LOOK}",
+                "looks=product": f"""With a GPU it returns a text that names no device, such as "gpu" or
+                    the product's name. PyTorch's name for it is "cuda". {LOOK}""",
+            }
+        ),
     ),
     Task(
         does="makes images and weights on a device, and multiplies them there",
@@ -175,53 +163,32 @@ is "cuda".{LOOK}
             "values": lambda found, _: f"what is returned are not scores, but {found}.",
             **dict.fromkeys(("images", "weights"), spread),
         },
-        mistakes=mistakes(f"""
-made=weights
-The weights are on the device, and the images are on the CPU. Two devices do not mix.{PASS}
-
-made=images
-The images are on the device, and the weights are on the CPU. Two devices do not mix.{PASS}
-
-made=cpu (hides back, asked)
-Images and weights are made on the CPU, so that is where PyTorch computes.{PASS}
-
-made=copied
-Images or weights were made on the CPU, and copied to the GPU. A copy takes time, and none is needed.{PASS}
-
-made=result (hides asked)
-The product was computed on the CPU. Only its result was copied to the device.{PASS}
-
-asked=cuda
-It takes the GPU, whatever device is passed to it.{PASS}
-
-rows=fixed
-The number of images is always the same, whatever number is asked for.
-Fix: Make as many images as `count` says.
-    images = torch.rand(count, 784, device=device)
-
-back=yes
-The scores were brought back to the CPU. A copy takes time, and the next step needs them on the GPU.{PRODUCT}
-
-order=turned
-The scores have their rows and columns exchanged.{PRODUCT}
-
-images=randn
-The images were made with torch.randn. It makes negative numbers, too, and a pixel is between 0 and 1.
-Fix: Make the images with torch.rand.
-    images = torch.rand(count, 784, device=device)
-
-weights=rand
-The weights were made with torch.rand, so none is negative. A weight has to be able to lower a score, too.
-Fix: Make the weights with torch.randn.
-    weights = torch.randn(10, 784, device=device)
-
-returns=shares (hides images, weights)
-It returns shares that add up to 1, as softmax makes them. The scores are the product itself.{PRODUCT}
-
-returns=classes (hides images, weights)
-It returns the number of a class for each image, as argmax does. Its ten scores are lost.{PRODUCT}
-
-returns=nothing (hides made, rows, back, order, images, weights)
-"""),
+        mistakes=mistakes(
+            COMMON
+            | {
+                "made=weights, images": f"""The weights are on one device, and the images on another. Two
+                    devices do not mix. {PASS}""",
+                "made=cpu, result": f"""Images and weights are made on the CPU, so that is where PyTorch
+                    computes. {PASS}""",
+                "made=copied": f"""Images or weights were made on the CPU, and copied to the GPU. A copy
+                    takes time, and none is needed. {PASS}""",
+                "asked=cuda": f"It takes the GPU, whatever device is passed to it. {PASS}",
+                "rows=fixed": """The number of images is always the same, whatever number is asked for.
+                    Fix: Make as many images as `count` says.""",
+                "back=yes": f"""The scores were brought back to the CPU. A copy takes time, and the next
+                    step needs them on the GPU. {PRODUCT}""",
+                "order=turned": f"The scores have their rows and columns exchanged. {PRODUCT}",
+                "images=randn": """The images were made with torch.randn. It makes negative numbers, too, and
+                    a pixel is between 0 and 1.
+                    Fix: Make the images with torch.rand.""",
+                "weights=rand": """The weights were made with torch.rand, so none is negative. A weight has to
+                    be able to lower a score, too.
+                    Fix: Make the weights with torch.randn.""",
+                "returns=shares, classes": f"""It returns shares that add up to 1, or the number of a
+                    class for each image. The scores are the product itself. {PRODUCT}""",
+            },
+            "made; asked; rows=fixed; back; order; images; weights; returns=shares; returns=classes; "
+            "returns=nothing",
+        ),
     ),
 )

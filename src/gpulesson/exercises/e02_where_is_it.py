@@ -7,8 +7,8 @@ from collections.abc import Mapping
 import torch
 from torch import nn
 
-from gpulesson.exercises.contract import Task, kind_of
-from gpulesson.exercises.words import mistakes
+from gpulesson.exercises.contract import Task, kind_of, mistakes
+from gpulesson.exercises.words import COMMON
 
 CPU, GPU = "cpu", "cuda:0"
 PLACES = dict(zip("abcdefgh", (CPU, GPU, GPU, CPU, CPU, CPU, GPU, GPU), strict=True))
@@ -124,11 +124,10 @@ TASKS = (
             **dict.fromkeys(PLACES, is_no_place),
         },
         mistakes=mistakes(
-            "\n\n".join(
-                f"{name}={CPU if PLACES[name] == GPU else GPU}\n{name}: {why}\n"
-                f'Fix: Read the section “{section}”.\n    "{name}": "{PLACES[name]}"'
+            {
+                f"{name}={CPU if PLACES[name] == GPU else GPU}": f"{name}: {why} Fix: Read “{section}”."
                 for name, (why, section) in WHY.items()
-            )
+            }
         ),
     ),
     Task(
@@ -145,58 +144,36 @@ TASKS = (
             "values": "what is returned has other values.",
             "kept": "the dictionary that came in holds other tensors than before.",
         },
-        mistakes=mistakes("""
-moved=no
-The model stayed where it was.
-Fix: Call the model's method to. A model moves itself.
-    model.to(device)
-
-moved=parameters
-Only the parameters of the model were moved. It has buffers, too: batch normalisation keeps its averages in
-them.
-Fix: Call the model's method to. It moves both.
-
-moved=copy
-A copy of the model, or of its parameters, was moved, and the caller's model stayed where it was.
-Fix: Move the model itself: call its own method to.
-
-kept=no (hides place, types)
-The tensors in the dictionary are those that came in. A tensor does not move: to() returns a copy.
-Fix: Put what to() returns into a new dictionary.
-    {name: t.to(device) for name, t in batch.items()}
-
-kept=one (hides types)
-Only the images are copied to the device. The labels must be there, too.
-Fix: Copy each tensor of the batch.
-
-kept=first (hides types)
-Only the first tensor of the batch was copied: the loop ended after one round.
-Fix: Let the loop go to its end. Look at the indentation of return.
-    for name, t in batch.items():
-        copies[name] = t.to(device)
-    return copies
-
-place=same
-The caller's dictionary was changed: it no longer holds the tensors that came in.
-Fix: Make a new dictionary for the copies.
-    {name: t.to(device) for name, t in batch.items()}
-
-asked=cuda
-Called with the CPU as the device, it left everything on the GPU.
-Fix: Bring both to the device that is passed, whichever it is.
-    model.to(device)
-
-types=floats
-The copies have another type of number than what came in: labels must stay whole numbers.
-Fix: Change the device alone.
-    {name: t.to(device) for name, t in batch.items()}
-
-returns=both
-It returns the model and the batch. Only the new dictionary is to be returned.
-Fix: Return the new dictionary alone.
-    return {name: t.to(device) for name, t in batch.items()}
-
-returns=nothing (hides kept=no, kept=one, kept=first, types, moved)
-"""),
+        mistakes=mistakes(
+            COMMON
+            | {
+                "moved=no": """The model stayed where it was.
+                    Fix: Call the model's method to. A model moves itself.""",
+                "moved=parameters": """Only the parameters of the model were moved. It has buffers, too: batch
+                    normalisation keeps its averages in them.
+                    Fix: Call the model's method to. It moves both.""",
+                "moved=copy": """A copy of the model, or of its parameters, was moved, and the caller's model
+                    stayed where it was.
+                    Fix: Move the model itself: call its own method to.""",
+                "kept=no": """The tensors in the dictionary are those that came in. A tensor does not move:
+                    to() returns a copy.
+                    Fix: Put what to() returns into a new dictionary.""",
+                "kept=one, first": """Only one of the two tensors was copied to the device. The labels must be
+                    there, too.
+                    Fix: Copy each tensor of the batch, and return after the loop.""",
+                "place=same": """The caller's dictionary was changed: it no longer holds the tensors that came
+                    in.
+                    Fix: Make a new dictionary for the copies.""",
+                "asked=cuda": """Called with the CPU as the device, it left everything on the GPU.
+                    Fix: Bring both to the device that is passed, whichever it is.""",
+                "types=floats": """The copies have another type of number than what came in: labels must stay
+                    whole numbers.
+                    Fix: Change the device alone.""",
+                "returns=both": """It returns the model and the batch. Only the new dictionary is to be
+                    returned.
+                    Fix: Return the new dictionary alone.""",
+            },
+            "moved; kept; place; asked; types; returns=both; returns=nothing",
+        ),
     ),
 )

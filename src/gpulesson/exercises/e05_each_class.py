@@ -1,15 +1,11 @@
 """Exercise 5: the accuracy of each class: from a confusion matrix, put in order, and counted over batches."""
 
-from contextlib import closing
-from functools import partial
-
 import torch
 from torch import nn
 
-from gpulesson.exercises.contract import Task, kind_of, number_of
-from gpulesson.exercises.references import classes, testing
-from gpulesson.exercises.watch import Watch
-from gpulesson.exercises.words import COMMON, mistakes
+from gpulesson.exercises.contract import Task, kind_of, mistakes, number_of
+from gpulesson.exercises.training import classes, observe_test, testing
+from gpulesson.exercises.words import COMMON
 
 CLASSES = 4  # the last has no images
 DEVICE, NAMES = torch.device("cuda"), {"a str": "name", "None": "None"}
@@ -78,18 +74,17 @@ def observe_hardest(function, facts):
 def class_accuracies(
     model, batches, number_of_classes, device,
     *, feed="both", test_mode="eval", graph="no", dim="1", counts="each", parts="all", mean="images",
-    size="asked", table="right", **inner,
+    size="asked", **inner,
 ):  # fmt: skip
     number_of_classes = 10 if size == "fixed" else number_of_classes
     confusion, of_batches = torch.zeros(number_of_classes, number_of_classes), []
     for images, labels in batches:
         images = images if feed == "stays" else images.to(device)
-        labels = labels if feed in ("stays", "labels") else labels.to(device)
+        labels = labels if feed in ("stays", "labels stay") else labels.to(device)
         with testing(model, test_mode=test_mode, graph=graph):
             predicted = classes(model(images), dim=dim)
         _ = predicted == labels
-        one = torch.zeros_like(confusion)
-        places = (labels.cpu(), predicted.cpu())[:: -1 if table == "turned" else 1]
+        one, places = torch.zeros_like(confusion), (labels.cpu(), predicted.cpu())
         if counts == "once":
             one[places] += 1
         else:
@@ -109,13 +104,8 @@ def observe_class_accuracies(function, facts):
     model[-1].bias.data[-1] = -9  # never an answer
     model, images = model.to(DEVICE), torch.randn(40, 1, 4, 4)
     labels = torch.arange(40).remainder(7).remainder(CLASSES - 1)
-    with closing(Watch(model)) as watch:
-        try:
-            batches = list(zip(images.split(24), labels.split(24), strict=True))
-            value = function(model, batches, CLASSES, DEVICE)
-        finally:
-            facts |= watch.of_a_test()
-            facts["rows"] = len({row for each in watch.passes for row in each["rows"]})
+    batches = list(zip(images.split(24), labels.split(24), strict=True))
+    value, _ = observe_test(model, lambda: function(model, batches, CLASSES, DEVICE), facts)
     note(facts, value)
 
 
@@ -133,122 +123,38 @@ WORDS = {
     "value": differs,
     "rows": "the number of images that the model saw",
 }
-OWN = mistakes("""
-over=columns
-Each class was divided by the images that the model took for this class, rightly or not.
-Fix: Divide by the images that truly are of the class. In the table: the sum of its row.
-    confusion.diagonal() / confusion.sum(dim=1)
-
-over=all
-Each class was divided by the number of all images.
-Fix: Divide by the images of the class itself: the sum of its row.
-
-divided=whole
-// divides whole numbers, and drops what comes after the point: each share below 1 becomes 0.
-Fix: Divide with /.
-    right / images
-
-scale=percent
-These are percentages.
-Fix: Return shares, from 0 to 1.
-
-empty=0
-A class without images got 0, as if all of its images had been wrong.
-Fix: There is nothing to divide by, so there is no accuracy: return nan for it.
-    float("nan")
-
-empty=error
-One class has no images, and Python does not divide by zero.
-Fix: Look at the number of images first, and take nan if it is 0. A division of tensors gives nan by itself.
-    right / images if images else float("nan")
-
-empty=left out
-The class without images is missing, so the numbers after it stand beside the wrong names.
-Fix: Have a number for each class, in the order of the classes: nan for this one.
-    float("nan")
-
-order=as they are
-The names come in the order in which they were given.
-Fix: Sort pairs of a number and its name: sorted numbers alone forget their names.
-    sorted(zip(accuracies, class_names))
-
-order=best
-The best class comes first.
-Fix: Put the lowest accuracy first: so does a sort without reverse or descending.
-
-order=names
-The names are in alphabetical order.
-Fix: Sort by the accuracy: in pairs, it has to come first.
-
-kept=no
-A list that the function was given has been changed, and the caller still needs it.
-Fix: Leave both lists alone: sorted() makes a new one; sort(), pop() and remove() change the list.
-
-returns=one
-That is one accuracy for all classes together.
-Fix: Do not add up over the classes: divide each number of the diagonal by its row's sum.
-    confusion.diagonal() / confusion.sum(dim=1)
-
-returns=pairs
-The pairs themselves are returned, and not the names alone.
-Fix: Take the name out of each pair.
-    [name for accuracy, name in sorted(zip(accuracies, class_names))]
-
-returns=tensors
-The list holds tensors, and not numbers.
-Fix: Make a list of numbers of the tensor.
-    accuracies.tolist()
-
-returns=tensor
-The accuracies were returned as a tensor, and not as a list.
-Fix: Make a list of the tensor.
-
-test_mode=as it is
-The model was in training mode, in which dropout hides some of its numbers.
-Fix: Switch the model to evaluation mode before the loop.
-    model.eval()
-
-feed=stays
-The images stayed on the CPU, and the model is on the device.
-Fix: Move the images of each batch before the model is called.
-    images = images.to(device)
-
-feed=labels
-The labels stayed on the CPU, and the answers are on the device.
-Fix: Move the labels, too.
-    images, labels = images.to(device), labels.to(device)
-
-counts=once
-With += on many places at once, a place that comes twice is counted once.
-Fix: Count in a loop over the pairs, or by bincount.
-    for truth, answer in zip(labels.tolist(), predicted.tolist()):
-        confusion[truth, answer] += 1
-
-table=turned
-Each class was divided by the images that the model took for this class, rightly or not. In the table, a row
-is for a true class, and a column for an answer.
-Fix: Count with the true class first, the answer second, and divide by the sum of the row.
-    confusion[truth, answer] += 1
-
-size=fixed
-There are always as many classes as in Fashion-MNIST, and not as many as number_of_classes says.
-Fix: Use the parameter number_of_classes.
-    confusion = torch.zeros(number_of_classes, number_of_classes)
-
-parts=first
-It ended after the first batch.
-Fix: Return after the loop: the return has the indent of `for`.
-    for images, labels in batches:
-        …
-    return accuracies
-
-parts=last
-The counts began anew in each batch, so only the last batch was counted.
-Fix: Make the counts before the loop over the batches.
-    confusion = torch.zeros(number_of_classes, number_of_classes)
-    for images, labels in batches:
-""")
-own_mistakes = partial(mistakes, common=COMMON + OWN)
+OWN = COMMON | {
+    "over=columns": """Each class was divided by the images that the model took for this class, rightly or
+        not. In the table, a row is for a true class, and a column for an answer.
+        Fix: Divide by the images that truly are of the class: in the table, the sum of its row.""",
+    "over=all": """Each class was divided by the number of all images.
+        Fix: Divide by the images of the class itself: the sum of its row.""",
+    "divided=whole": """// divides whole numbers, and drops what comes after the point: each share below 1
+        becomes 0.
+        Fix: Divide with /.""",
+    "empty=0": """A class without images got 0, as if all of its images had been wrong.
+        Fix: There is nothing to divide by, so there is no accuracy: return nan for it.""",
+    "empty=error": """One class has no images, and Python does not divide by zero.
+        Fix: Look at the number of images first, and take nan if it is 0. A division of tensors gives nan.""",
+    "empty=left out": """The class without images is missing, so the numbers after it stand beside the wrong
+        names.
+        Fix: Have a number for each class, in the order of the classes: nan for this one.""",
+    "returns=one": """That is one accuracy for all classes together.
+        Fix: Do not add up over the classes: divide each number of the diagonal by its row's sum.""",
+    "returns=tensor, tensors": """The accuracies are tensors, and not numbers in a list.
+        Fix: Make a list of numbers of the tensor.""",
+    "feed=stays": """The images stayed on the CPU, and the model is on the device.
+        Fix: Move the images of each batch before the model is called.""",
+    "size=fixed": """There are always as many classes as in Fashion-MNIST, and not as many as
+        number_of_classes says.
+        Fix: Use the parameter number_of_classes.""",
+    "counts=once": """With += on many places at once, a place that comes twice is counted once.
+        Fix: Count in a loop over the pairs, or by bincount.""",
+    "parts=first": """It ended after the first batch.
+        Fix: Return after the loop: the return has the indent of `for`.""",
+    "parts=last": """The counts began anew in each batch, so only the last batch was counted.
+        Fix: Make the counts before the loop over the batches.""",
+}
 
 TASKS = (
     Task(
@@ -258,11 +164,7 @@ TASKS = (
         begin="The diagonal has the right answers of each class, and the sum of a row has all of its images.",
         words=WORDS,
         gpu=False,
-        mistakes=own_mistakes(
-            "over=columns; over=all; divided=whole (hides over, scale); scale=percent; empty=0; "
-            "empty=error; empty=left out; returns=tensor; returns=tensors; "
-            "returns=one (hides over, divided, empty=0, empty=left out)"
-        ),
+        mistakes=mistakes(OWN, "over; divided; scale; empty; returns=tensor; returns=tensors; returns=one"),
     ),
     Task(
         does="returns the names of the classes, the hardest first",
@@ -272,7 +174,19 @@ TASKS = (
         words=WORDS | {"value": "the list"},
         derived=frozenset(),
         gpu=False,
-        mistakes=own_mistakes("order=as they are; order=best; order=names; kept=no; returns=pairs"),
+        mistakes=mistakes(
+            {
+                "order=as they are, best, names": """The names are not in the order of the accuracies, the
+                    lowest first.
+                    Fix: Sort pairs of a number and its name, the number first, without reverse.""",
+                "kept=no": """A list that the function was given has been changed, and the caller still needs
+                    it.
+                    Fix: Leave both lists alone: sorted() makes a new one; sort(), pop() and remove()
+                    change the list.""",
+                "returns=pairs": """The pairs themselves are returned, and not the names alone.
+                    Fix: Take the name out of each pair.""",
+            }
+        ),
     ),
     Task(
         does="counts over all batches, and returns the accuracy of each class",
@@ -280,14 +194,10 @@ TASKS = (
         observe=observe_class_accuracies,
         begin="Make a matrix of zeros, count each image of each batch in it, and call per_class().",
         words=WORDS,
-        mistakes=own_mistakes(
-            "feed=stays; feed=labels; test_mode=as it is; graph=yes; graph=frozen; dim=0; size=fixed; "
-            "counts=once; parts=first (hides mean); parts=last; mean=batches (hides parts=last); "
-            "table=turned; "
-            "over=all (hides table); scale=percent; empty=0; empty=error; empty=left out (hides size); "
-            "returns=one (hides over, table, size, empty=0, empty=left out); returns=tensor; "
-            "returns=nothing (hides counts, size, parts=last, mean, over, table, scale, "
-            "empty=0, empty=left out)"
+        mistakes=mistakes(
+            OWN,
+            "feed=stays; feed=labels stay; test_mode; graph; dim=0; size; counts; parts; mean=batches; over; "
+            "scale; empty; returns=one; returns=tensor; returns=nothing",
         ),
     ),
 )

@@ -10,8 +10,8 @@ import torch
 from torch import nn
 
 from gpulesson.checkpoint import CheckpointError, load_checkpoint
-from gpulesson.exercises.contract import Task, kind_of
-from gpulesson.exercises.words import mistakes
+from gpulesson.exercises.contract import Task, kind_of, mistakes
+from gpulesson.exercises.words import COMMON
 
 EPOCHS, STOPS, SAVED, SEED, FOLDER = 13, (4, 11), 57, 70007, Path("run")
 TRAINED = "the trained model"
@@ -244,37 +244,25 @@ TASKS = (
             "count": "the number of finished epochs in the file",
         },
         gpu=False,
-        mistakes=mistakes("""
-to=another path
-The file is not where it was asked for.
-Fix: Hand the path that the function was given on to torch.save.
-    torch.save(checkpoint, path)
-
-opens=no
-The file holds an object, such as the model itself, or its method state_dict without brackets. Loading objects
-can run any code, so weights_only=True refuses it.
-Fix: Save tensors, numbers, and what state_dict() returns.
-    "model": model.state_dict(),
-
-weights=parameters
-The parameters are not all: batch normalisation keeps its averages in buffers, which belong to the state_dict.
-Fix: Save the whole state_dict of the model.
-
-adam=missing
-Without its averages and its number of steps, Adam would begin anew.
-Fix: Save the state_dict of the optimizer, too.
-    "optimizer": optimizer.state_dict(),
-
-random=missing
-Shuffling and dropout draw random numbers, and the file does not say how far the generator has come.
-Fix: Save the state of torch's generator.
-    "rng": torch.get_rng_state(),
-
-counted=missing
-The file does not say how many epochs are finished.
-Fix: Save the number that the function was given.
-    "epoch": epoch,
-"""),
+        mistakes=mistakes(
+            {
+                "to=another path": """The file is not where it was asked for.
+                    Fix: Hand the path that the function was given on to torch.save.""",
+                "opens=no": """The file holds an object, such as the model itself, or its method state_dict
+                    without brackets. Loading objects can run any code, so weights_only=True refuses it.
+                    Fix: Save tensors, numbers, and what state_dict() returns.""",
+                "weights=parameters": """The parameters are not all: batch normalisation keeps its averages in
+                    buffers, which belong to the state_dict.
+                    Fix: Save the whole state_dict of the model.""",
+                "adam=missing": """Without its averages and its number of steps, Adam would begin anew.
+                    Fix: Save the state_dict of the optimizer, too.""",
+                "random=missing": """Shuffling and dropout draw random numbers, and the file does not say how
+                    far the generator has come.
+                    Fix: Save the state of torch's generator.""",
+                "counted=missing": """The file does not say how many epochs are finished.
+                    Fix: Save the number that the function was given.""",
+            }
+        ),
     ),
     Task(
         does="trains, stops when it has to, and goes on as if nothing had happened",
@@ -302,124 +290,64 @@ Fix: Save the number that the function was given.
         },
         derived=frozenset({"bits"}),
         gpu=False,
-        mistakes=mistakes("""
-folder_made=no
-The folder was not there yet, and torch.save makes none.
-Fix: Make the folder, unless it is there.
-    folder.mkdir(parents=True, exist_ok=True)
-
-folder_made=again
-mkdir() stops if the folder is there already, as it is at the second call.
-Fix: Make the folder, unless it is there.
-
-first=does not ask
-At the very first call there is no checkpoint yet.
-Fix: Load only if there is a file.
-    if path.exists():
-
-loads=never (hides first, newest, adam, weights, random, mode, counted, stop=counts anew, when=stop, finished)
-The second call began a new run: it found no checkpoint, did not look for one under the right name, or passed
-over an error when it loaded it.
-Fix: Before the loop, see if the file is there, and load it.
-    if path.exists():
-        checkpoint = torch.load(path, map_location="cpu", weights_only=True)
-
-loads=anything
-With weights_only=False, a file can run any code while it is loaded.
-Fix: Load with weights_only=True. It accepts tensors, numbers, and what state_dict() returns.
-    torch.load(path, map_location="cpu", weights_only=True)
-
-newest=text
-The third call took an older checkpoint: names sort as text, and there "9" comes after "10".
-Fix: Compare the numbers in the names, or write all checkpoints to one file.
-    path = folder / "checkpoint.pt"
-
-weights=new (hides newest, finished=new)
-The second call trained a new model: the saved weights were not loaded into it.
-Fix: Load the saved state_dict into the model.
-    model.load_state_dict(checkpoint["model"])
-
-adam=new
-The second call began with a new Adam: its state was not saved, or not loaded.
-Fix: Save the state_dict of the optimizer, and load it into the one that make_run() returns.
-    optimizer.load_state_dict(checkpoint["optimizer"])
-
-random=new
-The second call drew the first epoch's random numbers again: the generator's state was not saved after the
-last epoch, or not restored.
-Fix: Save the state after each epoch, and restore it before you train on.
-    torch.set_rng_state(checkpoint["rng"])
-
-random=early
-The generator was restored too early: make_run() then set the seed again.
-Fix: Restore the generator last, directly before the loop.
-
-mode=eval
-The model was in evaluation mode after loading, so dropout and batch normalisation did not train on.
-Fix: Leave the model in training mode, as make_run() returns it.
-    model.train()
-
-counted=forgotten (hides stop=counts anew, when=stop, finished)
-The second call counted its epochs from 0 again, and trained too many.
-Fix: Begin with the number of epochs that are finished.
-    for epoch in range(checkpoint["epoch"], epochs):
-
-counted=again (hides when=stop, finished)
-The second call repeated an epoch that was finished.
-Fix: After epoch number 0, one epoch is finished: save the number plus one.
-    save(path, model, optimizer, epoch + 1)
-
-counted=skips
-The second call left out an epoch.
-Fix: Epochs count from 0, so the number of finished ones is the number of the next.
-    for epoch in range(checkpoint["epoch"], epochs):
-
-when=stop (hides finished)
-A call for a run that is already finished trained again: its last epoch was not saved, or the loop trains
-before it asks how many epochs are finished.
-Fix: Save after each epoch, the last one, too, and count on from what is saved.
-    for epoch in range(done, epochs):
-        train(model, optimizer)
-        save(path, model, optimizer, epoch + 1)
-
-when=before (hides finished=new)
-The checkpoint was saved before the epoch was trained, so it is one epoch old.
-Fix: Train first, then save.
-    train(model, optimizer)
-    save(path, model, optimizer, epoch + 1)
-
-when=lost
-The run stopped before it had saved its last epoch, which was then trained again.
-Fix: Save first, then stop.
-    save(path, model, optimizer, epoch + 1)
-    if epoch + 1 == stop_after:
-        break
-
-stop=ignored (hides loads=never, finished, newest, weights, adam, random, mode, when, counted)
-The run did not stop.
-Fix: Leave the loop when so many epochs are finished.
-    if epoch + 1 == stop_after:
-        break
-
-stop=late (hides loads=never, finished, newest, weights, adam, random, mode, when, counted)
-The run stopped one epoch too late.
-Fix: Epochs count from 0, so after epoch number 0 one is finished.
-
-stop=counts anew
-The second call counted the epochs up to its stop from where it began, and trained too many.
-Fix: stop_after counts all epochs of the run, those of earlier calls, too.
-
-finished=nothing
-A call for a run that is already finished returned nothing.
-Fix: There is nothing left to train; return the model with the saved weights all the same.
-    return model
-
-finished=new
-A call for a run that is already finished returned a new model, without what was saved.
-Fix: Load the saved weights, and then return the model.
-    model.load_state_dict(checkpoint["model"])
-
-returns=nothing (hides finished)
-"""),
+        mistakes=mistakes(
+            COMMON
+            | {
+                "folder_made=no, again": """The folder is not there at the first call, and it is there at the
+                    second.
+                    Fix: Make the folder, unless it is there: mkdir(parents=True, exist_ok=True).""",
+                "first=does not ask": """At the very first call there is no checkpoint yet.
+                    Fix: Load only if there is a file.""",
+                "loads=never": """The second call began a new run: it found no checkpoint, did not look for
+                    one under the right name, or passed over an error when it loaded it.
+                    Fix: Before the loop, see if the file is there, and load it.""",
+                "loads=anything": """With weights_only=False, a file can run any code while it is loaded.
+                    Fix: Load with weights_only=True. It accepts tensors, numbers, and what state_dict()
+                    returns.""",
+                "newest=text": """The third call took an older checkpoint: names sort as text, and there "9"
+                    comes after "10".
+                    Fix: Compare the numbers in the names, or write all checkpoints to one file.""",
+                "weights=new": """The second call trained a new model: the saved weights were not loaded into
+                    it.
+                    Fix: Load the saved state_dict into the model.""",
+                "adam=new": """The second call began with a new Adam: its state was not saved, or not loaded.
+                    Fix: Save the state_dict of the optimizer, and load it into the one that make_run()
+                    returns.""",
+                "random=new": """The second call drew the first epoch's random numbers again: the generator's
+                    state was not saved after the last epoch, or not restored.
+                    Fix: Save the state after each epoch, and restore it before you train on.""",
+                "random=early": """The generator was restored too early: make_run() then set the seed again.
+                    Fix: Restore the generator last, directly before the loop.""",
+                "mode=eval": """The model was in evaluation mode after loading, so dropout and batch
+                    normalisation did not train on.
+                    Fix: Leave the model in training mode, as make_run() returns it.""",
+                "counted=forgotten": """The second call counted its epochs from 0 again, and trained too many.
+                    Fix: Begin with the number of epochs that are finished.""",
+                "counted=again, skips": """The second call repeated an epoch that was finished, or left one
+                    out.
+                    Fix: After epoch number 0, one epoch is finished; the number of finished epochs is the
+                    number of the next.""",
+                "when=stop": """A call for a run that is already finished trained again: its last epoch was
+                    not saved, or the loop trains before it asks how many epochs are finished.
+                    Fix: Save after each epoch, the last one, too, and count on from what is saved.""",
+                "when=before": """The checkpoint was saved before the epoch was trained, so it is one epoch
+                    old.
+                    Fix: Train first, then save.""",
+                "when=lost": """The run stopped before it had saved its last epoch, which was then trained
+                    again.
+                    Fix: Save first, then stop.""",
+                "stop=ignored, late": """The run did not stop where it should.
+                    Fix: Leave the loop when so many epochs are finished: after epoch number 0, it is one.""",
+                "stop=counts anew": """The second call counted the epochs up to its stop from where it began,
+                    and trained too many.
+                    Fix: stop_after counts all epochs of the run, those of earlier calls, too.""",
+                "finished=nothing, new": """A call for a run that is already finished did not return the model
+                    with what was saved.
+                    Fix: There is nothing left to train; load the saved weights and return the model all
+                    the same.""",
+            },
+            "folder_made; first; loads; newest; weights; adam; random; mode; counted; when; stop; finished; "
+            "returns=nothing",
+        ),
     ),
 )

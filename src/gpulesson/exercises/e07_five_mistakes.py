@@ -1,15 +1,12 @@
 """Exercise 7: five functions with a mistake of the lesson each; three stop with an error, two say nothing."""
 
-from contextlib import closing
-
 import numpy as np
 import torch
 from torch import nn
 
-from gpulesson.exercises.contract import Task, kind_of, number_of
-from gpulesson.exercises.references import classes, learn
-from gpulesson.exercises.watch import Watch
-from gpulesson.exercises.words import SEEN, mistakes
+from gpulesson.exercises.contract import Task, kind_of, mistakes, number_of
+from gpulesson.exercises.training import classes, observe_training, train_step
+from gpulesson.exercises.words import COMMON, SEEN
 
 DEVICES = ("cuda", "cpu")
 
@@ -38,37 +35,17 @@ def observe_weighted_loss(function, facts):
         facts[f"value {device}"] = number_of(value)
 
 
-def train_step(
-    model, inputs, labels, loss_fn, optimizer, device,
-    *, where="there", inputs_as="scores", **of_learning,
-):  # fmt: skip
-    if where == "everything":
-        model, device = model.cpu(), "cpu"
-    device = "cuda" if where == "all cuda" else device
-    outputs = model(inputs.to(device))
-    outputs = outputs.softmax(1) if inputs_as == "softmax" else outputs
-    if where == "outputs":
-        outputs = outputs.cpu()
-    loss = loss_fn(outputs, labels.to({"labels": "cpu", "cuda": "cuda"}.get(where, outputs.device)))
-    learn(loss, optimizer, **of_learning)
-    return loss.item()
-
-
 def observe_train_step(function, facts):
     for device in DEVICES:
         (model, inputs, labels), loss_fn, where = make(device), nn.CrossEntropyLoss(), []
         loss_fn.register_forward_pre_hook(lambda _, given, where=where: where.append(str(given[0].device)))
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        optimizer, found = torch.optim.SGD(model.parameters(), lr=0.1), {"loss": "", "model": ""}
+        arguments = model, inputs, labels, loss_fn, optimizer, torch.device(device)
         try:
-            with closing(Watch(model)) as watch:
-                for _ in range(2):
-                    value = function(model, inputs, labels, loss_fn, optimizer, torch.device(device))
-            facts[f"fresh {device}"], facts[f"idle {device}"] = watch.stale == 0, watch.idle > 0
+            observe_training(model, lambda given=arguments: [function(*given) for _ in range(2)][1], found)
         finally:
-            facts[f"loss {device}"] = " and ".join(sorted(set(where)))
-            facts[f"model {device}"] = str(model[0].weight.device)
-        facts[f"kind {device}"], facts[f"value {device}"] = kind_of(value), number_of(value)
-        facts[f"weights {device}"] = sum(p.double().sum().item() for p in model.parameters())
+            found["loss"], found["model"] = " and ".join(sorted(set(where))), str(model[0].weight.device)
+            facts |= {f"{name} {device}": value for name, value in found.items()}
 
 
 def probabilities(outputs, *, cpu="yes", detach="yes", softmax="1", returns="array"):
@@ -84,9 +61,9 @@ def observe_probabilities(function, facts):
         with torch.set_grad_enabled(graph):
             outputs = model(inputs.to(device))
         value = function(outputs)
+        numbers = value.detach().cpu() if isinstance(value, torch.Tensor) else value
+        facts["value"] = None if value is None else np.asarray(numbers, dtype=float).tolist()
         facts["kind"] = kind_of(value).replace("a ndarray", "an array").partition(" on ")[0]
-        value = value.detach().cpu() if isinstance(value, torch.Tensor) else value
-        facts["value"] = None if value is None else np.asarray(value, dtype=float).tolist()
 
 
 def batch_losses(model, loss_fn, batches, *, keep="number", backward="no", returns="list"):
@@ -151,7 +128,6 @@ OF_BOTH = {
     for device in DEVICES
 }
 
-
 TASKS = (
     Task(
         does="returns the cross-entropy with class weights",
@@ -159,37 +135,26 @@ TASKS = (
         observe=observe_weighted_loss,
         begin="It returns nothing. Return what an nn.CrossEntropyLoss with the class weights computes.",
         words=OF_BOTH,
-        mistakes=mistakes("""
-where=stays
-The class weights stayed on the CPU, and the loss needs them where the outputs are.
-Fix: Move the loss, or the weights before it is made (a tensor's `to` returns a copy: use that).
-    loss_fn = nn.CrossEntropyLoss(weight=class_weights).to(outputs.device)
-
-where=cuda
-The class weights always go to the GPU, so the function fails with outputs on the CPU.
-Fix: Move them to the device of the outputs, whichever it is.
-
-where=outputs (hides weights=tried)
-The outputs and labels were brought to the CPU. It runs, but each call copies them, and the CPU computes.
-Fix: Leave both where they are, and move the class weights to them.
-
-weights=dropped (hides where=stays, where=cuda)
-The loss has no class weights any more: each class counts the same.
-Fix: Keep the weights, and move them to the device of the outputs.
-
-weights=tried (hides where=stays)
-On a GPU the loss has no class weights. The error is gone, but so are the weights.
-Fix: Use the weights on every device, and move them there.
-
-returns=number (hides where=outputs)
-What is returned is a plain Python number. It has no graph, so nobody can call backward() on it.
-Fix: Return the loss itself.
-    return loss_fn(outputs, labels)
-
-returns=detached
-What is returned has lost its graph, so nobody can call backward() on it.
-Fix: Return the loss itself.
-"""),
+        mistakes=mistakes(
+            {
+                "where=stays": """The class weights stayed on the CPU, and the loss needs them where the
+                    outputs are.
+                    Fix: Move the loss, or the weights before it is made (a tensor's `to` returns a copy:
+                    use that).""",
+                "where=cuda": """The class weights always go to the GPU, so the function fails with outputs on
+                    the CPU.
+                    Fix: Move them to the device of the outputs, whichever it is.""",
+                "where=outputs": """The outputs and labels were brought to the CPU. It runs, but each call
+                    copies them, and the CPU computes.
+                    Fix: Leave both where they are, and move the class weights to them.""",
+                "weights=dropped, tried": """The loss has no class weights, at least on a GPU: each class
+                    counts the same.
+                    Fix: Keep the weights, and move them to the device of the outputs.""",
+                "returns=number, detached": """What is returned has no graph, so nobody can call backward() on
+                    it.
+                    Fix: Return the loss itself.""",
+            }
+        ),
     ),
     Task(
         does="trains on one batch, on the device",
@@ -197,32 +162,19 @@ Fix: Return the loss itself.
         observe=observe_train_step,
         begin="Copy the inputs and the labels to the device. Then come the five calls of a training step.",
         words=OF_BOTH,
-        mistakes=mistakes("""
-where=labels
-The labels were still on the CPU when the loss was computed.
-Fix: Copy them to the device, as the inputs are, and keep the copy.
-    labels = labels.to(device)
-
-where=cuda
-The labels always go to the GPU, whichever device the function is given.
-Fix: Move them to the device that the function is given.
-
-where=outputs
-The loss was computed on the CPU: the outputs, or the model itself, were moved there.
-Fix: Leave both on the device, and move the labels.
-
-where=everything
-The model was moved to the CPU, so nothing is trained on the device.
-Fix: Leave the model where it is, and move inputs and labels to it.
-    inputs, labels = inputs.to(device), labels.to(device)
-
-where=all cuda
-The inputs and the labels always go to the GPU, whichever device the function is given.
-Fix: Move them to the device that the function is given.
-
-inputs_as=softmax
-zero=never; zero=late
-"""),
+        mistakes=mistakes(
+            COMMON
+            | {
+                "feed=labels cuda": """The labels always go to the GPU, whichever device the function is
+                    given.
+                    Fix: Move them to the device that the function is given.""",
+                "feed=outputs back, model back": """The loss was computed on the CPU: the outputs, or the
+                    model itself, were moved there.
+                    Fix: Leave both on the device, and move the labels.""",
+            },
+            "feed=labels stay; feed=labels cuda; feed=outputs back; feed=model back; asked; inputs_as; zero; "
+            "backward; step",
+        ),
     ),
     Task(
         does="returns the probabilities as a NumPy array",
@@ -231,60 +183,45 @@ zero=never; zero=late
         begin="It returns nothing. Return the softmax of each row, as a NumPy array.",
         words={"value": "these are not the softmax of each row."},
         derived=frozenset(),
-        mistakes=mistakes("""
-cpu=no
-NumPy works in the computer's own memory, and the tensor is on the GPU.
-Fix: Copy the tensor to the CPU first.
-    return outputs.softmax(dim=1).detach().cpu().numpy()
-
-detach=no
-NumPy knows no gradients, and the tensor still has its graph.
-Fix: Detach the tensor first: the same numbers, without the graph.
-
-softmax=no
-What is returned are the outputs as they came, and not probabilities.
-Fix: Compute the softmax over the classes of each row.
-
-softmax=0
-The softmax ran over the rows of the batch, and not over the classes of each row.
-Fix: The outputs are [rows, classes], so the classes are dimension 1.
-
-returns=tensor (hides cpu, detach)
-What is returned is a tensor, and not a NumPy array.
-Fix: Make an array of it: detach, copy to the CPU, then NumPy.
-"""),
+        mistakes=mistakes(
+            {
+                "cpu=no": """NumPy works in the computer's own memory, and the tensor is on the GPU.
+                    Fix: Copy the tensor to the CPU first.""",
+                "detach=no": """NumPy knows no gradients, and the tensor still has its graph.
+                    Fix: Detach the tensor first: the same numbers, without the graph.""",
+                "softmax=no": """What is returned are the outputs as they came, and not probabilities.
+                    Fix: Compute the softmax over the classes of each row.""",
+                "softmax=0": """The softmax ran over the rows of the batch, and not over the classes of each
+                    row.
+                    Fix: The outputs are [rows, classes], so the classes are dimension 1.""",
+                "returns=tensor": """What is returned is a tensor, and not a NumPy array.
+                    Fix: Make an array of it: detach, copy to the CPU, then NumPy.""",
+            }
+        ),
     ),
     Task(
         does="returns the loss of each batch, and keeps no graph",
-        derived=frozenset(),
         reference=batch_losses,
         observe=observe_batch_losses,
+        derived=frozenset(),
         begin="It returns nothing. Go through the batches, and return a list with the loss of each.",
         words={
             "graph": "a loss in the result has its graph.",
             "gradients": "the model has gradients afterwards.",
             "value": "the list",
         },
-        mistakes=mistakes("""
-keep=graph
-Each loss was kept with its graph, and the graph holds what a backward pass would need.
-Fix: Keep the number alone: a detached loss, or a plain Python number.
-    losses.append(loss.detach())
-
-backward=yes
-backward() was called here, where nothing is trained. It computes gradients, which take memory.
-Fix: Leave it out. A detached loss has no graph either.
-
-returns=mean
-What is returned is the mean, and not the loss of each batch.
-Fix: Return the list.
-    return losses
-
-returns=last
-What is returned is the last loss alone.
-Fix: Collect the losses of all batches in a list, and return it.
-    losses.append(loss.detach())
-"""),
+        mistakes=mistakes(
+            {
+                "keep=graph": """Each loss was kept with its graph, and the graph holds what a backward pass
+                    would need.
+                    Fix: Keep the number alone: a detached loss, or a plain Python number.""",
+                "backward=yes": """backward() was called here, where nothing is trained. It computes
+                    gradients, which take memory.
+                    Fix: Leave it out. A detached loss has no graph either.""",
+                "returns=mean, last": """One number is returned, and not the loss of each batch.
+                    Fix: Collect the losses of all batches in a list, and return it.""",
+            }
+        ),
     ),
     Task(
         does="returns answers without chance, and leaves the model in its mode",
@@ -301,33 +238,24 @@ Fix: Collect the losses of all batches in a list, and return it.
             "left from evaluation": "it came in evaluation mode, and is in training mode now.",
             "value": "the answers are not those of the model in evaluation mode.",
         },
-        mistakes=mistakes("""
-mode=as it is
-The model was called in the mode in which it came. In training mode dropout draws anew in each call, so the
-answers are partly chance.
-Fix: Switch the model to evaluation mode before it is called. Turning off gradients does not do that.
-    model.eval()
-
-mode=train
-The model was put into training mode. There dropout draws anew in each call, so the answers are partly chance.
-Fix: Switch it to evaluation mode instead.
-
-mode=flag
-Only the flag of the outer module was set. The layers inside have one each, and dropout stayed on.
-Fix: Call eval(), which goes through all layers.
-
-back=eval
-The model stays in evaluation mode, so dropout is off in all the training that follows.
-Fix: Note the mode at the beginning, and set it again at the end.
-    was_training = model.training
-    …
-    model.train(was_training)
-
-back=train
-The model is always in training mode afterwards, even if it came in evaluation mode.
-Fix: Note the mode at the beginning, and set that one again.
-
-dim=0; dim=values
-"""),
+        mistakes=mistakes(
+            COMMON
+            | {
+                "mode=as it is, train": """The model was in training mode when it was called. There dropout
+                    draws anew in each call, so the answers are partly chance.
+                    Fix: Switch the model to evaluation mode before it is called. Turning off gradients
+                    does not do that.""",
+                "mode=flag": """Only the flag of the outer module was set. The layers inside have one each,
+                    and dropout stayed on.
+                    Fix: Call eval(), which goes through all layers.""",
+                "back=eval": """The model stays in evaluation mode, so dropout is off in all the training that
+                    follows.
+                    Fix: Note the mode at the beginning, and set it again at the end.""",
+                "back=train": """The model is always in training mode afterwards, even if it came in
+                    evaluation mode.
+                    Fix: Note the mode at the beginning, and set that one again.""",
+            },
+            "mode; back; dim=0; dim=values",
+        ),
     ),
 )

@@ -1,12 +1,11 @@
 """Exercise 8: the time of one run on a device with a queue, and a stopwatch that noise cannot mislead."""
 
 import math
-from functools import partial
 from itertools import pairwise, product
 from statistics import fmean, median
 
-from gpulesson.exercises.contract import Task, kind_of, number_of
-from gpulesson.exercises.words import COMMON, mistakes
+from gpulesson.exercises.contract import Task, kind_of, mistakes, number_of
+from gpulesson.exercises.words import COMMON
 
 UNITS = {"microseconds": 1, "milliseconds": 1e3, "seconds": 1e6}
 SUMMARIES = {
@@ -167,85 +166,35 @@ WORDS = {
     "unit": "the result is not in microseconds.",
     "elsewhere": "the result is right here, and wrong on a machine with other numbers.",
 }
-OWN = mistakes("""
-clock=computer (hides before, start, after, warm, measured, times, summary, unit, returns)
-The machine has a clock of its own. Your computer's clock knows nothing of it.
-Fix: Read machine.now before the run and after it, and subtract.
-    start = machine.now
-
-warm=none
-The first runs are slow, and they were measured with the others.
-Fix: Before you measure, run the work 20 times.
-    for _ in range(20):
-        machine.run(work)
-
-warm=short
-Some of the slow first runs were left out, but not all: there can be 20 of them.
-Fix: Run the work 20 times before you measure.
-
-warm=kept (hides times)
-The first 20 times were kept, and these are the slow ones.
-Fix: Leave them out, and keep those after them.
-    times[20:]
-
-measured=together (hides times, start, warm=kept, summary=mean, summary=fastest, summary=unsorted middle)
-Several runs were timed with one start and one stop. They overlap, and no median can leave out disturbed ones.
-Fix: Start and stop the clock for each run, and keep each time in a list.
-    times.append(one_run(machine, work))
-
-start=once (hides summary=unsorted middle)
-The clock started once, before all runs, so each time contains those before it.
-Fix: Start the clock in the loop, before each run.
-
-before=no
-The machine was not idle when the clock started, so older work was measured, too.
-Fix: First wait for the machine (a call has brackets), and read the clock after that.
-    machine.synchronize()
-    start = machine.now
-
-start=after
-The clock started after run(), so the time that it takes to ask for the work is missing.
-Fix: Read the clock before you ask for the work.
-    start = machine.now
-    machine.run(work)
-
-after=no
-run() returns at once, and the machine still works. This is the time of asking for the work, not of doing it.
-Fix: Wait for the machine before you read the clock again.
-    machine.synchronize()
-    end = machine.now
-
-times=one (hides start=once, summary)
-Only one run was measured, and that may be a disturbed one. A return inside the loop ends it early.
-Fix: Measure at least 20 runs, and return after the loop.
-    times = [one_run(machine, work) for _ in range(20)]
-
-times=few
-There are too few measurements: by chance, most of them can be disturbed.
-Fix: Measure at least 20 runs.
-
-summary=mean
-That is the mean. A few disturbed runs make it too large.
-Fix: Return the median. It stays the same while fewer than half of the runs are disturbed.
-    return statistics.median(times)
-
-summary=fastest
-That is the fastest run. It had luck, and says little about a usual one.
-Fix: Return the median.
-
-summary=unsorted middle
-The result is one of the times, and not the median of those that count: the middle one of a list is the median
-only if the list is sorted and the slow first runs have been left out.
-Fix: Take the median of all times after the warm-up. statistics.median sorts them.
-
-unit=other
-The clock counts microseconds, and the result is to be in microseconds, too.
-Fix: Take the conversion away.
-    end - start
-
-returns=nothing (hides start=once, unit, summary, warm=kept)
-""")
-own_mistakes = partial(mistakes, common=COMMON + OWN)
+OWN = COMMON | {
+    "clock=computer": """The machine has its own clock. Your computer's clock knows nothing of it.
+        Fix: Read machine.now before the run and after it, and subtract.""",
+    "warm=none, short, kept": """The first 20 runs are slow, and they count in the result.
+        Fix: Run the work 20 times before you measure.""",
+    "measured=together": """Several runs were timed with one start and one stop. They overlap, and no median
+        can leave out disturbed ones.
+        Fix: Start and stop the clock for each run, and keep each time in a list.""",
+    "start=once": """The clock started once, before all runs, so each time contains those before it.
+        Fix: Start the clock in the loop, before each run.""",
+    "before=no": """The machine was not idle when the clock started, so older work was measured, too.
+        Fix: First wait for the machine (a call has brackets), and read the clock after that.""",
+    "start=after": """The clock started after run(), so the time that it takes to ask for the work is missing.
+        Fix: Read the clock before you ask for the work.""",
+    "after=no": """run() returns at once, and the machine still works. This is the time of asking for the
+        work, not of doing it.
+        Fix: Wait for the machine before you read the clock again.""",
+    "times=one, few": """Too few runs were measured: by chance, most of them can be disturbed. A return inside
+        the loop ends it early.
+        Fix: Measure at least 20 runs, and return after the loop.""",
+    "summary=mean, fastest, unsorted middle": """The result is not the median. A median stays the same while
+        fewer than half of the runs are disturbed; it is the middle of the times in their order.
+        Fix: Take the median of all times after the warm-up. statistics.median sorts them.""",
+    "unit=other": """The clock counts microseconds, and the result is to be in microseconds, too.
+        Fix: Take the conversion away.""",
+    "returns=backwards": """The later look at the clock was subtracted from the earlier one, so the time is
+        negative.
+        Fix: Subtract the start from the end.""",
+}
 
 TASKS = (
     Task(
@@ -255,19 +204,10 @@ TASKS = (
         begin="Look at the clock, ask for the work, look at the clock again. Where do you have to wait?",
         words=WORDS | {"summary": "the result is not the time between the two looks at the clock."},
         gpu=False,
-        mistakes=own_mistakes("""
-clock=computer (hides before, start, after, unit, returns)
-before=no
-start=after
-after=no
-unit=other
-returns=nothing (hides unit)
-
-returns=backwards
-The later look at the clock was subtracted from the earlier one, so the time is negative.
-Fix: Subtract the start from the end.
-    return end - start
-"""),
+        mistakes=mistakes(
+            OWN,
+            "clock; before; start=after; after; unit; returns=nothing; returns=backwards",
+        ),
     ),
     Task(
         does="returns the median of many runs, after a warm-up",
@@ -276,6 +216,9 @@ Fix: Subtract the start from the end.
         begin="First warm up: run the work without a clock. Then put the times of many runs into a list.",
         words=WORDS,
         gpu=False,
-        mistakes=OWN,
+        mistakes=mistakes(
+            OWN,
+            "clock; warm; measured; start; before; after; times; summary; unit; returns=nothing",
+        ),
     ),
 )

@@ -1,13 +1,12 @@
 """Exercise 9: pixels that become floats on the device, and a feed that asks once for each batch."""
 
-from functools import partial
 from itertools import islice
 
 import torch
 from torch.utils.data import Dataset
 
-from gpulesson.exercises.contract import Task, kind_of
-from gpulesson.exercises.words import COMMON, mistakes, works
+from gpulesson.exercises.contract import Task, kind_of, mistakes
+from gpulesson.exercises.words import COMMON, works
 from gpulesson.practice import practice_gpu
 
 DEVICE, SIZE = torch.device("cuda"), 20
@@ -195,46 +194,44 @@ WORDS = {
     ),
     "paired": "some pictures came with the label of another one.",
 }
-OWN = mistakes("""
-sent=floats
-The pixels became floats on the CPU, so four bytes were copied for each pixel, and not one.
-Fix: Send the bytes, and convert them on the device: .to(device, torch.float32) converts first, too.
-    pixels.to(device).float() / 255
-
-sent=stays (hides asked)
-The images that come back are on the CPU. They were not copied, or the copy was not kept.
-Fix: Copy the pixels, and go on with what .to(device) returns.
-    pixels = pixels.to(device)
-
-scale=none
-The floats were not divided: a pixel is a number from 0 to 255.
-Fix: Divide by 255, on the device.
-    pixels.to(device).float() / 255
-
-scale=256
-The pixels were divided by 256. The brightest is 255, and does not become 1 so.
-Fix: Divide by 255.
-
-scale=whole
-The pixels were divided without a remainder, as // does, so all but the brightest became 0.
-Fix: Divide by /, and not by //.
-
-scale=bytes (hides sent=floats)
-The images are still bytes on their arrival, and a model computes with floats.
-Fix: Convert them on the device, and divide by 255.
-
-scale=max
-The pixels were divided by the brightest one, so the same picture looks different from batch to batch.
-Fix: Divide by 255, whatever the pictures are.
-
-asked=cuda
-
-sent=unreturned (hides scale, asked)
-It returns nothing.
-Fix: End the function with return and the floats.
-    return pixels.to(device).float() / 255
-""")
-own_mistakes = partial(mistakes, common=COMMON + OWN)
+OWN = COMMON | {
+    "sent=floats": """The pixels became floats on the CPU, so four bytes were copied for each pixel, and not
+        one.
+        Fix: Send the bytes, and convert them on the device: .to(device, torch.float32) converts first,
+        too.""",
+    "sent=stays": """The images that come back are on the CPU. They were not copied, or the copy was not kept.
+        Fix: Copy the pixels, and go on with what .to(device) returns.""",
+    "sent=unreturned": """It returns nothing.
+        Fix: End the function with return and the floats.""",
+    "scale=none, 256, max, whole": """The pixels were not divided by 255: by another number, without the part
+        after the point, or not at all.
+        Fix: Divide by 255, on the device, with / and not with //.""",
+    "scale=bytes": """The images are still bytes on their arrival, and a model computes with floats.
+        Fix: Convert them on the device, and divide by 255.""",
+    "yields=nothing, first": """Not every batch comes out: it returns nothing, or the first batch, for that is
+        what return does in a loop.
+        Fix: Yield each batch inside the loop, which then goes on.""",
+    "yields=list": """All batches of the epoch are made before the first one can be used. That many may not
+        fit into the memory.
+        Fix: Yield each batch inside the loop, and collect none.""",
+    "calls=pictures": """The dataset was asked for each picture by itself. These calls are what takes the
+        time.
+        Fix: Ask with the numbers of a whole batch, by a BatchSampler with batch_size=None, or by slices.""",
+    "calls=all": """The dataset was asked for all pictures at once. That many may not fit into the memory.
+        Fix: Ask for one batch after the other, in the loop.""",
+    "collate=again": """The sampler gives whole batches, and the loader has made a batch of each of them
+        again.
+        Fix: Switch that off: batch_size=None takes each list of the sampler as it is.""",
+    "start=number": """The batches overlap: each begins one picture after the one before, and not batch_size
+        pictures.
+        Fix: Count the first picture of a batch in steps of batch_size.""",
+    "last=dropped": """The last batch is shorter, and was left out. An epoch has every picture.
+        Fix: Keep it: drop_last=False, or let the last slice be shorter.""",
+    "order=shuffled": """The pictures came in a random order. This feed is to keep that of the dataset.
+        Fix: Take a SequentialSampler, or numbers in their order.""",
+    "labels=stay": """The labels are still on the CPU, and the loss needs them where the outputs are.
+        Fix: Send the labels, too, and yield what .to(device) returns.""",
+}
 
 TASKS = (
     Task(
@@ -244,7 +241,7 @@ TASKS = (
         begin="The pixels travel to the device and become floats. Which first, so that few bytes travel?",
         words=WORDS,
         derived=frozenset({"exact"}),
-        mistakes=OWN,
+        mistakes=mistakes(OWN, "sent; scale=none; scale=256; scale=max; scale=whole; scale=bytes; asked"),
     ),
     Task(
         does="yields the batches of one epoch, with one call for each",
@@ -254,56 +251,10 @@ TASKS = (
         "pictures[numbers], for all numbers of a batch.",
         words=WORDS,
         derived=frozenset({"exact"}),
-        mistakes=own_mistakes("""
-yields=nothing (hides sent=stays, asked, labels, scale, start, last, order, collate)
-It returns nothing, so no batch arrives.
-Fix: Yield each batch inside the loop.
-    yield images, labels
-
-yields=first (hides last, start)
-It returns the first batch and ends, for that is what return does in a loop.
-Fix: Yield each batch: the loop then goes on.
-
-yields=list
-All batches of the epoch are made before the first one can be used. That many may not fit into the memory.
-Fix: Yield each batch inside the loop, and collect none.
-
-calls=pictures
-The dataset was asked for each picture by itself. These calls are what takes the time.
-Fix: Ask with the numbers of a whole batch, by a BatchSampler with batch_size=None, or by slices.
-    images, labels = pictures[start : start + batch_size]
-
-calls=all (hides yields=list)
-The dataset was asked for all pictures at once. That many may not fit into the memory.
-Fix: Ask for one batch after the other, in the loop.
-
-collate=again
-The sampler gives whole batches, and the loader has made a batch of each of them again.
-Fix: Switch that off: batch_size=None takes each list of the sampler as it is.
-    DataLoader(pictures, sampler=sampler, batch_size=None)
-
-start=number (hides last, order)
-The batches overlap: each begins one picture after the one before, and not batch_size pictures.
-Fix: Count the first picture of a batch in steps of batch_size.
-    range(0, len(pictures), batch_size)
-
-last=dropped
-The last batch is shorter, and was left out. An epoch has every picture.
-Fix: Keep it: drop_last=False, or let the last slice be shorter.
-
-order=shuffled
-The pictures came in a random order. This feed is to keep that of the dataset.
-Fix: Take a SequentialSampler, or numbers in their order.
-    BatchSampler(SequentialSampler(pictures), batch_size, drop_last=False)
-
-labels=stay
-The labels are still on the CPU, and the loss needs them where the outputs are.
-Fix: Send the labels, too, and yield what .to(device) returns.
-    yield images, labels.to(device)
-
-sent=floats; sent=stays (hides asked)
-asked=cuda
-scale=none; scale=max; scale=256; scale=bytes (hides sent=floats)
-"""),
+        mistakes=mistakes(
+            OWN,
+            "yields; calls; collate; start; last; order; labels; sent=floats; sent=stays; asked; scale=none; "
+            "scale=max; scale=256; scale=bytes",
+        ),
     ),
 )

@@ -1,16 +1,13 @@
 """Exercise 10: train and evaluate, and keep nothing that takes memory."""
 
 import weakref
-from contextlib import closing
-from functools import partial
 
 import torch
 from torch import nn
 
-from gpulesson.exercises.contract import Task, kind_of, number_of
-from gpulesson.exercises.references import learn, testing
-from gpulesson.exercises.watch import Watch
-from gpulesson.exercises.words import COMMON, mistakes
+from gpulesson.exercises.contract import Task, kind_of, mistakes, number_of
+from gpulesson.exercises.training import observe_test, observe_training, testing, train_step
+from gpulesson.exercises.words import COMMON
 
 WIDTH, ROWS, BLOCK = 64, 32, 512
 
@@ -59,17 +56,14 @@ def asked_for(value):
 
 
 def train(
-    model, optimizer, loss_fn, batches,
-    *, train_mode="train", keep="nothing", mean="right", returns="number", **of_learning,
+    model, optimizer, loss_fn, batches, *, keep="nothing", mean="right", returns="number", **how
 ):  # fmt: skip
-    if train_mode == "train":
-        model.train()
     losses, rows = [], 0
+    kept = "graph" if keep in ("graphs", "graphs outside") or returns == "graph" else "tensor"
     for inputs, labels in batches:
-        loss = loss_fn(model(inputs), labels)
-        learn(loss, optimizer, **of_learning)
-        with_graph = keep in ("graphs", "graphs outside") or returns == "graph"
-        losses.append(loss if with_graph else loss.detach())
+        losses.append(
+            train_step(model, inputs, labels, loss_fn, optimizer, inputs.device, returns=kept, **how)
+        )
         rows += len(labels)
     if "outside" in keep:
         keep_outside(model, losses)
@@ -79,23 +73,26 @@ def train(
 
 
 def observe_train(function, facts):
-    (model, batches), loss_fn = make(0, [ROWS] * 3, training=False), Loss()
+    (model, batches), loss_fn, values = make(0, [ROWS] * 3, training=False), Loss(), []
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    with closing(Watch(model)) as watch:
-        value = [number_of(function(model, optimizer, loss_fn, batches))]
-        before = torch.cuda.memory_allocated()
+
+    def call():
         result = function(model, optimizer, loss_fn, batches)
-        value, kind = [*value, number_of(result)], asked_for(result)
-        del result
-        held = torch.cuda.memory_allocated() - before
-    facts["train modes"] = sorted({each["training"] for each in watch.passes})
-    facts["backwards"] = [each["backward"] for each in watch.passes]
-    facts["losses"] = loss_fn.rows
-    facts["fresh"], facts["steps"] = watch.stale == 0, watch.steps
-    facts["idle"] = watch.idle > 0 and any(facts["backwards"])
+        values.append(number_of(result))
+        return asked_for(result)
+
+    def twice():
+        call()
+        before = torch.cuda.memory_allocated()
+        kind = call()
+        return kind, torch.cuda.memory_allocated() - before > 2 * BLOCK
+
+    kept = []
+    observe_training(model, lambda: kept.extend(twice()), facts)
+    kind, facts["held"] = kept
+    facts["losses"], facts["outputs"] = loss_fn.rows, loss_fn.most[1] > 1
     facts["graphs"] = loss_fn.most[0] > 1 and "graph" not in kind.partition(" on ")[2]
-    facts["outputs"], facts["held"] = loss_fn.most[1] > 1, held > 2 * BLOCK
-    facts["kind"], facts["weights"], facts["value"] = kind, watch.weights(), value
+    facts["kind"], facts["value"] = kind, values
 
 
 def evaluate(
@@ -107,17 +104,16 @@ def evaluate(
     batches = batches[:1] if rows == "first" else batches
     if rows == "full":
         batches = [batch for batch in batches if len(batch[1]) == len(batches[0][1])]
-    losses, counts, kept, targets = [], [], [], []
-    with testing(model, test_mode=test_mode, graph="yes" if returns == "graph" else graph):
+    losses, counts, kept = [], [], []
+    with testing(model, test_mode=test_mode, graph="no" if graph == "no" else "yes"):
         for inputs, labels in batches:
             outputs = model(inputs)
-            kept += [outputs] if keep in ("outputs", "joined") else []
-            targets.append(labels)
-            if keep != "joined":
-                losses.append(loss_fn(outputs, labels))
-                counts.append(len(labels))
+            kept += [(outputs, labels)] if keep in ("outputs", "joined") else []
+            losses.append(loss_fn(outputs, labels) if keep != "joined" else 0)
+            counts.append(len(labels))
         if keep == "joined":
-            losses, counts = [loss_fn(torch.cat(kept), torch.cat(targets))], [sum(map(len, targets))]
+            outputs, labels = map(torch.cat, zip(*kept, strict=True))
+            losses, counts = [loss_fn(outputs, labels)], [len(labels)]
     if keep == "outside":
         keep_outside(model, losses)
     plain, weighted = sum(losses), sum(loss * n for loss, n in zip(losses, counts, strict=True))
@@ -128,16 +124,13 @@ def evaluate(
         "weighted": weighted,
     }
     means |= {"mixed": plain / sum(counts), "too large": weighted / len(losses), "last": losses[-1]}
-    result = means[mean]
-    return {"graph": result, "list": losses, "nothing": None}.get(returns, result.detach())
+    result = means[mean] if graph == "returned" else means[mean].detach()
+    return {"list": losses, "nothing": None}.get(returns, result)
 
 
 def observe_evaluate(function, facts):
     (model, batches), loss_fn = make(0, [ROWS, ROWS, ROWS, 20], training=True), Loss()
-    with closing(Watch(model)) as watch:
-        value = function(model, loss_fn, batches)
-    facts |= watch.of_a_test()
-    facts["backwards"] = len(watch.training())
+    value, watch = observe_test(model, lambda: function(model, loss_fn, batches), facts)
     facts["passes"] = [len(each["rows"]) for each in watch.passes]
     facts["losses"], facts["outputs"] = loss_fn.rows, loss_fn.most[1] > 1
     model, batches = make(hidden := 5, [ROWS] * 5, training=False)
@@ -147,7 +140,7 @@ def observe_evaluate(function, facts):
     model.zero_grad()
     facts["peak"] = torch.cuda.max_memory_allocated() - before > (hidden - 1) * ROWS * WIDTH * 4
     facts["held"] = torch.cuda.memory_allocated() - before > 2 * BLOCK
-    facts["kind"], facts["value"] = asked_for(value), number_of(value)
+    facts["kind"] = asked_for(value)
 
 
 WORDS = {
@@ -157,95 +150,37 @@ WORDS = {
     "peak": "at most, it needs more memory than one batch needs without a graph.",
     "losses": "the number of rows, of each call of the loss,",
     "passes": "the number of rows, of each call of the model,",
-    "backwards": "the number of backward passes",
-    "graph": "the outputs had a graph.",
     "value": "the mean loss",
 }
 
-OWN = mistakes("""
-keep=graphs
-The losses were kept with their graphs until the end of the loop.
-Fix: Detach each loss, or fetch its number, before it is added up or put into a list.
-    losses.append(loss.detach())
-
-keep=outside
-Each call leaves tensors behind that are still there after it, so memory grows from call to call.
-Fix: Make the list inside the function, and return the mean alone.
-    losses = []
-
-keep=graphs outside
-The losses were kept with their graphs where they stay after the call: memory grows from call to call.
-Fix: Make the list inside the function, and detach each loss before it is put there.
-    losses = []
-    losses.append(loss.detach())
-
-returns=graph
-The result was returned with its graph, and whoever keeps the result keeps the graph.
-Fix: Detach each loss, or fetch its number, before it is added up or put into a list.
-    total += loss.detach()
-
-returns=list
-What is returned is the list of the losses, and not their mean.
-Fix: Divide their sum by their number.
-    return sum(losses) / len(losses)
-
-mean=sum
-What is returned is the sum of the losses, and not their mean.
-Fix: Divide it by the number of batches.
-    return total / len(batches)
-
-mean=mixed
-The losses of the batches were added up, and divided by the number of rows. Each is a mean already.
-Fix: Divide by the number of batches; or multiply each loss by its rows first, then divide by all rows.
-    total += loss.item() * len(labels)
-    rows += len(labels)
-
-mean=last
-What is returned is the loss of the last batch alone.
-Fix: Add up the losses in the loop, and divide the sum after it.
-    total += loss.item()
-
-mean=batches
-Each batch counted the same, but the last one is shorter.
-Fix: Multiply each loss by its rows, add up, and divide by the number of all rows.
-    total += loss.item() * len(labels)
-    rows += len(labels)
-
-mean=weighted
-The losses were added up over the rows, and not divided.
-Fix: Divide by the number of all rows.
-    return total / rows
-
-mean=too large
-Each loss was multiplied by its rows, but the sum was divided by the number of batches.
-Fix: Divide by the number of all rows.
-
-graph=yes
-The outputs were computed with a graph: PyTorch kept all activations for a backward pass that never comes.
-Fix: Compute the outputs and the loss without gradients.
-    with torch.inference_mode():
-
-rows=full
-The last batch is shorter, and was left out. Its rows count, too.
-Fix: Go through all batches, and count the rows of each.
-    for inputs, labels in batches:
-
-keep=outputs
-The outputs of all batches were kept, though they are not needed once their loss is computed.
-Fix: Keep the number alone.
-    total += loss.item() * len(labels)
-
-keep=joined
-The outputs of all batches were joined for one loss, so all of them are in memory at once.
-Fix: Compute the loss of each batch, and keep its number.
-    total += loss_fn(model(inputs), labels).item() * len(labels)
-
-keep=batches
-All batches were joined into one, so it needs the memory of all of them at once.
-Fix: Go through the batches, one by one.
-    for inputs, labels in batches:
-""")
-own_mistakes = partial(mistakes, common=COMMON + OWN)
+OWN = COMMON | {
+    "keep=graphs": """The losses were kept with their graphs until the end of the loop.
+        Fix: Detach each loss, or fetch its number, before it is added up or put into a list.""",
+    "keep=outside, graphs outside": """Each call leaves tensors behind that are still there after it, so
+        memory grows from call to call.
+        Fix: Make the list inside the function, detach each loss, and return the mean alone.""",
+    "keep=outputs, joined, batches": """The outputs of all batches were in memory at once: they were kept or
+        joined, or the batches were.
+        Fix: Go through the batches, compute the loss of each, and keep its number alone.""",
+    "returns=graph": """The result was returned with its graph, and whoever keeps the result keeps the graph.
+        Fix: Detach each loss, or fetch its number, before it is added up or put into a list.""",
+    "graph=yes, returned": """The outputs were computed with a graph: PyTorch kept all activations for a
+        backward pass that never comes.
+        Fix: Compute the outputs and the loss without gradients.""",
+    "rows=full": """The last batch is shorter, and was left out. Its rows count, too.
+        Fix: Go through all batches, and count the rows of each.""",
+    "mean=batches": """Each batch counted the same, but the last one is shorter.
+        Fix: Multiply each loss by its rows, add up, and divide by the number of all rows.""",
+    "mean=sum, weighted": """The losses were added up, and not divided.
+        Fix: Divide a sum of the batches' losses by their number, and one over all rows by theirs.""",
+    "mean=mixed, too large": """The losses were added up over batches and divided by rows, or the other way
+        round.
+        Fix: Divide a sum of the batches' losses by their number, and one over all rows by theirs.""",
+    "mean=last": """What is returned is the loss of the last batch alone.
+        Fix: Add up the losses in the loop, and divide the sum after it.""",
+    "returns=list": """What is returned is the list of the losses, and not their mean.
+        Fix: Divide their sum by their number.""",
+}
 
 TASKS = (
     Task(
@@ -254,19 +189,11 @@ TASKS = (
         observe=observe_train,
         begin="Write the training loop of lesson 4. What do you keep of each loss, so that no graph stays?",
         words=WORDS,
-        mistakes=own_mistakes("""
-train_mode=as it is
-zero=never; zero=late
-step=never (hides zero=late)
-keep=graphs; keep=outside; keep=graphs outside
-returns=graph (hides keep=graphs); returns=list (hides mean); returns=nothing (hides mean)
-mean=sum; mean=mixed; mean=last
-
-backward=never (hides zero)
-backward() was not called, so there were no gradients, and nothing was learned.
-Fix: Call it on each loss, before step().
-    loss.backward()
-"""),
+        mistakes=mistakes(
+            OWN,
+            "train_mode; zero; backward; step; keep=graphs; keep=outside; keep=graphs outside; "
+            "returns=graph; returns=list; returns=nothing; mean=sum; mean=mixed; mean=last",
+        ),
     ),
     Task(
         does="returns the mean loss of all rows, with the memory of one batch",
@@ -274,20 +201,10 @@ Fix: Call it on each loss, before step().
         observe=observe_evaluate,
         begin="Which mode, and does this need a graph? Then go through the batches, and keep numbers only.",
         words=WORDS,
-        mistakes=own_mistakes("""
-test_mode=as it is
-graph=yes; graph=frozen (hides returns=graph)
-rows=first (hides keep=outputs, keep=joined, keep=outside, mean=batches, mean=sum, mean=last)
-rows=full (hides mean=batches)
-keep=outputs; keep=joined (hides mean=batches, mean=sum, mean=last)
-keep=batches (hides rows, mean=batches, mean=sum, mean=last); keep=outside
-mean=batches; mean=sum; mean=weighted; mean=mixed; mean=too large; mean=last
-returns=list (hides mean); returns=nothing (hides mean)
-
-returns=graph (hides graph=yes)
-The losses were computed with a graph, and the result has one. It holds the activations of all batches.
-Fix: Compute the outputs and the loss without gradients.
-    with torch.inference_mode():
-"""),
+        mistakes=mistakes(
+            OWN,
+            "test_mode; graph; rows; keep=outputs; keep=joined; keep=batches; keep=outside; mean=batches; "
+            "mean=sum; mean=weighted; mean=mixed; mean=too large; mean=last; returns=list; returns=nothing",
+        ),
     ),
 )

@@ -1,15 +1,12 @@
 """Exercise 11: a batch that is converted alone, and a loop without what nobody needs."""
 
-from functools import partial
-
 import torch
 from torch.nn.functional import cross_entropy
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from gpulesson.exercises.contract import Task, kind_of, number_of
-from gpulesson.exercises.references import learn
-from gpulesson.exercises.words import COMMON, mistakes
+from gpulesson.exercises.contract import Task, kind_of, mistakes, number_of
+from gpulesson.exercises.words import COMMON
 from gpulesson.models import MLP
 from gpulesson.practice import practice_gpu
 
@@ -120,7 +117,13 @@ def losses(
             torch.stack([weights.detach().norm() for weights in model.parameters()]).norm()
         if asks == "yes" and not torch.isfinite(loss):
             break
-        learn(loss, optimizer, zero=zero, step=step)
+        if zero == "before":
+            optimizer.zero_grad()
+        loss.backward()
+        if zero == "late":
+            optimizer.zero_grad()
+        if step == "yes":
+            optimizer.step()
         kept.append(torch.tensor(loss.item()) if read == "in the loop" else loss.detach())
     if returns == "tensors":
         return kept
@@ -137,15 +140,15 @@ def observe_losses(function, facts):
             value = function(pixels, labels, STEPS)
         finally:
             hook.remove()
-    (asked, read), (_, reads), steps = count.early, count.reads(), max(1, count.products // 5)
+    (asked, read), (_, reads) = count.early, count.reads()
     facts["trained"] = count.products > 0
-    twice = count.floats > max(64 * steps, ROWS) * 784
+    twice = count.floats > ROWS * 784
     facts["converted"] = "some rows twice" if twice else "no row twice"
-    if count.whole >= steps:
+    if count.whole >= STEPS:
         facts["converted"] = "all rows, in each step"
     facts["norms"] = count.norms > 0
     facts["asked"] = asked > 0
-    facts["read"] = "in the loop" if read else "one by one" if reads >= steps else "at the end"
+    facts["read"] = "in the loop" if read else "one by one" if reads >= STEPS else "at the end"
     several = isinstance(value, list | tuple)
     each = value.flatten().tolist() if torch.is_tensor(value) else value if several else [value]
     each = [] if value is None else each
@@ -205,96 +208,42 @@ WORDS = {
     "count": "the number of losses",
     "losses": first_other,
 }
-OWN = mistakes("""
-convert=all
-All images were converted and divided, also those that this step does not use.
-Fix: Take the rows of the batch first, then convert those.
-    images = pixels[64 * step : 64 * (step + 1)].float() / 255
-
-convert=no
-The images are still bytes from 0 to 255. A model needs floats from 0 to 1.
-Fix: Convert the rows to floats, and divide them by 255.
-
-scale=no
-The images were not divided, so a white pixel is 255, and not 1.
-Fix: Divide them by 255, as `slow` does.
-    images = images / 255
-
-scale=256
-The images were divided by 256, so a white pixel is a little less than 1.
-Fix: Divide them by 255, as `slow` does.
-
-scale=twice
-The images were divided by 255 twice, so a white pixel is 1/255, and not 1.
-Fix: Divide them once: `batch` does it already.
-    images, targets = batch(pixels, labels, step)
-
-rows=step
-The batches overlap: each begins one row after the one before, and not 64 rows.
-Fix: Begin at 64 times the step.
-    rows = slice(64 * step, 64 * (step + 1))
-
-rows=one less
-A batch has 63 rows, and not 64: a slice ends before the number after the colon.
-Fix: End the slice at 64 times the next step.
-
-shape=square
-The images are squares, and the model takes rows of 784 pixels.
-Fix: Leave the shape as it is.
-    images = pixels[rows].float() / 255
-
-returns=images
-Only the images were returned.
-Fix: Return the images and their labels.
-    return images, targets
-
-calls=twice
-Images were converted more than once: so it is if batch is called twice in a step, once for the images and
-once for the labels.
-Fix: Call it once, and keep both things that it returns.
-    images, targets = batch(pixels, labels, step)
-
-norms=yes
-The norms of the gradients were computed in each step, and no loss needs them.
-Fix: Leave them out.
-    loss.backward()
-    optimizer.step()
-
-asks=yes
-In each step an `if` asks for a number on the device, so Python waits until the step is done.
-Fix: Leave the question out, or ask once, after the loop.
-    torch.isfinite(torch.stack(kept)).all()
-
-read=in the loop
-The loss was read inside the loop. There Python waits for the device, each time.
-Fix: Keep the loss as it is on the device, and read all of them after the loop.
-    kept.append(loss.detach())
-
-read=one by one
-The losses were read after the loop, but one by one. Each read is a copy of its own.
-Fix: Make one tensor of them, and read that.
-    return torch.stack(kept).tolist()
-
-seed=none
-The model began with other weights than in `slow`, so all the losses are others.
-Fix: Set the same seed before you make the model.
-    torch.manual_seed(1)
-
-returns=tensors
-The list holds tensors, and not floats.
-Fix: Read them together, at the end.
-    return torch.stack(kept).tolist()
-
-returns=tensor
-One tensor was returned, and not a list of floats.
-Fix: Make a list of it, which reads all of them together.
-
-returns=last
-Only the last loss was returned.
-Fix: Keep the loss of each step in a list.
-    kept.append(loss.detach())
-""")
-own_mistakes = partial(mistakes, common=COMMON + OWN)
+OWN = COMMON | {
+    "convert=all": """All images were converted and divided, also those that this step does not use.
+        Fix: Take the rows of the batch first, then convert those.""",
+    "convert=no": """The images are still bytes from 0 to 255. A model needs floats from 0 to 1.
+        Fix: Convert the rows to floats, and divide them by 255.""",
+    "scale=no, 256": """The images were not divided by 255, so a white pixel is not 1.
+        Fix: Divide them by 255, as `slow` does.""",
+    "scale=twice": """The images were divided by 255 twice, so a white pixel is 1/255, and not 1.
+        Fix: Divide them once: `batch` does it already.""",
+    "rows=step": """The batches overlap: each begins one row after the one before, and not 64 rows.
+        Fix: Begin at 64 times the step.""",
+    "rows=one less": """A batch has 63 rows, and not 64: a slice ends before the number after the colon.
+        Fix: End the slice at 64 times the next step.""",
+    "shape=square": """The images are squares, and the model takes rows of 784 pixels.
+        Fix: Leave the shape as it is.""",
+    "returns=images": """Only the images were returned.
+        Fix: Return the images and their labels.""",
+    "calls=twice": """Images were converted more than once: so it is if batch is called twice in a step, once
+        for the images and once for the labels.
+        Fix: Call it once, and keep both things that it returns.""",
+    "norms=yes": """The norms of the gradients were computed in each step, and no loss needs them.
+        Fix: Leave them out.""",
+    "asks=yes": """In each step an `if` asks for a number on the device, so Python waits until the step is
+        done.
+        Fix: Leave the question out, or ask once, after the loop.""",
+    "read=in the loop": """The loss was read inside the loop. There Python waits for the device, each time.
+        Fix: Keep the loss as it is on the device, and read all of them after the loop.""",
+    "read=one by one": """The losses were read after the loop, but one by one. Each read is a copy.
+        Fix: Make one tensor of them, and read that.""",
+    "seed=none": """The model began with other weights than in `slow`, so all the losses are others.
+        Fix: Set the same seed before you make the model.""",
+    "returns=tensors, tensor": """The losses are tensors, and not floats in a list.
+        Fix: Read them together, at the end: stack them, and make a list of that.""",
+    "returns=last": """Only the last loss was returned.
+        Fix: Keep the loss of each step in a list.""",
+}
 
 TASKS = (
     Task(
@@ -303,13 +252,10 @@ TASKS = (
         observe=observe_batch,
         begin="Take the rows of this step, of the pixels and of the labels. Then convert those pixels.",
         words=WORDS,
-        mistakes=own_mistakes("""
-convert=all; convert=no (hides scale)
-scale=no; scale=256
-rows=step; rows=one less
-shape=square
-returns=images; returns=nothing (hides convert=no, scale, rows, shape)
-"""),
+        mistakes=mistakes(
+            OWN,
+            "convert; scale=no; scale=256; rows=step; rows=one less; shape; returns=images; returns=nothing",
+        ),
     ),
     Task(
         does="trains as `slow` does, with less work, and returns the losses",
@@ -318,18 +264,10 @@ returns=images; returns=nothing (hides convert=no, scale, rows, shape)
         begin="Copy the loop of `slow`. Then ask of each line: do the losses need it, and in each step?",
         words=WORDS,
         derived=frozenset({"losses"}),
-        mistakes=own_mistakes("""
-convert=all (hides calls)
-calls=twice
-norms=yes
-asks=yes
-read=in the loop; read=one by one
-seed=none
-zero=never; zero=late
-step=never (hides zero)
-scale=no; scale=twice
-returns=tensors (hides read=one by one); returns=tensor; returns=last
-returns=nothing (hides zero, step, scale)
-"""),
+        mistakes=mistakes(
+            OWN,
+            "convert=all; calls; norms; asks; read; seed; zero; step; scale=no; scale=twice; "
+            "returns=tensors; returns=tensor; returns=last; returns=nothing",
+        ),
     ),
 )

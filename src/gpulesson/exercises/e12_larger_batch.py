@@ -4,8 +4,7 @@ import math
 from functools import cache
 
 from gpulesson.exercises.catalogue import find
-from gpulesson.exercises.contract import Task, kind_of, number_of
-from gpulesson.exercises.words import mistakes
+from gpulesson.exercises.contract import Task, kind_of, mistakes, number_of
 
 ROWS, HELD_OUT, SMALL, LARGE = 1200, 400, 32, 512
 MIDDLE = 0.1
@@ -110,11 +109,10 @@ TASKS = (
             ),
         },
         mistakes=mistakes(
-            "\n\n".join(
-                f"{name}=yes\n{says}\nFix: Divide the 1,200 points by the size of a batch, and round up.\n"
-                "    {32: math.ceil(1200 / 32), 512: math.ceil(1200 / 512)}"
+            {
+                f"{name}=yes": f"{says} Fix: Divide the 1,200 points by the size of a batch, and round up."
                 for name, says in MISTAKEN.items()
-            )
+            }
         ),
     ),
     Task(
@@ -129,20 +127,18 @@ TASKS = (
             "positive": "RATE is not greater than 0.",
             "rate": say_epochs,
         },
-        mistakes=mistakes("""
-rate=unchanged
-RATE is 0.003 still, as for the small batch. The large batch makes few updates in an epoch, so each has to be
-longer.
-Fix: Change the number after RATE, above the functions. Double it until the starter prints that it pays.
-    RATE = 0.05
-
-rate=low
-The rate is too low. The large batch makes few updates in an epoch, and with this rate each is short.
-Fix: Take a higher rate. Double it until the starter prints that it pays.
-
-rate=high
-The rate is too high. Each update goes too far, past the good weights.
-Fix: Take a lower rate. Halve it until the starter prints that it pays.
-"""),
+        mistakes=mistakes(
+            {
+                "rate=unchanged": """RATE is 0.003 still, as for the small batch. The large batch makes few
+                    updates in an epoch, so each has to be longer.
+                    Fix: Change the number after RATE, above the functions. Double it until the starter
+                    prints that it pays.""",
+                "rate=low": """The rate is too low. The large batch makes few updates in an epoch, and with
+                    this rate each is short.
+                    Fix: Take a higher rate. Double it until the starter prints that it pays.""",
+                "rate=high": """The rate is too high. Each update goes too far, past the good weights.
+                    Fix: Take a lower rate. Halve it until the starter prints that it pays.""",
+            }
+        ),
     ),
 )

@@ -5,9 +5,9 @@ import gc
 import torch
 from torch import nn
 
-from gpulesson.exercises.contract import Task
+from gpulesson.exercises.contract import Task, mistakes
 from gpulesson.exercises.watch import Watch, keys_of
-from gpulesson.exercises.words import mistakes
+from gpulesson.exercises.words import COMMON
 
 DEVICE, ROWS, SIZES = torch.device("cuda"), 128, (344, 256)
 
@@ -223,70 +223,57 @@ WORDS = {
     "left": "after the call there are no gradients.",
     "exact": "the result is not that of the mean loss over all rows of each batch.",
 }
-PARTS = mistakes("""
-parts=whole (hides seen, own, backward, share, retains, zero=part, step=part)
-All rows of the batch went through the model at once, and so many do not fit.
-Fix: Cut the batch: take rows of it at a time.
-    for part, targets in zip(inputs.split(rows), labels.split(rows)):
+PARTS = {
+    "parts=whole": """All rows of the batch went through the model at once, and so many do not fit.
+        Fix: Cut the batch: take rows of it at a time.""",
+    "parts=count": """The batch was cut into too few parts, as if their number had been rounded down, so each
+        has more rows.
+        Fix: Cut it by the number of rows of a part: the last part may be shorter.""",
+    "seen=first": """Only the first part of each batch was used.
+        Fix: Let the loop over the parts go on to the end of the batch.""",
+    "seen=short": """The last rows were left out, where the number of rows does not divide the batch.
+        Fix: Let the last part be shorter.""",
+    "seen=ends": """Each part ended at the same row, so only the first had any rows. The mean loss of no rows
+        is nan.
+        Fix: End each part so many rows after its start.""",
+    "own=whole": """A part of the inputs met the labels of the whole batch.
+        Fix: Cut the labels in the same way.""",
+    "backward=last": """backward() was called for the last part only.
+        Fix: Call it inside the loop, for each part.""",
+    "backward=sum": """backward() was called once, for the sum of the losses: until then the activations of
+        all parts were kept.
+        Fix: Call backward() for each part inside the loop. It frees the activations, and adds to the
+        gradients.""",
+    "retains=yes": """With retain_graph=True, backward() keeps the activations of a part while the next one
+        goes through the model.
+        Fix: Leave it out: each part has its own graph, which is used once.""",
+    "share=none": """The mean loss of each part counted in full, so the gradients are several times too large.
+        Fix: Multiply each loss by the part's share of the rows.""",
+    "share=parts, whole": """Each part counted as much as the others. The last part is shorter, so its rows
+        count too much.
+        Fix: Multiply each loss by the share of its own rows.""",
+    "zero=never": """backward() adds to the gradients that are there, and those of before were never reset.
+        Fix: Reset them once for each batch, before its first part.""",
+    "zero=part": """The gradients were reset for each part, so only those of the last part are left.
+        Fix: Reset them once for each batch, before the loop over its parts.""",
+    "zero=end": """The gradients were reset after the last backward(), so none are left.
+        Fix: Reset them once, before the first part.""",
+}
+OWN = COMMON | PARTS | {
+    "feed=all": """All batches were copied to the device before the first step. There is room for one.
+        Fix: Copy each batch inside the loop.""",
+    "ends=first": """Only the first batch was trained on: the loop ends after it.
+        Fix: Let the loop go to its end. Look at the indentation of what ends it.""",
+    "step=part, cut": """The optimizer stepped after each part. Several small steps are not one step with the
+        whole batch.
+        Fix: Give accumulate the whole batch, which it cuts itself, and step once after it.""",
+    "step=end": """The optimizer stepped once, after all batches.
+        Fix: Step inside the loop over the batches, once for each.""",
+    "looks=whole": """The whole batch went through the model at once, besides the parts: at most `rows` rows
+        may go at a time.
+        Fix: Leave it out. The losses of the parts, each times its share, add up to that of the batch.""",
+}  # fmt: skip
 
-parts=count (hides seen=short, share=parts, share=whole)
-The batch was cut into too few parts, as if their number had been rounded down, so each has more rows.
-Fix: Cut it by the number of rows of a part: the last part may be shorter.
-
-seen=first (hides backward, retains, zero=part, step=part, share=whole)
-Only the first part of each batch was used.
-Fix: Let the loop over the parts go on to the end of the batch.
-    for start in range(0, len(inputs), rows):
-
-seen=short (hides share=whole)
-The last rows were left out, where the number of rows does not divide the batch.
-Fix: Let the last part be shorter.
-
-seen=ends (hides backward=sum, share=whole)
-Each part ended at the same row, so only the first had any rows. The mean loss of no rows is nan.
-Fix: End each part so many rows after its start.
-    inputs[start : start + rows]
-
-own=whole (hides parts=count)
-A part of the inputs met the labels of the whole batch.
-Fix: Cut the labels in the same way.
-    labels[start : start + rows]
-
-backward=last (hides retains, zero=part)
-backward() was called for the last part only.
-Fix: Call it inside the loop, for each part.
-    loss.backward()
-
-backward=sum (hides retains, zero=part)
-backward() was called once, for the sum of the losses: until then the activations of all parts were kept.
-Fix: Call backward() for each part inside the loop. It frees the activations, and adds to the gradients.
-
-retains=yes
-With retain_graph=True, backward() keeps the activations of a part while the next one goes through the model.
-Fix: Leave it out: each part has a graph of its own, which is used once.
-
-share=none
-The mean loss of each part counted in full, so the gradients are several times too large.
-Fix: Multiply each loss by the part's share of the rows.
-    loss * len(part) / len(inputs)
-
-share=parts
-The losses were divided by the number of parts. The last part is shorter, so its rows count too much.
-Fix: Multiply each loss by the part's share of the rows.
-
-share=whole
-Each loss was multiplied by the share of a whole part. The last part is shorter, so its rows count too much.
-Fix: Multiply each loss by the share of its own rows.
-
-zero=never
-backward() adds to the gradients that are there, and those of before were never reset.
-Fix: Reset them once for each batch, before its first part.
-    model.zero_grad()
-
-zero=part
-The gradients were reset for each part, so only those of the last part are left.
-Fix: Reset them once for each batch, before the loop over its parts.
-""")
 TASKS = (
     Task(
         does="collects the gradients of a batch, some rows at a time",
@@ -295,13 +282,7 @@ TASKS = (
         begin="Reset the gradients. Then loop over the parts, and call backward() for the loss of each.",
         words=WORDS,
         derived=frozenset({"exact"}),
-        mistakes=PARTS
-        + mistakes("""
-zero=end
-The gradients were reset after the last backward(), so none are left.
-Fix: Reset them once, before the first part.
-    model.zero_grad()
-"""),
+        mistakes=mistakes(PARTS),
     ),
     Task(
         does="takes one step for each batch, with the gradients of all its rows",
@@ -310,48 +291,10 @@ Fix: Reset them once, before the first part.
         begin="For each batch: copy it to the device, collect its gradients with accumulate, then step.",
         words=WORDS,
         derived=frozenset({"exact"}),
-        mistakes=mistakes("""
-feed=stays
-
-feed=all
-All batches were copied to the device before the first step. There is room for one.
-Fix: Copy each batch inside the loop.
-    inputs, labels = inputs.to(device), labels.to(device)
-
-step=never (hides zero=late)
-
-ends=first (hides zero=never, step=end)
-Only the first batch was trained on: the loop ends after it.
-Fix: Let the loop go to its end. Look at the indentation of what ends it.
-    for inputs, labels in batches:
-
-step=part (hides zero=late)
-The optimizer stepped after each part. Several small steps are not one step with the whole batch.
-Fix: Step once for each batch, after the loop over its parts.
-    optimizer.step()
-
-step=cut (hides zero, parts, seen, own, backward, share, retains)
-Each part was trained on as a batch of its own, with a step. Several small steps are not one step with the
-whole batch.
-Fix: Give accumulate the whole batch, which it cuts itself, and step once after it.
-    accumulate(model, loss_fn, inputs, labels, rows)
-    optimizer.step()
-
-step=end
-The optimizer stepped once, after all batches.
-Fix: Step inside the loop over the batches, once for each.
-    optimizer.step()
-
-looks=whole
-The whole batch went through the model at once, besides the parts: at most `rows` rows may go at a time.
-Fix: Leave it out. The losses of the parts, each times its share, add up to that of the batch.
-    accumulate(model, loss_fn, inputs, labels, rows)
-
-zero=late
-The gradients were reset between the last backward() and step(), so step() had nothing to work with.
-Fix: Reset them before the first part of a batch, or after step().
-    optimizer.zero_grad()
-""")
-        + PARTS,
+        mistakes=mistakes(
+            OWN,
+            "feed=stays; feed=all; step; ends; looks; parts; seen; own; backward=last; backward=sum; "
+            "retains; share; zero=late; zero=never; zero=part",
+        ),
     ),
 )

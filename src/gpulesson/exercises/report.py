@@ -31,8 +31,6 @@ class Finding:
         What is wrong, and what was seen.
     fix : str
         What to do; said from the second check on.
-    code : str
-        What to write; shown from the third check on.
     line : int
         Of the learner's file, from 1; 0 if none is known.
     """
@@ -40,7 +38,6 @@ class Finding:
     kind: str
     says: str
     fix: str = ""
-    code: str = ""
     line: int = 0
 
     @property
@@ -112,8 +109,6 @@ def _answer(task: Task, referee: Referee, facts: Facts) -> Answer:
             findings.append(
                 Finding(name, f"{begin.title() if begin.isalpha() else begin}{said[len(begin) :]}")
             )
-            if not task.value:
-                break  # the others may come from the same mistake
     if found.unexplained and not findings:
         names = " and ".join(found.unexplained[:2])
         findings.append(
@@ -132,9 +127,7 @@ def _mistake(task: Task, referee: Referee, facts: Facts, found: Found, mistake: 
     line = int(facts.get("line", 0)) if raises else 0
     if raises and len(found.mistakes) == 1:
         said = f"it stops with {facts['error']}"
-    return Finding(
-        mistake.kind, f"{mistake.says}{f' Seen: {said}' if said else ''}", mistake.fix, mistake.line, line
-    )
+    return Finding(mistake.kind, f"{mistake.says}{f' Seen: {said}' if said else ''}", mistake.fix, line)
 
 
 def _seen(task: Task, name: str, facts: Facts, expected: Facts) -> str:
@@ -173,7 +166,7 @@ def error(facts: Facts, stops: str = "it stops", expected: str = "") -> Finding:
     says = f"{stops[0].upper()}{stops[1:]}: {facts['error']}{seen}"
     if found := explain(facts["error"]):
         fix = "The page “Error messages” shows a cause and a fix."
-        return Finding("error", f"{says}\n{found.cause}", fix, found.fix, line)
+        return Finding("error", f"{says}\n{found.cause}", fix, line)
     cause = of_python(facts["error"], stands) or (f"Expected: {expected}." if expected else "")
     return Finding("error", f"{says}\n{cause}".rstrip(), line=line)
 
@@ -254,16 +247,10 @@ class Report:
         for title, findings in self._sections():
             lines = [title]
             for finding in findings:
-                says, *steps = self._words(title, finding)
                 lines += [
-                    _filled(text, "  " if place else "- ") for place, text in enumerate(says.split("\n"))
+                    _filled(text, "  " if place else "- ")
+                    for place, text in enumerate(self._words(title, finding).split("\n"))
                 ]
-                for name, text in steps:
-                    lines += (
-                        [f"  {name}", textwrap.indent(text, "      ")]
-                        if name == "Write:"
-                        else [_filled(f"{name} {text}", "  ")]
-                    )
             parts.append("\n".join(lines))
         notes = [_filled(note, "") for note in self.notes]
         return "\n\n".join([*parts, *notes, self._next()])
@@ -276,13 +263,8 @@ class Report:
             rows += f"<tr><td>{mark}</td><td><code>{html.escape(each.name)}</code></td>{does}</tr>"
         parts = [f"<p><strong>{html.escape(self.verdict)}</strong></p><table>{rows}</table>"]
         for title, findings in self._sections():
-            items = ""
-            for finding in findings:
-                says, *steps = self._words(title, finding)
-                items += f"<li>{html.escape(says)}".replace("\n", "<br>")
-                for name, text in steps:
-                    shown = html.escape(text)
-                    items += f"<pre><code>{shown}</code></pre>" if name == "Write:" else f"<br>{name} {shown}"
+            said = [html.escape(self._words(title, each)).replace("\n", "<br>") for each in findings]
+            items = "".join(f"<li>{each}</li>" for each in said)
             parts.append(f"<p><strong>{html.escape(title)}</strong></p><ul>{items}</ul>")
         parts += [f"<p>{html.escape(line)}</p>" for line in (*self.notes, self._next())]
         return f'<section aria-label="Check of exercise {self.exercise.number}">{"".join(parts)}</section>'
@@ -306,23 +288,23 @@ class Report:
         states = {"empty": "does nothing yet", "missing": "is not there yet"}
         return [(f"{each.name} {states[each.state]}. That is next.", each.findings) for each in todo[:1]]
 
-    def _words(self, title: str, finding: Finding) -> list[Any]:
-        """Return what a finding says, at the second time the fix, at the third the code, named."""
-        said = self.said.get(f"{title} {finding.kind}", 1)
+    def _told(self, title: str, finding: Finding) -> bool:
+        """Return whether the fix is said: if there is one, at the second time."""
+        return bool(finding.fix) and self.said.get(f"{title} {finding.kind}", 1) > 1
+
+    def _words(self, title: str, finding: Finding) -> str:
         place = f"line {finding.line}: " if finding.line else ""
-        steps = [(name, text) for name, text in (("Fix:", finding.fix), ("Write:", finding.code)) if text]
-        return [f"{place}{finding.says}", *steps[: said - 1]]
+        fix = f"\nFix: {finding.fix}" if self._told(title, finding) else ""
+        return f"{place}{finding.says}{fix}"
 
     def _next(self) -> str:
         """Say what to do after this."""
         number = self.exercise.number
         if not self.passed:
-            pairs = [(title, each) for title, findings in self._sections() for each in findings]
-            steps = sum(bool(each.fix) + bool(each.code) for _, each in pairs)
-            told = sum(len(self._words(*pair)) - 1 for pair in pairs)
-            if told < steps:
+            fixes = [(title, each) for title, findings in self._sections() for each in findings if each.fix]
+            if not all(self._told(*each) for each in fixes):
                 return f"Check again, or with {'--hint' if self.file else 'hint=True'}, to be told more."
-            return f"Then check again.{f' The solution is at the end of lesson {number}.' if steps else ''}"
+            return f"Then check again.{f' The solution is at the end of lesson {number}.' if fixes else ''}"
         later = [other for other in exercises() if other.number > number]
         if not later:
             return "That was the last exercise. Well done!"

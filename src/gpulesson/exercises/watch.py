@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.optim.optimizer import register_optimizer_step_post_hook
+from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
 from gpulesson.exercises.contract import number_of
 
@@ -31,7 +31,7 @@ class Watch:
         One for each forward pass: ``training`` (the mode), ``graph`` (gradients were recorded), ``backward``
         (how often gradients came back through it), ``rows`` (for each sample the sum of its values),
         ``answers`` (the largest output of each sample), ``device`` of the inputs, ``weights`` (a sum for each
-        parameter, before the pass).
+        parameter, before the pass). Those with which an optimizer such as LBFGS tries out a step are one.
     stale : int
         How often a backward pass added to the gradients of an earlier one.
     steps, idle, elsewhere : int
@@ -51,11 +51,16 @@ class Watch:
         for parameter in model.parameters():
             parameter.register_hook(lambda grad, parameter=parameter: self._came.update({parameter: grad}))
             parameter.register_post_accumulate_grad_hook(self._added)
-        self._handle = register_optimizer_step_post_hook(self._step)
+        self._stepping: list[list[float]] | None = None
+        self._handles = [
+            register_optimizer_step_pre_hook(self._begins),
+            register_optimizer_step_post_hook(self._step),
+        ]
 
     def close(self) -> None:
         """Stop watching optimizers."""
-        self._handle.remove()
+        for handle in self._handles:
+            handle.remove()
 
     def weights(self) -> list[float]:
         """Return two sums over all parameters: the plain one, and one that minds the order."""
@@ -76,14 +81,6 @@ class Watch:
     @property
     def optimizers(self) -> int:
         return len(self._optimizers)
-
-    def of_a_test(self) -> dict[str, Any]:
-        """Return facts of a test: the modes, whether there was a graph, and whether there cannot be any."""
-        return {
-            "test modes": sorted({each["training"] for each in self.passes}),
-            "graph": any(each["graph"] for each in self.passes),
-            "frozen": not all(parameter.requires_grad for parameter in self.model.parameters()),
-        }
 
     def of_a_run(self, train: Rows, test: Rows) -> dict[str, Any]:
         """Return facts of a whole training run with its test, whatever its optimizer, batch size and style.
@@ -113,7 +110,7 @@ class Watch:
             "epochs": f"{times}{_how_many(len(order), times * rows)}",
             "order": "as they are" if first == sorted(first) else unsorted,
             "fresh": self.stale == 0,
-            "updates": "each" if changed == len(trained) else "some" if changed else "never",
+            "updates": "each" if changed >= len(trained) > 0 else "some" if changed else "never",
             "idle": self.idle > 0,
             "optimizers": self.optimizers <= 1,
             "elsewhere": self.elsewhere > 0,
@@ -159,6 +156,10 @@ class Watch:
         graph = outputs.requires_grad
         with torch.no_grad():
             rows = keys_of(inputs[0].detach())
+            if self._stepping is not None:
+                if rows in self._stepping:
+                    return
+                self._stepping.append(rows)
             found = outputs.detach()
             answers = (found.flatten(1) if found.ndim > 1 else found[None]).argmax(1).cpu().tolist()
         one = {"training": module.training, "graph": graph, "backward": 0, "device": str(inputs[0].device)}
@@ -175,7 +176,11 @@ class Watch:
         if came is not None and parameter.grad is not None and not torch.equal(came, parameter.grad):
             self.stale += 1
 
+    def _begins(self, *_: Any) -> None:
+        self._stepping = []
+
     def _step(self, optimizer: Any, *_: Any) -> None:
+        self._stepping = None
         ours = {id(parameter) for parameter in self.model.parameters()}
         held = [p for group in optimizer.param_groups for p in group["params"] if id(p) in ours]
         self.steps += bool(held)
