@@ -134,8 +134,14 @@ def test_submissions_of_a_class(folder, capsys, jobs):
     )
     assert lines[8] == "1 of 5 passed" and lines[9] == "2 of 5: accuracy scale=percent"
     with Path("table.csv").open(newline="") as table:
-        rows = list(csv.reader(table))
-    assert rows[1][:2] == ["ada.py", "passed"] and rows[2] == ["ben.py", "not yet", "accuracy scale=percent"]
+        rows = list(csv.DictReader(table))
+    names = {"file", "function", "state", "found", "says"}
+    assert len(rows) == 4 * 3 + 1 and all(set(row) == names and row["says"] for row in rows)
+    right, wrong, stopped = rows[0], rows[4], rows[9]
+    assert (right["file"], right["function"], right["state"]) == ("ada.py", "train_step", "done")
+    assert (wrong["function"], wrong["found"]) == ("accuracy", "scale=percent")
+    assert wrong["says"].startswith("That is a percentage. Seen: ")
+    assert (stopped["file"], stopped["function"], stopped["state"]) == ("dan.py", "", "stopped")
     assert json.loads((folder / "ada.json").read_text())["passed"]
     assert catalogue.progress() == {}
 

@@ -4,7 +4,7 @@ Exercises that check themselves: one writes functions, and the check calls them 
 =================  ===================================================================================
 ``contract``       what a function has to do, its facts, and the search for the mistakes behind them
 ``e01_…`` …        the exercises, one file each: reference with switches, what is seen, the mistakes
-``references``     what references of several exercises do
+``training``       training, its test and their mean: references and what is seen of them
 ``words``          mistakes of any training, and names for what is seen
 ``watch``          what can be seen of a model in training
 ``runner``         a process of its own for a learner's file, with bounds

@@ -11,7 +11,7 @@ import signal
 import sys
 import time
 from collections import Counter, deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +37,7 @@ def add(commands: Any) -> None:
         "Exit status: 0 passed, 1 not yet, 2 nothing to check.",
     )
     parser.add_argument("what", nargs="+", metavar="[NN] FILE", help="the exercise's number, and your file")
-    parser.add_argument("--hint", action="store_true", help="say one step more of how to fix it")
+    parser.add_argument("--hint", action="store_true", help="say at once how to fix what is wrong")
     parser.add_argument("--json", action="store_true", help="print the report as JSON")
     parser.add_argument("--watch", action="store_true", help="check again whenever the file is saved")
     _add_time_limit(parser)
@@ -50,7 +50,9 @@ def add(commands: Any) -> None:
     parser.add_argument("number", metavar="NN", help="the exercise's number")
     parser.add_argument("folder", type=Path)
     parser.add_argument("-j", "--jobs", type=int, default=1, metavar="N", help="files at once (default: 1)")
-    parser.add_argument("--csv", type=Path, metavar="FILE", help="write a table with a row for each file")
+    parser.add_argument(
+        "--csv", type=Path, metavar="FILE", help="write a table with a row for each function of each file"
+    )
     parser.add_argument("--reports", type=Path, metavar="FOLDER", help="where the reports go")
     _add_time_limit(parser)
     commands.add_parser("lessons", help="list the exercises, with your progress")
@@ -221,7 +223,8 @@ def is_program(path: Path) -> bool:
 
 def _submissions(options: argparse.Namespace) -> int:
     """Check a folder; nobody's progress is noted."""
-    rows: list[list[str]] = []
+    rows: list[Sequence[str]] = [("file", "function", "state", "found", "says")]
+    passed, total = 0, 0
     faults: Counter[str] = Counter()
     broken = False
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
@@ -232,28 +235,44 @@ def _submissions(options: argparse.Namespace) -> int:
     for file, found in check_folder(
         options.folder, options.number, jobs=options.jobs, seconds=options.time_limit
     ):
+        total += 1
         try:
             if not isinstance(found, Report):
                 raise found
             _write(reports / f"{file.stem}.json", json.dumps(found.to_dict(), indent=1))
         except Exception as error:
             broken = True
-            rows.append([file.name, "not checked", printable(error)])
             said = f"not checked: {type(error).__name__}: {printable(error)}"
+            rows.append((file.name, "", "not checked", type(error).__name__, printable(error)))
         else:
-            rows.append([file.name, "passed" if found.passed else "not yet", *found.kinds])
+            rows += [(file.name, *row) for row in _rows(found)]
+            passed += found.passed
             faults.update(set(found.kinds))
             done = sum(each.state == "done" for each in found.answers)
             said = "passed" if found.passed else f"{done} of {len(found.answers)}: {', '.join(found.kinds)}"
         _print(f"{printable(file.stem):<24} {said}")
-    _print(f"\n{sum(row[1] == 'passed' for row in rows)} of {len(rows)} passed")
+    _print(f"\n{passed} of {total} passed")
     for kind, count in sorted(faults.items(), key=lambda pair: (-pair[1], pair[0])):
-        _print(f"{count} of {len(rows)}: {kind}")
+        _print(f"{count} of {total}: {kind}")
     if options.csv is not None:
         table = io.StringIO(newline="")
-        csv.writer(table).writerows([["file", "result", "found"], *rows])
+        csv.writer(table).writerows(rows)
         _write(options.csv, table.getvalue())
     return int(broken)
+
+
+def _rows(report: Report) -> Iterator[Sequence[str]]:
+    """Yield what a table says of each function: its name, its state, what was found, and in words."""
+    found = [("", "stopped", report.stopped, "")] if report.stopped else []
+    others = {"done": "It is right.", "missing": "It is not there yet."}
+    found += [
+        (each.name, each.state, each.findings, others.get(each.state, f"It {each.does}."))
+        for each in report.answers
+        if not report.stopped
+    ]
+    for name, state, findings, sentence in found:
+        says = " ".join(each.says.replace("\n", " ") for each in findings)
+        yield name, state, "; ".join(each.kind for each in findings), says or sentence
 
 
 def _write(path: Path, text: str) -> None:

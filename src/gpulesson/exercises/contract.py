@@ -302,9 +302,9 @@ class Referee:
     def explain(self, facts: Facts) -> Found:
         """Find the mistakes that lead to these facts.
 
-        One or two that lead to all of them. If there are none, the facts are taken in their order, an error or
-        the first causes first: each is put down to the only mistake whose every sign is there, up to the first
-        one that has none. This one is left to be said as it was seen; the rest may be its consequence.
+        One or two that lead to all of them. If there are none, the facts are taken in their order, which is
+        that of causes, or the error alone: each is put down to the only mistake whose every sign is there, up
+        to the first that has none. That is said as it was seen, and the rest may be its consequence.
         """
         wrong = differ(facts, self.facts())
         if not wrong:

@@ -105,11 +105,9 @@ def _meaning(number, timed):
 
 def one_run(
     machine, work,
-    *, clock="machine", before="waits", start="before", after="waits", returns="time", unit="right",
+    *, before="waits", start="before", after="waits", returns="time", unit="right",
     runs=1, begin=None,
 ):  # fmt: skip
-    if clock == "computer":
-        return machine.run(work)
     if before == "waits":
         machine.synchronize()
     begin = machine.now if begin is None else begin
@@ -128,8 +126,6 @@ def stopwatch(
     *, warm="enough", measured="alone", start="before", times="enough", summary="median", unit="right",
     returns="number", **how,
 ):  # fmt: skip
-    if how.get("clock") == "computer":
-        return machine.run(work)
     for _ in range({"none": 0, "kept": 0, "short": 10}.get(warm, 20)):
         machine.run(work)
     if start == "once":
@@ -149,7 +145,7 @@ KNOWN = ("mean", "fastest", "last one")  # what a single time does not equal by 
 WORDS = {
     "measured": lambda found, _: {
         "no run": "the machine was not asked to do the work.",
-        "no clock": "machine.now was not read.",
+        "no clock": "machine.now was not read, and your computer's clock knows nothing of the machine.",
         "one look": "machine.now was not read both before and after a run.",
     }.get(found, "there were several runs between two looks at the clock."),
     "warm-up": lambda found, _: {
@@ -167,8 +163,6 @@ WORDS = {
     "elsewhere": "the result is right here, and wrong on a machine with other numbers.",
 }
 OWN = COMMON | {
-    "clock=computer": """The machine has its own clock. Your computer's clock knows nothing of it.
-        Fix: Read machine.now before the run and after it, and subtract.""",
     "warm=none, short, kept": """The first 20 runs are slow, and they count in the result.
         Fix: Run the work 20 times before you measure.""",
     "measured=together": """Several runs were timed with one start and one stop. They overlap, and no median
@@ -206,7 +200,7 @@ TASKS = (
         gpu=False,
         mistakes=mistakes(
             OWN,
-            "clock; before; start=after; after; unit; returns=nothing; returns=backwards",
+            "before; start=after; after; unit; returns=nothing; returns=backwards",
         ),
     ),
     Task(
@@ -218,7 +212,7 @@ TASKS = (
         gpu=False,
         mistakes=mistakes(
             OWN,
-            "clock; warm; measured; start; before; after; times; summary; unit; returns=nothing",
+            "warm; measured; start; before; after; times; summary; unit; returns=nothing",
         ),
     ),
 )

@@ -19,7 +19,7 @@ class Count(TorchDispatchMode):
     def __init__(self, gpu):
         super().__init__()
         self.gpu, self.operators, self.whole, self.norms, self.products = gpu, 0, 0, 0, 0
-        self.floats = 0  # numbers that were made of bytes
+        self.floats = self.backwards = self.steps = 0  # floats: numbers that were made of bytes
         self.weights = self.gradients = None
         self.gpu.clear_events()
         self.early = self.reads()
@@ -38,6 +38,7 @@ class Count(TorchDispatchMode):
         if size and result.is_floating_point():
             self.floats += max((each.numel() for each in args if is_bytes(each)), default=0)
         self.norms += name.endswith("norm")
+        self.backwards += name == "_log_softmax_backward_data"
         if name in ("mm", "addmm"):
             self.products += 1
             self.weights = args[-1].clone() if self.weights is None else self.weights
@@ -45,6 +46,7 @@ class Count(TorchDispatchMode):
         return result
 
     def before_step(self, optimizer, *_):
+        self.steps += 1
         weights = [each for group in optimizer.param_groups for each in group["params"]]
         self.gradients = [each.grad.clone() for each in weights if each.grad is not None]
 
@@ -101,8 +103,8 @@ def observe_batch(function, facts):
 
 def losses(
     pixels, labels, steps,
-    *, norms="no", asks="no", calls="once", read="at the end", seed="set", zero="before", step="yes",
-    returns="list", **of_batch,
+    *, norms="no", asks="no", calls="once", read="at the end", seed="set", zero="before", backward="yes",
+    step="yes", returns="list", **of_batch,
 ):  # fmt: skip
     if seed == "set":
         torch.manual_seed(1)
@@ -119,7 +121,8 @@ def losses(
             break
         if zero == "before":
             optimizer.zero_grad()
-        loss.backward()
+        if backward == "yes":
+            loss.backward()
         if zero == "late":
             optimizer.zero_grad()
         if step == "yes":
@@ -141,12 +144,12 @@ def observe_losses(function, facts):
         finally:
             hook.remove()
     (asked, read), (_, reads) = count.early, count.reads()
-    facts["trained"] = count.products > 0
+    facts["called"], facts["backward"] = count.products > 0, count.backwards > 0
     twice = count.floats > ROWS * 784
     facts["converted"] = "some rows twice" if twice else "no row twice"
     if count.whole >= STEPS:
         facts["converted"] = "all rows, in each step"
-    facts["norms"] = count.norms > 0
+    facts["norms"], facts["stepped"] = count.norms > 0, count.steps > 0
     facts["asked"] = asked > 0
     facts["read"] = "in the loop" if read else "one by one" if reads >= STEPS else "at the end"
     several = isinstance(value, list | tuple)
@@ -199,8 +202,10 @@ WORDS = {
     "device": "the device of the images",
     "white": "a white pixel",
     "labels": lambda found, _: "there are no labels." if found == "none" else "the labels are of other rows.",
-    "trained": "nothing was trained.",
+    "called": "the model was not called.",
+    "backward": "backward() was never called.",
     "norms": "norms were computed.",
+    "stepped": "the optimizer did not step.",
     "asked": "an `if` waited for the device before the last step was done.",
     "read": lambda found, _: f"numbers were read {found}.",
     "seed": "the first weights are not those of `slow`.",
@@ -266,7 +271,7 @@ TASKS = (
         derived=frozenset({"losses"}),
         mistakes=mistakes(
             OWN,
-            "convert=all; calls; norms; asks; read; seed; zero; step; scale=no; scale=twice; "
+            "convert=all; calls; norms; asks; read; seed; zero; backward; step; scale=no; scale=twice; "
             "returns=tensors; returns=tensor; returns=last; returns=nothing",
         ),
     ),

@@ -169,7 +169,8 @@ def observe(model, batches, facts, most, call):
     elif len(set(rows)) < len(rows):
         facts["seen"] = "some rows twice"
     else:
-        facts["seen"] = "one part of each batch" if len(graphs) <= len(numbers) else "not each row"
+        few = "one part of each batch" if len(graphs) <= len(numbers) else "not each row"
+        facts["seen"] = few if graphs else "no row"
     facts["empty"] = any(not each["rows"] for each in graphs)
     largest, whole = max((len(each["rows"]) for each in graphs), default=0), len(batches[0][0])
     facts["part"] = "all" if largest >= whole else f"more than {ROWS}" if largest > ROWS else "few enough"
