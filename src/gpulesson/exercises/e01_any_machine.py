@@ -32,9 +32,7 @@ def machine(gpus):
 
 def pick_device(*, looks="right"):
     there = torch.cuda.is_available if looks == "no call" else torch.cuda.is_available()
-    found = {"always": True, "never": False, "swapped": not there}.get(looks, there)
-    if looks == "product" and there:
-        return torch.cuda.get_device_name()
+    found = {"always": True, "never": False}.get(looks, there)
     return torch.device("cuda" if found else "cpu")
 
 
@@ -119,6 +117,37 @@ def spread(*_):
     return "the scores are not spread as those of torch.rand images and torch.randn weights."
 
 
+OF_PICK_DEVICE = {
+    "looks=no call": f"""A function without its brackets () is the function itself, and not its answer. It
+        always counts as true. {LOOK}""",
+    "looks=always": f"""It takes a GPU without looking whether there is one (current_accelerator looks if
+        check_available=True). So the script stops on a machine without. {LOOK}""",
+    "looks=never": f"It takes the CPU, even where there is a GPU. One is enough. {LOOK}",
+}
+
+OF_SCORES = COMMON | {
+    "made=weights, images": f"""The weights are on one device, and the images on another. Two devices do
+        not mix. {PASS}""",
+    "made=cpu, result": f"""Images and weights are made on the CPU, so that is where PyTorch computes.
+        {PASS}""",
+    "made=copied": f"""Images or weights were made on the CPU, and copied to the GPU. A copy takes time,
+        and none is needed. {PASS}""",
+    "asked=cuda": f"It takes the GPU, whatever device is passed to it. {PASS}",
+    "rows=fixed": """The number of images is always the same, whatever number is asked for.
+        Fix: Make as many images as `count` says.""",
+    "back=yes": f"""The scores were brought back to the CPU. A copy takes time, and the next step needs
+        them on the GPU. {PRODUCT}""",
+    "order=turned": f"The scores have their rows and columns exchanged. {PRODUCT}",
+    "images=randn": """The images were made with torch.randn. It makes negative numbers, too, and a pixel is
+        between 0 and 1.
+        Fix: Make the images with torch.rand.""",
+    "weights=rand": """The weights were made with torch.rand, so none is negative. A weight has to be able to
+        lower a score, too.
+        Fix: Make the weights with torch.randn.""",
+    "returns=shares, classes": f"""It returns shares that add up to 1, or the number of a class for each
+        image. The scores are the product itself. {PRODUCT}""",
+}
+
 TASKS = (
     Task(
         does="returns the device to compute on, on every machine",
@@ -131,19 +160,7 @@ TASKS = (
             "no GPU": "on a machine without a GPU, what is returned",
             "a GPU": "on a machine with a GPU, what is returned",
         },
-        mistakes=mistakes(
-            {
-                "looks=no call": f"""A function without its brackets () is the function itself, and not
-                    its answer. It always counts as true. {LOOK}""",
-                "looks=always": f"""It takes a GPU without looking whether there is one
-                    (current_accelerator looks if check_available=True). So the script stops on a machine
-                    without. {LOOK}""",
-                "looks=never": f"It takes the CPU, even where there is a GPU. One is enough. {LOOK}",
-                "looks=swapped": f"The two devices have changed places. {LOOK}",
-                "looks=product": f"""With a GPU it returns a text that names no device, such as "gpu" or
-                    the product's name. PyTorch's name for it is "cuda". {LOOK}""",
-            }
-        ),
+        mistakes=mistakes(OF_PICK_DEVICE),
     ),
     Task(
         does="makes images and weights on a device, and multiplies them there",
@@ -164,29 +181,7 @@ TASKS = (
             **dict.fromkeys(("images", "weights"), spread),
         },
         mistakes=mistakes(
-            COMMON
-            | {
-                "made=weights, images": f"""The weights are on one device, and the images on another. Two
-                    devices do not mix. {PASS}""",
-                "made=cpu, result": f"""Images and weights are made on the CPU, so that is where PyTorch
-                    computes. {PASS}""",
-                "made=copied": f"""Images or weights were made on the CPU, and copied to the GPU. A copy
-                    takes time, and none is needed. {PASS}""",
-                "asked=cuda": f"It takes the GPU, whatever device is passed to it. {PASS}",
-                "rows=fixed": """The number of images is always the same, whatever number is asked for.
-                    Fix: Make as many images as `count` says.""",
-                "back=yes": f"""The scores were brought back to the CPU. A copy takes time, and the next
-                    step needs them on the GPU. {PRODUCT}""",
-                "order=turned": f"The scores have their rows and columns exchanged. {PRODUCT}",
-                "images=randn": """The images were made with torch.randn. It makes negative numbers, too, and
-                    a pixel is between 0 and 1.
-                    Fix: Make the images with torch.rand.""",
-                "weights=rand": """The weights were made with torch.rand, so none is negative. A weight has to
-                    be able to lower a score, too.
-                    Fix: Make the weights with torch.randn.""",
-                "returns=shares, classes": f"""It returns shares that add up to 1, or the number of a
-                    class for each image. The scores are the product itself. {PRODUCT}""",
-            },
+            OF_SCORES,
             "made; asked; rows=fixed; back; order; images; weights; returns=shares; returns=classes; "
             "returns=nothing",
         ),

@@ -47,7 +47,7 @@ def is_no_place(found, _):
 
 def bring(
     model, batch, device,
-    *, moved="yes", asked="device", kept="yes", place="new", types="same", returns="batch",
+    *, moved="yes", asked="device", kept="yes", place="new", returns="batch",
 ):  # fmt: skip
     device = device if asked == "device" else "cuda"
     if moved == "parameters" and returns != "nothing":
@@ -58,15 +58,13 @@ def bring(
     elif moved == "yes" or returns == "nothing":
         model.to(device)
     copies = {name: t if kept == "no" else t.to(device) for name, t in batch.items()}
-    if types == "floats" and kept != "no":
-        copies = {name: t.float() for name, t in copies.items()}
     if kept == "one":
         copies["labels"] = batch["labels"]
     if kept == "first":
         del copies["labels"]
     if place == "same":
         batch.update(copies)
-    return {"batch": copies, "both": (model, copies)}.get(returns)
+    return copies if returns == "batch" else None
 
 
 def observe_bring(function, facts):
@@ -109,6 +107,26 @@ def afterwards(what):
     return words
 
 
+OF_BRING = COMMON | {
+    "moved=no": """The model stayed where it was.
+        Fix: Call the model's method to. A model moves itself.""",
+    "moved=parameters": """Only the parameters of the model were moved. It has buffers, too: batch
+        normalisation keeps its averages in them.
+        Fix: Call the model's method to. It moves both.""",
+    "moved=copy": """A copy of the model, or of its parameters, was moved, and the caller's model stayed where
+        it was.
+        Fix: Move the model itself: call its own method to.""",
+    "kept=no": """The tensors in the dictionary are those that came in. A tensor does not move: to() returns a
+        copy.
+        Fix: Put what to() returns into a new dictionary.""",
+    "kept=one, first": """Only one of the two tensors was copied to the device. The labels must be there, too.
+        Fix: Copy each tensor of the batch, and return after the loop.""",
+    "place=same": """The caller's dictionary was changed: it no longer holds the tensors that came in.
+        Fix: Make a new dictionary for the copies.""",
+    "asked=cuda": """Called with the CPU as the device, it left everything on the GPU.
+        Fix: Bring both to the device that is passed, whichever it is.""",
+}
+
 TASKS = (
     Task(
         value="ANSWERS",
@@ -145,35 +163,8 @@ TASKS = (
             "kept": "the dictionary that came in holds other tensors than before.",
         },
         mistakes=mistakes(
-            COMMON
-            | {
-                "moved=no": """The model stayed where it was.
-                    Fix: Call the model's method to. A model moves itself.""",
-                "moved=parameters": """Only the parameters of the model were moved. It has buffers, too: batch
-                    normalisation keeps its averages in them.
-                    Fix: Call the model's method to. It moves both.""",
-                "moved=copy": """A copy of the model, or of its parameters, was moved, and the caller's model
-                    stayed where it was.
-                    Fix: Move the model itself: call its own method to.""",
-                "kept=no": """The tensors in the dictionary are those that came in. A tensor does not move:
-                    to() returns a copy.
-                    Fix: Put what to() returns into a new dictionary.""",
-                "kept=one, first": """Only one of the two tensors was copied to the device. The labels must be
-                    there, too.
-                    Fix: Copy each tensor of the batch, and return after the loop.""",
-                "place=same": """The caller's dictionary was changed: it no longer holds the tensors that came
-                    in.
-                    Fix: Make a new dictionary for the copies.""",
-                "asked=cuda": """Called with the CPU as the device, it left everything on the GPU.
-                    Fix: Bring both to the device that is passed, whichever it is.""",
-                "types=floats": """The copies have another type of number than what came in: labels must stay
-                    whole numbers.
-                    Fix: Change the device alone.""",
-                "returns=both": """It returns the model and the batch. Only the new dictionary is to be
-                    returned.
-                    Fix: Return the new dictionary alone.""",
-            },
-            "moved; kept; place; asked; types; returns=both; returns=nothing",
+            OF_BRING,
+            "moved; kept; place; asked; returns=nothing",
         ),
     ),
 )

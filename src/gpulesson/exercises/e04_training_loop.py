@@ -91,6 +91,14 @@ def observe_run(function, facts):
         facts["no epochs"] = works(lambda: function(make_model(), *parts, DEVICE, 0))
 
 
+OF_RUN = COMMON | {
+    "tested_on=dataset": """The test set itself went through the model, row by row. The model computes with
+        batches.
+        Fix: Make batches of it with a DataLoader.""",
+    "rows=dropped": """Each epoch left out the rows of its last, shorter batch.
+        Fix: Let the DataLoader keep it: drop_last is False by default.""",
+}
+
 TASKS = (
     Task(
         does="trains on one batch, and returns its loss as a number",
@@ -127,14 +135,7 @@ TASKS = (
             "no epochs": "with epochs=0, as the starter's main() calls it, it stops.",
         },
         mistakes=mistakes(
-            COMMON
-            | {
-                "tested_on=dataset": """The test set itself went through the model, row by row. The model
-                    computes with batches.
-                    Fix: Make batches of it with a DataLoader.""",
-                "rows=dropped": """Each epoch left out the rows of its last, shorter batch.
-                    Fix: Let the DataLoader keep it: drop_last is False by default.""",
-            },
+            OF_RUN,
             "move; asked; optimizers; shuffle; passes; trained_on; tested_on; train_mode; test_mode; graph; "
             "zero; step; rows; mean=batches; mean=count; mean=none; scale; returns=nothing",
         ),

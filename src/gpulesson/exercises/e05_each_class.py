@@ -74,9 +74,8 @@ def observe_hardest(function, facts):
 def class_accuracies(
     model, batches, number_of_classes, device,
     *, feed="both", test_mode="eval", graph="no", dim="1", counts="each", parts="all", mean="images",
-    size="asked", **inner,
+    **inner,
 ):  # fmt: skip
-    number_of_classes = 10 if size == "fixed" else number_of_classes
     confusion, of_batches = torch.zeros(number_of_classes, number_of_classes), []
     for images, labels in batches:
         images = images if feed == "stays" else images.to(device)
@@ -145,15 +144,21 @@ OWN = COMMON | {
         Fix: Make a list of numbers of the tensor.""",
     "feed=stays": """The images stayed on the CPU, and the model is on the device.
         Fix: Move the images of each batch before the model is called.""",
-    "size=fixed": """There are always as many classes as in Fashion-MNIST, and not as many as
-        number_of_classes says.
-        Fix: Use the parameter number_of_classes.""",
     "counts=once": """With += on many places at once, a place that comes twice is counted once.
         Fix: Count in a loop over the pairs, or by bincount.""",
     "parts=first": """It ended after the first batch.
         Fix: Return after the loop: the return has the indent of `for`.""",
     "parts=last": """The counts began anew in each batch, so only the last batch was counted.
         Fix: Make the counts before the loop over the batches.""",
+}
+
+OF_HARDEST = {
+    "order=as they are, best, names": """The names are not in the order of the accuracies, the lowest first.
+        Fix: Sort pairs of a number and its name, the number first, without reverse.""",
+    "kept=no": """A list that the function was given has been changed, and the caller still needs it.
+        Fix: Leave both lists alone: sorted() makes a new one; sort(), pop() and remove() change the list.""",
+    "returns=pairs": """The pairs themselves are returned, and not the names alone.
+        Fix: Take the name out of each pair.""",
 }
 
 TASKS = (
@@ -174,19 +179,7 @@ TASKS = (
         words=WORDS | {"value": "the list"},
         derived=frozenset(),
         gpu=False,
-        mistakes=mistakes(
-            {
-                "order=as they are, best, names": """The names are not in the order of the accuracies, the
-                    lowest first.
-                    Fix: Sort pairs of a number and its name, the number first, without reverse.""",
-                "kept=no": """A list that the function was given has been changed, and the caller still needs
-                    it.
-                    Fix: Leave both lists alone: sorted() makes a new one; sort(), pop() and remove()
-                    change the list.""",
-                "returns=pairs": """The pairs themselves are returned, and not the names alone.
-                    Fix: Take the name out of each pair.""",
-            }
-        ),
+        mistakes=mistakes(OF_HARDEST),
     ),
     Task(
         does="counts over all batches, and returns the accuracy of each class",
@@ -196,7 +189,7 @@ TASKS = (
         words=WORDS,
         mistakes=mistakes(
             OWN,
-            "feed=stays; feed=labels stay; test_mode; graph; dim=0; size; counts; parts; mean=batches; over; "
+            "feed=stays; feed=labels stay; test_mode; graph; dim=0; counts; parts; mean=batches; over; "
             "scale; empty; returns=one; returns=tensor; returns=nothing",
         ),
     ),

@@ -131,15 +131,12 @@ def run(
         model.train(mode == "train")
         if finished != "model" and done >= epochs:
             return make_run()[0] if finished == "new" and returns == "model" else None
-    last = {"right": stop_after, "counts anew": stop_after and done + stop_after, "ignored": None}
-    last = (last | {"late": stop_after and stop_after + 1})[stop]
+    last = {"right": stop_after, "late": stop_after and stop_after + 1, "ignored": None}[stop]
     for number in range(done, epochs):
         stopping = number + 1 == last
         file = folder / f"{number + 1}.pt", model, optimizer, number + (counted != "again")
-        if when == "before":
-            save(*file)
         train(model, optimizer)
-        due = {"before": False, "lost": not stopping, "stop": stopping}
+        due = {"lost": not stopping, "stop": stopping}
         if due.get(when, stopping or number + 1 == epochs):  # what the next call will load
             save(*file)
         if stopping:
@@ -227,6 +224,66 @@ def part_words(name):
     return lambda found, _: f"when the second call began to train, {name} as {found}."
 
 
+OF_SAVE = {
+    "to=another path": """The file is not where it was asked for.
+        Fix: Hand the path that the function was given on to torch.save.""",
+    "opens=no": """The file holds an object, such as the model itself, or its method state_dict without
+        brackets. Loading objects can run any code, so weights_only=True refuses it.
+        Fix: Save tensors, numbers, and what state_dict() returns.""",
+    "weights=parameters": """The parameters are not all: batch normalisation keeps its averages in buffers,
+        which belong to the state_dict.
+        Fix: Save the whole state_dict of the model.""",
+    "adam=missing": """Without its averages and its number of steps, Adam would begin anew.
+        Fix: Save the state_dict of the optimizer, too.""",
+    "random=missing": """Shuffling and dropout draw random numbers, and the file does not say how far the
+        generator has come.
+        Fix: Save the state of torch's generator.""",
+    "counted=missing": """The file does not say how many epochs are finished.
+        Fix: Save the number that the function was given.""",
+}
+
+OF_RUN = COMMON | {
+    "folder_made=no, again": """The folder is not there at the first call, and it is there at the second.
+        Fix: Make the folder, unless it is there: mkdir(parents=True, exist_ok=True).""",
+    "first=does not ask": """At the very first call there is no checkpoint yet.
+        Fix: Load only if there is a file.""",
+    "loads=never": """The second call began a new run: it found no checkpoint, did not look for one under the
+        right name, or passed over an error when it loaded it.
+        Fix: Before the loop, see if the file is there, and load it.""",
+    "loads=anything": """With weights_only=False, a file can run any code while it is loaded.
+        Fix: Load with weights_only=True. It accepts tensors, numbers, and what state_dict() returns.""",
+    "newest=text": """The third call took an older checkpoint: names sort as text, and there "9" comes after
+        "10".
+        Fix: Compare the numbers in the names, or write all checkpoints to one file.""",
+    "weights=new": """The second call trained a new model: the saved weights were not loaded into it.
+        Fix: Load the saved state_dict into the model.""",
+    "adam=new": """The second call began with a new Adam: its state was not saved, or not loaded.
+        Fix: Save the state_dict of the optimizer, and load it into the one that make_run() returns.""",
+    "random=new": """The second call drew the first epoch's random numbers again: the generator's state was
+        not saved after the last epoch, or not restored.
+        Fix: Save the state after each epoch, and restore it before you train on.""",
+    "random=early": """The generator was restored too early: make_run() then set the seed again.
+        Fix: Restore the generator last, directly before the loop.""",
+    "mode=eval": """The model was in evaluation mode after loading, so dropout and batch normalisation did not
+        train on.
+        Fix: Leave the model in training mode, as make_run() returns it.""",
+    "counted=forgotten": """The second call counted its epochs from 0 again, and trained too many.
+        Fix: Begin with the number of epochs that are finished.""",
+    "counted=again, skips": """The second call repeated an epoch that was finished, or left one out.
+        Fix: After epoch number 0, one epoch is finished; the number of finished epochs is the number of
+        the next.""",
+    "when=stop": """A call for a run that is already finished trained again: its last epoch was not saved, or
+        the loop trains before it asks how many epochs are finished.
+        Fix: Save after each epoch, the last one, too, and count on from what is saved.""",
+    "when=lost": """The run stopped before it had saved its last epoch, which was then trained again.
+        Fix: Save first, then stop.""",
+    "stop=ignored, late": """The run did not stop where it should.
+        Fix: Leave the loop when so many epochs are finished: after epoch number 0, it is one.""",
+    "finished=nothing, new": """A call for a run that is already finished did not return the model with what
+        was saved.
+        Fix: There is nothing left to train; load the saved weights and return the model all the same.""",
+}
+
 TASKS = (
     Task(
         does="writes a file with all that a run needs to go on",
@@ -244,25 +301,7 @@ TASKS = (
             "count": "the number of finished epochs in the file",
         },
         gpu=False,
-        mistakes=mistakes(
-            {
-                "to=another path": """The file is not where it was asked for.
-                    Fix: Hand the path that the function was given on to torch.save.""",
-                "opens=no": """The file holds an object, such as the model itself, or its method state_dict
-                    without brackets. Loading objects can run any code, so weights_only=True refuses it.
-                    Fix: Save tensors, numbers, and what state_dict() returns.""",
-                "weights=parameters": """The parameters are not all: batch normalisation keeps its averages in
-                    buffers, which belong to the state_dict.
-                    Fix: Save the whole state_dict of the model.""",
-                "adam=missing": """Without its averages and its number of steps, Adam would begin anew.
-                    Fix: Save the state_dict of the optimizer, too.""",
-                "random=missing": """Shuffling and dropout draw random numbers, and the file does not say how
-                    far the generator has come.
-                    Fix: Save the state of torch's generator.""",
-                "counted=missing": """The file does not say how many epochs are finished.
-                    Fix: Save the number that the function was given.""",
-            }
-        ),
+        mistakes=mistakes(OF_SAVE),
     ),
     Task(
         does="trains, stops when it has to, and goes on as if nothing had happened",
@@ -291,61 +330,7 @@ TASKS = (
         derived=frozenset({"bits"}),
         gpu=False,
         mistakes=mistakes(
-            COMMON
-            | {
-                "folder_made=no, again": """The folder is not there at the first call, and it is there at the
-                    second.
-                    Fix: Make the folder, unless it is there: mkdir(parents=True, exist_ok=True).""",
-                "first=does not ask": """At the very first call there is no checkpoint yet.
-                    Fix: Load only if there is a file.""",
-                "loads=never": """The second call began a new run: it found no checkpoint, did not look for
-                    one under the right name, or passed over an error when it loaded it.
-                    Fix: Before the loop, see if the file is there, and load it.""",
-                "loads=anything": """With weights_only=False, a file can run any code while it is loaded.
-                    Fix: Load with weights_only=True. It accepts tensors, numbers, and what state_dict()
-                    returns.""",
-                "newest=text": """The third call took an older checkpoint: names sort as text, and there "9"
-                    comes after "10".
-                    Fix: Compare the numbers in the names, or write all checkpoints to one file.""",
-                "weights=new": """The second call trained a new model: the saved weights were not loaded into
-                    it.
-                    Fix: Load the saved state_dict into the model.""",
-                "adam=new": """The second call began with a new Adam: its state was not saved, or not loaded.
-                    Fix: Save the state_dict of the optimizer, and load it into the one that make_run()
-                    returns.""",
-                "random=new": """The second call drew the first epoch's random numbers again: the generator's
-                    state was not saved after the last epoch, or not restored.
-                    Fix: Save the state after each epoch, and restore it before you train on.""",
-                "random=early": """The generator was restored too early: make_run() then set the seed again.
-                    Fix: Restore the generator last, directly before the loop.""",
-                "mode=eval": """The model was in evaluation mode after loading, so dropout and batch
-                    normalisation did not train on.
-                    Fix: Leave the model in training mode, as make_run() returns it.""",
-                "counted=forgotten": """The second call counted its epochs from 0 again, and trained too many.
-                    Fix: Begin with the number of epochs that are finished.""",
-                "counted=again, skips": """The second call repeated an epoch that was finished, or left one
-                    out.
-                    Fix: After epoch number 0, one epoch is finished; the number of finished epochs is the
-                    number of the next.""",
-                "when=stop": """A call for a run that is already finished trained again: its last epoch was
-                    not saved, or the loop trains before it asks how many epochs are finished.
-                    Fix: Save after each epoch, the last one, too, and count on from what is saved.""",
-                "when=before": """The checkpoint was saved before the epoch was trained, so it is one epoch
-                    old.
-                    Fix: Train first, then save.""",
-                "when=lost": """The run stopped before it had saved its last epoch, which was then trained
-                    again.
-                    Fix: Save first, then stop.""",
-                "stop=ignored, late": """The run did not stop where it should.
-                    Fix: Leave the loop when so many epochs are finished: after epoch number 0, it is one.""",
-                "stop=counts anew": """The second call counted the epochs up to its stop from where it began,
-                    and trained too many.
-                    Fix: stop_after counts all epochs of the run, those of earlier calls, too.""",
-                "finished=nothing, new": """A call for a run that is already finished did not return the model
-                    with what was saved.
-                    Fix: There is nothing left to train; load the saved weights and return the model all
-                    the same.""",
-            },
+            OF_RUN,
             "folder_made; first; loads; newest; weights; adam; random; mode; counted; when; stop; finished; "
             "returns=nothing",
         ),

@@ -128,6 +128,65 @@ OF_BOTH = {
     for device in DEVICES
 }
 
+OF_WEIGHTED_LOSS = {
+    "where=stays": """The class weights stayed on the CPU, and the loss needs them where the outputs are.
+        Fix: Move the loss, or the weights before it is made (a tensor's `to` returns a copy: use that).""",
+    "where=cuda": """The class weights always go to the GPU, so the function fails with outputs on the CPU.
+        Fix: Move them to the device of the outputs, whichever it is.""",
+    "where=outputs": """The outputs and labels were brought to the CPU. It runs, but each call copies them,
+        and the CPU computes.
+        Fix: Leave both where they are, and move the class weights to them.""",
+    "weights=dropped, tried": """The loss has no class weights, at least on a GPU: each class counts the same.
+        Fix: Keep the weights, and move them to the device of the outputs.""",
+    "returns=number, detached": """What is returned has no graph, so nobody can call backward() on it.
+        Fix: Return the loss itself.""",
+}
+
+OF_TRAIN_STEP = COMMON | {
+    "feed=labels cuda": """The labels always go to the GPU, whichever device the function is given.
+        Fix: Move them to the device that the function is given.""",
+    "feed=outputs back, model back": """The loss was computed on the CPU: the outputs, or the model itself,
+        were moved there.
+        Fix: Leave both on the device, and move the labels.""",
+}
+
+OF_PROBABILITIES = {
+    "cpu=no": """NumPy works in the computer's own memory, and the tensor is on the GPU.
+        Fix: Copy the tensor to the CPU first.""",
+    "detach=no": """NumPy knows no gradients, and the tensor still has its graph.
+        Fix: Detach the tensor first: the same numbers, without the graph.""",
+    "softmax=no": """What is returned are the outputs as they came, and not probabilities.
+        Fix: Compute the softmax over the classes of each row.""",
+    "softmax=0": """The softmax ran over the rows of the batch, and not over the classes of each row.
+        Fix: The outputs are [rows, classes], so the classes are dimension 1.""",
+    "returns=tensor": """What is returned is a tensor, and not a NumPy array.
+        Fix: Make an array of it: detach, copy to the CPU, then NumPy.""",
+}
+
+OF_BATCH_LOSSES = {
+    "keep=graph": """Each loss was kept with its graph, and the graph holds what a backward pass would need.
+        Fix: Keep the number alone: a detached loss, or a plain Python number.""",
+    "backward=yes": """backward() was called here, where nothing is trained. It computes gradients, which take
+        memory.
+        Fix: Leave it out. A detached loss has no graph either.""",
+    "returns=mean, last": """One number is returned, and not the loss of each batch.
+        Fix: Collect the losses of all batches in a list, and return it.""",
+}
+
+OF_PREDICT = COMMON | {
+    "mode=as it is, train": """The model was in training mode when it was called. There dropout draws anew in
+        each call, so the answers are partly chance.
+        Fix: Switch the model to evaluation mode before it is called. Turning off gradients does not do
+        that.""",
+    "mode=flag": """Only the flag of the outer module was set. The layers inside have one each, and dropout
+        stayed on.
+        Fix: Call eval(), which goes through all layers.""",
+    "back=eval": """The model stays in evaluation mode, so dropout is off in all the training that follows.
+        Fix: Note the mode at the beginning, and set it again at the end.""",
+    "back=train": """The model is always in training mode afterwards, even if it came in evaluation mode.
+        Fix: Note the mode at the beginning, and set that one again.""",
+}
+
 TASKS = (
     Task(
         does="returns the cross-entropy with class weights",
@@ -135,26 +194,7 @@ TASKS = (
         observe=observe_weighted_loss,
         begin="It returns nothing. Return what an nn.CrossEntropyLoss with the class weights computes.",
         words=OF_BOTH,
-        mistakes=mistakes(
-            {
-                "where=stays": """The class weights stayed on the CPU, and the loss needs them where the
-                    outputs are.
-                    Fix: Move the loss, or the weights before it is made (a tensor's `to` returns a copy:
-                    use that).""",
-                "where=cuda": """The class weights always go to the GPU, so the function fails with outputs on
-                    the CPU.
-                    Fix: Move them to the device of the outputs, whichever it is.""",
-                "where=outputs": """The outputs and labels were brought to the CPU. It runs, but each call
-                    copies them, and the CPU computes.
-                    Fix: Leave both where they are, and move the class weights to them.""",
-                "weights=dropped, tried": """The loss has no class weights, at least on a GPU: each class
-                    counts the same.
-                    Fix: Keep the weights, and move them to the device of the outputs.""",
-                "returns=number, detached": """What is returned has no graph, so nobody can call backward() on
-                    it.
-                    Fix: Return the loss itself.""",
-            }
-        ),
+        mistakes=mistakes(OF_WEIGHTED_LOSS),
     ),
     Task(
         does="trains on one batch, on the device",
@@ -163,15 +203,7 @@ TASKS = (
         begin="Copy the inputs and the labels to the device. Then come the five calls of a training step.",
         words=OF_BOTH,
         mistakes=mistakes(
-            COMMON
-            | {
-                "feed=labels cuda": """The labels always go to the GPU, whichever device the function is
-                    given.
-                    Fix: Move them to the device that the function is given.""",
-                "feed=outputs back, model back": """The loss was computed on the CPU: the outputs, or the
-                    model itself, were moved there.
-                    Fix: Leave both on the device, and move the labels.""",
-            },
+            OF_TRAIN_STEP,
             "feed=labels stay; feed=labels cuda; feed=outputs back; feed=model back; asked; inputs_as; zero; "
             "backward; step",
         ),
@@ -183,21 +215,7 @@ TASKS = (
         begin="It returns nothing. Return the softmax of each row, as a NumPy array.",
         words={"value": "these are not the softmax of each row."},
         derived=frozenset(),
-        mistakes=mistakes(
-            {
-                "cpu=no": """NumPy works in the computer's own memory, and the tensor is on the GPU.
-                    Fix: Copy the tensor to the CPU first.""",
-                "detach=no": """NumPy knows no gradients, and the tensor still has its graph.
-                    Fix: Detach the tensor first: the same numbers, without the graph.""",
-                "softmax=no": """What is returned are the outputs as they came, and not probabilities.
-                    Fix: Compute the softmax over the classes of each row.""",
-                "softmax=0": """The softmax ran over the rows of the batch, and not over the classes of each
-                    row.
-                    Fix: The outputs are [rows, classes], so the classes are dimension 1.""",
-                "returns=tensor": """What is returned is a tensor, and not a NumPy array.
-                    Fix: Make an array of it: detach, copy to the CPU, then NumPy.""",
-            }
-        ),
+        mistakes=mistakes(OF_PROBABILITIES),
     ),
     Task(
         does="returns the loss of each batch, and keeps no graph",
@@ -210,18 +228,7 @@ TASKS = (
             "gradients": "the model has gradients afterwards.",
             "value": "the list",
         },
-        mistakes=mistakes(
-            {
-                "keep=graph": """Each loss was kept with its graph, and the graph holds what a backward pass
-                    would need.
-                    Fix: Keep the number alone: a detached loss, or a plain Python number.""",
-                "backward=yes": """backward() was called here, where nothing is trained. It computes
-                    gradients, which take memory.
-                    Fix: Leave it out. A detached loss has no graph either.""",
-                "returns=mean, last": """One number is returned, and not the loss of each batch.
-                    Fix: Collect the losses of all batches in a list, and return it.""",
-            }
-        ),
+        mistakes=mistakes(OF_BATCH_LOSSES),
     ),
     Task(
         does="returns answers without chance, and leaves the model in its mode",
@@ -239,22 +246,7 @@ TASKS = (
             "value": "the answers are not those of the model in evaluation mode.",
         },
         mistakes=mistakes(
-            COMMON
-            | {
-                "mode=as it is, train": """The model was in training mode when it was called. There dropout
-                    draws anew in each call, so the answers are partly chance.
-                    Fix: Switch the model to evaluation mode before it is called. Turning off gradients
-                    does not do that.""",
-                "mode=flag": """Only the flag of the outer module was set. The layers inside have one each,
-                    and dropout stayed on.
-                    Fix: Call eval(), which goes through all layers.""",
-                "back=eval": """The model stays in evaluation mode, so dropout is off in all the training that
-                    follows.
-                    Fix: Note the mode at the beginning, and set it again at the end.""",
-                "back=train": """The model is always in training mode afterwards, even if it came in
-                    evaluation mode.
-                    Fix: Note the mode at the beginning, and set that one again.""",
-            },
+            OF_PREDICT,
             "mode; back; dim=0; dim=values",
         ),
     ),

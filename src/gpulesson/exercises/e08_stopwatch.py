@@ -15,7 +15,6 @@ SUMMARIES = {
     "slowest": max,
     "last one": lambda times: times[-1],
     "unsorted middle": lambda times: times[len(times) // 2],
-    "backwards": lambda times: -median(times),
 }
 WAYS = ("start", "last"), ("start", "first"), ("first", "last"), ("once", "last")
 """The looks at the clock that are subtracted: the last one before a run, the first or last one after it."""
@@ -118,7 +117,7 @@ def one_run(
     if after == "waits":
         machine.synchronize()
     found = (machine.now - begin) / (1e3 if unit == "other" else 1)
-    return {"backwards": -found, "nothing": None}.get(returns, found)
+    return None if returns == "nothing" else found
 
 
 def stopwatch(
@@ -185,9 +184,6 @@ OWN = COMMON | {
         Fix: Take the median of all times after the warm-up. statistics.median sorts them.""",
     "unit=other": """The clock counts microseconds, and the result is to be in microseconds, too.
         Fix: Take the conversion away.""",
-    "returns=backwards": """The later look at the clock was subtracted from the earlier one, so the time is
-        negative.
-        Fix: Subtract the start from the end.""",
 }
 
 TASKS = (
@@ -200,7 +196,7 @@ TASKS = (
         gpu=False,
         mistakes=mistakes(
             OWN,
-            "before; start=after; after; unit; returns=nothing; returns=backwards",
+            "before; start=after; after; unit; returns=nothing",
         ),
     ),
     Task(

@@ -42,7 +42,7 @@ def near(found, pixels):
     return bool(torch.allclose(found.cpu().double(), pixels.double() / 255, atol=1e-5))
 
 
-def floats(pixels, device, *, sent="bytes", asked="device", scale="255"):
+def floats(pixels, device, *, sent="bytes", asked="device", scale="255", returns="floats"):
     device = device if asked == "device" else "cuda"
     pixels = pixels.float() if sent == "floats" and scale != "bytes" else pixels
     pixels = pixels.to(device) if sent != "stays" else pixels
@@ -50,7 +50,7 @@ def floats(pixels, device, *, sent="bytes", asked="device", scale="255"):
         divisor = pixels.max() if scale == "max" else {"256": 256, "none": 1}.get(scale, 255)
         pixels = pixels.float() / divisor
     pixels = pixels.floor() if scale == "whole" else pixels
-    return None if sent == "unreturned" else pixels
+    return None if returns == "nothing" else pixels
 
 
 def observe_floats(function, facts):
@@ -201,8 +201,6 @@ OWN = COMMON | {
         too.""",
     "sent=stays": """The images that come back are on the CPU. They were not copied, or the copy was not kept.
         Fix: Copy the pixels, and go on with what .to(device) returns.""",
-    "sent=unreturned": """It returns nothing.
-        Fix: End the function with return and the floats.""",
     "scale=none, 256, max, whole": """The pixels were not divided by 255: by another number, without the part
         after the point, or not at all.
         Fix: Divide by 255, on the device, with / and not with //.""",
@@ -241,7 +239,9 @@ TASKS = (
         begin="The pixels travel to the device and become floats. Which first, so that few bytes travel?",
         words=WORDS,
         derived=frozenset({"exact"}),
-        mistakes=mistakes(OWN, "sent; scale=none; scale=256; scale=max; scale=whole; scale=bytes; asked"),
+        mistakes=mistakes(
+            OWN, "sent; scale=none; scale=256; scale=max; scale=whole; scale=bytes; asked; returns=nothing"
+        ),
     ),
     Task(
         does="yields the batches of one epoch, with one call for each",

@@ -59,13 +59,13 @@ def train(
     model, optimizer, loss_fn, batches, *, keep="nothing", mean="right", returns="number", **how
 ):  # fmt: skip
     losses, rows = [], 0
-    kept = "graph" if keep in ("graphs", "graphs outside") or returns == "graph" else "tensor"
+    kept = "graph" if keep == "graphs" or returns == "graph" else "tensor"
     for inputs, labels in batches:
         losses.append(
             train_step(model, inputs, labels, loss_fn, optimizer, inputs.device, returns=kept, **how)
         )
         rows += len(labels)
-    if "outside" in keep:
+    if keep == "outside":
         keep_outside(model, losses)
     total, count = sum(losses), len(losses)
     result = {"right": total / count, "sum": total, "mixed": total / rows, "last": losses[-1]}[mean]
@@ -117,13 +117,8 @@ def evaluate(
     if keep == "outside":
         keep_outside(model, losses)
     plain, weighted = sum(losses), sum(loss * n for loss, n in zip(losses, counts, strict=True))
-    means = {
-        "rows": weighted / sum(counts),
-        "batches": plain / len(losses),
-        "sum": plain,
-        "weighted": weighted,
-    }
-    means |= {"mixed": plain / sum(counts), "too large": weighted / len(losses), "last": losses[-1]}
+    means = {"rows": weighted / sum(counts), "batches": plain / len(losses), "sum": plain}
+    means |= {"mixed": plain / sum(counts), "last": losses[-1]}
     result = means[mean] if graph == "returned" else means[mean].detach()
     return {"list": losses, "nothing": None}.get(returns, result)
 
@@ -156,8 +151,8 @@ WORDS = {
 OWN = COMMON | {
     "keep=graphs": """The losses were kept with their graphs until the end of the loop.
         Fix: Detach each loss, or fetch its number, before it is added up or put into a list.""",
-    "keep=outside, graphs outside": """Each call leaves tensors behind that are still there after it, so
-        memory grows from call to call.
+    "keep=outside": """Each call leaves tensors behind that are still there after it, so memory grows from
+        call to call.
         Fix: Make the list inside the function, detach each loss, and return the mean alone.""",
     "keep=outputs, joined, batches": """The outputs of all batches were in memory at once: they were kept or
         joined, or the batches were.
@@ -171,10 +166,10 @@ OWN = COMMON | {
         Fix: Go through all batches, and count the rows of each.""",
     "mean=batches": """Each batch counted the same, but the last one is shorter.
         Fix: Multiply each loss by its rows, add up, and divide by the number of all rows.""",
-    "mean=sum, weighted": """The losses were added up, and not divided.
+    "mean=sum": """The losses were added up, and not divided.
         Fix: Divide a sum of the batches' losses by their number, and one over all rows by theirs.""",
-    "mean=mixed, too large": """The losses were added up over batches and divided by rows, or the other way
-        round.
+    "mean=mixed": """The losses of the batches were added up, and divided by the number of rows. Each is a
+        mean.
         Fix: Divide a sum of the batches' losses by their number, and one over all rows by theirs.""",
     "mean=last": """What is returned is the loss of the last batch alone.
         Fix: Add up the losses in the loop, and divide the sum after it.""",
@@ -191,7 +186,7 @@ TASKS = (
         words=WORDS,
         mistakes=mistakes(
             OWN,
-            "train_mode; zero; backward; step; keep=graphs; keep=outside; keep=graphs outside; "
+            "train_mode; zero; backward; step; keep=graphs; keep=outside; "
             "returns=graph; returns=list; returns=nothing; mean=sum; mean=mixed; mean=last",
         ),
     ),
@@ -204,7 +199,7 @@ TASKS = (
         mistakes=mistakes(
             OWN,
             "test_mode; graph; rows; keep=outputs; keep=joined; keep=batches; keep=outside; mean=batches; "
-            "mean=sum; mean=weighted; mean=mixed; mean=too large; mean=last; returns=list; returns=nothing",
+            "mean=sum; mean=mixed; mean=last; returns=list; returns=nothing",
         ),
     ),
 )

@@ -65,14 +65,13 @@ def make_data():
 
 def batch(
     pixels, labels, step,
-    *, convert="rows", scale="255", rows="of the step", shape="flat", returns="both",
+    *, convert="rows", scale="255", rows="of the step", returns="both",
 ):  # fmt: skip
     first = step if rows == "step" else 64 * step
-    part = slice(first, first + (63 if rows == "one less" else 64))
+    part = slice(first, first + 64)
     images = pixels.float()[part] if convert == "all" else pixels[part]
     if convert != "no":
         images = images.float() / {"256": 256, "no": 1, "twice": 255 * 255}.get(scale, 255)
-    images = images.view(-1, 28, 28) if shape == "square" else images
     return {"images": images, "nothing": None}.get(returns, (images, labels[part]))
 
 
@@ -224,10 +223,6 @@ OWN = COMMON | {
         Fix: Divide them once: `batch` does it already.""",
     "rows=step": """The batches overlap: each begins one row after the one before, and not 64 rows.
         Fix: Begin at 64 times the step.""",
-    "rows=one less": """A batch has 63 rows, and not 64: a slice ends before the number after the colon.
-        Fix: End the slice at 64 times the next step.""",
-    "shape=square": """The images are squares, and the model takes rows of 784 pixels.
-        Fix: Leave the shape as it is.""",
     "returns=images": """Only the images were returned.
         Fix: Return the images and their labels.""",
     "calls=twice": """Images were converted more than once: so it is if batch is called twice in a step, once
@@ -259,7 +254,7 @@ TASKS = (
         words=WORDS,
         mistakes=mistakes(
             OWN,
-            "convert; scale=no; scale=256; rows=step; rows=one less; shape; returns=images; returns=nothing",
+            "convert; scale=no; scale=256; rows=step; returns=images; returns=nothing",
         ),
     ),
     Task(

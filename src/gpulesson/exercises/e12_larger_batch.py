@@ -89,6 +89,18 @@ def say_epochs(found, _):
     )
 
 
+OF_BEST_RATE = {
+    "rate=unchanged": """RATE is 0.003 still, as for the small batch. The large batch makes few updates in an
+        epoch, so each has to be longer.
+        Fix: Change the number after RATE, above the functions. Double it until the starter prints that it
+        pays.""",
+    "rate=low": """The rate is too low. The large batch makes few updates in an epoch, and with this rate each
+        is short.
+        Fix: Take a higher rate. Double it until the starter prints that it pays.""",
+    "rate=high": """The rate is too high. Each update goes too far, past the good weights.
+        Fix: Take a lower rate. Halve it until the starter prints that it pays.""",
+}
+
 TASKS = (
     Task(
         value="UPDATES",
@@ -127,18 +139,6 @@ TASKS = (
             "positive": "RATE is not greater than 0.",
             "rate": say_epochs,
         },
-        mistakes=mistakes(
-            {
-                "rate=unchanged": """RATE is 0.003 still, as for the small batch. The large batch makes few
-                    updates in an epoch, so each has to be longer.
-                    Fix: Change the number after RATE, above the functions. Double it until the starter
-                    prints that it pays.""",
-                "rate=low": """The rate is too low. The large batch makes few updates in an epoch, and with
-                    this rate each is short.
-                    Fix: Take a higher rate. Double it until the starter prints that it pays.""",
-                "rate=high": """The rate is too high. Each update goes too far, past the good weights.
-                    Fix: Take a lower rate. Halve it until the starter prints that it pays.""",
-            }
-        ),
+        mistakes=mistakes(OF_BEST_RATE),
     ),
 )

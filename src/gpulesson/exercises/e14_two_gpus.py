@@ -292,6 +292,51 @@ WORDS = {
     }.get(found, "what is in the file is no state_dict of the model."),
 }
 
+OF_MY_BATCHES = {
+    "share=all": """Each process takes all rows. Then two GPUs take as long as one.
+        Fix: Take the part of the rows that belongs to rank.""",
+    "share=first": """All processes take the same part of the rows. The others are never trained on.
+        Fix: Let rank choose the part.""",
+    "order=its own": """Some rows come to several processes, and others to none: so it is if each process
+        shuffles in its own way, or if rows are drawn more than once.
+        Fix: Shuffle with a seed that all processes have: the epoch.""",
+    "order=the same": """The rows have the same order in every epoch.
+        Fix: Shuffle them, with the epoch as the seed; a DistributedSampler is told the epoch by
+        set_epoch.""",
+    "size=whole": """Each process takes batch_size rows at a step, so all together take world_size times as
+        many.
+        Fix: Divide batch_size by the number of processes.""",
+}
+
+OF_RUN = COMMON | {
+    "device=first": """Both processes take GPU 0, and NCCL refuses that. “cuda” is GPU 0 until a process
+        chooses another one.
+        Fix: First of all, choose the GPU of LOCAL_RANK. Then “cuda” is that one.""",
+    "group=no": """There is no process group, so the processes know nothing of one another.
+        Fix: Join it before the model is wrapped.""",
+    "gradients=own": """Each process steps with the gradients of its own rows, so the two models drift apart.
+        Fix: Wrap the model in DistributedDataParallel, and call the wrapped one in the loop.""",
+    "gradients=sum": """The gradients of the processes were added up, not averaged. That is a learning rate
+        twice as high.
+        Fix: Divide the sum by the number of processes. DistributedDataParallel averages by itself.""",
+    "batches=last": """The loss of an epoch is that of its last batch alone.
+        Fix: Add up the losses of all batches, and begin with 0 in each epoch.""",
+    "loss=own": """That is the loss of the process's own rows: DistributedDataParallel averages gradients, and
+        nothing else.
+        Fix: Add up the losses over all processes, then divide by the number of all rows.""",
+    "loss=sum": """all_reduce adds up what all processes have, and the sum was not divided by the number of
+        all rows.
+        Fix: Divide a sum of losses by the rows of all processes, or a sum of means by their number.""",
+    "loss=rank 0": """One process comes to all_reduce, or to backward(), and waits for the other one, which
+        does not.
+        Fix: Let all processes call it, outside of the if about the rank.""",
+    "saves=all": """Both processes save. They write to one file at the same time, and that can spoil it.
+        Fix: Save in one process.""",
+    "names=module, around": """A plain model cannot load the file: its names begin with “module.”, as in the
+        wrapped model, or there is a dictionary around the weights.
+        Fix: Save the state_dict() of the model that is inside the wrapped one, and nothing around it.""",
+}
+
 TASKS = (
     Task(
         does="returns the batches of one process, as numbers of rows",
@@ -301,24 +346,7 @@ TASKS = (
         begin="Shuffle the numbers of all rows, in each process in the same way. Take this process's part of "
         "them, and cut it into batches.",
         words=WORDS,
-        mistakes=mistakes(
-            {
-                "share=all": """Each process takes all rows. Then two GPUs take as long as one.
-                    Fix: Take the part of the rows that belongs to rank.""",
-                "share=first": """All processes take the same part of the rows. The others are never trained
-                    on.
-                    Fix: Let rank choose the part.""",
-                "order=its own": """Some rows come to several processes, and others to none: so it is if each
-                    process shuffles in its own way, or if rows are drawn more than once.
-                    Fix: Shuffle with a seed that all processes have: the epoch.""",
-                "order=the same": """The rows have the same order in every epoch.
-                    Fix: Shuffle them, with the epoch as the seed; a DistributedSampler is told the epoch
-                    by set_epoch.""",
-                "size=whole": """Each process takes batch_size rows at a step, so all together take world_size
-                    times as many.
-                    Fix: Divide batch_size by the number of processes.""",
-            }
-        ),
+        mistakes=mistakes(OF_MY_BATCHES),
     ),
     Task(
         does="trains one model in all processes, and saves it once",
@@ -330,40 +358,7 @@ TASKS = (
         "the loop as for one GPU, with the batches of my_batches, and wrap the model.",
         words=WORDS,
         mistakes=mistakes(
-            COMMON
-            | {
-                "device=first": """Both processes take GPU 0, and NCCL refuses that. “cuda” is GPU 0 until a
-                    process chooses another one.
-                    Fix: First of all, choose the GPU of LOCAL_RANK. Then “cuda” is that one.""",
-                "group=no": """There is no process group, so the processes know nothing of one another.
-                    Fix: Join it before the model is wrapped.""",
-                "gradients=own": """Each process steps with the gradients of its own rows, so the two models
-                    drift apart.
-                    Fix: Wrap the model in DistributedDataParallel, and call the wrapped one in the loop.""",
-                "gradients=sum": """The gradients of the processes were added up, not averaged. That is a
-                    learning rate twice as high.
-                    Fix: Divide the sum by the number of processes. DistributedDataParallel averages by
-                    itself.""",
-                "batches=last": """The loss of an epoch is that of its last batch alone.
-                    Fix: Add up the losses of all batches, and begin with 0 in each epoch.""",
-                "loss=own": """That is the loss of the process's own rows: DistributedDataParallel averages
-                    gradients, and nothing else.
-                    Fix: Add up the losses over all processes, then divide by the number of all rows.""",
-                "loss=sum": """all_reduce adds up what all processes have, and the sum was not divided by the
-                    number of all rows.
-                    Fix: Divide a sum of losses by the rows of all processes, or a sum of means by their
-                    number.""",
-                "loss=rank 0": """One process comes to all_reduce, or to backward(), and waits for the other
-                    one, which does not.
-                    Fix: Let all processes call it, outside of the if about the rank.""",
-                "saves=all": """Both processes save. They write to one file at the same time, and that can
-                    spoil it.
-                    Fix: Save in one process.""",
-                "names=module, around": """A plain model cannot load the file: its names begin with “module.”,
-                    as in the wrapped model, or there is a dictionary around the weights.
-                    Fix: Save the state_dict() of the model that is inside the wrapped one, and nothing
-                    around it.""",
-            },
+            OF_RUN,
             "device; group; gradients; zero=never; batches; loss; saves; names",
         ),
     ),
