@@ -214,7 +214,7 @@ def check_keys(keys: Iterable[Any]) -> None:
 
 
 def _check_depth(content: Any) -> None:
-    """Refuse what is nested deeper than `encode` writes it: what goes through it would end at Python's limit."""
+    """Refuse what is nested deeper than `encode` writes it: going through it could reach Python's limit."""
     level: list[Any] = [content]
     for _ in range(_DEEPEST + 1):
         inner: list[Any] = []

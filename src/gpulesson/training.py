@@ -17,8 +17,8 @@ from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 from gpulesson import preflight
 from gpulesson._arguments import refuse
 from gpulesson._kinds import difference
-from gpulesson._tensorfile import Refused
 from gpulesson._progress import epoch_bar, show_loss
+from gpulesson._tensorfile import Refused
 from gpulesson.device import choose_device, to_device
 from gpulesson.evaluation import Evaluation, check_held_out, evaluate, named_validation
 from gpulesson.long_runs.autosave import AutoSave

@@ -1,7 +1,7 @@
 """Makes files whose digest is right and whose content is not: one value, key or container is another.
 
-Each place in the JSON of a genuine file, in its header, and in its tensors is changed in turn: numbers to those
-of other types and beyond each range, containers to others, keys to foreign ones and to ones that come twice.
+Each place in the JSON of a genuine file, in its header, and in its tensors is changed in turn: numbers to
+those of other types and beyond each range, containers to others, keys to foreign ones and to doubled ones.
 """
 
 from __future__ import annotations

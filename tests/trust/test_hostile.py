@@ -103,7 +103,7 @@ def use_in_children(tally, warm, folder, cases, notes):
     while left := os.listdir(folder):  # noqa: PTH208
         child = warm.start("uses:use_many", str(folder), folder=folder.parent)
         output = child.communicate()[0].decode(errors="replace")
-        for name, seconds, told in re.findall(r"^begins (\d+)\ntold (\S+) (.*)$", output, re.MULTILINE):
+        for name, seconds, told in re.findall(r"^told (\d+) (\S+) (.*)$", output, re.MULTILINE):
             text = texts[name]
             notes["used"] += told == "used"
             notes["slowest"] = max(notes["slowest"], float(seconds))

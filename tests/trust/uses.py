@@ -281,7 +281,7 @@ def use_many(folder: str) -> None:
             warnings.simplefilter("ignore")
             told = use(kind, run, case / place)
         signal.setitimer(signal.ITIMER_PROF, 0)
-        print(f"told {time.process_time() - begin:.2f} {told}", flush=True)
+        print(f"told {case.name} {time.process_time() - begin:.2f} {told}", flush=True)
         shutil.rmtree(case)
 
 
