@@ -778,6 +778,11 @@ MALFORMED = {
         {"optimizer__param_groups__0__lr": True},
         "lr is True or False, not",
     ),
+    "betas beyond their range": (
+        {"optimizer__param_groups__0__betas": (2.0, 0.9)},
+        "cannot take a step with these options and states: Invalid beta parameter at index 0: 2.0",
+    ),
+    "a divisor of zero": ({"scheduler__step_size": 0}, "step_size is 0, not an int from 1"),
     "half an epoch": ({"scheduler__last_epoch": 2.5}, "last_epoch is 2.5, not an int from -1"),
     "moments that are no dict": (
         {"optimizer__state": {0: [1, 2]}},
@@ -867,6 +872,73 @@ def test_a_malformed_file_changes_nothing(saved, case):
     assert not {"step", "get_lr"} & vars(parts["scheduler"]).keys()
     parts["optimizer"].zero_grad()
     parts["optimizer"].step()  # it goes on as if nothing had been
+
+
+@pytest.mark.parametrize(
+    ("versions", "message"),
+    [
+        (5, "is a number, not a dict"),
+        ({"version": "1"}, "version is a str, not a number"),
+        ({"version": 1, "assign_to_params_buffers": True}, "has also assign_to_params_buffers"),
+    ],
+)
+def test_versions_of_modules_are_compared(saved, versions, message):
+    """PyTorch believes them: the last would give the model tensors that its optimizer does not know."""
+    path, parts = saved
+    content = content_of(path)
+    content["model"]._metadata["0"] = versions
+    with pytest.raises(
+        CheckpointError, match=f"nothing was loaded: the version of the module '0'.*{message}"
+    ):
+        resume(load_checkpoint(with_digest(content, path, epoch=1)), **parts)
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "value"),
+    [
+        (torch.optim.LBFGS, "n_iter", "x"),
+        (torch.optim.LBFGS, "d", torch.zeros(1)),
+        (torch.optim.Adafactor, "col_var", torch.zeros(3, 1)),
+    ],
+)
+def test_states_that_break_a_step_are_refused(tmp_path, kind, name, value):
+    """These two cannot take a step on tensors without memory, which would tell the shapes of their states."""
+
+    def make():
+        model = nn.Linear(3, 2)
+        optimizer = kind(model.parameters())
+
+        def closure():
+            optimizer.zero_grad()
+            loss = model(torch.ones(1, 3)).square().sum()
+            loss.backward()
+            return loss
+
+        return model, optimizer, closure
+
+    model, optimizer, closure = make()
+    optimizer.step(closure)
+    path = save_checkpoint(tmp_path / "a.safetensors", model=model, optimizer=optimizer, epoch=1)
+    other, fresh, closure = make()
+    resume(load_checkpoint(path), model=other, optimizer=fresh)
+    fresh.step(closure)
+    content = content_of(path)
+    content["optimizer"]["state"][0][name] = value
+    with pytest.raises(CheckpointError, match="nothing was loaded: the optimizer cannot take a step"):
+        resume(load_checkpoint(with_digest(content, path, epoch=1)), model=other, optimizer=fresh)
+
+
+def test_how_an_optimizer_computes_is_not_loaded(tmp_path):
+    """A file of a GPU has options that a CPU refuses at the first step."""
+    model = nn.Linear(3, 2)
+    saved = torch.optim.Adam(model.parameters(), lr=0.5, foreach=True, capturable=True)
+    path = save_checkpoint(tmp_path / "a.safetensors", model=model, optimizer=saved, epoch=1)
+    optimizer = torch.optim.Adam(model.parameters(), foreach=False)
+    resume(load_checkpoint(path), model=model, optimizer=optimizer)
+    (group,) = optimizer.param_groups
+    assert (group["lr"], group["foreach"], group["capturable"]) == (0.5, False, False)
+    model(torch.ones(1, 3)).sum().backward()
+    optimizer.step()
 
 
 def test_a_malformed_file_leaves_schedulers_inside_a_scheduler_alone(tmp_path):

@@ -178,6 +178,7 @@ DECODED = {
     b'{"$tensor":"a","dtype":"complex128"}': "JSON is not",
     b'{"$dict":[[1,2],[1,3]]}': "a key in its JSON comes twice",
     b'{"$dict":[[[],2]]}': "JSON is not",
+    b'[{"$tensor":"a"},' + b"[" * 101 + b"]" * 102: "nested more than 100 deep",
     b'{"$dict":[1]}': "no pairs where some were written",
     b'{"$set":[[]]}': "JSON is not",
     b'{"$set":[1,1]}': "a key in its JSON comes twice",
@@ -228,6 +229,11 @@ def test_keys_with_one_hash_are_refused(content, key):
     with pytest.raises(Refused, match=r"keys that are neither texts nor numbers, more than 200"):
         decode(text.encode(), {})
     assert time.process_time() - begun < 10  # a hang took more than 20
+
+
+def test_two_keys_may_be_nan():
+    text, tensors = encode({"odd": {float("nan"), float("nan")}})
+    assert len(decode(text, tensors)["odd"]) == 2
 
 
 def test_what_could_not_be_read_is_not_written():
