@@ -91,7 +91,7 @@ def same_bytes(left, right):
 
 
 def test_fuzzed_checkpoints(tally, tmp_path):
-    """The header, the JSON or the tensors are changed, and the digest put right: what reads them is reached.
+    """Bytes of the header, the JSON or the tensors are changed, and the digest put right.
 
     What is read here, the library safetensors reads, too, and finds the same.
     """
@@ -104,9 +104,7 @@ def test_fuzzed_checkpoints(tally, tmp_path):
 
     def read(example):
         place, changes = example
-        if place == "values":
-            content = forged.with_json(genuine, changes)
-        elif place == "json":
+        if place == "json":
             content = forged.with_json(genuine, changed(text, changes))
         elif place == "header":
             raw = json.dumps(header, separators=(",", ":")).encode()
@@ -133,8 +131,7 @@ def test_fuzzed_checkpoints(tally, tmp_path):
     bytes_changed = st.tuples(
         st.sampled_from(["json"] * 3 + ["header"] * 3 + ["body"]), st.lists(change, min_size=1, max_size=4)
     )
-    values_changed = st.tuples(st.just("values"), json_changes(json.loads(text)))
-    fuzz(tally, st.one_of(bytes_changed, values_changed), read, CheckpointError)
+    fuzz(tally, bytes_changed, read, CheckpointError)
 
 
 @pytest.fixture
