@@ -220,10 +220,10 @@ def load_optimizer(optimizer: Any, state: Mapping[str, Any]) -> None:
     tries = [each for each in (_first_states, _try_a_step) if known and _succeeds(each, optimizer)]
     try:
         optimizer.load_state_dict(state)
+    except KeyError as error:
+        raise Refused(f"the optimizer's state lacks {printable(error)}") from error
     except Exception as error:
-        raise Refused(
-            f"the optimizer takes no such state ({type(error).__name__}: {printable(error)})"
-        ) from error
+        raise Refused(f"the optimizer takes no such state: {printable(error)}") from error
     for number, (group, options) in enumerate(zip(optimizer.param_groups, before, strict=True)):
         if wrong := difference(_options(group), options, f"the optimizer's group {number}", more=True):
             raise Refused(wrong)

@@ -47,7 +47,7 @@ ROWS = {
         150, "checkpoints made to run code or to exhaust the machine, with a right digest"
     ),
     "mutated_files": Row(
-        2000, "files of each kind, with a right digest, that have one value, key or container of another kind"
+        1000, "files of each kind, with a right digest, that have one value, key or container of another kind"
     ),
     "hostile_data": Row(30, "data files made to exhaust the machine"),
     "fuzzed_checkpoints": Row(2500, "checkpoints, with a right digest, changed at random"),
