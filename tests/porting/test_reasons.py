@@ -283,11 +283,12 @@ HOST = [
     ("p.argmax(1).numpy()", "p.argmax(1).cpu().numpy()"),
     ("np.array(p)", "np.array(p.cpu())"),
     ("np.array(p[:, 0])", "np.array(p[:, 0].cpu())"),
+    ("torch.histogram(p)", "torch.histogram(p.cpu())"),  # only the CPU has it
 ]
 
 
 @pytest.mark.parametrize("code, expected", HOST, ids=[code for code, _ in HOST])
-def test_numpy_gets_what_is_on_the_cpu(tmp_path, code, expected):
+def test_numpy_and_what_only_the_cpu_has_get_what_is_there(tmp_path, code, expected):
     head = HEAD + "p = model(X.to(device)).detach()\n"
     assert fixed(tmp_path, code, head) == [f"-{code}", f"+{expected}"]
 

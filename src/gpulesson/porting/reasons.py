@@ -203,6 +203,7 @@ def _wants_host(failure: Failure) -> bool:
         or "should be a 1D CPU" in text
         or "device type for generator" in text  # the CPU's generator draws for the CPU
         or "expected tensor_indices_or_sections to be on cpu" in text
+        or ("Could not run 'aten::" in text and "'CUDA' backend" in text)  # only the CPU has it
     )
 
 
