@@ -36,11 +36,12 @@ STEPS = 26  # of a weight, each a letter
 # pages by the beginnings of their names: what teaches comes before what is looked up, or is about the course
 SHARES = {
     "lessons/": 1.0,
-    "errors": 0.8,
-    "glossary": 0.7,
-    "reference": 0.5,
+    "errors": 0.6,
+    "glossary": 0.35,
+    "reference": 0.4,
     **dict.fromkeys(("coverage", "licences", "measured", "promises", "results", "tried", "instructors"), 0.4),
 }
+TASK = 0.5  # an exercise asks for what its lesson explains
 EXCERPT = 120  # letters
 APART = nodes.section, nodes.title, nodes.Invisible, nodes.raw, nodes.image, addnodes.desc, addnodes.glossary
 UNREAD = {"no-search", "sphx-glr-script-out", "recorded", "machine", "measured", "covers"}
@@ -182,8 +183,9 @@ def weigh(env: BuildEnvironment, stem: Callable[[str], str], ignored: set[str]) 
     mean = sum(length for *_, length in found) / len(found)
     times = Counter(word for _, _, counts, _ in found for word in counts)
     weights: dict[str, dict[int, float]] = defaultdict(dict)
-    for number, (page, _, counts, length) in enumerate(found):
+    for number, (page, part, counts, length) in enumerate(found):
         share = next((share for start, share in SHARES.items() if page.startswith(start)), 0.9)
+        share *= TASK if part.title == "Exercise" else 1
         for word, count in counts.items():
             rare = math.log(1 + (len(found) - times[word] + 0.5) / (times[word] + 0.5))
             much = count * (SATURATION + 1) / (count + SATURATION * (1 - LENGTH + LENGTH * length / mean))

@@ -5,6 +5,7 @@
 const Sections = {
   LIKE: 0.5, // what a word of the same meaning counts, or one that only begins like it
   FILLER: 0.1, // and one of which every question is made
+  TITLE: 2, // what a title counts that is the question, beside the words in it
   SHOWN: 20,
 
   // as in docs/_ext/search.py, which made the index
@@ -37,24 +38,34 @@ const Sections = {
     return all;
   },
 
-  // the sections that fit a question, best first. What has all of its words comes before what has one of them often; a
-  // word that nearly all sections have, or of which every question is made, may be missing.
+  // the words of a text that say something, each as the first one of its meaning
+  stems(text) {
+    const stemmer = new Stemmer();
+    const said = this.words(text).filter((word) => !SECTIONS.ignored.includes(word)).map((word) => stemmer.stemWord(word));
+    return new Set(said.map((word) => SECTIONS.alike.find((group) => group.includes(word))?.[0] ?? word));
+  },
+
+  // the sections that fit a question, best first. What has all of its words comes before what has one of them often, and a
+  // title that is made of them before a text; a word that nearly all sections have may be missing.
   fitting(question) {
-    const stemmer = new Stemmer(), scores = new Map();
-    const asked = new Set(this.words(question).filter((word) => !SECTIONS.ignored.includes(word)).map((word) => stemmer.stemWord(word)));
-    let whole = 0;
-    for (const word of asked) {
-      const found = this.found(word);
-      const share = SECTIONS.fillers.includes(word) ? this.FILLER : 1;
-      const tells = share * Math.log(1 + SECTIONS.sections.length / (1 + found.size));
-      whole += tells;
+    const stemmer = new Stemmer(), scores = new Map(), tells = new Map();
+    for (const word of new Set(this.words(question).filter((word) => !SECTIONS.ignored.includes(word)).map((word) => stemmer.stemWord(word)))) {
+      const found = this.found(word), share = SECTIONS.fillers.includes(word) ? this.FILLER : 1;
+      const told = share * Math.log(1 + SECTIONS.sections.length / (1 + found.size));
+      for (const meaning of this.stems(word)) tells.set(meaning, told);
       for (const [section, weight] of found) {
         const [sum, part] = scores.get(section) ?? [0, 0];
-        scores.set(section, [sum + weight * share, part + tells]);
+        scores.set(section, [sum + weight * share, part + told]);
       }
     }
+    const whole = [...tells.values()].reduce((sum, told) => sum + told, 0);
     return [...scores]
-      .map(([section, [sum, part]]) => [section, sum * part / whole])
+      .map(([section, [sum, part]]) => {
+        const title = this.stems(SECTIONS.sections[section][2]);
+        const both = [...title].filter((word) => tells.has(word));
+        const told = both.reduce((sum, word) => sum + tells.get(word), 0);
+        return [section, sum * part / whole * (1 + this.TITLE * (both.length / title.size || 0) * told / whole)];
+      })
       .sort((a, b) => b[1] - a[1])
       .slice(0, this.SHOWN)
       .map(([section]) => {
