@@ -37,7 +37,7 @@ STEPS = 26  # of a weight, each a letter
 SHARES = {
     "lessons/": 1.0,
     "errors": 0.6,
-    "glossary": 0.35,
+    "glossary": 0.25,
     "reference": 0.4,
     **dict.fromkeys(("coverage", "licences", "measured", "promises", "results", "tried", "instructors"), 0.4),
 }
