@@ -2,6 +2,7 @@
 
 import re
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
@@ -158,6 +159,20 @@ def test_old_methods_and_types_where_the_type_is_right(two):
         assert torch.cuda.FloatTensor(2, 3).device == torch.cuda.FloatTensor([1.0]).device == c.device
     assert {h.new(h).device.type, h.new([1]).device.type, h.apply_(abs).device.type} == {"cpu"}
     assert h.map_(h, lambda a, b: a + b).tolist() == [2.0, 2.0, 2.0]
+
+
+def test_a_stream_brings_its_device_and_is_its_threads_own(two):
+    stream = torch.cuda.Stream(device=1)
+    for context in (lambda: torch.cuda.stream(stream), lambda: stream):
+        with context():
+            assert torch.cuda.current_device() == 1 and torch.cuda.current_stream() == stream
+            with context():
+                assert torch.ones(2, device="cuda").device.index == 1
+            with ThreadPoolExecutor(1) as thread:
+                current = thread.submit(torch.cuda.current_stream, 1).result()
+            assert current == torch.cuda.default_stream(1) != stream
+        assert torch.cuda.current_device() == 0
+        assert torch.cuda.current_stream(1) == torch.cuda.default_stream(1)
 
 
 def test_device_properties_have_cudas_fields(two):

@@ -78,3 +78,24 @@ def test_the_gradient_of_a_number_on_the_cpu_comes_back_to_it(two, use, expected
     optimizer = torch.optim.Adam(numbers, foreach=False)
     optimizer.step()
     assert optimizer.state[numbers[0]]["exp_avg"].device.type == "cpu"
+
+
+def test_a_hook_may_not_move_a_gradient(two):
+    w = torch.ones(2, device="cuda", requires_grad=True)
+    seen: list[str] = []
+    w.register_hook(lambda gradient: seen.append(str(gradient.device)))
+    doubled = w * 2
+    doubled.register_hook(lambda gradient: gradient * 3)
+    doubled.sum().backward()
+    assert seen == ["cuda:0"] and w.grad.tolist() == [6.0, 6.0]
+
+    def to_host(gradient: torch.Tensor) -> torch.Tensor:
+        return gradient.cpu()
+
+    doubled = w * 2
+    doubled.register_hook(to_host)
+    with pytest.raises(RuntimeError) as caught:
+        doubled.sum().backward()
+    assert str(caught.value) == (
+        "hook 'to_host' has changed the type of value (was torch.cuda.FloatTensor got torch.FloatTensor)"
+    )

@@ -475,6 +475,9 @@ LEGACY = [
     (lambda c, h: torch.cuda.FloatTensor(2, device="cpu"), "RuntimeError: legacy constructor expects device"),
     (lambda c, h: torch.cuda.FloatTensor(c, device="cuda"), "RuntimeError: Legacy tensor constructor of the"),
     (lambda c, h: c.new(c, device="cuda"), "RuntimeError: Legacy tensor new of the form tensor.new("),
+    (lambda c, h: h.cuda("cpu"), "RuntimeError: Invalid device, must be cuda device"),
+    (lambda c, h: torch.nn.Linear(1, 1).cuda("cpu"), "RuntimeError: Invalid device, must be cuda device"),
+    (lambda c, h: setattr(c, "device", "cpu"), "AttributeError: attribute 'device' of 'torch._C.TensorBase'"),
     (lambda c, h: c.apply_(abs), "TypeError: apply_ is only implemented on CPU tensors"),
     (lambda c, h: c.map_(c, max), "TypeError: map_ is only implemented on CPU tensors"),
     (lambda c, h: c.map2_(c, c, max), "TypeError: map2_ is only implemented on CPU tensors"),
@@ -496,7 +499,7 @@ LEGACY = [
 
 @pytest.mark.parametrize(("do", "text"), LEGACY)
 def test_old_methods_and_types_move_nothing(gpu, do, text):
-    with pytest.raises((TypeError, RuntimeError)) as caught:
+    with pytest.raises((TypeError, RuntimeError, AttributeError)) as caught:
         do(torch.ones(3, device="cuda"), torch.ones(3))
     assert f"{type(caught.value).__name__}: {caught.value}".startswith(text)
 

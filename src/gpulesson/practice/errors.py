@@ -323,6 +323,17 @@ def forked() -> RuntimeError:
     )
 
 
+def not_cuda() -> RuntimeError:
+    """``tensor.cuda("cpu")``."""
+    return RuntimeError("Invalid device, must be cuda device")
+
+
+def moved_by_hook(hook: object, before: str, after: str) -> RuntimeError:
+    """A hook of a tensor returns a gradient on another kind of device (``autograd/python_hook.cpp``)."""
+    name = getattr(hook, "__name__", "<unknown>")
+    return RuntimeError(f"hook '{name}' has changed the type of value (was {before} got {after})")
+
+
 def not_numpy(index: int) -> TypeError:
     """NumPy arrays live in host memory."""
     return TypeError(

@@ -76,6 +76,10 @@ class ThreadState(threading.local):
     quiet = False
     """What happens now is part of something that the log has already noted."""
 
+    def __init__(self, count: int) -> None:
+        self.streams: list[Any] = [None] * count
+        """The current one of each device; None: the default one."""
+
 
 class PracticeGPU:
     """
@@ -109,15 +113,13 @@ class PracticeGPU:
         """By address: on the way through an operator a generator loses its Python object."""
         self.generators = tuple(self.new_generator(index) for index in range(count))
         """The default one of each device."""
-        self.streams: list[Any] = [None] * count
-        """The current one of each device; None: the default one."""
         self.graph_memory: dict[int, Any] = {}
         """By the address of its storage: what captures have made and tensors hold."""
         self.process_groups: dict[str, Any] = {}
         """Those that were asked for with NCCL, by name."""
         self.capture: Capture | None = None
         """The capture of a CUDA graph in progress: one at a time."""
-        self.thread_state = ThreadState()
+        self.thread_state = ThreadState(count)
         self.watch_thread: Callable[[], None] = lambda: None
         """Give this thread an operator mode: it was started before, and now it uses a device."""
 
@@ -164,6 +166,11 @@ class PracticeGPU:
     @current.setter
     def current(self, index: int) -> None:
         self.thread_state.current = index
+
+    @property
+    def streams(self) -> list[Any]:
+        """The current stream of each device in this thread; None: the default one."""
+        return self.thread_state.streams
 
     def index_of(self, device: torch.device) -> int:
         """Return the number of a ``cuda`` device, or -1 for any other."""

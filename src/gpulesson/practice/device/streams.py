@@ -21,6 +21,7 @@ class PracticeStream:
         self.device = self.gpu.devices[self.gpu.number(device)]
         self.device_index = self.device.index
         self.priority = priority
+        self._before: list[tuple[int, Any]] = []
         self.cuda_stream = self.stream_id = 0
         self.device_type = 1  # DeviceType.CUDA
 
@@ -66,12 +67,17 @@ class PracticeStream:
         return event
 
     def __enter__(self) -> "PracticeStream":
-        streams = self.gpu.streams
-        self._before, streams[self.device.index] = streams[self.device.index], self
+        self._before.append((self.gpu.current, self.gpu.streams[self.device.index]))
+        self.make_current()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.gpu.streams[self.device.index] = self._before
+        self.gpu.current, self.gpu.streams[self.device.index] = self._before.pop()
+
+    def make_current(self) -> None:
+        """Make it the current stream of its device, and that the current device."""
+        self.gpu.streams[self.device.index] = self
+        self.gpu.current = self.device.index
 
     def __repr__(self) -> str:
         return f"<torch.cuda.Stream device={self.device} cuda_stream={self.cuda_stream:#x}>"
@@ -176,7 +182,7 @@ def add_patches(patches: Patches, gpu: PracticeGPU) -> None:
 
     def set_stream(stream: Any) -> None:
         if stream is not None:
-            gpu.streams[stream.device.index] = stream
+            stream.make_current()
 
     for owner in (torch.cuda, torch.cuda.streams):
         patches.set(owner, "Stream", Stream)

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch.autograd.function import BackwardCFunction
+from torch.autograd.graph import GradientEdge
 from torch.utils.data import TensorDataset
 
 from gpulesson.practice import errors
@@ -247,8 +248,8 @@ def _gradients(
 
     One that is all zeros was made from a shape alone, and the engine moves one that has no dimensions.
     """
+    inputs = (inputs,) if isinstance(inputs, torch.Tensor | GradientEdge) else tuple(inputs)
     gradients = original(outputs, inputs, *args, **kwargs)
-    inputs = (inputs,) if isinstance(inputs, torch.Tensor) else inputs
     return tuple(
         _beside_its_tensor(gpu, gradient, tensor) for gradient, tensor in zip(gradients, inputs, strict=True)
     )

@@ -105,7 +105,7 @@ def add_patches(patches: Patches, gpu: PracticeGPU) -> None:
 
 def _bind_property(gpu: PracticeGPU, getter: Handler, original: Any) -> property:
     read = original.__get__
-    return property(lambda tensor: getter(gpu, read, tensor), doc=original.__doc__)
+    return property(lambda tensor: getter(gpu, read, tensor), original.__set__, doc=original.__doc__)
 
 
 # -- attributes
@@ -221,6 +221,8 @@ def _cuda(
     non_blocking: bool = False,
     **layout: Any,
 ) -> torch.Tensor:
+    if device is not None and as_device(device).type != "cuda":
+        raise errors.not_cuda()
     moved = move(gpu, tensor, gpu.number(device), ".cuda()", non_blocking)
     return moved.contiguous(**layout) if layout else moved
 
@@ -364,6 +366,17 @@ def _on_host(
     return original(tensor, *args, **kwargs)  # type: ignore[no-any-return]
 
 
+def _register_hook(gpu: PracticeGPU, original: Handler, tensor: torch.Tensor, hook: Any) -> Any:
+    @functools.wraps(hook)
+    def checked(gradient: torch.Tensor) -> Any:
+        result = hook(gradient)
+        if isinstance(result, torch.Tensor) and result.is_cuda is not gradient.is_cuda:
+            raise errors.moved_by_hook(hook, gradient.type(), result.type())
+        return result
+
+    return original(tensor, checked)
+
+
 def _repr(gpu: PracticeGPU, original: Handler, tensor: torch.Tensor, **kwargs: Any) -> str:
     if gpu.ledger.index(tensor) >= 0:
         gpu.record(TO_HOST, "print", tensor.numel() * tensor.element_size())
@@ -413,6 +426,7 @@ _METHODS: dict[str, Handler] = {
     "pin_memory": _pin_memory,
     "is_pinned": _is_pinned,
     "record_stream": _record_stream,
+    "register_hook": _register_hook,
 }
 _READINGS = {
     "__bool__": "if tensor",
