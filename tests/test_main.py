@@ -13,6 +13,7 @@ def test_without_a_command_it_prints_the_report(capsys):
     assert main([]) == 0
     printed = capsys.readouterr().out
     assert torch.__version__ in printed and "NVIDIA driver" in printed
+    assert "the practice GPU: python -m gpulesson practice script.py\n" in printed
     assert main(["report"]) == 0
     assert capsys.readouterr().out == printed
 

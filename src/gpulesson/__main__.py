@@ -70,6 +70,7 @@ def report() -> int:
     print(device_report())
     try:
         print(f"\nThe lessons here run on: {choose_device()}")
+        print("CUDA code runs without a GPU, on the practice GPU: python -m gpulesson practice script.py")
     except DeviceError as error:
         print(f"\n{error}", file=sys.stderr)
         return 1

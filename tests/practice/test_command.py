@@ -135,3 +135,27 @@ def test_a_module_with_a_report(tmp_path):
     assert done.stdout.splitlines() == ["pack ['--report'] cuda:0", "in the end cuda:0"], done.stderr
     assert done.returncode == 3
     assert done.stderr.startswith("Practice GPU: 2 copies") and ".tolist()" in done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("program", "said"),
+    [
+        ("import torch\nprint(torch.ones(2).sum())", True),
+        ("import torch\nprint(torch.cuda.is_available())", True),
+        ("import torch\nprint(torch.ones(2).cuda().sum())", False),
+        ("import torch\nraise ValueError", False),
+        ("import torch, multiprocessing\ndef work(): torch.ones(2).cuda()\n"
+         "if __name__ == '__main__':\n"
+         "    child = multiprocessing.get_context('spawn').Process(target=work)\n"
+         "    child.start(), child.join()", False),
+        ("print('no PyTorch')", False),
+    ],
+)  # fmt: skip
+def test_it_says_so_if_no_tensor_was_on_the_gpu(tmp_path, program, said):
+    (tmp_path / "cpu.py").write_text(program, encoding="utf-8")
+    words = ["-m", "gpulesson", "practice", "--force", "cpu.py"]
+    done = subprocess.run([sys.executable, *words], cwd=tmp_path, capture_output=True, text=True)
+    line = "Practice GPU: no tensor was ever on it. A script has to move its model and its batches, "
+    line += '.to("cuda"): `python -m gpulesson port cpu.py` shows which lines'
+    assert done.stderr.splitlines().count(line) == said, done.stderr

@@ -22,6 +22,10 @@ _LOOK = 0.5
 """Seconds from one look after torchrun to the next."""
 _PATIENCE = 20
 """Seconds that a process has to end after it."""
+_UNUSED = (
+    'Practice GPU: no tensor was ever on it. A script has to move its model and its batches, .to("cuda"): '
+    "`python -m gpulesson port {script}` shows which lines"
+)
 _here: "list[Any]" = []
 """What waits for PyTorch in this process, or the practice GPU that has come with it."""
 
@@ -107,20 +111,35 @@ def _start(text: str) -> None:
     _here[:] = [context]
     if not gpu.simulated:
         reach_no_other_processes()  # a real GPU is there for them as well
-    if report:
-        _report_at_the_end(gpu)
+    if report is not None:
+        _report_at_the_end(gpu, report)
 
 
-def _report_at_the_end(gpu: "Any") -> None:
+def _report_at_the_end(gpu: "Any", whole: bool) -> None:
     import atexit
 
     process = os.getpid()
 
     def report() -> None:
-        if os.getpid() == process:  # not in one that was forked
+        if os.getpid() != process:  # it was forked
+            return
+        if whole:
             print(gpu.report(), file=sys.stderr)
+        if _nobody_used(gpu):
+            print(_UNUSED.format(script=_script()), file=sys.stderr)
 
     atexit.register(report)
+
+
+def _nobody_used(gpu: "Any") -> bool:
+    """Whether it is worth saying that no tensor was on the GPU: not after an error, and of the first rank."""
+    failed, rank = hasattr(sys, "last_type"), os.environ.get("LOCAL_RANK", "0")
+    return gpu.simulated and not (gpu.was_used or gpu.has_followers or failed or rank != "0")
+
+
+def _script() -> str:
+    name = sys.argv[0] if sys.argv else ""
+    return name if name.endswith(".py") and " " not in name else "script.py"
 
 
 class _AfterImport:

@@ -117,6 +117,8 @@ class PracticeGPU:
         """By the address of its storage: what captures have made and tensors hold."""
         self.process_groups: dict[str, Any] = {}
         """Those that were asked for with NCCL, by name."""
+        self.has_followers = False
+        """Whether another process was started that brings it along."""
         self.capture: Capture | None = None
         """The capture of a CUDA graph in progress: one at a time."""
         self.thread_state = ThreadState(count)
@@ -155,6 +157,11 @@ class PracticeGPU:
             Default: the current device.
         """
         return self.ledger.allocators[self.number(device)].memory()
+
+    @property
+    def was_used(self) -> bool:
+        """Whether any tensor has been on a device."""
+        return any(allocator.memory().requests for allocator in self.ledger.allocators)
 
     # -- for the other modules
 

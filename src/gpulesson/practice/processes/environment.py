@@ -20,8 +20,13 @@ _PATH = "PYTHONPATH"
 _FILE = Path(__file__).absolute().parents[1] / "startup" / "sitecustomize.py"
 
 
-def settings(memory: str | int, count: int, force: bool, report: bool = False) -> str:
-    """Write settings as the environment variable has them."""
+def settings(memory: str | int, count: int, force: bool, report: bool | None = None) -> str:
+    """
+    Write settings as the environment variable has them.
+
+    With `report` the process prints the table of copies and waits in the end; with False, of the command's
+    own program, only that nothing was on the GPU, if so.
+    """
     return json.dumps({"memory": memory, "count": count, "force": force, "report": report})
 
 
@@ -83,7 +88,11 @@ def add_patches(patches: Any, gpu: Any) -> None:
     text = settings(gpu.capacity, gpu.count, force=True)
 
     def bringing(original: Callable[[str], dict[str, Any]]) -> Callable[[str], dict[str, Any]]:
-        return lambda name: {"practice GPU": _Brought(text), **original(name)}
+        def preparation(name: str) -> dict[str, Any]:
+            gpu.has_followers = True
+            return {"practice GPU": _Brought(text), **original(name)}
+
+        return preparation
 
     patches.wrap(spawn, "get_preparation_data", bringing)
 
