@@ -8,6 +8,7 @@ import mmap
 import multiprocessing
 import re
 import sysconfig
+import types
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -157,7 +158,18 @@ MAKERS = {  # of errors: with what their texts on the pages were made
     "invalid_gradient": ("Function DoubleBackward returned an invalid", 0, 0, -1),
     "wrong_convolution_type": ("weight", torch.float16, torch.float32),
     "wrong_sections": (0,),
-    "wrong_type": ("expected TensorOptions(dtype=long int, device=cpu, got device=meta", "cuda:0"),
+    "wrong_type": ("expected TensorOptions(dtype=long int, device=cpu, got device=meta", "cpu", "cuda:0"),
+    "wrong_legacy_device": ("cuda", "cpu"),
+    "on_host_only": ("apply_",),
+    "wrong_partner": ("map_", "other", "torch.cuda.FloatTensor", "torch.FloatTensor"),
+    "moved_by_hook": (
+        types.SimpleNamespace(__name__="to_host"),
+        "torch.cuda.FloatTensor",
+        "torch.FloatTensor",
+    ),
+    "no_allocator": (errors.INVALID_ARGUMENT, 9),
+    "no_stream": (9, 1),
+    "other_settings": (8 << 30, 1, "practice_gpu(memory='64 MiB')"),
     "no_backend": ("cpu",),
     "bitwise": ("BAND",),
     "same_gpu": (0, 1, 0, (2, 30)),
