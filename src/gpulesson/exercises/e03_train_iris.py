@@ -50,17 +50,16 @@ def observe_train(function, facts):
     results, passes = [], [0]
     facts["trained"] = []
 
-    def train():
-        model[0].register_forward_hook(lambda *_: passes.append(passes.pop() + 1))
+    def train(watch):
         for epochs in (4, 2):
             results.append(function(model, X.cuda(), y.cuda(), loss_fn, optimizer, epochs))
-            passes.append(passes[-1])
-        facts["trained"] = [b - a for a, b in pairwise([0, *passes[:-1]])]
+            passes.append(len(watch.training()))
+            facts["trained"] = [b - a for a, b in pairwise(passes)]
 
     watch = training.observe_training(model[0], train, facts)
     lists = [list(each) if hasattr(each, "__len__") and not torch.is_tensor(each) else [] for each in results]
     kinds = {kind_of(value).partition(" on ")[0] for each in lists for value in each}
-    facts["optimizers"], facts["called"] = watch.optimizers <= 1, len(calls) == passes[-1]
+    facts["optimizers"], facts["called"] = watch.optimizers <= 1, len(calls) >= len(watch.passes)
     facts["kind"] = f"a list: each is {' or '.join(sorted(kinds))}" if kinds else kind_of(results[0])
     facts["count"] = [len(each) for each in lists]
     facts["value"] = [[number_of(value) for value in each] for each in lists]

@@ -42,7 +42,7 @@ def observe_train_step(function, facts):
         optimizer, found = torch.optim.SGD(model.parameters(), lr=0.1), {"loss": "", "model": ""}
         arguments = model, inputs, labels, loss_fn, optimizer, torch.device(device)
         try:
-            observe_training(model, lambda given=arguments: [function(*given) for _ in range(2)][1], found)
+            observe_training(model, lambda _, given=arguments: [function(*given) for _ in range(2)][1], found)
         finally:
             found["loss"], found["model"] = " and ".join(sorted(set(where))), str(model[0].weight.device)
             facts |= {f"{name} {device}": value for name, value in found.items()}

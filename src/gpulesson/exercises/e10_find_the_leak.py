@@ -88,7 +88,7 @@ def observe_train(function, facts):
         return kind, torch.cuda.memory_allocated() - before > 2 * BLOCK
 
     kept = []
-    observe_training(model, lambda: kept.extend(twice()), facts)
+    observe_training(model, lambda _: kept.extend(twice()), facts)
     kind, facts["held"] = kept
     facts["losses"], facts["outputs"] = loss_fn.rows, loss_fn.most[1] > 1
     facts["graphs"] = loss_fn.most[0] > 1 and "graph" not in kind.partition(" on ")[2]

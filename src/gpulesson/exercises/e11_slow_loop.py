@@ -19,7 +19,7 @@ class Count(TorchDispatchMode):
     def __init__(self, gpu):
         super().__init__()
         self.gpu, self.operators, self.whole, self.norms, self.products = gpu, 0, 0, 0, 0
-        self.floats = self.backwards = self.steps = 0  # floats: numbers that were made of bytes
+        self.floats = self.backwards = 0  # floats: numbers that were made of bytes
         self.weights = self.gradients = None
         self.gpu.clear_events()
         self.early = self.reads()
@@ -38,7 +38,7 @@ class Count(TorchDispatchMode):
         if size and result.is_floating_point():
             self.floats += max((each.numel() for each in args if is_bytes(each)), default=0)
         self.norms += name.endswith("norm")
-        self.backwards += name == "_log_softmax_backward_data"
+        self.backwards += "backward" in name
         if name in ("mm", "addmm"):
             self.products += 1
             self.weights = args[-1].clone() if self.weights is None else self.weights
@@ -46,7 +46,6 @@ class Count(TorchDispatchMode):
         return result
 
     def before_step(self, optimizer, *_):
-        self.steps += 1
         weights = [each for group in optimizer.param_groups for each in group["params"]]
         self.gradients = [each.grad.clone() for each in weights if each.grad is not None]
 
@@ -148,7 +147,7 @@ def observe_losses(function, facts):
     facts["converted"] = "some rows twice" if twice else "no row twice"
     if count.whole >= STEPS:
         facts["converted"] = "all rows, in each step"
-    facts["norms"], facts["stepped"] = count.norms > 0, count.steps > 0
+    facts["norms"] = count.norms > 0
     facts["asked"] = asked > 0
     facts["read"] = "in the loop" if read else "one by one" if reads >= STEPS else "at the end"
     several = isinstance(value, list | tuple)
@@ -204,7 +203,6 @@ WORDS = {
     "called": "the model was not called.",
     "backward": "backward() was never called.",
     "norms": "norms were computed.",
-    "stepped": "the optimizer did not step.",
     "asked": "an `if` waited for the device before the last step was done.",
     "read": lambda found, _: f"numbers were read {found}.",
     "seed": "the first weights are not those of `slow`.",

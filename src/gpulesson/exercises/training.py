@@ -52,14 +52,15 @@ def train_step(
     return {"number": loss.item(), "graph": loss, "tensor": loss.detach(), "nothing": None}[returns]
 
 
-def observe_training(model: nn.Module, train: Callable[[], Any], facts: Facts) -> Watch:
-    """Call what trains a model, and note what can be seen of its steps."""
+def observe_training(model: nn.Module, train: Callable[[Watch], Any], facts: Facts) -> Watch:
+    """Call what trains a model, with the watch, and note what can be seen of its steps."""
     with closing(Watch(model)) as watch:
         try:
-            value = train()
+            value = train(watch)
         finally:
-            facts["train modes"] = sorted({each["training"] for each in watch.passes})
-            facts["backwards"] = [each["backward"] for each in watch.passes]
+            graphs = [each for each in watch.passes if each["graph"]] or watch.passes
+            facts["train modes"] = sorted({each["training"] for each in graphs})
+            facts["backwards"] = [each["backward"] for each in graphs]
             facts["fresh"], facts["steps"], facts["idle"] = watch.stale == 0, watch.steps, watch.idle > 0
     facts["kind"], facts["weights"], facts["value"] = kind_of(value), watch.weights(), number_of(value)
     return watch
