@@ -19,7 +19,7 @@ import os
 import re
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, fields
 from datetime import datetime, timezone
 from pathlib import Path
@@ -353,17 +353,19 @@ def _resumed(checkpoint: Checkpoint, parts: RunParts) -> Iterator[None]:
             or find_wrong_rng(checkpoint.rng)
         ):
             raise Refused(wrong)
-    with all_or_nothing(parts):
-        with _as_checkpoint_error(failed):
-            if optimizer is not None:
-                load_optimizer(optimizer, checkpoint.optimizer or {})
-            if scheduler is not None:
-                # a copy, since the scheduler would keep and change it
-                scheduler.load_state_dict(copy.deepcopy(checkpoint.scheduler or {}))
-            if generator is not None and checkpoint.generator is not None:
-                generator.set_state(checkpoint.generator)
-            model.load_state_dict(checkpoint.model)
-            set_rng_state(checkpoint.rng)
+    with _as_checkpoint_error(failed), ExitStack() as undo:
+        undo.enter_context(all_or_nothing(parts))
+        if optimizer is not None:
+            load_optimizer(optimizer, checkpoint.optimizer or {})
+        if scheduler is not None:
+            # a copy, since the scheduler would keep and change it
+            scheduler.load_state_dict(copy.deepcopy(checkpoint.scheduler or {}))
+        if generator is not None and checkpoint.generator is not None:
+            generator.set_state(checkpoint.generator)
+        model.load_state_dict(checkpoint.model)
+        set_rng_state(checkpoint.rng)
+        loaded = undo.pop_all()
+    with loaded:
         yield
 
 
@@ -379,8 +381,8 @@ def _opened(path: Path) -> Iterator[tuple[Header, BinaryIO]]:
             raise CheckpointError(f"{name} {_missing(path)}") from error
         except OSError as error:
             if path.is_dir():
-                remedy = "give one of its files, or latest(folder), the one that got furthest"
-                raise CheckpointError(f"{name} is a folder, not a checkpoint: {remedy}") from error
+                remedy = "not a checkpoint: give one of its files, or latest(folder)"
+                raise CheckpointError(f"{name} was not loaded: it is a folder, {remedy}") from error
             raise
         except Refused as error:
             raise CheckpointError(

@@ -622,7 +622,7 @@ def _explain(error: Exception) -> None:
 
 
 def _where(number: int, losses: Any) -> str:
-    """Say which step this is, and in a training, whether steps before it have changed the weights."""
+    """Say which step this is, and while training, whether steps before it have changed the weights."""
     epoch = getattr(losses, "epoch", 0)
     named = f"epoch {epoch}, step {number}" if epoch > 1 else f"step {number}"
     changed = epoch and epoch + number > 2
