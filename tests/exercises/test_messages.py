@@ -123,7 +123,7 @@ OverflowError: math range error
 AssertionError
 NotImplementedError
 StopIteration
-PermissionError: [Errno 13] Permission denied: '/root/x'
+PermissionError: [Errno 13] Permission denied: '/data/x'
 UnicodeDecodeError: 'utf-8' codec can't decode byte 0xff in position 0: invalid start byte
 LookupError: a method of this name is missing
 RuntimeError: the function of the loss is missing
