@@ -1106,10 +1106,10 @@ SGD = torch.optim.SGD(LINEAR.parameters(), lr=0.1)
 @pytest.mark.parametrize(
     ("parts", "message"),
     [
-        ({"model": SGD}, r"the model is SGD .*has state_dict\(\) and named_parameters\(\)"),
-        ({"optimizer": LINEAR}, r"the optimizer is Linear.*has state_dict\(\) and param_groups"),
-        ({"scheduler": LINEAR}, r"the scheduler is Linear.*has state_dict\(\) and step\(\)"),
-        ({"scheduler": SGD}, "the scheduler is SGD .*but no param_groups"),
+        ({"model": SGD}, r"the model is a SGD.*has state_dict\(\) and named_parameters\(\)"),
+        ({"optimizer": LINEAR}, r"the optimizer is a Linear.*has state_dict\(\) and param_groups"),
+        ({"scheduler": LINEAR}, r"the scheduler is a Linear.*has state_dict\(\) and step\(\)"),
+        ({"scheduler": SGD}, "the scheduler is a SGD.*but no param_groups"),
         (
             {"optimizer": torch.optim.SGD(nn.Linear(2, 2).parameters(), lr=0.1)},
             r"the optimizer changes no parameter of this model: build it from model.parameters\(\)",

@@ -16,15 +16,24 @@ from torch.optim import lr_scheduler
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
 from gpulesson.capture import captured_step
-from gpulesson.checkpoint import CheckpointError, load_checkpoint
-from gpulesson.data import Batches
-from gpulesson.device import DeviceError, choose_device, device_name, named_device, to_device
+from gpulesson.checkpoint import CheckpointError, latest, load_checkpoint, resume, save_checkpoint
+from gpulesson.data import Batches, load_fashion_mnist, regression_data
+from gpulesson.device import (
+    DeviceError,
+    choose_device,
+    device_name,
+    devices_of,
+    named_device,
+    tensor_devices,
+    to_device,
+)
 from gpulesson.evaluation import evaluate
 from gpulesson.long_runs.autosave import AutoSave
 from gpulesson.models import MLP, count_parameters
 from gpulesson.step import Step
-from gpulesson.timing import measure
+from gpulesson.timing import measure, synchronize
 from gpulesson.training import History, NonFiniteLossError, fit
+from gpulesson.weights import export_weights, import_weights
 
 X, Y = torch.randn(8, 6, generator=torch.Generator().manual_seed(3)), torch.arange(8) % 4
 PAIR = [(X, Y)]
@@ -660,6 +669,501 @@ def test_other_functions(case):
     call, *words = OTHERS[case]
     with pytest.raises((TypeError, ValueError, DeviceError, CheckpointError)) as caught:
         call()
+    assert [word for word in words if word not in str(caught.value)] == [], caught.value
+
+
+# What is wrong in a later batch: what was found, where, and the remedy. The weights have learned by then.
+LATER: dict[str, tuple[dict[str, Any], str, str, str]] = {
+    "three things": ({"batches": [(X, Y), (X, Y, Y)]}, "a tuple of 3", "step 2 (the weights", "collate_fn"),
+    "a tensor alone": ({"batches": [(X, Y), X]}, "a tensor float32 [8, 6]", "step 2 (the weights", "a pair"),
+    "None": ({"batches": [(X, Y), None]}, "is None", "step 2 (the weights", "a pair"),
+    "targets in a list": (
+        {"batches": [(X, Y), (X, Y.tolist())]},
+        "a list of 8",
+        "step 2 (the weights",
+        "torch.as_tensor(targets)",
+    ),
+    "targets as floats": (
+        {"batches": [(X, Y), (X, Y.float())]},
+        "float32 [8]",
+        "step 2 (the weights",
+        "targets.long()",
+    ),
+    "inputs from NumPy": (
+        {"batches": [(X, Y), (X.numpy(), Y)]},
+        "NumPy array",
+        "step 2 (the weights",
+        "torch.as_tensor(inputs)",
+    ),
+    "wider inputs": (
+        {"batches": [(X, Y), (torch.zeros(8, 7), Y)]},
+        "[8, 7]",
+        "step 2 (the weights",
+        "nn.Linear(7, …)",
+    ),
+    "one sample for batch norm": (
+        {"batches": [(X, Y), (X[:1], Y[:1])]},
+        "[1, 6]",
+        "step 2 (the weights",
+        "drop_last=True",
+    ),
+    "targets without a column": (
+        {"model": MLP(6, 1), "loss_fn": MSE, "batches": [(X, X[:, :1]), (X, X[:, 0])]},
+        "[8, 1]",
+        "step 2 (the weights",
+        "targets.unsqueeze(1)",
+    ),
+    "validation: wider inputs": (
+        {"validation": [(X, Y), (torch.zeros(8, 7), Y)]},
+        "[8, 7]",
+        "validation after epoch 1: step 2",
+        "nn.Linear(7, …)",
+    ),
+    "validation: three things": (
+        {"validation": [(X, Y), (X, Y, Y)]},
+        "a tuple of 3",
+        "validation after epoch 1: batches: the batch of step 2",
+        "collate_fn",
+    ),
+    "validation: None": (
+        {"validation": [(X, Y), None]},
+        "is None",
+        "validation after epoch 1: batches: the batch of step 2",
+        "a pair",
+    ),
+    "validation: targets as floats": (
+        {"validation": [(X, Y), (X, Y.float())]},
+        "float32 [8]",
+        "validation after epoch 1: step 2",
+        "targets.long()",
+    ),
+    "validation: targets without a column": (
+        {
+            "model": MLP(6, 1),
+            "loss_fn": MSE,
+            "batches": [(X, X[:, :1])],
+            "validation": [(X, X[:, :1]), (X, X[:, 0])],
+        },
+        "[8, 1]",
+        "validation after epoch 1: step 2",
+        "targets.unsqueeze(1)",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", LATER)
+def test_a_later_batch_is_named_when_it_comes(case):
+    changed, *words = LATER[case]
+    with pytest.raises(ValueError) as caught:
+        run(**changed)
+    assert [word for word in words if word not in str(caught.value)] == [], caught.value
+
+
+def on(make: Any) -> Any:
+    """What `make` returns for a model and its optimizer."""
+    trained = model()
+    return make(trained, adam(trained))
+
+
+def saves(**options: Any) -> AutoSave:
+    return on(
+        lambda trained, optimizer: AutoSave("runs", **{"model": trained, "optimizer": optimizer} | options)
+    )
+
+
+def saved(folder: Path, **options: Any) -> Path:
+    return save_checkpoint(folder / "one.safetensors", **{"model": MLP(6, 4), "epoch": 1} | options)
+
+
+HERE = Path(__file__)
+CONTAINERS = "tensors, in containers or alone"
+GENERATOR = "a list of torch.Generator objects"
+ONE_TENSOR = "one tensor [N, …]"
+GRADIENT = "a tensor of one number that has a gradient"
+NEEDED = "give an object that has state_dict() and named_parameters()"
+
+# Calls with a folder to work in: the call, and words of its message, as above.
+FRESH: dict[str, tuple[Any, str, str, str]] = {
+    # fit and evaluate
+    "fit: a loader that is counted": (
+        lambda _: run(batches=enumerate(loaded()), epochs=1),
+        "are 0",
+        "expected a tensor",
+        "without enumerate",
+    ),
+    "fit: a pair the other way round": (
+        lambda _: run(batches=[(Y, X)]),
+        "int64 [8]",
+        "expected as [N, …]",
+        "the order (inputs, targets)",
+    ),
+    "fit: LBFGS": (
+        lambda _: run(model=(m := model()), optimizer=torch.optim.LBFGS(m.parameters())),
+        "LBFGS",
+        "by a closure",
+        "take SGD or Adam",
+    ),
+    "fit: a list of schedulers": (lambda _: run(scheduler=[]), "a list of 0", "a scheduler", "StepLR("),
+    "fit: a function for the schedule": (
+        lambda _: run(scheduler=lambda epoch: 0.9**epoch),
+        "<lambda>",
+        "a scheduler",
+        "StepLR(",
+    ),
+    "fit: the optimizer as scheduler": (
+        lambda _: on(lambda m, o: run(model=m, optimizer=o, scheduler=o)),
+        "an Adam",
+        "a scheduler",
+        "StepLR(",
+    ),
+    "fit: parameters as optimizer": (
+        lambda _: run(optimizer=model().parameters()),
+        "a generator",
+        "an optimizer",
+        "torch.optim.Adam(",
+    ),
+    "fit: an optimizer's name": (
+        lambda _: run(optimizer="adam"),
+        "'adam'",
+        "an optimizer",
+        "torch.optim.Adam(",
+    ),
+    "fit: a loss's name": (lambda _: run(loss_fn="mse"), "'mse'", "a function", "nn.CrossEntropyLoss()"),
+    "fit: a state dict": (
+        lambda _: run(model=model().state_dict(), optimizer=adam()),
+        "an OrderedDict",
+        "torch.nn.Module",
+        "the order is",
+    ),
+    "fit: a share for validation": (lambda _: run(validation=0.2), "0.2", "(inputs, targets)", "DataLoader("),
+    "fit: the class Step": (lambda _: run(step=Step), "the class Step", "a Step", "Step(…)"),
+    "fit: a list of epochs": (lambda _: run(epochs=[0, 1]), "list", "a whole number", "passes over the data"),
+    "fit: epochs down below 0": (
+        lambda _: run(epochs=range(3, -2, -1)),
+        "-2",
+        "counted from 0",
+        "range(3, 10)",
+    ),
+    "fit: all left out by drop_last": (
+        lambda _: run(batches=DataLoader(TensorDataset(X, Y), 64, drop_last=True)),
+        "the batches are empty",
+        "at least one batch",
+        "Give",
+    ),
+    "fit: Batches of inputs alone": (
+        lambda _: run(batches=Batches(X, batch_size=4)),
+        "a tuple of 1",
+        "a pair (inputs, targets)",
+        "return two things",
+    ),
+    "fit: an AutoSave outside of with": (
+        lambda _: on(lambda m, o: run(model=m, optimizer=o, autosave=AutoSave("runs", model=m, optimizer=o))),
+        "not entered",
+        "around the loop",
+        "with AutoSave(",
+    ),
+    "evaluate: None in the middle": (
+        lambda _: evaluate(MLP(6, 4), [(X, Y), None], CE, "cpu"),
+        "is None",
+        "a pair (inputs, targets)",
+        "step 2",
+    ),
+    "evaluate: loss and batches swapped": (
+        lambda _: evaluate(MLP(6, 4), CE, PAIR, "cpu"),
+        "a CrossEntropyLoss",
+        "(inputs, targets)",
+        "DataLoader(",
+    ),
+    # a step
+    "Step: LBFGS": (
+        lambda _: Step(torch.optim.LBFGS(model().parameters())),
+        "LBFGS",
+        "by a closure",
+        "take SGD or Adam",
+    ),
+    "Step: two norms": (
+        lambda _: Step(adam(), clip_norm=torch.ones(2)),
+        "float32 [2]",
+        "a number above 0",
+        "the largest norm",
+    ),
+    "Step: float32": (lambda _: Step(adam(), amp=torch.float32), "torch.float32", "no precision", "'bf16'"),
+    "a step: the loss's number": (lambda _: Step(adam())(0.5), "0.5", GRADIENT, "without item()"),
+    "a step: a loss without gradient": (
+        lambda _: Step(adam())(torch.tensor(1.0)),
+        "float32 []",
+        GRADIENT,
+        "detach()",
+    ),
+    "a step: a loss for each sample": (
+        lambda _: on(lambda m, o: Step(o)(m(X))),
+        "[8, 4]",
+        GRADIENT,
+        "reduction='none'",
+    ),
+    "a step: of no samples": (
+        lambda _: on(lambda m, o: Step(o, accumulate=2)(m(X).mean(), 0)),
+        "size=0",
+        "how many samples",
+        "len(targets)",
+    ),
+    # a captured step
+    "captured_step: inputs in a list": (
+        lambda _: on(lambda m, o: captured_step(m, CE, o, [X], Y)),
+        "a list of 1",
+        ONE_TENSOR,
+        "torch.stack(inputs)",
+    ),
+    "captured_step: two inputs": (
+        lambda _: on(lambda m, o: captured_step(m, CE, o, (X, X), Y)),
+        "a tuple of 2",
+        ONE_TENSOR,
+        "torch.as_tensor(inputs)",
+    ),
+    "captured_step: a generator alone": (
+        lambda _: on(lambda m, o: captured_step(m, CE, o, X, Y, generators=torch.Generator())),
+        "a Generator",
+        GENERATOR,
+        "give [torch.Generator(device)]",
+    ),
+    "captured_step: seeds": (
+        lambda _: on(lambda m, o: captured_step(m, CE, o, X, Y, generators=[0])),
+        "a list of 1 (0)",
+        GENERATOR,
+        "give [torch.Generator(device)]",
+    ),
+    "captured_step: called with a loader": (
+        lambda _: on(lambda m, o: captured_step(m, CE, o, X, Y)(PAIR, None)),
+        "a list of 1",
+        ONE_TENSOR,
+        "torch.as_tensor(inputs)",
+    ),
+    "captured_step: called with a list of targets": (
+        lambda _: on(lambda m, o: captured_step(m, CE, o, X, Y)(X, Y.tolist())),
+        "a list of 8",
+        "a tensor [N, …]",
+        "torch.as_tensor(targets)",
+    ),
+    # devices
+    "to_device: a class": (lambda _: to_device(MLP, "cpu"), "the class MLP", CONTAINERS, "MLP(…)"),
+    "to_device: an optimizer": (
+        lambda _: to_device(adam(), "cpu"),
+        "an Adam",
+        CONTAINERS,
+        "model.to(device)",
+    ),
+    "to_device: a loader": (
+        lambda _: to_device(loaded(), "cpu"),
+        "a DataLoader",
+        CONTAINERS,
+        "one batch after",
+    ),
+    "to_device: Batches": (
+        lambda _: to_device(Batches(X, Y, batch_size=4), "cpu"),
+        "a Batches",
+        CONTAINERS,
+        "one batch after",
+    ),
+    "to_device: a dataset": (
+        lambda _: to_device(TensorDataset(X, Y), "cpu"),
+        "a TensorDataset",
+        CONTAINERS,
+        "one batch after",
+    ),
+    "to_device: a set": (lambda _: to_device({X}, "cpu"), "a set", CONTAINERS, "a list of what"),
+    "to_device: a generator in a batch": (
+        lambda _: to_device([X, (x for x in X)], "cpu"),
+        "a generator",
+        CONTAINERS,
+        "a list of what",
+    ),
+    "tensor_devices: a class": (lambda _: tensor_devices(MLP), "the class MLP", CONTAINERS, "MLP(…)"),
+    "tensor_devices: a loader": (lambda _: tensor_devices(loaded()), "a DataLoader", CONTAINERS, "one batch"),
+    "devices_of: parameters()": (
+        lambda _: devices_of(model().parameters()),
+        "a generator",
+        CONTAINERS,
+        "a list of what",
+    ),
+    "synchronize: None": (lambda _: synchronize(None), "None", "a device", "give 'cpu'"),
+    "choose_device: a bool": (lambda _: choose_device(True), "'True'", "no device name", "On this machine"),
+    # data and models
+    "Batches: a dataset": (
+        lambda _: Batches(TensorDataset(X, Y), batch_size=4),
+        "TensorDataset",
+        "needs tensors",
+        "Batches(inputs, targets, batch_size=…)",
+    ),
+    "Batches: a pair": (
+        lambda _: Batches((X, Y), batch_size=4),
+        "tuple",
+        "needs tensors",
+        "Batches(inputs, targets, batch_size=…)",
+    ),
+    "Batches: a seed": (
+        lambda _: Batches(X, batch_size=4, generator=0),
+        "generator=0",
+        "a torch.Generator",
+        "manual_seed(0)",
+    ),
+    "load_fashion_mnist: a file": (
+        lambda _: load_fashion_mnist(HERE),
+        HERE.name,
+        "no folder",
+        "name a folder",
+    ),
+    "regression_data: a shape": (
+        lambda _: regression_data((100, 3)),
+        "(100, 3)",
+        "a whole number",
+        "samples=64",
+    ),
+    "MLP: a text": (lambda _: MLP("784", 10), "'784'", "not a whole number", "MLP(4, 8, 3)"),
+    "count_parameters: parameters()": (
+        lambda _: count_parameters(model().parameters()),
+        "a generator",
+        "a torch.nn.Module",
+        "MLP(4, 8, 3)",
+    ),
+    "measure: repeats in a text": (
+        lambda _: measure(lambda: 0, device="cpu", repeats="3"),
+        "'3'",
+        "not a whole number",
+        "repeats=20",
+    ),
+    # checkpoints and weights
+    "save_checkpoint: path and model swapped": (
+        lambda folder: save_checkpoint(model(), model=folder, epoch=1),
+        "a Sequential",
+        "the name of a file",
+        "a pathlib.Path",
+    ),
+    "save_checkpoint: the class": (
+        lambda folder: saved(folder, model=MLP),
+        "the class MLP",
+        "the model",
+        NEEDED,
+    ),
+    "save_checkpoint: a state dict": (
+        lambda folder: saved(folder, model=MLP(6, 4).state_dict()),
+        "with the keys 'layers.0.weight'",
+        "the model is an OrderedDict",
+        NEEDED,
+    ),
+    "save_checkpoint: a range": (
+        lambda folder: saved(folder, epoch=range(3)),
+        "range(0, 3)",
+        "whole number",
+        "0 or more",
+    ),
+    "save_checkpoint: a function": (
+        lambda folder: saved(folder, extra={"f": print}),
+        "extra['f']",
+        "builtin_function",
+        "plain values",
+    ),
+    "load_checkpoint: what is in a file": (
+        lambda folder: load_checkpoint(saved(folder).read_bytes()),
+        "a bytes",
+        "the name of a file",
+        "a pathlib.Path",
+    ),
+    "load_checkpoint: a list": (
+        lambda folder: load_checkpoint([saved(folder)]),
+        "a list of 1",
+        "the name of a file",
+        "a pathlib.Path",
+    ),
+    "load_checkpoint: a program": (
+        lambda _: load_checkpoint(HERE),
+        HERE.name,
+        "no checkpoint",
+        "Copy it anew",
+    ),
+    "latest: a file": (
+        lambda folder: latest(saved(folder)),
+        "It is a file",
+        "the folder",
+        "load_checkpoint(path)",
+    ),
+    "latest: a number as pattern": (
+        lambda folder: latest(folder, pattern=3),
+        "pattern is 3",
+        "a pattern of names",
+        "'*.safetensors'",
+    ),
+    "latest: a pattern with a folder": (
+        lambda folder: latest(folder, pattern="runs/*"),
+        "'runs/*'",
+        "without folders",
+        "'*.safetensors'",
+    ),
+    "resume: a path": (
+        lambda folder: resume(saved(folder), model=MLP(6, 4)),
+        "Path",
+        "a Checkpoint",
+        "load_checkpoint(path)",
+    ),
+    "resume: another optimizer": (
+        lambda folder: resume(load_checkpoint(saved(folder)), model=MLP(6, 4), optimizer=adam()),
+        "nothing was loaded",
+        "no parameter of this model",
+        "build it from model.parameters()",
+    ),
+    "export_weights: swapped": (
+        lambda folder: export_weights(folder, model()),
+        "a Sequential",
+        "the name of a file",
+        "a pathlib.Path",
+    ),
+    "export_weights: the class": (
+        lambda folder: export_weights(MLP, folder / "w"),
+        "the class MLP",
+        "was not written",
+        NEEDED,
+    ),
+    "import_weights: the class": (
+        lambda folder: import_weights(MLP, saved(folder)),
+        "the class MLP",
+        "was not loaded",
+        NEEDED,
+    ),
+    "import_weights: None": (
+        lambda _: import_weights(model(), None),
+        "None",
+        "the name of a file",
+        "latest(…)",
+    ),
+    "AutoSave: the class": (
+        lambda _: saves(model=MLP, optimizer=adam()),
+        "the class MLP",
+        "the model",
+        NEEDED,
+    ),
+    "AutoSave: an optimizer's class": (
+        lambda _: saves(optimizer=torch.optim.Adam),
+        "the class Adam",
+        "the optimizer",
+        "param_groups",
+    ),
+    "AutoSave: another optimizer": (
+        lambda _: saves(optimizer=adam()),
+        "the optimizer",
+        "no parameter of this model",
+        "build it from",
+    ),
+    "AutoSave: numbers for names": (lambda _: saves(extra={1: 2}), "is 1", "a text", "{'scaler': scaler}"),
+    "AutoSave: minutes in a text": (lambda _: saves(every_minutes="5"), "'5'", "a number", "more than 0"),
+    "AutoSave: no with": (lambda _: saves().epochs(3), "not entered", "around the loop", "with AutoSave("),
+}
+
+
+@pytest.mark.filterwarnings("ignore:there are no CUDA graphs")
+@pytest.mark.parametrize("case", FRESH)
+def test_other_ways_to_call(case, tmp_path):
+    call, *words = FRESH[case]
+    with pytest.raises((TypeError, ValueError, RuntimeError)) as caught:
+        call(tmp_path)
     assert [word for word in words if word not in str(caught.value)] == [], caught.value
 
 

@@ -20,18 +20,19 @@ def described(value: Any) -> str:
     if value is None or isinstance(value, str | int | float | torch.device | torch.dtype):
         return reprlib.repr(value) if isinstance(value, str) else str(value)
     kind = type(value).__name__
+    named = f"{'an' if kind[0] in 'AEIOUaeiou' else 'a'} {kind}"
     if isinstance(value, Tensor):
         return f"a tensor {str(value.dtype).removeprefix('torch.')} {list(value.shape)}"
     if kind == "ndarray":
         return f"a NumPy array {value.dtype} {list(value.shape)}"
     if isinstance(value, Mapping):
-        return f"a {kind} with the keys {', '.join(map(repr, list(value)[:4])) or '(none)'}"
+        return f"{named} with the keys {', '.join(map(repr, list(value)[:4])) or '(none)'}"
     if isinstance(value, tuple | list):
         parts = ", ".join(map(described, value[:3])) + (", …" if len(value) > 3 else "")
-        return f"a {kind} of {len(value)}" + (f" ({parts})" if parts else "")
+        return f"{named} of {len(value)}" + (f" ({parts})" if parts else "")
     if hasattr(value, "__code__"):
         return f"the function {value.__name__}"
-    return f"{'an' if kind[0] in 'AEIOUaeiou' else 'a'} {kind}"
+    return named
 
 
 def refuse(
@@ -46,7 +47,9 @@ def refuse(
 def as_path(name: str, value: Any) -> Path:
     """Return the name of a file as a path; None, which `latest` may return, is none."""
     if not isinstance(value, str | os.PathLike):
-        refuse(name, value, "the name of a file", "where latest(…) returns None, there is no checkpoint yet")
+        remedy = "where latest(…) returns None, there is no checkpoint yet"
+        given = "give a text or a pathlib.Path, such as 'runs/last.safetensors'"
+        refuse(name, value, "the name of a file", remedy if value is None else given)
     return Path(value)
 
 

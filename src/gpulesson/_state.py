@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from gpulesson._arguments import described
 from gpulesson._files import printable
 from gpulesson._kinds import difference, kind, wrong_number
 from gpulesson._rng import find_wrong_generator, rng_state, set_rng_state
@@ -47,7 +48,7 @@ def find_mistake(parts: RunParts) -> str | None:
         mixed = name == "scheduler" and hasattr(part, "param_groups")
         if (lacks or mixed) and (part is not None or name == "model"):
             needed = " and ".join(_NEEDED[name]) + (", but no param_groups" if mixed else "")
-            return f"the {name} is {printable(repr(part), 100)}: give an object that has {needed}"
+            return f"the {name} is {printable(described(part), 100)}: give an object that has {needed}"
     for name, value in model.state_dict().items():
         if isinstance(value, Tensor) and (nn.parameter.is_lazy(value) or value.is_meta):
             return (

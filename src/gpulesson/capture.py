@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from gpulesson import preflight
+from gpulesson._arguments import refuse
 from gpulesson.step import Amp, Step, autocast
 
 WARMUP = 3  # steps before the capture, as in PyTorch's note
@@ -83,6 +84,7 @@ class CapturedStep:
         """
         if self.why_plain or not (_alike(inputs, self.inputs) and _alike(targets, self.targets)):
             self.plain += 1
+            _check_batch(inputs, targets)
             device = self.inputs.device
             return self._train(inputs.to(device), targets.to(device))
         self.inputs.copy_(inputs, non_blocking=True)
@@ -261,7 +263,11 @@ def captured_step(
     True
     """
     preflight.check_arguments(model=model, loss_fn=loss_fn, optimizer=optimizer)
-    preflight.check_pair((inputs, targets), "inputs and targets")
+    _check_batch(inputs, targets)
+    single = isinstance(generators, list | tuple)
+    if not single or not all(isinstance(each, torch.Generator) for each in generators):
+        remedy = "give [torch.Generator(device)], and the default one needs no naming"
+        refuse("generators", generators, "a list of torch.Generator objects", remedy)
     device = preflight.check_placement(model, inputs.device, loss_fn=loss_fn, optimizer=optimizer)
     if targets.device != device:
         raise ValueError(
@@ -308,5 +314,11 @@ def _why_plain(device: torch.device) -> str:
     return "" if device.type == "cuda" else f"there are no CUDA graphs on {device.type}"
 
 
-def _alike(batch: Tensor, buffer: Tensor) -> bool:
-    return batch.shape == buffer.shape and batch.dtype == buffer.dtype
+def _check_batch(inputs: Any, targets: Any) -> None:
+    if not isinstance(inputs, Tensor):
+        refuse("inputs", inputs, "one tensor [N, …]", "give torch.as_tensor(inputs), or torch.stack(inputs)")
+    preflight.check_pair((inputs, targets), "inputs and targets")
+
+
+def _alike(batch: Any, buffer: Tensor) -> bool:
+    return isinstance(batch, Tensor) and batch.shape == buffer.shape and batch.dtype == buffer.dtype

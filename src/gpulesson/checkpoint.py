@@ -256,6 +256,8 @@ def latest(folder: str | os.PathLike[str], *, pattern: str = "*.safetensors") ->
     True
     """
     folder = _as_folder(folder)
+    if not isinstance(pattern, str) or not pattern or "/" in pattern:
+        refuse("pattern", pattern, "a pattern of names, without folders", "give '*.safetensors'")
     where = printable(folder)
     try:
         there = list(folder.iterdir())
@@ -265,6 +267,8 @@ def latest(folder: str | os.PathLike[str], *, pattern: str = "*.safetensors") ->
         return None
     except (OSError, ValueError) as error:
         reason = f"{type(error).__name__}: {printable(error)}"
+        if folder.is_file():
+            reason += ". It is a file: give the folder that it is in, or read it by load_checkpoint(path)"
         raise CheckpointError(f"Cannot look for checkpoints in {where}. {reason}") from error
     places: dict[Path, tuple[int, int, str]] = {}
     for path in files:

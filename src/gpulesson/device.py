@@ -5,11 +5,12 @@ from __future__ import annotations
 import copy
 import os
 from collections.abc import Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from typing import Any, TypeVar, cast
 
 import torch
 from torch import Tensor, nn
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, Dataset
 
 from gpulesson import _hardware
 from gpulesson._arguments import refuse
@@ -30,6 +31,7 @@ __all__ = [
 ]
 
 Batch = TypeVar("Batch")
+CONTAINERS = "tensors, in containers or alone"
 NAMES = "give 'cpu', 'cuda' or torch.device('cuda:0'), for instance"
 
 
@@ -119,7 +121,8 @@ def to_device(batch: Batch, device: torch.device | str, *, non_blocking: bool = 
     Raises
     ------
     TypeError
-        `batch` is a model or a loader, which would stay where it is.
+        `batch` is, or has in it, a model, an optimizer, a loader, a dataset, a set, a generator or a class,
+        whose tensors would stay where they are.
     DeviceError
         `device` is no name of a device.
 
@@ -147,6 +150,11 @@ def tensor_devices(obj: Any) -> dict[str, torch.device]:
     -------
     dict of str to torch.device
         Named as in ``state_dict``, for example ``"layers.0.weight"``; a lone tensor is called ``"tensor"``.
+
+    Raises
+    ------
+    TypeError
+        `obj` is, or has in it, a loader, a dataset, a set, a generator or a class.
 
     Examples
     --------
@@ -244,10 +252,18 @@ def _moved(item: Any, device: torch.device, non_blocking: bool) -> Any:
     if isinstance(item, tuple | list):
         make = getattr(item, "_make", type(item))  # a namedtuple is built by _make
         return make([_moved(value, device, non_blocking) for value in item])
-    if isinstance(item, nn.Module | DataLoader):
-        remedy = "a model moves itself, model.to(device); a loader's batches are moved one by one in the loop"
-        refuse("batch", item, "tensors, in containers or alone", remedy)
+    _refuse_holder("batch", item)
+    if isinstance(item, nn.Module | torch.optim.Optimizer):
+        remedy = "a model moves itself, model.to(device), before its optimizer is built"
+        refuse("batch", item, CONTAINERS, remedy)
     return item
+
+
+def _refuse_holder(name: str, item: Any) -> None:
+    """Refuse what holds tensors, or gives some, and is not looked through: silence would be taken for yes."""
+    if isinstance(item, type | DataLoader | Dataset | Iterator | AbstractSet) or hasattr(item, "tensors"):
+        remedy = "give one batch after the other of what holds batches, and a list of what gives tensors"
+        refuse(name, item, CONTAINERS, remedy)
 
 
 def _named_tensors(obj: Any, prefix: str = "") -> Iterator[tuple[str, Tensor]]:
@@ -265,3 +281,5 @@ def _named_tensors(obj: Any, prefix: str = "") -> Iterator[tuple[str, Tensor]]:
     elif isinstance(obj, tuple | list):
         for index, value in enumerate(obj):
             yield from _named_tensors(value, f"{prefix}.{index}" if prefix else str(index))
+    else:
+        _refuse_holder("obj", obj)

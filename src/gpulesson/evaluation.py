@@ -110,12 +110,13 @@ def evaluate(
     losses: list[Tensor] = []
     sizes: list[int] = []
     confusion: Tensor | None = None
+    compute_loss = checked.loss  # which looks at the first batch
     with evaluation_mode(model), torch.inference_mode():
         for inputs, targets in checked:
             inputs = to_device(inputs, device, non_blocking=no_wait)
             targets = targets.to(device, non_blocking=no_wait)
             outputs = model(inputs)
-            loss = checked.loss(outputs, targets)
+            loss = compute_loss(outputs, targets)
             losses.append(loss)
             sizes.append(targets.shape[0])
             if preflight.class_indices(outputs, targets):

@@ -126,35 +126,42 @@ object of the class, with brackets: CrossEntropyLoss(…)
         fits, expected, remedy = ARGUMENTS[name]
         if not fits(value):
             refuse(name, value, expected, remedy)
+        if isinstance(value, torch.optim.LBFGS):
+            raise ValueError(
+                "LBFGS computes the loss several times in a step, by a closure, and needs a loop of its own: "
+                "take SGD or Adam here"
+            )
 
 
-def check_pair(batch: Any, name: str = "batches") -> None:
+def check_pair(batch: Any, name: str, which: str = "the first batch") -> None:
     """Refuse a batch that is not (inputs, targets), with the targets a tensor of at least one sample.
 
-    >>> check_pair((torch.zeros(2, 4), torch.tensor([0, 1])))  # says nothing
+    >>> check_pair((torch.zeros(2, 4), torch.tensor([0, 1])), "batches")  # says nothing
     """
     if isinstance(batch, str | Tensor | Mapping) or not hasattr(batch, "__len__") or len(batch) != 2:
         raise ValueError(
-            f"{name}: the first batch is {described(batch)}, expected a pair (inputs, targets): let the "
+            f"{name}: {which} is {described(batch)}, expected a pair (inputs, targets): let the "
             "dataset or collate_fn return two things; several inputs go into one tuple or dict, "
             "((a, b), targets)"
         )
     inputs, targets = batch
-    if inputs is None or isinstance(inputs, str) or type(inputs).__name__ == "ndarray":
+    counted = isinstance(inputs, int) and isinstance(targets, tuple | list)
+    if inputs is None or counted or isinstance(inputs, str) or type(inputs).__name__ == "ndarray":
+        remedy = "give torch.as_tensor(inputs); a transform has to return its result"
         raise ValueError(
-            f"{name}: the inputs of the first batch are {described(inputs)}, expected a tensor, or tensors "
-            "in a tuple, list or mapping: give torch.as_tensor(inputs); a transform has to return its result"
+            f"{name}: the inputs of {which} are {described(inputs)}, expected a tensor, or tensors in a "
+            f"tuple, list or mapping: {'give the loader, without enumerate' if counted else remedy}"
         )
     single = isinstance(targets, int | float) or (isinstance(targets, Tensor) and not targets.ndim)
     if single or not isinstance(targets, Tensor):
         remedy = f"these are single samples, {LOADER}" if single else "give torch.as_tensor(targets)"
         raise ValueError(
-            f"{name}: the targets of the first batch are {described(targets)}, expected a tensor [N, …] with "
+            f"{name}: the targets of {which} are {described(targets)}, expected a tensor [N, …] with "
             f"one entry a sample: {remedy}"
         )
     if not targets.shape[0]:
         raise ValueError(
-            f"{name}: the first batch holds no sample, its targets are {described(targets)}, expected one or "
+            f"{name}: {which} holds no sample, its targets are {described(targets)}, expected one or "
             "more: leave out empty batches"
         )
 
@@ -290,11 +297,6 @@ def _check_optimizer(optimizer: torch.optim.Optimizer, model: nn.Module, device:
             "training would change nothing: unfreeze some by model.requires_grad_(True), or give the "
             "optimizer those that are not frozen"
         )
-    if isinstance(optimizer, torch.optim.LBFGS):
-        raise ValueError(
-            "LBFGS computes the loss several times in a step, by a closure, and needs a loop of its own: "
-            "take SGD or Adam here"
-        )
     _check_tensors("the optimizer", [group["params"] for group in optimizer.param_groups], device, rebuild)
     for state in optimizer.state.values():
         for name, value in state.items():
@@ -411,38 +413,54 @@ class CheckedBatches:
         self.batches, self.loss_fn, self.device = batches, loss_fn, device
         self.loss: LossFunction = self._first_loss
         self._losses = losses  # where a training collects them; None: nothing is trained
-        self._first = True
+        self._number = 0  # of the batch in hand, from 1
+        self._batch: Any = None
+        self._dimensions = 0  # of the targets whose loss was looked at
         self._classes = 0  # known from the first outputs; 0: there are no labels to look at
-        self._given: Any = None  # the targets of the first batch, as they came
         self._on_device = on_device
         self._in_memory = False  # all labels, which have been looked at
 
     def __iter__(self) -> Iterator[tuple[Any, ...]]:
         for number, batch in enumerate(self.batches, 1):
-            if self._first:
-                check_pair(batch)
-                self._first, self._given = False, batch[1]
+            self._number, self._batch = number, batch
+            if not self._dimensions:
+                self.check_pair()
             elif self._classes and not self._in_memory:
-                self._check_labels(batch[1], number)
+                self._check_labels()
             yield batch
-        self._on_device = False
+        self._on_device, self._batch = False, None
 
-    def _check_labels(self, targets: Tensor, number: int) -> None:
+    @property
+    def _where(self) -> str:
+        """Say which step this is, and while training, whether steps before it have changed the weights."""
+        epoch = getattr(self._losses, "epoch", 0)
+        number = self._number if self._losses is None else len(self._losses) + 1
+        named = f"epoch {epoch}, step {number}" if epoch > 1 else f"step {number}"
+        changed = epoch and epoch + number > 2
+        return f"{named} (the weights have learned from the batches before it)" if changed else named
+
+    def check_pair(self) -> None:
+        """Refuse the batch in hand if it is not a pair: the first is looked at, a later one if it fails."""
+        if self._number:
+            which = "the first batch" if not self._dimensions else f"the batch of {self._where}"
+            check_pair(self._batch, "batches", which)
+
+    def _check_labels(self) -> None:
+        targets = self._batch[1]
         if targets.device.type == "cpu" or self._on_device:
-            _check_range(targets, self._classes, _where(number, self._losses), ignored_label(self.loss_fn))
+            _check_range(targets, self._classes, self._where, ignored_label(self.loss_fn))
 
     def _first_loss(self, outputs: Any, targets: Any) -> Any:
-        if self.loss is self.loss_fn:  # a later step of the first pass
+        if targets.ndim == self._dimensions:  # a later step of the first pass
             return self.loss_fn(outputs, targets)
-        self.loss = self.loss_fn
+        self.loss, self._dimensions = self.loss_fn, targets.ndim
         if class_indices(outputs, targets) and (self.device.type != "cpu" or by_class(self.loss_fn)):
             self._in_memory = self._on_device and check_labels(self.batches, outputs.shape[1], self.loss_fn)
             if self.device.type != "cpu" and not self._in_memory:  # on the CPU a loss looks at labels itself
                 self._classes = outputs.shape[1]
-                self._check_labels(self._given, 1)
-        self._given = None
+                self._check_labels()
         if _outer(outputs, targets):
-            with _NoOuter(outputs, targets):
+            with _NoOuter(outputs, targets, self._where):
                 loss = self.loss_fn(outputs, targets)
         else:
             loss = self.loss_fn(outputs, targets)
@@ -450,15 +468,15 @@ class CheckedBatches:
         return loss
 
     def _check_loss(self, loss: Any, outputs: Any) -> None:
-        name = _name_of(self.loss_fn)
+        name, step = _name_of(self.loss_fn), self._where
         if not isinstance(loss, Tensor):
             raise TypeError(
-                f"step 1: {name} returned {described(loss)}, expected a tensor of one "
+                f"{step}: {name} returned {described(loss)}, expected a tensor of one "
                 "number: return the loss itself, without .item() or float()"
             )
         if loss.ndim:
             raise ValueError(
-                f"step 1: the loss function returned a tensor of shape {list(loss.shape)}, expected one "
+                f"{step}: the loss function returned a tensor of shape {list(loss.shape)}, expected one "
                 "number: use reduction='mean' (or 'sum')"
             )
         if self._losses is None:
@@ -467,7 +485,7 @@ class CheckedBatches:
             detached = isinstance(outputs, Tensor) and not outputs.requires_grad
             where = "the model's outputs have" if detached else f"{name} returned a loss that has"
             raise ValueError(
-                f"step 1: {where} no gradient, expected one for the backward pass: compute without "
+                f"{step}: {where} no gradient, expected one for the backward pass: compute without "
                 "torch.no_grad(), detach(), argmax() and NumPy, and leave some of the model's parameters "
                 "unfrozen"
             )
@@ -525,25 +543,24 @@ class _NoOuter(TorchFunctionMode):
     ``targets[:, None]``.
     """
 
-    def __init__(self, outputs: Tensor, targets: Tensor) -> None:
+    def __init__(self, outputs: Tensor, targets: Tensor, where: str) -> None:
         super().__init__()
-        self.outputs, self.targets = outputs, targets
+        self.outputs, self.targets, self.where = outputs, targets, where
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         given = [id(value) for value in (*args, *kwargs.values())]
         together = id(self.outputs) in given and id(self.targets) in given
         if together and func not in (F.cross_entropy, F.nll_loss):
-            _refuse_outer(self.outputs, self.targets)
+            self._refuse()
         return func(*args, **kwargs)
 
-
-def _refuse_outer(outputs: Tensor, targets: Tensor) -> NoReturn:
-    raise ValueError(
-        f"step 1: the loss would compare each of {described(outputs)}, the outputs, with "
-        f"each of {described(targets)}, the targets, as these shapes broadcast: "
-        f"{_shape_remedy(outputs, targets)}"
-    )
+    def _refuse(self) -> NoReturn:
+        raise ValueError(
+            f"{self.where}: the loss would compare each of {described(self.outputs)}, the outputs, with "
+            f"each of {described(self.targets)}, the targets, as these shapes broadcast: "
+            f"{_shape_remedy(self.outputs, self.targets)}"
+        )
 
 
 def _check_range(targets: Tensor, classes: int, where: str, ignored: int | None) -> None:
@@ -609,24 +626,20 @@ def _explain(error: Exception) -> None:
         last = last.tb_next
     if hand is None:
         return
-    where, inputs, targets = _where(len(hand["losses"]) + 1, hand["losses"]), hand["inputs"], hand["targets"]
+    checked = hand.get("checked", hand.get("batches"))  # of `evaluate`, and of `fit`
+    where = checked._where if isinstance(checked, CheckedBatches) else f"step {len(hand['losses']) + 1}"
+    if isinstance(checked, CheckedBatches):
+        checked.check_pair()
+    inputs, targets = hand["inputs"], hand["targets"]
     if "= model(" in line:
         model = hand["model"]
         _explain_model(error, where, getattr(model, "__wrapped__", model), inputs)
-    elif any(call in line for call in ("= loss_fn(", "= checked.loss(", "= _count(")):
+    elif any(call in line for call in ("= loss_fn(", "= compute_loss(", "= _count(")):
         loss_fn = getattr(hand["loss_fn"], "__wrapped__", hand["loss_fn"])  # by autocast
         given = getattr(getattr(loss_fn, "__self__", None), "loss_fn", loss_fn)  # of CheckedBatches
         _explain_loss(error, where, given, hand["outputs"], targets)
     elif "loss.backward()" in line or "step(loss" in line:
         _explain_backward(error, where, hand["loss"], targets)
-
-
-def _where(number: int, losses: Any) -> str:
-    """Say which step this is, and while training, whether steps before it have changed the weights."""
-    epoch = getattr(losses, "epoch", 0)
-    named = f"epoch {epoch}, step {number}" if epoch > 1 else f"step {number}"
-    changed = epoch and epoch + number > 2
-    return f"{named} (the weights have learned from the batches before it)" if changed else named
 
 
 CLASS_LOSSES = (nn.CrossEntropyLoss, nn.NLLLoss, F.cross_entropy, F.nll_loss)
@@ -680,6 +693,8 @@ def _model_remedies(error: Exception, model: Any, first: nn.Module | None, input
         return
     if "forward()" in text and "argument" in text:
         yield "forward is called with one argument, the inputs: several go into one tuple or dict"
+    if inputs.ndim < 2 and not isinstance(first, nn.Embedding):
+        yield "inputs are expected as [N, …]: is the pair in the order (inputs, targets)?"
     weight = next((p for p in (first or nn.Module()).parameters() if p.is_floating_point()), None)
     if isinstance(first, nn.Embedding):
         if inputs.is_floating_point() or inputs.dtype == torch.bool:

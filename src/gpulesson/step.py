@@ -80,7 +80,8 @@ class Step:
     ) -> None:
         check_arguments(optimizer=optimizer, **({} if scheduler is None else {"scheduler": scheduler}))
         check_schedule(scheduler, optimizer)
-        if clip_norm is not None and (isinstance(clip_norm, bool) or not hasattr(clip_norm, "__float__")):
+        single = hasattr(clip_norm, "__float__") and not getattr(clip_norm, "ndim", 0)
+        if clip_norm is not None and (isinstance(clip_norm, bool) or not single):
             refuse("clip_norm", clip_norm, "a number above 0", "give the largest norm of the gradients")
         if clip_norm is not None and not clip_norm > 0:
             raise ValueError(f"clip_norm={clip_norm}: give the largest norm of the gradients, more than 0")
@@ -113,9 +114,14 @@ class Step:
 
     def __call__(self, loss: Tensor, size: int = 1) -> None:
         """Learn from one batch, of so many samples; the optimizer steps after `accumulate` of them."""
+        if not (isinstance(loss, Tensor) and loss.requires_grad and loss.numel() == 1):
+            expected = "a tensor of one number that has a gradient"
+            remedy = "give what the loss function returned, without item(), detach() or reduction='none'"
+            refuse("loss", loss, expected, remedy)
         if not self._sizes:
             self.optimizer.zero_grad()
         if self.accumulate > 1:
+            size = whole_number("size", size, 1, "give how many samples the batch has, len(targets)")
             loss = loss * (size / self._expected([*self._sizes, size]))
         if self.scaler is not None:
             loss = self.scaler.scale(loss)

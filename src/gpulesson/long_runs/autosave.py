@@ -188,6 +188,8 @@ class AutoSave:
         if extra is not None and not isinstance(extra, dict):
             refuse("extra", extra, "a dict with names", "give {'scaler': scaler}")
         for name, value in (extra or {}).items():
+            if not isinstance(name, str):
+                refuse("a name in extra", name, "a text", "give {'scaler': scaler}")
             if isinstance(value, type):
                 refuse(f"extra[{name!r}]", value, "an object of the run", "give that")
         if optimizer is None:
