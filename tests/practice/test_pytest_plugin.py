@@ -161,12 +161,12 @@ def blocks(language):
 
 @pytest.mark.slow
 def test_the_tests_on_the_page_pass(warm, tmp_path):
-    text = "\n".join(["import pytest", "import torch", *blocks("python")])
+    text = "\n".join(blocks("python"))
     (tmp_path / "test_page.py").write_text(text, encoding="utf-8")
     assert text.count("def test_") == 4
     done = run_pytest(warm, tmp_path)
     assert "3 passed, 1 skipped" in done.stdout, done.stdout + done.stderr
-    (command,) = [line for line in blocks("bash")[0].splitlines() if line]
+    _, command, _ = blocks("bash")
     assert command.startswith("python -m pytest ")
     done = run_pytest(warm, tmp_path, *command.split()[3:])
     assert "4 passed, 1 skipped" in done.stdout, done.stdout + done.stderr  # one asks for other GPUs
@@ -177,8 +177,8 @@ def test_the_commands_on_the_page_are_understood(tmp_path, monkeypatch):
 
     found = []
     monkeypatch.setattr(__main__.practice_command, "run", lambda *given: found.append(given) or 0)
-    lines = blocks("bash")[1].split("\n")[:2]
-    for line in lines:
+    *_, commands = blocks("bash")
+    for line in commands.splitlines()[:2]:
         assert line.startswith("python -m gpulesson practice ")
         assert __main__.main(line.split()[3:]) == 0
     assert [(options.count, options.nproc, program[-3:]) for options, program in found] == [
@@ -191,7 +191,7 @@ def test_the_workflow_on_the_page_runs_what_the_page_says():
     (workflow,) = blocks("yaml")
     *installs, project, last = re.findall(r"- run: (.*)", workflow)
     assert project.startswith("pip install . ")  # what the page cannot know
-    assert last in blocks("bash")[0]
+    assert last in blocks("bash")[1]
     page = PAGE.read_text(encoding="utf-8").replace("\\", "")
     for words in installs:
         assert f"   {words.partition(' ./')[0]}" in page.partition("On GitHub")[0]

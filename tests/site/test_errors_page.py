@@ -416,7 +416,7 @@ def test_an_address_leads_to_the_heading_of_its_message(searched, page):
     searched.goto(f"{page}.html")
     headings = dict(
         searched.eval_on_selector_all(
-            "section[id] > h3", "all => all.map((heading) => [heading.parentElement.id, heading.innerText])"
+            "section[id] > h3", "all => all.map((heading) => [heading.parentElement.id, heading.textContent])"
         )
     )
     here = [section for section in SECTIONS if section.address.startswith(f"{page}.html#")]
