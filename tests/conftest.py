@@ -31,7 +31,7 @@ TOGETHER |= dict.fromkeys(
     "the site",
 )
 TOGETHER["test_lesson_outputs"] = "the site"
-MEANWHILE = ("test_errors_page", "test_contracts", "test_recordings", "test_autosave", "test_distributed")
+MEANWHILE = ("test_errors_page", "test_contracts", "test_recordings", "test_autosave")
 MEANWHILE += ("test_process_groups", "test_attempts", "test_styles", "test_freshness", "test_commands")
 MEANWHILE += ("test_distributed_scripts", "test_oracle", "test_interface")
 LONGEST = ("test_downloads", "test_course", *MEANWHILE, *TOGETHER)

@@ -22,7 +22,7 @@ import gpulesson
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "gpulesson"
 MODULES = sorted(path.stem for path in SOURCE.glob("[!_]*.py"))  # the public ones
-MODULES += ["long_runs.autosave", "long_runs.distributed"]
+MODULES += ["long_runs.autosave"]
 
 
 def run(*command: str | Path, **options) -> str:
@@ -42,9 +42,7 @@ def test_the_version_is_that_of_the_metadata():
         "gpulesson",
         "gpulesson._files",
         "gpulesson._hardware",
-        "gpulesson.long_runs.ranks",
         "gpulesson._report",
-        "gpulesson.long_runs.shards",
     ]
     + [f"gpulesson.{m}" for m in MODULES],
 )

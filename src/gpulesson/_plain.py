@@ -47,20 +47,17 @@ def unpack(tensors: dict[str, Tensor]) -> Any:
     return decode(bytes(memory_of(text)), tensors)
 
 
-def encode(
-    content: dict[str, Any], *, on_host: bool = False, sharded: bool = False
-) -> tuple[bytes, dict[str, Tensor]]:
+def encode(content: dict[str, Any], *, on_host: bool = False) -> tuple[bytes, dict[str, Tensor]]:
     """Return the JSON of a dict and the tensors in it, by name: the way that leads to each.
 
     Tensors that are one, such as tied weights, have one name. They are those of `content`, or with `on_host`,
-    copies in the host's memory. With `sharded`, DTensors may be among them, and each place has a name of its
-    own: which DTensors are one cannot be seen, and the names must be those of a model that is not sharded.
+    copies in the host's memory.
 
     >>> text, tensors = encode({"model": {"bias": torch.zeros(2)}, "losses": [0.5, math.inf]})
     >>> text
     b'{"model":{"bias":{"$tensor":"model.bias"}},"losses":[0.5,{"$float":"inf"}]}'
     """
-    encoder = _Encoder(on_host, sharded)
+    encoder = _Encoder(on_host)
     plain = encoder.of_dict(content, ())
     text = json.dumps(plain, separators=(",", ":"), allow_nan=False).encode()
     check_size(text, "it")
@@ -97,8 +94,8 @@ def decode(text: bytes, tensors: dict[str, Tensor]) -> Any:
 class _Encoder:
     """Makes JSON of values, and collects their tensors."""
 
-    def __init__(self, on_host: bool, sharded: bool) -> None:
-        self.on_host, self.sharded = on_host, sharded
+    def __init__(self, on_host: bool) -> None:
+        self.on_host = on_host
         self.tensors: dict[str, Tensor] = {}
         self._names: dict[Any, str] = {}  # of the tensors that are there
         self._values = 0
@@ -156,13 +153,12 @@ class _Encoder:
         return {"$dict": pairs}
 
     def of_tensor(self, value: Tensor, way: tuple[Any, ...]) -> Any:
-        known = type(value) in (Tensor, nn.Parameter) or (self.sharded and hasattr(value, "to_local"))
-        plain = known and value.layout is torch.strided
+        plain = type(value) in (Tensor, nn.Parameter) and value.layout is torch.strided
         if not plain or value.is_quantized or value.is_meta:
             raise Refused(
                 f"{_place(way)} is {_described(value)}; only dense tensors with values can be saved"
             )
-        key = object() if self.sharded else identity(value)
+        key = identity(value)
         told = {} if value.dtype in NAMES else {"dtype": str(value.dtype)}
         if key not in self._names:
             self._names[key] = name = self._new_name(way)

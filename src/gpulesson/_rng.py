@@ -99,7 +99,7 @@ def _with_tensors(value: Any) -> Any:
     """Return NumPy's nested state with tensors in the place of arrays."""
     if isinstance(value, dict):
         return {name: _with_tensors(each) for name, each in value.items()}
-    if getattr(value, "shape", ()):  # unsigned, for which PyTorch's own pickles between ranks have no name
+    if getattr(value, "shape", ()):  # as signed numbers: PyTorch has few operations for unsigned ones
         return torch.from_numpy(value.view(f"i{value.itemsize}").copy())
     return value.item() if hasattr(value, "item") else value
 

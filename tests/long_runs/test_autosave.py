@@ -887,21 +887,13 @@ NO_STATES = {"rng": {}, "generators": []}
         ({"loader_facts": {"length": [2], "batch_size": None, "number of generators": 0}}, "move it away"),
         ({"loader_facts": {"length": 2, "batch_size": None, "number of generators": 10**11}}, "move it away"),
         ({"loader_facts": {}}, "move it away"),
-        ({"ranks": {}}, "move it away"),
-        ({"ranks": []}, "move it away"),
-        ({"ranks": [{"now": NO_STATES}]}, "move it away"),
-        (
-            {"ranks": [{"now": NO_STATES | {"generators": [torch.zeros(3)]}, "begun": NO_STATES}]},
-            "move it away",
-        ),
-        ({"ranks": [{"now": NO_STATES, "begun": {}}]}, "move it away"),
-        ({"ranks": [{"now": {"rng": [], "generators": []}, "begun": NO_STATES}]}, "move it away"),
-        ({"ranks": [{"now": NO_STATES, "begun": NO_STATES}]}, "loaded: rng lacks cpu and python"),
-        (
-            {"done": 1, "ranks": [{"now": NO_STATES, "begun": NO_STATES | {"generators": [torch.zeros(1)]}}]},
-            "move it away",
-        ),
-        ({"done": 1, "ranks": [{"now": NO_STATES, "begun": NO_STATES}]}, "loaded: rng lacks cpu and python"),
+        ({"now": []}, "move it away"),
+        ({"now": NO_STATES | {"generators": [torch.zeros(3)]}}, "move it away"),
+        ({"begun": {}}, "move it away"),
+        ({"now": {"rng": [], "generators": []}}, "move it away"),
+        ({"now": NO_STATES, "begun": NO_STATES}, "loaded: rng lacks cpu and python"),
+        ({"done": 1, "begun": NO_STATES | {"generators": [torch.zeros(1)]}}, "move it away"),
+        ({"done": 1, "now": NO_STATES, "begun": NO_STATES}, "loaded: rng lacks cpu and python"),
         ({"fit": [1]}, "move it away"),
         ({"fit": {"history": 1}}, "nothing was loaded: it was saved by fit"),
     ],
@@ -924,7 +916,7 @@ def test_a_random_state_under_a_name_that_is_no_text(tmp_path, parts):
     with AutoSave(tmp_path, **parts) as saves:
         train(saves)
     position = load_checkpoint(saves.path).position
-    position["ranks"][0]["begun"]["rng"][5] = 1
+    position["begun"]["rng"][5] = 1
     save_checkpoint(saves.path, epoch=1, position=position, extra={}, **parts)
     message = r"nothing was loaded\. TypeError"
     with AutoSave(tmp_path, **parts) as saves, pytest.raises(CheckpointError, match=message):
@@ -939,7 +931,7 @@ def test_a_state_of_a_generator_that_is_malformed(tmp_path, parts):
             list(saves.batches(loader))
     position = load_checkpoint(saves.path).position
     saves.path.unlink()
-    position["ranks"][0]["begun"]["generators"] = [torch.zeros(3, dtype=torch.uint8)]
+    position["begun"]["generators"] = [torch.zeros(3, dtype=torch.uint8)]
     save_checkpoint(path, epoch=0, position=position, extra={}, **parts)
     with AutoSave(tmp_path, **parts) as saves:
         for _ in saves.epochs(1):
@@ -984,7 +976,7 @@ def test_a_scaler_of_fit_that_is_malformed(tmp_path, parts, model, name):
         fit(*run, autosave=saves, step=Step(parts["optimizer"], amp="fp16"))
 
 
-@pytest.mark.parametrize("name", ["fit", "ranks", "rng", "position"])
+@pytest.mark.parametrize("name", ["fit", "now", "rng", "position"])
 def test_extra_may_have_any_name(tmp_path, parts, model, name):
     run = model, [(torch.ones(1, 2), torch.ones(1, 1))], nn.MSELoss(), parts["optimizer"], "cpu"
     for epochs, expected in ((1, [1]), (2, [1, 2])):

@@ -27,11 +27,8 @@ class Raw(bytes):
     """JSON that `json.dumps` would not write."""
 
 
-def mutations(genuine: bytes, chance: random.Random, within: str | None = None) -> Iterator[Change]:
-    """Yield the changes of a safetensors file, those of different places by turns.
-
-    `within` names what holds JSON as a text in the file's JSON, which is changed, too.
-    """
+def mutations(genuine: bytes, chance: random.Random) -> Iterator[Change]:
+    """Yield the changes of a safetensors file, those of different places by turns."""
     header, body = take_apart(genuine)
     header["__metadata__"].pop("sha256", None)
     name = min(header.keys() - {"__metadata__", "checkpoint.json"}, default="checkpoint.json")
@@ -45,13 +42,6 @@ def mutations(genuine: bytes, chance: random.Random, within: str | None = None) 
     if "checkpoint.json" in header:
         tree = json.loads(json_of(genuine))
         areas += 3 * [changed_trees("JSON", tree, name, lambda raw: with_json(genuine, raw), chance)]
-        if within:
-
-            def with_inner(raw: bytes) -> bytes:
-                return with_json(genuine, json.dumps(tree | {within: raw.decode()}).encode())
-
-            inner = json.loads(tree[within])
-            areas += 3 * [changed_trees(within, inner, name, with_inner, chance)]
     return by_turns(areas)
 
 

@@ -87,8 +87,7 @@ def test_mutated_files(tally, warm, tmp_path):
 
 
 def changed_ones(kind, run, path):
-    within = "state" if kind == "shards" else None
-    for what, content in mutated.mutations(path.read_bytes(), random.Random(f"{kind} {run}"), within):
+    for what, content in mutated.mutations(path.read_bytes(), random.Random(f"{kind} {run}")):
         yield f"{kind}, {run}, {what}", path, content
 
 

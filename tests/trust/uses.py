@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
 import random
 import re
@@ -24,8 +23,6 @@ from torch.optim import lr_scheduler
 from gpulesson.checkpoint import CheckpointError, load_checkpoint, resume, save_checkpoint
 from gpulesson.data import Batches
 from gpulesson.long_runs.autosave import AutoSave
-from gpulesson.long_runs.ranks import Ranks
-from gpulesson.long_runs.shards import load_shards, save_shards
 from gpulesson.preflight import NonFiniteLossError
 from gpulesson.step import Step
 from gpulesson.training import fit
@@ -36,7 +33,6 @@ SECONDS = 5.0
 
 INPUTS, TARGETS = torch.linspace(-1, 1, 48).reshape(8, 6), torch.arange(8) % 3
 loss_fn = nn.CrossEntropyLoss()
-RANKS = Ranks(0, 0, 1, torch.device("cpu"))
 EXTRA = {
     "note": [1, 2.5, "text", None, True, math.inf, (1, 2), {3, 4}, 2j, b"bytes", torch.Size([2])],
     "table": {1: 2, (3, "x"): 4, "$": 5},
@@ -226,39 +222,11 @@ def use_weights(path: Path, run: str) -> Any:
     learn(parts)
 
 
-def save_the_shards(folder: Path, run: str) -> Path:
-    parts = make(run)
-    learn(parts)
-    shards = folder / "shards"
-    save_shards(shards, RANKS, model=parts["model"], optimizer=parts["optimizer"], extra={"epoch": 1})
-    return shards / "run.safetensors"
-
-
-def use_shards(path: Path, run: str) -> Any:
-    folder = path.parent
-    listed = {each: hashlib.sha256(each.read_bytes()).hexdigest() for each in folder.glob("*.safetensors")}
-    (folder / "digests.sha256").write_text(
-        "".join(f"{digest}  {each.name}\n" for each, digest in listed.items())
-    )
-    parts = make(run)
-    learn(parts)  # else the optimizer has no state before, and one of zeros after an error
-    yield parts
-    load_shards(folder, RANKS, model=parts["model"], optimizer=parts["optimizer"])
-    yield
-    learn(parts)
-
-
-def save_shards_of_rank(folder: Path, run: str) -> Path:
-    return save_the_shards(folder, run).with_name("rank-00000.safetensors")
-
-
 KINDS: dict[str, tuple[Any, Any, list[str]]] = {
     "checkpoint": (save_a_checkpoint, use_a_checkpoint, list(RUNS)),
     "AutoSave": (save_automatically, use_autosaved, ["Adam and StepLR", "SGD and ReduceLROnPlateau"]),
     "fit": (save_a_fit, use_a_fit, ["SGD and ReduceLROnPlateau"]),
     "weights": (save_weights, use_weights, ["Adam and StepLR"]),
-    "shards": (save_the_shards, use_shards, ["Adam and StepLR"]),
-    "shards of a rank": (save_shards_of_rank, use_shards, ["SGD and ReduceLROnPlateau"]),
 }
 """How a genuine one is saved, what uses it, and for which runs."""
 

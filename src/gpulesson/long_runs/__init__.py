@@ -1,1 +1,1 @@
-"""Training runs that outlive their process, and runs of several processes."""
+"""Training runs that outlive their process."""

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import copy
 import os
-import random
 import re
 import signal
 import sys
@@ -31,7 +30,6 @@ from types import FrameType, TracebackType
 from typing import Any, NamedTuple, NoReturn, TypeVar
 
 import torch
-import torch.distributed as dist
 from filelock import FileLock, Timeout
 from torch import nn
 from torch.optim.lr_scheduler import LRScheduler
@@ -44,7 +42,6 @@ from gpulesson._rng import find_wrong_generator, find_wrong_rng, rng_state, set_
 from gpulesson._state import RunParts, find_mistake, unwrapped
 from gpulesson._tensorfile import Refused
 from gpulesson.checkpoint import Checkpoint, CheckpointError, _as_checkpoint_error, _as_folder, _collect
-from gpulesson.long_runs.ranks import Ranks
 
 Batch = TypeVar("Batch")
 
@@ -202,7 +199,6 @@ class AutoSave:
         self.every_minutes = DEFAULT_MINUTES if every_steps is every_minutes is None else every_minutes
         self.model, self.optimizer, self.scheduler, self.generator = self.parts
         self.extra = {} if extra is None else extra
-        self.ranks = Ranks(0, 0, 1, torch.device("cpu"))  # `RankAutoSave` has others beside this one
         self.path: Path | None = None
         self._fit: dict[str, Any] = {}  # what `fit` measures, by name
         self._process = os.getpid()
@@ -216,13 +212,12 @@ class AutoSave:
         self._saved_place: _SavedPlace | None = None  # within it, to go on from
         self._undo = ExitStack()  # until the loader is known to fit
         self._lock_file: tuple[int, int] | None = None  # its device and number there
-        self._is_new_rank = False  # which the run that was saved did not have
 
     def __enter__(self) -> AutoSave:
         if self._lock is not None:
             raise RuntimeError("this AutoSave is entered already: leave its with block before another begins")
         lock = FileLock(self.folder / ".autosave.lock", thread_local=False)
-        self.ranks.on_main(lambda: self._acquire(lock))
+        self._acquire(lock)
         self._lock, self._fit, self._signal, self._epoch, self.path = lock, {}, 0, None, None
         self._process = os.getpid()
         if threading.current_thread() is threading.main_thread():  # others may not
@@ -299,14 +294,14 @@ class AutoSave:
                 self._epoch, self._place = epoch, None
                 given = [] if self.generator is None else [self.generator]
                 if self._saved_place is not None:
-                    self._set_rng(self._saved_place.begun["rng"])
+                    set_rng_state(self._saved_place.begun["rng"])
                     self._set_generators(given, self._saved_place.begun["generators"][: len(given)])
                 self._begun = begun = _random_states(given)
                 yield epoch
                 self._undo.close()  # if it asked for no batches
                 self._save(finished=True)
                 self._place = self._saved_place = None
-                if self._hear().signal:
+                if self._signal:
                     self._stop()
         finally:  # also after `break`
             if self._begun is begun:  # no other loop has begun since
@@ -355,14 +350,14 @@ class AutoSave:
                 self._hold_child_signal()
             if saved is not None and saved.done:
                 for _ in range(saved.done):
-                    if self._hear().signal:
+                    if self._signal:
                         self._stop()
                     if self._ask(lambda: next(batches, _END), workers) is _END:
                         raise CheckpointError(
                             f"{printable(self.path)} was saved after {saved.done} batches of an epoch, and "
                             "this loader has fewer; nothing was loaded. Give the loader that the run had."
                         )
-                self._set_rng(saved.now["rng"])
+                set_rng_state(saved.now["rng"])
                 self._set_generators(place.generators, saved.now["generators"])
                 place.done, place.learned, place.steps = saved.done, saved.done, saved.steps
         self._place = place
@@ -381,16 +376,6 @@ class AutoSave:
                 "run had."
             )
 
-    def _set_rng(self, states: dict[str, Any]) -> None:
-        """Set the global generators; on a rank that the saved run did not have, apart from rank 0."""
-        set_rng_state(states)
-        if self._is_new_rank:
-            seed = int(torch.randint(2**31, ())) + self.ranks.rank
-            torch.manual_seed(seed)
-            random.seed(seed)
-            if numpy := sys.modules.get("numpy"):
-                numpy.random.seed(seed)
-
     def _set_generators(self, generators: list[torch.Generator], states: list[torch.Tensor]) -> None:
         for generator, state in zip(generators, states, strict=True):
             try:
@@ -404,18 +389,14 @@ class AutoSave:
     def _ask(self, ask: Callable[[], Any], workers: bool) -> Any:
         """Ask the loader, whose workers the signal may have ended, too, even before it came here."""
         try:
-            answer = ask()
+            return ask()
         except Exception:
             until = time.monotonic() + (_GRACE if workers and self._handlers else 0)
             while not self._signal and time.monotonic() < until:
                 time.sleep(0.01)
             if not self._signal:
                 raise
-            self._hear(cut_off=True)
             self._stop()
-        if workers and self.ranks.world_size > 1 and self._hear().cut_off:
-            self._stop()
-        return answer
 
     def check_loader(self, loader: Any) -> None:
         """Refuse a loader whose batches no checkpoint can bring back."""
@@ -455,40 +436,26 @@ class AutoSave:
         place.learned = place.done
         if self._written is not None and self._written.done():
             self._settle()
-        heard = self._hear()
-        if heard.signal:
+        if self._signal:
             self._stop()
-        due = heard.late or (self.every_steps is not None and place.steps % self.every_steps == 0)
-        if due and place.done != place.loader_facts["length"]:  # the epoch's end is a save, too
-            self._save()
-
-    def _hear(self, *, cut_off: bool = False) -> _Heard:
-        """Return what all ranks have seen, so that all of them save and stop at the same step."""
         minutes = (time.monotonic() - self._saved_at) / 60
         late = self.every_minutes is not None and minutes >= self.every_minutes
-        seen = [self._signal, int(late and self.ranks.is_main), int(cut_off)]
-        if self.ranks.world_size > 1:
-            flags = torch.tensor(seen)
-            dist.all_reduce(flags, dist.ReduceOp.MAX)
-            seen = flags.tolist()
-            self._signal = seen[0] or self._signal  # which may have come just now
-        return _Heard(*seen)
+        due = late or (self.every_steps is not None and place.steps % self.every_steps == 0)
+        if due and place.done != place.loader_facts["length"]:  # the epoch's end is a save, too
+            self._save()
 
     def _resume(self, number: int) -> int:
         """Load the checkpoint that got furthest; return how many epochs are finished."""
         self._settle()
         self._undo.close()
         self._saved_place = None
-        self.path = path = self.ranks.on_main(
-            lambda: checkpoint.latest(self.folder, pattern="autosave-epoch-*.safetensors")
-        )
+        self.path = path = checkpoint.latest(self.folder, pattern="autosave-epoch-*.safetensors")
         if path is None:
             return 0
         failed = f"{printable(path)} does not fit; nothing was loaded"
-        # no rank changes anything before all have found that theirs fits
-        found, place = self.ranks._on_each(lambda: self._read(path, failed))
+        found, place = self._read(path, failed)
         with ExitStack() as undo:
-            self.ranks._on_each(lambda: undo.enter_context(self._loaded(found, failed)))
+            undo.enter_context(self._loaded(found, failed))
             self._undo = undo.pop_all()
         self._saved_place = place
         what = "going on" if found.epoch < number else "nothing to do"
@@ -498,18 +465,14 @@ class AutoSave:
         return found.epoch
 
     def _read(self, path: Path, failed: str) -> tuple[Checkpoint, _SavedPlace]:
-        """Read a checkpoint of `AutoSave` that fits, with the random states of this rank, or of rank 0."""
+        """Read a checkpoint of `AutoSave` that fits."""
         found = checkpoint.load_checkpoint(path)
         if not isinstance(found.extra, dict) or not _is_position(found.position, found.generator is not None):
             raise CheckpointError(
                 f"{printable(path)} has the name of a file of AutoSave, but was written otherwise: "
                 "move it away."
             )
-        states = found.position["ranks"]
-        self._is_new_rank = self.ranks.rank >= len(states)
-        own = states[0 if self._is_new_rank else self.ranks.rank]
-        done, steps, facts = (found.position[name] for name in ("done", "steps", "loader_facts"))
-        place = _SavedPlace(done, steps, facts, own["now"], own["begun"])
+        place = _SavedPlace(*(found.position[name] for name in _SavedPlace._fields))
         with _as_checkpoint_error(failed):
             if wrong := self._find_misfit(found, place):
                 raise Refused(wrong)
@@ -586,12 +549,12 @@ class AutoSave:
         if path == self.path:
             return
         now = _random_states(place.generators)
-        states = {"now": now, "begun": now if finished else place.begun}  # the next epoch begins here
         position = {
             "done": done,
             "steps": 0 if finished else place.steps,
             "loader_facts": place.loader_facts,
-            "ranks": self.ranks._gather(states),
+            "now": now,
+            "begun": now if finished else place.begun,  # the next epoch begins here
             "fit": {name: part.state_dict() for name, part in self._fit.items()},
         }
 
@@ -609,7 +572,7 @@ class AutoSave:
             _writing.add(self._written)
             thread.shutdown(wait=False)  # it ends once that is written
         else:
-            self.ranks.on_main(lambda: self._write(path, collect()))
+            self._write(path, collect())
             self.path = path
 
     def _write(self, path: Path, content: _Content) -> None:
@@ -649,8 +612,7 @@ class AutoSave:
         raise Stopped(message, 128 + self._signal)
 
     def _tell(self, message: str) -> None:
-        if self.ranks.is_main:
-            print(message, file=sys.stderr)
+        print(message, file=sys.stderr)
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         if self._epoch is None or os.getpid() != self._process:  # no loop that could stop, or not this one
@@ -669,14 +631,6 @@ class AutoSave:
         child = getattr(signal, "SIGCHLD", None)
         if child and self._handlers and child not in self._handlers:
             self._handlers[child] = signal.signal(child, signal.SIG_DFL)
-
-
-class _Heard(NamedTuple):
-    """What the ranks have seen: the number of a signal, that a save is due, that workers were ended."""
-
-    signal: int
-    late: int
-    cut_off: int
 
 
 @dataclass
@@ -705,7 +659,7 @@ class _Place:
 
 
 class _SavedPlace(NamedTuple):
-    """A place that a checkpoint holds, and this rank's random states: of its moment, of the epoch's begin."""
+    """A place that a checkpoint holds, and the random states: of its moment, of the epoch's begin."""
 
     done: int
     steps: int
@@ -751,13 +705,12 @@ def _is_position(value: Any, given: bool) -> bool:
     try:
         facts, number = value["loader_facts"], value["loader_facts"]["number of generators"]
         counts = [value["done"], value["steps"], number, facts["length"] or 0, facts["batch_size"] or 0]
-        states = [rank[name] for rank in value["ranks"] for name in ("now", "begun")]
+        states = [value["now"], value["begun"]]
         tensors = [each for state in states for each in state["generators"]]
         return (
             all(map(is_count, counts))
             and number >= given
             and isinstance(value["fit"], dict)
-            and len(states) > 0
             and all(isinstance(state["rng"], dict) and type(state["generators"]) is list for state in states)
             and all(len(state["generators"]) == number for state in states)
             and all(isinstance(each, torch.Tensor) and each.dtype == torch.uint8 for each in tensors)
