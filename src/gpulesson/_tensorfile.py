@@ -6,8 +6,8 @@ entry of ``__metadata__``: the digest of the whole file, with zeros in the place
 programs read the file all the same.
 
 What reads here believes no number that it has not compared, takes no more memory than the file has bytes, and
-compares the very bytes that the tensors are made of. (So it does not use the library ``safetensors``, which
-keeps each file twice in memory; the tests compare with it.)
+compares the very bytes that the tensors are made of. (The library ``safetensors`` has no digest; the tests
+compare with it.)
 """
 
 import ctypes
