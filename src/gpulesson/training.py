@@ -21,13 +21,12 @@ from gpulesson._progress import epoch_bar, show_loss
 from gpulesson._tensorfile import Refused
 from gpulesson.device import choose_device, to_device
 from gpulesson.evaluation import Evaluation, check_held_out, evaluate, named_validation
+from gpulesson.long_runs.autosave import AutoSave
 from gpulesson.preflight import LossFunction, NonFiniteLossError, Pairs
 from gpulesson.step import Step
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-
-    from gpulesson.long_runs.autosave import AutoSave
 
 
 def train_epoch(
