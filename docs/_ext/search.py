@@ -1,9 +1,9 @@
 """The search: an index of sections, which ``search.js`` reads in place of Sphinx's index of pages.
 
 A section is found by what BM25 makes of its words: one counts more if few sections have it, if it stands in
-the title or an ``.. index::``, and if the section is short. That is worked out here; the browser adds it up.
-A term of the glossary and a documented name are sections, too. Code counts little, what a lesson printed
-nothing.
+the title, in an ``.. index::`` or in ``search_words.toml``, and if the section is short. That is worked out
+here; the browser adds it up. A term of the glossary and a documented name are sections, too. Code counts
+little, what a lesson printed nothing.
 """
 
 from __future__ import annotations
@@ -19,24 +19,28 @@ from pathlib import Path
 from textwrap import shorten
 from typing import Any
 
+import tomllib
 from docutils import nodes
 from sphinx import addnodes
 from sphinx.application import Sphinx
 from sphinx.environment import BuildEnvironment
 from sphinx.environment.collectors import EnvironmentCollector
 from sphinx.search import IndexBuilder
+from sphinx.util import logging
 from sphinx.util.typing import ExtensionMetadata
+
+logger = logging.getLogger(__name__)
 
 WORD = re.compile(r"[^\W_]+(?:_+[^\W_]+)*")
 PARTS = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|\d+")  # of a name: DataLoader, pin_memory
 # how often a word counts in each place: names are other words for a section, above are the titles around it
-WEIGHTS = {"title": 14.0, "names": 8.0, "above": 4.0, "text": 1.0, "code": 0.3}
-SATURATION, LENGTH = 1.2, 0.5  # BM25's k1 and b
+WEIGHTS = {"title": 14.0, "names": 4.0, "above": 4.0, "text": 1.0, "code": 0.3}
+SATURATION, LENGTH = 1.2, 0.75  # BM25's k1 and b
 STEPS = 26  # of a weight, each a letter
 # pages by the beginnings of their names: what teaches comes before what is looked up, or is about the course
 SHARES = {
     "lessons/": 1.0,
-    "errors": 0.6,
+    "errors": 0.4,
     "glossary": 0.25,
     "reference": 0.4,
     **dict.fromkeys(("coverage", "licences", "measured", "promises", "results", "tried", "instructors"), 0.4),
@@ -53,11 +57,14 @@ used using want way work
 MEANINGFUL = {"cannot", "no", "not"}
 # words of one meaning, of which people and pages choose different ones
 ALIKE = """
-no not without cannot never; two 2 multiple several; computer machine laptop pc; big large; continue resume;
-fast faster speed quick slow slower; memory vram ram oom; install setup set; load read open; save write store;
-free release empty; apple mac macbook mps m1; amd rocm; choose pick select; picture image photo;
-cluster slurm; error message exception crash fail; utilisation utilization busy usage; loader dataloader;
-distributed ddp; half float16 fp16 amp mixed bf16 bfloat16; copy transfer move; convert port migrate adapt
+no not without cannot never; two 2 multiple several both; computer machine laptop pc; big large huge;
+small little tiny; continue resume; fast faster fastest speed quick slow slower slowest; memory vram ram oom;
+install setup set; load read open; save write store; free release empty clear; gpu gpus graphics card;
+fake simulate simulated mock emulate practice practise; apple mac macbook mps m1; amd rocm radeon;
+choose pick select; picture image photo; bug mistake wrong problem; predict prediction answer;
+stop end kill killed; cluster slurm hpc; error message exception crash fail;
+utilisation utilization busy usage; loader dataloader; distributed ddp;
+half float16 fp16 amp mixed bf16 bfloat16; copy transfer move; convert port migrate adapt
 """
 
 
@@ -162,14 +169,30 @@ def words(text: str) -> list[str]:
     return found
 
 
+def asked_by(env: BuildEnvironment) -> dict[tuple[str, str], str]:
+    """Return the words by which people ask for a section, by page and title."""
+    path = Path(env.srcdir, "search_words.toml")
+    found = tomllib.loads(path.read_text("utf-8")) if path.is_file() else {}
+    asked = {(page, title): words for page, held in found.items() for title, words in held.items()}
+    titles = {(page, straight(part.title)) for page, held in kept(env).items() for part in held}
+    for page, title in asked.keys() - titles:
+        if page in kept(env):
+            logger.warning("search_words.toml: %s has no section %r", page, title)
+    return asked
+
+
+def straight(title: str) -> str:
+    return title.replace("’", "'")
+
+
 def weigh(env: BuildEnvironment, stem: Callable[[str], str], ignored: set[str]) -> dict[str, object]:
     """Return the pages, the sections, and of each word the sections that have it, with its weights."""
-    found = []
+    found, asked = [], asked_by(env)
     for page, held in sorted(kept(env).items()):
         for part in held:
             texts = {
                 "title": part.title,
-                "names": " ".join(part.names),
+                "names": " ".join([*part.names, asked.get((page, straight(part.title)), "")]),
                 "above": part.above,
                 "text": "".join(part.text),
                 "code": " ".join(part.code),
@@ -179,7 +202,7 @@ def weigh(env: BuildEnvironment, stem: Callable[[str], str], ignored: set[str]) 
                 for word in words(text):
                     if word not in ignored:
                         counts[stem(word)] += WEIGHTS[name]
-            found.append((page, part, counts, len(texts["text"]) + 100))
+            found.append((page, part, counts, len(texts["text"]) + len(texts["code"]) + 100))
     mean = sum(length for *_, length in found) / len(found)
     times = Counter(word for _, _, counts, _ in found for word in counts)
     weights: dict[str, dict[int, float]] = defaultdict(dict)
@@ -212,7 +235,7 @@ def packed(weights: dict[int, float], most: float) -> str:
     Examples
     --------
     >>> packed({3: 9.0, 40: 1.0}, 9.0)
-    '3Z14I'
+    '3Z11I'
     """
     written, last = [], 0
     for number, weight in weights.items():
