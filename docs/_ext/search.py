@@ -14,7 +14,7 @@ import re
 import string
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Set
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from textwrap import shorten
 from typing import Any
@@ -33,7 +33,7 @@ logger = logging.getLogger(__name__)
 
 WORD = re.compile(r"[^\W_]+(?:_+[^\W_]+)*")
 PARTS = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|\d+")  # of a name: DataLoader, pin_memory
-# how often a word counts in each place: names are other words for a section, above are the titles around it
+# how often a word counts in each place: names are what people call a section, above are the titles around it
 WEIGHTS = {"title": 14.0, "names": 4.0, "above": 4.0, "text": 1.0, "code": 0.3}
 SATURATION, LENGTH = 1.2, 0.75  # BM25's k1 and b
 STEPS = 26  # of a weight, each a letter
@@ -169,16 +169,21 @@ def words(text: str) -> list[str]:
     return found
 
 
-def asked_by(env: BuildEnvironment) -> dict[tuple[str, str], str]:
-    """Return the words by which people ask for a section, by page and title."""
+def add_names(env: BuildEnvironment) -> dict[str, list[Part]]:
+    """Return the parts of each page with the names by which people ask for them."""
     path = Path(env.srcdir, "search_words.toml")
-    found = tomllib.loads(path.read_text("utf-8")) if path.is_file() else {}
-    asked = {(page, title): words for page, held in found.items() for title, words in held.items()}
-    titles = {(page, straight(part.title)) for page, held in kept(env).items() for part in held}
-    for page, title in asked.keys() - titles:
-        if page in kept(env):
+    asked = tomllib.loads(path.read_text("utf-8")) if path.is_file() else {}
+    found = {}
+    for page, held in sorted(kept(env).items()):
+        names = dict(asked.get(page, {}))
+        more = [names.pop(straight(part.title), "").split(";") for part in held]
+        found[page] = [
+            replace(part, names=[*part.names, *(name.strip() for name in some if name)])
+            for part, some in zip(held, more, strict=True)
+        ]
+        for title in names:
             logger.warning("search_words.toml: %s has no section %r", page, title)
-    return asked
+    return found
 
 
 def straight(title: str) -> str:
@@ -187,12 +192,12 @@ def straight(title: str) -> str:
 
 def weigh(env: BuildEnvironment, stem: Callable[[str], str], ignored: set[str]) -> dict[str, object]:
     """Return the pages, the sections, and of each word the sections that have it, with its weights."""
-    found, asked = [], asked_by(env)
-    for page, held in sorted(kept(env).items()):
+    found, named = [], add_names(env)
+    for page, held in named.items():
         for part in held:
             texts = {
                 "title": part.title,
-                "names": " ".join([*part.names, asked.get((page, straight(part.title)), "")]),
+                "names": " ".join(part.names),
                 "above": part.above,
                 "text": "".join(part.text),
                 "code": " ".join(part.code),
@@ -214,12 +219,18 @@ def weigh(env: BuildEnvironment, stem: Callable[[str], str], ignored: set[str]) 
             much = count * (SATURATION + 1) / (count + SATURATION * (1 - LENGTH + LENGTH * length / mean))
             weights[word][number] = share * rare * much
     most = max(max(some.values()) for some in weights.values())
-    pages = {page: number for number, page in enumerate(sorted(kept(env)))}
+    pages = {page: number for number, page in enumerate(named)}
     groups = [[stem(word) for word in group.split()] for group in ALIKE.split(";")]
     return {
         "pages": [[page, kept(env)[page][0].title] for page in pages],
         "sections": [
-            [pages[page], part.anchor, part.title, shorten("".join(part.text), EXCERPT, placeholder=" …")]
+            [
+                pages[page],
+                part.anchor,
+                part.title,
+                shorten("".join(part.text), EXCERPT, placeholder=" …"),
+                *part.names,
+            ]
             for page, part, *_ in found
         ],
         "words": {word: packed(some, most) for word, some in sorted(weights.items())},

@@ -5,7 +5,7 @@
 const Sections = {
   LIKE: 0.5, // what a word of the same meaning counts, or one that only begins like it
   FILLER: 0.1, // and one of which every question is made
-  TITLE: 2, // what a title counts that is the question, beside the words in it
+  TITLE: 4, // what a title counts that is the question, beside the words in it
   SHOWN: 20,
 
   // as in docs/_ext/search.py, which made the index
@@ -46,7 +46,8 @@ const Sections = {
   },
 
   // the sections that fit a question, best first. What has all of its words comes before what has one of them often, and a
-  // title that is made of them before a text; a word that nearly all sections have may be missing.
+  // title that is made of them before a text; a word that nearly all sections have may be missing. What people call a
+  // section is as good as its title.
   fitting(question) {
     const stemmer = new Stemmer(), scores = new Map(), tells = new Map();
     for (const word of new Set(this.words(question).filter((word) => !SECTIONS.ignored.includes(word)).map((word) => stemmer.stemWord(word)))) {
@@ -61,10 +62,12 @@ const Sections = {
     const whole = [...tells.values()].reduce((sum, told) => sum + told, 0);
     return [...scores]
       .map(([section, [sum, part]]) => {
-        const title = this.stems(SECTIONS.sections[section][2]);
-        const both = [...title].filter((word) => tells.has(word));
-        const told = both.reduce((sum, word) => sum + tells.get(word), 0);
-        return [section, sum * part / whole * (1 + this.TITLE * (both.length / title.size || 0) * told / whole)];
+        const [, , title, , ...names] = SECTIONS.sections[section];
+        const alike = [title, ...names].map((name) => {
+          const words = this.stems(name), both = [...words].filter((word) => tells.has(word));
+          return (both.length / words.size || 0) * both.reduce((sum, word) => sum + tells.get(word), 0) / whole;
+        });
+        return [section, sum * part / whole * (1 + this.TITLE * Math.max(...alike))];
       })
       .sort((a, b) => b[1] - a[1])
       .slice(0, this.SHOWN)
