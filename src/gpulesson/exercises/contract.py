@@ -318,11 +318,11 @@ class Referee:
             if not differ(facts, self.facts(chosen)):
                 return Found(chosen)
 
-        def shows(mistake: Mistake) -> bool:
-            signs = changes[mistake] - self.task.derived
-            return bool(signs) and signs.isdisjoint(differ(facts, self.facts((mistake,))))
-
-        certain, found, unexplained = list(filter(shows, possible)), list[Mistake](), list[str]()
+        signs = {each: changes[each] - self.task.derived for each in possible}
+        shown = [e for e in possible if signs[e] and signs[e].isdisjoint(differ(facts, self.facts((e,))))]
+        # of two that exclude each other, each with signs of its own, neither is there
+        certain = [a for a in shown if all(a.switch != b.switch or signs[a] & signs[b] for b in shown)]
+        found, unexplained = list[Mistake](), list[str]()
         there = ["error"] if "error" in facts else [name for name in wrong if name in facts] or wrong[:1]
         for name in sorted(there, key=self.task.derived.__contains__):
             if any(name in changes[each] for each in found):
