@@ -223,7 +223,7 @@ def exception(error: BaseException, file: str = "") -> Facts:
     """Return an exception as facts: type, first line of the message, what stands in the learner's line."""
     if isinstance(error, Elsewhere):
         return dict(error.args[0])
-    file, message, line, stands = file or _file, str(error), 0, ""
+    file, message, line, stands = file or _file, re.sub(r"\x1b\[\d*m", "", str(error)), 0, ""
     for frame, number in traceback.walk_tb(error.__traceback__):
         if frame.f_code.co_filename == file:
             line, stands = number, reading.stands_in(frame, number)
