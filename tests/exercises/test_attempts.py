@@ -155,6 +155,17 @@ def test_right_functions_are_called_in_the_place_of_wrong_ones_before(checked):
     assert report.kinds == ("train_step zero=never",)
 
 
+def test_a_function_that_fails_otherwise_with_right_ones_is_told_its_own_error(tmp_path):
+    path, text = tmp_path / "exercise_06.py", (ROOT / "examples/solutions/solution_06.py").read_text("utf-8")
+    text = text.replace("model.state_dict()", "model").replace(
+        'checkpoint["model"]', "checkpoint['model'].state_dict()"
+    )
+    path.write_text(text, encoding="utf-8")
+    save, run = begin(path).report().answers
+    assert [each.kind for each in save.findings] == ["opens=no"]
+    assert "UnpicklingError" in run.findings[0].says and "AttributeError" not in run.findings[0].says
+
+
 def test_several_mistakes_in_several_functions_are_named_at_once(checked):
     text = SOLUTION.replace("    optimizer.zero_grad()\n", "").replace("    model.eval()\n", "")
     text = text.replace("right / rows", "100 * right / rows").replace("shuffle=True", "shuffle=False")
