@@ -247,9 +247,9 @@ OF_RUN = COMMON | {
         Fix: Make the folder, unless it is there: mkdir(parents=True, exist_ok=True).""",
     "first=does not ask": """At the very first call there is no checkpoint yet.
         Fix: Load only if there is a file.""",
-    "loads=never": """The second call began a new run: it found no checkpoint, did not look for one under the
-        right name, or passed over an error when it loaded it.
-        Fix: Before the loop, see if the file is there, and load it.""",
+    "loads=never": """The second call began a new run: it loaded no checkpoint (there was none, or not under
+        the name that it looked for), or restored nothing of what it loaded.
+        Fix: Before the loop, see if the file is there, load it, and restore all that is in it.""",
     "loads=anything": """With weights_only=False, a file can run any code while it is loaded.
         Fix: Load with weights_only=True. It accepts tensors, numbers, and what state_dict() returns.""",
     "newest=text": """The third call took an older checkpoint: names sort as text, and there "9" comes after
