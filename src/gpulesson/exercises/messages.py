@@ -10,11 +10,10 @@ from gpulesson.exercises.catalogue import shipped
 
 
 class Explanation(NamedTuple):
-    """A message, its usual cause, and code without that error."""
+    """A message, and its usual cause."""
 
     message: str
     cause: str
-    fix: str
 
 
 _VARIES = {
@@ -105,7 +104,7 @@ PYTHON = {
 @cache
 def explanations() -> tuple[Explanation, ...]:
     """Read the sections of the page."""
-    return tuple(Explanation(message, _prose(text), _fix(text)) for message, text in _sections())
+    return tuple(Explanation(message, _prose(text)) for message, text in _sections())
 
 
 @cache
@@ -143,17 +142,7 @@ def _templates() -> tuple[re.Pattern[str], ...]:
 
 
 def explain(error: str) -> Explanation | None:
-    """Find the explanation of an error.
-
-    Parameters
-    ----------
-    error : str
-        The type and the first line of the message.
-
-    Returns
-    -------
-    Explanation or None
-        None: the page does not have that message, as a whole.
+    """Find the explanation of an error, given its type and the first line of its message, as a whole.
 
     Examples
     --------
@@ -187,8 +176,3 @@ def _prose(text: str) -> str:
     paragraph = next(p for p in text.strip().split("\n\n") if not p.startswith((".. ", "   ")))
     paragraph = re.sub(r":\w+:`([^`<]+?)(?: <[^>]+>)?`", r"\1", paragraph)
     return re.sub(r"`+|\*\*", "", paragraph).replace("\n", " ")
-
-
-def _fix(text: str) -> str:
-    found = re.search(r":caption: Fix\n\n((?:   .*\n|\n)+)", text)
-    return re.sub(r"^   ", "", found[1], flags=re.MULTILINE).strip() if found else ""
