@@ -31,18 +31,9 @@ Facts = dict[str, Any]
 
 @dataclass(frozen=True)
 class Mistake:
-    """One known mistake.
+    """One known mistake: a keyword of the reference, and its value; what is wrong, and what to do about it.
 
-    Attributes
-    ----------
-    switch : str
-        Keyword argument of the reference.
-    value : str
-        Its value for this mistake. Mistakes with one switch exclude each other.
-    says : str
-        What is wrong, and why it matters: one or two sentences.
-    fix : str
-        What to do about it, without the code.
+    Mistakes with one switch exclude each other. What to do is said without the code.
     """
 
     switch: str
@@ -57,16 +48,10 @@ class Mistake:
 
 
 def mistakes(table: Mapping[str, str], names: str = "") -> tuple[Mistake, ...]:
-    """Return mistakes of a table.
+    """Return the mistakes of a table with these names, or all: ``"zero=late; mean"``, a switch for all of it.
 
-    Parameters
-    ----------
-    table : mapping
-        Of a switch and its value: what is wrong, and after "Fix:" what to do. Several values with one text
-        stand before it, with commas between them. Of two texts of one value, the second counts.
-    names : str
-        Those to return, and their order, with semicolons between them: ``"zero=late"``, or ``"zero"`` for all
-        of a switch. All, by default.
+    The table has for a switch and its value what is wrong, and after "Fix:" what to do. Several values with
+    one text stand before it, with commas between them. Of two texts of one value, the second counts.
 
     Examples
     --------
@@ -265,20 +250,13 @@ def _equal(a: Facts, b: Facts, name: str) -> bool:
 
 @dataclass(frozen=True)
 class Found:
-    """What was found out about one function.
-
-    Attributes
-    ----------
-    mistakes : tuple of Mistake
-    unexplained : tuple of str
-        What else is wrong: the first fact that no mistake explains; of a table, all of them.
-    empty : bool
-        It does what a function without a body does.
-    """
+    """What was found out about one function."""
 
     mistakes: tuple[Mistake, ...] = ()
     unexplained: tuple[str, ...] = ()
+    """What else is wrong: the first fact that no mistake explains; of a table, all of them."""
     empty: bool = False
+    """It does what a function without a body does."""
 
     @property
     def right(self) -> bool:

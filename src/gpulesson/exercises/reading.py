@@ -37,21 +37,9 @@ _LETTERS = 70
 
 
 def slips(text: str, names: Sequence[str], space: Mapping[str, Any]) -> dict[str, list[dict[str, Any]]]:
-    """Find slips in a program.
+    """Find slips in a program, for each of the functions that it should have: kind, says, fix and line.
 
-    Parameters
-    ----------
-    text : str
-        The program.
-    names : sequence of str
-        Of the functions that the exercise asks for.
-    space : mapping
-        The names that the program has made, with their values.
-
-    Returns
-    -------
-    dict
-        For a name, what makes up its findings: kind, says, fix and line.
+    `space` has the names that the program has made, with their values.
     """
     with suppress(SyntaxError, ValueError):
         return dict(_slips(ast.parse(text), names, space))
