@@ -93,6 +93,7 @@ OUTPUTS = """    for epoch in {}:
             outputs = parallel(inputs[rows].cuda())
 """
 BACKWARD = "            outputs.sum().backward()\n"
+NOTHING = {"weights=missing", "adam=missing", "random=missing", "counted=missing"}
 RUN = "run(model, inputs, targets, epochs, file)"
 
 
@@ -102,6 +103,8 @@ RUN = "run(model, inputs, targets, epochs, file)"
     [
         ("05", "per_class(confusion)", "return confusion.diag().tolist()", {"over=none"}, ()),
         ("05", "per_class(confusion)", "return [60.0, 37.0, 53.0, 0.0]", set(), ("empty",)),
+        ("05", "per_class(confusion)", "return confusion / 2", set(), ("kind",)),
+        ("06", "save(path, model, optimizer, epoch)", "torch.save({}, path)", NOTHING, ()),
         ("08", "stopwatch(machine, work)", f"{WARM_UP}times = []", {"returns=nothing"}, ()),
         (
             "08",

@@ -18,7 +18,8 @@ def listed(value):
     kinds = sorted({f"{NAMES.get(kind_of(one), kind_of(one).partition(' on ')[0][2:])}s" for one in each})
     if kinds and not torch.is_tensor(value):
         return each, f"a list of {' and '.join(kinds)}"
-    return each, "a name" if isinstance(value, str) else kind_of(value)
+    shape = f" of shape {list(value.shape)}" if getattr(value, "ndim", 1) > 1 else ""
+    return each, "a name" if isinstance(value, str) else kind_of(value) + shape
 
 
 def note(facts, value):
