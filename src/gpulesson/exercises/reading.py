@@ -127,6 +127,16 @@ def _and(numbers: Sequence[int]) -> str:
     return f"{', '.join(map(str, numbers[:-1]))} and {numbers[-1]}"
 
 
+def changed(text: str, starter: str, names: Sequence[str]) -> list[str]:
+    """Return what a starter defines, and a program otherwise, beside the functions with these names."""
+    kinds = (*_FUNCTIONS, ast.ClassDef)
+    mine, its = (
+        {one.name: ast.dump(one) for one in ast.parse(each).body if isinstance(one, kinds)}
+        for each in (text, starter)
+    )
+    return [name for name, one in its.items() if name not in names and mine.get(name, one) != one]
+
+
 def stands_in(frame: types.FrameType, line: int) -> str:
     """Say what stands in a line of a program that has stopped, and the values of its variables there."""
     text = linecache.getline(frame.f_code.co_filename, line, frame.f_globals).strip()
