@@ -72,34 +72,16 @@ def mistakes(table: Mapping[str, str], names: str = "") -> tuple[Mistake, ...]:
 
 @dataclass(frozen=True)
 class Task:
-    """One function to write, or one value to fill in.
+    """One function to write, or one value to fill in; then `value` is its name.
 
-    Attributes
-    ----------
-    does : str
-        What it has to do, in a few words, for the list of what is done.
-    reference : callable
-        Has the name of the learner's function, takes what that takes, and the switches as keywords. Of a
-        value: it takes only the switches, and returns the value.
-    observe : callable
-        ``observe(function, facts)`` calls the learner's function, and puts what it sees into the dictionary,
-        the first causes first. What is in there when an exception comes stays.
-    mistakes : tuple of Mistake
-        In the order in which they are named.
-    begin : str
-        Where to begin, for those who have an empty function before them.
-    words : mapping
-        Of a fact: how a message names it ("the mean loss"), a whole sentence, or a function of what was found
-        and what was expected that returns a sentence.
-    derived : set of str
-        Facts that nearly every mistake changes, by default the result and the weights: they come last,
-        and are no signs of one.
-    value : str
-        The name of a value, such as a number or a table, that is to be filled in; empty for a function.
-    gpu : bool
-        The practice GPU is there. False: `observe` says itself what there is.
-    apart : bool
-        `observe` calls the function in processes of their own (`runner.apart`).
+    `does` is for the list of what is done, and `begin` for those who have an empty function before them. The
+    reference has the name of the learner's function, takes what that takes, and the switches as keywords; of
+    a value, it takes only those, and returns it. ``observe(function, facts)`` calls the learner's function,
+    and puts what it sees into the dictionary, the first causes first; what is in there when an exception
+    comes stays. Mistakes are named in their order. The words of a fact are how a message names it ("the mean
+    loss"), a whole sentence, or a function of what was found and what was expected that returns one. Nearly
+    every mistake changes the derived facts: they come last, and are no signs of one. Without `gpu`, `observe`
+    says itself what there is; `apart`, it calls the function in processes of their own (`runner.apart`).
     """
 
     does: str

@@ -196,10 +196,7 @@ TASKS = (
         begin="Look at the clock, ask for the work, look at the clock again. Where do you have to wait?",
         words=WORDS | {"summary": "the result is not the time between the two looks at the clock."},
         gpu=False,
-        mistakes=mistakes(
-            OWN,
-            "before; start=after; after; unit; returns=nothing",
-        ),
+        mistakes=mistakes(OWN, "before; start=after; after; unit; returns=nothing"),
     ),
     Task(
         does="returns the median of many runs, after a warm-up",
@@ -208,9 +205,6 @@ TASKS = (
         begin="First warm up: run the work without a clock. Then put the times of many runs into a list.",
         words=WORDS,
         gpu=False,
-        mistakes=mistakes(
-            OWN,
-            "warm; measured; start; before; after; times; summary; unit; returns=nothing",
-        ),
+        mistakes=mistakes(OWN, "warm; measured; start; before; after; times; summary; unit; returns=nothing"),
     ),
 )

@@ -243,10 +243,7 @@ TASKS = (
         observe=observe_batch,
         begin="Take the rows of this step, of the pixels and of the labels. Then convert those pixels.",
         words=WORDS,
-        mistakes=mistakes(
-            OWN,
-            "convert; scale=no; scale=256; rows=step; returns=images; returns=nothing",
-        ),
+        mistakes=mistakes(OWN, "convert; scale=no; scale=256; rows=step; returns=images; returns=nothing"),
     ),
     Task(
         does="trains as `slow` does, with less work, and returns the losses",

@@ -340,9 +340,6 @@ TASKS = (
         begin="Begin with the lines of the lesson that choose the GPU and join the process group. Then write "
         "the loop as for one GPU, with the batches of my_batches, and wrap the model.",
         words=WORDS,
-        mistakes=mistakes(
-            OF_RUN,
-            "device; group; gradients; zero=never; batches; loss; saves; names",
-        ),
+        mistakes=mistakes(OF_RUN, "device; group; gradients; zero=never; batches; loss; saves; names"),
     ),
 )
