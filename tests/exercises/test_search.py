@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -123,6 +124,12 @@ def test_of_two_that_exclude_each_other_neither_is_named():
     task = Task("", looks, observe_both, (mistake("a", "always"), mistake("a", "never")), "", gpu=False)
     odd = seen(task, lambda: {**reference(c="yes"), "a": "always", "b": "never"})
     found = Referee(task).explain(odd)
+    assert found.mistakes == () and found.unexplained == ("a",)
+
+
+def test_two_are_not_named_for_a_result_alone():
+    task = replace(TASK, derived=frozenset({*"ab", "sum"}))
+    found = Referee(task).explain(seen(task, lambda: reference(a="yes", b="yes")))
     assert found.mistakes == () and found.unexplained == ("a",)
 
 

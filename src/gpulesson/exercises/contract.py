@@ -273,7 +273,11 @@ class Referee:
             return Found(empty=True)
         changes = {each: set(differ(self.facts((each,)), self.facts())) for each in self.task.mistakes}
         possible = [each for each, names in changes.items() if names <= set(wrong)]
-        pairs = (pair for pair in itertools.combinations(possible, 2) if pair[0].switch != pair[1].switch)
+        pairs = (
+            (a, b)
+            for a, b in itertools.combinations(possible, 2)  # a result alone fits some pair by chance
+            if a.switch != b.switch and (changes[a] | changes[b]) - self.task.derived
+        )
         for chosen in itertools.chain(((each,) for each in possible), pairs):
             if not differ(facts, self.facts(chosen)):
                 return Found(chosen)
