@@ -98,7 +98,7 @@ def test_a_file_without_functions_is_answered_kindly(checked, text, says):
         ("raise SystemExit(0)", "line 3: It stops: SystemExit: 0"),
         ("import os; os._exit(0)", "It stops: the process ended: by os._exit"),
         ("return torch.ones(10**12)", "DefaultCPUAllocator: can't allocate memory"),
-        ("for _ in range(10**6): print('x' * 100)", "does nothing yet"),
+        ("for _ in range(10**5): print('x' * 100)", "does nothing yet"),
         ("return model(inputs)", "mat1 is on cpu, different from other tensors on cuda:0"),
     ],
 )
@@ -153,6 +153,17 @@ def test_right_functions_are_called_in_the_place_of_wrong_ones_before(checked):
     report = checked(text)
     assert states(report) == {"train_step": "wrong", "accuracy": "done", "run": "later"}
     assert report.kinds == ("train_step zero=never",)
+
+
+def test_a_function_that_fails_otherwise_with_right_ones_is_told_its_own_error(tmp_path):
+    path, text = tmp_path / "exercise_06.py", (ROOT / "examples/solutions/solution_06.py").read_text("utf-8")
+    text = text.replace("model.state_dict()", "model").replace(
+        'checkpoint["model"]', "checkpoint['model'].state_dict()"
+    )
+    path.write_text(text, encoding="utf-8")
+    save, run = begin(path).report().answers
+    assert [each.kind for each in save.findings] == ["opens=no"]
+    assert "UnpicklingError" in run.findings[0].says and "AttributeError" not in run.findings[0].says
 
 
 def test_several_mistakes_in_several_functions_are_named_at_once(checked):

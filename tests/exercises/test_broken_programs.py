@@ -74,6 +74,7 @@ BROKEN = [
     ("04", "batches, device):", "batches):", "Expected: the check calls accuracy(model, batches, device)."),
     ("04", "return right / rows", "return open('x.csv')", "Path(__file__).parent / 'x.csv'"),
     ("01", 'torch.device("cuda"', 'pick_device() or torch.device("cuda"', "calls itself again and again"),
+    ("12", "RATE = 5e-2", 'RATE = "5e-2"', "RATE is a str, expected a number."),
     ("06", 'checkpoint["epoch"]', 'checkpoint["epochs"]', "where done is 0; checkpoint is a dict of 4"),
 ]
 WRONG = "The model has three outputs", "a label names a class", "retain_graph", "when step() was called"

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 import torch
 
+from gpulesson.exercises import find
 from gpulesson.exercises.contract import exception
-from gpulesson.exercises.reading import described, hiding, slips
+from gpulesson.exercises.reading import changed, described, hiding, slips
 
 NAMES = ["train", "test"]
 RIGHT = "def train(a):\n    a.step()\n\ndef test(a):\n    return a\n"
@@ -24,6 +25,14 @@ def told(text: str, *names: str) -> list[tuple[str, int]]:
         each["says"].endswith(".") and each["fix"].endswith(".") for one in found.values() for each in one
     )
     return [(each["kind"], each["line"]) for one in found.values() for each in one]
+
+
+def test_what_a_starter_defines_and_a_program_otherwise_is_named():
+    starter = find(12).text()
+    text = starter.replace("?", "3").replace(">= 0.9", ">= 0.6")
+    assert changed(text, starter, ["main"]) == ["epochs_needed"]
+    assert not changed(starter + "x = 1\n", starter, []) and not changed("", starter, [])
+    assert not changed(text, starter, ["epochs_needed"])
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -107,6 +108,36 @@ def test_a_fact_that_two_mistakes_explain_is_said_as_it_is():
     task = Task("", either, observe, (mistake("a"), mistake("b", "too")), "", derived=TASK.derived)
     found = Referee(task).explain(seen(task, lambda: {**reference(a="yes"), "more": 5}))
     assert found.mistakes == () and found.unexplained == ("a",)
+
+
+def test_of_two_that_exclude_each_other_neither_is_named():
+    """A condition that is the wrong way round is not the sum of "always" and "never"."""
+
+    def looks(*, a="right"):
+        return {**reference(), "a": "no" if a == "never" else a, "b": "no" if a == "always" else a}
+
+    def observe_both(function, facts):
+        found = function()
+        facts["a"], facts["b"] = found["a"] == "always", found["b"] == "never"
+        facts["c"] = found["c"] != "no"
+
+    task = Task("", looks, observe_both, (mistake("a", "always"), mistake("a", "never")), "", gpu=False)
+    odd = seen(task, lambda: {**reference(c="yes"), "a": "always", "b": "never"})
+    found = Referee(task).explain(odd)
+    assert found.mistakes == () and found.unexplained == ("a",)
+
+
+def test_two_are_not_named_for_a_result_alone():
+    task = replace(TASK, derived=frozenset({*"ab", "sum"}))
+    found = Referee(task).explain(seen(task, lambda: reference(a="yes", b="yes")))
+    assert found.mistakes == () and found.unexplained == ("a",)
+
+
+def test_colours_are_taken_out_of_a_message():
+    def fails():
+        raise ValueError("\x1b[1mread\x1b[0m")
+
+    assert seen(TASK, fails)["error"] == "ValueError: read"
 
 
 def test_gradients_that_are_left_switched_off_are_seen_and_switched_on_again():

@@ -83,6 +83,47 @@ def test_of_half_a_function_the_next_step_is_said_and_no_mistake_named(what):
     assert found.mistakes == () and found.unexplained == (SEEN_FIRST[what],)
 
 
+WARM_UP = "for _ in range(20): one_run(machine, work)\n    "
+WRAPPED = """torch.cuda.set_device(rank := int(os.environ["LOCAL_RANK"]))
+    dist.init_process_group("nccl")
+    parallel = nn.parallel.DistributedDataParallel(model.cuda())
+"""
+OUTPUTS = """    for epoch in {}:
+        for rows in my_batches(len(inputs), 32, epoch, rank, 2):
+            outputs = parallel(inputs[rows].cuda())
+"""
+BACKWARD = "            outputs.sum().backward()\n"
+NOTHING = {"weights=missing", "adam=missing", "random=missing", "counted=missing"}
+RUN = "run(model, inputs, targets, epochs, file)"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("number", "head", "body", "kinds", "left"),
+    [
+        ("05", "per_class(confusion)", "return confusion.diag().tolist()", {"over=none"}, ()),
+        ("05", "per_class(confusion)", "return [60.0, 37.0, 53.0, 0.0]", set(), ("empty",)),
+        ("05", "per_class(confusion)", "return confusion / 2", set(), ("kind",)),
+        ("06", "save(path, model, optimizer, epoch)", "torch.save({}, path)", NOTHING, ()),
+        ("08", "stopwatch(machine, work)", f"{WARM_UP}times = []", {"returns=nothing"}, ()),
+        (
+            "08",
+            "stopwatch(machine, work)",
+            f"{WARM_UP}return sum(one_run(machine, work) for _ in range(30)) / 7",
+            set(),
+            ("summary",),
+        ),
+        ("14", RUN, WRAPPED, set(), ("gradients",)),
+        ("14", RUN, WRAPPED + OUTPUTS.format("range(epochs)"), set(), ("gradients",)),
+        ("14", RUN, WRAPPED + OUTPUTS.format("range(1)") + BACKWARD, set(), ("epochs",)),
+    ],
+)
+def test_what_is_not_there_yet_makes_nothing_else_wrong(number, head, body, kinds, left):
+    referee = referee_of(number, head.partition("(")[0])
+    found = referee.explain(seen(referee.task, written(number, head, body)))
+    assert {each.kind for each in found.mistakes} == kinds and found.unexplained == left
+
+
 LBFGS = """
     torch.manual_seed(seed)
     model = make_model().to(device).train()

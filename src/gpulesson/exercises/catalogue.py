@@ -138,10 +138,7 @@ def _entry(checks: int = 0, passed: str = "", said: object = None, **_: object) 
 def note(number: str, found: Sequence[str], passed: bool, hint: bool = False) -> tuple[dict[str, int], bool]:
     """Count one check of an exercise, in which this was `found` wrong; `hint` counts for one check more.
 
-    Returns
-    -------
-    tuple of dict of str to int, and bool
-        How often each was said, this time included; and False if that could not be written.
+    Return how often each was said, this time included; and False if that could not be written.
     """
     entries = progress()
     entry = entries.setdefault(number, Progress())

@@ -224,10 +224,13 @@ def _observe(send: Callable[[Any], None], number: str, text: str, file: str) -> 
         del sys.modules[name]  # the file may have changed them
     from gpulesson.exercises.catalogue import find
     from gpulesson.exercises.contract import facts_of, was_stopped
-    from gpulesson.exercises.reading import slips
+    from gpulesson.exercises.reading import changed, slips
 
     tasks = find(number).tasks()
     send(["slips", slips(text, [task.name for task in tasks if not task.value], vars(module))])
+    others = changed(text, find(number).text(), [*(task.name for task in tasks), "main"])
+    notes += [f"{name} is not as it came. The check works with the starter's own." for name in others]
+    send(["notes", notes])
     for place, task in enumerate(tasks):
         facts = facts_of(task, getattr(module, task.name, None), tasks[:place], file)
         send([task.name, facts])

@@ -31,18 +31,9 @@ Facts = dict[str, Any]
 
 @dataclass(frozen=True)
 class Mistake:
-    """One known mistake.
+    """One known mistake: a keyword of the reference, and its value; what is wrong, and what to do about it.
 
-    Attributes
-    ----------
-    switch : str
-        Keyword argument of the reference.
-    value : str
-        Its value for this mistake. Mistakes with one switch exclude each other.
-    says : str
-        What is wrong, and why it matters: one or two sentences.
-    fix : str
-        What to do about it, without the code.
+    Mistakes with one switch exclude each other. What to do is said without the code.
     """
 
     switch: str
@@ -57,16 +48,10 @@ class Mistake:
 
 
 def mistakes(table: Mapping[str, str], names: str = "") -> tuple[Mistake, ...]:
-    """Return mistakes of a table.
+    """Return the mistakes of a table with these names, or all: ``"zero=late; mean"``, a switch for all of it.
 
-    Parameters
-    ----------
-    table : mapping
-        Of a switch and its value: what is wrong, and after "Fix:" what to do. Several values with one text
-        stand before it, with commas between them. Of two texts of one value, the second counts.
-    names : str
-        Those to return, and their order, with semicolons between them: ``"zero=late"``, or ``"zero"`` for all
-        of a switch. All, by default.
+    The table has for a switch and its value what is wrong, and after "Fix:" what to do. Several values with
+    one text stand before it, with commas between them. Of two texts of one value, the second counts.
 
     Examples
     --------
@@ -87,34 +72,16 @@ def mistakes(table: Mapping[str, str], names: str = "") -> tuple[Mistake, ...]:
 
 @dataclass(frozen=True)
 class Task:
-    """One function to write, or one value to fill in.
+    """One function to write, or one value to fill in; then `value` is its name.
 
-    Attributes
-    ----------
-    does : str
-        What it has to do, in a few words, for the list of what is done.
-    reference : callable
-        Has the name of the learner's function, takes what that takes, and the switches as keywords. Of a
-        value: it takes only the switches, and returns the value.
-    observe : callable
-        ``observe(function, facts)`` calls the learner's function, and puts what it sees into the dictionary,
-        the first causes first. What is in there when an exception comes stays.
-    mistakes : tuple of Mistake
-        In the order in which they are named.
-    begin : str
-        Where to begin, for those who have an empty function before them.
-    words : mapping
-        Of a fact: how a message names it ("the mean loss"), a whole sentence, or a function of what was found
-        and what was expected that returns a sentence.
-    derived : set of str
-        Facts that nearly every mistake changes, by default the result and the weights: they come last,
-        and are no signs of one.
-    value : str
-        The name of a value, such as a number or a table, that is to be filled in; empty for a function.
-    gpu : bool
-        The practice GPU is there. False: `observe` says itself what there is.
-    apart : bool
-        `observe` calls the function in processes of their own (`runner.apart`).
+    `does` is for the list of what is done, and `begin` for those who have an empty function before them. The
+    reference has the name of the learner's function, takes what that takes, and the switches as keywords; of
+    a value, it takes only those, and returns it. ``observe(function, facts)`` calls the learner's function,
+    and puts what it sees into the dictionary, the first causes first; what is in there when an exception
+    comes stays. Mistakes are named in their order. The words of a fact are how a message names it ("the mean
+    loss"), a whole sentence, or a function of what was found and what was expected that returns one. Nearly
+    every mistake changes the derived facts: they come last, and are no signs of one. Without `gpu`, `observe`
+    says itself what there is; `apart`, it calls the function in processes of their own (`runner.apart`).
     """
 
     does: str
@@ -223,7 +190,7 @@ def exception(error: BaseException, file: str = "") -> Facts:
     """Return an exception as facts: type, first line of the message, what stands in the learner's line."""
     if isinstance(error, Elsewhere):
         return dict(error.args[0])
-    file, message, line, stands = file or _file, str(error), 0, ""
+    file, message, line, stands = file or _file, re.sub(r"\x1b\[\d*m", "", str(error)), 0, ""
     for frame, number in traceback.walk_tb(error.__traceback__):
         if frame.f_code.co_filename == file:
             line, stands = number, reading.stands_in(frame, number)
@@ -265,20 +232,13 @@ def _equal(a: Facts, b: Facts, name: str) -> bool:
 
 @dataclass(frozen=True)
 class Found:
-    """What was found out about one function.
-
-    Attributes
-    ----------
-    mistakes : tuple of Mistake
-    unexplained : tuple of str
-        What else is wrong: the first fact that no mistake explains; of a table, all of them.
-    empty : bool
-        It does what a function without a body does.
-    """
+    """What was found out about one function."""
 
     mistakes: tuple[Mistake, ...] = ()
     unexplained: tuple[str, ...] = ()
+    """What else is wrong: the first fact that no mistake explains; of a table, all of them."""
     empty: bool = False
+    """It does what a function without a body does."""
 
     @property
     def right(self) -> bool:
@@ -313,16 +273,20 @@ class Referee:
             return Found(empty=True)
         changes = {each: set(differ(self.facts((each,)), self.facts())) for each in self.task.mistakes}
         possible = [each for each, names in changes.items() if names <= set(wrong)]
-        pairs = (pair for pair in itertools.combinations(possible, 2) if pair[0].switch != pair[1].switch)
+        pairs = (
+            (a, b)
+            for a, b in itertools.combinations(possible, 2)  # a result alone fits some pair by chance
+            if a.switch != b.switch and (changes[a] | changes[b]) - self.task.derived
+        )
         for chosen in itertools.chain(((each,) for each in possible), pairs):
             if not differ(facts, self.facts(chosen)):
                 return Found(chosen)
 
-        def shows(mistake: Mistake) -> bool:
-            signs = changes[mistake] - self.task.derived
-            return bool(signs) and signs.isdisjoint(differ(facts, self.facts((mistake,))))
-
-        certain, found, unexplained = list(filter(shows, possible)), list[Mistake](), list[str]()
+        signs = {each: changes[each] - self.task.derived for each in possible}
+        shown = [e for e in possible if signs[e] and signs[e].isdisjoint(differ(facts, self.facts((e,))))]
+        # of two that exclude each other, each with signs of its own, neither is there
+        certain = [a for a in shown if all(a.switch != b.switch or signs[a] & signs[b] for b in shown)]
+        found, unexplained = list[Mistake](), list[str]()
         there = ["error"] if "error" in facts else [name for name in wrong if name in facts] or wrong[:1]
         for name in sorted(there, key=self.task.derived.__contains__):
             if any(name in changes[each] for each in found):

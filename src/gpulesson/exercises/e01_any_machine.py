@@ -32,7 +32,7 @@ def machine(gpus):
 
 def pick_device(*, looks="right"):
     there = torch.cuda.is_available if looks == "no call" else torch.cuda.is_available()
-    found = {"always": True, "never": False}.get(looks, there)
+    found = {"always": True, "never": False, "turned": not there}.get(looks, there)
     return torch.device("cuda" if found else "cpu")
 
 
@@ -122,6 +122,7 @@ OF_PICK_DEVICE = {
         always counts as true. {LOOK}""",
     "looks=always": f"""It takes a GPU without looking whether there is one (current_accelerator looks if
         check_available=True). So the script stops on a machine without. {LOOK}""",
+    "looks=turned": f"It is the wrong way round: it takes the GPU where there is none. {LOOK}",
     "looks=never": f"It takes the CPU, even where there is a GPU. One is enough. {LOOK}",
 }
 

@@ -162,9 +162,6 @@ TASKS = (
             "values": "what is returned has other values.",
             "kept": "the dictionary that came in holds other tensors than before.",
         },
-        mistakes=mistakes(
-            OF_BRING,
-            "moved; kept; place; asked; returns=nothing",
-        ),
+        mistakes=mistakes(OF_BRING, "moved; kept; place; asked; returns=nothing"),
     ),
 )

@@ -123,23 +123,13 @@ def observe_run(function, facts):
         facts |= watch.of_a_run(train, test)
         del facts["order"], facts["idle"]
         if facts["device"] == ["cuda:0"]:
-            facts["on the CPU"] = on_the_cpu(function, (*train, *test))
+            alone = new_model()
+            there = works(lambda: function(lambda: alone, *train, *test, torch.device("cpu"), 1, SEED))
+            facts["on the CPU"] = there and not next(alone.parameters()).is_cuda
     of_test, of_train = watch.meaning(value, test, train), watch.meaning(value, train, test)
     if of_test[0].isdigit() and not of_train[0].isdigit():  # both parts were tested
         facts["tested on"], of_test = "the training rows", of_train
     facts["kind"], facts["value"] = kind_of(value), of_test
-
-
-def on_the_cpu(function, flowers):
-    """Return whether it computes on the CPU, if that is the device."""
-    models = []
-
-    def make_model():
-        models.append(new_model())
-        return models[0]
-
-    works_there = works(lambda: function(make_model, *flowers, torch.device("cpu"), 1, SEED))
-    return works_there and not next(models[0].parameters()).is_cuda
 
 
 WORDS = {
@@ -209,8 +199,7 @@ TASKS = (
         begin="Set the seed and make the model. Move five things to the device, then make the optimizer.",
         words=WORDS,
         mistakes=mistakes(
-            OWN,
-            "seeded; asked; optimizers=another; stays; trained_on; tested_on; tests; returns=nothing",
+            OWN, "seeded; asked; optimizers=another; stays; trained_on; tested_on; tests; returns=nothing"
         ),
     ),
 )

@@ -18,7 +18,8 @@ def listed(value):
     kinds = sorted({f"{NAMES.get(kind_of(one), kind_of(one).partition(' on ')[0][2:])}s" for one in each})
     if kinds and not torch.is_tensor(value):
         return each, f"a list of {' and '.join(kinds)}"
-    return each, "a name" if isinstance(value, str) else kind_of(value)
+    shape = f" of shape {list(value.shape)}" if getattr(value, "ndim", 1) > 1 else ""
+    return each, "a name" if isinstance(value, str) else kind_of(value) + shape
 
 
 def note(facts, value):
@@ -33,8 +34,9 @@ def per_class(confusion, *, over="rows", divided="exactly", scale="share", empty
     rights, everything, found = confusion.diagonal().tolist(), confusion.sum(), []
     rows, columns = confusion.sum(dim=1), confusion.sum(dim=0)
     sums = {"rows": rows, "columns": columns, "all": everything.expand(len(rows))}
+    sums["none"] = torch.ones_like(rows)
     for right, images, own in zip(rights, sums[over].tolist(), rows.tolist(), strict=True):
-        if own or empty == "error":
+        if own or empty == "error" or over == "none":
             share = right // images if divided == "whole" and images else right / images
             found.append(share * (100 if scale == "percent" else 1))
         elif empty != "left out":
@@ -128,6 +130,8 @@ OWN = COMMON | {
         Fix: Divide by the images that truly are of the class: in the table, the sum of its row.""",
     "over=all": """Each class was divided by the number of all images.
         Fix: Divide by the images of the class itself: the sum of its row.""",
+    "over=none": """The right answers of each class are returned as they are, and not divided.
+        Fix: Divide them by the images of the class: the sum of its row.""",
     "divided=whole": """// divides whole numbers, and drops what comes after the point: each share below 1
         becomes 0.
         Fix: Divide with /.""",

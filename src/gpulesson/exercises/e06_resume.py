@@ -70,7 +70,8 @@ def save(
     path, model, optimizer, epoch,
     *, to="path", opens="yes", weights="all", adam="there", random="there", counted="there",
 ):  # fmt: skip
-    content = {"model": model.state_dict() if weights == "all" else list(model.parameters())}
+    parts = {"all": model.state_dict(), "parameters": list(model.parameters()), "missing": []}
+    content = {"model": parts[weights]}
     if adam == "there":
         content["optimizer"] = optimizer.state_dict()
     if counted != "missing":
@@ -101,7 +102,8 @@ def observe_save(function, facts):
                 found = list(values(torch.load(written[0], weights_only=safe)))
                 facts["opens"] = safe
     for name, parts in wanted.items():
-        facts[name] = "there" if all(each in found for each in parts) else "missing"
+        some = any(each in found for each in parts if isinstance(each, list))
+        facts[name] = "there" if all(each in found for each in parts) else "in part" if some else "missing"
     facts["count"] = next((n for n in (SAVED, SAVED + 1, SAVED - 1) if n in found), "missing")
 
 
@@ -233,6 +235,8 @@ OF_SAVE = {
     "weights=parameters": """The parameters are not all: batch normalisation keeps its averages in buffers,
         which belong to the state_dict.
         Fix: Save the whole state_dict of the model.""",
+    "weights=missing": """The file does not hold the weights of the model.
+        Fix: Save the state_dict of the model, too.""",
     "adam=missing": """Without its averages and its number of steps, Adam would begin anew.
         Fix: Save the state_dict of the optimizer, too.""",
     "random=missing": """Shuffling and dropout draw random numbers, and the file does not say how far the
@@ -247,9 +251,9 @@ OF_RUN = COMMON | {
         Fix: Make the folder, unless it is there: mkdir(parents=True, exist_ok=True).""",
     "first=does not ask": """At the very first call there is no checkpoint yet.
         Fix: Load only if there is a file.""",
-    "loads=never": """The second call began a new run: it found no checkpoint, did not look for one under the
-        right name, or passed over an error when it loaded it.
-        Fix: Before the loop, see if the file is there, and load it.""",
+    "loads=never": """The second call began a new run: it loaded no checkpoint (there was none, or not under
+        the name that it looked for), or restored nothing of what it loaded.
+        Fix: Before the loop, see if the file is there, load it, and restore all that is in it.""",
     "loads=anything": """With weights_only=False, a file can run any code while it is loaded.
         Fix: Load with weights_only=True. It accepts tensors, numbers, and what state_dict() returns.""",
     "newest=text": """The third call took an older checkpoint: names sort as text, and there "9" comes after
@@ -295,7 +299,9 @@ TASKS = (
         words={
             "to": lambda found, _: f"the file is at {found}." if "path" in found else "no file was written.",
             "opens": "torch.load refuses the file with weights_only=True.",
-            "weights": "not all of model.state_dict() is in the file.",
+            "weights": lambda found, _: (
+                f"{'nothing' if found == 'missing' else 'not all'} of model.state_dict() is in the file."
+            ),
             "adam": "Adam's averages and its number of steps are not in the file.",
             "random": "the state of torch's generator is not in the file.",
             "count": "the number of finished epochs in the file",

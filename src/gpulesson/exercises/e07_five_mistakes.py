@@ -245,9 +245,6 @@ TASKS = (
             "left from evaluation": "it came in evaluation mode, and is in training mode now.",
             "value": "the answers are not those of the model in evaluation mode.",
         },
-        mistakes=mistakes(
-            OF_PREDICT,
-            "mode; back; dim=0; dim=values",
-        ),
+        mistakes=mistakes(OF_PREDICT, "mode; back; dim=0; dim=values"),
     ),
 )

@@ -16,6 +16,7 @@ SUMMARIES = {
     "last one": lambda times: times[-1],
     "unsorted middle": lambda times: times[len(times) // 2],
 }
+UNKNOWN = "another number"
 WAYS = ("start", "last"), ("start", "first"), ("first", "last"), ("once", "last")
 """The looks at the clock that are subtracted: the last one before a run, the first or last one after it."""
 
@@ -71,9 +72,10 @@ def observe(function, facts, slow, extra):
     idle = [machine.idle[t["before"]] and (start == "first" or t[start][1]) for t in kept]
     facts["measured"] = "together" if together else "alone"
     only = first < slow and some.stop and len(timed) > some.stop
-    facts["warm-up"] = (
-        "kept" if only else "left out" if first >= slow else "too short" if first else "timed, too"
-    )
+    if first >= slow or summary == UNKNOWN:  # unknown, too, is which of the timed ones count
+        facts["warm-up"] = "left out"
+    else:
+        facts["warm-up"] = "kept" if only else "too short" if first else "timed, too"
     facts["start"] = start
     facts["at the start"] = "idle" if all(idle) else "busy"
     facts["at the end"] = "done" if all(t[end][1] for t in kept) else "at work"
@@ -99,7 +101,7 @@ def _meaning(number, timed):
             if not by_chance and math.isclose(known, number * UNITS[unit], rel_tol=1e-6, abs_tol=1e-9):
                 return some, unit, (start, end), name
     one_look = timed[-1]["first"] is timed[-1]["last"]
-    return slice(None), "microseconds", WAYS[1 if one_look else 2], "another number"
+    return slice(None), "microseconds", WAYS[1 if one_look else 2], UNKNOWN
 
 
 def one_run(
@@ -194,10 +196,7 @@ TASKS = (
         begin="Look at the clock, ask for the work, look at the clock again. Where do you have to wait?",
         words=WORDS | {"summary": "the result is not the time between the two looks at the clock."},
         gpu=False,
-        mistakes=mistakes(
-            OWN,
-            "before; start=after; after; unit; returns=nothing",
-        ),
+        mistakes=mistakes(OWN, "before; start=after; after; unit; returns=nothing"),
     ),
     Task(
         does="returns the median of many runs, after a warm-up",
@@ -206,9 +205,6 @@ TASKS = (
         begin="First warm up: run the work without a clock. Then put the times of many runs into a list.",
         words=WORDS,
         gpu=False,
-        mistakes=mistakes(
-            OWN,
-            "warm; measured; start; before; after; times; summary; unit; returns=nothing",
-        ),
+        mistakes=mistakes(OWN, "warm; measured; start; before; after; times; summary; unit; returns=nothing"),
     ),
 )

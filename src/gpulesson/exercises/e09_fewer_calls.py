@@ -175,7 +175,7 @@ WORDS = {
     ),
     "exact": "some pixels are not a 255th of what they were.",
     "calls": lambda found, _: {
-        "none": "the dataset was not called in this process, but by workers: leave num_workers out.",
+        "none": "the dataset was not called here. (Workers call it elsewhere: leave num_workers out.)",
         "several": "the dataset was called more than once for each batch.",
     }.get(found, f"there was {found}."),
     "early": "all pictures were fetched before the first batch could be used.",

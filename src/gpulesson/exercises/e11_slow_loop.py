@@ -6,6 +6,7 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from gpulesson.exercises.contract import Task, kind_of, mistakes, number_of
+from gpulesson.exercises.training import train_step
 from gpulesson.exercises.words import COMMON
 from gpulesson.models import MLP
 from gpulesson.practice import practice_gpu
@@ -101,31 +102,23 @@ def observe_batch(function, facts):
 
 def losses(
     pixels, labels, steps,
-    *, norms="no", asks="no", calls="once", read="at the end", seed="set", zero="before", backward="yes",
-    step="yes", returns="list", **of_batch,
+    *, norms="no", asks="no", calls="once", read="at the end", seed="set", returns="list", convert="rows",
+    scale="255", **of_step,
 ):  # fmt: skip
     if seed == "set":
         torch.manual_seed(1)
     model, kept = MLP(784, 64, 10).to(pixels.device), []
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     for number in range(steps):
-        images, targets = batch(pixels, labels, number, **of_batch)
-        if calls == "twice":
-            _, targets = batch(pixels, labels, number, **of_batch)
-        loss = cross_entropy(model(images), targets)
+        for _ in range(2 if calls == "twice" else 1):
+            pair = batch(pixels, labels, number, convert=convert, scale=scale)
+        how = of_step | {"returns": "tensor"}
+        loss = train_step(model, *pair, cross_entropy, optimizer, pixels.device, **how)
         if norms == "yes":
             torch.stack([weights.detach().norm() for weights in model.parameters()]).norm()
         if asks == "yes" and not torch.isfinite(loss):
             break
-        if zero == "before":
-            optimizer.zero_grad()
-        if backward == "yes":
-            loss.backward()
-        if zero == "late":
-            optimizer.zero_grad()
-        if step == "yes":
-            optimizer.step()
-        kept.append(torch.tensor(loss.item()) if read == "in the loop" else loss.detach())
+        kept.append(torch.tensor(loss.item()) if read == "in the loop" else loss)
     if returns == "tensors":
         return kept
     numbers = torch.stack(kept).tolist() if read == "at the end" else [float(each) for each in kept]
@@ -250,10 +243,7 @@ TASKS = (
         observe=observe_batch,
         begin="Take the rows of this step, of the pixels and of the labels. Then convert those pixels.",
         words=WORDS,
-        mistakes=mistakes(
-            OWN,
-            "convert; scale=no; scale=256; rows=step; returns=images; returns=nothing",
-        ),
+        mistakes=mistakes(OWN, "convert; scale=no; scale=256; rows=step; returns=images; returns=nothing"),
     ),
     Task(
         does="trains as `slow` does, with less work, and returns the losses",

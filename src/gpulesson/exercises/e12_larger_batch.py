@@ -134,11 +134,7 @@ TASKS = (
         observe=observe_rate,
         begin="Write one number.",
         gpu=False,
-        words={
-            "kind": "RATE",
-            "positive": "RATE is not greater than 0.",
-            "rate": say_epochs,
-        },
+        words={"kind": "RATE", "positive": "RATE is not greater than 0.", "rate": say_epochs},
         mistakes=mistakes(OF_BEST_RATE),
     ),
 )

@@ -18,15 +18,16 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from gpulesson.exercises.contract import Elsewhere, Task, exception, kind_of, mistakes, number_of, same
 from gpulesson.exercises.runner import MEMORY, apart, bounded
+from gpulesson.exercises.training import train_step
 from gpulesson.exercises.words import COMMON
 from gpulesson.practice import practice_gpu
 
 ROWS, EPOCHS = 64, 2
 WAITS = "closed by peer|reset by peer|Broken pipe|same collectives|[Tt]imed? ?out"
 GRADIENTS = ("of all rows", 1), ("divided once more", 0.5), ("added up", 2)
-RIGHT = {"gloo": False, "devices": ["cuda:0", "cuda:1"], "rows": "to one", "order": "new", "sizes": "16"}
-RIGHT |= {"gradients": "of all rows", "fresh": True, "returns": ["", ""], "losses": ["of all rows"] * 2}
-RIGHT |= {"batches": "all", "saved by": 1, "file": "the weights"}
+RIGHT = {"gloo": False, "devices": ["cuda:0", "cuda:1"], "epochs": EPOCHS, "rows": "to one", "order": "new"}
+RIGHT |= {"sizes": "16", "gradients": "of all rows", "fresh": True, "returns": ["", ""]}
+RIGHT |= {"losses": ["of all rows"] * 2, "batches": "all", "saved by": 1, "file": "the weights"}
 
 
 def my_batches(rows, batch_size, epoch, rank, world_size, *, share="one", order="new", size="part"):
@@ -60,7 +61,7 @@ def observe_my_batches(function, facts):
 
 def run(
     model, inputs, targets, epochs, file,
-    *, device="its own", group="yes", gradients="mean", zero="yes", loss="mean",
+    *, device="its own", group="yes", gradients="mean", zero="before", loss="mean",
     batches="all", saves="one", names="plain",
 ):  # fmt: skip
     place = torch.device("cuda", 0 if device == "first" else int(os.environ["LOCAL_RANK"]))
@@ -70,17 +71,17 @@ def run(
         dist.init_process_group("nccl")
     rank, world_size, means = dist.get_rank(), dist.get_world_size(), []
     parallel = nn.parallel.DistributedDataParallel(model)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    optimizer, times = torch.optim.SGD(model.parameters(), lr=0.1), world_size if gradients == "sum" else 1
+
+    def loss_fn(outputs, targets):
+        return nn.functional.cross_entropy(outputs, targets) * times
+
     for epoch in range(epochs):
         total = torch.zeros((), device=place)
         for rows in my_batches(len(inputs), 32, epoch, rank, world_size):
-            outputs = (model if gradients == "own" else parallel)(inputs[rows].to(place))
-            mean = nn.functional.cross_entropy(outputs, targets[rows].to(place))
-            if zero == "yes":
-                optimizer.zero_grad()
-            (mean * (world_size if gradients == "sum" else 1)).backward()
-            optimizer.step()
-            total = mean.detach() * len(rows) + (total if batches == "all" else 0)
+            part = (model if gradients == "own" else parallel), inputs[rows], targets[rows]
+            mean = train_step(*part, loss_fn, optimizer, place, zero=zero, returns="tensor") / times
+            total = mean * len(rows) + (total if batches == "all" else 0)
         if loss in ("mean", "sum") or (loss == "rank 0" and rank == 0):
             dist.all_reduce(total)
         mean = total.item() / (len(inputs) if batches == "all" else 32)
@@ -91,10 +92,10 @@ def run(
     return means
 
 
-def in_a_process(function, folder, port, rank, size=2):
+def in_a_process(function, folder, port, rank):
     """Be one of two processes, as torchrun starts them; return what was seen in it."""
     os.environ |= dict.fromkeys(("RANK", "LOCAL_RANK"), str(rank)) | {"GROUP_RANK": "0"}
-    os.environ |= dict.fromkeys(("WORLD_SIZE", "LOCAL_WORLD_SIZE"), str(size)) | {"MASTER_ADDR": "127.0.0.1"}
+    os.environ |= dict.fromkeys(("WORLD_SIZE", "LOCAL_WORLD_SIZE"), "2") | {"MASTER_ADDR": "127.0.0.1"}
     os.environ |= {"MASTER_PORT": str(port), "TORCHELASTIC_USE_AGENT_STORE": "True"}
     dist.distributed_c10d._get_default_timeout = lambda backend: timedelta(seconds=5)
     torch.manual_seed(0)
@@ -102,7 +103,7 @@ def in_a_process(function, folder, port, rank, size=2):
     nn.init.zeros_(model[2].bias)  # so that its changes are exact
     inputs[:, 0], targets = torch.arange(ROWS) / ROWS, torch.arange(ROWS) % 7 % 3
     copies = copy.deepcopy((model, inputs, targets))
-    passes, file = [], Path(folder, f"{size - rank}.pt")
+    passes, forwards, file = [], [], Path(folder, f"{rank}.pt")
 
     def now():
         """Return the last bias, and the loss of each row with the weights as they are."""
@@ -120,6 +121,7 @@ def in_a_process(function, folder, port, rank, size=2):
             rows = (given[0][:, 0].detach().cpu() * ROWS).round().long().clamp(0, ROWS - 1)
             own = outputs.detach().cpu().softmax(1) - nn.functional.one_hot(targets[rows], 3)
             one = now() | {"rows": rows.tolist(), "gradient": own.mean(0).tolist(), "backend": backend}
+            forwards.append(one)
             outputs.register_hook(lambda grad: passes.append(one))
 
     def note_step(*_):
@@ -129,7 +131,7 @@ def in_a_process(function, folder, port, rank, size=2):
     register_module_forward_hook(note)  # not in the model, which may be saved as a whole
     register_optimizer_step_pre_hook(note_step)
     torch.manual_seed(rank)
-    found = {"passes": passes}
+    found = {}
     try:
         with bounded(3, MEMORY):
             value = function(model, inputs, targets, EPOCHS, str(file))
@@ -140,6 +142,7 @@ def in_a_process(function, folder, port, rank, size=2):
     except BaseException as error:
         found |= exception(error)
     found.setdefault("device", str(model[0].weight.device))
+    found["passes"] = passes or forwards
     return found | {"file": in_the_file(file, model.state_dict()), "end": now()}
 
 
@@ -161,28 +164,14 @@ def named(found, known):
     return next((name for name, value in known if same(found, value)), "something else")
 
 
-def of_the_gradients(both, alone):
-    """Return facts of the gradients at each step.
-
-    Without an optimizer, the first change of the weights tells them; one process alone has the learning rate.
-    """
-    steps = min(len(each["passes"]) for each in both)
-    if not steps:
-        return {"gradients": "never used"}
+def of_the_gradients(both):
+    """Return facts of the gradients at each step; without an optimizer, of what they did to the bias."""
+    steps, ends = min(len(each["passes"]) for each in both), [each["end"]["bias"] for each in both]
     own = torch.tensor([[one["gradient"] for one in each["passes"][:steps]] for each in both])
     used = [[one.get("used") for one in each["passes"][:steps]] for each in both]
     if not any(map(any, used)):
-        change, own = [changed(each) for each in both], own[:, :1]
-        if not any(each.any() for each in change):
-            return {"gradients": "never used"}
-        one = alone()
-        if not one["passes"] or len(one["passes"][0]["rows"]) != 32:
-            return {}
-        rate = changed(one) / torch.tensor(one["passes"][0]["gradient"])
-        if rate.min() <= 0 or rate.max() > 1.001 * rate.min():  # no plain descent
-            equal = same(*(each["end"]["bias"] for each in both))
-            return {"gradients": "of all rows" if equal else "of its own rows"}
-        used = [[(each / rate).tolist()] for each in change]
+        changed = "of all rows" if same(*ends) else "of its own rows"
+        return {"gradients": changed if steps and any(map(any, ends)) else "never used"}
     for fresh in (True, False):
         sums = own if fresh else own.cumsum(1)
         known = [[(name, (n * mean).tolist()) for name, n in GRADIENTS] for mean in sums.mean(0)]
@@ -196,22 +185,12 @@ def of_the_gradients(both, alone):
     return {"gradients": "others"}
 
 
-def changed(each):
-    """Return by how much the first step has changed the last bias."""
-    first, second = [*each["passes"], each["end"]][:2]
-    return torch.tensor(first["bias"]) - torch.tensor(second["bias"])
-
-
 def observe_run(function, facts):
     facts |= copy.deepcopy(RIGHT)  # what an error hides is not wrong, so no other mistakes are tried
 
-    def start(size=2):
-        store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
-        each = [partial(in_a_process, function, folder, store.port, rank, size) for rank in range(size)]
-        return apart(*each)
-
     with practice_gpu(count=2, force=True), tempfile.TemporaryDirectory() as folder:
-        both = start()
+        store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+        both = apart(*(partial(in_a_process, function, folder, store.port, rank) for rank in range(2)))
         devices = [each["device"] for each in both]
         if devices == ["cuda:0", "cuda:0"]:
             facts["devices"] = devices  # where NCCL refuses that is no matter
@@ -224,8 +203,12 @@ def observe_run(function, facts):
         facts["gloo"] = any(one["backend"] == "gloo" for each in both for one in each["passes"])
         facts["devices"], step = devices, max(1, len(both[0]["passes"]) // EPOCHS)
         epochs = [[each["passes"][first : first + step] for first in (0, step)] for each in both]
-        facts |= of_the_rows([[[one["rows"] for one in epoch] for epoch in each] for each in epochs])
-        facts |= of_the_gradients(both, lambda: start(1)[0])
+        times = Counter(row for each in both for one in each["passes"] for row in one["rows"])
+        if times == dict.fromkeys(range(ROWS), 1):
+            facts["epochs"] = 1
+        elif times:
+            facts |= of_the_rows([[[one["rows"] for one in epoch] for epoch in each] for each in epochs])
+        facts |= of_the_gradients(both)
     facts["returns"] = [each["kind"] for each in both]
     known = known_losses(both, epochs, step)
     judged = (facts["rows"], facts["gradients"]) == ("to one", "of all rows")
@@ -357,9 +340,6 @@ TASKS = (
         begin="Begin with the lines of the lesson that choose the GPU and join the process group. Then write "
         "the loop as for one GPU, with the batches of my_batches, and wrap the model.",
         words=WORDS,
-        mistakes=mistakes(
-            OF_RUN,
-            "device; group; gradients; zero=never; batches; loss; saves; names",
-        ),
+        mistakes=mistakes(OF_RUN, "device; group; gradients; zero=never; batches; loss; saves; names"),
     ),
 )

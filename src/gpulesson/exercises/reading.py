@@ -37,21 +37,9 @@ _LETTERS = 70
 
 
 def slips(text: str, names: Sequence[str], space: Mapping[str, Any]) -> dict[str, list[dict[str, Any]]]:
-    """Find slips in a program.
+    """Find slips in a program, for each of the functions that it should have: kind, says, fix and line.
 
-    Parameters
-    ----------
-    text : str
-        The program.
-    names : sequence of str
-        Of the functions that the exercise asks for.
-    space : mapping
-        The names that the program has made, with their values.
-
-    Returns
-    -------
-    dict
-        For a name, what makes up its findings: kind, says, fix and line.
+    `space` has the names that the program has made, with their values.
     """
     with suppress(SyntaxError, ValueError):
         return dict(_slips(ast.parse(text), names, space))
@@ -137,6 +125,16 @@ def _outers(tree: ast.Module) -> Iterator[tuple[Any, Any]]:
 
 def _and(numbers: Sequence[int]) -> str:
     return f"{', '.join(map(str, numbers[:-1]))} and {numbers[-1]}"
+
+
+def changed(text: str, starter: str, names: Sequence[str]) -> list[str]:
+    """Return what a starter defines, and a program otherwise, beside the functions with these names."""
+    kinds = (*_FUNCTIONS, ast.ClassDef)
+    mine, its = (
+        {one.name: ast.dump(one) for one in ast.parse(each).body if isinstance(one, kinds)}
+        for each in (text, starter)
+    )
+    return [name for name, one in its.items() if name not in names and mine.get(name, one) != one]
 
 
 def stands_in(frame: types.FrameType, line: int) -> str:

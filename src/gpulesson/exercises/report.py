@@ -75,7 +75,7 @@ def answers(tasks: Sequence[Task], facts: Mapping[str, Sequence[Any]], unseen: s
         with on_gpu(task):
             referee = Referee(task)
             calls_wrong = alone is not None and not right and bool(differ(own, referee.facts()))
-            apart = calls_wrong and not ("error" in alone and "error" not in own)  # else it needs its own
+            apart = calls_wrong and alone.get("error") in (None, own.get("error"))  # else it needs its own
             answer = _answer(task, referee, alone if apart else own)
         if calls_wrong:
             new = tuple(
@@ -105,10 +105,8 @@ def _answer(task: Task, referee: Referee, facts: Facts) -> Answer:
             findings.append(error(facts, expected=_expected(task, facts)))
             break
         if said := _seen(task, name, facts, referee.facts()):
-            begin = said.partition(" ")[0]
-            findings.append(
-                Finding(name, f"{begin.title() if begin.isalpha() else begin}{said[len(begin) :]}")
-            )
+            letter = said[0].upper() if said.partition(" ")[0].isalpha() else said[0]
+            findings.append(Finding(name, letter + said[1:]))
     if found.unexplained and not findings:
         names = " and ".join(found.unexplained[:2])
         findings.append(

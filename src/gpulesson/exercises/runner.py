@@ -37,17 +37,7 @@ PRELOADED = ("torch", "torch._dynamo", "torch.utils.data", "numpy")
 
 
 class Fresh:
-    """A function of this package, called in a process of its own.
-
-    Parameters
-    ----------
-    function : callable
-        ``function(send, *arguments)``; it calls `send` with each result, something that JSON can say.
-    *arguments
-        What can be pickled.
-    seconds : float
-        Of processor time.
-    """
+    """``function(send, *arguments)``, called in a process of its own; it sends what JSON can say."""
 
     def __init__(self, function: Callable[..., None], *arguments: Any, seconds: float = SECONDS) -> None:
         if sys.platform == "linux":
@@ -177,12 +167,8 @@ def _end_with_parent() -> None:
 def bounded(seconds: float, memory: int) -> Iterator[None]:
     """Raise `Stopped` in what runs longer, at its line, and have large allocations fail.
 
-    Parameters
-    ----------
-    seconds : float
-        Of processor time; on the clock `WAITING` times as many. Not on Windows, and in the main thread only.
-    memory : int
-        Bytes beyond what is in use now. On Linux only.
+    The seconds are of processor time; on the clock it is `WAITING` times as many. Not on Windows, and in the
+    main thread only. The memory is that beyond what is in use now, and limited on Linux only.
     """
 
     def stop(number: int, frame: Any) -> None:
@@ -225,22 +211,7 @@ def _opens_or_closes_a_gpu(frame: types.FrameType | None) -> bool:
 def apart(*calls: Callable[[], Any]) -> list[Any]:
     """Call functions at once, each in a process of its own, a fork of this one, which has not computed yet.
 
-    Parameters
-    ----------
-    *calls : callable
-        Each returns something that JSON can say.
-
-    Returns
-    -------
-    list
-        What they returned, in their order.
-
-    Raises
-    ------
-    Elsewhere
-        One of them has failed: with the facts of the exception of the first that did.
-    OSError
-        This system has no fork.
+    Return what they returned, if JSON can say it; raise `Elsewhere` for the first that has failed.
     """
     if not hasattr(os, "fork"):
         raise OSError("this check needs processes that fork: it runs on Linux, on macOS and in WSL")

@@ -49,7 +49,9 @@ def train_step(
         optimizer.zero_grad()
     if step == "yes":
         optimizer.step()
-    return {"number": loss.item(), "graph": loss, "tensor": loss.detach(), "nothing": None}[returns]
+    if returns == "number":
+        return loss.item()
+    return {"graph": loss, "tensor": loss.detach(), "nothing": None}[returns]
 
 
 def observe_training(model: nn.Module, train: Callable[[Watch], Any], facts: Facts) -> Watch:

@@ -21,24 +21,12 @@ Rows = tuple[Tensor, Tensor]
 class Watch:
     """Notes what happens to a model, from now on.
 
-    Parameters
-    ----------
-    model : nn.Module
-
-    Attributes
-    ----------
-    passes : list of dict
-        One for each forward pass: ``training`` (the mode), ``graph`` (gradients were recorded), ``backward``
-        (how often gradients came back through it), ``rows`` (for each sample the sum of its values),
-        ``answers`` (the largest output of each sample), ``device`` of the inputs, ``weights`` (a sum for each
-        parameter, before the pass). Those with which an optimizer such as LBFGS tries out a step are one.
-    stale : int
-        How often a backward pass added to the gradients of an earlier one.
-    steps, idle, elsewhere : int
-        How often an optimizer of these parameters stepped; how often without any gradient; and how often one
-        of other parameters did.
-    optimizers : int
-        How many different ones.
+    Its passes have ``training`` (the mode), ``graph`` (gradients were recorded), ``backward`` (how often
+    gradients came back), ``rows`` (for each sample the sum of its values), ``answers`` (the largest output of
+    each sample), ``device`` of the inputs, and the sums of the ``weights`` before it. Those with which an
+    optimizer such as LBFGS tries out a step are one. `stale` is how often a backward pass added to the
+    gradients of an earlier one; `steps`, `idle` and `elsewhere` are how often an optimizer stepped, how often
+    without any gradient, and how often one of other parameters did; `optimizers`, how many different ones.
     """
 
     def __init__(self, model: nn.Module) -> None:
@@ -85,10 +73,7 @@ class Watch:
     def of_a_run(self, train: Rows, test: Rows) -> dict[str, Any]:
         """Return facts of a whole training run with its test, whatever its optimizer, batch size and style.
 
-        Parameters
-        ----------
-        train, test : tuple of Tensor
-            Inputs [N, …], no two with the same sum, and labels [N].
+        No two rows of both have the same sum.
         """
         trained, tested = self.training(), self._last_evaluation(test)
         places = {key: place for place, key in enumerate(keys_of(train[0]) + keys_of(test[0]))}
