@@ -292,3 +292,12 @@ def test_results_that_are_put_into_a_tensor_of_the_cpu_are_noted(runs):
     text += "with torch.no_grad():\n    kept[1] = 2 * w[1]\nfor i in range(3):\n    kept[i] = w[i]\n"
     (seen,) = runs(text).run({}, gpu=True).filled
     assert seen.frames[-1].line == 7 and [thing.by for thing in seen.things] == ["empty"]
+
+
+@pytest.mark.slow
+def test_what_worker_processes_have_sent_by_then_is_no_progress(runs):
+    load = (
+        "from torch.utils.data import DataLoader as L\nfor x in L(torch.rand({}, 2), num_workers=1): pass\n"
+    )
+    calls = [runs(f"{TRAIN}{load.format(size)}").run({}, gpu=False).calls for size in (2, 6)]
+    assert calls[0] == calls[1]
