@@ -207,7 +207,22 @@ def _ported(runs: Runs) -> Port:
     try:
         return port(runs, tell)
     except (libcst.ParserSyntaxError, RecursionError) as error:
+        for file, text in runs.texts.items():
+            if not _readable(text) and _readable(text.expandtabs()):
+                raise Refused(
+                    f"LibCST, which would change the code, cannot read {file}, where some lines begin with "
+                    f"tabs and some with spaces. Let all begin with spaces: expand -i {file} > spaces.py"
+                ) from None
         raise Refused(f"LibCST, which would change the code, cannot read it: {error}") from None
+
+
+def _readable(text: bytes) -> bool:
+    import libcst
+
+    try:
+        return bool(libcst.parse_module(text))
+    except (libcst.ParserSyntaxError, RecursionError):
+        return False
 
 
 def port_cell(line: str, cell: str) -> None:
