@@ -279,13 +279,13 @@ class Watch(TorchFunctionMode):
 
     def _draw(self, original: Any, iterator: Any) -> Any:
         self._drawing += 1
-        calls = self.record.calls
+        before = self.record.calls
         try:
             batch = original(iterator)
         finally:
             self._drawing -= 1
             if isinstance(iterator, dataloader._MultiProcessingDataLoaderIter):
-                self.record.calls = calls  # how many batches its workers have sent by now is chance
+                self.record.calls = before  # how many batches its workers have sent by now is chance
         self.batches += 1
         calls = self._calls(sys._getframe())
         for each in tensors_in(batch):
