@@ -130,7 +130,8 @@ def legacy(
     kind, device = ("cpu" if home < 0 else "cuda"), kwargs.get("device")
     given = args[0] if args else kwargs.get("other")
     if isinstance(given, torch.Tensor | _STORAGES) and device is None:
-        if isinstance(given, torch.Tensor) and (gpu.device_of(given).type, given.dtype) != (kind, dtype):
+        alone = isinstance(given, torch.Tensor) and len(args) < 2  # else: indices and values of a sparse one
+        if alone and (gpu.device_of(given).type, given.dtype) != (kind, dtype):
             _refuse_type(original, given, kind)
         return original(*args, **kwargs)
     if device is not None and not isinstance(given, torch.Tensor) and as_device(device).type != kind:
