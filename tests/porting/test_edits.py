@@ -101,3 +101,6 @@ def test_a_name_has_its_value_from_the_loop_around_it():
     assert source.binding("x", Spot("", "<module>", 3, 4, 3, 8)).kind == "for"
     assert source.binding("x", Spot("", "h", 8, 4, 8, 8)).line == 7
     assert source.binding("z", Spot("", "h", 8, 4, 8, 8)) is None
+    source = Source(b"x = a\nx.data = data\ny.z = x.y\nf(x)")
+    assert source.code(source.binding("x", Spot("", "<module>", 4, 0, 4, 4)).node) == "data"
+    assert source.binding("y", Spot("", "<module>", 4, 0, 4, 4)) is None

@@ -95,6 +95,19 @@ def test_a_script_that_trains_something_else_is_not_written(port, tmp_path):
 
 
 @pytest.mark.slow
+def test_losses_may_differ_by_what_rounding_changes_and_no_more(port):
+    # a copy of this is summed in another order
+    rows = "torch.from_numpy(numpy.random.randn(759, 9).astype('float32')[:, :8])"
+    text = LOOP.replace("torch.randn(64, 4)", rows).replace("64", "759").replace("4, 8", "8, 1")
+    text = "import numpy\n" + text.replace(", nn.Dropout(), nn.Linear(8, 1)", "")
+    status, printed, _ = port(text)
+    assert status == 0 and "differ from step" in printed and "no more than by rounding" in printed
+    faster = "    optimizer.param_groups[0]['lr'] *= 1 + 1e-5 * x.is_cuda\n    optimizer.step()"
+    status, printed, _ = port(text.replace("    optimizer.step()", faster))
+    assert status == 1 and "So these changes train something else." in printed
+
+
+@pytest.mark.slow
 def test_without_a_seed_of_its_own_nothing_is_proved(port):
     noise = LOOP.replace("model(x), y)", "model(x), y) * (1 + __import__('time').time_ns() % 1000 / 1e6)")
     status, printed, _ = port(noise)
@@ -110,7 +123,7 @@ def test_lines_may_end_otherwise(port, end):
 
 REFUSED = {
     "name = input()\n" + LOOP: "train.py, line 1, waits for input()",
-    LOOP.replace("    loss.backward()\n", ""): "nothing was trained",
+    LOOP.replace("    loss.backward()\n", ""): "no loss went backward()",
     f"exec({LOOP!r})": "its training is in text that is run by exec()",
     "import urllib.request as r\nr.urlopen('https://example.org')": "line 2, wants to download something",
     LOOP + "loss[0]\n": "loss[0]\n    ~~~~^^^\nIndexError: invalid index of a 0-dim tensor",
@@ -127,7 +140,10 @@ REFUSED = {
     LOOP.replace("range(24)", "range(2)"): "it took 2 training steps, too few to compare",
     LOOP.replace("ones(64, 1)", "full((64, 1), torch.nan)"): "its loss is no number any more in step 1",
     "open('../data')": "line 1, finds no file. It is tried in a copy of the folder that you are in.",
-    "print('hello')": "nothing was trained",
+    "print('hello')": "no loss went backward()",
+    LOOP + "class A:\n\tdef f(self):\n            a = 1\n            return a\n\n\tdef g(self): pass\n": (
+        "cannot read train.py, where some lines begin with tabs and some with spaces"
+    ),
 }
 
 

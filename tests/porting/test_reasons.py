@@ -126,6 +126,10 @@ def test_a_move_that_has_nothing_to_do_is_taken_out(tmp_path):
     files = Files({"train.py": code.encode()})
     files.texts["train.py"] = moved.encode()
     assert reasons.without(files, spot).text.decode() == code
+    without_brackets = code.replace("(x + 1)", "x + 1")
+    files = Files({"train.py": without_brackets.encode()})
+    files.texts["train.py"] = moved.encode()
+    assert reasons.without(files, spot).text.decode() == without_brackets
 
 
 def test_of_a_statement_that_only_moves_nothing_is_left_or_what_still_has_to_move(tmp_path):

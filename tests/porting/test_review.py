@@ -60,6 +60,29 @@ for epoch in range(3):
             other += criterion(model(images.cuda()), labels.cuda()).item()  # mode, means
     other /= len(loader)  # means
 """,
+    "method": HEAD
+    + """\
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body = nn.Linear(8, 8)
+
+    def forward(self, x):
+        return self.body(x)
+
+    def show(self, x):
+        return self.forward(x).detach()
+
+device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+model, x = Net().to(device), torch.randn(64, 8).to(device)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for epoch in range(3):
+    for step in range(8):
+        optimizer.zero_grad()
+        (model(x) - x).square().mean().backward()
+        optimizer.step()
+    model.show(x)  # unused
+""",
     "settings": HEAD
     + """\
 device = torch.device("cuda" if torch.cuda.is_available() else "cpu")

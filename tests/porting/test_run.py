@@ -188,6 +188,26 @@ def test_shortening_keeps_lines_and_columns():
     assert places[0] <= places[1] and {place[0] for place in places[1]} == {place[0] for place in places[0]}
 
 
+@pytest.mark.parametrize(
+    "condition, steps",
+    [
+        ("step % 500 == 0", [3]),  # in none of the few steps
+        ("step > 1 and (step + 1) % many == 0 or False", [3]),
+        ("step % 2 == 0", [2, 4, 6, 8]),
+        ("step == 500", []),
+        ("step % 500 == 0: break\n    if 0", []),
+        ("step % 500 == 0: raise ValueError\n    if 0", []),
+    ],
+)
+def test_what_is_due_in_no_step_is_done_once(condition, steps):
+    counts, done = [0, 0], []
+    instrument.install(lambda: (counts[0], counts[1]))
+    code = f"for step in range(1, 100):\n    counts[0] += 1\n    if {condition}: done.append(step)\n"
+    space = {"counts": counts, "done": done, "many": 900}
+    exec(instrument.compiled(code.encode(), "due.py", True, set()), space)
+    assert done == steps and counts[0] == 8
+
+
 def test_a_loop_that_was_left_begins_anew(capsys):
     counts = [0, 0]
     instrument.install(lambda: (counts[0], counts[1]))
@@ -292,3 +312,12 @@ def test_results_that_are_put_into_a_tensor_of_the_cpu_are_noted(runs):
     text += "with torch.no_grad():\n    kept[1] = 2 * w[1]\nfor i in range(3):\n    kept[i] = w[i]\n"
     (seen,) = runs(text).run({}, gpu=True).filled
     assert seen.frames[-1].line == 7 and [thing.by for thing in seen.things] == ["empty"]
+
+
+@pytest.mark.slow
+def test_what_worker_processes_have_sent_by_then_is_no_progress(runs):
+    load = (
+        "from torch.utils.data import DataLoader as L\nfor x in L(torch.rand({}, 2), num_workers=1): pass\n"
+    )
+    calls = [runs(f"{TRAIN}{load.format(size)}").run({}, gpu=False).calls for size in (2, 6)]
+    assert calls[0] == calls[1]

@@ -460,6 +460,8 @@ def test_a_legacy_constructor_makes_a_tensor_on_the_cpu(gpu, kind):
             ones + made
     assert (ones + ones.new(4, 1).zero_()).is_cuda and ones.new(ones.size()).is_cuda
     assert not torch.ones(2).new(3).is_cuda
+    sparse = ones.to_sparse()
+    assert sparse.new(sparse._indices(), sparse._values(), sparse.size()).is_cuda  # as SparseAdam does
 
 
 LEGACY = [

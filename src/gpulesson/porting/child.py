@@ -57,6 +57,8 @@ class Request:
         After so long the next backward pass ends the script.
     review : str
         ``"faults"``, ``"memory"``: what a review asks for; "" if none does.
+    rounds_up : bool
+        Products are rounded in another way.
     """
 
     place: str
@@ -69,6 +71,7 @@ class Request:
     without: tuple[str, ...]
     seconds: float
     review: str = ""
+    rounds_up: bool = False
 
 
 class NoInput(RuntimeError):
@@ -137,6 +140,7 @@ def _recorded(request: Request) -> Any:
         return Record(evidence=observe.memory(lambda: _run(folder, request)))
     with ExitStack() as surroundings:
         watch = (observe.Observer if request.review else Watch)(folder, request.seconds)
+        watch.rounds_up = request.rounds_up
         if request.gpu:
             gpu: Any = surroundings.enter_context(practice_gpu("4096 GiB", force=True))
             draws = surroundings.enter_context(drawing_from_the_host(gpu))

@@ -207,7 +207,22 @@ def _ported(runs: Runs) -> Port:
     try:
         return port(runs, tell)
     except (libcst.ParserSyntaxError, RecursionError) as error:
+        for file, text in runs.texts.items():
+            if not _readable(text) and _readable(text.expandtabs()):
+                raise Refused(
+                    f"LibCST, which would change the code, cannot read {file}, where some lines begin with "
+                    f"tabs and some with spaces. Let all begin with spaces: expand -i {file} > spaces.py"
+                ) from None
         raise Refused(f"LibCST, which would change the code, cannot read it: {error}") from None
+
+
+def _readable(text: bytes) -> bool:
+    import libcst
+
+    try:
+        return bool(libcst.parse_module(text))
+    except (libcst.ParserSyntaxError, RecursionError):
+        return False
 
 
 def port_cell(line: str, cell: str) -> None:
@@ -317,7 +332,13 @@ def _proof(found: Port) -> Iterator[str]:
         yield f"  and {len(pairs) - _SHOWN} more"
     yield ""
     if found.proved:
-        yield f"All {found.steps} are equal to the bit{_printed(found)}."
+        if found.differing:
+            yield (
+                f"They differ from step {found.differing[0]} on, but no more than by rounding: they change "
+                "as much\non the CPU if each product in the script becomes the next larger number."
+            )
+        else:
+            yield f"All {found.steps} are equal to the bit{_printed(found)}."
         if found.gpu.draws:
             yield (
                 "The script draws random numbers on the GPU. For this comparison they were those of the CPU; "
@@ -335,7 +356,8 @@ def _proof(found: Port) -> Iterator[str]:
     else:
         yield (
             f"They differ from step {found.differing[0]} on; on the CPU the script has the same losses in "
-            "each run.\nSo these changes train something else. Do not use them as they are."
+            "each run, and\nrounding changes them less. So these changes train something else. "
+            "Do not use them as they are."
         )
 
 
@@ -358,7 +380,7 @@ def _not_reached(found: Port) -> Iterator[str]:
         yield "It has many steps. For these runs, loops that train or draw batches ended after a few turns."
     if found.cpu_whole and found.gpu_whole:
         steps = min(len(each.losses) for each in (found.cpu_whole, found.gpu_whole))
-        equal = "; their losses are equal as well" if found.proved else ""
+        equal = "; their losses are equal as well" if found.proved and not found.differing else ""
         yield f"That leaves out some of its lines. So it also ran with whole loops, for {steps} steps{equal}."
     if record.stopped:
         yield f"The run did not reach the script's end: {record.stopped}."

@@ -136,6 +136,8 @@ class Source:
             target = node
             while isinstance(self._parents[target], cst.Tuple | cst.List | cst.BaseElement):
                 target = self._parents[target]
+            if m.matches(self._parents[node], m.Attribute(attr=m.Name("data"))) and node.value != "data":
+                target = self._parents[node]  # x.data = y: x has what y has
             bound = self._bound(node, target, self._parents[target])
             if bound is not None:
                 scope = next(each for each in self.above(node) if isinstance(each, _SCOPES))
@@ -145,7 +147,8 @@ class Source:
         """Return kind and node of a binding, by what is above the name or its tuple; None if it is none."""
         if isinstance(by, cst.AssignTarget):
             statement = self._parents[by]
-            value = statement.value if target is name else _matching(target, statement.value, name)
+            alone = not isinstance(target, cst.Tuple | cst.List)
+            value = statement.value if alone else _matching(target, statement.value, name)
             return ("part", statement) if value is None else ("assign", value)
         if isinstance(by, cst.ImportAlias | cst.AsName):
             return "with" if isinstance(self._parents[by], cst.WithItem) else "other", by

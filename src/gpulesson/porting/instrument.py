@@ -1,8 +1,9 @@
 """Compile a script so that it tells which of its lines run, and its loops may end early.
 
 A loop in which the script trains ends after some steps, one that only draws batches after some batches, so
-that what stands behind them runs as well. Both depend on counts alone, so that the script does the same on
-every device. The source keeps its lines and columns.
+that what stands behind them runs as well. What is due every so many steps, but in none of these few, is done
+once. All depends on counts alone, so that the script does the same on every device. The source keeps its
+lines and columns.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from gpulesson.porting.facts import Failure
 
 TURNS, PASSES, BATCHES = 3, 8, 8
 """A loop ends after so many turns, if there were so many backward passes in it, or so many batches."""
-_FOR, _WHILE, _BEGIN = "_port_turns_of", "_port_goes_on", "_port_begin"
+_FOR, _WHILE, _BEGIN, _DUE = "_port_turns_of", "_port_goes_on", "_port_begin", "_port_is_due"
 
 
 def install(counts: Callable[[], tuple[int, int]]) -> None:
@@ -48,7 +49,16 @@ def install(counts: Callable[[], tuple[int, int]]) -> None:
         begun[loop] = turns + 1, first
         return not enough(turns, first)
 
-    for name, function in ((_FOR, turns_of), (_BEGIN, begin), (_WHILE, goes_on)):
+    asked: dict[str, set[int]] = {}
+
+    def is_due(where: str, holds: Any) -> bool:
+        seen = asked.setdefault(where, set())
+        seen.add(-1 if holds else counts()[0])
+        due = -1 not in seen and len(seen) == TURNS
+        seen |= {-1} if due else set()
+        return due or bool(holds)
+
+    for name, function in ((_FOR, turns_of), (_BEGIN, begin), (_WHILE, goes_on), (_DUE, is_due)):
         setattr(builtins, name, function)
 
 
@@ -76,6 +86,24 @@ class _Loops(ast.NodeTransformer):
         before = ast.copy_location(ast.Expr(_at(node.test, begin)), node)
         node.test = _at(node.test, ast.BoolOp(ast.And(), [goes_on, node.test]))
         return [before, node]
+
+    def visit_If(self, node: ast.If) -> ast.If:
+        self.generic_visit(node)
+        goes_on = not any(isinstance(each, _LEAVES) for part in node.body for each in ast.walk(part))
+        if goes_on and any(map(_every_so_often, ast.walk(node.test))):
+            where = ast.Constant(f"{self._path}:{node.lineno}:{node.col_offset}")
+            call = ast.Call(ast.Name(_DUE, ast.Load()), [where, node.test], [])
+            node.test = _at(node.test, call)
+        return node
+
+
+_LEAVES = ast.Raise | ast.Return | ast.Break | ast.Continue
+
+
+def _every_so_often(node: ast.AST) -> bool:
+    """Return whether an expression is as ``step % 100 == 0``."""
+    left = node.left if isinstance(node, ast.Compare) and isinstance(node.ops[0], ast.Eq) else None
+    return isinstance(left, ast.BinOp) and isinstance(left.op, ast.Mod)
 
 
 def _at(place: ast.expr, new: ast.expr) -> ast.expr:

@@ -29,6 +29,7 @@ from gpulesson.porting.record import (
     Watch,
     _address,
     _first,
+    _is_method,
     attributes_of,
     graph,
     lineage,
@@ -144,15 +145,21 @@ class Observer(Watch):
         for each in (*self.evidence.plain.values(), *self.evidence.calls.values()):
             each.facts.clear()  # the tensors
 
-    def _place(self, direct: bool = False) -> Place | None:
-        """Return the script's innermost line; None if there is none, or a library stands between."""
+    def _place(self, direct: bool = False, outside: bool = False) -> Place | None:
+        """Return the script's innermost line, or that outside of modules' methods that has called them.
+
+        None if there is none, or if a library stands between and may not.
+        """
+        place = None
         for frame in outwards(sys._getframe()):
-            if file := self._file(frame.f_code):
-                return file, frame.f_lineno
             name = frame.f_code.co_filename
-            if direct and not name.startswith(_PACKAGE) and not name.endswith(_BETWEEN):
+            if file := self._file(frame.f_code):
+                place = file, frame.f_lineno
+                if not (outside and _is_method(frame)):
+                    break
+            elif (direct or place) and not name.startswith(_PACKAGE) and not name.endswith(_BETWEEN):
                 break
-        return None
+        return place
 
     # -- tensors
 
@@ -284,7 +291,8 @@ class Observer(Watch):
     def _call(self, original: Any, module: nn.Module, *args: Any, **kwargs: Any) -> Any:
         place = None
         if not self._inside:
-            place, self._layers, self._half = self._place(direct=True), set(), False
+            place = self._place(direct=True, outside=True)  # forward() may be called by other methods
+            self._layers, self._half = set(), False
         with torch._C.DisableTorchFunction():
             self._look_at(module)
         result = super()._call(original, module, *args, **kwargs)

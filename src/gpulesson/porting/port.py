@@ -37,6 +37,8 @@ LEFT_OUT = 4
 """At most this number of statements is left out because they fail where loops end early."""
 STEPS = 3
 """So many losses are compared at least."""
+ROUNDING = 10
+"""Losses may differ by so many times what they differ by if each product is the next larger number."""
 
 
 @dataclass
@@ -58,6 +60,8 @@ class Port:
         The script has the same losses whenever it runs on the CPU.
     cpu_whole, gpu_whole : Record or None
         Runs with whole loops, where short ones leave out some of the lines that these reach.
+    rounded, rounded_whole : Record or None
+        Runs on the CPU with products that are rounded in another way, if losses differ.
     """
 
     files: Files
@@ -68,6 +72,8 @@ class Port:
     repeats: bool = True
     cpu_whole: Record | None = None
     gpu_whole: Record | None = None
+    rounded: Record | None = None
+    rounded_whole: Record | None = None
 
     @property
     def steps(self) -> int:
@@ -89,7 +95,13 @@ class Port:
     @property
     def proved(self) -> bool:
         """Whether it learns the same."""
-        return not self.stuck and self.steps >= STEPS and self.as_many and not self.differing
+        return not self.stuck and self.steps >= STEPS and self.as_many and self.by_rounding
+
+    @property
+    def by_rounding(self) -> bool:
+        """Whether no loss differs, or by no more than rounding explains."""
+        whole = self.cpu_whole, self.gpu_whole, self.rounded_whole
+        return all(map(_by_rounding, *zip((self.cpu, self.gpu, self.rounded), whole, strict=True)))
 
     @property
     def left(self) -> list[Spot]:
@@ -161,12 +173,19 @@ def port(runs: Runs, tell: Callable[[str], None]) -> Port:
         work.cpu_whole = full
         work.gpu = rounds.run()
         rounds.go_on()
-    if work.proved:
-        rounds.tidy()
-        rounds.map_loads()
     if not work.stuck and not work.proved:
         tell("the script as it is, once more: are its losses always the same?")
         work.repeats = runs.run({}, gpu=False).losses[: work.steps] == cpu.losses[: work.steps]
+        if work.differing and work.repeats:
+            tell("the script as it is, rounded in another way: how much do its losses depend on that?")
+            work.rounded = runs.run({}, gpu=False, rounds_up=True)
+            if work.cpu_whole is not None:
+                runs.short = False
+                work.rounded_whole = runs.run({}, gpu=False, rounds_up=True)
+                runs.short = True
+    if work.proved:
+        rounds.tidy()
+        rounds.map_loads()
     return work
 
 
@@ -189,8 +208,14 @@ def _check(cpu: Record) -> None:
         said = "\n".join(cpu.errors.splitlines()[-4:])
         raise NoTrial(f"it cannot be told what it did, on the CPU already: {cpu.stopped}\n{said}".strip())
     if not cpu.losses:
-        said = "\n".join(cpu.errors.splitlines()[-4:]) if cpu.stopped else ""
-        raise NoTrial(f"nothing was trained, for no loss went backward(). {cpu.stopped}\n{said}".strip())
+        said = "\n".join([cpu.stopped, *cpu.errors.splitlines()[-4:]])
+        by_hand = (
+            "If it computes its gradients itself, move data and weights as lesson 2 does, and try it: "
+            "python -m gpulesson practice …"
+        )
+        raise NoTrial(
+            f"no loss went backward(), so there is nothing to compare. {said if cpu.stopped else by_hand}"
+        )
     if cpu.made_text:
         raise NoTrial("its training is in text that is run by exec(), which cannot be changed here")
     if len(cpu.losses) < STEPS:
@@ -222,6 +247,8 @@ def _on_the_cpu(record: Record) -> list[tuple[Thing, tuple[Spot, ...]]]:
     return [each for each in record.used if each[0].device == "cpu"]
 
 
+_WHOLE = 1 << 40
+"""A run that gets so many calls more has come further than any whose whole loops fail."""
 _State = tuple[dict[str, bytes], list[Change], Record, Record | None]
 """The files, the changes in them, and what came of the run, and of the one with whole loops."""
 
@@ -262,7 +289,7 @@ class _Rounds:
                 return whole
         record = self._runs.run(self._files.texts, gpu=True)
         if whole is not None:
-            record.calls += whole.calls  # it has come further than any run whose whole loops fail
+            record.calls += _WHOLE  # those of `whole` depend on when its time was over
             for file, lines in whole.lines.items():
                 record.lines.setdefault(file, set()).update(lines)
             record.idle = [spot for spot in record.idle if spot in whole.idle]
@@ -410,6 +437,19 @@ def _differing(cpu: Record | None, gpu: Record | None) -> list[int]:
         return []
     pairs = zip(cpu.losses, gpu.losses, strict=False)
     return [number for number, (a, b) in enumerate(pairs, 1) if a != b]
+
+
+def _by_rounding(cpu: Record | None, gpu: Record | None, rounded: Record | None) -> bool:
+    if not _differing(cpu, gpu):
+        return True
+    if cpu is None or gpu is None or rounded is None:
+        return False
+    known = 0.0
+    for one, other, close in zip(cpu.losses, gpu.losses, rounded.losses, strict=False):
+        known = max(known, abs(one - close))
+        if not abs(one - other) <= ROUNDING * known:
+            return False
+    return len(rounded.losses) >= min(len(cpu.losses), len(gpu.losses))
 
 
 def _further(old: Record, new: Record) -> bool:

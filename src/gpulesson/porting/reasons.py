@@ -559,7 +559,10 @@ def without(files: Files, spot: Spot) -> Change | None:
     targets = getattr(statement, "targets", ())
     if any(moved in source.code(each.target).split(", ") for each in targets):
         return None
-    return Change(spot.file, source.changed({call: lambda each: each.func.value}), moved, "", 2)
+    bare: Any = call.func.value
+    if bare.lpar and moved.encode() not in files.originals[spot.file]:  # the move has put it into brackets
+        bare = bare.with_changes(lpar=bare.lpar[1:], rpar=bare.rpar[:-1])
+    return Change(spot.file, source.changed({call: lambda _: bare}), moved, "", 2)
 
 
 def loading(files: Files, spot: Spot) -> Change | None:

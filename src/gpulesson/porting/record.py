@@ -110,12 +110,21 @@ class Watch(TorchFunctionMode):
         That of the script: code of files in it is the script's own.
     seconds : float
         After so long, or ``IN_FULL`` backward passes, the next one ends the script.
+
+    Attributes
+    ----------
+    record : Record
+    passes, batches : int
+        How many there were.
+    rounds_up : bool
+        Each product is the next larger number, to tell how much the losses depend on rounding.
     """
 
     def __init__(self, folder: Path, seconds: float) -> None:
         super().__init__()
         self.record = Record()
         self.passes = self.batches = 0
+        self.rounds_up = False
         self._folder = f"{folder}{os.sep}"
         self._end = time.monotonic() + seconds
         self._made: dict[int, _Made] = {}
@@ -185,6 +194,8 @@ class Watch(TorchFunctionMode):
             self._note(result, name, (args, kwargs))
             if name in _WORK:
                 self._works(tensors_in(result)[0], tensors_in((args, kwargs)))
+                if self.rounds_up:
+                    self._round_up(tensors_in(result))
         return None if name == "__setitem__" else result
 
     def _fill(self, tensor: torch.Tensor, value: Any) -> None:
@@ -195,6 +206,14 @@ class Watch(TorchFunctionMode):
             if frames and call not in self._filled:
                 self._filled.add(call)
                 self.record.filled.append(self._seen([tensor], frames))
+
+    @staticmethod
+    def _round_up(results: list[torch.Tensor]) -> None:
+        """Change products as little as another order of their sums may."""
+        with torch._C.DisableTorchFunction():
+            for each in results:
+                if each.is_floating_point():
+                    each.data.mul_(1 + torch.finfo(each.dtype).eps)
 
     def _works(self, result: torch.Tensor, given: list[torch.Tensor]) -> None:
         """Note a line that computes on the CPU, and not with what came from the GPU."""
@@ -260,10 +279,13 @@ class Watch(TorchFunctionMode):
 
     def _draw(self, original: Any, iterator: Any) -> Any:
         self._drawing += 1
+        before = self.record.calls
         try:
             batch = original(iterator)
         finally:
             self._drawing -= 1
+            if isinstance(iterator, dataloader._MultiProcessingDataLoaderIter):
+                self.record.calls = before  # how many batches its workers have sent by now is chance
         self.batches += 1
         calls = self._calls(sys._getframe())
         for each in tensors_in(batch):

@@ -229,7 +229,7 @@ def report(
     if 0 < steps < _FEW:
         yield f"\nWhat happens in each step was not told: that needs {_FEW} steps."
     if not found:
-        yield "Nothing was found that is wrong or slow." if steps else "So there was no training to look at."
+        yield "Nothing was found that is wrong or slow." if steps else "No optimizer took a step to look at."
     if needs:
         yield "\nNeeds\n\n" + textwrap.fill(needs, 84, initial_indent="  ", subsequent_indent="  ")
 

@@ -108,7 +108,9 @@ class Runs:
     def __exit__(self, *error: object) -> None:
         shutil.rmtree(self._place, onerror=_again)
 
-    def run(self, texts: Mapping[str, bytes], *, gpu: bool, review: str = "") -> Record:
+    def run(
+        self, texts: Mapping[str, bytes], *, gpu: bool, review: str = "", rounds_up: bool = False
+    ) -> Record:
         """
         Run the script once.
 
@@ -120,6 +122,8 @@ class Runs:
             On the practice GPU; else with the CPU alone.
         review : str
             What a review asks for: ``"faults"`` or ``"memory"``.
+        rounds_up : bool
+            Products are rounded in another way.
         """
         try:
             self._set_back(texts)
@@ -137,6 +141,7 @@ class Runs:
             tuple(self.without) if self.short else (),
             self.limit / 2,
             review,
+            rounds_up,
         )
         process = self._started(request)
         try:

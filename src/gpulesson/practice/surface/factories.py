@@ -130,7 +130,8 @@ def legacy(
     kind, device = ("cpu" if home < 0 else "cuda"), kwargs.get("device")
     given = args[0] if args else kwargs.get("other")
     if isinstance(given, torch.Tensor | _STORAGES) and device is None:
-        if isinstance(given, torch.Tensor) and (gpu.device_of(given).type, given.dtype) != (kind, dtype):
+        alone = len(args) < 2  # else they are indices and values of a sparse one
+        if alone and isinstance(given, torch.Tensor) and _type(gpu, given) != (kind, dtype):
             _refuse_type(original, given, kind)
         return original(*args, **kwargs)
     if device is not None and not isinstance(given, torch.Tensor) and as_device(device).type != kind:
@@ -139,6 +140,10 @@ def legacy(
     if not isinstance(given, int | torch.Size | None):  # data, not sizes
         gpu.record_copy(CPU, gpu.ledger.index(made), call, made, non_blocking=False)
     return made
+
+
+def _type(gpu: PracticeGPU, tensor: torch.Tensor) -> tuple[str, torch.dtype]:
+    return gpu.device_of(tensor).type, tensor.dtype
 
 
 def _refuse_type(original: Handler, given: torch.Tensor, kind: str) -> None:
