@@ -759,6 +759,15 @@ def test_a_later_batch_is_named_when_it_comes(case):
     assert [word for word in words if word not in str(caught.value)] == [], caught.value
 
 
+def test_an_error_after_the_last_batch_blames_no_batch():
+    def loss(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        return (outputs.mean() - 1).reshape([] if len(outputs) == 4 else [1])  # which cannot be stacked
+
+    batches = [(torch.ones(4, 2), torch.ones(4, 1)), (torch.ones(3, 2), torch.ones(3, 1))]
+    with pytest.raises(RuntimeError, match="stack expects each tensor to be equal size"):
+        evaluate(torch.nn.Linear(2, 1), batches, loss, "cpu")
+
+
 def on(make: Any) -> Any:
     """What `make` returns for a model and its optimizer."""
     trained = model()

@@ -387,6 +387,9 @@ def ignored_label(loss_fn: Any) -> int | None:
     return label if isinstance(label, int) else None
 
 
+_NO_BATCH: Any = object()
+
+
 class CheckedBatches:
     """The batches and the loss function of a run: the first of each is looked at as it passes.
 
@@ -414,7 +417,7 @@ class CheckedBatches:
         self.loss: LossFunction = self._first_loss
         self._losses = losses  # where a training collects them; None: nothing is trained
         self._number = 0  # of the batch in hand, from 1
-        self._batch: Any = None
+        self._batch: Any = _NO_BATCH
         self._dimensions = 0  # of the targets whose loss was looked at
         self._classes = 0  # known from the first outputs; 0: there are no labels to look at
         self._on_device = on_device
@@ -428,7 +431,7 @@ class CheckedBatches:
             elif self._classes and not self._in_memory:
                 self._check_labels()
             yield batch
-        self._on_device, self._batch = False, None
+        self._on_device, self._batch = False, _NO_BATCH
 
     @property
     def _where(self) -> str:
@@ -441,7 +444,7 @@ class CheckedBatches:
 
     def check_pair(self) -> None:
         """Refuse the batch in hand if it is not a pair: the first is looked at, a later one if it fails."""
-        if self._number:
+        if self._batch is not _NO_BATCH:
             which = "the first batch" if not self._dimensions else f"the batch of {self._where}"
             check_pair(self._batch, "batches", which)
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+import torch
 
 pytest.importorskip("libcst")
 
@@ -96,8 +97,11 @@ def test_a_script_that_trains_something_else_is_not_written(port, tmp_path):
 
 @pytest.mark.slow
 def test_losses_may_differ_by_what_rounding_changes_and_no_more(port):
-    # a copy of this is summed in another order
+    # a copy of this is summed in another order, where the library for matrices does so
     rows = "torch.from_numpy(numpy.random.randn(759, 9).astype('float32')[:, :8])"
+    sample, weights = torch.randn(759, 9)[:, :8], torch.randn(8, 1)
+    if torch.equal(sample @ weights, sample.contiguous() @ weights):
+        pytest.skip("both orders give the same bits here")
     text = LOOP.replace("torch.randn(64, 4)", rows).replace("64", "759").replace("4, 8", "8, 1")
     text = "import numpy\n" + text.replace(", nn.Dropout(), nn.Linear(8, 1)", "")
     status, printed, _ = port(text)

@@ -192,7 +192,9 @@ def test_shortening_keeps_lines_and_columns():
     "condition, steps",
     [
         ("step % 500 == 0", [3]),  # in none of the few steps
-        ("step > 1 and (step + 1) % many == 0 or False", [3]),
+        ("step > 1 and (step + 1) % many == 0 or False", [4]),
+        ("step > 50 and step % 500 == 0", []),
+        ("'%s' % step == 'train'", []),
         ("step % 2 == 0", [2, 4, 6, 8]),
         ("step == 500", []),
         ("step % 500 == 0: break\n    if 0", []),

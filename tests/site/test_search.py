@@ -1,8 +1,10 @@
 """What the search counts of a page; what it answers is asked in a browser, in test_browser.py."""
 
 import doctest
+from pathlib import Path
 from types import SimpleNamespace
 
+import tomllib
 from _ext import search
 from _ext.search import Part
 
@@ -26,6 +28,18 @@ def test_a_section_is_found_by_words_that_only_the_list_has(tmp_path, monkeypatc
     words = '[page]\n"The GPU\'s memory" = "how much VRAM"\n[another]\n"Not in this build" = "x"'
     found, said = index(tmp_path, monkeypatch, words, page=sections)
     assert found["words"]["vram"].startswith("1") and not said
+
+
+def test_each_page_that_the_list_names_is_there():
+    root = Path(search.__file__).parents[2]
+    named = tomllib.loads((root / "docs" / "search_words.toml").read_text(encoding="utf-8"))
+    pages = [
+        root / "examples" / f"{page.removeprefix('lessons/')}.py"
+        if page.startswith("lessons/")
+        else root / "docs" / f"{page}.rst"
+        for page in named
+    ]
+    assert len(pages) > 20 and all(page.is_file() for page in pages)
 
 
 def test_a_heading_that_was_renamed_is_told(tmp_path, monkeypatch):

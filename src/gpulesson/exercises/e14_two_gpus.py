@@ -260,6 +260,7 @@ WORDS = {
         if found == "never used"
         else f"the gradients of the steps are {found}, and not those of the mean loss of the 32 rows."
     ),
+    "epochs": "the number of epochs",
     "returns": lambda found, _: (
         f"{' and '.join(f'rank {r} returns {kind}' for r, kind in enumerate(found) if kind)}, "
         "and not a list of numbers."

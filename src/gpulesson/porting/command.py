@@ -335,7 +335,7 @@ def _proof(found: Port) -> Iterator[str]:
         if found.differing:
             yield (
                 f"They differ from step {found.differing[0]} on, but no more than by rounding: they change "
-                "as much\non the CPU if each product in the script becomes the next larger number."
+                "as much\non the CPU if the last digit of each product in the script does."
             )
         else:
             yield f"All {found.steps} are equal to the bit{_printed(found)}."
@@ -355,8 +355,8 @@ def _proof(found: Port) -> Iterator[str]:
         )
     else:
         yield (
-            f"They differ from step {found.differing[0]} on; on the CPU the script has the same losses in "
-            "each run, and\nrounding changes them less. So these changes train something else. "
+            f"They differ from step {found.differing[0]} on, by more than rounding explains; on the CPU the "
+            "script has the\nsame losses in each run. So these changes train something else. "
             "Do not use them as they are."
         )
 

@@ -136,7 +136,10 @@ class Source:
             target = node
             while isinstance(self._parents[target], cst.Tuple | cst.List | cst.BaseElement):
                 target = self._parents[target]
-            if m.matches(self._parents[node], m.Attribute(attr=m.Name("data"))) and node.value != "data":
+            if m.matches(self._parents[node], m.Attribute(attr=m.Name("data"))) and node.value not in (
+                "data",
+                "self",
+            ):
                 target = self._parents[node]  # x.data = y: x has what y has
             bound = self._bound(node, target, self._parents[target])
             if bound is not None:

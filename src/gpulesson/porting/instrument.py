@@ -89,21 +89,30 @@ class _Loops(ast.NodeTransformer):
 
     def visit_If(self, node: ast.If) -> ast.If:
         self.generic_visit(node)
-        goes_on = not any(isinstance(each, _LEAVES) for part in node.body for each in ast.walk(part))
-        if goes_on and any(map(_every_so_often, ast.walk(node.test))):
-            where = ast.Constant(f"{self._path}:{node.lineno}:{node.col_offset}")
-            call = ast.Call(ast.Name(_DUE, ast.Load()), [where, node.test], [])
-            node.test = _at(node.test, call)
+        if not any(isinstance(each, _LEAVES) for part in node.body for each in ast.walk(part)):
+            node.test = _Due(self._path).visit(node.test)
         return node
 
 
 _LEAVES = ast.Raise | ast.Return | ast.Break | ast.Continue
 
 
-def _every_so_often(node: ast.AST) -> bool:
-    """Return whether an expression is as ``step % 100 == 0``."""
-    left = node.left if isinstance(node, ast.Compare) and isinstance(node.ops[0], ast.Eq) else None
-    return isinstance(left, ast.BinOp) and isinstance(left.op, ast.Mod)
+class _Due(ast.NodeTransformer):
+    """Has ``step % 100 == 0`` asked for in a condition; what else is in it stays a condition."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+
+    def visit_Compare(self, node: ast.Compare) -> ast.expr:
+        left = node.left
+        if not (
+            isinstance(left, ast.BinOp) and isinstance(left.op, ast.Mod) and isinstance(node.ops[0], ast.Eq)
+        ):
+            return node
+        if isinstance(left.left, ast.JoinedStr) or isinstance(getattr(left.left, "value", 0), str | bytes):
+            return node  # that formats a text
+        where = ast.Constant(f"{self._path}:{node.lineno}:{node.col_offset}")
+        return _at(node, ast.Call(ast.Name(_DUE, ast.Load()), [where, node], []))
 
 
 def _at(place: ast.expr, new: ast.expr) -> ast.expr:

@@ -38,7 +38,7 @@ LEFT_OUT = 4
 STEPS = 3
 """So many losses are compared at least."""
 ROUNDING = 10
-"""Losses may differ by so many times what they differ by if each product is the next larger number."""
+"""Losses may differ by so many times what they differ by if the last digit of each product changes."""
 
 
 @dataclass

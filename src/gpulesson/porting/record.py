@@ -117,7 +117,7 @@ class Watch(TorchFunctionMode):
     passes, batches : int
         How many there were.
     rounds_up : bool
-        Each product is the next larger number, to tell how much the losses depend on rounding.
+        Each product differs in its last digit, to tell how much the losses depend on rounding.
     """
 
     def __init__(self, folder: Path, seconds: float) -> None:
@@ -195,7 +195,7 @@ class Watch(TorchFunctionMode):
             if name in _WORK:
                 self._works(tensors_in(result)[0], tensors_in((args, kwargs)))
                 if self.rounds_up:
-                    self._round_up(tensors_in(result))
+                    self._round_up(tensors_in(result), tensors_in((args, kwargs)))
         return None if name == "__setitem__" else result
 
     def _fill(self, tensor: torch.Tensor, value: Any) -> None:
@@ -208,11 +208,13 @@ class Watch(TorchFunctionMode):
                 self.record.filled.append(self._seen([tensor], frames))
 
     @staticmethod
-    def _round_up(results: list[torch.Tensor]) -> None:
-        """Change products as little as another order of their sums may."""
+    def _round_up(results: list[torch.Tensor], given: list[torch.Tensor]) -> None:
+        """Change products as little as another order of their sums may, but no argument by its view."""
         with torch._C.DisableTorchFunction():
+            known = {each.untyped_storage().data_ptr() for each in given if each.layout is torch.strided}
             for each in results:
-                if each.is_floating_point():
+                dense = each.is_floating_point() and each.layout is torch.strided
+                if dense and each.untyped_storage().data_ptr() not in known:
                     each.data.mul_(1 + torch.finfo(each.dtype).eps)
 
     def _works(self, result: torch.Tensor, given: list[torch.Tensor]) -> None:
