@@ -678,7 +678,8 @@ def test_what_is_no_checkpoint_at_all_is_named(saved, wrong):
         resume(wrong, **parts)
     if wrong != "a.safetensors":
         for call in (load_checkpoint, lambda wrong: save_checkpoint(wrong, epoch=1, **parts)):
-            with pytest.raises(TypeError, match=r"path is .*, but must be the name of a file: where latest"):
+            remedy = "where latest" if wrong is None else "give a text or a pathlib.Path"
+            with pytest.raises(TypeError, match=rf"path is .*, but must be the name of a file: {remedy}"):
                 call(wrong)
         with pytest.raises(TypeError, match=r"folder is .*, but must be the name of a folder: give"):
             latest(wrong)

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -138,19 +139,19 @@ def test_the_sources_are_those_of_the_beginning(runs):
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
 def test_an_ended_command_leaves_neither_a_process_nor_a_folder(tmp_path, number):
     (tmp_path / "train.py").write_text("open('began', 'w')\nwhile True: pass\n")
-    place = tmp_path / "tmp"
-    place.mkdir()
     command = [sys.executable, "-m", "gpulesson", "port", "train.py"]
-    process = subprocess.Popen(command, cwd=tmp_path, env=os.environ | {"TMPDIR": str(place)})
-    while not list(place.glob("gpulesson-*/copy/began")):
-        assert process.poll() is None
-        time.sleep(0.1)
-    process.send_signal(number)
-    process.wait()
-    end = time.monotonic() + 30
-    while list(place.glob("gpulesson-*")) and time.monotonic() < end:
-        time.sleep(0.1)
-    assert not list(place.glob("gpulesson-*"))
+    with tempfile.TemporaryDirectory() as folder:  # short: a socket in it has 107 letters
+        place = Path(folder)
+        process = subprocess.Popen(command, cwd=tmp_path, env=os.environ | {"TMPDIR": folder})
+        while not list(place.glob("gpulesson-*/copy/began")):
+            assert process.poll() is None
+            time.sleep(0.1)
+        process.send_signal(number)
+        process.wait()
+        end = time.monotonic() + 30
+        while list(place.glob("gpulesson-*")) and time.monotonic() < end:
+            time.sleep(0.1)
+        assert not list(place.glob("gpulesson-*"))
 
 
 @pytest.mark.parametrize(
