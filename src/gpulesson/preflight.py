@@ -630,8 +630,9 @@ def _explain(error: Exception) -> None:
     if hand is None:
         return
     checked = hand.get("checked", hand.get("batches"))  # of `evaluate`, and of `fit`
-    where = checked._where if isinstance(checked, CheckedBatches) else f"step {len(hand['losses']) + 1}"
+    where = f"step {len(hand['losses']) + 1}"
     if isinstance(checked, CheckedBatches):
+        where = checked._where
         checked.check_pair()
     inputs, targets = hand["inputs"], hand["targets"]
     if "= model(" in line:

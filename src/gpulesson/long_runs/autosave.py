@@ -454,9 +454,7 @@ class AutoSave:
             return 0
         failed = f"{printable(path)} does not fit; nothing was loaded"
         found, place = self._read(path, failed)
-        with ExitStack() as undo:
-            undo.enter_context(self._loaded(found, failed))
-            self._undo = undo.pop_all()
+        self._undo.enter_context(self._loaded(found, failed))
         self._saved_place = place
         what = "going on" if found.epoch < number else "nothing to do"
         within = f" and {_plural(found.step, 'batch', 'es')}" if found.step else ""
