@@ -2,8 +2,10 @@
 
 ``.. run:: circle.py`` shows the command that runs a file of examples/scripts. ``.. planned:: --gpu T4`` and
 ``.. reviewed::`` have a training script as their content, which is shown, then the command that looks at it.
-Then comes what was printed. One that fails, fails the build. ``.. review-list::`` is what a review looks for,
-``.. counted::`` says how many rows of a table have which result.
+Then comes what was printed. One that fails, fails the build. Most of their time goes by before the first
+line, so they run while other pages are read; before pages are written, they are waited for.
+``.. review-list::`` is what a review looks for, ``.. counted::`` says how many rows of a table have which
+result.
 """
 
 from __future__ import annotations
@@ -13,11 +15,17 @@ import subprocess
 import sys
 import tempfile
 from collections import Counter
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 from docutils import nodes
 from sphinx.application import Sphinx
 from sphinx.directives.code import container_wrapper
+from sphinx.environment import BuildEnvironment
+from sphinx.util import logging
 from sphinx.util.docutils import SphinxDirective
 from sphinx.util.typing import ExtensionMetadata
 
@@ -26,8 +34,10 @@ from gpulesson.porting.review import TABLE
 from .freshness import modules
 from .paths import examples_dir
 
+logger = logging.getLogger(__name__)
 SCRIPT = "train.py"
 LABEL = "Output of this build"
+AT_ONCE = ThreadPoolExecutor(2)  # programs: each imports PyTorch, with one processor
 
 
 class Run(SphinxDirective):
@@ -42,27 +52,66 @@ class Run(SphinxDirective):
         for script in map(folder.joinpath, words):
             if script.is_file():
                 self.env.note_dependency(str(script))
-        return self.command(words, folder)
+        return self.command(words, partial(run, words, folder))
 
-    def command(self, words: list[str], folder: Path) -> list[nodes.Node]:
-        """Run a command in a folder; show it, and what it printed."""
-        done = subprocess.run(
-            [sys.executable, "-X", "utf8", *words],
-            cwd=folder,
-            capture_output=True,
-            encoding="utf-8",
-            check=False,
-        )
-        if done.returncode:
-            raise self.error(f"{self.name}: it ended with status {done.returncode}:\n{done.stderr}")
+    def command(self, words: list[str], program: Callable[[], str]) -> list[nodes.Node]:
+        """Start a program; show its command, and leave a place for what it prints."""
+        outputs = kept(self.env).setdefault(self.env.docname, [])
         for path in modules(self.env.app):  # what the program imports
             self.env.note_dependency(str(path))
-        line, output = " ".join(["python", *words]), done.stdout.rstrip("\n")
+        line = " ".join(["python", *words])
+        place = nodes.literal_block(language="none", classes=["sphx-glr-script-out"], program=len(outputs))
+        outputs.append(AT_ONCE.submit(program))
         return [
             nodes.literal_block(line, line, language="bash"),
             nodes.paragraph(LABEL, LABEL, classes=["machine"]),
-            nodes.literal_block(output, output, language="none", classes=["sphx-glr-script-out"]),
+            place,
         ]
+
+
+def run(words: list[str], folder: Path) -> str:
+    """Run Python in a folder, and return what it printed."""
+    command = [sys.executable, "-X", "utf8", *words]
+    done = subprocess.run(command, cwd=folder, capture_output=True, encoding="utf-8", check=False)
+    if done.returncode:
+        raise RuntimeError(f"{' '.join(words)} ended with status {done.returncode}:\n{done.stderr}")
+    return done.stdout.rstrip("\n")
+
+
+def run_script(words: list[str], code: str) -> str:
+    """Run Python with a script, in a folder that has nothing else."""
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder, SCRIPT).write_text(code, encoding="utf-8")
+        return run(words, Path(folder))
+
+
+def kept(env: Any) -> dict[str, list[Any]]:
+    """Of each page, what its programs printed; while pages are read, what is going to be that."""
+    found: dict[str, list[Any]] = vars(env).setdefault("gpulesson_outputs", {})
+    return found
+
+
+def wait(app: Sphinx, env: BuildEnvironment) -> None:
+    for page, outputs in kept(env).items():
+        for number, one in enumerate(outputs):
+            if isinstance(one, Future):
+                try:
+                    outputs[number] = one.result()
+                except RuntimeError as error:
+                    outputs[number] = str(error)
+                    logger.warning("%s", error, location=page)
+
+
+def show(app: Sphinx, document: nodes.document, page: str) -> None:
+    for place in document.findall(nodes.literal_block):
+        if "program" in place:
+            output = kept(app.env)[page][place["program"]]
+            place += nodes.Text(output)
+            place.rawsource = output
+
+
+def forget(app: Sphinx, env: BuildEnvironment, page: str) -> None:
+    kept(env).pop(page, None)
 
 
 class Planned(Run):
@@ -77,10 +126,8 @@ class Planned(Run):
         self.assert_has_content()
         code = "\n".join(self.content)
         script = container_wrapper(self, nodes.literal_block(code, code, language="python"), SCRIPT)
-        with tempfile.TemporaryDirectory() as folder:
-            Path(folder, SCRIPT).write_text(code, encoding="utf-8")
-            words = ["-m", "gpulesson", self.verb, *" ".join(self.arguments).split(), SCRIPT]
-            return [script, *self.command(words, Path(folder))]
+        words = ["-m", "gpulesson", self.verb, *" ".join(self.arguments).split(), SCRIPT]
+        return [script, *self.command(words, partial(run_script, words, code))]
 
 
 class Reviewed(Planned):
@@ -123,9 +170,12 @@ class Counted(SphinxDirective):
 
 def setup(app: Sphinx) -> ExtensionMetadata:
     app.setup_extension("_ext.freshness")
+    app.connect("env-purge-doc", forget)
+    app.connect("env-updated", wait)
+    app.connect("doctree-resolved", show)
     app.add_directive("run", Run)
     app.add_directive("planned", Planned)
     app.add_directive("reviewed", Reviewed)
     app.add_directive("review-list", ReviewList)
     app.add_directive("counted", Counted)
-    return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}
+    return {"version": "1", "env_version": 1, "parallel_read_safe": False, "parallel_write_safe": True}
