@@ -8,6 +8,7 @@ little, what a lesson printed nothing.
 
 from __future__ import annotations
 
+import functools
 import json
 import math
 import re
@@ -192,6 +193,12 @@ def straight(title: str) -> str:
 
 def weigh(env: BuildEnvironment, stem: Callable[[str], str], ignored: set[str]) -> dict[str, object]:
     """Return the pages, the sections, and of each word the sections that have it, with its weights."""
+    groups = [[stem(word) for word in group.split()] for group in ALIKE.split(";")]
+    meanings = {word: group[0] for group in reversed(groups) for word in group}
+
+    def said(text: str) -> list[str]:
+        return [stem(word) for word in words(text) if word not in ignored]
+
     found, named = [], add_names(env)
     for page, held in named.items():
         for part in held:
@@ -204,9 +211,8 @@ def weigh(env: BuildEnvironment, stem: Callable[[str], str], ignored: set[str]) 
             }
             counts: defaultdict[str, float] = defaultdict(float)
             for name, text in texts.items():
-                for word in words(text):
-                    if word not in ignored:
-                        counts[stem(word)] += WEIGHTS[name]
+                for word in said(text):
+                    counts[word] += WEIGHTS[name]
             found.append((page, part, counts, len(texts["text"]) + len(texts["code"]) + 100))
     mean = sum(length for *_, length in found) / len(found)
     times = Counter(word for _, _, counts, _ in found for word in counts)
@@ -220,7 +226,6 @@ def weigh(env: BuildEnvironment, stem: Callable[[str], str], ignored: set[str]) 
             weights[word][number] = share * rare * much
     most = max(max(some.values()) for some in weights.values())
     pages = {page: number for number, page in enumerate(named)}
-    groups = [[stem(word) for word in group.split()] for group in ALIKE.split(";")]
     return {
         "pages": [[page, kept(env)[page][0].title] for page in pages],
         "sections": [
@@ -229,7 +234,10 @@ def weigh(env: BuildEnvironment, stem: Callable[[str], str], ignored: set[str]) 
                 part.anchor,
                 part.title,
                 shorten("".join(part.text), EXCERPT, placeholder=" …"),
-                *part.names,
+                *(
+                    " ".join(dict.fromkeys(meanings.get(word, word) for word in said(name)))
+                    for name in (part.title, *part.names)
+                ),
             ]
             for page, part, *_ in found
         ],
@@ -268,7 +276,7 @@ def write(app: Sphinx, env: BuildEnvironment) -> None:
     """Write the index, and the stemmer that its words went through, to where the scripts are."""
     language = IndexBuilder(env, app.config.language, {}, "")
     ignored = {*language.lang.stopwords} - MEANINGFUL
-    found = weigh(env, language.lang.stem, ignored)
+    found = weigh(env, functools.cache(language.lang.stem), ignored)
     folder = Path(app.outdir, "_static")
     folder.mkdir(parents=True, exist_ok=True)
     text = json.dumps(found, ensure_ascii=False, separators=(",", ":"))

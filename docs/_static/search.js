@@ -38,22 +38,23 @@ const Sections = {
     return all;
   },
 
-  // the words of a text that say something, each as the first one of its meaning
-  stems(text) {
+  // the words of a question that say something, each with the first one of its meaning
+  asked(question) {
     const stemmer = new Stemmer();
-    const said = this.words(text).filter((word) => !SECTIONS.ignored.includes(word)).map((word) => stemmer.stemWord(word));
-    return new Set(said.map((word) => SECTIONS.alike.find((group) => group.includes(word))?.[0] ?? word));
+    const said = this.words(question).filter((word) => !SECTIONS.ignored.includes(word));
+    return new Map(said.map((word) => stemmer.stemWord(word)).map((word) =>
+      [word, SECTIONS.alike.find((group) => group.includes(word))?.[0] ?? word]));
   },
 
   // the sections that fit a question, best first. What has all of its words comes before what has one of them often, and a
   // title that is made of them before a text; a word that nearly all sections have may be missing. What people call a
   // section is as good as its title.
   fitting(question) {
-    const stemmer = new Stemmer(), scores = new Map(), tells = new Map();
-    for (const word of new Set(this.words(question).filter((word) => !SECTIONS.ignored.includes(word)).map((word) => stemmer.stemWord(word)))) {
+    const scores = new Map(), tells = new Map();
+    for (const [word, meaning] of this.asked(question)) {
       const found = this.found(word), share = SECTIONS.fillers.includes(word) ? this.FILLER : 1;
       const told = share * Math.log(1 + SECTIONS.sections.length / (1 + found.size));
-      for (const meaning of this.stems(word)) tells.set(meaning, told);
+      tells.set(meaning, told);
       for (const [section, weight] of found) {
         const [sum, part] = scores.get(section) ?? [0, 0];
         scores.set(section, [sum + weight * share, part + told]);
@@ -62,10 +63,10 @@ const Sections = {
     const whole = [...tells.values()].reduce((sum, told) => sum + told, 0);
     return [...scores]
       .map(([section, [sum, part]]) => {
-        const [, , title, , ...names] = SECTIONS.sections[section];
-        const alike = [title, ...names].map((name) => {
-          const words = this.stems(name), both = [...words].filter((word) => tells.has(word));
-          return (both.length / words.size || 0) * both.reduce((sum, word) => sum + tells.get(word), 0) / whole;
+        const [, , , , ...names] = SECTIONS.sections[section]; // as `asked` makes them of a question
+        const alike = names.map((name) => {
+          const words = name.split(" "), both = words.filter((word) => tells.has(word));
+          return both.length / words.length * both.reduce((sum, word) => sum + tells.get(word), 0) / whole;
         });
         return [section, sum * part / whole * (1 + this.TITLE * Math.max(...alike))];
       })
