@@ -4,12 +4,14 @@
 
 Both are on npm: where no ``lighthouse`` and no ``vnu`` is on the PATH, ``npx`` of Node.js fetches them. The
 validator needs Java, Lighthouse a Chromium, which ``CHROME_PATH`` may name. Lighthouse opens each page from
-a server on this machine, and simulates the network and the processor of a phone. Of several rounds the
-lowest score counts. The pages that the validator reads are all of the site.
+a server on this machine, which compresses texts as web hosts do, and simulates the network and the processor
+of a phone. Of several rounds the lowest score counts. The pages that the validator reads are all of the site.
 """
 
 from __future__ import annotations
 
+import gzip
+import io
 import json
 import os
 import shutil
@@ -23,7 +25,7 @@ from contextlib import contextmanager
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from measuring import Result, about, options
 
@@ -48,8 +50,23 @@ GOOD = 0.9  # an audit's score, of 1, below which Lighthouse shows it as a thing
 CHROMIUM = "--headless --no-sandbox --disable-gpu --no-first-run --disable-background-networking"
 
 
-class Quiet(SimpleHTTPRequestHandler):
-    """A server that writes no log."""
+class Server(SimpleHTTPRequestHandler):
+    """A server that compresses texts, as those of web hosts do, and writes no log."""
+
+    def send_head(self) -> io.BytesIO | BinaryIO | None:
+        """Send the headers of an answer, and return what follows them."""
+        path = Path(self.translate_path(self.path))
+        kind = self.guess_type(path)
+        asked = "gzip" in self.headers.get("Accept-Encoding", "") and kind.startswith(("text/", "image/svg"))
+        if not asked or not path.is_file():
+            return super().send_head()
+        body = gzip.compress(path.read_bytes())
+        self.send_response(200)
+        self.send_header("Content-Type", kind)
+        self.send_header("Content-Encoding", "gzip")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        return io.BytesIO(body)
 
     def log_message(self, *args: object) -> None:
         """Say nothing."""
@@ -58,7 +75,7 @@ class Quiet(SimpleHTTPRequestHandler):
 @contextmanager
 def served(folder: Path) -> Iterator[str]:
     """Serve a folder on a free port; yield its address."""
-    with ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(folder))) as server:
+    with ThreadingHTTPServer(("127.0.0.1", 0), partial(Server, directory=str(folder))) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         try:
             yield f"http://127.0.0.1:{server.server_port}"
