@@ -98,7 +98,9 @@ def test_a_file_without_functions_is_answered_kindly(checked, text, says):
         ("raise SystemExit(0)", "line 3: It stops: SystemExit: 0"),
         ("import os; os._exit(0)", "It stops: the process ended: by os._exit"),
         ("return torch.ones(10**12)", "DefaultCPUAllocator: can't allocate memory"),
-        ("for _ in range(10**5): print('x' * 100)", "does nothing yet"),
+        ("for _ in range(10**5): print('x' * 100)", "It returns nothing, and changes nothing"),
+        ("pass", "train_step does nothing yet."),
+        ("model.train(); return 0.0", "The rest is looked at once this is right."),
         ("return model(inputs)", "mat1 is on cpu, different from other tensors on cuda:0"),
     ],
 )

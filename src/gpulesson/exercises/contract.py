@@ -168,6 +168,7 @@ def facts_of(task: Task, written: Any, earlier: Iterable[Task], file: str = "") 
         return {"missing": True}, None
     own, inner = seen(task, written, file), inspect.unwrap(written) if callable(written) else written
     code = getattr(inner, "__code__", None)
+    own["begun"] = bool(code and code.co_names)
     right = {each.name: each.with_mistakes() for each in earlier if code and each.name in called(code)}
     if not right or was_stopped(own):
         return own, None
@@ -220,7 +221,8 @@ def same(a: Any, b: Any) -> bool:
 
 def differ(a: Facts, b: Facts) -> list[str]:
     """Return the names of the facts that are not the same; the line of an exception is no matter."""
-    return [name for name in {**b, **a} if name not in ("line", "stands") and not _equal(a, b, name)]
+    apart = "line", "stands", "begun"
+    return [name for name in {**b, **a} if name not in apart and not _equal(a, b, name)]
 
 
 def _equal(a: Facts, b: Facts, name: str) -> bool:
@@ -237,6 +239,8 @@ class Found:
     mistakes: tuple[Mistake, ...] = ()
     unexplained: tuple[str, ...] = ()
     """What else is wrong: the first fact that no mistake explains; of a table, all of them."""
+    more: bool = False
+    """Other facts are wrong, too, or were not looked at."""
     empty: bool = False
     """It does what a function without a body does."""
 
@@ -287,8 +291,10 @@ class Referee:
         # of two that exclude each other, each with signs of its own, neither is there
         certain = [a for a in shown if all(a.switch != b.switch or signs[a] & signs[b] for b in shown)]
         found, unexplained = list[Mistake](), list[str]()
+        rest = set() if "error" in facts else {*wrong} - {*facts}  # what was not looked at
         there = ["error"] if "error" in facts else [name for name in wrong if name in facts] or wrong[:1]
-        for name in sorted(there, key=self.task.derived.__contains__):
+        there.sort(key=self.task.derived.__contains__)
+        for place, name in enumerate(there, 1):
             if any(name in changes[each] for each in found):
                 continue
             causes = [each for each in certain if name in changes[each]]
@@ -297,8 +303,9 @@ class Referee:
                 continue
             unexplained.append(name)
             if not self.task.value:  # of a table, each entry stands for itself
+                rest |= {*there[place:]} - self.task.derived
                 break
-        return Found(tuple(found), tuple(unexplained))
+        return Found(tuple(found), tuple(unexplained), bool(rest.difference(*(changes[e] for e in found))))
 
     @cached_property
     def _of_nothing(self) -> Facts:

@@ -97,8 +97,13 @@ def _answer(task: Task, referee: Referee, facts: Facts) -> Answer:
     if "missing" in facts:
         return Answer(task.name, task.does, "missing")
     found = referee.explain(facts)
-    if found.empty:
+    if found.empty and not facts.get("begun"):
         return Answer(task.name, task.does, "empty", (Finding("empty", task.begin),))
+    if found.empty:
+        nothing = Finding(
+            "nothing", "It returns nothing, and changes nothing that the check sees.", task.begin
+        )
+        return Answer(task.name, task.does, "wrong", (nothing,))
     findings = [_mistake(task, referee, facts, found, each) for each in found.mistakes]
     for name in found.unexplained:
         if name == "error":
@@ -112,6 +117,9 @@ def _answer(task: Task, referee: Referee, facts: Facts) -> Answer:
         findings.append(
             Finding(found.unexplained[0], f"The check saw something else than it expected: {names}.")
         )
+    if found.more:
+        more = f"{findings[-1].says} The rest is looked at once this is right."
+        findings[-1] = replace(findings[-1], says=more)
     return Answer(task.name, task.does, "wrong" if findings else "done", tuple(findings))
 
 
