@@ -95,6 +95,18 @@ OUTPUTS = """    for epoch in {}:
 BACKWARD = "            outputs.sum().backward()\n"
 NOTHING = {"weights=missing", "adam=missing", "random=missing", "counted=missing"}
 RUN = "run(model, inputs, targets, epochs, file)"
+SHARES = "confusion.diag() / confusion.sum(dim=1)"
+WEIGHTS = "torch.randn(10, 784, device=device)"
+PRODUCT = f"torch.rand(count, 784, device=device) @ {WEIGHTS}.T"
+TRAIN = "train(model, X, y, loss_fn, optimizer, epochs)"
+LOSSES = """losses = []
+    for _ in range(epochs):
+        optimizer.zero_grad()
+        loss = loss_fn(model(X), y)
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())"""
+ITEMS = "return [loss_fn(model(x), y).item for x, y in batches]"
 
 
 @pytest.mark.slow
@@ -104,6 +116,18 @@ RUN = "run(model, inputs, targets, epochs, file)"
         ("05", "per_class(confusion)", "return confusion.diag().tolist()", {"over=none"}, ()),
         ("05", "per_class(confusion)", "return [60.0, 37.0, 53.0, 0.0]", set(), ("empty",)),
         ("05", "per_class(confusion)", "return confusion / 2", set(), ("kind",)),
+        ("05", "per_class(confusion)", f"return ({SHARES}).tolist()[:3]", set(), ("count",)),
+        (
+            "05",
+            "per_class(confusion)",
+            f"s = {SHARES}\n    return s[~s.isnan()].tolist()",
+            {"empty=left out"},
+            (),
+        ),
+        ("01", "scores(count, device)", f"w = {WEIGHTS}", {"returns=nothing"}, ("on the GPU",)),
+        ("01", "scores(count, device)", f"return ({PRODUCT}).relu()", set(), ("values",)),
+        ("03", TRAIN, f"{LOSSES}\n    return sum(losses) / epochs", set(), ("kind",)),
+        ("07", "batch_losses(model, loss_fn, batches)", ITEMS, set(), ("kind",)),
         ("06", "save(path, model, optimizer, epoch)", "torch.save({}, path)", NOTHING, ()),
         ("08", "stopwatch(machine, work)", f"{WARM_UP}times = []", {"returns=nothing"}, ()),
         (

@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from gpulesson.exercises import training
-from gpulesson.exercises.contract import Task, kind_of, mistakes, number_of
+from gpulesson.exercises.contract import Task, kind_of, mistakes, number_of, same
 from gpulesson.exercises.watch import Watch
 from gpulesson.exercises.words import COMMON, of_lists, works
 
@@ -46,7 +46,8 @@ def observe_train(function, facts):
     torch.manual_seed(0)
     model, (X, y), calls = new_model(dropout=0).cuda(), training.rows(40, 4, seed=1), []
     model.register_forward_hook(lambda *_: calls.append(1))
-    optimizer, loss_fn = torch.optim.SGD(model.parameters(), lr=0.1), nn.CrossEntropyLoss()
+    optimizer, loss_fn, losses = torch.optim.SGD(model.parameters(), lr=0.1), nn.CrossEntropyLoss(), []
+    loss_fn.register_forward_hook(lambda *called: losses.append(called[-1].item()))
     results, passes = [], [0]
     facts["trained"] = []
 
@@ -60,9 +61,18 @@ def observe_train(function, facts):
     lists = [list(each) if hasattr(each, "__len__") and not torch.is_tensor(each) else [] for each in results]
     kinds = {kind_of(value).partition(" on ")[0] for each in lists for value in each}
     facts["optimizers"], facts["called"] = watch.optimizers <= 1, len(calls) >= len(watch.passes)
-    facts["kind"] = f"a list: each is {' or '.join(sorted(kinds))}" if kinds else kind_of(results[0])
+    facts["kind"] = f"a list: each is {' or '.join(sorted(kinds))}" if kinds else one(results[0], losses[:4])
     facts["count"] = [len(each) for each in lists]
     facts["value"] = [[number_of(value) for value in each] for each in lists]
+
+
+def one(value, losses):
+    """Say what is returned in place of a list of losses."""
+    number = number_of(value)
+    sums = {"the last loss": losses[-1:], "the sum of the losses": losses}
+    sums["the mean of the losses"] = [loss / len(losses) for loss in losses]
+    names = (f", {name}" for name, parts in sums.items() if number is not None and same(number, sum(parts)))
+    return kind_of(value) + next(names, "")
 
 
 def accuracy(model, X, y, **switches):

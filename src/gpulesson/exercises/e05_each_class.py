@@ -7,7 +7,7 @@ from gpulesson.exercises.contract import Task, kind_of, mistakes, number_of
 from gpulesson.exercises.training import classes, observe_test, testing
 from gpulesson.exercises.words import COMMON
 
-CLASSES = 4  # the last has no images
+CLASSES, EMPTY = 4, 2  # one that has no images
 DEVICE, NAMES = torch.device("cuda"), {"a str": "name", "None": "None"}
 
 
@@ -26,8 +26,9 @@ def note(facts, value):
     """Note a list of accuracies."""
     each, facts["kind"] = listed(value)
     facts["count"] = len(each)
-    facts["empty"] = str(number_of(each[CLASSES - 1])) if len(each) >= CLASSES else "not there"
-    facts["value"] = [number_of(one) for one in each[: CLASSES - 1]] or number_of(value)
+    number = number_of(each.pop(EMPTY)) if len(each) > EMPTY else "not there"
+    facts["empty"] = str(round(number, 4)) if isinstance(number, float) else str(number)
+    facts["value"] = [number_of(one) for one in each] or number_of(value)
 
 
 def per_class(confusion, *, over="rows", divided="exactly", scale="share", empty="nan", returns="list"):
@@ -47,7 +48,7 @@ def per_class(confusion, *, over="rows", divided="exactly", scale="share", empty
 
 
 def observe_per_class(function, facts):
-    confusion = torch.tensor([[30, 8, 2, 0], [5, 12, 20, 0], [0, 3, 50, 0], [0, 0, 0, 0]])
+    confusion = torch.tensor([[30, 8, 0, 2], [5, 12, 0, 20], [0, 0, 0, 0], [0, 3, 0, 50]])
     before = confusion.clone()
     value = function(confusion)
     facts["kept"] = torch.equal(before, confusion)
@@ -102,9 +103,9 @@ def class_accuracies(
 def observe_class_accuracies(function, facts):
     torch.manual_seed(10)
     model = nn.Sequential(nn.Flatten(), nn.Linear(16, 12), nn.ReLU(), nn.Dropout(0.4), nn.Linear(12, CLASSES))
-    model[-1].bias.data[-1] = -9  # never an answer
+    model[-1].bias.data[EMPTY] = -9  # never an answer
     model, images = model.to(DEVICE), torch.randn(40, 1, 4, 4)
-    labels = torch.arange(40).remainder(7).remainder(CLASSES - 1)
+    labels = torch.tensor([0, 1, 3])[torch.arange(40).remainder(7).remainder(3)]
     batches = list(zip(images.split(24), labels.split(24), strict=True))
     value, _ = observe_test(model, lambda: function(model, batches, CLASSES, DEVICE), facts)
     note(facts, value)

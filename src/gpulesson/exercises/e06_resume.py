@@ -133,7 +133,8 @@ def run(
         model.train(mode == "train")
         if finished != "model" and done >= epochs:
             return make_run()[0] if finished == "new" and returns == "model" else None
-    last = {"right": stop_after, "late": stop_after and stop_after + 1, "ignored": None}[stop]
+    more = {"right": 0, "late": 1, "alone": done}.get(stop)
+    last = None if stop_after is None or more is None else stop_after + more
     for number in range(done, epochs):
         stopping = number + 1 == last
         file = folder / f"{number + 1}.pt", model, optimizer, number + (counted != "again")
@@ -251,9 +252,10 @@ OF_RUN = COMMON | {
         Fix: Make the folder, unless it is there: mkdir(parents=True, exist_ok=True).""",
     "first=does not ask": """At the very first call there is no checkpoint yet.
         Fix: Load only if there is a file.""",
-    "loads=never": """The second call began a new run: it loaded no checkpoint (there was none, or not under
-        the name that it looked for), or restored nothing of what it loaded.
-        Fix: Before the loop, see if the file is there, load it, and restore all that is in it.""",
+    "loads=never": """The second call began a new run: it loaded no checkpoint, or restored nothing of what it
+        loaded.
+        Fix: Before the loop, see if there is a file of the name that was saved to, load it, and restore all
+        that is in it.""",
     "loads=anything": """With weights_only=False, a file can run any code while it is loaded.
         Fix: Load with weights_only=True. It accepts tensors, numbers, and what state_dict() returns.""",
     "newest=text": """The third call took an older checkpoint: names sort as text, and there "9" comes after
@@ -283,6 +285,9 @@ OF_RUN = COMMON | {
         Fix: Save first, then stop.""",
     "stop=ignored, late": """The run did not stop where it should.
         Fix: Leave the loop when so many epochs are finished: after epoch number 0, it is one.""",
+    "stop=alone": """`stop_after` was compared with the epochs of this call alone. So a call that goes on from
+        a checkpoint stops too late.
+        Fix: Compare it with the number of all finished epochs, those of earlier calls, too.""",
     "finished=nothing, new": """A call for a run that is already finished did not return the model with what
         was saved.
         Fix: There is nothing left to train; load the saved weights and return the model all the same.""",

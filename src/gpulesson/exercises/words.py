@@ -137,8 +137,8 @@ COMMON = {
         Fix: Let the loop go to its end. Look at the indentation of what ends it.""",
     "scale=percent": """That is a percentage.
         Fix: Return the share, from 0 to 1.""",
-    "returns=tensor, graph": """A tensor was returned, and not a number. A loss that has its graph also keeps
-        the memory of the whole step.
+    "returns=tensor, graph": """A tensor was returned, and not a number. If it has a graph, it also keeps the
+        memory of the whole step.
         Fix: Fetch the number from the device.""",
     "returns=nothing": """It returns nothing.
         Fix: End the function with return, and what its docstring asks for.""",
