@@ -194,7 +194,7 @@ TASKS = (
         does="returns the cross-entropy with class weights",
         reference=weighted_loss,
         observe=observe_weighted_loss,
-        begin="It returns nothing. Return what an nn.CrossEntropyLoss with the class weights computes.",
+        begin="Return what an nn.CrossEntropyLoss with the class weights computes.",
         words=OF_BOTH,
         mistakes=mistakes(OF_WEIGHTED_LOSS),
     ),
@@ -214,7 +214,7 @@ TASKS = (
         does="returns the probabilities as a NumPy array",
         reference=probabilities,
         observe=observe_probabilities,
-        begin="It returns nothing. Return the softmax of each row, as a NumPy array.",
+        begin="Return the softmax of each row, as a NumPy array.",
         words={"value": "these are not the softmax of each row."},
         derived=frozenset(),
         mistakes=mistakes(OF_PROBABILITIES),
@@ -224,7 +224,7 @@ TASKS = (
         reference=batch_losses,
         observe=observe_batch_losses,
         derived=frozenset(),
-        begin="It returns nothing. Go through the batches, and return a list with the loss of each.",
+        begin="Go through the batches, and return a list with the loss of each.",
         words={
             "graph": "a loss in the result has its graph.",
             "gradients": "the model has gradients afterwards.",
@@ -236,7 +236,7 @@ TASKS = (
         does="returns answers without chance, and leaves the model in its mode",
         reference=predict,
         observe=observe_predict,
-        begin="It returns nothing. Switch to the right mode, compute the classes, and set the mode back.",
+        begin="Switch to the right mode, compute the classes, and set the mode back.",
         words={
             "modes": lambda found, _: "dropout was on." if found else "the model was not called.",
             "left from training": lambda found, _: (

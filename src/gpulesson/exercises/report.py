@@ -100,10 +100,8 @@ def _answer(task: Task, referee: Referee, facts: Facts) -> Answer:
     if found.empty and not facts.get("begun"):
         return Answer(task.name, task.does, "empty", (Finding("empty", task.begin),))
     if found.empty:
-        nothing = Finding(
-            "nothing", "It returns nothing, and changes nothing that the check sees.", task.begin
-        )
-        return Answer(task.name, task.does, "wrong", (nothing,))
+        says = f"It returns nothing, and changes nothing that the check sees. {task.begin}"
+        return Answer(task.name, task.does, "wrong", (Finding("nothing", says),))
     findings = [_mistake(task, referee, facts, found, each) for each in found.mistakes]
     for name in found.unexplained:
         if name == "error":
