@@ -76,8 +76,10 @@ def wrongly_named(task: Task, referee: Referee, every: int) -> list[str]:
             if size == 1:
                 right = found.mistakes == chosen and not found.unexplained
             else:  # one is mended, and the other is then alone
-                right = same or (
-                    set(found.mistakes) < set(chosen) and bool(found.mistakes or found.unexplained)
+                right = (
+                    same
+                    or found.empty
+                    or (set(found.mistakes) < set(chosen) and bool(found.mistakes or found.unexplained))
                 )
             if not right:
                 names = [mistake.kind for mistake in chosen]

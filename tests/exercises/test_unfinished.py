@@ -95,6 +95,23 @@ OUTPUTS = """    for epoch in {}:
 BACKWARD = "            outputs.sum().backward()\n"
 NOTHING = {"weights=missing", "adam=missing", "random=missing", "counted=missing"}
 RUN = "run(model, inputs, targets, epochs, file)"
+ASKING = """times = []
+    for _ in range(20):
+        start = machine.now
+        machine.run(work)
+        times.append(machine.now - start)
+    machine.synchronize()
+    return statistics.median(times)"""
+SIXTY_FOUR = """for first in range(0, len(pictures), 64):
+        pixels, labels = pictures[range(first, min(first + 64, len(pictures)))]
+        yield floats(pixels, device), labels.to(device)"""
+ONE_BATCH = """model.train()
+    for inputs, labels in batches:
+        loss = loss_fn(model(inputs), labels)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        return loss.item()"""
 SHARES = "confusion.diag() / confusion.sum(dim=1)"
 WEIGHTS = "torch.randn(10, 784, device=device)"
 PRODUCT = f"torch.rand(count, 784, device=device) @ {WEIGHTS}.T"
@@ -137,6 +154,16 @@ ITEMS = "return [loss_fn(model(x), y).item for x, y in batches]"
             set(),
             ("summary",),
         ),
+        (
+            "08",
+            "stopwatch(machine, work)",
+            f"{WARM_UP}return min(one_run(machine, work) for _ in range(20))",
+            {"summary=fastest"},
+            (),
+        ),
+        ("08", "stopwatch(machine, work)", f"{WARM_UP}{ASKING}", {"after=no"}, ()),
+        ("09", "feed(pictures, batch_size, device)", SIXTY_FOUR, set(), ("size",)),
+        ("10", "train(model, optimizer, loss_fn, batches)", ONE_BATCH, {"batch=first"}, ()),
         ("14", RUN, WRAPPED, set(), ("gradients",)),
         ("14", RUN, WRAPPED + OUTPUTS.format("range(epochs)"), set(), ("gradients",)),
         ("14", RUN, WRAPPED + OUTPUTS.format("range(1)") + BACKWARD, set(), ("epochs",)),

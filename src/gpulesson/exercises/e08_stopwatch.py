@@ -64,12 +64,16 @@ def observe(function, facts, slow, extra):
         facts["measured"] = "no run" if not machine.idle else "one look" if looks else "no clock"
         return
     right = number is not None and math.isclose(number, 410, rel_tol=1e-6)
-    some, unit, (start, end), summary = _meaning(number, timed)
+    some, unit, (start, end), summary = _meaning(number, timed, sum(t["before"] < slow for t in timed))
     if right and timed[0]["before"] < 3:  # the slow ones were timed, too, and left out afterwards
         some = slice(sum(t["before"] < slow for t in timed), None)
     kept = [t for t in timed[some] if t[start]] or timed[-1:]
     first, together = kept[0]["before"], kept[0]["runs"] > 1
-    idle = [machine.idle[t["before"]] and (start == "first" or t[start][1]) for t in kept]
+    done = all(t[end][1] for t in kept)
+    first_ones = kept if done else timed[:1]  # without the wait after a run, the next one finds it busy
+    idle = [
+        machine.idle[t["before"]] and (start == "first" or not t[start] or t[start][1]) for t in first_ones
+    ]
     facts["measured"] = "together" if together else "alone"
     only = first < slow and some.stop and len(timed) > some.stop
     if first >= slow or summary == UNKNOWN:  # unknown, too, is which of the timed ones count
@@ -78,7 +82,7 @@ def observe(function, facts, slow, extra):
         facts["warm-up"] = "kept" if only else "too short" if first else "timed, too"
     facts["start"] = start
     facts["at the start"] = "idle" if all(idle) else "busy"
-    facts["at the end"] = "done" if all(t[end][1] for t in kept) else "at work"
+    facts["at the end"] = "done" if done else "at work"
     if slow:
         facts["times"] = "enough" if len(kept) >= 20 or together else "one" if len(kept) == 1 else "too few"
     facts["kind"] = kind_of(value) if number is None else "a number"
@@ -88,9 +92,12 @@ def observe(function, facts, slow, extra):
     facts["elsewhere"] = all(math.isclose(number_of(each) or 0, 9_025, rel_tol=1e-6) for each in others)
 
 
-def _meaning(number, timed):
-    """Say how a number comes from the looks: of which times, unit, which looks, what is made of the times."""
-    parts = [slice(20), *(slice(n, None) for n in range(min(40, len(timed))))]
+def _meaning(number, timed, slow):
+    """Say how a number comes from the looks: of which times, unit, which looks, what is made of the times.
+
+    Of several answers, one that leaves the slow runs out comes first.
+    """
+    parts = [slice(slow, None), slice(20), *(slice(n, None) for n in range(min(40, len(timed))))]
     for some, unit, (start, end) in product(parts, UNITS, WAYS) if number is not None else ():
         kept = [each for each in timed[some] if each[start]]
         whole = [each[end][0] - each[start][0] for each in kept]

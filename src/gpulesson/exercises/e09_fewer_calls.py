@@ -125,7 +125,9 @@ def observed(function, number):
         found = [value] if is_pair or value is None else value
         first = list(islice(found := iter(found), 1))
         if value is not None:
-            facts["early"] = sum(pictures._calls) > 2 * SIZE and pictures._calls[:1] != [number]
+            sizes = [len(part) for part in first[:1] if torch.is_tensor(part)]
+            sizes += [len(part) for part in first[0] if torch.is_tensor(part) and part.ndim] if first else []
+            facts["early"] = sum(pictures._calls) > 2 * max(SIZE, *sizes) and pictures._calls[:1] != [number]
         return [batch for batch in (*first, *found) if batch is not None]
 
     batches, sent = sent_by(epoch)
@@ -206,8 +208,9 @@ OWN = COMMON | {
         Fix: Divide by 255, on the device, with / and not with //.""",
     "scale=bytes": """The images are still bytes on their arrival, and a model computes with floats.
         Fix: Convert them on the device, and divide by 255.""",
-    "yields=nothing, first": """Not every batch comes out: it returns nothing, or the first batch, for that is
-        what return does in a loop.
+    "yields=nothing": """No batch comes out: it returns nothing.
+        Fix: Yield each batch inside the loop.""",
+    "yields=first": """Only the first batch comes out: return ends the loop.
         Fix: Yield each batch inside the loop, which then goes on.""",
     "yields=list": """All batches of the epoch are made before the first one can be used. That many may not
         fit into the memory.

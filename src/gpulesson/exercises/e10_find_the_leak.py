@@ -56,9 +56,11 @@ def asked_for(value):
 
 
 def train(
-    model, optimizer, loss_fn, batches, *, keep="nothing", mean="right", returns="number", **how
+    model, optimizer, loss_fn, batches,
+    *, batch="all", keep="nothing", mean="right", returns="number", **how,
 ):  # fmt: skip
     losses, rows = [], 0
+    batches = batches[:1] if batch == "first" else batches
     kept = "graph" if keep == "graphs" or returns == "graph" else "tensor"
     for inputs, labels in batches:
         losses.append(
@@ -151,8 +153,8 @@ WORDS = {
 OWN = COMMON | {
     "keep=graphs": """The losses were kept with their graphs until the end of the loop.
         Fix: Detach each loss, or fetch its number, before it is added up or put into a list.""",
-    "keep=outside": """Each call leaves tensors behind that are still there after it, so memory grows from
-        call to call.
+    "keep=outside": """The call leaves tensors behind that are still there after it. If each call adds some,
+        memory grows from call to call.
         Fix: Make the list inside the function, detach each loss, and return the mean alone.""",
     "keep=outputs, joined, batches": """The outputs of all batches were in memory at once: they were kept or
         joined, or the batches were.
@@ -162,6 +164,8 @@ OWN = COMMON | {
     "graph=yes, returned": """The outputs were computed with a graph: PyTorch kept all activations for a
         backward pass that never comes.
         Fix: Compute the outputs and the loss without gradients.""",
+    "batch=first": """Only the first batch was trained on: the loop ends after it.
+        Fix: Let the loop go to its end. Look at the indentation of what ends it.""",
     "rows=full": """The last batch is shorter, and was left out. Its rows count, too.
         Fix: Go through all batches, and count the rows of each.""",
     "mean=batches": """Each batch counted the same, but the last one is shorter.
@@ -186,7 +190,7 @@ TASKS = (
         words=WORDS,
         mistakes=mistakes(
             OWN,
-            "train_mode; zero; backward; step; keep=graphs; keep=outside; "
+            "train_mode; batch; zero; backward; step; keep=graphs; keep=outside; "
             "returns=graph; returns=list; returns=nothing; mean=sum; mean=mixed; mean=last",
         ),
     ),
