@@ -90,7 +90,7 @@ napoleon_use_param = napoleon_use_rtype = False
 python_use_unqualified_type_names = True
 # no name in docs/manuals: Batch is a TypeVar
 nitpick_ignore_regex = [
-    (r"py:class", r"callable|optional|binary file|gpulesson\.(long_runs\.autosave|device)\.Batch"),
+    (r"py:class", r"callable|optional|binary file|gpulesson\.(checkpoint\.autosave|device)\.Batch"),
     # of the planner, parts that are not documented one by one
     (r"py:class", r"(gpulesson\.planning\.[\w.]+\.)?(Record|Floor|Unknown|Allocation)|str to int"),
     (r"py:(exc|attr)", r"ProgramFailed|Record\.events"),

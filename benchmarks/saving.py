@@ -19,8 +19,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from gpulesson.checkpoint import AutoSave
 from gpulesson.data import Batches
-from gpulesson.long_runs.autosave import AutoSave
 from gpulesson.timing import synchronize
 from measuring import Result, about, options
 

@@ -549,7 +549,7 @@ print(torch.cat([before, *after]).sort().values.tolist())
 #
 # .. code-block:: python
 #
-#    from gpulesson.long_runs.autosave import AutoSave
+#    from gpulesson.checkpoint import AutoSave
 #
 #    with AutoSave(folder, model=model, optimizer=optimizer) as saves:
 #        for epoch in saves.epochs(10):

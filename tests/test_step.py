@@ -10,8 +10,8 @@ from torch.nn import functional as F
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
 import gpulesson
+from gpulesson.checkpoint import AutoSave
 from gpulesson.data import Batches
-from gpulesson.long_runs.autosave import AutoSave
 from gpulesson.models import MLP
 from gpulesson.step import Step
 from gpulesson.training import NonFiniteLossError, fit, train_epoch

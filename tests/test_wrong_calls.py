@@ -16,7 +16,16 @@ from torch.optim import lr_scheduler
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
 from gpulesson.capture import captured_step
-from gpulesson.checkpoint import CheckpointError, latest, load_checkpoint, resume, save_checkpoint
+from gpulesson.checkpoint import (
+    AutoSave,
+    CheckpointError,
+    export_weights,
+    import_weights,
+    latest,
+    load_checkpoint,
+    resume,
+    save_checkpoint,
+)
 from gpulesson.data import Batches, load_fashion_mnist, regression_data
 from gpulesson.device import (
     DeviceError,
@@ -28,12 +37,10 @@ from gpulesson.device import (
     to_device,
 )
 from gpulesson.evaluation import evaluate
-from gpulesson.long_runs.autosave import AutoSave
 from gpulesson.models import MLP, count_parameters
 from gpulesson.step import Step
 from gpulesson.timing import measure, synchronize
 from gpulesson.training import History, NonFiniteLossError, fit
-from gpulesson.weights import export_weights, import_weights
 
 X, Y = torch.randn(8, 6, generator=torch.Generator().manual_seed(3)), torch.arange(8) % 4
 PAIR = [(X, Y)]

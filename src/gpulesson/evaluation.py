@@ -15,8 +15,8 @@ from torch.utils.data import DataLoader, IterableDataset
 
 from gpulesson import preflight
 from gpulesson._arguments import described
-from gpulesson._rng import rng_state, set_rng_state
-from gpulesson._state import unwrapped
+from gpulesson.checkpoint.rng import rng_state, set_rng_state
+from gpulesson.checkpoint.state import unwrapped
 from gpulesson.device import DeviceError, to_device
 
 

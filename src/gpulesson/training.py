@@ -16,12 +16,12 @@ from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
 from gpulesson import preflight
 from gpulesson._arguments import refuse
-from gpulesson._kinds import difference
 from gpulesson._progress import epoch_bar, show_loss
-from gpulesson._tensorfile import Refused
+from gpulesson.checkpoint import AutoSave
+from gpulesson.checkpoint.differences import difference
+from gpulesson.checkpoint.tensorfile import Refused
 from gpulesson.device import choose_device, to_device
 from gpulesson.evaluation import Evaluation, check_held_out, evaluate, named_validation
-from gpulesson.long_runs.autosave import AutoSave
 from gpulesson.preflight import LossFunction, NonFiniteLossError, Pairs
 from gpulesson.step import Step
 
@@ -191,7 +191,7 @@ def fit(
     A run that saves itself; the second call goes on where the first one ended:
 
     >>> import tempfile
-    >>> from gpulesson.long_runs.autosave import AutoSave
+    >>> from gpulesson.checkpoint import AutoSave
     >>> folder = tempfile.mkdtemp()
     >>> for epochs in (2, 5):
     ...     with AutoSave(folder, model=model, optimizer=optimizer, every_steps=100) as saves:

@@ -26,9 +26,8 @@ from torch.optim import lr_scheduler
 from torch.utils.data import DataLoader
 
 from gpulesson import _fashion, practice_gpu
-from gpulesson.checkpoint import CheckpointError, latest, load_checkpoint, resume, save_checkpoint
+from gpulesson.checkpoint import AutoSave, CheckpointError, latest, load_checkpoint, resume, save_checkpoint
 from gpulesson.data import DataError, fashion_mnist_folder, load_fashion_mnist
-from gpulesson.long_runs.autosave import AutoSave
 
 EPOCHS = 4
 

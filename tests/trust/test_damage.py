@@ -16,8 +16,7 @@ from autosave_run import noisy_parts
 from runs import digest, left
 from torch import nn
 
-from gpulesson import checkpoint
-from gpulesson.checkpoint import CheckpointError, latest, load_checkpoint, save_checkpoint
+from gpulesson.checkpoint import CheckpointError, latest, load_checkpoint, save_checkpoint, saving
 
 pytestmark = pytest.mark.slow  # each try is a process
 
@@ -91,8 +90,8 @@ def test_clock_steps(tally, tmp_path, monkeypatch):
         def now(cls, tz=None):
             return datetime.now(tz) + cls.step
 
-    assert checkpoint.datetime is datetime, "the clock is read otherwise now: this test has to follow"
-    monkeypatch.setattr(checkpoint, "datetime", Clock)
+    assert saving.datetime is datetime, "the clock is read otherwise now: this test has to follow"
+    monkeypatch.setattr(saving, "datetime", Clock)
     for number in range(tally.some(tally.row.least)):
         folder, parts = tmp_path / str(number), {"model": nn.Linear(1, 1)}
         epochs = range(1, chance.randint(2, 5))

@@ -18,8 +18,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from runs import small_data
 
-from gpulesson._tensorfile import read_header
 from gpulesson.checkpoint import CheckpointError, load_checkpoint, resume, save_checkpoint
+from gpulesson.checkpoint.tensorfile import read_header
 from gpulesson.data import DataError, fashion_mnist_folder, load_fashion_mnist
 from gpulesson.exercises import catalogue
 

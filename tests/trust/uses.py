@@ -20,13 +20,19 @@ import torch
 from torch import nn, optim
 from torch.optim import lr_scheduler
 
-from gpulesson.checkpoint import CheckpointError, load_checkpoint, resume, save_checkpoint
+from gpulesson.checkpoint import (
+    AutoSave,
+    CheckpointError,
+    export_weights,
+    import_weights,
+    load_checkpoint,
+    resume,
+    save_checkpoint,
+)
 from gpulesson.data import Batches
-from gpulesson.long_runs.autosave import AutoSave
 from gpulesson.preflight import NonFiniteLossError
 from gpulesson.step import Step
 from gpulesson.training import fit
-from gpulesson.weights import export_weights, import_weights
 
 SECONDS = 5.0
 """Of the processor's time for one file: beyond it is a hang."""

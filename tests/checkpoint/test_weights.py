@@ -5,8 +5,7 @@ import safetensors.torch
 import torch
 from torch import nn
 
-from gpulesson.checkpoint import CheckpointError
-from gpulesson.weights import export_weights, import_weights
+from gpulesson.checkpoint import CheckpointError, export_weights, import_weights
 
 
 class Tied(nn.Module):

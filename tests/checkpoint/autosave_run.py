@@ -26,8 +26,8 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
+from gpulesson.checkpoint import AutoSave
 from gpulesson.data import Batches
-from gpulesson.long_runs.autosave import AutoSave
 from gpulesson.step import Step
 from gpulesson.training import fit
 

@@ -13,9 +13,9 @@ from torch import Tensor, nn
 
 from gpulesson._arguments import described
 from gpulesson._files import printable
-from gpulesson._kinds import difference, kind, wrong_number
-from gpulesson._rng import find_wrong_generator, rng_state, set_rng_state
-from gpulesson._tensorfile import Refused
+from gpulesson.checkpoint.differences import difference, kind, wrong_number
+from gpulesson.checkpoint.rng import find_wrong_generator, rng_state, set_rng_state
+from gpulesson.checkpoint.tensorfile import Refused
 
 
 class RunParts(NamedTuple):

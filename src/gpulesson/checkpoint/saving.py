@@ -1,18 +1,4 @@
-"""Save, load and resume a training run, so that nothing is lost and nothing damaged is used.
-
-A checkpoint is a safetensors file: any program for such files reads its tensors. All else (numbers, texts,
-names) is JSON in one more tensor, ``checkpoint.json``. There is no pickle in it, and nothing that could run.
-Its header says where the run was and when, and has a SHA-256 of the whole file, computed with zeros in the
-place of its 64 digits. It finds accidents; it is not a signature.
-
-To use the weights elsewhere, without this package::
-
-    saved = safetensors.torch.load_file("epoch-003.safetensors")
-    weights = {name.removeprefix("model."): saved[name] for name in saved if name.startswith("model.")}
-    model.load_state_dict(weights)
-
-(Tied weights are in it once, by the first of their names: for a model that has some, add ``strict=False``.)
-"""
+"""Save, find, load and resume the state of a run; the format is described in `gpulesson.checkpoint`."""
 
 import copy
 import os
@@ -32,10 +18,10 @@ from torch.optim.lr_scheduler import LRScheduler
 
 from gpulesson._arguments import as_path, refuse
 from gpulesson._files import open_file, printable, whole_file
-from gpulesson._kinds import find_wrong_versions, is_count
-from gpulesson._plain import pack, unpack
-from gpulesson._rng import find_wrong_rng, rng_state, set_rng_state
-from gpulesson._state import (
+from gpulesson.checkpoint.differences import find_wrong_versions, is_count
+from gpulesson.checkpoint.plain import pack, unpack
+from gpulesson.checkpoint.rng import find_wrong_rng, rng_state, set_rng_state
+from gpulesson.checkpoint.state import (
     RunParts,
     all_or_nothing,
     compare,
@@ -47,7 +33,7 @@ from gpulesson._state import (
     tensor_outline,
     unwrapped,
 )
-from gpulesson._tensorfile import Header, Refused, read_header, write
+from gpulesson.checkpoint.tensorfile import Header, Refused, read_header, write
 
 _MARK = "gpulesson checkpoint"
 _VERSION = "1"
@@ -58,7 +44,7 @@ class CheckpointError(RuntimeError):
 
 
 @contextmanager
-def _as_checkpoint_error(failed: str) -> Iterator[None]:
+def as_checkpoint_error(failed: str) -> Iterator[None]:
     """Raise what goes wrong as a `CheckpointError` that begins with `failed`, or as it is if it is one."""
     try:
         yield
@@ -70,7 +56,7 @@ def _as_checkpoint_error(failed: str) -> Iterator[None]:
         raise CheckpointError(f"{failed}. {type(error).__name__}: {printable(error)}") from error
 
 
-def _as_folder(folder: Any) -> Path:
+def as_folder(folder: Any) -> Path:
     if not isinstance(folder, str | os.PathLike):
         refuse("folder", folder, "the name of a folder", "give each run one of its own, as 'runs/first'")
     return Path(folder)
@@ -90,7 +76,7 @@ class Checkpoint:
     saved: str
     epoch: int
     step: int
-    # what follows is the content that `_collect` puts together
+    # what follows is the content that `collect` puts together
     position: Any = field(repr=False)
     model: dict[str, Any] = field(repr=False)
     optimizer: dict[str, Any] | None = field(repr=False)
@@ -116,7 +102,7 @@ def save_checkpoint(
     """Write all that a run needs to go on. A file already at `path` stays until the new one is whole.
 
     The file is written beside its place, synced, and renamed. Call it between epochs: the place within an
-    epoch is not found out here (`gpulesson.long_runs.autosave.AutoSave` does that), nor are the random
+    epoch is not found out here (`gpulesson.checkpoint.AutoSave` does that), nor are the random
     numbers inside ``persistent_workers``. A process killed while it writes leaves a hidden ``.part`` file,
     which the next saving there removes (on Windows, it stays).
 
@@ -161,16 +147,16 @@ def save_checkpoint(
     """
     path = as_path("path", path)
     parts = RunParts(model, optimizer, scheduler, generator)
-    return _write_checkpoint(path, *_collect(path, parts, epoch, step, position, extra))
+    return write_checkpoint(path, *collect(path, parts, epoch, step, position, extra))
 
 
-def _collect(
+def collect(
     path: Path, parts: RunParts, epoch: int, step: int, position: Any, extra: Any, *, on_host: bool = False
 ) -> tuple[dict[str, Tensor], dict[str, str]]:
     """Return a checkpoint's tensors, those of the run or copies in the host's memory, and its metadata."""
     parts = parts._replace(model=unwrapped(parts.model))
     model, optimizer, scheduler, generator = parts
-    with _as_checkpoint_error(f"{printable(path)} was not written"):
+    with as_checkpoint_error(f"{printable(path)} was not written"):
         for name, count in (("epoch", epoch), ("step", step)):
             if not is_count(count):
                 found = printable(repr(count), 100)
@@ -198,8 +184,8 @@ def _collect(
         return pack(content, on_host=on_host), metadata
 
 
-def _write_checkpoint(path: Path, tensors: dict[str, Tensor], metadata: dict[str, str]) -> Path:
-    with _as_checkpoint_error(f"{printable(path)} was not written"), whole_file(path) as file:
+def write_checkpoint(path: Path, tensors: dict[str, Tensor], metadata: dict[str, str]) -> Path:
+    with as_checkpoint_error(f"{printable(path)} was not written"), whole_file(path) as file:
         write(file, tensors, metadata)
     return path
 
@@ -255,7 +241,7 @@ def latest(folder: str | os.PathLike[str], *, pattern: str = "*.safetensors") ->
     >>> latest("no/run/yet") is None
     True
     """
-    folder = _as_folder(folder)
+    folder = as_folder(folder)
     if not isinstance(pattern, str) or not pattern or "/" in pattern:
         refuse("pattern", pattern, "a pattern of names, without folders", "give '*.safetensors'")
     where = printable(folder)
@@ -328,7 +314,7 @@ def resume(
     """
     if not isinstance(checkpoint, Checkpoint):
         refuse("checkpoint", checkpoint, "a Checkpoint", "give what load_checkpoint(path) returned")
-    with _resumed(checkpoint, RunParts(unwrapped(model), optimizer, scheduler, generator)):
+    with resumed(checkpoint, RunParts(unwrapped(model), optimizer, scheduler, generator)):
         pass
     if checkpoint.step and checkpoint.position is None:
         warnings.warn(
@@ -340,11 +326,11 @@ def resume(
 
 
 @contextmanager
-def _resumed(checkpoint: Checkpoint, parts: RunParts) -> Iterator[None]:
+def resumed(checkpoint: Checkpoint, parts: RunParts) -> Iterator[None]:
     """Load a checkpoint into the parts of a run; an error, also one in the block, undoes it."""
     model, optimizer, scheduler, generator = parts
     failed = f"{printable(checkpoint.path)} does not fit; nothing was loaded"
-    with _as_checkpoint_error(failed):
+    with as_checkpoint_error(failed):
         if mistake := find_mistake(parts):
             raise Refused(mistake)
         given = tensor_outline(model.state_dict()) | outline(parts)
@@ -357,7 +343,7 @@ def _resumed(checkpoint: Checkpoint, parts: RunParts) -> Iterator[None]:
             or find_wrong_rng(checkpoint.rng)
         ):
             raise Refused(wrong)
-    with _as_checkpoint_error(failed), ExitStack() as undo:
+    with as_checkpoint_error(failed), ExitStack() as undo:
         undo.enter_context(all_or_nothing(parts))
         if optimizer is not None:
             load_optimizer(optimizer, checkpoint.optimizer or {})
@@ -377,7 +363,7 @@ def _resumed(checkpoint: Checkpoint, parts: RunParts) -> Iterator[None]:
 def _opened(path: Path) -> Iterator[tuple[Header, BinaryIO]]:
     """Open a checkpoint and read its header; errors, also in the with block, become `CheckpointError`s."""
     name = printable(path)
-    with _as_checkpoint_error(f"{name} was not loaded"):
+    with as_checkpoint_error(f"{name} was not loaded"):
         try:
             with open_file(path) as file:
                 yield _read_header(file, name), file
@@ -411,7 +397,7 @@ def _read_header(file: BinaryIO, name: str) -> Header:
     if header.digest is None or version is None:
         raise CheckpointError(
             f"{name} is a safetensors file, but no checkpoint of save_checkpoint. If it holds weights, "
-            "gpulesson.weights.import_weights(model, path) loads them."
+            "gpulesson.checkpoint.import_weights(model, path) loads them."
         )
     if version != _VERSION:
         raise CheckpointError(

@@ -20,11 +20,9 @@ from processes import run_script
 from sampling import some
 from torch import nn
 
-from gpulesson import checkpoint
-from gpulesson.checkpoint import CheckpointError, load_checkpoint, save_checkpoint
+from gpulesson.checkpoint import CheckpointError, autosave, load_checkpoint, save_checkpoint, saving
+from gpulesson.checkpoint.autosave import AutoSave, Stopped
 from gpulesson.data import Batches
-from gpulesson.long_runs import autosave
-from gpulesson.long_runs.autosave import AutoSave, Stopped
 from gpulesson.step import Step
 from gpulesson.training import EpochLoss, NonFiniteLossError, fit
 
@@ -338,7 +336,7 @@ def test_a_dict_with_a_state_of_its_own_is_loaded_by_it_alone(tmp_path, parts):
 
 
 def test_in_the_background_the_state_is_that_of_the_moment(tmp_path, parts, monkeypatch):
-    go, really, writers, at_once = threading.Event(), checkpoint._write_checkpoint, [], []
+    go, really, writers, at_once = threading.Event(), saving.write_checkpoint, [], []
 
     def slowly(path, *content):
         writers.append(path)
@@ -348,7 +346,7 @@ def test_in_the_background_the_state_is_that_of_the_moment(tmp_path, parts, monk
         writers.remove(path)
         return path
 
-    monkeypatch.setattr(checkpoint, "_write_checkpoint", slowly)
+    monkeypatch.setattr(saving, "write_checkpoint", slowly)
     weights, buffers = [], []
     with AutoSave(tmp_path, **parts, every_steps=2, background=True) as saves:
         loader = Batches(torch.ones(6, 2), batch_size=2)
@@ -377,7 +375,7 @@ def test_in_the_background_what_fails_is_raised(tmp_path, parts, monkeypatch, st
     def fail(path, *content):
         raise CheckpointError("the disk is full")
 
-    monkeypatch.setattr(checkpoint, "_write_checkpoint", fail)
+    monkeypatch.setattr(saving, "write_checkpoint", fail)
     reached = []
     with (
         pytest.raises(CheckpointError, match="the disk is full"),
@@ -417,8 +415,8 @@ def test_in_the_background_tied_weights_are_copied_once_and_any_state_is_saved(t
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork")
 @pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork")
 def test_in_the_background_a_fork_waits_for_the_writing(tmp_path, parts, monkeypatch):
-    really = checkpoint._write_checkpoint
-    monkeypatch.setattr(checkpoint, "_write_checkpoint", lambda *given: time.sleep(0.2) or really(*given))
+    really = saving.write_checkpoint
+    monkeypatch.setattr(saving, "write_checkpoint", lambda *given: time.sleep(0.2) or really(*given))
     with AutoSave(tmp_path, **parts, every_steps=1, background=True) as saves:
         for _ in saves.epochs(1):
             for _ in saves.batches([1, 2]):
@@ -433,7 +431,7 @@ def test_in_the_background_a_fork_waits_for_the_writing(tmp_path, parts, monkeyp
 
 
 def test_in_the_background_an_error_of_the_loop_is_not_hidden(tmp_path, parts, monkeypatch):
-    monkeypatch.setattr(checkpoint, "_write_checkpoint", lambda *content: 1 / 0)
+    monkeypatch.setattr(saving, "write_checkpoint", lambda *content: 1 / 0)
     with (
         pytest.warns(UserWarning, match="division by zero"),
         pytest.raises(KeyboardInterrupt),
@@ -457,7 +455,7 @@ def test_in_the_background_after_ctrl_c_leaving_waits_for_the_writing(tmp_path, 
         go.set()
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(checkpoint, "_write_checkpoint", fail)
+    monkeypatch.setattr(saving, "write_checkpoint", fail)
     monkeypatch.setattr(autosave, "wait", interrupted)
     with (
         pytest.warns(UserWarning, match="also, in the background: the disk is full"),
@@ -512,7 +510,7 @@ def test_a_signal_is_not_lost_with_an_error(tmp_path, parts, monkeypatch, capfd,
     came = []
     before = signal.signal(signal.SIGTERM, lambda number, frame: came.append(number))
     if where == "background":
-        monkeypatch.setattr(checkpoint, "_write_checkpoint", lambda *content: 1 / 0)
+        monkeypatch.setattr(saving, "write_checkpoint", lambda *content: 1 / 0)
     try:
         with (
             pytest.raises(ZeroDivisionError),

@@ -1,14 +1,4 @@
-"""Save a run while it trains, stop it when a signal says so, and go on with it, also within an epoch.
-
-A cluster ends a program at its time limit: first by a signal, a minute later by force. `AutoSave` writes
-checkpoints of `gpulesson.checkpoint` often enough, and the same command, started again, goes on from the one
-that got furthest, with the same bits as a run that nothing stopped (where the same run twice gives the same
-bits).
-
-Within an epoch, it goes on like this: all generators of random numbers are set to what they were when the
-epoch began, the batches that are done are loaded once more and dropped, and the generators are set to what
-they were at the moment of saving.
-"""
+"""`AutoSave`: a run that saves itself, stops when a signal says so, and goes on within an epoch."""
 
 from __future__ import annotations
 
@@ -34,14 +24,14 @@ from filelock import FileLock, Timeout
 from torch import nn
 from torch.optim.lr_scheduler import LRScheduler
 
-from gpulesson import checkpoint
 from gpulesson._arguments import refuse, whole_number
 from gpulesson._files import printable
-from gpulesson._kinds import difference, is_count
-from gpulesson._rng import find_wrong_generator, find_wrong_rng, rng_state, set_rng_state
-from gpulesson._state import RunParts, find_mistake, unwrapped
-from gpulesson._tensorfile import Refused
-from gpulesson.checkpoint import Checkpoint, CheckpointError, _as_checkpoint_error, _as_folder, _collect
+from gpulesson.checkpoint import saving
+from gpulesson.checkpoint.differences import difference, is_count
+from gpulesson.checkpoint.rng import find_wrong_generator, find_wrong_rng, rng_state, set_rng_state
+from gpulesson.checkpoint.saving import Checkpoint, CheckpointError, as_checkpoint_error, as_folder, collect
+from gpulesson.checkpoint.state import RunParts, find_mistake, unwrapped
+from gpulesson.checkpoint.tensorfile import Refused
 
 Batch = TypeVar("Batch")
 
@@ -194,7 +184,7 @@ class AutoSave:
         self.parts = RunParts(model, optimizer, scheduler, generator)
         if mistake := find_mistake(self.parts):
             raise ValueError(mistake)
-        self.folder = _as_folder(folder)
+        self.folder = as_folder(folder)
         self.every_steps, self.keep, self.background = every_steps, keep, background
         self.every_minutes = DEFAULT_MINUTES if every_steps is every_minutes is None else every_minutes
         self.model, self.optimizer, self.scheduler, self.generator = self.parts
@@ -449,7 +439,7 @@ class AutoSave:
         self._settle()
         self._undo.close()
         self._saved_place = None
-        self.path = path = checkpoint.latest(self.folder, pattern="autosave-epoch-*.safetensors")
+        self.path = path = saving.latest(self.folder, pattern="autosave-epoch-*.safetensors")
         if path is None:
             return 0
         failed = f"{printable(path)} does not fit; nothing was loaded"
@@ -464,14 +454,14 @@ class AutoSave:
 
     def _read(self, path: Path, failed: str) -> tuple[Checkpoint, _SavedPlace]:
         """Read a checkpoint of `AutoSave` that fits."""
-        found = checkpoint.load_checkpoint(path)
+        found = saving.load_checkpoint(path)
         if not isinstance(found.extra, dict) or not _is_position(found.position, found.generator is not None):
             raise CheckpointError(
                 f"{printable(path)} has the name of a file of AutoSave, but was written otherwise: "
                 "move it away."
             )
         place = _SavedPlace(*(found.position[name] for name in _SavedPlace._fields))
-        with _as_checkpoint_error(failed):
+        with as_checkpoint_error(failed):
             if wrong := self._find_misfit(found, place):
                 raise Refused(wrong)
         return replace(found, rng=place.now["rng"]), place
@@ -513,9 +503,9 @@ class AutoSave:
         values = {name: copy.copy(each) for name, each in plain.items()}
         try:
             for name, (part, saved) in parts.items():
-                with _as_checkpoint_error(f"{failed}: {name} was not loaded"):
+                with as_checkpoint_error(f"{failed}: {name} was not loaded"):
                     part.load_state_dict(saved)
-            with checkpoint._resumed(found, self.parts._replace(model=unwrapped(self.model))):
+            with saving.resumed(found, self.parts._replace(model=unwrapped(self.model))):
                 self._fill({name: found.extra[name] for name in plain})
                 yield
         except BaseException:
@@ -556,21 +546,21 @@ class AutoSave:
             "fit": {name: part.state_dict() for name, part in self._fit.items()},
         }
 
-        def collect() -> _Content:
+        def content() -> _Content:
             extra = {
                 name: part.state_dict() if hasattr(part, "state_dict") else part
                 for name, part in self.extra.items()
             }
-            return _collect(path, self.parts, epoch, done, position, extra, on_host=self.background)
+            return collect(path, self.parts, epoch, done, position, extra, on_host=self.background)
 
         self._saved_at = time.monotonic()
         if self.background:
             thread = ThreadPoolExecutor(1)
-            self._written = thread.submit(self._write, path, collect())
+            self._written = thread.submit(self._write, path, content())
             _writing.add(self._written)
             thread.shutdown(wait=False)  # it ends once that is written
         else:
-            self._write(path, collect())
+            self._write(path, content())
             self.path = path
 
     def _write(self, path: Path, content: _Content) -> None:
@@ -580,7 +570,7 @@ class AutoSave:
             self._acquire(self._lock)
         if path.is_symlink():  # not ours: nothing outside the folder is written
             path.unlink()
-        self.path = checkpoint._write_checkpoint(path, *content)
+        self.path = saving.write_checkpoint(path, *content)
         ours = [other for other in self.folder.iterdir() if _NAME.fullmatch(other.name)]
         past = sorted((other for other in ours if _order(other) <= _order(path)), key=_order)
         for old in past[: -self.keep]:  # what is there of later places was found damaged, and stays

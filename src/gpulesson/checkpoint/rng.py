@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from gpulesson._files import printable
-from gpulesson._kinds import difference
-from gpulesson._tensorfile import memory_of
+from gpulesson.checkpoint.differences import difference
+from gpulesson.checkpoint.tensorfile import memory_of
 
 
 def rng_state() -> dict[str, Any]:

@@ -1,8 +1,4 @@
-"""Give a model's weights to other programs, and take theirs: files in the safetensors format.
-
-Such a file holds tensors and their names, and nothing that could run. To go on with a run, use
-`gpulesson.checkpoint`: here is no optimizer, and no random state.
-"""
+"""Give a model's weights to other programs, and take theirs: files in the safetensors format."""
 
 import os
 from collections.abc import Mapping
@@ -13,9 +9,16 @@ from torch import Tensor, nn
 
 from gpulesson._arguments import as_path
 from gpulesson._files import open_file, printable, whole_file
-from gpulesson._state import RunParts, all_or_nothing, compare, find_mistake, find_not_finite, tensor_outline
-from gpulesson._tensorfile import NAMES, Refused, identity, read_header, write
-from gpulesson.checkpoint import _as_checkpoint_error
+from gpulesson.checkpoint.saving import as_checkpoint_error
+from gpulesson.checkpoint.state import (
+    RunParts,
+    all_or_nothing,
+    compare,
+    find_mistake,
+    find_not_finite,
+    tensor_outline,
+)
+from gpulesson.checkpoint.tensorfile import NAMES, Refused, identity, read_header, write
 
 _MARK = "gpulesson weights"
 """Says that the file has a digest, so that damage to the digest's own name is found, too."""
@@ -53,7 +56,7 @@ def export_weights(model: nn.Module, path: str | os.PathLike[str]) -> Path:
     >>> import_weights(other, path)
     """
     path = as_path("path", path)
-    with _as_checkpoint_error(f"{printable(path)} was not written"):
+    with as_checkpoint_error(f"{printable(path)} was not written"):
         state = _state(model)
         if spoilt := find_not_finite(model):
             raise Refused(f"the model's {printable(spoilt)} holds NaN or infinity")
@@ -84,7 +87,7 @@ def import_weights(model: nn.Module, path: str | os.PathLike[str]) -> None:
     >>> import_weights(nn.Linear(2, 1), path)
     """
     path = as_path("path", path)
-    with _as_checkpoint_error(f"{printable(path)} was not loaded"):
+    with as_checkpoint_error(f"{printable(path)} was not loaded"):
         state = _state(model)
         with open_file(path) as file:
             header = read_header(file)

@@ -12,8 +12,8 @@ import safetensors
 import safetensors.torch
 import torch
 
-from gpulesson._plain import decode, encode
-from gpulesson._tensorfile import MOST_VALUES, NAMES, Refused, read_header, write
+from gpulesson.checkpoint.plain import decode, encode
+from gpulesson.checkpoint.tensorfile import MOST_VALUES, NAMES, Refused, read_header, write
 
 TENSORS = {
     "a": torch.arange(6.0).reshape(2, 3),

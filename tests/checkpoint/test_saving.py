@@ -31,10 +31,16 @@ from torch.optim import lr_scheduler
 from torch.utils.data import DataLoader
 
 from gpulesson import _files
-from gpulesson import checkpoint as checkpoint_module
-from gpulesson._plain import pack
-from gpulesson.checkpoint import CheckpointError, latest, load_checkpoint, resume, save_checkpoint
-from gpulesson.weights import export_weights
+from gpulesson.checkpoint import (
+    CheckpointError,
+    export_weights,
+    latest,
+    load_checkpoint,
+    resume,
+    save_checkpoint,
+    saving,
+)
+from gpulesson.checkpoint.plain import pack
 
 DTYPES = [
     *(torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.float8_e4m3fn, torch.float8_e5m2),
@@ -125,7 +131,7 @@ def with_digest(content, path, epoch=0, step=0):
     content = {name: value for name, value in content.items() if name not in ("epoch", "step")}
     metadata = {"gpulesson checkpoint": "1", "epoch": str(epoch), "step": str(step)}
     metadata["saved"] = datetime.now(timezone.utc).isoformat(timespec="microseconds")
-    return checkpoint_module._write_checkpoint(path, pack(content), metadata)
+    return saving.write_checkpoint(path, pack(content), metadata)
 
 
 # --- the same bits after a resume --------------------------------------------------------------------------
@@ -408,7 +414,7 @@ def test_a_place_that_is_no_count_is_refused_before_anything_is_written(tmp_path
 
 def test_latest_goes_by_epoch_then_step_then_time(tmp_path, monkeypatch):
     clock = [datetime(2026, 1, 2, tzinfo=timezone.utc)]
-    monkeypatch.setattr(checkpoint_module, "datetime", SimpleNamespace(now=lambda zone: clock[0]))
+    monkeypatch.setattr(saving, "datetime", SimpleNamespace(now=lambda zone: clock[0]))
     model = nn.Linear(1, 1)
 
     def save(name, **place):
@@ -458,7 +464,7 @@ def test_latest_names_a_file_that_cannot_be_read_even_if_that_passes(tmp_path, m
     """An error that came once must not make an older file the latest, or go unsaid."""
     for epoch in (1, 2, 3):
         save_checkpoint(tmp_path / f"{epoch}.safetensors", model=nn.Linear(1, 1), epoch=epoch)
-    read = checkpoint_module.read_header
+    read = saving.read_header
     for bad, expected in (("1.safetensors", "3.safetensors"), ("3.safetensors", "2.safetensors")):
         errors = [OSError(5, "Input/output error")] * times
 
@@ -467,7 +473,7 @@ def test_latest_names_a_file_that_cannot_be_read_even_if_that_passes(tmp_path, m
                 raise errors.pop()
             return read(file)
 
-        monkeypatch.setattr(checkpoint_module, "read_header", failing)
+        monkeypatch.setattr(saving, "read_header", failing)
         with pytest.warns(UserWarning, match=rf"passed over: .*{bad} was not loaded.*Input/output error"):
             assert latest(tmp_path) == tmp_path / expected
 
@@ -1033,7 +1039,7 @@ def test_a_file_with_other_kinds_of_values_is_refused(saved, changes, named):
 
 def test_a_file_of_another_version_is_not_called_damaged(saved, monkeypatch):
     path, _ = saved
-    monkeypatch.setattr(checkpoint_module, "_VERSION", "2")
+    monkeypatch.setattr(saving, "_VERSION", "2")
     save_checkpoint(path.with_name("new.safetensors"), model=LINEAR, epoch=9)
     monkeypatch.undo()
     with pytest.raises(CheckpointError, match=r"new.safetensors has version 2 of the format, and .* reads 1"):
@@ -1047,14 +1053,14 @@ def test_an_interrupt_while_resuming_changes_nothing(saved, monkeypatch):
     _, parts = make_run(seed=1)
     before, found = state_of(parts), load_checkpoint(path)
 
-    set_state = checkpoint_module.set_rng_state
+    set_state = saving.set_rng_state
 
     def interrupted_once(state):
         monkeypatch.undo()
         set_state(state)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(checkpoint_module, "set_rng_state", interrupted_once)
+    monkeypatch.setattr(saving, "set_rng_state", interrupted_once)
     with pytest.raises(KeyboardInterrupt):
         resume(found, **parts)
     assert same(state_of(parts), before)
@@ -1361,7 +1367,7 @@ def test_an_unreadable_file_is_named(saved, monkeypatch):
     def refused(name, flags):
         raise PermissionError(13, "Permission denied", name)
 
-    monkeypatch.setattr(checkpoint_module.open_file.__globals__["os"], "open", refused)
+    monkeypatch.setattr(saving.open_file.__globals__["os"], "open", refused)
     with pytest.raises(
         CheckpointError, match=r"epoch-1.safetensors was not loaded. PermissionError: .*Permission denied"
     ):

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from gpulesson._files import printable
-from gpulesson._tensorfile import (
+from gpulesson.checkpoint.tensorfile import (
     MOST_VALUES,
     NAMES,
     Refused,

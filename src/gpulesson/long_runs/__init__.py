@@ -1,1 +1,0 @@
-"""Training runs that outlive their process."""
