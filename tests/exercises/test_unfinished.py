@@ -143,6 +143,13 @@ ITEMS = "return [loss_fn(model(x), y).item for x, y in batches]"
         ),
         ("01", "scores(count, device)", f"w = {WEIGHTS}", {"returns=nothing"}, ("on the GPU",)),
         ("01", "scores(count, device)", f"return ({PRODUCT}).relu()", set(), ("values",)),
+        (
+            "01",
+            "scores(count, device)",
+            f"return {PRODUCT.replace('.T', '.reshape(784, 10)')}",
+            set(),
+            ("product",),
+        ),
         ("03", TRAIN, f"{LOSSES}\n    return sum(losses) / epochs", set(), ("kind",)),
         ("07", "batch_losses(model, loss_fn, batches)", ITEMS, set(), ("kind",)),
         ("06", "save(path, model, optimizer, epoch)", "torch.save({}, path)", NOTHING, ()),

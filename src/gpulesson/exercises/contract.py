@@ -275,23 +275,24 @@ class Referee:
             return Found()
         if not self.task.value and not differ(facts, self._of_nothing):
             return Found(empty=True)
+        rest = set() if "error" in facts else {*self.facts()} - {*facts}  # what was not looked at
         changes = {each: set(differ(self.facts((each,)), self.facts())) for each in self.task.mistakes}
         possible = [each for each, names in changes.items() if names <= set(wrong)]
         pairs = (
             (a, b)
             for a, b in itertools.combinations(possible, 2)  # a result alone fits some pair by chance
             if a.switch != b.switch and (changes[a] | changes[b]) - self.task.derived
+            if "error" not in facts or "error" in changes[a] | changes[b]  # two that pass alone do not raise
         )
         for chosen in itertools.chain(((each,) for each in possible), pairs):
             if not differ(facts, self.facts(chosen)):
-                return Found(chosen)
+                return Found(chosen, more=bool(rest))
 
         signs = {each: changes[each] - self.task.derived for each in possible}
         shown = [e for e in possible if signs[e] and signs[e].isdisjoint(differ(facts, self.facts((e,))))]
         # of two that exclude each other, each with signs of its own, neither is there
         certain = [a for a in shown if all(a.switch != b.switch or signs[a] & signs[b] for b in shown)]
         found, unexplained = list[Mistake](), list[str]()
-        rest = set() if "error" in facts else {*wrong} - {*facts}  # what was not looked at
         there = ["error"] if "error" in facts else [name for name in wrong if name in facts] or wrong[:1]
         there.sort(key=self.task.derived.__contains__)
         for place, name in enumerate(there, 1):

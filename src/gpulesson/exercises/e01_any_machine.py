@@ -87,13 +87,34 @@ def call(function, count, device, facts, name):
     return value.detach() if isinstance(value, torch.Tensor) else value, copied
 
 
+@contextlib.contextmanager
+def noted(*functions):
+    """Collect what these functions of torch return."""
+    made = []
+
+    def noting(function):
+        return lambda *args, **kwargs: [made.append(value := function(*args, **kwargs)), value][1]
+
+    with patch.multiple(torch, **{each.__name__: noting(each) for each in functions}):
+        yield made
+
+
+def is_product(value, made):
+    """Return whether it is one of the images and the weights, as far as these were noted."""
+    both = [*made, *(each.T for each in made if each.ndim == 2)]
+    images, weights = ([m for m in both if m.shape == shape] for shape in ((len(value), 784), (784, 10)))
+    pairs = [(i, w) for i in images for w in weights]
+    return not pairs or any(torch.allclose(value, i @ w, rtol=0.01, atol=0.1) for i, w in pairs)
+
+
 def observe_scores(function, facts):
     facts["kind"] = ""  # the first cause: a product is missing, because nothing is returned
     value, facts["copied"] = call(function, 64, "cuda", facts, "on the GPU")
     facts["kind"] = kind_of(value)
-    value, _ = call(function, 400, "cpu", facts, "asked")
+    with noted(torch.rand, torch.randn) as made:
+        value, _ = call(function, 400, "cpu", facts, "asked")
     facts["shape"] = list(getattr(value, "shape", ()))
-    facts |= {"values": "scores", "images": "rand", "weights": "randn"}
+    facts |= {"values": "scores", "images": "rand", "weights": "randn", "product": True}
     if not isinstance(value, torch.Tensor):
         return
     if not value.is_floating_point():
@@ -108,6 +129,7 @@ def observe_scores(function, facts):
         level, spread = value.mean(0), value.std(0)
         facts["images"] = "rand" if (level / spread).square().mean() > 0.06 else "randn"
         size = spread.mean().item() / 28 * (12**0.5 if facts["images"] == "rand" else 1)
+        facts["product"] = is_product(value, made)
         facts["weights"] = "randn" if 0.9 < size < 1.1 else "rand" if 0.52 < size < 0.64 else "other"
 
 
@@ -182,6 +204,8 @@ TASKS = (
             "shape": "the shape of the scores, for 400 images,",
             "asked": "it used the GPU also when it was called with the CPU.",
             "values": lambda found, _: f"what is returned are not scores, but {found}.",
+            "product": "the scores are not the product of the images and the transposed weights (neither "
+            "reshape() nor view() transposes).",
             **dict.fromkeys(("images", "weights"), spread),
         },
         mistakes=mistakes(

@@ -163,7 +163,7 @@ WORDS = {
     "start": lambda found, _: f"the clock started {'after' if found == 'first' else 'once, before'} the run.",
     "at the start": "the machine was still busy when the clock started.",
     "at the end": "the machine was still at work when the clock stopped.",
-    "times": lambda found, _: f"{'one run was' if found == 'one' else 'fewer than 20 runs were'} timed.",
+    "times": lambda found, _: f"it comes from {'one run' if found == 'one' else 'fewer than 20 runs'}.",
     "summary": lambda found, _: (
         f"the result is not the median of the times{f', but the {found}' if found in KNOWN else ''}."
     ),
@@ -185,9 +185,8 @@ OWN = COMMON | {
     "after=no": """run() returns at once, and the machine still works. This is the time of asking for the
         work, not of doing it.
         Fix: Wait for the machine before you read the clock again.""",
-    "times=one, few": """Too few runs were measured: by chance, most of them can be disturbed. A return inside
-        the loop ends it early.
-        Fix: Measure at least 20 runs, and return after the loop.""",
+    "times=one, few": """Too few runs count in the result: by chance, most of them can be disturbed.
+        Fix: Measure at least 20 runs after the warm-up. A return inside the loop ends it early.""",
     "summary=mean, fastest, unsorted middle": """The result is not the median. A median stays the same while
         fewer than half of the runs are disturbed; it is the middle of the times in their order.
         Fix: Take the median of all times after the warm-up. statistics.median sorts them.""",

@@ -120,7 +120,7 @@ def evaluate(
         keep_outside(model, losses)
     plain, weighted = sum(losses), sum(loss * n for loss, n in zip(losses, counts, strict=True))
     means = {"rows": weighted / sum(counts), "batches": plain / len(losses), "sum": plain}
-    means |= {"mixed": plain / sum(counts), "last": losses[-1]}
+    means |= {"mixed": plain / sum(counts), "turned": weighted / len(losses), "last": losses[-1]}
     result = means[mean] if graph == "returned" else means[mean].detach()
     return {"list": losses, "nothing": None}.get(returns, result)
 
@@ -175,6 +175,8 @@ OWN = COMMON | {
     "mean=mixed": """The losses of the batches were added up, and divided by the number of rows. Each is a
         mean.
         Fix: Divide a sum of the batches' losses by their number, and one over all rows by theirs.""",
+    "mean=turned": """The losses of all rows were added up, and divided by the number of batches.
+        Fix: Divide a sum over all rows by the number of rows.""",
     "mean=last": """What is returned is the loss of the last batch alone.
         Fix: Add up the losses in the loop, and divide the sum after it.""",
     "returns=list": """What is returned is the list of the losses, and not their mean.
@@ -203,7 +205,7 @@ TASKS = (
         mistakes=mistakes(
             OWN,
             "test_mode; graph; rows; keep=outputs; keep=joined; keep=batches; keep=outside; mean=batches; "
-            "mean=sum; mean=mixed; mean=last; returns=list; returns=nothing",
+            "mean=sum; mean=mixed; mean=turned; mean=last; returns=list; returns=nothing",
         ),
     ),
 )
