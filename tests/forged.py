@@ -5,9 +5,27 @@ from __future__ import annotations
 import hashlib
 import json
 import struct
+from contextlib import suppress
 from typing import Any
 
-DIGEST = b'"sha256":"'
+DIGEST = "content sha256"
+DTYPES = {
+    "F64": "float64",
+    "F32": "float32",
+    "F16": "float16",
+    "BF16": "bfloat16",
+    "F8_E4M3": "float8_e4m3fn",
+    "F8_E5M2": "float8_e5m2",
+    "I64": "int64",
+    "I32": "int32",
+    "I16": "int16",
+    "I8": "int8",
+    "U64": "uint64",
+    "U32": "uint32",
+    "U16": "uint16",
+    "U8": "uint8",
+    "BOOL": "bool",
+}
 
 
 def take_apart(content: bytes) -> tuple[dict[str, Any], bytes]:
@@ -19,12 +37,21 @@ def take_apart(content: bytes) -> tuple[dict[str, Any], bytes]:
 def put_together(header: dict[str, Any] | bytes, body: bytes) -> bytes:
     """Make a file of any header and any bytes; where the header has a digest, it is put right."""
     raw = header if isinstance(header, bytes) else json.dumps(header, separators=(",", ":")).encode()
-    place = raw.find(DIGEST) + len(DIGEST)
-    if place >= len(DIGEST):
-        zeros = raw[:place] + b"0" * 64 + raw[place + 64 :]
-        whole = struct.pack("<Q", len(raw)) + zeros + body
-        raw = zeros[:place] + hashlib.sha256(whole).hexdigest().encode() + zeros[place + 64 :]
+    with suppress(ValueError, TypeError, LookupError, AttributeError, RecursionError):  # it is no header
+        read = json.loads(raw)
+        raw = raw.replace(read["__metadata__"][DIGEST].encode(), digest_of(read, body).encode())
     return struct.pack("<Q", len(raw)) + raw + body
+
+
+def digest_of(header: dict[str, Any], body: bytes) -> str:
+    """Return the digest that belongs to this header and these bytes of tensors."""
+    texts = sorted((name, text) for name, text in header["__metadata__"].items() if name != DIGEST)
+    digest = hashlib.sha256(repr(texts).encode())
+    entries = [(name, entry) for name, entry in header.items() if name != "__metadata__"]
+    for name, entry in sorted(entries, key=lambda each: each[1]["data_offsets"]):
+        digest.update(repr((name, f"torch.{DTYPES[entry['dtype']]}", entry["shape"])).encode())
+        digest.update(body[slice(*entry["data_offsets"])])
+    return digest.hexdigest()
 
 
 def json_of(content: bytes) -> bytes:

@@ -13,7 +13,7 @@ import struct
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from forged import json_of, put_together, take_apart, with_json
+from forged import DIGEST, json_of, put_together, take_apart, with_json
 
 Change = tuple[str, Callable[[], bytes]]
 """What is changed, and what makes the file."""
@@ -30,12 +30,13 @@ class Raw(bytes):
 def mutations(genuine: bytes, chance: random.Random) -> Iterator[Change]:
     """Yield the changes of a safetensors file, those of different places by turns."""
     header, body = take_apart(genuine)
-    header["__metadata__"].pop("sha256", None)
+    header["__metadata__"].pop(DIGEST, None)
     name = min(header.keys() - {"__metadata__", "checkpoint.json"}, default="checkpoint.json")
 
     def with_header(raw: bytes) -> bytes:
         """Put the digest where the package expects it."""
-        text = raw.replace(b'{"__metadata__":{', b'{"__metadata__":{"sha256":"' + b"0" * 64 + b'",', 1)
+        put = f'{{"__metadata__":{{"{DIGEST}":"{"0" * 64}",'.encode()
+        text = raw.replace(b'{"__metadata__":{', put, 1)
         return put_together(text.replace(b'",}', b'"}', 1), body)
 
     areas = [changed_trees("header", header, name, with_header, chance), changed_bytes(genuine, chance)]

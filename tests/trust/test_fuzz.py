@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import io
 import json
 import time
 import warnings
@@ -11,7 +10,6 @@ from pathlib import Path
 
 import forged
 import pytest
-import safetensors.torch
 from _ext.recorded import files as recorded
 from autosave_run import noisy_parts
 from hypothesis import HealthCheck, given, settings
@@ -19,7 +17,6 @@ from hypothesis import strategies as st
 from runs import small_data
 
 from gpulesson.checkpoint import CheckpointError, load_checkpoint, resume, save_checkpoint
-from gpulesson.checkpoint.tensorfile import read_header
 from gpulesson.data import DataError, fashion_mnist_folder, load_fashion_mnist
 from gpulesson.exercises import catalogue
 
@@ -82,19 +79,8 @@ def fuzz(tally, strategy, read, own_errors):
     assert tally.of >= number, "there are no more examples"
 
 
-def same_bytes(left, right):
-    return (
-        left.dtype == right.dtype
-        and left.shape == right.shape
-        and left.numpy().tobytes() == right.numpy().tobytes()
-    )
-
-
 def test_fuzzed_checkpoints(tally, tmp_path):
-    """Bytes of the header, the JSON or the tensors are changed, and the digest put right.
-
-    What is read here, the library safetensors reads, too, and finds the same.
-    """
+    """Bytes of the header, the JSON or the tensors are changed, and the digest put right."""
     path = save_checkpoint(tmp_path / "a.safetensors", epoch=1, **noisy_parts())
     genuine = path.read_bytes()
     header, body = forged.take_apart(genuine)
@@ -116,12 +102,6 @@ def test_fuzzed_checkpoints(tally, tmp_path):
         before = repr(run["model"].state_dict())
         try:
             found = load_checkpoint(path)
-            known, file = safetensors.torch.load(content), io.BytesIO(content)
-            tensors = read_header(file).read_tensors(file)
-            if known.keys() != tensors.keys() or not all(
-                map(same_bytes, known.values(), map(tensors.get, known))
-            ):
-                return "the library finds other tensors"
             resume(found, **run)
         except CheckpointError as error:
             after = repr(run["model"].state_dict())

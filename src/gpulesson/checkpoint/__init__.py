@@ -2,8 +2,8 @@
 
 A checkpoint is a safetensors file: any program for such files reads its tensors. All else (numbers, texts,
 names) is JSON in one more tensor, ``checkpoint.json``. There is no pickle in it, and nothing that could run.
-Its header says where the run was and when, and has a SHA-256 of the whole file, computed with zeros in the
-place of its 64 digits. It finds accidents; it is not a signature.
+Its header says where the run was and when, and has a SHA-256 of all that is in the file: texts, and names,
+dtypes, shapes and bytes of the tensors. It finds accidents; it is not a signature.
 
 To use the weights elsewhere, without this package::
 

@@ -10,24 +10,19 @@ import base64
 import json
 import math
 from collections import Counter, OrderedDict, deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from gpulesson._files import printable
-from gpulesson.checkpoint.tensorfile import (
-    MOST_VALUES,
-    NAMES,
-    Refused,
-    check_size,
-    identity,
-    memory_of,
-    parse,
-    unique,
-)
+from gpulesson.checkpoint.tensorfile import DTYPES, Refused, identity, memory_of
 
+MOST_TEXT = 2**22
+"""Bytes of JSON in one piece."""
+MOST_VALUES = 300_000
+"""Values in it: half a second's work, and some 40 MB of memory."""
 _JSON = "checkpoint.json"
 _DEEPEST = 100
 _FEW = 200
@@ -60,7 +55,7 @@ def encode(content: dict[str, Any], *, on_host: bool = False) -> tuple[bytes, di
     encoder = _Encoder(on_host)
     plain = encoder.of_dict(content, ())
     text = json.dumps(plain, separators=(",", ":"), allow_nan=False).encode()
-    check_size(text, "it")
+    _check_size(text)
     return text, encoder.tensors
 
 
@@ -72,7 +67,9 @@ def decode(text: bytes, tensors: dict[str, Tensor]) -> Any:
     """
 
     def of_object(pairs: list[tuple[str, Any]]) -> Any:
-        found = unique(pairs)
+        found = dict(pairs)
+        if len(found) != len(pairs):
+            raise Refused("a name in its JSON comes twice")
         tag = next((name for name in found if name.startswith("$")), None)
         if tag is None:
             return found
@@ -84,11 +81,41 @@ def decode(text: bytes, tensors: dict[str, Tensor]) -> Any:
         return read(_checked(value, written), **found)
 
     used: set[str] = set()
-    content = parse(text, of_object)
+    content = _parse(text, of_object)
     if used != tensors.keys():
         raise Refused("there are tensors that its JSON does not name")
     _check_depth(content)
     return content
+
+
+def _parse(text: bytes, hook: Callable[[list[tuple[str, Any]]], Any]) -> Any:
+    """Read JSON that costs no more than `MOST_VALUES`; `hook` gets the pairs of each object."""
+    _check_size(text)
+    try:
+        return json.loads(
+            text.decode(),
+            object_pairs_hook=hook,
+            parse_constant=_no_number,
+            parse_int=lambda digits: int(digits) if len(digits) <= 4000 else _no_number(digits),
+        )
+    except Refused:
+        raise
+    except (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RuntimeError) as error:
+        raise Refused("its JSON is not as it was written") from error
+
+
+def _check_size(text: bytes) -> None:
+    """Raise `Refused` if this JSON is too long, or may hold too many values, to be read at little cost."""
+    values = sum(text.count(mark) for mark in b",[{")
+    if len(text) > MOST_TEXT or values > MOST_VALUES:
+        raise Refused(
+            f"it needs {len(text):,} bytes of JSON with {values:,} values, and at most {MOST_TEXT:,} and "
+            f"{MOST_VALUES:,} are read: long lists of numbers belong in tensors"
+        )
+
+
+def _no_number(text: str) -> Any:
+    raise Refused("a number in its JSON is none that was written")
 
 
 class _Encoder:
@@ -159,7 +186,7 @@ class _Encoder:
                 f"{_place(way)} is {_described(value)}; only dense tensors with values can be saved"
             )
         key = identity(value)
-        told = {} if value.dtype in NAMES else {"dtype": str(value.dtype)}
+        told = {} if value.dtype in DTYPES else {"dtype": str(value.dtype)}
         if key not in self._names:
             self._names[key] = name = self._new_name(way)
             value = value.detach()

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, fields
 from datetime import datetime, timezone
 from pathlib import Path
 from types import NoneType
-from typing import Any, BinaryIO
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -33,10 +33,10 @@ from gpulesson.checkpoint.state import (
     tensor_outline,
     unwrapped,
 )
-from gpulesson.checkpoint.tensorfile import Header, Refused, read_header, write
+from gpulesson.checkpoint.tensorfile import Refused, TensorFile, open_tensors, write
 
 _MARK = "gpulesson checkpoint"
-_VERSION = "1"
+_VERSION = "2"
 
 
 class CheckpointError(RuntimeError):
@@ -215,9 +215,9 @@ def load_checkpoint(path: str | os.PathLike[str]) -> Checkpoint:
     torch.Size([1, 2])
     """
     path = as_path("path", path)
-    with _opened(path) as (header, file):
-        epoch, step, saved = _progress(header)
-        content = unpack(header.read_tensors(file))
+    with _opened(path) as file:
+        epoch, step, saved = _progress(file)
+        content = unpack(file.read())
         if wrong := _find_wrong_parts(content):
             raise Refused(wrong)
     return Checkpoint(path=path, saved=saved, epoch=epoch, step=step, **content)
@@ -259,14 +259,14 @@ def latest(folder: str | os.PathLike[str], *, pattern: str = "*.safetensors") ->
     places: dict[Path, tuple[int, int, str]] = {}
     for path in files:
         try:
-            with _opened(path) as (header, _):
-                places[path] = _progress(header)
+            with _opened(path) as file:
+                places[path] = _progress(file)
         except CheckpointError as error:  # it names the file
             warnings.warn(f"passed over: {error}", stacklevel=2)
     for path in sorted(places, key=places.__getitem__, reverse=True):
         try:
-            with _opened(path) as (header, file):
-                header.verify(file)
+            with _opened(path) as file:
+                file.verify()
             return path
         except CheckpointError as error:
             warnings.warn(f"passed over: {error}", stacklevel=2)
@@ -360,13 +360,15 @@ def resumed(checkpoint: Checkpoint, parts: RunParts) -> Iterator[None]:
 
 
 @contextmanager
-def _opened(path: Path) -> Iterator[tuple[Header, BinaryIO]]:
-    """Open a checkpoint and read its header; errors, also in the with block, become `CheckpointError`s."""
+def _opened(path: Path) -> Iterator[TensorFile]:
+    """Open a checkpoint; errors, also in the with block, become `CheckpointError`s."""
     name = printable(path)
     with as_checkpoint_error(f"{name} was not loaded"):
         try:
-            with open_file(path) as file:
-                yield _read_header(file, name), file
+            _check_kind(path, name)
+            with open_tensors(path) as file:
+                _check_version(file, name)
+                yield file
         except FileNotFoundError as error:
             raise CheckpointError(f"{name} {_missing(path)}") from error
         except OSError as error:
@@ -381,20 +383,26 @@ def _opened(path: Path) -> Iterator[tuple[Header, BinaryIO]]:
             ) from error
 
 
-def _read_header(file: BinaryIO, name: str) -> Header:
-    """Read the header of a checkpoint; if the file is another one, say what it is."""
-    if file.read(4) == b"PK\3\4":  # a ZIP archive
+def _check_kind(path: Path, name: str) -> None:
+    with open_file(path) as file:
+        is_archive = file.read(4) == b"PK\3\4"
+    if is_archive:
         raise CheckpointError(
             f"{name} is a file of torch.save, as checkpoints of earlier versions were, and is not read here, "
             "since reading it may run code. If you trust it: old = torch.load(path, weights_only=True), load "
             "old['model'] and the other states with load_state_dict, and call save_checkpoint(…, "
             "epoch=old['epoch'])."
         )
-    header = read_header(file)
-    version = header.metadata.get(_MARK)
-    if header.digest is not None and version != _VERSION:
-        header.verify(file)  # raises if the file is damaged; else it is really of another kind
-    if header.digest is None or version is None:
+
+
+def _check_version(file: TensorFile, name: str) -> None:
+    """Say of a safetensors file that is no checkpoint, or one of another version, what it is."""
+    version = file.metadata.get(_MARK)
+    if version == _VERSION and file.digest is None:
+        raise Refused("its digest is gone")
+    if version != _VERSION:
+        file.verify()  # raises if the file is damaged; else it is really of another kind
+    if version is None:
         raise CheckpointError(
             f"{name} is a safetensors file, but no checkpoint of save_checkpoint. If it holds weights, "
             "gpulesson.checkpoint.import_weights(model, path) loads them."
@@ -404,12 +412,11 @@ def _read_header(file: BinaryIO, name: str) -> Header:
             f"{name} has version {printable(version, 20)} of the format, and this gpulesson reads "
             f"{_VERSION}: load it with the one that saved it."
         )
-    return header
 
 
-def _progress(header: Header) -> tuple[int, int, str]:
+def _progress(file: TensorFile) -> tuple[int, int, str]:
     """Return epoch, step and time of saving, by which the files of a run are sorted."""
-    epoch, step, saved = (header.metadata.get(name, "") for name in ("epoch", "step", "saved"))
+    epoch, step, saved = (file.metadata.get(name, "") for name in ("epoch", "step", "saved"))
     if not re.fullmatch(r"\d{1,12} \d{1,12} [0-9T:.+-]{32}", f"{epoch} {step} {saved}", re.ASCII):
         raise Refused("it holds no proper epoch, step and time")
     return int(epoch), int(step), saved

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from gpulesson._arguments import as_path
-from gpulesson._files import open_file, printable, whole_file
+from gpulesson._files import printable, whole_file
 from gpulesson.checkpoint.saving import as_checkpoint_error
 from gpulesson.checkpoint.state import (
     RunParts,
@@ -18,7 +18,7 @@ from gpulesson.checkpoint.state import (
     find_not_finite,
     tensor_outline,
 )
-from gpulesson.checkpoint.tensorfile import NAMES, Refused, identity, read_header, write
+from gpulesson.checkpoint.tensorfile import DTYPES, Refused, identity, open_tensors, write
 
 _MARK = "gpulesson weights"
 """Says that the file has a digest, so that damage to the digest's own name is found, too."""
@@ -28,7 +28,7 @@ def export_weights(model: nn.Module, path: str | os.PathLike[str]) -> Path:
     """Write the model's parameters and buffers into a safetensors file; an older one stays until it is whole.
 
     Of tensors under several names (tied weights), one is written; the file's metadata says which name stands
-    for which, as ``safetensors.torch.save_model`` does it. It also has a SHA-256 of the whole file.
+    for which, as ``safetensors.torch.save_model`` does it. It also has a SHA-256 of all that is in the file.
 
     Parameters
     ----------
@@ -63,7 +63,7 @@ def export_weights(model: nn.Module, path: str | os.PathLike[str]) -> Path:
         tied = {name: kept for name, kept in _first_names(state).items() if name != kept}
         tensors = {name: state[name] for name in state if name not in tied}
         with whole_file(path) as file:
-            write(file, tensors, {"format": "pt", _MARK: "1", **tied})
+            write(file, tensors, {"format": "pt", _MARK: "2", **tied})
     return path
 
 
@@ -89,11 +89,10 @@ def import_weights(model: nn.Module, path: str | os.PathLike[str]) -> None:
     path = as_path("path", path)
     with as_checkpoint_error(f"{printable(path)} was not loaded"):
         state = _state(model)
-        with open_file(path) as file:
-            header = read_header(file)
-            if header.digest is None and _MARK in header.metadata:
+        with open_tensors(path) as file:
+            if file.digest is None and file.metadata.get(_MARK, "1") != "1":  # which had another digest
                 raise Refused("export_weights wrote it, and its digest is gone: it is damaged")
-            tensors = header.read_tensors(file)
+            tensors = file.read()
         first = _first_names(state)
         under = {first[name]: name for name in tensors if name in first}  # the name that the file uses
         for name, kept in first.items():
@@ -119,7 +118,7 @@ def _state(model: nn.Module) -> dict[str, Tensor]:
     if others := [printable(name) for name, value in state.items() if not isinstance(value, Tensor)]:
         raise Refused(f"{', '.join(others)} of the model's state is no tensor")
     for name, tensor in state.items():
-        if tensor.dtype not in NAMES or tensor.layout is not torch.strided:
+        if tensor.dtype not in DTYPES or tensor.layout is not torch.strided:
             raise Refused(
                 f"safetensors knows no {tensor.dtype} in {tensor.layout} layout, as {printable(name)} is"
             )
