@@ -4,7 +4,6 @@ import contextlib
 import gzip
 import hashlib
 import http.server
-import math
 import os
 import re
 import shutil
@@ -32,7 +31,6 @@ from gpulesson.data import (
     fashion_mnist_folder,
     load_fashion_mnist,
     load_iris,
-    regression_data,
 )
 
 TRAIN_IMAGES, TRAIN_LABELS = "train-images-idx3-ubyte", "train-labels-idx1-ubyte"
@@ -906,52 +904,6 @@ class TestIris:
     def test_the_option_is_a_flag(self):
         with pytest.raises(TypeError, match=r"^widely_copied='no': give True or False$"):
             load_iris(widely_copied="no")
-
-
-class TestRegression:
-    def test_least_squares_leaves_the_noise_and_nothing_else(self):
-        inputs, targets = regression_data(5000, 7, noise=0.3)
-        assert inputs.shape == (5000, 7) and targets.shape == (5000, 1)
-        assert inputs.dtype == targets.dtype == torch.float32
-        x, y = inputs.double().numpy(), targets.double().numpy()
-        residual = y - x @ np.linalg.lstsq(x, y, rcond=None)[0]
-        assert residual.std() == pytest.approx(0.3, rel=0.05)
-        assert y.std() > 2 * residual.std()
-
-    def test_the_seed_decides_and_torchs_own_generator_is_not_touched(self):
-        state = torch.get_rng_state()
-        first, again, other = (regression_data(10, 3, seed=seed)[1] for seed in (0, 0, 1))
-        assert torch.equal(first, again) and not torch.equal(first, other)
-        assert torch.equal(torch.get_rng_state(), state)
-
-    @pytest.mark.parametrize(
-        ("arguments", "error", "message"),
-        [
-            ({"samples": 0}, ValueError, "samples=0: give at least 1"),
-            ({"samples": -5}, ValueError, "samples=-5: give at least 1"),
-            ({"samples": 100.0}, TypeError, "samples=100.0: give a whole number, as samples=64"),
-            ({"samples": "100"}, TypeError, "samples='100': give a whole number"),
-            ({"samples": None}, TypeError, "samples=None: give a whole number"),
-            ({"samples": (8, 3)}, TypeError, r"samples=\(8, 3\): give a whole number"),
-            ({"features": 0}, ValueError, "features=0: give at least 1"),
-            ({"features": True}, TypeError, "features=True: give a whole number"),
-            ({"noise": -0.1}, ValueError, "noise=-0.1: give a finite number of at least 0"),
-            ({"noise": math.nan}, ValueError, "noise=nan: give a finite number"),
-            ({"noise": math.inf}, ValueError, "noise=inf: give a finite number"),
-            ({"noise": "0.1"}, TypeError, "noise='0.1': give a number, as noise=0.1"),
-            ({"noise": None}, TypeError, "noise=None: give a number"),
-            ({"seed": "x"}, TypeError, "seed='x': give a whole number"),
-            ({"seed": 0.5}, TypeError, "seed=0.5: give a whole number"),
-            ({"seed": 2**64}, ValueError, f"seed={2**64}: give at least .* and at most {2**64 - 1}"),
-        ],
-    )
-    def test_arguments_that_cannot_be(self, arguments, error, message):
-        with pytest.raises(error, match=f"^{message}"):
-            regression_data(**arguments)
-
-    def test_numbers_of_other_libraries_will_do(self):
-        theirs = regression_data(np.int64(4), np.int32(2), noise=np.float32(0.5), seed=np.uint8(3))
-        assert torch.equal(theirs[1], regression_data(4, 2, noise=0.5, seed=3)[1])
 
 
 class TestBatches:

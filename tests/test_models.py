@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from gpulesson.models import MLP, count_parameters
+from gpulesson.models import MLP
 
 
 def test_logits_are_those_of_the_matrix_products():
@@ -44,11 +44,3 @@ def test_images_are_flattened():
 def test_no_layer_at_all_is_refused(sizes):
     with pytest.raises(ValueError, match=r"no layer.*MLP\(4, 8, 3\)"):
         MLP(*sizes)
-
-
-def test_count_parameters():
-    assert count_parameters(MLP(784, 128, 64, 10)) == 785 * 128 + 129 * 64 + 65 * 10 == 109_386
-    model = MLP(4, 8, 3)
-    model.layers[0].requires_grad_(False)
-    assert count_parameters(model) == 9 * 3  # frozen ones are not trained
-    assert count_parameters(nn.BatchNorm1d(5)) == 10  # buffers are no parameters

@@ -26,7 +26,7 @@ from gpulesson.checkpoint import (
     resume,
     save_checkpoint,
 )
-from gpulesson.data import Batches, load_fashion_mnist, regression_data
+from gpulesson.data import Batches, load_fashion_mnist
 from gpulesson.device import (
     DeviceError,
     choose_device,
@@ -37,7 +37,7 @@ from gpulesson.device import (
     to_device,
 )
 from gpulesson.evaluation import evaluate
-from gpulesson.models import MLP, count_parameters
+from gpulesson.models import MLP
 from gpulesson.step import Step
 from gpulesson.timing import measure, synchronize
 from gpulesson.training import History, NonFiniteLossError, fit
@@ -663,7 +663,6 @@ OTHERS: dict[str, tuple[Any, str, str, str]] = {
         "at least 1",
         "repeats=20",
     ),
-    "count_parameters: the class": (lambda: count_parameters(MLP), "the class MLP", "nn.Module", "MLP(…)"),
     "MLP: floats": (lambda: MLP(784.0, 10), "784.0", "whole number", "MLP(4, 8, 3)"),
     "MLP: a list": (lambda: MLP([784, 10]), "MLP([784, 10],)", "from inputs to logits", "MLP(4, 8, 3)"),
     "plot: no epochs": (lambda: History().plot(), "no epoch", "at least one", "plot what fit(…) returned"),
@@ -1028,19 +1027,7 @@ FRESH: dict[str, tuple[Any, str, str, str]] = {
         "no folder",
         "name a folder",
     ),
-    "regression_data: a shape": (
-        lambda _: regression_data((100, 3)),
-        "(100, 3)",
-        "a whole number",
-        "samples=64",
-    ),
     "MLP: a text": (lambda _: MLP("784", 10), "'784'", "not a whole number", "MLP(4, 8, 3)"),
-    "count_parameters: parameters()": (
-        lambda _: count_parameters(model().parameters()),
-        "a generator",
-        "a torch.nn.Module",
-        "MLP(4, 8, 3)",
-    ),
     "measure: repeats in a text": (
         lambda _: measure(lambda: 0, device="cpu", repeats="3"),
         "'3'",

@@ -8,7 +8,6 @@ import os
 import reprlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from numbers import Real
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +26,6 @@ __all__ = [
     "fashion_mnist_folder",
     "load_fashion_mnist",
     "load_iris",
-    "regression_data",
 ]
 
 _not_asked_again: set[Path] = set()  # folders whose data could not be fetched in this process
@@ -260,47 +258,6 @@ def _load(
     return None
 
 
-def regression_data(
-    samples: int = 1000, features: int = 20, *, noise: float = 0.1, seed: int = 0
-) -> tuple[Tensor, Tensor]:
-    """Make data for a regression: targets are a random linear function of the inputs, plus noise.
-
-    Parameters
-    ----------
-    samples, features : int
-        At least 1.
-    noise : float
-        Standard deviation of the noise in the targets; its square is the lowest MSE that a model can reach.
-    seed : int
-        The same seed gives the same data.
-
-    Returns
-    -------
-    inputs : Tensor
-        float32 ``[samples, features]``, standard normal.
-    targets : Tensor
-        float32 ``[samples, 1]``; variance ``1 + noise**2`` on average.
-
-    Raises
-    ------
-    TypeError, ValueError
-        An argument is not such a number; the message names it.
-
-    Examples
-    --------
-    >>> inputs, targets = regression_data(8, 3)
-    >>> inputs.shape, targets.shape
-    (torch.Size([8, 3]), torch.Size([8, 1]))
-    """
-    samples, features = _whole("samples", samples, 1), _whole("features", features, 1)
-    noise = _finite("noise", noise)
-    generator = torch.Generator().manual_seed(_whole("seed", seed, -(2**63), 2**64 - 1))
-    inputs = torch.randn(samples, features, generator=generator)
-    weights = torch.randn(features, 1, generator=generator) / features**0.5
-    targets = inputs @ weights + noise * torch.randn(samples, 1, generator=generator)
-    return inputs, targets
-
-
 class Batches:
     """Batches cut by index from tensors that stay where they are, for example on the GPU.
 
@@ -458,15 +415,6 @@ def _whole(name: str, value: object, least: int, most: float = math.inf) -> int:
         raise ValueError(
             f"{name}={number}: give at least {least}" + (f" and at most {most}" if most < math.inf else "")
         )
-    return number
-
-
-def _finite(name: str, value: object) -> float:
-    """Return the argument as a float, having seen that it is a finite number of at least 0."""
-    if isinstance(value, bool) or not isinstance(value, Real):
-        raise TypeError(f"{name}={reprlib.repr(value)}: give a number, as {name}=0.1")
-    if not 0 <= (number := float(value)) < math.inf:
-        raise ValueError(f"{name}={value}: give a finite number of at least 0")
     return number
 
 

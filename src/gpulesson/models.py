@@ -6,7 +6,7 @@ from itertools import pairwise
 
 from torch import Tensor, nn
 
-from gpulesson._arguments import refuse, whole_number
+from gpulesson._arguments import whole_number
 
 
 class MLP(nn.Module):
@@ -45,16 +45,3 @@ class MLP(nn.Module):
     def forward(self, inputs: Tensor) -> Tensor:
         """Return logits ``[N, sizes[-1]]`` for float inputs ``[N, …]`` with ``sizes[0]`` values a sample."""
         return self.layers(inputs.flatten(1))  # type: ignore[no-any-return]  # [N, 28, 28] -> [N, 784]
-
-
-def count_parameters(model: nn.Module) -> int:
-    """Return how many numbers training adjusts: the elements of all parameters that take a gradient.
-
-    Examples
-    --------
-    >>> count_parameters(MLP(4, 8, 3))  # (4 + 1) * 8 + (8 + 1) * 3
-    67
-    """
-    if not isinstance(model, nn.Module):
-        refuse("model", model, "a torch.nn.Module", "give the model itself, like MLP(4, 8, 3)")
-    return sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
