@@ -559,7 +559,7 @@ print(torch.cat([before, *after]).sort().values.tolist())
 #
 # What it adds: it finds its place within an epoch by itself, however the loader shuffles.
 # It keeps the last three checkpoints, each with a *digest*, a number computed from all
-# its bytes: a damaged file is noticed, and skipped. Its files are no pickles, so they
+# that is in it: a damaged file is noticed, and skipped. Its files are no pickles, so they
 # cannot call a function. :doc:`/promises` says how this is tested. (Its exit status is
 # 143, as the system's would be: 128 plus the number of the signal, 15.)
 #

@@ -14,6 +14,10 @@ DTYPES = {
     "F32": "float32",
     "F16": "float16",
     "BF16": "bfloat16",
+    "C64": "complex64",
+    "F8_E8M0": "float8_e8m0fnu",
+    "F8_E4M3FNUZ": "float8_e4m3fnuz",
+    "F8_E5M2FNUZ": "float8_e5m2fnuz",
     "F8_E4M3": "float8_e4m3fn",
     "F8_E5M2": "float8_e5m2",
     "I64": "int64",
@@ -48,9 +52,14 @@ def digest_of(header: dict[str, Any], body: bytes) -> str:
     texts = sorted((name, text) for name, text in header["__metadata__"].items() if name != DIGEST)
     digest = hashlib.sha256(repr(texts).encode())
     entries = [(name, entry) for name, entry in header.items() if name != "__metadata__"]
+    empty = []
     for name, entry in sorted(entries, key=lambda each: each[1]["data_offsets"]):
-        digest.update(repr((name, f"torch.{DTYPES[entry['dtype']]}", entry["shape"])).encode())
-        digest.update(body[slice(*entry["data_offsets"])])
+        about = (name, f"torch.{DTYPES[entry['dtype']]}", entry["shape"])
+        if content := body[slice(*entry["data_offsets"])]:
+            digest.update(repr(about).encode() + content)
+        else:
+            empty.append(about)
+    digest.update(repr(sorted(empty)).encode())
     return digest.hexdigest()
 
 

@@ -22,7 +22,7 @@ import gpulesson
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "gpulesson"
 MODULES = sorted(path.stem for path in SOURCE.glob("[!_]*.py"))  # the public ones
-ROOM = ["checkpoint.autosave", "checkpoint.saving", "checkpoint.weights"]  # all of it is at the door
+ROOM = [f"checkpoint.{name}" for name in ("autosave", "plain", "saving", "weights")]
 
 
 def run(*command: str | Path, **options) -> str:

@@ -13,7 +13,7 @@ To use the weights elsewhere, without this package::
 
 (Tied weights are in it once, by the first of their names: for a model that has some, add ``strict=False``.)
 `export_weights` writes such a file for other programs, with nothing but the weights, and `import_weights`
-takes theirs.
+reads one of another program.
 
 A cluster ends a program at its time limit: first by a signal, a minute later by force. `AutoSave` writes
 checkpoints often enough, and the same command, started again, goes on from the one that got furthest, with

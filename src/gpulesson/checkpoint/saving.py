@@ -400,7 +400,7 @@ def _check_version(file: TensorFile, name: str) -> None:
     version = file.metadata.get(_MARK)
     if version == _VERSION and file.digest is None:
         raise Refused("its digest is gone")
-    if version != _VERSION:
+    if version != _VERSION and file.digest is not None:
         file.verify()  # raises if the file is damaged; else it is really of another kind
     if version is None:
         raise CheckpointError(

@@ -13,6 +13,7 @@ another one and renames it.)
 import ctypes
 import hashlib
 import json
+from collections import deque
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -62,54 +63,73 @@ class TensorFile:
 
     def read(self) -> dict[str, Tensor]:
         """Read all tensors, to the CPU; none is returned if the digest is wrong."""
-        tensors: dict[str, Tensor] = {}
-        for name, tensor in self._verified():
-            tensors[name] = tensor
-        return tensors
+        return dict(self._verified())
 
     def verify(self) -> None:
-        """Compare the digest, and keep no tensor."""
-        for _ in self._verified():
-            pass
+        """Compare the digest, with one tensor in memory at a time."""
+        deque(self._verified(), maxlen=0)
 
     def _verified(self) -> Iterator[tuple[str, Tensor]]:
         from safetensors import SafetensorError
 
-        digest = _begin_digest(self.metadata)
+        digest = _Digest(self.metadata)
         for name in self._file.offset_keys():
             try:
                 tensor = self._file.get_tensor(name)
-            except (SafetensorError, LookupError, AttributeError) as error:  # one of a dtype unknown here
-                raise Refused(f"its tensor {printable(name)} cannot be read ({printable(error)})") from error
-            _add_to_digest(digest, name, tensor)
+            # of PyTorch: a dtype that it does not have, a shape that it cannot make
+            except (SafetensorError, LookupError, AttributeError, RuntimeError, TypeError) as error:
+                reason = printable(str(error).partition("\n")[0])
+                raise Refused(f"its tensor {printable(name)} cannot be read ({reason})") from error
+            digest.add(name, tensor)
             digest.update(memory_of(tensor))
             yield name, tensor
+            del tensor  # before the next one is read
         if self.digest is not None and digest.hexdigest() != self.digest:
             raise Refused("its digest is not that of its content")
+
+
+class _Digest:
+    """The SHA-256 of texts and tensors. Empty tensors come last, for the file has no order of them."""
+
+    def __init__(self, metadata: Mapping[str, str]) -> None:
+        self._digest = hashlib.sha256(repr(sorted(metadata.items())).encode())
+        self.update = self._digest.update
+        self._empty: list[Any] = []
+
+    def add(self, name: str, tensor: Tensor) -> None:
+        """Add what the header says of a tensor; its bytes are to follow."""
+        about = name, str(tensor.dtype), list(tensor.shape)
+        if tensor.numel():
+            self.update(repr(about).encode())
+        else:
+            self._empty.append(about)
+
+    def hexdigest(self) -> str:
+        self.update(repr(sorted(self._empty)).encode())
+        return self._digest.hexdigest()
 
 
 @contextmanager
 def open_tensors(path: Path) -> Iterator[TensorFile]:
     """Open a file, and read what stands before its tensors; `Refused` if it is no whole safetensors file.
 
-    The tensors are read where they are asked for, and not mapped into memory, so that a file that becomes
-    shorter meanwhile is an error, and not the end of the process.
+    The library maps the file into memory while it reads the header. It does not map the tensors: they are
+    read when they are asked for, so that a file that has become shorter by then is an error.
     """
     from safetensors import SafetensorError, safe_open
 
     with open_file(path) as file:
         length = int.from_bytes(file.read(8), "little")
-    if length > MOST_HEADER:
-        raise Refused(
-            f"it does not begin as a safetensors file does, or has {length:,} bytes before its tensors"
-        )
-    try:
-        opened = safe_open(path, "pt", backend="pread")
-    except SafetensorError as error:
-        raise Refused(f"it is no whole safetensors file ({printable(error)})") from error
-    with opened as content:
-        metadata = dict(content.metadata() or {})
-        yield TensorFile(metadata, metadata.pop(_DIGEST, None), content)
+        if length > MOST_HEADER:
+            raise Refused("it does not begin as a safetensors file does, with a header of 4 MiB at most")
+        same = Path(f"/proc/self/fd/{file.fileno()}")  # on Linux: this very file, whatever has its name now
+        try:
+            opened = safe_open(same if same.exists() else path, "pt", backend="pread")
+        except SafetensorError as error:
+            raise Refused(f"it is no whole safetensors file ({printable(error)})") from error
+        with opened as content:
+            metadata = dict(content.metadata() or {})
+            yield TensorFile(metadata, metadata.pop(_DIGEST, None), content)
 
 
 def write(file: BinaryIO, tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> None:
@@ -130,23 +150,15 @@ def write(file: BinaryIO, tensors: Mapping[str, Tensor], metadata: Mapping[str, 
             f"the places of its {len(order):,} tensors need {len(header):,} bytes, not 4 MiB at most"
         )
     file.write(len(header).to_bytes(8, "little") + header)
-    digest = _begin_digest(metadata)
+    digest = _Digest(metadata)
     for name in order:
-        _add_to_digest(digest, name, tensors[name])
+        digest.add(name, tensors[name])
         view = memoryview(memory_of(tensors[name].detach().to("cpu").contiguous())).cast("B")
         for start in range(0, len(view), _BLOCK):  # what was just written is still in the processor's cache
             file.write(view[start : start + _BLOCK])
             digest.update(view[start : start + _BLOCK])
     file.seek(8 + header.index(_NO_DIGEST.encode()))
     file.write(digest.hexdigest().encode())
-
-
-def _begin_digest(metadata: Mapping[str, str]) -> Any:
-    return hashlib.sha256(repr(sorted(metadata.items())).encode())
-
-
-def _add_to_digest(digest: Any, name: str, tensor: Tensor) -> None:
-    digest.update(repr((name, str(tensor.dtype), list(tensor.shape))).encode())
 
 
 def identity(tensor: Tensor) -> object:

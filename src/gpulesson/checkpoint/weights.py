@@ -71,8 +71,9 @@ def import_weights(model: nn.Module, path: str | os.PathLike[str]) -> None:
     """Load the weights of a safetensors file into the model: all of them, or nothing is changed.
 
     Every name, shape and dtype must be the model's own; one of several names for one tensor is enough, and
-    more must agree. The digest of a file that `export_weights` wrote is compared; those of others have none.
-    Until all is loaded, a copy of the old weights is kept in host memory.
+    more must agree. The digest of a file that `export_weights` wrote is compared (before version 2, it was
+    another one); files of others have none. Until all is loaded, a copy of the old weights is kept in host
+    memory.
 
     Raises
     ------
