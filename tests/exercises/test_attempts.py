@@ -100,7 +100,7 @@ def test_a_file_without_functions_is_answered_kindly(checked, text, says):
         ("return torch.ones(10**12)", "DefaultCPUAllocator: can't allocate memory"),
         ("for _ in range(10**5): print('x' * 100)", "It returns nothing, and changes nothing"),
         ("pass", "train_step does nothing yet."),
-        ("model.train(); return 0.0", "The rest is looked at once this is right."),
+        ("model.train(); return 0.0", "The rest will be checked once this is right."),
         ("return model(inputs)", "mat1 is on cpu, different from other tensors on cuda:0"),
     ],
 )

@@ -115,6 +115,7 @@ ONE_BATCH = """model.train()
 SHARES = "confusion.diag() / confusion.sum(dim=1)"
 WEIGHTS = "torch.randn(10, 784, device=device)"
 PRODUCT = f"torch.rand(count, 784, device=device) @ {WEIGHTS}.T"
+ON_CUDA = PRODUCT.replace("device=device", "device='cuda'")
 TRAIN = "train(model, X, y, loss_fn, optimizer, epochs)"
 LOSSES = """losses = []
     for _ in range(epochs):
@@ -142,6 +143,36 @@ ITEMS = "return [loss_fn(model(x), y).item for x, y in batches]"
             (),
         ),
         ("01", "scores(count, device)", f"w = {WEIGHTS}", {"returns=nothing"}, ("on the GPU",)),
+        ("01", "scores(count, device)", f"return ({PRODUCT}).double()", set(), ()),
+        (
+            "01",
+            "scores(count, device)",
+            f"return {ON_CUDA}",
+            {"asked=cuda"},
+            (),
+        ),
+        (
+            "01",
+            "scores(count, device)",
+            f"return {PRODUCT} + torch.randn(10, device=device) * 9",
+            set(),
+            ("product",),
+        ),
+        (
+            "01",
+            "scores(count, device)",
+            "return torch.zeros(count, 10, device=device)",
+            set(),
+            ("on the GPU",),
+        ),
+        ("09", "feed(pictures, batch_size, device)", "yield 5", set(), ("calls",)),
+        (
+            "09",
+            "feed(pictures, batch_size, device)",
+            "import torch; yield torch.tensor(5)",
+            set(),
+            ("calls",),
+        ),
         ("01", "scores(count, device)", f"return ({PRODUCT}).relu()", set(), ("values",)),
         (
             "01",

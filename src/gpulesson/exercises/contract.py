@@ -168,7 +168,7 @@ def facts_of(task: Task, written: Any, earlier: Iterable[Task], file: str = "") 
         return {"missing": True}, None
     own, inner = seen(task, written, file), inspect.unwrap(written) if callable(written) else written
     code = getattr(inner, "__code__", None)
-    own["begun"] = bool(code and code.co_names)
+    own["begun"] = bool(code and called(code))
     right = {each.name: each.with_mistakes() for each in earlier if code and each.name in called(code)}
     if not right or was_stopped(own):
         return own, None
@@ -220,7 +220,9 @@ def same(a: Any, b: Any) -> bool:
 
 
 def differ(a: Facts, b: Facts) -> list[str]:
-    """Return the names of the facts that are not the same; the line of an exception is no matter."""
+    """Return the names of the facts that are not the same; its line, and whether a body is there, do
+    not matter.
+    """
     apart = "line", "stands", "begun"
     return [name for name in {**b, **a} if name not in apart and not _equal(a, b, name)]
 

@@ -13,7 +13,7 @@ from gpulesson.checkpoint import CheckpointError, load_checkpoint
 from gpulesson.exercises.contract import Task, kind_of, mistakes
 from gpulesson.exercises.words import COMMON
 
-EPOCHS, STOPS, SAVED, SEED, FOLDER = 13, (4, 11), 57, 70007, Path("run")
+EPOCHS, STOPS, SAVED, SEED, FOLDER = 16, (4, 11), 57, 70007, Path("run")
 TRAINED = "the trained model"
 PARTS = "weights", "adam", "random"
 

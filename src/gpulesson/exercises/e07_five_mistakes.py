@@ -85,7 +85,7 @@ def observe_batch_losses(function, facts):
     facts["gradients"] = any(p.grad is not None for p in model.parameters())
     facts["kind"] = "one loss" if number_of(value) is not None else kind_of(value).replace("tuple", "list")
     strange = [kind_of(each) for each in losses if number_of(each) is None]
-    facts["kind"] += f" with {strange[0]}" if strange and value is not None else ""
+    facts["kind"] += f" with {strange[0]}" if strange and losses != [value] else ""
     facts["value"] = [number_of(each) for each in losses]
 
 

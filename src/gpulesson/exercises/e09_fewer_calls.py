@@ -125,9 +125,9 @@ def observed(function, number):
         found = [value] if is_pair or value is None else value
         first = list(islice(found := iter(found), 1))
         if value is not None:
-            sizes = [len(part) for part in first[:1] if torch.is_tensor(part)]
-            sizes += [len(part) for part in first[0] if torch.is_tensor(part) and part.ndim] if first else []
-            facts["early"] = sum(pictures._calls) > 2 * max(SIZE, *sizes) and pictures._calls[:1] != [number]
+            parts = first[0] if first and isinstance(first[0], (tuple, list)) else first
+            sizes = [len(part) for part in parts if torch.is_tensor(part) and part.ndim]
+            facts["early"] = sum(pictures._calls) > 2 * max([SIZE, *sizes]) and pictures._calls[:1] != [number]
         return [batch for batch in (*first, *found) if batch is not None]
 
     batches, sent = sent_by(epoch)

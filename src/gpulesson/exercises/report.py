@@ -26,7 +26,8 @@ class Finding:
     Attributes
     ----------
     kind : str
-        Its name, for programs and tables: ``"zero=late"``, ``"error"``, ``"empty"``, or a fact's name.
+        Its name, for programs and tables: ``"zero=late"``, ``"error"``, ``"empty"``, ``"nothing"``, or a
+        fact's name.
     says : str
         What is wrong, and what was seen.
     fix : str
@@ -116,7 +117,7 @@ def _answer(task: Task, referee: Referee, facts: Facts) -> Answer:
             Finding(found.unexplained[0], f"The check saw something else than it expected: {names}.")
         )
     if found.more:
-        more = f"{findings[-1].says} The rest is looked at once this is right."
+        more = f"{findings[-1].says} The rest will be checked once this is right."
         findings[-1] = replace(findings[-1], says=more)
     return Answer(task.name, task.does, "wrong" if findings else "done", tuple(findings))
 
