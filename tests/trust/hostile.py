@@ -246,7 +246,7 @@ ENTRIES: dict[str, dict[str, Any]] = {
     "a hundred thousand dimensions": {"shape": [1] * 10**5},
     "sizes that are texts": {"shape": ["4"]},
     "sizes that are dicts": {"shape": [{}]},
-    "a stride": {"stride": [0]},
+    "a stride, and a shape that it would fill": {"stride": [0], "shape": [2**40]},
     "no dtype": {"dtype": None},
 }
 """Changes of a tensor's entry in the header."""

@@ -127,7 +127,8 @@ def observed(function, number):
         if value is not None:
             parts = first[0] if first and isinstance(first[0], (tuple, list)) else first
             sizes = [len(part) for part in parts if torch.is_tensor(part) and part.ndim]
-            facts["early"] = sum(pictures._calls) > 2 * max([SIZE, *sizes]) and pictures._calls[:1] != [number]
+            calls = pictures._calls
+            facts["early"] = sum(calls) > 2 * max([SIZE, *sizes]) and calls[:1] != [number]
         return [batch for batch in (*first, *found) if batch is not None]
 
     batches, sent = sent_by(epoch)
