@@ -37,6 +37,11 @@ from gpulesson.checkpoint.tensorfile import Refused, TensorFile, open_tensors, w
 
 _MARK = "gpulesson checkpoint"
 _VERSION = "2"
+_TORCH_SAVE = (
+    "is a file of torch.save, as checkpoints of earlier versions were, and is not read here, since reading "
+    "it may run code. If you trust it: old = torch.load(path, weights_only=True), load old['model'] and the "
+    "other states with load_state_dict, and call save_checkpoint(…, epoch=old['epoch'])."
+)
 
 
 class CheckpointError(RuntimeError):
@@ -365,7 +370,6 @@ def _opened(path: Path) -> Iterator[TensorFile]:
     name = printable(path)
     with as_checkpoint_error(f"{name} was not loaded"):
         try:
-            _check_kind(path, name)
             with open_tensors(path) as file:
                 _check_version(file, name)
                 yield file
@@ -377,22 +381,17 @@ def _opened(path: Path) -> Iterator[TensorFile]:
                 raise CheckpointError(f"{name} was not loaded: it is a folder, {remedy}") from error
             raise
         except Refused as error:
+            if _is_archive(path):
+                raise CheckpointError(f"{name} {_TORCH_SAVE}") from error
             raise CheckpointError(
                 f"{name} is damaged, cut short, or no checkpoint: {error}. Copy it anew from its source, or "
                 "take an earlier one, as latest() does."
             ) from error
 
 
-def _check_kind(path: Path, name: str) -> None:
+def _is_archive(path: Path) -> bool:
     with open_file(path) as file:
-        is_archive = file.read(4) == b"PK\3\4"
-    if is_archive:
-        raise CheckpointError(
-            f"{name} is a file of torch.save, as checkpoints of earlier versions were, and is not read here, "
-            "since reading it may run code. If you trust it: old = torch.load(path, weights_only=True), load "
-            "old['model'] and the other states with load_state_dict, and call save_checkpoint(…, "
-            "epoch=old['epoch'])."
-        )
+        return file.read(4) == b"PK\3\4"
 
 
 def _check_version(file: TensorFile, name: str) -> None:
