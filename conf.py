@@ -77,7 +77,7 @@ sphinx_gallery_conf = {
     "inspect_global_variables": False,  # else "data" in "torch.utils.data" leads to a class of ours
 }
 # a change here re-runs the lessons
-gpulesson_packages = ["src/gpulesson"]
+gpulesson_packages = ["src"]
 # the facts of the five source texts, S0.1 to S0.7 and so on, which the lessons cover
 gpulesson_facts = {"S0": 7, "S1": 13, "S2": 5, "S3": 9, "S4": 5}
 
@@ -92,7 +92,7 @@ python_use_unqualified_type_names = True
 nitpick_ignore_regex = [
     (r"py:class", r"callable|optional|binary file|gpulesson\.(checkpoint\.autosave|device)\.Batch"),
     # of the planner, parts that are not documented one by one
-    (r"py:class", r"(gpulesson\.planning\.[\w.]+\.)?(Record|Floor|Unknown|Allocation)|str to int"),
+    (r"py:class", r"(gpulesson_tools\.planning\.[\w.]+\.)?(Record|Floor|Unknown|Allocation)|str to int"),
     (r"py:(exc|attr)", r"ProgramFailed|Record\.events"),
     (r"py:exc", r"torch\._(dynamo|inductor)\.exc\..*"),  # not documented
 ]

@@ -110,10 +110,11 @@ def publish(session: nox.Session) -> None:
 
 @nox.session
 def dist(session: nox.Session) -> None:
-    """Make the package's wheel and source distribution, in dist, and check them."""
+    """Make the course's wheel and source distribution and the practice GPU's wheel, in dist; check them."""
     install_group(session, "dist")
     shutil.rmtree("dist", ignore_errors=True)
     session.run("python", "-m", "build", "--no-isolation")
+    session.run("python", "-m", "build", "--no-isolation", "--wheel", "--outdir", "dist", "src/practice_gpu")
     session.run("twine", "check", "--strict", *map(str, Path("dist").iterdir()))
 
 
@@ -180,7 +181,7 @@ def versions(session: nox.Session, torch: str) -> None:
     torchvision = {"2.9.1": "0.24.1", "2.12.1": "0.27.1", "2.15.0": "0.29.2"}[torch]
     install(session, "test", f"torch=={torch}", f"torchvision=={torchvision}")
     session.run("pytest", "--ignore", "tests/site", *session.posargs, env=BYTECODE)
-    groups = ["tests/practice/test_process_groups.py", "tests/practice/test_sync_batch_norm.py"]
+    groups = ["tests/practice_gpu/test_process_groups.py", "tests/practice_gpu/test_sync_batch_norm.py"]
     none_chosen = [5] if session.posargs else []
     session.run(
         "pytest", "-m", "slow", *groups, *session.posargs, env=BYTECODE, success_codes=[0, *none_chosen]

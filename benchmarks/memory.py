@@ -17,10 +17,10 @@ from typing import Any
 import torch
 from torch import nn
 
-from gpulesson.practice import practice_gpu
 from ladder import CNN
 from measuring import Result, about, network, options
 from plain_loops import loss_fn
+from practice_gpu import practice_gpu
 
 STEPS = 3
 MiB = 2**20

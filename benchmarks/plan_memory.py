@@ -38,9 +38,9 @@ from torch.nn import functional as F
 from torchvision.models import vit_l_16
 from transformers import BertConfig, BertForSequenceClassification
 
-from gpulesson.planning.memory import any_batch, fitting
-from gpulesson.planning.recording.programs import record_function
-from gpulesson.planning.recording.record import Record
+from gpulesson_tools.planning.memory import any_batch, fitting
+from gpulesson_tools.planning.recording.programs import record_function
+from gpulesson_tools.planning.recording.record import Record
 from measuring import Result, about, options
 
 TABLE = Path(__file__).parents[1] / "tests" / "planning" / "published_memory.csv"

@@ -23,10 +23,10 @@ import torch
 from torch import nn
 
 import gpulesson
-from gpulesson.planning.hardware import gpus
-from gpulesson.practice.device.gpu import NAME
 from gpulesson.timing import synchronize
+from gpulesson_tools.planning.hardware import gpus
 from measuring import Result, about, options
+from practice_gpu.device.gpu import NAME
 
 sys.path.append(str(Path(__file__).parents[1] / "tests" / "planning"))
 import tasks

@@ -29,8 +29,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 import gpulesson
-from gpulesson.practice.device.allocator import rounded
 from measuring import Result, about, options
+from practice_gpu.device.allocator import rounded
 
 sys.path.append(str(Path(__file__).parents[1] / "tests" / "planning"))
 import tasks

@@ -22,10 +22,10 @@ import timm
 import torch
 from torch.nn import functional as F
 
-from gpulesson.planning.hardware import gpus
-from gpulesson.planning.memory import any_batch, fitting
-from gpulesson.planning.recording.programs import record_function
-from gpulesson.planning.recording.record import Record
+from gpulesson_tools.planning.hardware import gpus
+from gpulesson_tools.planning.memory import any_batch, fitting
+from gpulesson_tools.planning.recording.programs import record_function
+from gpulesson_tools.planning.recording.record import Record
 from measuring import Result, about, options
 
 TABLE = Path(__file__).with_name("published_timm.csv")

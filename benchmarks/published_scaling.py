@@ -1,8 +1,8 @@
 """What others measured with more GPUs, beside what communication alone explains.
 
 ``published_scaling.csv`` has throughputs that others published, with the source of each. From the run with
-the fewest GPUs comes the time to compute; the model of :mod:`gpulesson.planning.speed.several_gpus` adds
-what of the communication cannot hide, over links that carry what their documents say. Nothing is measured
+the fewest GPUs comes the time to compute; :mod:`gpulesson_tools.planning.speed.several_gpus` adds what of the
+communication cannot hide, over links that carry what their documents say. Nothing is measured
 here: ``python benchmarks/published_scaling.py``.
 """
 
@@ -12,9 +12,9 @@ import csv
 from pathlib import Path
 from typing import Any
 
-from gpulesson.planning.hardware import links
-from gpulesson.planning.hardware.links import Link
-from gpulesson.planning.speed.several_gpus import (
+from gpulesson_tools.planning.hardware import links
+from gpulesson_tools.planning.hardware.links import Link
+from gpulesson_tools.planning.speed.several_gpus import (
     BUCKET,
     DDP,
     FIRST_BUCKET,

@@ -5,9 +5,9 @@
 In the same processes, one thread each: the time of an all-reduce, of a few bytes (latency) and of a bucket
 (bandwidth); forward, backward and optimizer of a model of its own in each process, without communication;
 then steps with DDP. The last two take turns, A B B A. From the first two
-:func:`gpulesson.planning.speed.several_gpus.overlapped` works out the step: a floor, in which communication
-hides behind the backward pass. On a CPU it cannot hide for free, as it needs a core, too: beside the floor
-stands the sum of both, in which nothing is hidden.
+:func:`gpulesson_tools.planning.speed.several_gpus.overlapped` works out the step: a floor, in which
+communication hides behind the backward pass. On a CPU it cannot hide for free, as it needs a core,
+too: beside the floor stands the sum of both, in which nothing is hidden.
 
 Two networks: convolutions with few parameters, and wide linear layers with many. The batch of each process
 stays the same, so that a step would take equally long if communication cost nothing, and each process had a
@@ -34,7 +34,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 from torch.nn.parallel import DistributedDataParallel
 
-from gpulesson.planning.speed.several_gpus import BUCKET, Collective, Compute, buckets, overlapped
+from gpulesson_tools.planning.speed.several_gpus import BUCKET, Collective, Compute, buckets, overlapped
 from measuring import Result, about, options, spread
 
 PROCESSES = 1, 2, 4

@@ -42,7 +42,7 @@ CODE = ("src/**/*.py", "tests/**/*.py", "examples/**/*.py", "benchmarks/*.py", "
 FACTS = """
 import json, sys, torch
 if sys.argv[1:]:
-    from gpulesson import practice
+    import practice_gpu as practice
     practice.start(force=True)
 there = torch.cuda.is_available() and torch.ones(2, device="cuda").sum().item() == 2
 gpu = torch.cuda.get_device_name() if there else ""
@@ -70,7 +70,7 @@ def tests(out: Path) -> Iterator[Part]:
         raise Refused("pytest is missing: install it, the tests need it")
     pytest = str(Path(found.origin).with_name("__main__.py"))
     own = ["-o", "addopts=", "-o", "minversion=7", "-m", "gpu", "-v", "-p", "no:cacheprovider"]
-    own += ["-p", "gpulesson.practice.pytest_plugin"]
+    own += ["-p", "practice_gpu.pytest_plugin"]
     own += ["-p", "pytest_timeout", "--timeout=120"] if importlib.util.find_spec("pytest_timeout") else []
     for file in sorted((ROOT / "tests").rglob("test_*.py")):
         name = file.relative_to(ROOT).as_posix()
@@ -84,7 +84,7 @@ def comparison(out: Path, rehearse: bool) -> Part:
     flags = ["--rehearse"] if rehearse else []
     return Part(
         "word_for_word",
-        ["tests/practice/word_for_word.py", str(out / "words"), *flags],
+        ["tests/practice_gpu/word_for_word.py", str(out / "words"), *flags],
         240,
         "words/word_for_word.txt",
     )

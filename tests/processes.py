@@ -57,7 +57,7 @@ def run_script(
     surroundings = {**os.environ, "MPLBACKEND": "Agg", **environment}
     name = str(script)
     if practice:
-        begin, arguments = "gpulesson.practice:run_script", [name]
+        begin, arguments = "practice_gpu:run_script", [name]
         instead = ["-m", "gpulesson", "practice", name]
     else:
         begin, arguments = "runpy:run_path", [name, None, "__main__"]

@@ -21,7 +21,8 @@ import gpulesson
 
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "gpulesson"
-MODULES = sorted(path.stem for path in SOURCE.glob("[!_]*.py"))  # the public ones
+PRACTICE_GPU = ROOT / "src" / "practice_gpu"
+MODULES = sorted(path.stem for path in SOURCE.glob("[!_]*.py") if path.stem != "planning")  # the public ones
 ROOM = [f"checkpoint.{name}" for name in ("autosave", "plain", "saving", "weights")]
 
 
@@ -31,8 +32,9 @@ def run(*command: str | Path, **options) -> str:
     return done.stdout
 
 
-def test_the_version_is_that_of_the_metadata():
-    declared = re.search(r'^version = "(.+)"$', (ROOT / "pyproject.toml").read_text(), re.MULTILINE)
+@pytest.mark.parametrize("project", [ROOT, PRACTICE_GPU], ids=["gpulesson", "practice-gpu"])
+def test_the_version_is_that_of_the_metadata(project):
+    declared = re.search(r'^version = "(.+)"$', (project / "pyproject.toml").read_text(), re.MULTILINE)
     assert gpulesson.__version__ == declared[1]
 
 
@@ -43,6 +45,7 @@ def test_the_version_is_that_of_the_metadata():
         "gpulesson._files",
         "gpulesson._hardware",
         "gpulesson._report",
+        "gpulesson_tools.arguments",
     ]
     + [f"gpulesson.{m}" for m in [*MODULES, *ROOM]],
 )
@@ -90,7 +93,7 @@ def test_importing_takes_no_library_that_a_lesson_may_not_need():
         "import gpulesson\n"
         f"for name in {[*MODULES, *ROOM]!r}: __import__(f'gpulesson.{{name}}')\n"
         "print(*[m for m in ('torchvision', 'sklearn', 'matplotlib', 'pooch', 'requests', 'tqdm', 'sphinx',\n"
-        "                    'safetensors', 'gpulesson.practice') if m in set(sys.modules) - before])"
+        "                    'safetensors', 'practice_gpu', 'gpulesson_tools') if m in set(sys.modules) - before])"
     )
     assert run(sys.executable, "-c", program).split() == []
 
@@ -113,9 +116,9 @@ def test_importing_changes_no_global_state_and_touches_no_gpu():
 def test_the_practice_gpu_comes_on_first_use(monkeypatch):
     import types
 
-    stub = types.ModuleType("gpulesson.practice")
+    stub = types.ModuleType("practice_gpu")
     stub.practice_gpu = object()
-    monkeypatch.setitem(sys.modules, "gpulesson.practice", stub)
+    monkeypatch.setitem(sys.modules, "practice_gpu", stub)
     assert gpulesson.practice_gpu is stub.practice_gpu
     with pytest.raises(AttributeError, match="no attribute 'practise_gpu'"):
         gpulesson.practise_gpu  # noqa: B018
@@ -167,10 +170,12 @@ def test_wheel_and_sdist_build_and_the_wheel_installs(tmp_path):
     } <= names
     with zipfile.ZipFile(wheel) as archive:
         names = set(archive.namelist())
-    sources = {path.relative_to(ROOT / "src").as_posix() for path in (ROOT / "src/gpulesson").rglob("*.py")}
+    sources = {path.relative_to(ROOT / "src").as_posix() for path in (ROOT / "src").rglob("*.py")}
     assert sources | {"gpulesson/py.typed"} <= names
     assert {name.partition("/")[0] for name in names} == {
         "gpulesson",
+        "gpulesson_tools",
+        "practice_gpu",
         f"gpulesson-{gpulesson.__version__}.dist-info",
     }
 

@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import Any
 from weakref import WeakSet
 
-from gpulesson.practice.processes.environment import without_practice_gpu
+from practice_gpu.processes.environment import without_practice_gpu
 
 POSSIBLE = os.name == "posix" and sys.platform != "darwin"
 """Whether this system can have a warm process."""

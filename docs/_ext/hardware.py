@@ -16,9 +16,9 @@ from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 from sphinx.util.typing import ExtensionMetadata
 
-from gpulesson.planning.hardware import gpus, links
-from gpulesson.planning.hardware.links import Link
-from gpulesson.planning.speed import several_gpus
+from gpulesson_tools.planning.hardware import gpus, links
+from gpulesson_tools.planning.hardware.links import Link
+from gpulesson_tools.planning.speed import several_gpus
 
 from .figures import mark_ratios, new_figure, shown
 from .freshness import modules

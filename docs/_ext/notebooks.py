@@ -35,7 +35,7 @@ from sphinx_gallery.py_source_parser import (
 )
 from sphinx_gallery.utils import zip_files
 
-from gpulesson.exercises import find
+from gpulesson_tools.exercises import find
 
 from . import install_cell
 from .boxes import question

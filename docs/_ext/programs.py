@@ -29,7 +29,7 @@ from sphinx.util import logging
 from sphinx.util.docutils import SphinxDirective
 from sphinx.util.typing import ExtensionMetadata
 
-from gpulesson.porting.review import TABLE
+from gpulesson_tools.porting.review import TABLE
 
 from .freshness import modules
 from .paths import examples_dir

@@ -43,7 +43,7 @@ def reset(gallery_conf: dict[str, Any], script: str) -> None:
 
 def stop_leftovers(torch: Any) -> None:
     """End what a lesson may have left running, and free what it left on a GPU."""
-    for module, name in ("gpulesson.practice", "stop"), ("torch._dynamo", "reset"):
+    for module, name in ("practice_gpu", "stop"), ("torch._dynamo", "reset"):
         if module in sys.modules:
             getattr(sys.modules[module], name)()
     if torch.distributed.is_available() and torch.distributed.is_initialized():

@@ -1,7 +1,8 @@
-"""Offer the package on the site, so that a downloaded script or notebook can run: a wheel.
+"""Offer the packages on the site, so that a downloaded script, notebook or test can run: two wheels.
 
-It lies at the site's top, where notebooks find it. Pages there link to it with the substitution ``|wheel|``,
-and name it with ``|wheel-file|``, in a block of code, too.
+They lie at the site's top, where notebooks find theirs. Pages there link to that of the course with the
+substitution ``|wheel|``, and name it with ``|wheel-file|``, in a block of code, too; that of the practice GPU
+alone is ``|practice-wheel|`` and ``|practice-wheel-file|``.
 """
 
 import shutil
@@ -13,26 +14,31 @@ from sphinx.application import Sphinx
 from sphinx.config import Config
 
 FOLDER = "wheels"  # below docs/; its files come to the top of the site
+PRACTICE_GPU = "src/practice_gpu"
 
 
 def build_wheel(root: Path, folder: Path) -> Path:
-    """Build the wheel of the project at `root` into `folder`, which loses what it had; return the wheel."""
-    shutil.rmtree(folder, ignore_errors=True)
+    """Build the wheel of the project at `root` into `folder`; return the wheel."""
     return Path(next(WheelBuilder(str(root)).build(directory=str(folder), versions=["standard"])))
 
 
 def offer(app: Sphinx, config: Config) -> None:
-    """Build the wheel, put its folder's files on the site, and define ``|wheel|`` as a link."""
-    folder = Path(app.srcdir) / FOLDER
-    wheel = build_wheel(Path(app.confdir), folder)
-    config.gpulesson_wheel = wheel.name
+    """Build the wheels, put their folder's files on the site, and define the links to them."""
+    folder, root = Path(app.srcdir) / FOLDER, Path(app.confdir)
+    shutil.rmtree(folder, ignore_errors=True)
+    wheel, practice = build_wheel(root, folder), build_wheel(root / PRACTICE_GPU, folder)
+    config.gpulesson_wheel, config.gpulesson_practice_wheel = wheel.name, practice.name
     config.html_extra_path = [*config.html_extra_path, str(folder)]
-    config.rst_epilog = f"{config.rst_epilog or ''}\n.. |wheel| replace:: `{wheel.name} <{wheel.name}>`__\n"
+    links = {"wheel": wheel.name, "practice-wheel": practice.name}
+    links_to = "".join(f".. |{word}| replace:: `{name} <{name}>`__\n" for word, name in links.items())
+    config.rst_epilog = f"{config.rst_epilog or ''}\n{links_to}"
 
 
 def name_file(app: Sphinx, page: str, source: list[str]) -> None:
-    """Write the wheel's name into a page: Sphinx substitutes nothing in a block of code."""
-    source[0] = source[0].replace("|wheel-file|", app.config.gpulesson_wheel)
+    """Write the wheels' names into a page: Sphinx substitutes nothing in a block of code."""
+    config = app.config
+    text = source[0].replace("|practice-wheel-file|", config.gpulesson_practice_wheel)
+    source[0] = text.replace("|wheel-file|", config.gpulesson_wheel)
 
 
 def setup(app: Sphinx) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Run ``python -m gpulesson``: this machine's devices, the practice GPU, plans, ports, exercises."""
+"""Report this machine's devices, or run a command: the practice GPU, plans, ports, exercises."""
 
 from __future__ import annotations
 
@@ -10,12 +10,34 @@ if __name__ == "__main__" and sys.path[0] == os.getcwd():  # noqa: PTH109  # pat
 
 import argparse
 from collections.abc import Sequence
+from importlib import import_module
 
-from gpulesson.exercises import commands as exercise_commands
-from gpulesson.planning import command as plan_command
-from gpulesson.porting import command as port_command
-from gpulesson.porting import review
-from gpulesson.practice import command as practice_command
+COMMANDS = {
+    "practice": ("practice_gpu.command:main", "run a script or a module on a simulated CUDA GPU"),
+    "plan": (
+        "gpulesson_tools.planning.command:main",
+        "say whether a training script will fit on a GPU, and how fast it can be at most",
+    ),
+    "port": (
+        "gpulesson_tools.porting.command:main",
+        "take a training script for the CPU to a GPU, and prove that it learns the same",
+    ),
+    "review": (
+        "gpulesson_tools.porting.review:main",
+        "find what is wrong or slow in a training script that uses a GPU",
+    ),
+    "start": ("gpulesson_tools.exercises.commands:start", "copy an exercise's starter into this folder"),
+    "check": (
+        "gpulesson_tools.exercises.commands:check",
+        "call the functions of an exercise, and say what is wrong",
+    ),
+    "submissions": (
+        "gpulesson_tools.exercises.commands:submissions",
+        "check a folder of files, one for each learner, and write the reports beside them",
+    ),
+    "lessons": ("gpulesson_tools.exercises.commands:lessons", "list the exercises, with your progress"),
+}
+"""Command: the function that gets the rest of the command line and the command's name, and what it is for."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -31,35 +53,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     int
         Exit status: 0 if all went well.
     """
-    parser = argparse.ArgumentParser(prog="python -m gpulesson", description=__doc__)
-    commands = parser.add_subparsers(dest="command")
-    commands.add_parser("report", help="print the devices, versions and advice (also without a command)")
-    practice_command.add(commands)
-    plan_command.add(commands)
-    port_command.add(commands)
-    review.add(commands)
-    exercise_commands.add(commands)
     words = list(sys.argv[1:] if arguments is None else arguments)
-    program: list[str] = []
-    if words[:1] == ["practice"]:
-        words[1:], program = practice_command.split(words[1:])
-    elif words[:1] == ["plan"]:
-        words[1:], program = plan_command.split(words[1:])
-    elif words[:1] in (["port"], ["review"]):
-        words[1:], program = port_command.split(words[1:])
-    options, unknown = parser.parse_known_args(words)
-    if unknown:
-        getattr(options, "refuse", parser.error)(f"unrecognized arguments: {' '.join(unknown)}")
-    if options.command in ("check", "start", "submissions", "lessons"):
-        return exercise_commands.run(options)
-    if options.command == "practice":
-        return practice_command.run(options, program)
-    if options.command == "plan":
-        return plan_command.run(options, program)
-    if options.command == "port":
-        return port_command.run(options, program)
-    if options.command == "review":
-        return review.run(options, program)
+    if words and words[0] in COMMANDS:
+        module, _, function = COMMANDS[words[0]][0].partition(":")
+        run = getattr(import_module(module), function)
+        return int(run(words[1:], f"python -m gpulesson {words[0]}"))
+    parser = argparse.ArgumentParser(prog="python -m gpulesson", description=__doc__)
+    commands = parser.add_subparsers(metavar="command")
+    commands.add_parser("report", help="print the devices, versions and advice (also without a command)")
+    for name, (_, about) in COMMANDS.items():
+        commands.add_parser(name, help=about)
+    parser.parse_args(words)
     return report()
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import torch
 
-from gpulesson.practice import practice_gpu
 from memory import CASES, MiB, peak, sgd, train
+from practice_gpu import practice_gpu
 
 
 def test_the_peak_is_that_of_one_run():

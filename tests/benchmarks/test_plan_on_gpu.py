@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from gpulesson.planning.memory.fitting import CUBLAS
-from gpulesson.practice import practice_gpu
+from gpulesson_tools.planning.memory.fitting import CUBLAS
 from plan_on_gpu import MIB, MODELS, measured, planned
+from practice_gpu import practice_gpu
 
 
 @pytest.mark.slow

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpulesson.planning.speed.several_gpus import Compute
+from gpulesson_tools.planning.speed.several_gpus import Compute
 from published_scaling import collectives, compared, network, read, seconds, with_communication
 
 ROW = {

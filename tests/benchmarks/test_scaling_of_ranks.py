@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpulesson.planning.speed.several_gpus import BUCKET
+from gpulesson_tools.planning.speed.several_gpus import BUCKET
 from scaling import measured, row
 
 

@@ -14,8 +14,8 @@ import pytest
 from sampling import some
 
 from gpulesson import check
-from gpulesson.exercises import UsageError, exercises, find
-from gpulesson.exercises.checker import begin
+from gpulesson_tools.exercises import UsageError, exercises, find
+from gpulesson_tools.exercises.checker import begin
 
 pytestmark = pytest.mark.slow  # each starts a process
 ROOT = Path(__file__).parents[2]
@@ -124,8 +124,8 @@ def test_a_sleeping_function_is_stopped_too(checked):
 
 OVERWRITES = """
 import builtins, json, math
-import gpulesson.exercises.checker as checker, gpulesson.exercises.contract as contract
-import gpulesson.exercises.report as report, gpulesson.exercises.watch as watch
+import gpulesson_tools.exercises.checker as checker, gpulesson_tools.exercises.contract as contract
+import gpulesson_tools.exercises.report as report, gpulesson_tools.exercises.watch as watch
 
 contract.differ = lambda *_: []
 contract.same = lambda *_: True

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from sampling import some
 
-from gpulesson.exercises.checker import begin
+from gpulesson_tools.exercises.checker import begin
 
 pytestmark = pytest.mark.slow  # each starts a process
 ROOT = Path(__file__).parents[2]

@@ -11,10 +11,10 @@ import torch
 from IPython.core.interactiveshell import InteractiveShell
 
 import gpulesson
-from gpulesson.exercises import UsageError
-from gpulesson.exercises.runner import MEMORY, bounded
-from gpulesson.practice import practice_gpu
-from gpulesson.practice.session import Session
+from gpulesson_tools.exercises import UsageError
+from gpulesson_tools.exercises.runner import MEMORY, bounded
+from practice_gpu import practice_gpu
+from practice_gpu.session import Session
 
 ROOT = Path(__file__).parents[2]
 
@@ -103,7 +103,7 @@ def test_it_works_inside_a_practice_gpu_that_is_open():
 
 @pytest.mark.slow
 def test_a_function_that_does_not_end_is_stopped(monkeypatch):
-    monkeypatch.setattr("gpulesson.exercises.checker.SECONDS", 1.0)
+    monkeypatch.setattr("gpulesson_tools.exercises.checker.SECONDS", 1.0)
 
     def accuracy(*_):
         while True:

@@ -15,7 +15,7 @@ import pytest
 from processes import run_script
 
 from gpulesson.__main__ import main
-from gpulesson.exercises import catalogue, exercises
+from gpulesson_tools.exercises import catalogue, exercises
 
 ROOT = Path(__file__).parents[2]
 SOLUTION = (ROOT / "examples/solutions/solution_04.py").read_text(encoding="utf-8")

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from gpulesson.exercises import exercises, find
-from gpulesson.exercises.contract import Referee, Task, differ, on_gpu, seen
-from gpulesson.exercises.words import SEEN
+from gpulesson_tools.exercises import exercises, find
+from gpulesson_tools.exercises.contract import Referee, Task, differ, on_gpu, seen
+from gpulesson_tools.exercises.words import SEEN
 
 ROOT = Path(__file__).parents[2]
 NUMBERS = [exercise.number for exercise in exercises()]
@@ -108,7 +108,7 @@ def test_the_solution_is_right_and_the_starter_is_not_begun(number):
 
 def test_a_result_that_alone_tells_mistakes_is_not_taken_for_a_consequence():
     """A sum is not the mean; a list in place of an array does not hide what is wrong with its numbers."""
-    module = importlib.import_module("gpulesson.exercises.e07_five_mistakes")
+    module = importlib.import_module("gpulesson_tools.exercises.e07_five_mistakes")
 
     def batch_losses(model, loss_fn, batches):
         return sum(module.batch_losses(model, loss_fn, batches))

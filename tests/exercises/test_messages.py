@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gpulesson.exercises.messages import PYTHON, explain, explanations, of_python
+from gpulesson_tools.exercises.messages import PYTHON, explain, explanations, of_python
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs/errors.rst").read_text(encoding="utf-8")

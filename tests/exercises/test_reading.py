@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from gpulesson.exercises import find
-from gpulesson.exercises.contract import exception
-from gpulesson.exercises.reading import changed, described, hiding, slips
+from gpulesson_tools.exercises import find
+from gpulesson_tools.exercises.contract import exception
+from gpulesson_tools.exercises.reading import changed, described, hiding, slips
 
 NAMES = ["train", "test"]
 RIGHT = "def train(a):\n    a.step()\n\ndef test(a):\n    return a\n"

@@ -8,7 +8,16 @@ from dataclasses import replace
 import pytest
 import torch
 
-from gpulesson.exercises.contract import Mistake, Referee, Task, kind_of, mistakes, number_of, same, seen
+from gpulesson_tools.exercises.contract import (
+    Mistake,
+    Referee,
+    Task,
+    kind_of,
+    mistakes,
+    number_of,
+    same,
+    seen,
+)
 
 LETTERS = "abcdef"
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from right import RIGHT
 
-from gpulesson.exercises import exercises, find
-from gpulesson.exercises.checker import begin
+from gpulesson_tools.exercises import exercises, find
+from gpulesson_tools.exercises.checker import begin
 
 PROGRAMS = [
     pytest.param(number, text, id=f"{number}-{place}", marks=[pytest.mark.thorough] if place > 1 else [])

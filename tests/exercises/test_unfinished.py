@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from gpulesson.exercises import find
-from gpulesson.exercises.contract import Referee, seen
+from gpulesson_tools.exercises import find
+from gpulesson_tools.exercises.contract import Referee, seen
 
 ROOT = Path(__file__).parents[2]
 STEP = "train_step(model, inputs, targets, loss_fn, optimizer, device)"

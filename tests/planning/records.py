@@ -1,6 +1,6 @@
 """Records that are made by hand."""
 
-from gpulesson.planning.recording.record import Allocation, Operation, Place, Record
+from gpulesson_tools.planning.recording.record import Allocation, Operation, Place, Record
 
 
 def allocation(nbytes, *, operator="empty", phase="forward", module="", filename="", line=0, kind=""):

@@ -10,8 +10,8 @@ from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from gpulesson.planning.recording.cost import Cost, cost
-from gpulesson.planning.recording.record import Operation, Place, Record
+from gpulesson_tools.planning.recording.cost import Cost, cost
+from gpulesson_tools.planning.recording.record import Operation, Place, Record
 
 
 class Costs(TorchDispatchMode):

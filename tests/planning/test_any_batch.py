@@ -5,9 +5,9 @@ import dataclasses
 import pytest
 from records import allocation, operation, record
 
-from gpulesson.planning.memory.any_batch import at_batch, largest_batch
-from gpulesson.planning.memory.fitting import replay
-from gpulesson.planning.recording.record import Place
+from gpulesson_tools.planning.memory.any_batch import at_batch, largest_batch
+from gpulesson_tools.planning.memory.fitting import replay
+from gpulesson_tools.planning.recording.record import Place
 
 MIB = 2**20
 

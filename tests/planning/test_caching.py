@@ -9,7 +9,7 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gpulesson.planning.memory.caching import CachingAllocator
+from gpulesson_tools.planning.memory.caching import CachingAllocator
 
 MIB = 2**20
 

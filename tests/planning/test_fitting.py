@@ -5,8 +5,8 @@ import random
 import pytest
 from records import allocation, random_record, record
 
-from gpulesson.planning.memory.caching import CachingAllocator
-from gpulesson.planning.memory.fitting import CONTEXT, CUBLAS, CUDNN, cublas_workspace, replay, verdict
+from gpulesson_tools.planning.memory.caching import CachingAllocator
+from gpulesson_tools.planning.memory.fitting import CONTEXT, CUBLAS, CUDNN, cublas_workspace, replay, verdict
 
 MIB, GIB = 2**20, 2**30
 

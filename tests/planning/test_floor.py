@@ -12,10 +12,10 @@ from shapes import step_of
 from torch import nn
 from torch.nn import functional as F
 
-from gpulesson.planning.hardware import gpus
-from gpulesson.planning.hardware.gpus import Gpu
-from gpulesson.planning.recording.record import Operation, Place, Record
-from gpulesson.planning.speed.floor import ARITHMETIC, LAUNCHES, TRAFFIC, floor, rounded_down
+from gpulesson_tools.planning.hardware import gpus
+from gpulesson_tools.planning.hardware.gpus import Gpu
+from gpulesson_tools.planning.recording.record import Operation, Place, Record
+from gpulesson_tools.planning.speed.floor import ARITHMETIC, LAUNCHES, TRAFFIC, floor, rounded_down
 
 GPU = Gpu("Toy", (), 2**30, 1e9, {"float32": 1e9, "float16": 4e9}, 1000)
 

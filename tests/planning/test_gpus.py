@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpulesson.planning.hardware import gpus
+from gpulesson_tools.planning.hardware import gpus
 
 HEAD = "name,memory_gib,bandwidth,float32,cache"
 

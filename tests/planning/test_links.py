@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpulesson.planning.hardware import gpus, links
+from gpulesson_tools.planning.hardware import gpus, links
 
 
 def test_the_table_holds_together():

@@ -5,7 +5,7 @@ import random
 import pytest
 from records import allocation, random_record, record
 
-from gpulesson.planning.memory.peak import peak
+from gpulesson_tools.planning.memory.peak import peak
 
 
 def held(program, position):

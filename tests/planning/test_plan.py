@@ -15,9 +15,9 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import gpulesson
 from gpulesson.__main__ import main
-from gpulesson.planning import ProgramFailed
-from gpulesson.planning.memory.picture import course
-from gpulesson.planning.recording.batches import sizes_changed
+from gpulesson_tools.planning import ProgramFailed
+from gpulesson_tools.planning.memory.picture import course
+from gpulesson_tools.planning.recording.batches import sizes_changed
 
 SCRIPT = """
 import sys
@@ -106,7 +106,7 @@ def test_an_unknown_gpu_is_told_before_anything_runs(tmp_path, capfd):
 def test_an_option_behind_the_script_is_the_scripts_and_that_is_said(tmp_path, capfd):
     (tmp_path / "train.py").write_text("raise SystemExit('it ran')")
     assert main(["plan", "--gpu", "T5", str(tmp_path / "train.py"), "--steps", "4"]) == 1
-    assert "--steps stands behind" in capfd.readouterr().err
+    assert "--steps comes after" in capfd.readouterr().err
 
 
 def test_without_a_program_the_usage_is_shown(capfd):
@@ -164,7 +164,7 @@ def test_programs_that_do_not_fit_the_pattern_get_a_clear_answer(
     shown = capfd.readouterr()
     said = " ".join((shown.out + shown.err).split())
     assert code == status and words in said, said
-    assert "gpulesson/planning" not in said, "no traceback of ours"
+    assert "gpulesson_tools/planning" not in said, "no traceback of ours"
     assert list((tmp_path / "tmp").glob("gpulesson*")) == []
     assert sorted(path.name for path in tmp_path.iterdir()) == ["tmp", "train.py"]
 

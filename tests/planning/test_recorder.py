@@ -13,11 +13,11 @@ from torch.optim import optimizer as optimizer_module
 from torch.utils.data import DataLoader, TensorDataset, dataloader
 
 from gpulesson.data import Batches
-from gpulesson.planning.recording.cuda_rules import memory_as_on_cuda
-from gpulesson.planning.recording.programs import record_function
-from gpulesson.planning.recording.record import BACKWARD, FORWARD, OPTIMIZER, Record
-from gpulesson.planning.recording.recorder import Finished, Recorder
-from gpulesson.practice import practice_gpu
+from gpulesson_tools.planning.recording.cuda_rules import memory_as_on_cuda
+from gpulesson_tools.planning.recording.programs import record_function
+from gpulesson_tools.planning.recording.record import BACKWARD, FORWARD, OPTIMIZER, Record
+from gpulesson_tools.planning.recording.recorder import Finished, Recorder
+from practice_gpu import practice_gpu
 
 
 def recorded(program, steps: int = 2, **options) -> Record:

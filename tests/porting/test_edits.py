@@ -10,8 +10,8 @@ pytest.importorskip("libcst")
 
 import libcst as cst
 
-from gpulesson.porting.edits import DEVICE_LINE, Source
-from gpulesson.porting.facts import Spot
+from gpulesson_tools.porting.edits import DEVICE_LINE, Source
+from gpulesson_tools.porting.facts import Spot
 
 
 def spot(text: str, part: str, function: str = "<module>") -> Spot:

@@ -12,9 +12,9 @@ import torch
 pytest.importorskip("libcst")
 
 from gpulesson.__main__ import main
-from gpulesson.porting.command import _changes
-from gpulesson.porting.facts import LESSONS
-from gpulesson.porting.reasons import Change
+from gpulesson_tools.porting.command import _changes
+from gpulesson_tools.porting.facts import LESSONS
+from gpulesson_tools.porting.reasons import Change
 
 SCRIPTS = Path(__file__).parents[2] / "examples" / "scripts"
 LOOP = """\
@@ -575,7 +575,7 @@ def test_several_files_are_written_all_or_none(port, tmp_path, monkeypatch):
     ).replace("(model(x), y)", "(model(x) + shift(), y)")
     script = script.replace("import made", "import made, shift")
     (tmp_path / "net.py").write_text(net + "def shift():\n    import torch\n    return torch.ones(64, 1)\n")
-    monkeypatch.setattr("gpulesson.porting.command._not_reached", lambda _: _spoil(tmp_path / "net.py"))
+    monkeypatch.setattr("gpulesson_tools.porting.command._not_reached", lambda _: _spoil(tmp_path / "net.py"))
     status, printed, errors = port(script, "--write")
     assert status == 1 and "A file was changed in the meantime. Nothing was written." in errors
     assert (tmp_path / "train.py").read_text() == script

@@ -9,11 +9,11 @@ import pytest
 
 pytest.importorskip("libcst")
 
-from gpulesson.porting import reasons
-from gpulesson.porting.facts import Failure, Record
-from gpulesson.porting.reasons import Files
-from gpulesson.porting.record import Watch
-from gpulesson.practice import practice_gpu
+from gpulesson_tools.porting import reasons
+from gpulesson_tools.porting.facts import Failure, Record
+from gpulesson_tools.porting.reasons import Files
+from gpulesson_tools.porting.record import Watch
+from practice_gpu import practice_gpu
 
 HEAD = """\
 import numpy as np, torch

@@ -8,10 +8,10 @@ import pytest
 import torch
 
 from gpulesson.__main__ import main
-from gpulesson.porting.facts import Record
-from gpulesson.porting.review import TABLE, findings
-from gpulesson.porting.run import Runs
-from gpulesson.practice import practice_gpu
+from gpulesson_tools.porting.facts import Record
+from gpulesson_tools.porting.review import TABLE, findings
+from gpulesson_tools.porting.run import Runs
+from practice_gpu import practice_gpu
 
 HEAD = """\
 import torch

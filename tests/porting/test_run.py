@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from gpulesson.porting import instrument
-from gpulesson.porting.facts import DIED, Failure, Spot
-from gpulesson.porting.run import LARGEST, NoTrial, Runs
+from gpulesson_tools.porting import instrument
+from gpulesson_tools.porting.facts import DIED, Failure, Spot
+from gpulesson_tools.porting.run import LARGEST, NoTrial, Runs
 
 TRAIN = """
 import torch

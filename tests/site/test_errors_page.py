@@ -23,7 +23,7 @@ from processes import run_script
 from projects import CONF, Project, lesson
 from sampling import some
 
-from gpulesson.practice import errors
+from practice_gpu import errors
 
 WRITTEN = {page.stem: page.read_text(encoding="utf-8") for page in PAGES}
 SECTIONS = sections()
@@ -91,7 +91,7 @@ def test_what_is_not_run_has_a_source_and_its_words_are_pytorchs(section):
     assert re.search(r"<https://[\w./#-]+>`__", paragraph)
     name, words = re.search(r"^\.\. words in (\S+): (.+)$", section.text, re.M).groups()
     assert words in section.message
-    source = (ROOT / "src" if name.startswith("gpulesson/") else INSTALLED) / name
+    source = (ROOT / "src" if name.startswith("practice_gpu/") else INSTALLED) / name
     if not source.exists():
         pytest.skip(f"this PyTorch has no {name}")
     with (
@@ -196,7 +196,7 @@ def made_by_the_practice_gpu() -> list[Exception]:
 def raised_elsewhere() -> list[str]:
     """The longest piece of each text with which the practice GPU's other modules raise an error."""
     texts = []
-    for path in sorted((ROOT / "src/gpulesson/practice").rglob("*.py")):
+    for path in sorted((ROOT / "src/practice_gpu").rglob("*.py")):
         tree = ast.parse(path.read_text(encoding="utf-8"))
         for call in [node.exc for node in ast.walk(tree) if isinstance(node, ast.Raise)]:
             if isinstance(call, ast.Call) and getattr(call.func, "id", "AttributeError") != "AttributeError":

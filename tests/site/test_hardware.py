@@ -6,7 +6,7 @@ import pytest
 from _ext.hardware import COUNTS, chart, step
 from projects import CONF, INDEX
 
-from gpulesson.planning.hardware import gpus, links
+from gpulesson_tools.planning.hardware import gpus, links
 
 CONF = CONF + 'extensions.append("_ext.hardware")\n'
 PAGE = """Home

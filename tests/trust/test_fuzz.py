@@ -18,7 +18,7 @@ from runs import small_data
 
 from gpulesson.checkpoint import CheckpointError, load_checkpoint, resume, save_checkpoint
 from gpulesson.data import DataError, fashion_mnist_folder, load_fashion_mnist
-from gpulesson.exercises import catalogue
+from gpulesson_tools.exercises import catalogue
 
 SECONDS = 5.0  # of the processor's time, for one example: a hang, not a limit of speed
 

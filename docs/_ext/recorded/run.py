@@ -28,7 +28,7 @@ import torchvision
 import gpulesson
 from gpulesson.data import Images, Iris
 from gpulesson.device import device_report
-from gpulesson.practice import PracticeWarning
+from practice_gpu import PracticeWarning
 
 from .. import torch_state
 from ..paths import without_paths

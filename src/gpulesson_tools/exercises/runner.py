@@ -1,0 +1,249 @@
+"""A fresh process for what a learner has written: within bounds of time and memory, and ended in any case.
+
+The process that asks never runs a learner's file. On Linux a server of `multiprocessing` imports PyTorch once
+and forks for each process; elsewhere each imports it anew. What comes back is JSON.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import json
+import multiprocessing
+import os
+import signal
+import sys
+import tempfile
+import threading
+import time
+import types
+from collections.abc import Callable, Iterator
+from multiprocessing.connection import Connection, wait
+from pathlib import Path
+from typing import Any
+
+from gpulesson_tools.exercises.contract import Elsewhere, Stopped, exception
+
+SECONDS = 10.0
+"""Of processor time that a learner's file may take, by default."""
+MEMORY = 4 * 2**30
+"""Bytes of main memory that it may take."""
+IMPORTING = 300.0
+"""Seconds on the clock that importing PyTorch may take."""
+WAITING = 3.0
+"""It may take so many times its seconds on the clock: a busy machine, or a program that waits."""
+PRELOADED = ("torch", "torch._dynamo", "torch.utils.data", "numpy")
+"""What nearly every file needs; the optimizers import the compiler at their first step."""
+
+
+class Fresh:
+    """``function(send, *arguments)``, called in a process of its own; it sends what JSON can say."""
+
+    def __init__(self, function: Callable[..., None], *arguments: Any, seconds: float = SECONDS) -> None:
+        if sys.platform == "linux":
+            context: Any = multiprocessing.get_context("forkserver")
+            context.set_forkserver_preload([*PRELOADED, __name__])
+        else:  # on macOS a fork that computes may crash
+            context = multiprocessing.get_context("spawn")
+        self._receive, send = context.Pipe(duplex=False)
+        self.folder = tempfile.TemporaryDirectory(prefix="gpulesson-", ignore_cleanup_errors=True)
+        self.process = context.Process(
+            target=_main, args=(send, function, arguments, self.folder.name, seconds)
+        )
+        with _apart_from_the_learner(self.folder.name):
+            self.process.start()
+        send.close()
+        self._seconds, self._ends = seconds, time.monotonic() + IMPORTING
+
+    def results(self) -> list[Any]:
+        """Wait; return what it has sent, and at last how it ended: ``"ended"``, ``"late"`` or ``"lost"``."""
+        found, how = [], "late"
+        try:
+            while wait([self._receive], max(0.0, self._ends - time.monotonic())):
+                message = json.loads(self._receive.recv_bytes())
+                if message == "begun":
+                    self._ends = time.monotonic() + WAITING * self._seconds
+                elif message == "ended":
+                    how = "ended"
+                    break
+                else:
+                    found.append(message)
+        except (EOFError, OSError, ValueError):
+            how = "lost"
+        finally:
+            self.end()
+        return [*found, how]
+
+    def end(self) -> None:
+        """End it, and what it has started."""
+        _end_group(self.process.pid)
+        self.process.kill()
+        self.process.join()
+        self._receive.close()
+        self.folder.cleanup()
+
+
+@contextlib.contextmanager
+def _apart_from_the_learner(folder: str) -> Iterator[None]:
+    """Have what is started meanwhile compute with one thread, and import nothing of the learner's.
+
+    The models are tiny. And a Python that is started looks for modules first in the folder where it starts.
+    """
+    before, here = os.environ.get("OMP_NUM_THREADS"), os.getcwd()  # noqa: PTH109
+    os.environ["OMP_NUM_THREADS"] = "1"
+    os.chdir(folder)
+    try:
+        with installed_modules_first(here):
+            yield
+    finally:
+        os.chdir(here)
+        if before is None:
+            del os.environ["OMP_NUM_THREADS"]
+        else:
+            os.environ["OMP_NUM_THREADS"] = before
+
+
+@contextlib.contextmanager
+def installed_modules_first(folder: str | os.PathLike[str]) -> Iterator[None]:
+    """Leave out, for a while, a folder and that of the program from where modules are looked for."""
+    before = sys.path[:]
+    program = getattr(sys.modules["__main__"], "__file__", None)
+    left_out = {os.path.realpath(each) for each in (folder, Path(program or "").parent)}
+    sys.path[:] = [each for each in before if each and os.path.realpath(each) not in left_out]
+    sys.path.append(str(Path(__file__).parents[2]))  # this package may be there
+    try:
+        yield
+    finally:
+        sys.path[:] = before
+
+
+def _end_group(leader: int) -> None:
+    if os.name == "posix":
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(leader, signal.SIGKILL)
+
+
+def _main(
+    send: Connection, function: Callable[..., None], arguments: Any, folder: str, seconds: float
+) -> None:
+    """Be the process: no terminal, a folder of its own, bounds; end with the process that asked."""
+    if os.name == "posix":
+        os.setsid()
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+    null = os.open(os.devnull, os.O_RDWR)
+    for number in range(3):
+        os.dup2(null, number)
+    sys.stdin, sys.stdout, sys.stderr = (open(os.devnull, mode) for mode in ("r", "w", "w"))  # noqa: PTH123, SIM115
+    multiprocessing.set_start_method(None, force=True)  # the file's own processes start as they always do
+    os.chdir(folder)
+    tempfile.tempdir = folder
+    os.environ.pop("GPULESSON_DEVICE", None)
+    os.environ["MPLBACKEND"] = "Agg"
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    preload()
+    send.send_bytes(b'"begun"')
+    with bounded(seconds, MEMORY):
+        function(lambda result: send.send_bytes(json.dumps(result).encode()), *arguments)
+    send.send_bytes(b'"ended"')
+    send.close()
+    os._exit(0)  # threads that were left running do not hold it up
+
+
+def preload() -> None:
+    """Import what nearly every file needs, before the time of the learner's functions begins."""
+    for name in PRELOADED:
+        importlib.import_module(name)
+
+
+def _end_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        wait([parent.sentinel])
+        _end_group(os.getpid())
+        os._exit(1)
+
+
+@contextlib.contextmanager
+def bounded(seconds: float, memory: int) -> Iterator[None]:
+    """Raise `Stopped` in what runs longer, at its line, and have large allocations fail.
+
+    The seconds are of processor time; on the clock it is `WAITING` times as many. Not on Windows, and in the
+    main thread only. The memory is that beyond what is in use now, and limited on Linux only.
+    """
+
+    def stop(number: int, frame: Any) -> None:
+        if _opens_or_closes_a_gpu(frame):
+            return  # half of it would stay; the timer comes again
+        of_what = "of work" if number == signal.SIGPROF else "on the clock"
+        raise Stopped(f"it was stopped after {timers[number][1]:g} seconds {of_what}")
+
+    timed = hasattr(signal, "SIGPROF") and threading.current_thread() is threading.main_thread()
+    timers: dict[int, tuple[int, float]] = {}
+    if timed:
+        timers[signal.SIGPROF] = signal.ITIMER_PROF, seconds
+        timers[signal.SIGALRM] = signal.ITIMER_REAL, 0.9 * WAITING * seconds
+    with contextlib.ExitStack() as undo:
+        for number, (timer, limit) in timers.items():
+            undo.callback(signal.signal, number, signal.signal(number, stop))
+            signal.setitimer(timer, limit, 1)  # again, each second: a bare `except` has kept the first
+            undo.callback(signal.setitimer, timer, 0)
+        if sys.platform == "linux":
+            import resource
+
+            before = resource.getrlimit(resource.RLIMIT_DATA)
+            status = Path("/proc/self/status").read_text()
+            used = 1024 * int(status.partition("VmData:")[2].split()[0])
+            most = used + memory if before[1] == resource.RLIM_INFINITY else min(used + memory, before[1])
+            resource.setrlimit(resource.RLIMIT_DATA, (most, before[1]))
+            undo.callback(resource.setrlimit, resource.RLIMIT_DATA, before)
+        yield
+
+
+def _opens_or_closes_a_gpu(frame: types.FrameType | None) -> bool:
+    while frame is not None:
+        inside = frame.f_globals.get("__name__") == "practice_gpu.interface"
+        if inside and frame.f_code.co_name in ("_enter", "__exit__"):
+            return True
+        frame = frame.f_back
+    return False
+
+
+def apart(*calls: Callable[[], Any]) -> list[Any]:
+    """Call functions at once, each in a process of its own, a fork of this one, which has not computed yet.
+
+    Return what they returned, if JSON can say it; raise `Elsewhere` for the first that has failed.
+    """
+    if not hasattr(os, "fork"):
+        raise OSError("this check needs processes that fork: it runs on Linux, on macOS and in WSL")
+    context, processes = multiprocessing.get_context("fork"), []
+    for call in calls:
+        receive, send = context.Pipe(duplex=False)
+        process = context.Process(target=_apart, args=(send, call), daemon=True)
+        process.start()
+        send.close()
+        processes.append((process, receive))
+    results: dict[Any, Any] = {}
+    try:
+        while len(results) < len(processes):
+            ready: Any
+            for ready in wait([pipe for _, pipe in processes if pipe not in results]):
+                try:
+                    results[ready] = json.loads(ready.recv_bytes())
+                except EOFError:
+                    results[ready] = {"failed": {"error": "the process ended by itself", "line": 0}}
+                if "failed" in results[ready]:
+                    raise Elsewhere(results[ready]["failed"])
+    finally:
+        for process, _ in processes:
+            process.kill()
+            process.join()
+    return [results[receive]["value"] for _, receive in processes]
+
+
+def _apart(send: Connection, call: Callable[[], Any]) -> None:
+    try:
+        result = {"value": call()}
+    except BaseException as error:
+        result = {"failed": exception(error)}
+    send.send_bytes(json.dumps(result, default=str).encode())
+    os._exit(0)

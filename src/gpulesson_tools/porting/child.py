@@ -1,0 +1,268 @@
+"""The process in which a script is tried: it runs as ``python script.py`` would run it, and is watched."""
+
+from __future__ import annotations
+
+import builtins
+import functools
+import importlib
+import multiprocessing
+import os
+import pickle
+import random
+import re
+import shutil
+import signal
+import sys
+import tempfile
+import threading
+import traceback
+import types
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from importlib.machinery import SourceFileLoader
+from multiprocessing import connection
+from pathlib import Path
+from typing import Any
+
+from gpulesson_tools.porting import instrument
+from gpulesson_tools.porting.facts import NO_INPUT, NO_NETWORK, NO_WRITING, OVER, Record
+
+_SURROUNDINGS = dict.fromkeys(("http_proxy", "https_proxy", "all_proxy"), "") | {
+    "MPLBACKEND": "agg",
+    "TORCHDYNAMO_DISABLE": "1",
+    "CUDA_VISIBLE_DEVICES": "",
+    "WANDB_MODE": "disabled",
+}
+_OURS = f"{Path(__file__).parent}{os.sep}"
+
+
+@dataclass(frozen=True)
+class Request:
+    """
+    What to run.
+
+    Attributes
+    ----------
+    place : str
+        A folder for this run alone, with ``copy``, a copy of the script's folder, and ``tmp``.
+    script, module, here : str
+        The script; its name if it is run as a module; the folder in which it is started. The first and the
+        last are seen from the copy.
+    arguments : tuple of str
+    gpu, short : bool
+        On the practice GPU; with loops that end early.
+    without : tuple of str
+        Statements that are left out.
+    seconds : float
+        After so long the next backward pass ends the script.
+    review : str
+        ``"faults"``, ``"memory"``: what a review asks for; "" if none does.
+    rounds_up : bool
+        Products are rounded in another way.
+    """
+
+    place: str
+    script: str
+    module: str
+    here: str
+    arguments: tuple[str, ...]
+    gpu: bool
+    short: bool
+    without: tuple[str, ...]
+    seconds: float
+    review: str = ""
+    rounds_up: bool = False
+
+
+class NoInput(RuntimeError):
+    """The script waits for an answer to input()."""
+
+
+def main(request: Request) -> None:
+    """Run a script, and leave what was noted in the file ``outcome``."""
+    if hasattr(os, "setsid"):
+        os.setsid()  # so that what it starts can be ended with it
+    place, leave = Path(request.place), os._exit
+    threading.Thread(target=_end_with_parent, args=(place,), daemon=True).start()
+    for number, name in ((0, os.devnull), (1, place / "out"), (2, place / "err")):
+        os.dup2(os.open(name, os.O_RDWR | os.O_CREAT), number)
+    record = _recorded(request)
+    for stream in (sys.stdout, sys.stderr):
+        stream.flush()
+    record.output, record.errors = ((place / name).read_text("utf-8", "replace") for name in ("out", "err"))
+    unfinished = place / "unfinished"
+    unfinished.write_bytes(pickle.dumps(record))
+    unfinished.replace(place / "outcome")
+    leave(0)  # not through what a script leaves open
+
+
+def _end_with_parent(place: Path) -> None:
+    """Wait until the process that asked for this run is gone; then nobody needs it, nor its folder."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        connection.wait([parent.sentinel])
+        if hasattr(os, "fork"):
+            group = os.getpgid(0)
+            if os.fork() == 0:  # the last one ends the others, and puts away what they left
+                os.setsid()
+                os.killpg(group, signal.SIGKILL)
+                shutil.rmtree(place, ignore_errors=True)
+        os._exit(1)
+
+
+def _recorded(request: Request) -> Any:
+    place = Path(request.place)
+    folder = place / "copy"
+    os.environ |= _SURROUNDINGS | dict.fromkeys(("TMPDIR", "TEMP", "IPYTHONDIR"), str(place / "tmp"))
+    tempfile.tempdir = None
+    multiprocessing.current_process()._config.pop("tempdir", None)  # type: ignore[attr-defined]  # the parent's
+    os.chdir(folder / request.here)
+    if "matplotlib" in sys.modules:
+        sys.modules["matplotlib"].rcParams["backend"] = "agg"
+    multiprocessing.set_start_method(None, force=True)  # what it starts begins as ever, not as this process
+    import numpy
+    import torch
+
+    from gpulesson_tools.porting import observe
+    from gpulesson_tools.porting.record import Finished, Watch
+    from practice_gpu import practice_gpu
+    from practice_gpu.device.generators import drawing_from_the_host
+    from practice_gpu.tracebacks import trim
+
+    sys.dont_write_bytecode = True
+    torch.backends.mps.is_available = lambda: False  # type: ignore[assignment]  # the CPU it is, where the practice GPU is not
+    torch.set_num_threads(1)  # sums in the same order in every run, however busy the machine is
+    _guard(place)
+    for seed in (random.seed, numpy.random.seed, torch.manual_seed):
+        seed(0)  # a script that sets none is to draw the same numbers on both devices
+    numpy.random.bit_generator.randbits = random.Random(0).getrandbits  # type: ignore[attr-defined]  # so do its generators
+    if request.review == "memory":
+        return Record(evidence=observe.memory(lambda: _run(folder, request)))
+    with ExitStack() as surroundings:
+        watch = (observe.Observer if request.review else Watch)(folder, request.seconds)
+        watch.rounds_up = request.rounds_up
+        if request.gpu:
+            gpu: Any = surroundings.enter_context(practice_gpu("4096 GiB", force=True))
+            draws = surroundings.enter_context(drawing_from_the_host(gpu))
+        instrument.install(lambda: (watch.passes, watch.batches))
+        record = watch.record
+        SourceFileLoader.source_to_code = _compiling(folder, request, record.lines)  # type: ignore[method-assign]
+        try:
+            with watch:
+                _run(folder, request)
+        except Finished:
+            record.stopped = OVER
+        except SystemExit as end:
+            record.stopped = "" if end.code in (0, None) else f"it ended itself: sys.exit({end.code!r})"
+        except BaseException as error:
+            record.failure = watch.failure(error)
+            trim(error)
+            told = traceback.TracebackException.from_exception(error)
+            part: Any = told
+            while part is not None:
+                part.stack[:] = [frame for frame in part.stack if not frame.filename.startswith(_OURS)]
+                part = part.__cause__ or part.__context__
+            text = "".join(told.format()).replace(f"{folder}{os.sep}", "")
+            record.failure = replace(record.failure, text=text)
+        record.draws = draws() if request.gpu else 0
+        record.shortened = request.short
+    return record
+
+
+def _run(folder: Path, request: Request) -> None:
+    path = folder / request.script
+    module = types.ModuleType("__main__")
+    module.__dict__.update(__file__=str(path), __builtins__=builtins)
+    sys.modules["__main__"] = module
+    sys.argv = [str(path) if request.module else os.path.relpath(path), *request.arguments]
+    start, package = path.parent, ""
+    if request.module:
+        start = folder / request.here
+        name = f"{request.module}.__main__" if path.name == "__main__.py" else request.module
+        module.__spec__ = importlib.machinery.ModuleSpec(name, None, origin=str(path))
+        package = module.__dict__["__package__"] = name.rpartition(".")[0]
+    elif re.search(rb"^\s*from\s+\.", path.read_bytes(), re.MULTILINE):  # as python -m package.script does
+        while (start / "__init__.py").exists() and start != folder:
+            start, package = start.parent, f"{start.name}.{package}".rstrip(".")
+        module.__dict__.update(__package__=package)
+    sys.path.insert(0, str(start))
+    if request.module and package:
+        importlib.import_module(package)
+    code = SourceFileLoader("__main__", str(path)).source_to_code(path.read_bytes(), str(path))
+    exec(code, module.__dict__)
+
+
+def _compiling(folder: Path, request: Request, lines: dict[str, set[int]]) -> Any:
+    """Return what compiles the script's own files, and notes in `lines` which of them run."""
+    usual, own = SourceFileLoader.source_to_code, f"{folder}{os.sep}"
+
+    def source_to_code(loader: Any, data: Any, path: Any, **options: Any) -> Any:
+        if not str(path).startswith(own):
+            return usual(loader, data, path, **options)
+        ran = lines.setdefault(str(path).removeprefix(own).replace(os.sep, "/"), set())
+        return instrument.compiled(bytes(data), str(path), request.short, ran, request.without)
+
+    return source_to_code
+
+
+def _guard(place: Path) -> None:
+    """Refuse input, the network, and what would be written outside of the run's own folder."""
+    import torch
+
+    def no_input(*_: Any) -> str:
+        raise NoInput(NO_INPUT)
+
+    builtins.input = no_input
+    here, leave = os.getpid(), os._exit
+
+    def leave_with_a_record(status: int) -> None:
+        if os.getpid() != here or threading.current_thread() is not threading.main_thread():
+            leave(status)  # a process that the script has started
+        raise SystemExit(status)
+
+    os._exit = leave_with_a_record  # type: ignore[assignment]
+    write = os.O_WRONLY | os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_TRUNC
+    devices = "/dev/null", "/dev/tty", "/dev/std", "/dev/fd", "/dev/shm/pym-", "/proc/self/"
+    own = (f"{place}{os.sep}", f"{os.path.realpath(os.devnull)}{os.sep}", *devices)
+
+    def check(path: Any) -> None:
+        if isinstance(path, str | bytes | os.PathLike):
+            where = os.path.realpath(os.fsdecode(path))
+            if not f"{where}{os.sep}".startswith(own):
+                raise PermissionError(f"{NO_WRITING}: {where}")
+
+    def before(event: str, values: tuple[Any, ...]) -> None:
+        if event in ("socket.connect", "socket.getaddrinfo"):
+            host = values[0] if event == "socket.getaddrinfo" else values[1]
+            host = host[0] if isinstance(host, tuple) else host if event == "socket.getaddrinfo" else None
+            if host not in (None, "127.0.0.1", "localhost", "::1"):
+                raise ConnectionError(NO_NETWORK)
+        elif event == "open" and values[2] & write:
+            check(values[0])
+        elif event in _WRITING:
+            for path in values[_WRITING[event]]:
+                check(path)
+
+    sys.addaudithook(before)
+    owners: tuple[Any, ...] = torch, torch.jit, torch.jit._script.RecursiveScriptModule
+    for owner in owners:  # they open files by themselves
+        owner.save = _checking(owner.save, check)
+
+
+def _checking(save: Any, check: Any) -> Any:
+    @functools.wraps(save)
+    def checked(value: Any, f: Any, *args: Any, **kwargs: Any) -> None:
+        check(f)
+        save(value, f, *args, **kwargs)
+
+    return checked
+
+
+_ONE = ("remove", "mkdir", "rmdir", "truncate", "chmod", "chown", "utime", "setxattr", "removexattr")
+_WRITING = (
+    {f"os.{name}": slice(1) for name in _ONE}
+    | dict.fromkeys(("shutil.rmtree", "sqlite3.connect"), slice(1))
+    | dict.fromkeys(("os.rename", "os.link"), slice(2))
+    | {"os.symlink": slice(1, 2)}
+)
+"""Events of Python that change files, and which of their values are paths."""

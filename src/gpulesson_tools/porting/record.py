@@ -1,0 +1,635 @@
+"""What is noted of a run: which tensors are trained, the losses, and what an error was about.
+
+Everything is known by identity: a tensor or a module is the very object, under whatever names the frames of
+the script's own files have for it, with the expression that made it.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import itertools
+import os
+import sys
+import time
+import weakref
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import CodeType, FrameType
+from typing import Any
+from unittest import mock
+
+import torch
+from torch import nn
+from torch.overrides import TorchFunctionMode
+from torch.utils._pytree import tree_leaves
+from torch.utils.data import Dataset, TensorDataset, dataloader
+from torch.utils.weak import WeakIdKeyDictionary
+
+from gpulesson_tools.planning.recording.dry import tensors_in
+from gpulesson_tools.porting.facts import IN_FULL, Failure, Name, Record, Spot, Thing
+from practice_gpu.device.events import is_library, is_ours
+
+_DRAWING = frozenset(("rand", "randint", "randn", "randperm"))
+RANDOM = _DRAWING | {"normal", "bernoulli", "multinomial"}
+FACTORIES = _DRAWING | {
+    "arange",
+    "empty",
+    "eye",
+    "full",
+    "linspace",
+    "logspace",
+    "normal",
+    "ones",
+    "tensor",
+    "as_tensor",
+    "zeros",
+}
+"""Functions of :mod:`torch` that make a tensor, of no other, and take ``device=``."""
+_Calls = tuple[tuple[CodeType, int], ...]
+_WORK = frozenset(("linear", "matmul", "__matmul__", "__rmatmul__", "mm", "mv", "bmm", "addmm", "baddbmm"))
+_WORK |= {"conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "lstm", "gru", "rnn_tanh"}
+_WORK |= {"einsum", "embedding", "scaled_dot_product_attention", "multi_head_attention_forward"}
+"""Functions that do what a GPU is for."""
+_OFTEN = 3
+"""A line that works so often on the CPU is a computation, not a preparation."""
+_UNCOUNTED = frozenset(("to", "cpu", "cuda", "untyped_storage", "__get__"))
+_BACK = 40
+"""So many are described of the tensors that a tensor was made of."""
+_PARENTS = 4
+"""Of a tensor that is changed in place, so many are kept of those that go into it."""
+
+
+class Finished(BaseException):
+    """The run has lasted long enough: the script need not go on."""
+
+
+@dataclass(eq=False)
+class _Made:
+    """How a tensor came to be; kept as long as something that was made of it is known."""
+
+    calls: _Calls
+    by: str
+    parents: tuple[_Made, ...] = ()
+    drawn: bool = False
+    fed: bool = False
+    on_gpu: bool = False
+    asks: bool = False
+    passes: int = 0
+    tensor: Callable[[], torch.Tensor | None] = lambda: None
+
+
+@contextmanager
+def replaced(*functions: tuple[Any, str, Callable[..., Any]]) -> Iterator[None]:
+    """While it is open, others are called in the place of some owners' functions, which they get first."""
+    with ExitStack() as undo:
+        for owner, name, other in functions:
+            original = getattr(owner, name)
+            undo.enter_context(mock.patch.object(owner, name, _through(other, original)))
+        yield
+
+
+def _through(other: Callable[..., Any], original: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def through(*args: Any, **kwargs: Any) -> Any:
+        return other(original, *args, **kwargs)
+
+    return through
+
+
+class Watch(TorchFunctionMode):
+    """
+    Notes what a script does while it is open.
+
+    Parameters
+    ----------
+    folder : Path
+        That of the script: code of files in it is the script's own.
+    seconds : float
+        After so long, or ``IN_FULL`` backward passes, the next one ends the script.
+
+    Attributes
+    ----------
+    record : Record
+    passes, batches : int
+        How many there were.
+    rounds_up : bool
+        Each product differs in its last digit, to tell how much the losses depend on rounding.
+    """
+
+    def __init__(self, folder: Path, seconds: float) -> None:
+        super().__init__()
+        self.record = Record()
+        self.passes = self.batches = 0
+        self.rounds_up = False
+        self._folder = f"{folder}{os.sep}"
+        self._end = time.monotonic() + seconds
+        self._made: dict[int, _Made] = {}
+        self._storages: dict[int, tuple[weakref.ref[Any], _Made]] = {}
+        self._modules: Any = WeakIdKeyDictionary()
+        self._failed: tuple[BaseException, list[torch.Tensor]] | None = None
+        self._drawing = self._inside = 0
+        self._in_grad = False
+        self._used: list[weakref.ref[Any]] = []
+        self._calling: Any = WeakIdKeyDictionary()
+        self._moves: dict[tuple[CodeType, int], bool] = {}
+        self._work: Counter[tuple[CodeType, int]] = Counter()
+        self._worked: dict[tuple[CodeType, int], Failure] = {}
+        self._sent: set[tuple[CodeType, int]] = set()
+        self._filled: set[tuple[CodeType, int]] = set()
+
+    def __enter__(self) -> Watch:
+        with ExitStack() as undo:
+            watched = replaced(
+                (nn.Module, "__init__", self._new_module),
+                (nn.Module, "__setstate__", self._copied_module),
+                (nn.Module, "__call__", self._call),
+                (torch.autograd, "backward", self._backward),
+                (torch.autograd, "grad", self._grad),
+                (torch, "load", self._load),
+                (torch, "from_numpy", self._from_numpy),
+                (dataloader._BaseDataLoaderIter, "__next__", self._draw),
+                (TensorDataset, "__getitem__", self._feed),
+            )
+            undo.enter_context(watched)
+            super().__enter__()  # type: ignore[no-untyped-call]
+            self._undo = undo.pop_all()
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        super().__exit__(*error)  # type: ignore[no-untyped-call]
+        self._undo.close()
+        self.record.idle = [self._spot(*call) for call, moved in self._moves.items() if not moved]
+        self.record.on_cpu = [seen for call, seen in self._worked.items() if call not in self._sent]
+
+    # -- tensors
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        name = getattr(func, "__name__", "")
+        self.record.calls += name not in _UNCOUNTED
+        try:
+            result = func(*args, **kwargs)
+        except Exception as error:
+            self._failed = error, tensors_in((args, kwargs))
+            raise
+        if self._drawing:  # of what makes a batch only the batch is asked for
+            return result
+        if name == "to" and (frame := next(self._own(sys._getframe()), None)) is not None:
+            call = frame.f_code, frame.f_lasti
+            self._moves[call] = result is not args[0] or self._moves.get(call, False)
+        if name in ("to", "cuda") and isinstance(result, torch.Tensor) and result.is_cuda:
+            sources = filter(None, map(self._of, tensors_in(args[:1])))  # a preparation for the GPU
+            for each in itertools.islice(lineage(sources), _BACK):
+                self._sent |= {*each.calls[-1:]}
+        if name == "__setitem__":
+            result = args[0]
+            self._fill(args[0], args[-1])
+        if isinstance(result, torch.Tensor | tuple | list):
+            self._note(result, name, (args, kwargs))
+            if name in _WORK:
+                self._works(tensors_in(result)[0], tensors_in((args, kwargs)))
+                if self.rounds_up:
+                    self._round_up(tensors_in(result), tensors_in((args, kwargs)))
+        return None if name == "__setitem__" else result
+
+    def _fill(self, tensor: torch.Tensor, value: Any) -> None:
+        """Note a tensor of the CPU's that gets results of the GPU's, which are trained."""
+        if isinstance(value, torch.Tensor) and value.is_cuda and value.requires_grad and not tensor.is_cuda:
+            frames = self._frames(sys._getframe())
+            call = frames[-1].f_code, frames[-1].f_lasti
+            if frames and call not in self._filled:
+                self._filled.add(call)
+                self.record.filled.append(self._seen([tensor], frames))
+
+    @staticmethod
+    def _round_up(results: list[torch.Tensor], given: list[torch.Tensor]) -> None:
+        """Change products as little as another order of their sums may, but no argument by its view."""
+        with torch._C.DisableTorchFunction():
+            known = {each.untyped_storage().data_ptr() for each in given if each.layout is torch.strided}
+            for each in results:
+                dense = each.is_floating_point() and each.layout is torch.strided
+                if dense and each.untyped_storage().data_ptr() not in known:
+                    each.data.mul_(1 + torch.finfo(each.dtype).eps)
+
+    def _works(self, result: torch.Tensor, given: list[torch.Tensor]) -> None:
+        """Note a line that computes on the CPU, and not with what came from the GPU."""
+        made = self._of(result)
+        if made is not None and not any(each.on_gpu for each in itertools.islice(lineage([made]), _BACK)):
+            self._stays(given, self._frames(sys._getframe()))
+
+    def _stays(self, tensors: list[torch.Tensor], frames: list[FrameType]) -> None:
+        for call in [(each.f_code, each.f_lasti) for each in frames[-1:]]:
+            self._work[call] += 1
+            if self._work[call] == _OFTEN:
+                self._worked[call] = self._seen(tensors, frames)
+
+    def _note(self, result: Any, by: str, given: Any) -> None:
+        results = tensors_in(result)
+        found = [each for each in results if self._of(each) is None]
+        if found:
+            parents = tuple(map(self._noted, tensors_in(given)))
+            drawn, calls = _in_dataset(sys._getframe()), self._calls(sys._getframe())
+            for each in found:
+                self._keep(each, _Made(calls, by, parents, drawn))
+        elif by.endswith("_") and results and not results[0].requires_grad:  # what it is made of grows
+            made, others = self._noted(results[0]), map(self._noted, tensors_in(given))
+            if len(made.parents) < _PARENTS:
+                made.parents += tuple(each for each in others if each not in (made, *made.parents))
+
+    def _keep(self, tensor: torch.Tensor, made: _Made) -> None:
+        key = id(tensor)
+        made.tensor = weakref.ref(tensor, lambda _: self._made.pop(key, None))
+        made.on_gpu, made.asks = tensor.is_cuda, tensor.requires_grad
+        self._made[key] = made
+        address = _address(tensor)
+        known = self._storages.get(address)
+        if address and (known is None or known[0]() is None):
+            self._storages[address] = weakref.ref(tensor.untyped_storage()), made
+
+    def _of(self, tensor: torch.Tensor) -> _Made | None:
+        return self._made.get(id(tensor))
+
+    def _noted(self, tensor: torch.Tensor) -> _Made:
+        """Return how a tensor came to be; note it if nothing is known but that it shares its memory."""
+        made = self._of(tensor)
+        if made is None:
+            known = self._storages.get(_address(tensor))
+            made = _Made((), "", () if known is None or known[0]() is None else (known[1],))
+            self._keep(tensor, made)
+        return made
+
+    def _own(self, frame: FrameType) -> Iterator[FrameType]:
+        """Yield the frames of the script's own files, innermost first."""
+        return (each for each in outwards(frame) if each.f_code.co_filename.startswith(self._folder))
+
+    def _frames(self, frame: FrameType) -> list[FrameType]:
+        return [*self._own(frame)][::-1]
+
+    def _calls(self, frame: FrameType) -> _Calls:
+        return tuple((each.f_code, each.f_lasti) for each in self._frames(frame))
+
+    def _from_numpy(self, original: Any, array: Any) -> torch.Tensor:
+        result: torch.Tensor = original(array)
+        self._note(result, "from_numpy", ())
+        return result
+
+    def _draw(self, original: Any, iterator: Any) -> Any:
+        self._drawing += 1
+        before = self.record.calls
+        try:
+            batch = original(iterator)
+        finally:
+            self._drawing -= 1
+            if isinstance(iterator, dataloader._MultiProcessingDataLoaderIter):
+                self.record.calls = before  # how many batches its workers have sent by now is chance
+        self.batches += 1
+        calls = self._calls(sys._getframe())
+        for each in tensors_in(batch):
+            self._keep(each, _Made(calls, "DataLoader", drawn=True))
+        return batch
+
+    def _feed(self, original: Any, dataset: TensorDataset, index: Any) -> Any:
+        for each in dataset.tensors:
+            for made in itertools.islice(_line(self._noted(each)), _BACK):
+                made.fed = True
+        return original(dataset, index)
+
+    def _load(self, original: Any, *args: Any, **kwargs: Any) -> Any:
+        result = original(*args, **kwargs)
+        leaves = tree_leaves(
+            [each.state_dict() if isinstance(each, nn.Module) else each for each in tree_leaves(result)]
+        )
+        on_gpu = any(isinstance(each, torch.Tensor) and each.is_cuda for each in leaves)
+        calls = self._calls(sys._getframe())
+        if on_gpu and len(args) < 2 and kwargs.get("map_location") is None and calls:
+            self.record.loads.append(self._spot(*calls[-1]))
+        return result
+
+    # -- modules
+
+    def _new_module(self, original: Any, module: nn.Module, *args: Any, **kwargs: Any) -> None:
+        original(module, *args, **kwargs)
+        frame = sys._getframe(2)
+        while frame.f_code.co_name == "__init__" and _first(frame) is module and frame.f_back is not None:
+            frame = frame.f_back
+        self._modules[module] = self._calls(frame)
+
+    def _copied_module(self, original: Any, module: nn.Module, state: Any) -> None:
+        original(module, state)
+        self._modules[module] = self._calls(sys._getframe(2))
+
+    def _call(self, original: Any, module: nn.Module, *args: Any, **kwargs: Any) -> Any:
+        self._inside += 1
+        if self._inside == 1 and not self._drawing and module not in self._calling:
+            self._calling[module] = True
+            leaf = next(itertools.chain(module.parameters(), module.buffers()), None)
+            if leaf is not None and not _in_dataset(sys._getframe()):
+                self._uses(self._roots_of_modules()(leaf) or module, leaf, self._frames(sys._getframe()))
+        try:
+            return original(module, *args, **kwargs)
+        finally:
+            self._inside -= 1
+            if not self._inside and not torch.is_grad_enabled():
+                self.batches += 1
+
+    def _roots_of_modules(self) -> Callable[[torch.Tensor], nn.Module | None]:
+        """Return what finds the outermost module that registers a tensor; of several, the one made first."""
+        above: dict[int, nn.Module] = {}
+        seen: set[nn.Module] = set()
+        for module in (each for known in list(self._modules) for _, each in known.named_modules(seen)):
+            for part in (module._parameters, module._buffers, module._modules):
+                for each in part.values():
+                    above.setdefault(id(each), module)
+        above.pop(id(None), None)
+
+        def root(tensor: torch.Tensor) -> nn.Module | None:
+            found = above.get(id(tensor))
+            while found is not None and id(found) in above:
+                found = above[id(found)]
+            return found
+
+        return root
+
+    # -- losses
+
+    def _backward(self, original: Any, tensors: Any, *args: Any, **kwargs: Any) -> Any:
+        return self._passed(functools.partial(original, tensors, *args, **kwargs), tensors)
+
+    def _grad(self, original: Any, outputs: Any, *args: Any, **kwargs: Any) -> Any:
+        run = functools.partial(original, outputs, *args, **kwargs)
+        if self._in_grad or kwargs.get("create_graph"):  # PyTorch's own second call; a part of a loss
+            return run()
+        self._in_grad = True
+        try:
+            return self._passed(run, outputs)
+        finally:
+            self._in_grad = False
+
+    def _passed(self, run: Callable[[], Any], of: Any) -> Any:
+        roots = [of] if isinstance(of, torch.Tensor) else list(of)
+        frames = self._frames(sys._getframe())
+        self.record.made_text |= _by_exec(sys._getframe())
+        self._find_trained(roots, frames)
+        result = run()
+        self.passes += 1
+        with torch._C.DisableTorchFunction(), torch.no_grad():
+            value = sum(float(each.detach().double().sum().cpu()) for each in roots)
+        self.record.losses.append(value)
+        if time.monotonic() > self._end or self.passes > IN_FULL:
+            raise Finished
+        return result
+
+    def _find_trained(self, roots: list[torch.Tensor], frames: list[FrameType]) -> None:
+        root = self._roots_of_modules()
+        leaves = [node.variable for node in graph(roots) if hasattr(node, "variable")]
+        if not any(each.is_cuda for each in leaves):
+            self._stays(leaves, frames)
+        for leaf in leaves:
+            thing: Any = root(leaf)
+            if thing is None:  # an input that asks for a gradient is there for one pass only
+                made = self._noted(leaf)
+                made.passes += 1
+                if made.passes < 2 or any(each.drawn for each in itertools.islice(_line(made), _BACK)):
+                    continue
+                thing = leaf
+            self._uses(thing, leaf, frames)
+
+    def _uses(self, thing: Any, leaf: torch.Tensor, frames: list[FrameType]) -> None:
+        if all(each() is not thing for each in self._used):
+            self._used.append(weakref.ref(thing))
+            spots = tuple(self._spot(frame.f_code, frame.f_lasti) for frame in frames)
+            self.record.used.append((self.describe(thing, frames, leaf), spots))
+
+    # -- in words
+
+    def _file(self, code: CodeType) -> str:
+        """Return the script's file that has this code, as seen from its folder; "" if it is another's."""
+        name = code.co_filename
+        return name.removeprefix(self._folder).replace(os.sep, "/") if name.startswith(self._folder) else ""
+
+    def _spot(self, code: CodeType, at: int) -> Spot:
+        places = next(itertools.islice(code.co_positions(), at // 2, None), (0, 0, 0, 0))
+        line, end_line, column, end_column = (place or 0 for place in places)
+        return Spot(self._file(code), code.co_name, line, column, end_line, end_column)
+
+    def describe(self, thing: Any, frames: list[FrameType], leaf: Any = None) -> Thing:
+        """Say what is known of a tensor or a module, seen from these frames."""
+        names = tuple(_names(thing, frames))
+        if isinstance(thing, nn.Module):
+            calls = self._modules.get(thing, ())
+            device = str(next(itertools.chain(thing.parameters(), thing.buffers()), leaf).device)
+            return Thing(device, names, self._spots(calls), type(thing).__name__, is_module=True)
+        line = itertools.islice(_line(self._noted(thing)), _BACK)
+        first, *others = (self._described(each.tensor(), each, frames) for each in line)
+        return replace(first, ancestors=tuple(others))
+
+    def _described(self, tensor: torch.Tensor | None, made: _Made, frames: list[FrameType]) -> Thing:
+        line = list(itertools.islice(_line(made), _BACK))
+        owner = None if tensor is None else self._roots_of_modules()(tensor)
+        leaf = tensor is not None and tensor.is_leaf and tensor.requires_grad
+        leaf = leaf and not any(each.drawn for each in line)
+        return Thing(
+            "" if tensor is None else str(tensor.device),
+            () if tensor is None else tuple(_names(tensor, frames)),
+            self._spots(made.calls),
+            made.by,
+            factory=made.by in FACTORIES,
+            random=any(each.by.rstrip("_") in RANDOM for each in line),
+            drawn=made.drawn,
+            fed=any(each.fed for each in line),
+            leaf=leaf,
+            ancestors=tuple(self._described(each.tensor(), each, frames) for each in line[1:] if leaf),
+            asks=made.asks,
+            owner=None if owner is None else self.describe(owner, frames, tensor),
+            root=all(each.on_gpu != made.on_gpu for each in made.parents),
+        )
+
+    def _spots(self, calls: _Calls) -> tuple[Spot, ...]:
+        return tuple(self._spot(*call) for call in calls)
+
+    def failure(self, error: BaseException) -> Failure:
+        """Say what an error that ended the script was about; its `text` is for others to fill in."""
+        frames, entry = [], error.__traceback__
+        tensors: list[torch.Tensor] = []
+        places: list[int] = []
+        while entry is not None:
+            if entry.tb_frame.f_code.co_filename.startswith(self._folder):
+                frames.append(entry.tb_frame)
+                places.append(entry.tb_lasti)
+                tensors = []
+            elif not tensors and is_ours(entry.tb_frame.f_code.co_filename):
+                tensors = tensors_in(dict(entry.tb_frame.f_locals))
+            entry = entry.tb_next
+        if self._failed and self._failed[0] is error:
+            tensors = self._failed[1]
+        seen = self._seen(tensors, frames, places)
+        return replace(seen, kind=type(error).__name__, message=str(error))
+
+    def _seen(
+        self, tensors: list[torch.Tensor], frames: list[FrameType], places: Sequence[int] = ()
+    ) -> Failure:
+        """Describe tensors as some frames see them."""
+        places = places or [each.f_lasti for each in frames]
+        return Failure(
+            "",
+            "",
+            tuple(self._spot(frame.f_code, at) for frame, at in zip(frames, places, strict=True)),
+            tuple(self.describe(each, frames) for each in tensors),
+            tuple(map(_is_method, frames)),
+            tuple(map(_where, frames)),
+        )
+
+
+def _address(tensor: torch.Tensor) -> int:
+    """Return the address of a tensor's storage; 0 if it has none of its own."""
+    try:
+        return int(tensor.untyped_storage()._cdata)
+    except (RuntimeError, NotImplementedError):
+        return 0
+
+
+def _where(frame: FrameType) -> str:
+    """Return ``x.device`` for a parameter of a module's method that is on the GPU, or ""."""
+    if _is_method(frame):
+        for name in frame.f_code.co_varnames[1 : frame.f_code.co_argcount]:
+            value = frame.f_locals.get(name)
+            if isinstance(value, torch.Tensor) and value.is_cuda:
+                return f"{name}.device"
+    return ""
+
+
+def outwards(frame: FrameType | None) -> Iterator[FrameType]:
+    """Yield a frame, and those that called it."""
+    while frame is not None:
+        yield frame
+        frame = frame.f_back
+
+
+def _by_exec(frame: FrameType) -> bool:
+    """Return whether the innermost code that is no library's has no file."""
+    names = (each.f_code.co_filename for each in outwards(frame))
+    return next((name.startswith("<") for name in names if not is_library(name)), False)
+
+
+def _is_method(frame: FrameType) -> bool:
+    """Return whether a frame is of a module's own method."""
+    return frame.f_code.co_varnames[:1] == ("self",) and isinstance(_first(frame), nn.Module)
+
+
+def _in_dataset(frame: FrameType) -> bool:
+    return any(
+        each.f_code.co_name == "__getitem__" and isinstance(_first(each), Dataset) for each in outwards(frame)
+    )
+
+
+def attributes_of(thing: Any) -> dict[str, Any]:
+    """Return what an object keeps; its own ``__getattr__`` is not asked."""
+    try:
+        return dict(object.__getattribute__(thing, "__dict__"))
+    except AttributeError:
+        return {}
+
+
+def _first(frame: FrameType) -> Any:
+    """Return a function's first parameter."""
+    code = frame.f_code
+    return frame.f_locals.get(code.co_varnames[0]) if code.co_argcount else None
+
+
+def _line(made: _Made) -> Iterator[_Made]:
+    """Yield how a tensor was made, then those that it was made of on the same device, nearest first."""
+    return lineage([made], lambda parent: parent.on_gpu == made.on_gpu)
+
+
+def lineage(things: Iterable[_Made], wanted: Callable[[_Made], bool] = lambda _: True) -> Iterator[_Made]:
+    """Yield how things were made, and what they were made of if it is wanted, nearest first."""
+    waiting = list(things)
+    seen = set()
+    for each in waiting:
+        if each not in seen:
+            seen.add(each)
+            waiting += filter(wanted, each.parents)
+            yield each
+
+
+def graph(tensors: Iterable[torch.Tensor]) -> Iterator[Any]:
+    """Yield the nodes of the graph that tensors hang in."""
+    waiting: list[Any] = [each.grad_fn for each in tensors if each.grad_fn is not None]
+    seen = set(waiting)
+    while waiting:
+        node = waiting.pop()
+        yield node
+        for below, _ in node.next_functions:
+            if below is not None and below not in seen:
+                seen.add(below)
+                waiting.append(below)
+
+
+def _names(thing: Any, frames: list[FrameType]) -> Iterator[Name]:
+    """Yield the names of a thing, those of the outermost frame first."""
+    for number, frame in enumerate(frames):
+        spaces = [(dict(frame.f_locals), False)]
+        if frame.f_locals is not frame.f_globals and frame.f_globals is not frames[0].f_globals:
+            spaces.append((frame.f_globals, True))
+        for space, shared in spaces:
+            for name, value in list(space.items()):
+                if name.startswith("__"):
+                    continue
+                if value is thing:
+                    yield Name(number, name, shared=shared)
+                elif held := _holds(value, thing):
+                    yield Name(number, name, *held, shared=shared)
+        owner = _first(frame)
+        is_module = isinstance(owner, nn.Module)
+        attributes = {**attributes_of(owner), **(owner._modules if is_module else {})}
+        for name, value in attributes.items():
+            if value is thing:
+                yield Name(number, f"self.{name}", module=is_module)
+
+
+def _holds(value: Any, thing: Any) -> tuple[str, str] | None:
+    """Return what kind of container `value` is, and where in it `thing` is; None if it is not there."""
+    try:
+        path = _path(value, thing)
+    except Exception:  # it is the script's own object, which may answer anything, or fail
+        return None
+    if path is None:
+        return None
+    if _has(value, "to") and not isinstance(value, tuple):
+        return "other", path
+    if path.count("[") > 1:
+        return "nested", path
+    within = value.values() if isinstance(value, Mapping) else value
+    mixed = not all(isinstance(each, torch.Tensor) for each in within)
+    kind = type(value).__name__ if type(value) in (list, tuple, dict) else "nested"
+    return f"{'mixed ' * mixed}{kind}", path
+
+
+def _has(value: Any, method: str) -> bool:
+    """Return whether the class of a value has a method; the value itself is not asked."""
+    return inspect.getattr_static(type(value), method, None) is not None
+
+
+def _path(value: Any, thing: Any, depth: int = 2) -> str | None:
+    if isinstance(value, list | tuple) and len(value) < 10_000:
+        pairs: Any = enumerate(value)
+    elif isinstance(value, Mapping) and len(value) < 1_000:
+        pairs = value.items()
+    elif _has(value, "to_dict") and _has(value, "to"):
+        return next((f".{key}" for key, each in value.to_dict().items() if each is thing), None)
+    else:
+        return None
+    for key, each in pairs:
+        if each is thing:
+            return f"[{key!r}]"
+        if depth and isinstance(each, list | tuple | Mapping):
+            below = _path(each, thing, depth - 1)
+            if below is not None:
+                return f"[{key!r}]{below}"
+    return None

@@ -1,0 +1,259 @@
+"""Runs of a script, each in a process of its own, in a copy of its folder that is set back before each."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import pickle
+import re
+import shutil
+import signal
+import sys
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from gpulesson_tools.porting.child import Request, main
+from gpulesson_tools.porting.facts import DIED, Record
+
+SKIPPED = frozenset((".git", "__pycache__", "node_modules"))
+LARGEST = 8 << 30
+"""Bytes that are copied at most."""
+_CAN_FORK = os.name == "posix" and sys.platform != "darwin"
+LARGE = frozenset(("torchvision", "pandas", "sklearn", "scipy", "matplotlib"))
+PRELOADED = ["torch", "numpy", "torch._dynamo", "gpulesson_tools.porting.record", "practice_gpu.session"]
+
+
+class NoTrial(Exception):
+    """The script cannot be tried; the message says why."""
+
+
+class Runs:
+    """
+    Runs one script, as often as wished; the reader's folder is only read. Use it as a context manager.
+
+    Parameters
+    ----------
+    script : Path
+        Need not exist if its text is given.
+    arguments : tuple of str
+    limit : float
+        Seconds, after which a run is ended.
+    root : Path, optional
+        The folder that is copied; by default the current one.
+    text : bytes, optional
+        That of the script, if it is no file.
+    module : str
+        Its name, if it is run as ``python -m module``.
+
+    Attributes
+    ----------
+    root : Path
+    name : str
+        The script, seen from there.
+    texts : dict of str to bytes
+        All files of Python, by their path from `root`, as they were when this began.
+    limit : float
+    short : bool
+        Loops end early.
+    without : list of str
+        Statements that are left out then.
+
+    Raises
+    ------
+    NoTrial
+        If the script or the current folder is not in `root`, or `root` is too large to be copied.
+    """
+
+    def __init__(
+        self,
+        script: Path,
+        arguments: tuple[str, ...],
+        limit: float,
+        root: Path | None = None,
+        text: bytes | None = None,
+        module: str = "",
+    ) -> None:
+        script, here = script.resolve(), Path.cwd().resolve()
+        self.root = (root or here).resolve()
+        if not (script.is_relative_to(self.root) and here.is_relative_to(self.root)):
+            raise NoTrial(
+                f"it is tried in a copy of {self.root}, and not both the script and the folder you are in "
+                "are in there. Go to the folder in which you start the script, or name one above both: "
+                "--root FOLDER"
+            )
+        self.name = script.relative_to(self.root).as_posix()
+        self.short, self.without = False, list[str]()
+        self._arguments, self.limit, self._module = arguments, limit, module
+        self._here = here.relative_to(self.root).as_posix()
+        self._folders, self._files = _contents(self.root)
+        self.texts = {
+            path: (self.root / path).read_bytes()
+            for path in self._files
+            if path.endswith(".py") and os.access(self.root / path, os.R_OK)
+        }
+        if text is not None:
+            self.texts[self.name] = text
+        self._copied: dict[str, tuple[int, ...]] = {}
+        self._context: Any = multiprocessing.get_context("forkserver" if _CAN_FORK else "spawn")
+        if _CAN_FORK:
+            self._context.set_forkserver_preload([*PRELOADED, *_libraries(self.texts.values())])
+
+    def __enter__(self) -> Runs:
+        self._place = Path(tempfile.mkdtemp(prefix="gpulesson-")).resolve()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        shutil.rmtree(self._place, onerror=_again)
+
+    def run(
+        self, texts: Mapping[str, bytes], *, gpu: bool, review: str = "", rounds_up: bool = False
+    ) -> Record:
+        """
+        Run the script once.
+
+        Parameters
+        ----------
+        texts : mapping of str to bytes
+            Files that differ from the reader's, by their path from :attr:`root`.
+        gpu : bool
+            On the practice GPU; else with the CPU alone.
+        review : str
+            What a review asks for: ``"faults"`` or ``"memory"``.
+        rounds_up : bool
+            Products are rounded in another way.
+        """
+        try:
+            self._set_back(texts)
+        except OSError as error:
+            raise NoTrial(f"its folder cannot be copied: {error}") from None
+        outcome = self._place / "outcome"
+        request = Request(
+            str(self._place),
+            self.name,
+            self._module,
+            self._here,
+            self._arguments,
+            gpu,
+            self.short,
+            tuple(self.without) if self.short else (),
+            self.limit / 2,
+            review,
+            rounds_up,
+        )
+        process = self._started(request)
+        try:
+            process.join(self.limit)
+            status = process.exitcode
+        finally:
+            _end(process)
+        if outcome.exists():
+            record: Record = pickle.loads(outcome.read_bytes())  # our own file
+            return record
+        why = "endless" if status is None else f"{DIED} {status}"
+        errors = self._place / "err"
+        return Record(stopped=why, errors=errors.read_text("utf-8", "replace") if errors.exists() else "")
+
+    def _started(self, request: Request) -> Any:
+        process = self._context.Process(target=main, args=(request,))
+        try:
+            process.start()
+        except (EOFError, ConnectionError):  # one of the libraries fails: it is left to the script
+            self._context.set_forkserver_preload(PRELOADED)
+            process = self._context.Process(target=main, args=(request,))
+            process.start()
+        return process
+
+    def _set_back(self, texts: Mapping[str, bytes]) -> None:
+        """Make the copy what the reader's folder is, with other texts for some files."""
+        copy = self._place / "copy"
+        for each in self._place.iterdir():
+            if each != copy:
+                shutil.rmtree(each) if each.is_dir() else each.unlink()
+        for folder in ("copy", "tmp", *(f"copy/{each}" for each in self._folders)):
+            place = self._place / folder
+            if place.is_symlink() or place.is_file():
+                place.unlink()
+            place.mkdir(exist_ok=True)
+        for where, folders, files in os.walk(copy):
+            at = Path(where).relative_to(copy)
+            for name in [*folders, *files]:
+                path, place = (at / name).as_posix(), Path(where, name)
+                if path in self._folders:
+                    continue
+                if place.is_dir() and not place.is_symlink():
+                    shutil.rmtree(place)
+                    folders.remove(name)
+                elif _state(place) != self._copied.get(path):
+                    place.unlink()
+        given = {**self.texts, **texts}
+        for path in {*self._files, *given}:
+            place = copy / path
+            if path in given:
+                place.write_bytes(given[path])
+            elif not place.exists():
+                with suppress(PermissionError):
+                    shutil.copy2(self.root / path, place)
+            if place.exists():
+                self._copied[path] = _state(place)
+
+
+def _state(path: Path) -> tuple[int, ...]:
+    state = path.lstat()
+    return state.st_ino, state.st_mode, state.st_size, state.st_mtime_ns
+
+
+def _contents(root: Path) -> tuple[list[str], list[str]]:
+    """Return the folders, from the outside in, and the files of a folder, also those behind links."""
+    folders, files, size = [], [], 0
+    space = min(LARGEST, shutil.disk_usage(tempfile.gettempdir()).free)
+    for where, below, names in os.walk(root, followlinks=True):
+        below[:] = sorted(each for each in below if _is_own(Path(where, each)))
+        at = Path(where).relative_to(root)
+        if any((root / each).samefile(where) for each in at.parents):  # a link to a folder that it is in
+            below.clear()
+        folders += [(at / each).as_posix() for each in below]
+        for path in _regular(Path(where), names):
+            files.append((at / path.name).as_posix())
+            size += path.stat().st_size
+            if size > space:
+                raise NoTrial(
+                    f"it is tried in a copy of {root}, which holds more than {space / 1e9:.0f} GB. Put the "
+                    "script into a folder of its own, with the data that it needs, or a part of them"
+                )
+    return folders, files
+
+
+def _is_own(folder: Path) -> bool:
+    return folder.name not in SKIPPED and not (folder / "pyvenv.cfg").exists()
+
+
+def _regular(folder: Path, names: list[str]) -> Iterator[Path]:
+    return (path for name in names if (path := folder / name).is_file())
+
+
+def _libraries(texts: Iterable[bytes]) -> Iterator[str]:
+    """Yield the modules of large libraries that sources import: a run need not import them again."""
+    for line in re.findall(rb"(?m)^\s*(?:import|from)\s+([\w.]+)", b"\n".join(texts)):
+        module = line.decode()
+        if module.split(".")[0] in LARGE:
+            yield module
+
+
+def _again(function: Any, path: str, _: Any) -> None:
+    """Remove what could not be removed because its folder was made read-only."""
+    with suppress(OSError):
+        Path(path).parent.chmod(0o700)
+        Path(path).chmod(0o700)
+        function(path)
+
+
+def _end(process: Any) -> None:
+    """End a process and what it has started."""
+    if hasattr(os, "killpg"):
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, signal.SIGKILL)
+    process.kill()
+    process.join()

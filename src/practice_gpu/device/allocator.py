@@ -1,0 +1,230 @@
+"""The memory of one simulated device, counted in blocks of 512 bytes.
+
+The sizes are those of ``c10/core/AllocatorConfig.h`` in PyTorch 2.15.
+"""
+
+import re
+import threading
+from collections import deque
+from dataclasses import dataclass
+from typing import Any
+
+from practice_gpu import errors
+
+BLOCK = 512
+"""Requests are rounded up to a multiple of this (``kMinBlockSize`` of CUDA's allocator)."""
+SMALL = 2**20
+"""Requests up to here come from the small pool, larger ones from the large pool (``kSmallSize``)."""
+SMALL_SEGMENT = 2 * 2**20
+"""A segment of the small pool (``kSmallBuffer``)."""
+MEDIUM = 10 * 2**20
+"""From here on a request has a segment of its own (``kMinLargeAlloc``)."""
+LARGE_SEGMENT = 20 * 2**20
+"""What smaller ones of the large pool share (``large_segment_size_mb``)."""
+ROUND_LARGE = 2 * 2**20
+"""A segment of its own is rounded up to a multiple of this (``kRoundLarge``)."""
+
+
+@dataclass(frozen=True)
+class Memory:
+    """
+    Memory of one simulated device, in bytes: never to be given as a real GPU's figure.
+
+    Attributes
+    ----------
+    allocated, peak, reserved, capacity : int
+        Held by tensors now; the most so far; what the allocator would keep; what the device has.
+    requests : int
+        Storages allocated so far.
+    """
+
+    allocated: int
+    peak: int
+    reserved: int
+    capacity: int
+    requests: int
+
+
+@dataclass
+class Pool:
+    """
+    Memory of one device that CUDA graphs keep for themselves, in bytes.
+
+    Attributes
+    ----------
+    live, peak : int
+        Held by tensors now; the most so far.
+    capturing : bool
+        Tensors are being put there.
+    released : bool
+        There is no such graph any more.
+    """
+
+    live: int = 0
+    peak: int = 0
+    capturing: bool = False
+    released: bool = False
+
+    @property
+    def spare(self) -> int:
+        """What no tensor holds, and nothing but those graphs may use."""
+        return 0 if self.capturing else self.peak - self.live
+
+
+class Allocator:
+    """
+    Counts; nothing is really allocated.
+
+    Parameters
+    ----------
+    index : int
+        Number of the device.
+    capacity : int
+        Bytes that it has.
+
+    Attributes
+    ----------
+    allowed : int
+        Bytes that may be used; ``torch.cuda.set_per_process_memory_fraction`` lowers it.
+    pools : list of Pool
+        Of the CUDA graphs that there are.
+    """
+
+    def __init__(self, index: int, capacity: int) -> None:
+        self.index = index
+        self.capacity = self.allowed = capacity
+        self._allocated = self._peak = self._reserved = self._requests = 0
+        self._reserved_peak = self._given_back = self._bytes_given_back = self._blocks_peak = 0
+        self._failures = 0
+        self._freed: deque[int] = deque()
+        self.give_back = self._freed.append
+        """
+        Called with bytes that are free, soon: a storage may die at any moment, also while the lock is held.
+        """
+        self._lock = threading.Lock()
+        self.pools: list[Pool] = []
+
+    def take(self, size: int) -> None:
+        """
+        Count `size` bytes more, a multiple of 512.
+
+        Raises
+        ------
+        torch.OutOfMemoryError
+            With CUDA's text, if they do not fit.
+        """
+        with self._lock:
+            if self._freed:
+                self._settle()
+            used = allocated = self._allocated + size
+            if self.pools:
+                used += self._spare()
+            if used > self.allowed:
+                raise self._full(size)
+            self._allocated = allocated
+            self._requests += 1
+            if allocated > self._peak:
+                self._peak = allocated
+            if self._requests - self._given_back > self._blocks_peak:
+                self._blocks_peak = self._requests - self._given_back
+            if used > self._reserved:
+                self._reserved = used
+                self._reserved_peak = max(self._reserved_peak, used)
+
+    def require(self, nbytes: int) -> None:
+        """Raise CUDA's out-of-memory error if `nbytes` more would not fit."""
+        size = rounded(nbytes)
+        with self._lock:
+            self._settle()
+            if self._allocated + self._spare() + size > self.allowed:
+                raise self._full(size)
+
+    def error_if_host_full(self, error: Exception) -> RuntimeError | None:
+        """Return what CUDA would say if `error` is that the host has no memory to compute with; else None."""
+        asked = re.search(r"DefaultCPUAllocator: .* you tried to allocate (\d+) bytes", str(error))
+        return None if asked is None else self._full(int(asked.group(1)))
+
+    def memory(self) -> Memory:
+        """Return the counts as they are now."""
+        with self._lock:
+            self._settle()
+            return Memory(self._allocated, self._peak, self._reserved, self.capacity, self._requests)
+
+    def reset_peak(self) -> None:
+        """Forget the peak."""
+        with self._lock:
+            self._settle()
+            self._peak, self._reserved_peak = self._allocated, self._reserved
+            self._blocks_peak = self._requests - self._given_back
+
+    def statistics(self) -> dict[str, Any]:
+        """
+        Return what ``torch.cuda.memory_stats_as_nested_dict`` does, of all pools together.
+
+        The names are those of ``THCPModule_memoryStats`` in PyTorch's ``torch/csrc/cuda/Module.cpp``.
+        """
+        with self._lock:
+            self._settle()
+            blocks = _figures(self._requests - self._given_back, self._blocks_peak, self._given_back)
+            nbytes = _figures(self._allocated, self._peak, self._bytes_given_back)
+            return {
+                "num_alloc_retries": self._failures,
+                "num_ooms": self._failures,
+                "num_sync_all_streams": 0,
+                "max_split_size": -1,
+                **{name: {"all": dict(blocks)} for name in ("allocation", "active")},
+                **{name: {"all": dict(nbytes)} for name in ("allocated_bytes", "active_bytes")},
+                "reserved_bytes": {"all": {"current": self._reserved, "peak": self._reserved_peak}},
+                "oversize_allocations": _figures(0, 0, 0),
+                "oversize_segments": _figures(0, 0, 0),
+            }
+
+    def empty_cache(self) -> None:
+        """Give back what is reserved but not allocated."""
+        with self._lock:
+            self._settle()
+            self._reserved = self._allocated + self._spare()
+
+    def _spare(self) -> int:
+        return sum(pool.spare for pool in self.pools)
+
+    def free(self) -> int:
+        """Return the bytes that nothing holds."""
+        with self._lock:
+            self._settle()
+            return self.capacity - self._allocated - self._spare()
+
+    def _settle(self) -> None:
+        while self._freed:
+            size = self._freed.popleft()
+            self._allocated -= size
+            self._bytes_given_back += size
+            self._given_back += 1
+
+    def _full(self, size: int) -> RuntimeError:
+        spare = self._spare()
+        self._failures += 1
+        self._reserved = self._allocated + spare  # the cache is given back before the allocator gives up
+        asked = segment_size(size)  # CUDA's allocator names what it asked for, not the tensor
+        return errors.out_of_memory(asked, self.index, self.capacity, self.allowed, self._allocated, spare)
+
+
+def _figures(current: int, peak: int, freed: int) -> dict[str, int]:
+    return {"current": current, "peak": peak, "allocated": current + freed, "freed": freed}
+
+
+def rounded(nbytes: int) -> int:
+    """Round bytes up to a multiple of `BLOCK`."""
+    return (nbytes + BLOCK - 1) & -BLOCK
+
+
+def segment_size(size: int) -> int:
+    """Return the bytes that are asked of CUDA for a block of `size` bytes, if no free one is long enough."""
+    if size <= SMALL:
+        return SMALL_SEGMENT
+    return LARGE_SEGMENT if size < MEDIUM else rounded_up(size, ROUND_LARGE)
+
+
+def rounded_up(nbytes: int, multiple: int) -> int:
+    """Round bytes up to any multiple."""
+    return -(-nbytes // multiple) * multiple

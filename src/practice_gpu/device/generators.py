@@ -1,0 +1,69 @@
+"""Random-number generators of the simulated devices: their own streams, not real CUDA's numbers."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+
+from practice_gpu.device.gpu import PracticeGPU, as_device
+from practice_gpu.patching.patches import Patches
+
+_Generator = torch.Generator
+
+
+@contextmanager
+def in_place_of_the_hosts(generator: torch.Generator) -> Iterator[None]:
+    """While it is open, operators that take no generator draw from `generator`, not from the CPU's own."""
+    host = torch.default_generator
+    if generator is host:
+        yield
+        return
+    before = host.get_state()
+    host.set_state(generator.get_state())
+    try:
+        yield
+    finally:
+        _Generator.set_state(generator, host.get_state())
+        host.set_state(before)
+
+
+@contextmanager
+def drawing_from_the_host(gpu: PracticeGPU) -> Iterator[Callable[[], int]]:
+    """
+    While it is open, the devices draw the numbers that the CPU would: a program can be compared with itself.
+
+    Yields
+    ------
+    callable
+        Returns how often numbers were drawn on a device.
+    """
+    draws = 0
+
+    class Hosts(tuple[Any, ...]):
+        def __getitem__(self, index: Any) -> Any:
+            nonlocal draws
+            draws += 1
+            return torch.default_generator
+
+    before, gpu.generators = gpu.generators, Hosts(gpu.generators)
+    try:
+        yield lambda: draws
+    finally:
+        gpu.generators = before
+
+
+def add_patches(patches: Patches, gpu: PracticeGPU) -> None:
+    """Plan ``torch.Generator`` and the devices' own, which the functions of :mod:`torch.cuda` seed."""
+
+    class AnyGenerator(type):
+        def __call__(cls, device: Any = "cpu") -> torch.Generator:
+            device = as_device(device)
+            return gpu.new_generator(gpu.index_of(device)) if device.type == "cuda" else _Generator(device)
+
+        def __instancecheck__(cls, instance: object) -> bool:
+            return isinstance(instance, _Generator)
+
+    Generator = AnyGenerator("Generator", (), {"__doc__": _Generator.__doc__})
+    patches.set(torch, "Generator", Generator)
+    patches.set(torch.cuda, "default_generators", gpu.generators)

@@ -1,0 +1,250 @@
+"""
+CUDA graphs: ``torch.cuda.CUDAGraph`` and ``torch.cuda.graph``. ``make_graphed_callables`` stays PyTorch's.
+
+What a graph consists of is in :mod:`practice_gpu.graphs.recording`. Time is not simulated: a replay
+computes its operators one by one, and is no faster than they are.
+"""
+
+import itertools
+import warnings
+import weakref
+from typing import Any
+from weakref import WeakValueDictionary
+
+import torch
+
+from practice_gpu import errors
+from practice_gpu.device.allocator import Pool
+from practice_gpu.device.gpu import PracticeGPU
+from practice_gpu.graphs.recording import Recording, Step
+from practice_gpu.operators.dispatch import as_on_device
+from practice_gpu.patching.absent import refuse
+from practice_gpu.patching.keys import unobserved
+from practice_gpu.patching.patches import Patches
+
+_MODES = ("global", "thread_local", "relaxed")
+
+Handle = tuple[int, int]
+
+
+class GraphMemory:
+    """
+    The private memory of one graph, or of all that share it; it is given back with the last of them.
+
+    Parameters
+    ----------
+    gpu : PracticeGPU
+    index : int
+        Number of the device.
+    handle : tuple of int
+        Its name.
+    """
+
+    def __init__(self, gpu: PracticeGPU, index: int, handle: Handle) -> None:
+        self.handle = handle
+        self.pool = Pool()
+        pools = gpu.ledger.allocators[index].pools
+        pools.append(self.pool)
+        weakref.finalize(self, _remove, pools, self.pool)
+
+
+def _remove(pools: list[Pool], pool: Pool) -> None:
+    pools[:] = [each for each in pools if each is not pool]
+    pool.released = True
+
+
+class PracticeGraph:
+    """
+    ``torch.cuda.CUDAGraph``.
+
+    Parameters
+    ----------
+    keep_graph : bool, default False
+        As in PyTorch; there is nothing here to look at in between.
+    """
+
+    gpu: PracticeGPU
+    memories: WeakValueDictionary[Handle, GraphMemory]
+    """By handle."""
+    numbers: "itertools.count[int]"
+
+    def __init__(self, keep_graph: bool = False) -> None:
+        self._recording: Recording | None = None
+        self._generators: list[torch.Generator] = []
+        self._forget()
+
+    def _forget(self) -> None:
+        self._steps: list[Step] = []
+        self._copies: list[tuple[str, int]] = []
+        self._memory: GraphMemory | None = None
+        self._index = -1
+
+    def capture_begin(
+        self, pool: Any = None, capture_error_mode: str = "global", check_input_liveness: bool = False
+    ) -> None:
+        """Begin to write down what this thread does on the devices."""
+        gpu = self.gpu
+        if capture_error_mode not in _MODES:
+            raise errors.wrong_capture_mode(capture_error_mode)
+        if self._index >= 0:
+            raise errors.second_capture()
+        if gpu.capture is not None:
+            gpu.capture.refuse_wait()
+        stream = torch.cuda.current_stream()
+        if stream is torch.cuda.default_stream():
+            raise errors.default_stream()
+        mode = gpu.thread_state.mode
+        if mode is None:
+            raise errors.not_simulated(
+                "the capture of a CUDA graph in a thread that was not started by Python"
+            )
+        gpu.ledger.use()
+        self._memory = self._memory_of(pool)
+        self._recording = Recording(gpu, mode, stream, self._memory.pool, self._generators)
+        self._recording.start()
+
+    def _memory_of(self, pool: Any) -> GraphMemory:
+        handle: Handle = (next(self.numbers), 0) if pool is None else tuple(getattr(pool, "id", pool))
+        memory = self.memories.get(handle)
+        if memory is None:
+            memory = self.memories[handle] = GraphMemory(self.gpu, self.gpu.current, handle)
+        return memory
+
+    def capture_end(self) -> None:
+        """End the capture; what it has computed is undone."""
+        recording, self._recording = self._recording, None
+        if recording is None:
+            raise RuntimeError("capture_end() called before capture_begin().")
+        recording.finish()
+        if recording.spoilt:
+            self._forget()
+            raise errors.capture_spoilt()
+        if not recording.steps:
+            warnings.warn(
+                "The CUDA Graph is empty. This usually means that the graph was attempted to be captured on "
+                "wrong device or stream.",
+                stacklevel=3,
+            )
+        self._steps, self._copies, self._index = recording.steps, recording.copies, self.gpu.current
+
+    def instantiate(self) -> None:
+        """Do nothing: a graph can be replayed as it is."""
+
+    def replay(self) -> None:
+        """
+        Run the operators again.
+
+        Raises
+        ------
+        PracticeError
+            If memory that they use has been given back since the capture.
+        """
+        if self._index < 0:
+            raise errors.nothing_captured("replay")
+        if self.gpu.capture_here() is not None:
+            raise errors.not_simulated("the replay of a CUDA graph in a capture")
+        for kind, nbytes in self._copies:
+            self.gpu.record(kind, "CUDAGraph.replay()", nbytes, waits=False)
+        as_recorded = torch._C._SetExcludeDispatchKeyGuard(torch._C.DispatchKey.AutocastCPU, True)
+        unseen = unobserved(), torch._C.DisableTorchFunction()
+        # oneDNN's LSTM leaves its backward pass what it needs only where gradients are enabled
+        with unseen[0], unseen[1], as_recorded, torch.enable_grad():
+            try:
+                for step in self._steps:
+                    step.run()
+            except (RuntimeError, IndexError) as error:
+                if (on_device := as_on_device(self.gpu, error, self._index)) is None:
+                    raise
+                raise on_device from None
+
+    def reset(self) -> None:
+        """Forget the graph and give its memory back."""
+        self._generators.clear()
+        self._forget()
+
+    def pool(self) -> Handle:
+        """Return the name of the graph's memory, for another graph to share."""
+        if self._memory is None or self._index < 0:
+            raise errors.nothing_captured("pool()")
+        return self._memory.handle
+
+    def pools(self) -> list[Handle]:
+        """Return the names of all its memory."""
+        return [self.pool()]
+
+    def register_generator_state(self, generator: torch.Generator) -> None:
+        """Have the graph draw from a generator that is not the device's own."""
+        self._generators.append(generator)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_") or not hasattr(_GRAPH, name):
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        return refuse(f"torch.cuda.CUDAGraph.{name}")
+
+
+_GRAPH = torch.cuda.CUDAGraph  # PyTorch's own
+
+
+class PracticeCapture:
+    """
+    ``torch.cuda.graph``, a context manager.
+
+    Parameters
+    ----------
+    cuda_graph, pool, stream, capture_error_mode
+        As in PyTorch.
+    enable_annotations, annotation_config, check_input_liveness
+        As in newer PyTorch. They change nothing: the practice GPU always notices inputs that are gone.
+    """
+
+    default_capture_stream: Any = None
+
+    def __init__(
+        self,
+        cuda_graph: PracticeGraph,
+        pool: Any = None,
+        stream: Any = None,
+        capture_error_mode: str = "global",
+        enable_annotations: bool = False,
+        annotation_config: dict[str, Any] | None = None,
+        check_input_liveness: bool = False,
+    ) -> None:
+        kind = type(self)
+        if stream is None and kind.default_capture_stream is None:
+            kind.default_capture_stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+        self.cuda_graph = cuda_graph
+        self.pool = pool
+        self.capture_stream = kind.default_capture_stream if stream is None else stream
+        self.stream_ctx: Any = torch.cuda.stream(self.capture_stream)
+        self.capture_error_mode = capture_error_mode
+
+    def __enter__(self) -> None:
+        torch.cuda.synchronize()
+        torch.cuda.empty_cache()
+        self.stream_ctx.__enter__()
+        try:
+            self.cuda_graph.capture_begin(self.pool, self.capture_error_mode)
+        except BaseException:
+            self.stream_ctx.__exit__(None, None, None)
+            raise
+
+    def __exit__(self, *exception: object) -> None:
+        try:
+            self.cuda_graph.capture_end()
+        finally:
+            self.stream_ctx.__exit__(*exception)
+
+
+def add_patches(patches: Patches, gpu: PracticeGPU) -> None:
+    """Plan the graphs of :mod:`torch.cuda` and :mod:`torch.cuda.graphs`."""
+    numbers = itertools.count(1)
+    shared = {"gpu": gpu, "memories": WeakValueDictionary(), "numbers": numbers}
+    replacements = {
+        "CUDAGraph": type("CUDAGraph", (PracticeGraph,), shared),
+        "graph": type("graph", (PracticeCapture,), {}),
+        "graph_pool_handle": lambda: (0, next(numbers)),
+        "is_current_stream_capturing": lambda: torch.cuda.current_stream().is_capturing(),
+    }
+    for owner in (torch.cuda, torch.cuda.graphs):
+        for name, value in replacements.items():
+            patches.set(owner, name, value)
