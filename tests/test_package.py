@@ -22,7 +22,7 @@ import gpulesson
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "gpulesson"
 PRACTICE_GPU = ROOT / "src" / "practice_gpu"
-MODULES = sorted(path.stem for path in SOURCE.glob("[!_]*.py") if path.stem != "planning")  # the public ones
+MODULES = sorted({path.stem for path in SOURCE.glob("[!_]*.py")} - {"planning"})  # the public ones
 ROOM = [f"checkpoint.{name}" for name in ("autosave", "plain", "saving", "weights")]
 
 
@@ -93,7 +93,7 @@ def test_importing_takes_no_library_that_a_lesson_may_not_need():
         "import gpulesson\n"
         f"for name in {[*MODULES, *ROOM]!r}: __import__(f'gpulesson.{{name}}')\n"
         "print(*[m for m in ('torchvision', 'sklearn', 'matplotlib', 'pooch', 'requests', 'tqdm', 'sphinx',\n"
-        "                    'safetensors', 'practice_gpu', 'gpulesson_tools') if m in set(sys.modules) - before])"
+        "   'safetensors', 'practice_gpu', 'gpulesson_tools') if m in set(sys.modules) - before])"
     )
     assert run(sys.executable, "-c", program).split() == []
 
