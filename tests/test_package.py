@@ -45,7 +45,7 @@ def test_the_version_is_that_of_the_metadata(project):
         "gpulesson._files",
         "gpulesson._hardware",
         "gpulesson._report",
-        "gpulesson_tools.arguments",
+        "gpulesson_tools.programs.arguments",
     ]
     + [f"gpulesson.{m}" for m in [*MODULES, *ROOM]],
 )

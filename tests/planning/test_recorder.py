@@ -106,10 +106,10 @@ def test_deaths_follow_births_and_come_once():
 
 def replaced() -> list[object]:
     """Return what a recorder replaces in PyTorch, and its lists of hooks."""
-    hooks = nn.modules.module._global_forward_pre_hooks, nn.modules.module._global_forward_hooks
     steps = optimizer_module._global_optimizer_pre_hooks, optimizer_module._global_optimizer_post_hooks
     return [
-        *(list(each) for each in (*hooks, *steps)),
+        *(list(each) for each in steps),
+        nn.Module.__call__,
         dataloader._BaseDataLoaderIter.__next__,
         Batches.__iter__,
         torch.optim.Optimizer.__init__,

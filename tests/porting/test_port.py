@@ -142,7 +142,7 @@ REFUSED = {
         "train.py: error: the following arguments are required: data"
     ),
     LOOP.replace("range(24)", "range(2)"): "it took 2 training steps, too few to compare",
-    LOOP.replace("ones(64, 1)", "full((64, 1), torch.nan)"): "its loss is no number any more in step 1",
+    LOOP.replace("ones(64, 1)", "full((64, 1), torch.nan)"): "its loss is not a number any more in step 1",
     "open('../data')": "line 1, finds no file. It is tried in a copy of the folder that you are in.",
     "print('hello')": "no loss went backward()",
     LOOP + "class A:\n\tdef f(self):\n            a = 1\n            return a\n\n\tdef g(self): pass\n": (

@@ -13,6 +13,7 @@ from gpulesson_tools.porting import reasons
 from gpulesson_tools.porting.facts import Failure, Record
 from gpulesson_tools.porting.reasons import Files
 from gpulesson_tools.porting.record import Watch
+from gpulesson_tools.programs.hooks import Hooks
 from practice_gpu import practice_gpu
 
 HEAD = """\
@@ -38,11 +39,13 @@ def run(folder: Path, code: str) -> tuple[Record, Files]:
     path = folder / "train.py"
     path.write_text(code)
     space = {"__name__": "__main__", "__file__": str(path)}
-    with practice_gpu(force=True), Watch(folder, seconds=600) as watch:
+    watch = Watch(folder, seconds=600)
+    with practice_gpu(force=True), Hooks(watch):
         try:
             exec(compile(code, str(path), "exec"), space)
         except Exception as error:
             watch.record.failure = watch.failure(error)
+        watch.finish()
     return watch.record, Files({"train.py": code.encode()})
 
 

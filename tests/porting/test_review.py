@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from gpulesson.__main__ import main
+from gpulesson_tools.porting.child import Loops
 from gpulesson_tools.porting.facts import Record
 from gpulesson_tools.porting.review import TABLE, findings
 from gpulesson_tools.porting.run import Runs
@@ -301,10 +302,14 @@ def found(tmp_path_factory, monkeypatch):
                 )
             monkeypatch.chdir(script.parent)
             with Runs(script, (), 300.0) as runs:
-                runs.short = True
-                gpu = runs.run({}, gpu=True, review="faults")
+                short = Loops(short=True)
+                gpu = runs.run({}, gpu=True, loops=short, review="faults")
                 assert gpu.failure is None and not gpu.stopped, gpu.failure or gpu.stopped
-                cpu = runs.run({}, gpu=False) if "# no gpu" in text or "# load" in text else Record()
+                cpu = (
+                    runs.run({}, gpu=False, loops=short)
+                    if "# no gpu" in text or "# load" in text
+                    else Record()
+                )
             known[text] = list(findings(gpu, cpu, {"train.py": text.encode()}))
         return known[text]
 

@@ -1,5 +1,5 @@
 """
-Exercises that check themselves: one writes functions, and the check calls them with inputs of its own.
+Exercises that check themselves: one writes functions, and the check calls them with its own inputs.
 
 =================  ===================================================================================
 ``contract``       what a function has to do, its facts, and the search for the mistakes behind them
@@ -7,7 +7,7 @@ Exercises that check themselves: one writes functions, and the check calls them 
 ``training``       training, its test and their mean: references and what is seen of them
 ``words``          mistakes of any training, and names for what is seen
 ``watch``          what can be seen of a model in training
-``runner``         a process of its own for a learner's file, with bounds
+``runner``         a fresh process for a learner's file, with bounds
 ``checker``        the way in: a file, or the functions of a notebook
 ``report``         the answer, in words
 ``messages``       what an exception means: sections of the page "Error messages", and Python's own errors

@@ -1,4 +1,4 @@
-"""Check an exercise: a file in processes of its own, or the functions of a notebook where they are."""
+"""Check an exercise: a file in fresh processes, or the functions of a notebook where they are."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ def _cells_of(functions: Iterable[Any]) -> str:
 
 
 class Check:
-    """A check of a file's text that has begun; `cells` are the lines before those of a notebook's cells."""
+    """A running check of a file's text; `cells` are the lines before those of a notebook's cells."""
 
     def __init__(
         self, exercise: Exercise, text: str, path: Path, cells: Sequence[int] = (), seconds: float = SECONDS
@@ -185,7 +185,7 @@ _UNSEEN = {
 
 
 def begin(file: str | os.PathLike[str], exercise: str | int | None = None, seconds: float = SECONDS) -> Check:
-    """Begin to check a file, for so many seconds of processor time.
+    """Begin to check a file, with a limit in seconds of processor time.
 
     The exercise is the one that is named in the file's name or in its first lines ("Exercise 4"), by default.
     """
@@ -199,7 +199,7 @@ def _observe(send: Callable[[Any], None], number: str, text: str, file: str) -> 
     """Run a learner's file, call its functions, and send their facts."""
     os.environ[_CHECKED] = "1"
     folder = Path(file).parent
-    sys.path.append(str(folder))  # last: modules of the learner's own, and never one in the place of another
+    sys.path.append(str(folder))  # last: the learner's own modules, which must never hide another
     sys.argv = [file]
     linecache.cache[file] = len(text), None, text.splitlines(keepends=True), file
     if not text.strip():

@@ -203,15 +203,15 @@ def check_folder(
         while files or running:
             while files and len(running) < jobs:
                 running.append((files[0], _begun(files.popleft(), number, seconds)))
-            file, begun = running.popleft()
+            file, check = running.popleft()
             try:
-                yield file, begun.report() if isinstance(begun, Check) else begun
+                yield file, check.report() if isinstance(check, Check) else check
             except Exception as error:  # a full disk, for instance: the others go on
                 yield file, error
     finally:
-        for _, begun in running:
-            if isinstance(begun, Check):
-                begun.end()
+        for _, check in running:
+            if isinstance(check, Check):
+                check.end()
 
 
 def _begun(file: Path, number: str, seconds: float) -> Check | Exception:

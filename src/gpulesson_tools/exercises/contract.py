@@ -1,6 +1,6 @@
 """Contracts: what a learner's function has to do, and how the check finds out what it does instead.
 
-A `Task` is one function to write. The check calls it with inputs of its own and notes what can be seen of the
+A `Task` is one function to write. The check calls it with its own inputs and notes what can be seen of the
 call: its *facts*. They are compared with the facts of a reference. The reference has *switches*: keyword
 arguments, each of which makes one known mistake. Where the facts differ, the check looks for the switches
 with which the reference has the learner's facts: these are the mistakes, however the function is written.
@@ -33,7 +33,7 @@ Facts = dict[str, Any]
 class Mistake:
     """One known mistake: a keyword of the reference, and its value; what is wrong, and what to do about it.
 
-    Mistakes with one switch exclude each other. What to do is said without the code.
+    Mistakes with one switch exclude each other. The advice does not show the code.
     """
 
     switch: str
@@ -80,8 +80,8 @@ class Task:
     and puts what it sees into the dictionary, the first causes first; what is in there when an exception
     comes stays. Mistakes are named in their order. The words of a fact are how a message names it ("the mean
     loss"), a whole sentence, or a function of what was found and what was expected that returns one. Nearly
-    every mistake changes the derived facts: they come last, and are no signs of one. Without `gpu`, `observe`
-    says itself what there is; `apart`, it calls the function in processes of their own (`runner.apart`).
+    every mistake changes the derived facts: they come last, and are not signs of one. Without `gpu`,
+    `observe` says itself what there is; `apart`, it calls the function in separate processes (`runner.apart`).
     """
 
     does: str
@@ -161,7 +161,7 @@ def seen(task: Task, written: Any, file: str = "") -> Facts:
 def facts_of(task: Task, written: Any, earlier: Iterable[Task], file: str = "") -> tuple[Facts, Facts | None]:
     """Return the facts of what a learner has written, and a second time with right functions before it.
 
-    The second are those of the function when it calls the references in the place of the learner's own
+    The second are those of the function when it calls the references instead of the learner's own
     earlier functions; None if it does not call them by their names.
     """
     if written is None or not (task.value or callable(written)):
@@ -292,7 +292,7 @@ class Referee:
 
         signs = {each: changes[each] - self.task.derived for each in possible}
         shown = [e for e in possible if signs[e] and signs[e].isdisjoint(differ(facts, self.facts((e,))))]
-        # of two that exclude each other, each with signs of its own, neither is there
+        # of two that exclude each other, each with its own signs, neither is there
         certain = [a for a in shown if all(a.switch != b.switch or signs[a] & signs[b] for b in shown)]
         found, unexplained = list[Mistake](), list[str]()
         there = ["error"] if "error" in facts else [name for name in wrong if name in facts] or wrong[:1]

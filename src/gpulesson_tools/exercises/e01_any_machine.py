@@ -15,7 +15,7 @@ Asked = type("function", (MagicMock,), {})  # it knows whether it was taken for 
 
 @contextlib.contextmanager
 def machine(gpus):
-    """Be a machine with so many GPUs, whose PyTorch was built for CUDA."""
+    """Act as a machine with this many GPUs, whose PyTorch was built for CUDA."""
     asked = {"is_available": Asked(return_value=gpus > 0), "device_count": Asked(return_value=gpus)}
 
     def accelerator(check_available=False):
@@ -195,7 +195,7 @@ TASKS = (
         does="makes images and weights on a device, and multiplies them there",
         reference=scores,
         observe=observe_scores,
-        derived=frozenset(),  # these weights are no result
+        derived=frozenset(),  # these weights are not a result
         begin="Make weights and images, each on the device. Return their matrix product.",
         words={
             "on the GPU": lambda found, _: {

@@ -42,7 +42,7 @@ def observe_answers(table, facts):
 
 def is_no_place(found, _):
     known = found in (CPU, GPU)
-    return "" if known else f'"{found}" is no device that is used here: write "cpu" or "cuda:0".'
+    return "" if known else f'"{found}" is not a device that is used here: write "cpu" or "cuda:0".'
 
 
 def bring(

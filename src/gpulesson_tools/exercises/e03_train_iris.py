@@ -154,7 +154,7 @@ WORDS = {
     "value": "the number returned",
 }
 OWN = COMMON | {
-    "optimizers=own": """train() made an optimizer of its own, so the one that it was given did nothing.
+    "optimizers=own": """train() made its own optimizer, so the one that it was given did nothing.
         Fix: Use the optimizer that the function is given.""",
     "step=once": """step() comes after the loop, so the weights changed once, and not in each epoch.
         Fix: Indent the call, so that it belongs to the loop.""",

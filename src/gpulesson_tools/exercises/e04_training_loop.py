@@ -84,7 +84,7 @@ def observe_run(function, facts):
         value = function(model, TensorDataset(*train), TensorDataset(*test), DEVICE, EPOCHS)
     facts |= watch.of_a_run(train, test)
     facts["kind"], facts["value"] = kind_of(value), watch.meaning(value, test, train)
-    if facts["device"] == ["cuda:0"]:  # else it trained elsewhere, which is told by that fact
+    if facts["device"] == ["cuda:0"]:  # else it trained elsewhere, which that fact shows
         parts, alone = (TensorDataset(*train), TensorDataset(*test)), make_model()
         there = works(lambda: function(alone, *parts, torch.device("cpu"), 1))
         facts["on the CPU"] = there and not next(alone.parameters()).is_cuda

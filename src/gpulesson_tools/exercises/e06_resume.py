@@ -171,7 +171,7 @@ def called(function, epochs=EPOCHS, stop_after=None):
         with patch.object(torch, "load", noted_load):
             return noted | {"value": function(noted_make, noted_train, epochs, FOLDER, stop_after)}
     except FileNotFoundError as error:
-        error.filename = "a checkpoint"  # what the learner calls it is no matter
+        error.filename = "a checkpoint"  # what the learner calls it does not matter
         raise
 
 
@@ -284,7 +284,7 @@ OF_RUN = COMMON | {
     "when=lost": """The run stopped before it had saved its last epoch, which was then trained again.
         Fix: Save first, then stop.""",
     "stop=ignored, late": """The run did not stop where it should.
-        Fix: Leave the loop when so many epochs are finished: after epoch number 0, it is one.""",
+        Fix: Leave the loop when that many epochs are finished: after epoch number 0, one is.""",
     "stop=alone": """`stop_after` was compared with the epochs of this call alone. So a call that goes on from
         a checkpoint stops too late.
         Fix: Compare it with the number of all finished epochs, those of earlier calls, too.""",
@@ -298,7 +298,7 @@ TASKS = (
         does="writes a file with all that a run needs to go on",
         reference=save,
         observe=observe_save,
-        derived=frozenset(),  # these weights are no result
+        derived=frozenset(),  # these weights are not a result
         begin="Collect what this run needs in a dictionary, as the lesson does for its checkpoint. Then "
         "write it with torch.save.",
         words={

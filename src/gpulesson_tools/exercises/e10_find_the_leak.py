@@ -32,7 +32,7 @@ class Loss(nn.Module):
 
 
 def make(hidden, rows, training):
-    """Return a model on the GPU with so many hidden layers, in this mode, and batches with so many rows."""
+    """Return a model on the GPU with this many hidden layers, in this mode, and batches of this many rows."""
     torch.manual_seed(0)
     layers = [layer for _ in range(hidden) for layer in (nn.Linear(WIDTH, WIDTH), nn.ReLU())]
     model = nn.Sequential(*layers, nn.Dropout(0.2), nn.Linear(WIDTH, WIDTH))

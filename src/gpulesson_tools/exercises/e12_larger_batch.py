@@ -117,7 +117,7 @@ TASKS = (
                 "until the model has seen each of the 1,200 points once?"
             ),
             "other": lambda found, _: (
-                f"{' and '.join(found)}. How often do so many points fit into 1,200, rounded up?"
+                f"{' and '.join(found)}. How often do that many points fit into 1,200, rounded up?"
             ),
         },
         mistakes=mistakes(

@@ -225,7 +225,7 @@ WORDS = {
     "exact": "the result is not that of the mean loss over all rows of each batch.",
 }
 PARTS = {
-    "parts=whole": """All rows of the batch went through the model at once, and so many do not fit.
+    "parts=whole": """All rows of the batch went through the model at once, and that many do not fit.
         Fix: Cut the batch: take rows of it at a time.""",
     "parts=count": """The batch was cut into too few parts, as if their number had been rounded down, so each
         has more rows.
@@ -236,7 +236,7 @@ PARTS = {
         Fix: Let the last part be shorter.""",
     "seen=ends": """Each part ended at the same row, so only the first had any rows. The mean loss of no rows
         is nan.
-        Fix: End each part so many rows after its start.""",
+        Fix: End each part that many rows after its start.""",
     "own=whole": """A part of the inputs met the labels of the whole batch.
         Fix: Cut the labels in the same way.""",
     "backward=last": """backward() was called for the last part only.

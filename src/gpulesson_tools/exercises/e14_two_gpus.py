@@ -154,7 +154,7 @@ def in_the_file(file, state):
             return "a dictionary around the weights"
         wrapped = any(name.startswith("module.") for name in saved)
         right = saved.keys() == state.keys() and all(saved[name].equal(state[name].cpu()) for name in saved)
-    except Exception as error:  # what is no state_dict is refused in many ways
+    except Exception as error:  # what is not a state_dict is refused in many ways
         return "" if isinstance(error, FileNotFoundError) else "something else"
     return "module." if wrapped else "the weights" if right else "other weights"
 
@@ -193,7 +193,7 @@ def observe_run(function, facts):
         both = apart(*(partial(in_a_process, function, folder, store.port, rank) for rank in range(2)))
         devices = [each["device"] for each in both]
         if devices == ["cuda:0", "cuda:0"]:
-            facts["devices"] = devices  # where NCCL refuses that is no matter
+            facts["devices"] = devices  # where NCCL refuses that does not matter
             return
         errors = [{"error": each["error"], "line": each["line"]} for each in both if "error" in each]
         for error in sorted(errors, key=lambda error: re.search(WAITS, error["error"]) is not None):
@@ -273,7 +273,7 @@ WORDS = {
         "module.": "the names in it are module.0.weight and so on, and not 0.weight.",
         "a dictionary around the weights": "the state_dict is one entry of what is in the file.",
         "other weights": "the file has other weights than the model at the end.",
-    }.get(found, "what is in the file is no state_dict of the model."),
+    }.get(found, "what is in the file is not a state_dict of the model."),
 }
 
 OF_MY_BATCHES = {
@@ -285,7 +285,7 @@ OF_MY_BATCHES = {
         shuffles in its own way, or if rows are drawn more than once.
         Fix: Shuffle with a seed that all processes have: the epoch.""",
     "order=the same": """The rows have the same order in every epoch.
-        Fix: Shuffle them, with the epoch as the seed; a DistributedSampler is told the epoch by
+        Fix: Shuffle them, with the epoch as the seed; a DistributedSampler gets the epoch from
         set_epoch.""",
     "size=whole": """Each process takes batch_size rows at a step, so all together take world_size times as
         many.

@@ -60,7 +60,7 @@ PYTHON = {
         that it shows. Download the program itself.""",
     r"SyntaxError: invalid (?:non-printable )?character": """It was copied from a page or a text. Type it
         anew: a plain space, or plain quotation marks.""",
-    r"SyntaxError: source code (?:string )?cannot contain null bytes": """The file is no plain text in UTF-8.
+    r"SyntaxError: source code (?:string )?cannot contain null bytes": """The file is not plain text in UTF-8.
         Save it as that in your editor.""",
     r"SyntaxError: invalid syntax\n": """Python cannot read on at the mark. Look there, and at the end of the
         line before: a bracket, a quotation mark or a colon may be missing.""",

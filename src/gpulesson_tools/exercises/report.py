@@ -60,10 +60,10 @@ class Answer:
 def answers(tasks: Sequence[Task], facts: Mapping[str, Sequence[Any]], unseen: str = "") -> Iterator[Answer]:
     """Evaluate the facts of a learner's functions, and put the result into words.
 
-    For each task `facts` has two: its facts, and those with right functions in the place of the earlier ones,
+    For each task `facts` has two: its facts, and those with right functions instead of the earlier ones,
     or None. A function that works with its own earlier ones alone, such as with their file, is evaluated with
-    them; what was said of these is then not said again. `unseen` says why there are no facts of a task, if
-    the process ended in it.
+    them; what was reported of these is then not reported again. `unseen` says why there are no facts of a
+    task, if the process ended in it.
     """
     right, known = True, set[str]()
     for task in tasks:
@@ -152,7 +152,7 @@ def _shown(value: Any) -> str:
 
 
 def _expected(task: Task, facts: Facts) -> str:
-    """Say what was expected in the place of an exception."""
+    """Say what was expected instead of an exception."""
     called = re.match(r"TypeError: .*(takes|missing|got) .*argument", facts["error"]) and not facts["line"]
     if not called or task.value:
         return f"{task.name} {task.does}"
@@ -275,7 +275,7 @@ class Report:
         return f'<section aria-label="Check of exercise {self.exercise.number}">{"".join(parts)}</section>'
 
     def _sections(self) -> list[tuple[str, tuple[Finding, ...]]]:
-        """Return what to say: of all that is wrong; if nothing is, of the first that is not begun."""
+        """Return what to say: of all that is wrong; if nothing is, of the first that nobody has started."""
         here = self.file or "Your cell"
         if self.stopped:
             return [(here, self.stopped)]

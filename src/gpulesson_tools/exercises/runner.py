@@ -1,7 +1,6 @@
 """A fresh process for what a learner has written: within bounds of time and memory, and ended in any case.
 
-The process that asks never runs a learner's file. On Linux a server of `multiprocessing` imports PyTorch once
-and forks for each process; elsewhere each imports it anew. What comes back is JSON.
+The process that asks never runs a learner's file. What comes back is JSON.
 """
 
 from __future__ import annotations
@@ -23,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from gpulesson_tools.exercises.contract import Elsewhere, Stopped, exception
+from gpulesson_tools.programs.process import PRELOADED, Process
 
 SECONDS = 10.0
 """Of processor time that a learner's file may take, by default."""
@@ -31,43 +31,34 @@ MEMORY = 4 * 2**30
 IMPORTING = 300.0
 """Seconds on the clock that importing PyTorch may take."""
 WAITING = 3.0
-"""It may take so many times its seconds on the clock: a busy machine, or a program that waits."""
-PRELOADED = ("torch", "torch._dynamo", "torch.utils.data", "numpy")
-"""What nearly every file needs; the optimizers import the compiler at their first step."""
+"""It may take this many times its seconds on the clock: a busy machine, or a program that waits."""
 
 
 class Fresh:
-    """``function(send, *arguments)``, called in a process of its own; it sends what JSON can say."""
+    """``function(send, *arguments)``, called in a fresh process; it sends what JSON can say."""
 
     def __init__(self, function: Callable[..., None], *arguments: Any, seconds: float = SECONDS) -> None:
-        if sys.platform == "linux":
-            context: Any = multiprocessing.get_context("forkserver")
-            context.set_forkserver_preload([*PRELOADED, __name__])
-        else:  # on macOS a fork that computes may crash
-            context = multiprocessing.get_context("spawn")
-        self._receive, send = context.Pipe(duplex=False)
         self.folder = tempfile.TemporaryDirectory(prefix="gpulesson-", ignore_cleanup_errors=True)
-        self.process = context.Process(
-            target=_main, args=(send, function, arguments, self.folder.name, seconds)
-        )
         with _apart_from_the_learner(self.folder.name):
-            self.process.start()
-        send.close()
+            self.process = Process(
+                _main, function, arguments, self.folder.name, seconds, folder=self.folder.name
+            )
         self._seconds, self._ends = seconds, time.monotonic() + IMPORTING
 
     def results(self) -> list[Any]:
         """Wait; return what it has sent, and at last how it ended: ``"ended"``, ``"late"`` or ``"lost"``."""
-        found, how = [], "late"
+        found, how = [], ""
         try:
-            while wait([self._receive], max(0.0, self._ends - time.monotonic())):
-                message = json.loads(self._receive.recv_bytes())
+            while not how:
+                message = json.loads(self.process.receive(max(0.0, self._ends - time.monotonic())))
                 if message == "begun":
                     self._ends = time.monotonic() + WAITING * self._seconds
                 elif message == "ended":
                     how = "ended"
-                    break
                 else:
                     found.append(message)
+        except TimeoutError:
+            how = "late"
         except (EOFError, OSError, ValueError):
             how = "lost"
         finally:
@@ -76,10 +67,7 @@ class Fresh:
 
     def end(self) -> None:
         """End it, and what it has started."""
-        _end_group(self.process.pid)
-        self.process.kill()
-        self.process.join()
-        self._receive.close()
+        self.process.end()
         self.folder.cleanup()
 
 
@@ -117,50 +105,33 @@ def installed_modules_first(folder: str | os.PathLike[str]) -> Iterator[None]:
         sys.path[:] = before
 
 
-def _end_group(leader: int) -> None:
-    if os.name == "posix":
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(leader, signal.SIGKILL)
-
-
 def _main(
-    send: Connection, function: Callable[..., None], arguments: Any, folder: str, seconds: float
+    send: Callable[[bytes], None],
+    function: Callable[..., None],
+    arguments: Any,
+    folder: str,
+    seconds: float,
 ) -> None:
-    """Be the process: no terminal, a folder of its own, bounds; end with the process that asked."""
-    if os.name == "posix":
-        os.setsid()
-        signal.signal(signal.SIGINT, signal.SIG_DFL)
+    """Be the process: no terminal, its own folder, bounds."""
     null = os.open(os.devnull, os.O_RDWR)
     for number in range(3):
         os.dup2(null, number)
     sys.stdin, sys.stdout, sys.stderr = (open(os.devnull, mode) for mode in ("r", "w", "w"))  # noqa: PTH123, SIM115
-    multiprocessing.set_start_method(None, force=True)  # the file's own processes start as they always do
     os.chdir(folder)
     tempfile.tempdir = folder
     os.environ.pop("GPULESSON_DEVICE", None)
     os.environ["MPLBACKEND"] = "Agg"
-    threading.Thread(target=_end_with_parent, daemon=True).start()
     preload()
-    send.send_bytes(b'"begun"')
+    send(b'"begun"')
     with bounded(seconds, MEMORY):
-        function(lambda result: send.send_bytes(json.dumps(result).encode()), *arguments)
-    send.send_bytes(b'"ended"')
-    send.close()
-    os._exit(0)  # threads that were left running do not hold it up
+        function(lambda result: send(json.dumps(result).encode()), *arguments)
+    send(b'"ended"')
 
 
 def preload() -> None:
     """Import what nearly every file needs, before the time of the learner's functions begins."""
     for name in PRELOADED:
         importlib.import_module(name)
-
-
-def _end_with_parent() -> None:
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        wait([parent.sentinel])
-        _end_group(os.getpid())
-        os._exit(1)
 
 
 @contextlib.contextmanager
@@ -209,7 +180,7 @@ def _opens_or_closes_a_gpu(frame: types.FrameType | None) -> bool:
 
 
 def apart(*calls: Callable[[], Any]) -> list[Any]:
-    """Call functions at once, each in a process of its own, a fork of this one, which has not computed yet.
+    """Call functions at once, each in its own process, a fork of this one, which has not computed yet.
 
     Return what they returned, if JSON can say it; raise `Elsewhere` for the first that has failed.
     """

@@ -10,9 +10,9 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
 from gpulesson_tools.exercises.contract import number_of
+from gpulesson_tools.programs.hooks import Call, Hooks
 
 Rows = tuple[Tensor, Tensor]
 """Inputs and labels."""
@@ -40,15 +40,11 @@ class Watch:
             parameter.register_hook(lambda grad, parameter=parameter: self._came.update({parameter: grad}))
             parameter.register_post_accumulate_grad_hook(self._added)
         self._stepping: list[list[float]] | None = None
-        self._handles = [
-            register_optimizer_step_pre_hook(self._begins),
-            register_optimizer_step_post_hook(self._step),
-        ]
+        self._hooks = Hooks(self).__enter__()
 
     def close(self) -> None:
         """Stop watching optimizers."""
-        for handle in self._handles:
-            handle.remove()
+        self._hooks.__exit__()
 
     def weights(self) -> list[float]:
         """Return two sums over all parameters: the plain one, and one that minds the order."""
@@ -161,11 +157,13 @@ class Watch:
         if came is not None and parameter.grad is not None and not torch.equal(came, parameter.grad):
             self.stale += 1
 
-    def _begins(self, *_: Any) -> None:
+    def before_step(self, call: Call) -> None:
+        """Take the passes in an optimizer's step for one."""
         self._stepping = []
 
-    def _step(self, optimizer: Any, *_: Any) -> None:
-        self._stepping = None
+    def after_step(self, call: Call) -> None:
+        """Note a step."""
+        optimizer, self._stepping = call.first, None
         ours = {id(parameter) for parameter in self.model.parameters()}
         held = [p for group in optimizer.param_groups for p in group["params"] if id(p) in ours]
         self.steps += bool(held)

@@ -10,8 +10,8 @@ import threading
 from collections.abc import Sequence
 from pathlib import Path
 
-from gpulesson_tools import arguments
 from gpulesson_tools.planning.hardware.links import NETWORK
+from gpulesson_tools.programs import arguments
 
 
 def main(words: Sequence[str], prog: str = "python -m gpulesson plan") -> int:

@@ -14,10 +14,9 @@ from gpulesson_tools.planning.hardware.gpus import Gpu
 from gpulesson_tools.planning.hardware.links import NETWORK, Link
 from gpulesson_tools.planning.memory import any_batch, fitting
 from gpulesson_tools.planning.memory.peak import peak
+from gpulesson_tools.planning.recording.child import Outcome, Request
 from gpulesson_tools.planning.recording.programs import (
-    Outcome,
     ProgramFailed,
-    Request,
     record_function,
     record_program,
 )
@@ -49,8 +48,8 @@ def plan(
     """
     Say whether a training program will fit on a GPU, and how fast it can be at most.
 
-    A few steps of the program run on the practice GPU, as it is, in a process of its own. It writes its files
-    and takes its time as ever. Then it runs twice more with batches of 2 and 3 samples, from which all other
+    A few steps of the program run on the practice GPU, unchanged, in a fresh process. It writes its files
+    and takes its time as usual. Then it runs twice more with batches of 2 and 3 samples, from which all other
     batch sizes follow.
 
     Parameters
@@ -72,7 +71,7 @@ def plan(
     tables : sequence of path
         CSV files with more GPUs, of the form of the package's own.
     ranks : sequence of int
-        Numbers of GPUs to plan for besides, each with a process and a batch of its own.
+        Numbers of GPUs to plan for besides, each with its own process and batch.
     network : str, default "InfiniBand NDR"
         What joins nodes of eight GPUs, by its name in the table of links.
 
@@ -94,8 +93,8 @@ def plan(
     -----
     Not known: the CUDA context, cuDNN's workspaces; they are given as ranges. Not planned for:
     ``torch.compile``, custom kernels, programs that use several GPUs by themselves. A program that asks how
-    much memory the GPU has is told 4 TiB. A function trains what it is given, and its changes stay. LSTM and
-    GRU run as cuDNN's on a GPU, which keeps other memory than the CPU's operators do.
+    much memory the GPU has gets 4 TiB as an answer. A function trains what it is given, and its changes stay.
+    LSTM and GRU run as cuDNN's on a GPU, which keeps other memory than the CPU's operators do.
 
     Examples
     --------
@@ -125,7 +124,7 @@ def plan(
     if batch_size is None and record and record.handed and record.handed < (record.batch_size or 0):
         notes.append(
             f"Its loader is for batches of {record.batch_size:,}, and had {record.handed:,} samples to hand "
-            "out: this is a plan for so many."
+            "out: this is a plan for that many."
         )
         record = replace(record, batch_size=record.handed)
     if batch_size is not None and (own is None or own.batch_size != batch_size):
@@ -187,7 +186,7 @@ def _small(runs: _Script | _Function, own: Record | None, notes: list[str]) -> t
 
 
 class _Script:
-    """A program that runs in processes of its own."""
+    """A program that runs in fresh processes."""
 
     def __init__(self, program: str | PathLike[str] | Sequence[str], steps: int, dry: bool) -> None:
         words = [program] if isinstance(program, str | PathLike) else list(program)

@@ -1,6 +1,6 @@
 """Take a training script to a GPU, and review one that uses it: run it, and say what was seen.
 
-``run`` starts each run in a process of its own, in a copy of the script's folder; ``child`` is that process.
+``run`` starts each run in a fresh process, in a copy of the script's folder; ``child`` is that process.
 There ``instrument`` compiles the script, so that it tells its lines and ends long loops early, and ``record``
 notes ``facts``.
 

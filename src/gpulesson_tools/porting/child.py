@@ -4,28 +4,23 @@ from __future__ import annotations
 
 import builtins
 import functools
-import importlib
-import multiprocessing
 import os
 import pickle
 import random
-import re
-import shutil
-import signal
 import sys
 import tempfile
 import threading
 import traceback
-import types
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from importlib.machinery import SourceFileLoader
-from multiprocessing import connection
 from pathlib import Path
 from typing import Any
 
 from gpulesson_tools.porting import instrument
 from gpulesson_tools.porting.facts import NO_INPUT, NO_NETWORK, NO_WRITING, OVER, Record
+from gpulesson_tools.programs.execution import execute
 
 _SURROUNDINGS = dict.fromkeys(("http_proxy", "https_proxy", "all_proxy"), "") | {
     "MPLBACKEND": "agg",
@@ -33,7 +28,27 @@ _SURROUNDINGS = dict.fromkeys(("http_proxy", "https_proxy", "all_proxy"), "") | 
     "CUDA_VISIBLE_DEVICES": "",
     "WANDB_MODE": "disabled",
 }
-_OURS = f"{Path(__file__).parent}{os.sep}"
+_OURS = f"{Path(__file__).parents[1]}{os.sep}"
+
+
+@dataclass(frozen=True)
+class Loops:
+    """
+    How the loops of a script run.
+
+    Attributes
+    ----------
+    short : bool
+        They end early.
+    without : tuple of str
+        Statements that are left out then, because they need all that whole loops make.
+    """
+
+    short: bool = False
+    without: tuple[str, ...] = ()
+
+
+WHOLE = Loops()
 
 
 @dataclass(frozen=True)
@@ -45,14 +60,13 @@ class Request:
     ----------
     place : str
         A folder for this run alone, with ``copy``, a copy of the script's folder, and ``tmp``.
-    script, module, here : str
-        The script; its name if it is run as a module; the folder in which it is started. The first and the
-        last are seen from the copy.
-    arguments : tuple of str
-    gpu, short : bool
-        On the practice GPU; with loops that end early.
-    without : tuple of str
-        Statements that are left out.
+    program : tuple of str
+        A script or ``-m`` and a module, with arguments, as seen from `here`.
+    here : str
+        The folder in which it is started, seen from the copy.
+    gpu : bool
+        On the practice GPU.
+    loops : Loops
     seconds : float
         After so long the next backward pass ends the script.
     review : str
@@ -62,13 +76,10 @@ class Request:
     """
 
     place: str
-    script: str
-    module: str
+    program: tuple[str, ...]
     here: str
-    arguments: tuple[str, ...]
     gpu: bool
-    short: bool
-    without: tuple[str, ...]
+    loops: Loops
     seconds: float
     review: str = ""
     rounds_up: bool = False
@@ -78,36 +89,16 @@ class NoInput(RuntimeError):
     """The script waits for an answer to input()."""
 
 
-def main(request: Request) -> None:
-    """Run a script, and leave what was noted in the file ``outcome``."""
-    if hasattr(os, "setsid"):
-        os.setsid()  # so that what it starts can be ended with it
-    place, leave = Path(request.place), os._exit
-    threading.Thread(target=_end_with_parent, args=(place,), daemon=True).start()
+def main(send: Callable[[bytes], None], request: Request) -> None:
+    """Run a script, and send what was noted."""
+    place = Path(request.place)
     for number, name in ((0, os.devnull), (1, place / "out"), (2, place / "err")):
         os.dup2(os.open(name, os.O_RDWR | os.O_CREAT), number)
     record = _recorded(request)
     for stream in (sys.stdout, sys.stderr):
         stream.flush()
     record.output, record.errors = ((place / name).read_text("utf-8", "replace") for name in ("out", "err"))
-    unfinished = place / "unfinished"
-    unfinished.write_bytes(pickle.dumps(record))
-    unfinished.replace(place / "outcome")
-    leave(0)  # not through what a script leaves open
-
-
-def _end_with_parent(place: Path) -> None:
-    """Wait until the process that asked for this run is gone; then nobody needs it, nor its folder."""
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        connection.wait([parent.sentinel])
-        if hasattr(os, "fork"):
-            group = os.getpgid(0)
-            if os.fork() == 0:  # the last one ends the others, and puts away what they left
-                os.setsid()
-                os.killpg(group, signal.SIGKILL)
-                shutil.rmtree(place, ignore_errors=True)
-        os._exit(1)
+    send(pickle.dumps(record))
 
 
 def _recorded(request: Request) -> Any:
@@ -115,16 +106,15 @@ def _recorded(request: Request) -> Any:
     folder = place / "copy"
     os.environ |= _SURROUNDINGS | dict.fromkeys(("TMPDIR", "TEMP", "IPYTHONDIR"), str(place / "tmp"))
     tempfile.tempdir = None
-    multiprocessing.current_process()._config.pop("tempdir", None)  # type: ignore[attr-defined]  # the parent's
     os.chdir(folder / request.here)
     if "matplotlib" in sys.modules:
         sys.modules["matplotlib"].rcParams["backend"] = "agg"
-    multiprocessing.set_start_method(None, force=True)  # what it starts begins as ever, not as this process
     import numpy
     import torch
 
     from gpulesson_tools.porting import observe
     from gpulesson_tools.porting.record import Finished, Watch
+    from gpulesson_tools.programs.hooks import Hooks
     from practice_gpu import practice_gpu
     from practice_gpu.device.generators import drawing_from_the_host
     from practice_gpu.tracebacks import trim
@@ -137,10 +127,10 @@ def _recorded(request: Request) -> Any:
         seed(0)  # a script that sets none is to draw the same numbers on both devices
     numpy.random.bit_generator.randbits = random.Random(0).getrandbits  # type: ignore[attr-defined]  # so do its generators
     if request.review == "memory":
-        return Record(evidence=observe.memory(lambda: _run(folder, request)))
+        return Record(evidence=observe.memory(lambda: execute(request.program, folder)))
     with ExitStack() as surroundings:
-        watch = (observe.Observer if request.review else Watch)(folder, request.seconds)
-        watch.rounds_up = request.rounds_up
+        watch = Watch(folder, request.seconds, request.rounds_up)
+        listeners = [watch, *([observe.Observer(watch)] if request.review else ())]
         if request.gpu:
             gpu: Any = surroundings.enter_context(practice_gpu("4096 GiB", force=True))
             draws = surroundings.enter_context(drawing_from_the_host(gpu))
@@ -148,8 +138,8 @@ def _recorded(request: Request) -> Any:
         record = watch.record
         SourceFileLoader.source_to_code = _compiling(folder, request, record.lines)  # type: ignore[method-assign]
         try:
-            with watch:
-                _run(folder, request)
+            with Hooks(*listeners):
+                execute(request.program, folder)
         except Finished:
             record.stopped = OVER
         except SystemExit as end:
@@ -164,32 +154,11 @@ def _recorded(request: Request) -> Any:
                 part = part.__cause__ or part.__context__
             text = "".join(told.format()).replace(f"{folder}{os.sep}", "")
             record.failure = replace(record.failure, text=text)
+        for each in listeners:
+            each.finish()
         record.draws = draws() if request.gpu else 0
-        record.shortened = request.short
+        record.shortened = request.loops.short
     return record
-
-
-def _run(folder: Path, request: Request) -> None:
-    path = folder / request.script
-    module = types.ModuleType("__main__")
-    module.__dict__.update(__file__=str(path), __builtins__=builtins)
-    sys.modules["__main__"] = module
-    sys.argv = [str(path) if request.module else os.path.relpath(path), *request.arguments]
-    start, package = path.parent, ""
-    if request.module:
-        start = folder / request.here
-        name = f"{request.module}.__main__" if path.name == "__main__.py" else request.module
-        module.__spec__ = importlib.machinery.ModuleSpec(name, None, origin=str(path))
-        package = module.__dict__["__package__"] = name.rpartition(".")[0]
-    elif re.search(rb"^\s*from\s+\.", path.read_bytes(), re.MULTILINE):  # as python -m package.script does
-        while (start / "__init__.py").exists() and start != folder:
-            start, package = start.parent, f"{start.name}.{package}".rstrip(".")
-        module.__dict__.update(__package__=package)
-    sys.path.insert(0, str(start))
-    if request.module and package:
-        importlib.import_module(package)
-    code = SourceFileLoader("__main__", str(path)).source_to_code(path.read_bytes(), str(path))
-    exec(code, module.__dict__)
 
 
 def _compiling(folder: Path, request: Request, lines: dict[str, set[int]]) -> Any:
@@ -200,7 +169,7 @@ def _compiling(folder: Path, request: Request, lines: dict[str, set[int]]) -> An
         if not str(path).startswith(own):
             return usual(loader, data, path, **options)
         ran = lines.setdefault(str(path).removeprefix(own).replace(os.sep, "/"), set())
-        return instrument.compiled(bytes(data), str(path), request.short, ran, request.without)
+        return instrument.compiled(bytes(data), str(path), request.loops.short, ran, request.loops.without)
 
     return source_to_code
 

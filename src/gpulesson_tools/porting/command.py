@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gpulesson_tools import arguments
+from gpulesson_tools.programs import arguments
 
 if TYPE_CHECKING:
     from gpulesson_tools.porting.port import Port
@@ -132,7 +132,7 @@ def trial(
             if not script.exists():
                 raise Refused(f"There is no script {str(script)!r}. It looks in the folder in which you are.")
             if script.suffix != ".py" or not script.is_file():
-                raise Refused(f"{script} is no script of Python: expected a file that ends in .py.")
+                raise Refused(f"{script} is not a Python script: expected a file that ends in .py.")
             text = script.read_bytes()
         ast.parse(text, str(script))
         prepared = Runs(script, tuple(arguments), limit, root, text, module)
@@ -152,7 +152,7 @@ def trial(
 
 @contextmanager
 def _ended_by_signals() -> Iterator[None]:
-    """Let a signal that ends the command be an exception, so that what was begun is put away."""
+    """Let a signal that ends the command be an exception, so that nothing is left behind."""
     here = threading.current_thread() is threading.main_thread()
     numbers = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if here and hasattr(signal, name)]
     before = [signal.signal(number, lambda number, _: sys.exit(128 + number)) for number in numbers]
@@ -351,8 +351,8 @@ def _not_reached(found: Port) -> Iterator[str]:
     record = found.gpu
     if record.shortened:
         yield "It has many steps. For these runs, loops that train or draw batches ended after a few turns."
-    if found.cpu_whole and found.gpu_whole:
-        steps = min(len(each.losses) for each in (found.cpu_whole, found.gpu_whole))
+    if found.wholes is not None:
+        steps = min(len(each.losses) for each in found.wholes)
         equal = "; their losses are equal as well" if found.proved and not found.differing else ""
         yield f"That leaves out some of its lines. So it also ran with whole loops, for {steps} steps{equal}."
     if record.stopped:

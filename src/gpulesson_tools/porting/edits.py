@@ -248,7 +248,7 @@ class Source:
         return self.changed({call: lambda _: called(called(plain, "to", device), "requires_grad_")})
 
     def move(self, names: Sequence[str], device: str, *, after: Any = None, first_in: Any = None) -> bytes:
-        """Move tensors in a statement of its own, after a small statement or at the head of a loop.
+        """Move tensors in a separate statement, after a small statement or at the head of a loop.
 
         If a move stands there already, they join it.
         """
@@ -284,7 +284,7 @@ class Source:
         return names if code == _moving(names, device) else []
 
     def statement_before(self, statement: Any, code: str) -> bytes:
-        """Put a statement on a line of its own before another."""
+        """Put a statement on its own line before another."""
         holder = statement
         while not isinstance(self._parents[holder], cst.IndentedBlock | cst.Module):
             holder = self._parents[holder]
@@ -313,7 +313,7 @@ class Source:
                     yield known or "torch"
 
     def with_device_line(self, name: str) -> bytes:
-        """Put the line that chooses the device behind the imports."""
+        """Put the line that chooses the device after the imports."""
         body, place = list(self.module.body), self._device_place()
         line = DEVICE_LINE.replace("torch.", f"{self.torch}.").replace("device =", f"{name} =", 1)
         new: list[Any] = [] if any(self._torch_names()) else [cst.parse_statement("import torch")]
@@ -377,7 +377,7 @@ def with_keyword(call: Any, name: str, value: str) -> Any:
     if not call.args:
         return call.with_changes(args=[new])
     *front, last = call.args
-    if isinstance(last.comma, cst.Comma):  # also a trailing one, and what stands behind it
+    if isinstance(last.comma, cst.Comma):  # also a trailing one, and what follows it
         new = new.with_changes(comma=last.comma)
         last = last.with_changes(comma=front[-1].comma if front else cst.MaybeSentinel.DEFAULT)
     else:

@@ -243,7 +243,7 @@ def explained(failure: Failure, device: str) -> str:
     if NO_NETWORK in failure.text:
         return (
             f"{where(failure)} wants to download something, and it is tried without a network. Run it once "
-            "as ever, so that its data are in its folder"
+            "as usual, so that its data are in its folder"
         )
     if NO_WRITING in failure.text:
         return (

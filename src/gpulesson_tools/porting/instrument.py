@@ -1,7 +1,7 @@
 """Compile a script so that it tells which of its lines run, and its loops may end early.
 
 A loop in which the script trains ends after some steps, one that only draws batches after some batches, so
-that what stands behind them runs as well. What is due every so many steps, but in none of these few, is done
+that what follows them runs as well. What is due every few steps, but in none of these, is done
 once. All depends on counts alone, so that the script does the same on every device. The source keeps its
 lines and columns.
 """
@@ -16,7 +16,7 @@ from typing import Any
 from gpulesson_tools.porting.facts import Failure
 
 TURNS, PASSES, BATCHES = 3, 8, 8
-"""A loop ends after so many turns, if there were so many backward passes in it, or so many batches."""
+"""A loop ends after this many turns, if it has had this many backward passes, or this many batches."""
 _FOR, _WHILE, _BEGIN, _DUE = "_port_turns_of", "_port_goes_on", "_port_begin", "_port_is_due"
 
 
@@ -28,7 +28,7 @@ def install(counts: Callable[[], tuple[int, int]]) -> None:
     counts : callable
         Returns how many backward passes and batches there have been.
     """
-    begun: dict[str, tuple[int, tuple[int, int]]] = {}
+    loops: dict[str, tuple[int, tuple[int, int]]] = {}
 
     def enough(turns: int, first: tuple[int, int]) -> bool:
         passes, batches = (now - before for now, before in zip(counts(), first, strict=True))
@@ -42,11 +42,11 @@ def install(counts: Callable[[], tuple[int, int]]) -> None:
                 return
 
     def begin(loop: str) -> None:
-        begun[loop] = 0, counts()
+        loops[loop] = 0, counts()
 
     def goes_on(loop: str) -> bool:
-        turns, first = begun[loop]
-        begun[loop] = turns + 1, first
+        turns, first = loops[loop]
+        loops[loop] = turns + 1, first
         return not enough(turns, first)
 
     asked: dict[str, set[int]] = {}

@@ -8,7 +8,7 @@ import itertools
 import os
 import sys
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,8 +18,7 @@ from weakref import WeakKeyDictionary, WeakSet, ref
 
 import torch
 from torch import nn
-from torch.optim import optimizer as optimizers
-from torch.utils.data import DataLoader, IterableDataset, SequentialSampler
+from torch.utils.data import IterableDataset, SequentialSampler
 
 import gpulesson
 import gpulesson_tools
@@ -30,15 +29,16 @@ from gpulesson_tools.porting.record import (
     FACTORIES,
     RANDOM,
     Watch,
-    _address,
-    _first,
-    _is_method,
+    address,
     attributes_of,
+    first_of,
     graph,
+    is_method,
     lineage,
     outwards,
-    replaced,
+    roots_of,
 )
+from gpulesson_tools.programs.hooks import Call
 
 Place = tuple[str, int]
 """A file, seen from the script's folder, and a line."""
@@ -51,7 +51,7 @@ _READS = {"item": ".item()", "tolist": ".tolist()", "cpu": ".cpu()", "to": '.to(
 _READS |= {"__float__": "float()", "__int__": "int()", "__repr__": "print", "__format__": "print"}
 _SETTINGS = ("batch_size", "drop_last", "num_workers", "persistent_workers", "pin_memory")
 _WINDOW = 6
-"""So many earlier calls of a line are looked at, to see whether their graphs are still there."""
+"""Earlier calls of a line that are looked at, to see whether their graphs are still there."""
 
 
 @dataclass(eq=False)
@@ -106,12 +106,19 @@ class Evidence:
     models: int = 0
 
 
-class Observer(Watch):
-    """Notes what a review needs, too, and leaves it in ``record.evidence``; made as :class:`Watch` is."""
+class Observer:
+    """
+    Notes what a review needs, as a listener of :class:`~gpulesson_tools.programs.hooks.Hooks`.
 
-    def __init__(self, folder: Path, seconds: float) -> None:
-        super().__init__(folder, seconds)
-        self.record.evidence = self.evidence = Evidence()
+    Parameters
+    ----------
+    watch : Watch
+        Another listener, which comes first; the evidence is left in its record.
+    """
+
+    def __init__(self, watch: Watch) -> None:
+        self._watch = watch
+        watch.record.evidence = self.evidence = Evidence()
         self._tick = functools.partial(next, itertools.count())
         self._built: Any = WeakKeyDictionary()
         self._numbers: Any = WeakKeyDictionary()
@@ -121,6 +128,8 @@ class Observer(Watch):
         self._graphs: dict[Place, deque[list[Any]]] = {}
         self._learners: WeakSet[nn.Module] = WeakSet()
         self._layers: set[str] = set()
+        self._called_at: Place | None = None  # the line that calls the outermost module
+        self._above: dict[Any, bool] = {}
         self._half = self._learning = False
         self._since = 99  # steps since a batch was drawn
         self._roots: set[int] = set()
@@ -128,23 +137,8 @@ class Observer(Watch):
         self._early: list[tuple[tuple[Place, str], int]] = []  # reads of a batch that may yet be trained on
         self._gradients: Any = WeakKeyDictionary()  # of optimizers: the backward passes that made them
 
-    def __enter__(self) -> Observer:
-        super().__enter__()
-        watched = replaced(
-            (DataLoader, "__init__", self._build),
-            (torch.optim.Optimizer, "__init__", self._build),
-            (torch.optim.Optimizer, "zero_grad", self._zero),
-            (nn.Module, "zero_grad", self._zero),
-            (nn.DataParallel, "__init__", self._spread),
-            (DataLoader, "__iter__", self._start),
-        )
-        self._undo.enter_context(watched)
-        self._undo.callback(optimizers.register_optimizer_step_pre_hook(self._about_to_step).remove)
-        self._undo.callback(optimizers.register_optimizer_step_post_hook(self._stepped).remove)
-        return self
-
-    def __exit__(self, *error: Any) -> None:
-        super().__exit__(*error)
+    def finish(self) -> None:
+        """Complete the evidence."""
         self.evidence.models = len(self._learners)
         self.evidence.plain = {each.facts.pop("of"): each for each in self._plain.values()}
         for each in (*self.evidence.plain.values(), *self.evidence.calls.values()):
@@ -158,9 +152,9 @@ class Observer(Watch):
         place = None
         for frame in outwards(sys._getframe()):
             name = frame.f_code.co_filename
-            if file := self._file(frame.f_code):
+            if file := self._watch.file(frame.f_code):
                 place = file, frame.f_lineno
-                if not (outside and _is_method(frame)):
+                if not (outside and is_method(frame)):
                     break
             elif (direct or place) and not name.startswith(_PACKAGES) and not name.endswith(_BETWEEN):
                 break
@@ -168,12 +162,10 @@ class Observer(Watch):
 
     # -- tensors
 
-    def __torch_function__(
-        self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
-        result = super().__torch_function__(func, types, args, kwargs)
-        name, options, first = getattr(func, "__name__", ""), kwargs or {}, args[0] if args else None
-        if self._plain and self._inside and name != "__get__":
+    def after_function(self, call: Call) -> None:
+        """Note a read, a copy, a mean, the use of a constant."""
+        name, args, options, first, result = call.name, call.args, call.kwargs, call.first, call.result
+        if self._plain and self._watch.inside and name != "__get__":
             for each in tensors_in((args, options)):
                 if id(each) in self._plain:
                     self._plain[id(each)].count["uses"] += 1
@@ -185,13 +177,12 @@ class Observer(Watch):
             if options.get("reduction") == "mean" and (place := self._place()):
                 self.evidence.means.add(place)
         elif name in _READS and isinstance(first, torch.Tensor) and first.is_cuda:
-            made, place = self._of(first), self._place(direct=True)
+            made, place = self._watch.origin(first), self._place(direct=True)
             fed = self._since <= 2 and not (made and made.by in ("to", "cuda"))
-            if place and (fed or _address(first) in self._roots) and not options.get("non_blocking"):
+            if place and (fed or address(first) in self._roots) and not options.get("non_blocking"):
                 self._early.append(((place, _READS[name]), self._tick()))
                 if torch.is_grad_enabled() or self._since:  # else it is a test, unless a step follows
                     self._read()
-        return result
 
     def _read(self) -> None:
         for key, tick in self._early:
@@ -199,11 +190,11 @@ class Observer(Watch):
         self._early.clear()
 
     def _copied(self, source: torch.Tensor, goes_on: Any) -> None:
-        made, place = self._of(source), self._place()
+        made, place = self._watch.origin(source), self._place()
         key = self._sources[made][0] if made in self._sources else made.by if made else ""
         if made and key in _MADE and made.calls:  # it could be made on the GPU, if the CPU does not fill it
             filled = not source.is_inference() and source._version > (key == "empty")
-            spot = self._spot(*made.calls[-1])
+            spot = self._watch.spot(*made.calls[-1])
             place = None if filled else (spot.file, spot.line)
         if place and (isinstance(key, int) or key in _MADE):
             note = self.evidence.copies.setdefault((place, key), Note())
@@ -216,12 +207,17 @@ class Observer(Watch):
 
     # -- loaders, optimizers
 
-    def _build(self, original: Any, thing: Any, *args: Any, **kwargs: Any) -> None:
-        original(thing, *args, **kwargs)
-        self._built[thing] = self._place()
+    def after_new_loader(self, call: Call) -> None:
+        """Note where a loader is made."""
+        self._built[call.first] = self._place()
 
-    def _start(self, original: Any, loader: Any) -> Any:
-        iterator, place = original(loader), self._place()
+    def after_new_optimizer(self, call: Call) -> None:
+        """Note where an optimizer is made."""
+        self._built[call.first] = self._place()
+
+    def after_epoch(self, call: Call) -> None:
+        """Note how a loader is set, at the start of its epoch."""
+        loader, iterator, place = call.first, call.result, self._place()
         if place and loader.batch_size and not isinstance(loader.dataset, IterableDataset):
             number = self._numbers.setdefault(loader, self._tick())
             facts: dict[str, Any] = {"starts": [], "firsts": [], "data": []}
@@ -234,10 +230,10 @@ class Observer(Watch):
             note.facts["data"].append(tuple((name, id(value)) for name, value in held.items()))
             note.facts["all"] = len(loader.sampler) == len(loader.dataset)
             iterator.__dict__["_review"] = number
-        return iterator
 
-    def _draw(self, original: Any, iterator: Any) -> Any:
-        batch, self._since = super()._draw(original, iterator), 0
+    def after_batch(self, call: Call) -> None:
+        """Note a batch."""
+        iterator, batch, self._since = call.first, call.result, 0
         self._early.clear()
         number: int | None = getattr(iterator, "_review", None)
         if number is not None:
@@ -251,18 +247,17 @@ class Observer(Watch):
                 many = any(each.is_floating_point() and each.dim() > 1 for each in tensors)
                 note.count["labels"] += classes and many
             for each in tensors:
-                if (made := self._of(each)) is not None:
+                if (made := self._watch.origin(each)) is not None:
                     self._sources[made] = number, note.count["draws"]
-        return batch
 
-    def _spread(self, original: Any, module: nn.Module, *args: Any, **kwargs: Any) -> None:
-        original(module, *args, **kwargs)
-        if len(getattr(module, "device_ids", ())) == 1 and (place := self._place()):
+    def after_parallel(self, call: Call) -> None:
+        """Note a model that is spread over one GPU."""
+        if len(getattr(call.first, "device_ids", ())) == 1 and (place := self._place()):
             self.evidence.parallel.add(place)
 
-    def _zero(self, original: Any, owner: Any, *args: Any, **kwargs: Any) -> None:
-        original(owner, *args, **kwargs)
-        gone = {id(each) for each in _trained_by(owner)}
+    def after_zero_grad(self, call: Call) -> None:
+        """Note gradients that no step has used."""
+        gone = {id(each) for each in _trained_by(call.first)}
         for optimizer in list(self._gradients):
             if gone >= {id(each) for each in _trained_by(optimizer)}:
                 self._end_gradients(optimizer, "wasted")
@@ -271,11 +266,14 @@ class Observer(Watch):
         for key in self._gradients.pop(optimizer, ()):
             self.evidence.thrown.setdefault(key, Note(type(optimizer).__name__)).count[how] += 1
 
-    def _about_to_step(self, optimizer: Any, *_: Any) -> None:
-        groups = optimizer.param_groups
+    def before_step(self, call: Call) -> None:
+        """See whether there is anything to learn from."""
+        groups = call.first.param_groups
         self._learning = any(each.grad is not None for group in groups for each in group["params"])
 
-    def _stepped(self, optimizer: Any, *_: Any) -> None:
+    def after_step(self, call: Call) -> None:
+        """Note a step, and what it trains."""
+        optimizer = call.first
         if place := self._place():
             number = self._numbers.setdefault(optimizer, self._tick())
             note = self.evidence.optimizers.setdefault(number, Note(type(optimizer).__name__))
@@ -293,18 +291,19 @@ class Observer(Watch):
 
     # -- models
 
-    def _call(self, original: Any, module: nn.Module, *args: Any, **kwargs: Any) -> Any:
-        place = None
-        if not self._inside:
-            place = self._place(direct=True, outside=True)  # forward() may be called by other methods
+    def before_module(self, call: Call) -> None:
+        """Look at a module's mode and constants."""
+        if self._watch.inside == 1:
+            self._called_at = self._place(direct=True, outside=True)  # other methods may call forward()
             self._layers, self._half = set(), False
         with torch._C.DisableTorchFunction():
-            self._look_at(module)
-        result = super()._call(original, module, *args, **kwargs)
-        if place is not None:
+            self._look_at(call.first)
+
+    def after_module(self, call: Call) -> None:
+        """Note a call of a model."""
+        if self._watch.inside == 0 and self._called_at is not None:
             with torch._C.DisableTorchFunction():
-                self._called(module, place, (args, kwargs), result)
-        return result
+                self._called(call.first, self._called_at, (call.args[1:], call.kwargs), call.result)
 
     def _look_at(self, module: nn.Module) -> None:
         dropout = isinstance(module, nn.modules.dropout._DropoutNd) and module.p > 0
@@ -314,7 +313,7 @@ class Observer(Watch):
             self._layers.add(type(module).__name__)
         self._half |= torch.is_autocast_enabled("cuda") and torch.get_autocast_dtype("cuda") is torch.float16
         code = getattr(type(module).forward, "__code__", None)
-        if code is None or not (file := self._file(code)):
+        if code is None or not (file := self._watch.file(code)):
             return
         if module not in self._attributes:
             of = file, type(module).__name__
@@ -338,7 +337,7 @@ class Observer(Watch):
         outputs: list[Any] = [
             each for each in tensors_in(result) if each.requires_grad and each.grad_fn is not None
         ]
-        first = (how for each in tensors_in(given) if (how := self._of(each)) is not None)
+        first = (how for each in tensors_in(given) if (how := self._watch.origin(each)) is not None)
         made = set(itertools.islice(lineage(first), 60))
         sources = [self._sources[each] for each in made if each in self._sources]
         note.count["random"] += any(each.by.rstrip("_") in RANDOM for each in made)
@@ -347,7 +346,7 @@ class Observer(Watch):
 
         def reached(_: Any) -> None:  # a backward pass calls it; it dies with the graph
             if entry[1] is None:
-                entry[1] = self.passes
+                entry[1] = self._watch.passes
                 note.count["used"] += 1
                 for feed, draw in sources:
                     self.evidence.feeds[feed].words.add(draw)
@@ -373,25 +372,28 @@ class Observer(Watch):
 
     # -- graphs
 
-    def _backward(self, original: Any, tensors: Any, *args: Any, **kwargs: Any) -> Any:
+    def before_backward(self, call: Call) -> None:
+        """Look for old graphs, and for optimizers whose gradients are made."""
         with torch._C.DisableTorchFunction():
-            self._find_kept(self._frames(sys._getframe()))
-            self._roots = set(map(_address, tensors_in(tensors)))
-            made = [getattr(each.grad_fn, "name", str)() for each in tensors_in(tensors)]
+            self._find_kept(self._watch.frames(sys._getframe()))
+            roots = roots_of(call)
+            self._roots = set(map(address, roots))
+            made = [getattr(each.grad_fn, "name", str)() for each in roots]
             self.evidence.scaled |= "MulBackward0" in made
-            above = _needed_by(tensors_in(tensors), [*self._optimizers]) if len(self._optimizers) > 1 else {}
-        result = super()._backward(original, tensors, *args, **kwargs)
-        if (place := self._place()) and not kwargs.get("inputs"):
-            for optimizer, free in above.items():
+            self._above = _needed_by(roots, [*self._optimizers]) if len(self._optimizers) > 1 else {}
+
+    def after_backward(self, call: Call) -> None:
+        """Note for which optimizers it has made gradients."""
+        if (place := self._place()) and not call.kwargs.get("inputs"):
+            for optimizer, free in self._above.items():
                 number = self._numbers.setdefault(optimizer, self._tick()) if free else 0
                 self._gradients.setdefault(optimizer, []).append((place, number))
-        return result
 
     def _find_kept(self, frames: list[FrameType]) -> None:
         """Look for graphs that are alive two passes after their backward pass, and for who holds them."""
         for place, entries in self._graphs.items():
             of = {passed: token for token, passed in entries if passed is not None}  # one for each pass
-            old = [of[passed] for passed in sorted(of) if self.passes - passed >= 2][-_WINDOW:]
+            old = [of[passed] for passed in sorted(of) if self._watch.passes - passed >= 2][-_WINDOW:]
             for collect in (lambda: None, gc.collect):
                 collect()
                 alive = {id(token()) for token in old} - {id(None)}
@@ -405,15 +407,15 @@ class Observer(Watch):
 
     def _holders(self, frame: FrameType, alive: set[int]) -> list[tuple[str, Place]]:
         """Return the names in a frame of what holds graphs, with a line; 0 if it is not known."""
-        own, found = attributes_of(_first(frame)), []
+        own, found = attributes_of(first_of(frame)), []
         for name, value in {**frame.f_locals, **{f"self.{key}": each for key, each in own.items()}}.items():
             if isinstance(value, torch.Tensor | list | tuple | dict | deque):
                 hanging = itertools.islice(graph(tensors_in(value)[-50:]), 20_000)
                 tokens = {id(node.metadata.get("gpulesson")) for node in hanging}
                 if len(tokens & alive) >= _WINDOW - 1:
-                    made = self._of(value) if isinstance(value, torch.Tensor) else None
-                    line = self._spot(*made.calls[-1]).line if made and made.calls else 0
-                    found.append((name, (self._file(frame.f_code), line)))
+                    made = self._watch.origin(value) if isinstance(value, torch.Tensor) else None
+                    line = self._watch.spot(*made.calls[-1]).line if made and made.calls else 0
+                    found.append((name, (self._watch.file(frame.f_code), line)))
         return found
 
 

@@ -56,19 +56,27 @@ class Change(NamedTuple):
 
 class Files:
     """
-    The files of a script as they are by now.
+    The files of a script, some of them changed.
 
     Parameters
     ----------
     originals : mapping of str to bytes
         Their texts as the reader has them, by their path from the script's folder.
+    texts : mapping of str to bytes
+        Those of the changed ones.
     """
 
-    def __init__(self, originals: Mapping[str, bytes]) -> None:
-        self.originals = originals
+    def __init__(self, originals: Mapping[str, bytes], texts: Mapping[str, bytes] | None = None) -> None:
+        self.originals, self.texts = originals, texts or {}
         self._sources: dict[bytes, Source] = {}
-        self.texts: dict[str, bytes] = {}
         self.devices: dict[str, str] = {}
+
+    def changed(self, file: str, text: bytes | None) -> Files:
+        """Return files of which one has another text, or that of the reader again."""
+        others = {name: each for name, each in self.texts.items() if name != file}
+        after = Files(self.originals, others if text is None else {**others, file: text})
+        after._sources, after.devices = self._sources, self.devices
+        return after
 
     def __getitem__(self, file: str) -> Source:
         text = self.texts.get(file) or self.originals[file]
@@ -92,7 +100,7 @@ class Files:
 
 
 def model(files: Files, thing: Thing, frames: tuple[Spot, ...]) -> Change | None:
-    """Move a module where it is made, or behind the place where it gets its name."""
+    """Move a module where it is made, or after the place where it gets its name."""
     named = f"the model {_shown(thing)}".removesuffix(" model")
     for spot in _made_at(files, thing, frames):
         source = files[spot.file]
@@ -280,7 +288,7 @@ def _again(files: Files, thing: Thing) -> bool:
 
 
 def _with_its_batch(files: Files, failure: Failure, thing: Thing) -> Iterator[Change]:
-    """Move it at the head of the loop that draws it, or behind the call that returns it with others.
+    """Move it at the head of the loop that draws it, or after the call that returns it with others.
 
     Of those that came with it, what it was made of moves in the same line.
     """
@@ -389,7 +397,7 @@ def _plain(source: Source, node: cst.CSTNode) -> str:
 
 
 def _is_word(source: Source, node: cst.CSTNode) -> bool:
-    """Return whether a name is no value: an attribute's, or a keyword's."""
+    """Return whether a name is not a value: an attribute's, or a keyword's."""
     above = next(source.above(node))
     return (isinstance(above, cst.Attribute) and above.attr is node) or (
         isinstance(above, cst.Arg) and above.keyword is node

@@ -6,7 +6,6 @@ the script's own files have for it, with the expression that made it.
 
 from __future__ import annotations
 
-import functools
 import inspect
 import itertools
 import os
@@ -15,22 +14,20 @@ import time
 import weakref
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
-from unittest import mock
 
 import torch
 from torch import nn
-from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves
-from torch.utils.data import Dataset, TensorDataset, dataloader
+from torch.utils.data import Dataset, dataloader
 from torch.utils.weak import WeakIdKeyDictionary
 
 from gpulesson_tools.planning.recording.dry import tensors_in
 from gpulesson_tools.porting.facts import IN_FULL, Failure, Name, Record, Spot, Thing
+from gpulesson_tools.programs.hooks import Call, caller
 from practice_gpu.device.events import is_library, is_ours
 
 _DRAWING = frozenset(("rand", "randint", "randn", "randperm"))
@@ -58,9 +55,9 @@ _OFTEN = 3
 """A line that works so often on the CPU is a computation, not a preparation."""
 _UNCOUNTED = frozenset(("to", "cpu", "cuda", "untyped_storage", "__get__"))
 _BACK = 40
-"""So many are described of the tensors that a tensor was made of."""
+"""Of the tensors that a tensor was made of, this many are described."""
 _PARENTS = 4
-"""Of a tensor that is changed in place, so many are kept of those that go into it."""
+"""Of the tensors that go into one that is changed in place, this many are kept."""
 
 
 class Finished(BaseException):
@@ -68,12 +65,12 @@ class Finished(BaseException):
 
 
 @dataclass(eq=False)
-class _Made:
+class Origin:
     """How a tensor came to be; kept as long as something that was made of it is known."""
 
     calls: _Calls
     by: str
-    parents: tuple[_Made, ...] = ()
+    parents: tuple[Origin, ...] = ()
     drawn: bool = False
     fed: bool = False
     on_gpu: bool = False
@@ -82,27 +79,9 @@ class _Made:
     tensor: Callable[[], torch.Tensor | None] = lambda: None
 
 
-@contextmanager
-def replaced(*functions: tuple[Any, str, Callable[..., Any]]) -> Iterator[None]:
-    """While it is open, others are called in the place of some owners' functions, which they get first."""
-    with ExitStack() as undo:
-        for owner, name, other in functions:
-            original = getattr(owner, name)
-            undo.enter_context(mock.patch.object(owner, name, _through(other, original)))
-        yield
-
-
-def _through(other: Callable[..., Any], original: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(original)
-    def through(*args: Any, **kwargs: Any) -> Any:
-        return other(original, *args, **kwargs)
-
-    return through
-
-
-class Watch(TorchFunctionMode):
+class Watch:
     """
-    Notes what a script does while it is open.
+    Notes what a script does, as a listener of :class:`~gpulesson_tools.programs.hooks.Hooks`.
 
     Parameters
     ----------
@@ -110,29 +89,28 @@ class Watch(TorchFunctionMode):
         That of the script: code of files in it is the script's own.
     seconds : float
         After so long, or ``IN_FULL`` backward passes, the next one ends the script.
+    rounds_up : bool
+        Each product differs in its last digit, to tell how much the losses depend on rounding.
 
     Attributes
     ----------
     record : Record
     passes, batches : int
         How many there were.
-    rounds_up : bool
-        Each product differs in its last digit, to tell how much the losses depend on rounding.
     """
 
-    def __init__(self, folder: Path, seconds: float) -> None:
-        super().__init__()
+    def __init__(self, folder: Path, seconds: float, rounds_up: bool = False) -> None:
         self.record = Record()
         self.passes = self.batches = 0
-        self.rounds_up = False
+        self._rounds_up = rounds_up
         self._folder = f"{folder}{os.sep}"
         self._end = time.monotonic() + seconds
-        self._made: dict[int, _Made] = {}
-        self._storages: dict[int, tuple[weakref.ref[Any], _Made]] = {}
+        self._made: dict[int, Origin] = {}
+        self._storages: dict[int, tuple[weakref.ref[Any], Origin]] = {}
         self._modules: Any = WeakIdKeyDictionary()
         self._failed: tuple[BaseException, list[torch.Tensor]] | None = None
-        self._drawing = self._inside = 0
-        self._in_grad = False
+        self._drawing = self.inside = self._in_grad = 0
+        self._before = 0  # calls, when a loader was asked for a batch
         self._used: list[weakref.ref[Any]] = []
         self._calling: Any = WeakIdKeyDictionary()
         self._moves: dict[tuple[CodeType, int], bool] = {}
@@ -141,50 +119,29 @@ class Watch(TorchFunctionMode):
         self._sent: set[tuple[CodeType, int]] = set()
         self._filled: set[tuple[CodeType, int]] = set()
 
-    def __enter__(self) -> Watch:
-        with ExitStack() as undo:
-            watched = replaced(
-                (nn.Module, "__init__", self._new_module),
-                (nn.Module, "__setstate__", self._copied_module),
-                (nn.Module, "__call__", self._call),
-                (torch.autograd, "backward", self._backward),
-                (torch.autograd, "grad", self._grad),
-                (torch, "load", self._load),
-                (torch, "from_numpy", self._from_numpy),
-                (dataloader._BaseDataLoaderIter, "__next__", self._draw),
-                (TensorDataset, "__getitem__", self._feed),
-            )
-            undo.enter_context(watched)
-            super().__enter__()  # type: ignore[no-untyped-call]
-            self._undo = undo.pop_all()
-        return self
-
-    def __exit__(self, *error: Any) -> None:
-        super().__exit__(*error)  # type: ignore[no-untyped-call]
-        self._undo.close()
-        self.record.idle = [self._spot(*call) for call, moved in self._moves.items() if not moved]
+    def finish(self) -> None:
+        """Complete the record."""
+        self.record.idle = [self.spot(*call) for call, moved in self._moves.items() if not moved]
         self.record.on_cpu = [seen for call, seen in self._worked.items() if call not in self._sent]
 
     # -- tensors
 
-    def __torch_function__(
-        self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
-        kwargs = kwargs or {}
-        name = getattr(func, "__name__", "")
-        self.record.calls += name not in _UNCOUNTED
-        try:
-            result = func(*args, **kwargs)
-        except Exception as error:
-            self._failed = error, tensors_in((args, kwargs))
-            raise
+    def end_function(self, call: Call) -> None:
+        """Count a function, and keep what it was given if it has failed."""
+        self.record.calls += call.name not in _UNCOUNTED
+        if call.error is not None:
+            self._failed = call.error, tensors_in((call.args, call.kwargs))
+
+    def after_function(self, call: Call) -> None:
+        """Note what a function has made."""
+        name, args, kwargs, result = call.name, call.args, call.kwargs, call.result
         if self._drawing:  # of what makes a batch only the batch is asked for
-            return result
+            return
         if name == "to" and (frame := next(self._own(sys._getframe()), None)) is not None:
-            call = frame.f_code, frame.f_lasti
-            self._moves[call] = result is not args[0] or self._moves.get(call, False)
+            spot = frame.f_code, frame.f_lasti
+            self._moves[spot] = result is not args[0] or self._moves.get(spot, False)
         if name in ("to", "cuda") and isinstance(result, torch.Tensor) and result.is_cuda:
-            sources = filter(None, map(self._of, tensors_in(args[:1])))  # a preparation for the GPU
+            sources = filter(None, map(self.origin, tensors_in(args[:1])))  # a preparation for the GPU
             for each in itertools.islice(lineage(sources), _BACK):
                 self._sent |= {*each.calls[-1:]}
         if name == "__setitem__":
@@ -194,14 +151,13 @@ class Watch(TorchFunctionMode):
             self._note(result, name, (args, kwargs))
             if name in _WORK:
                 self._works(tensors_in(result)[0], tensors_in((args, kwargs)))
-                if self.rounds_up:
+                if self._rounds_up:
                     self._round_up(tensors_in(result), tensors_in((args, kwargs)))
-        return None if name == "__setitem__" else result
 
     def _fill(self, tensor: torch.Tensor, value: Any) -> None:
         """Note a tensor of the CPU's that gets results of the GPU's, which are trained."""
         if isinstance(value, torch.Tensor) and value.is_cuda and value.requires_grad and not tensor.is_cuda:
-            frames = self._frames(sys._getframe())
+            frames = self.frames(sys._getframe())
             call = frames[-1].f_code, frames[-1].f_lasti
             if frames and call not in self._filled:
                 self._filled.add(call)
@@ -219,9 +175,9 @@ class Watch(TorchFunctionMode):
 
     def _works(self, result: torch.Tensor, given: list[torch.Tensor]) -> None:
         """Note a line that computes on the CPU, and not with what came from the GPU."""
-        made = self._of(result)
+        made = self.origin(result)
         if made is not None and not any(each.on_gpu for each in itertools.islice(lineage([made]), _BACK)):
-            self._stays(given, self._frames(sys._getframe()))
+            self._stays(given, self.frames(sys._getframe()))
 
     def _stays(self, tensors: list[torch.Tensor], frames: list[FrameType]) -> None:
         for call in [(each.f_code, each.f_lasti) for each in frames[-1:]]:
@@ -231,36 +187,37 @@ class Watch(TorchFunctionMode):
 
     def _note(self, result: Any, by: str, given: Any) -> None:
         results = tensors_in(result)
-        found = [each for each in results if self._of(each) is None]
+        found = [each for each in results if self.origin(each) is None]
         if found:
             parents = tuple(map(self._noted, tensors_in(given)))
             drawn, calls = _in_dataset(sys._getframe()), self._calls(sys._getframe())
             for each in found:
-                self._keep(each, _Made(calls, by, parents, drawn))
+                self._keep(each, Origin(calls, by, parents, drawn))
         elif by.endswith("_") and results and not results[0].requires_grad:  # what it is made of grows
             made, others = self._noted(results[0]), map(self._noted, tensors_in(given))
             if len(made.parents) < _PARENTS:
                 made.parents += tuple(each for each in others if each not in (made, *made.parents))
 
-    def _keep(self, tensor: torch.Tensor, made: _Made) -> None:
+    def _keep(self, tensor: torch.Tensor, made: Origin) -> None:
         key = id(tensor)
         made.tensor = weakref.ref(tensor, lambda _: self._made.pop(key, None))
         made.on_gpu, made.asks = tensor.is_cuda, tensor.requires_grad
         self._made[key] = made
-        address = _address(tensor)
-        known = self._storages.get(address)
-        if address and (known is None or known[0]() is None):
-            self._storages[address] = weakref.ref(tensor.untyped_storage()), made
+        storage = address(tensor)
+        known = self._storages.get(storage)
+        if storage and (known is None or known[0]() is None):
+            self._storages[storage] = weakref.ref(tensor.untyped_storage()), made
 
-    def _of(self, tensor: torch.Tensor) -> _Made | None:
+    def origin(self, tensor: torch.Tensor) -> Origin | None:
+        """Return how a tensor came to be; None if it has not been seen."""
         return self._made.get(id(tensor))
 
-    def _noted(self, tensor: torch.Tensor) -> _Made:
+    def _noted(self, tensor: torch.Tensor) -> Origin:
         """Return how a tensor came to be; note it if nothing is known but that it shares its memory."""
-        made = self._of(tensor)
+        made = self.origin(tensor)
         if made is None:
-            known = self._storages.get(_address(tensor))
-            made = _Made((), "", () if known is None or known[0]() is None else (known[1],))
+            known = self._storages.get(address(tensor))
+            made = Origin((), "", () if known is None or known[0]() is None else (known[1],))
             self._keep(tensor, made)
         return made
 
@@ -268,75 +225,74 @@ class Watch(TorchFunctionMode):
         """Yield the frames of the script's own files, innermost first."""
         return (each for each in outwards(frame) if each.f_code.co_filename.startswith(self._folder))
 
-    def _frames(self, frame: FrameType) -> list[FrameType]:
+    def frames(self, frame: FrameType) -> list[FrameType]:
         return [*self._own(frame)][::-1]
 
     def _calls(self, frame: FrameType) -> _Calls:
-        return tuple((each.f_code, each.f_lasti) for each in self._frames(frame))
+        return tuple((each.f_code, each.f_lasti) for each in self.frames(frame))
 
-    def _from_numpy(self, original: Any, array: Any) -> torch.Tensor:
-        result: torch.Tensor = original(array)
-        self._note(result, "from_numpy", ())
-        return result
+    def after_from_numpy(self, call: Call) -> None:
+        """Note a tensor that shares an array's memory."""
+        self._note(call.result, "from_numpy", ())
 
-    def _draw(self, original: Any, iterator: Any) -> Any:
+    def before_batch(self, call: Call) -> None:
+        """Begin to draw a batch."""
         self._drawing += 1
-        before = self.record.calls
-        try:
-            batch = original(iterator)
-        finally:
-            self._drawing -= 1
-            if isinstance(iterator, dataloader._MultiProcessingDataLoaderIter):
-                self.record.calls = before  # how many batches its workers have sent by now is chance
+        self._before = self.record.calls
+
+    def end_batch(self, call: Call) -> None:
+        """Have drawn one, or not."""
+        self._drawing -= 1
+        if isinstance(call.first, dataloader._MultiProcessingDataLoaderIter):
+            self.record.calls = self._before  # how many batches its workers have sent by now is chance
+
+    def after_batch(self, call: Call) -> None:
+        """Note the tensors of a batch."""
         self.batches += 1
         calls = self._calls(sys._getframe())
-        for each in tensors_in(batch):
-            self._keep(each, _Made(calls, "DataLoader", drawn=True))
-        return batch
+        for each in tensors_in(call.result):
+            self._keep(each, Origin(calls, "DataLoader", drawn=True))
 
-    def _feed(self, original: Any, dataset: TensorDataset, index: Any) -> Any:
-        for each in dataset.tensors:
+    def before_row(self, call: Call) -> None:
+        """Note that a dataset takes its samples from its tensors."""
+        for each in call.first.tensors:
             for made in itertools.islice(_line(self._noted(each)), _BACK):
                 made.fed = True
-        return original(dataset, index)
 
-    def _load(self, original: Any, *args: Any, **kwargs: Any) -> Any:
-        result = original(*args, **kwargs)
+    def after_load(self, call: Call) -> None:
+        """Note a file that has brought tensors to the GPU because they were saved from there."""
         leaves = tree_leaves(
-            [each.state_dict() if isinstance(each, nn.Module) else each for each in tree_leaves(result)]
+            [each.state_dict() if isinstance(each, nn.Module) else each for each in tree_leaves(call.result)]
         )
         on_gpu = any(isinstance(each, torch.Tensor) and each.is_cuda for each in leaves)
         calls = self._calls(sys._getframe())
-        if on_gpu and len(args) < 2 and kwargs.get("map_location") is None and calls:
-            self.record.loads.append(self._spot(*calls[-1]))
-        return result
+        if on_gpu and len(call.args) < 2 and call.kwargs.get("map_location") is None and calls:
+            self.record.loads.append(self.spot(*calls[-1]))
 
     # -- modules
 
-    def _new_module(self, original: Any, module: nn.Module, *args: Any, **kwargs: Any) -> None:
-        original(module, *args, **kwargs)
-        frame = sys._getframe(2)
-        while frame.f_code.co_name == "__init__" and _first(frame) is module and frame.f_back is not None:
+    def after_new_module(self, call: Call) -> None:
+        """Note where a module is made, outside of its own ``__init__``."""
+        frame = caller()
+        while frame.f_code.co_name == "__init__" and first_of(frame) is call.first and frame.f_back:
             frame = frame.f_back
-        self._modules[module] = self._calls(frame)
+        self._modules[call.first] = self._calls(frame)
 
-    def _copied_module(self, original: Any, module: nn.Module, state: Any) -> None:
-        original(module, state)
-        self._modules[module] = self._calls(sys._getframe(2))
-
-    def _call(self, original: Any, module: nn.Module, *args: Any, **kwargs: Any) -> Any:
-        self._inside += 1
-        if self._inside == 1 and not self._drawing and module not in self._calling:
+    def before_module(self, call: Call) -> None:
+        """Enter a module, and note it if it is the outermost one."""
+        module: nn.Module = call.first
+        self.inside += 1
+        if self.inside == 1 and not self._drawing and module not in self._calling:
             self._calling[module] = True
             leaf = next(itertools.chain(module.parameters(), module.buffers()), None)
             if leaf is not None and not _in_dataset(sys._getframe()):
-                self._uses(self._roots_of_modules()(leaf) or module, leaf, self._frames(sys._getframe()))
-        try:
-            return original(module, *args, **kwargs)
-        finally:
-            self._inside -= 1
-            if not self._inside and not torch.is_grad_enabled():
-                self.batches += 1
+                self._uses(self._roots_of_modules()(leaf) or module, leaf, self.frames(sys._getframe()))
+
+    def end_module(self, call: Call) -> None:
+        """Leave it."""
+        self.inside -= 1
+        if not self.inside and not torch.is_grad_enabled():
+            self.batches += 1
 
     def _roots_of_modules(self) -> Callable[[torch.Tensor], nn.Module | None]:
         """Return what finds the outermost module that registers a tensor; of several, the one made first."""
@@ -358,32 +314,34 @@ class Watch(TorchFunctionMode):
 
     # -- losses
 
-    def _backward(self, original: Any, tensors: Any, *args: Any, **kwargs: Any) -> Any:
-        return self._passed(functools.partial(original, tensors, *args, **kwargs), tensors)
-
-    def _grad(self, original: Any, outputs: Any, *args: Any, **kwargs: Any) -> Any:
-        run = functools.partial(original, outputs, *args, **kwargs)
-        if self._in_grad or kwargs.get("create_graph"):  # PyTorch's own second call; a part of a loss
-            return run()
-        self._in_grad = True
-        try:
-            return self._passed(run, outputs)
-        finally:
-            self._in_grad = False
-
-    def _passed(self, run: Callable[[], Any], of: Any) -> Any:
-        roots = [of] if isinstance(of, torch.Tensor) else list(of)
-        frames = self._frames(sys._getframe())
+    def before_backward(self, call: Call) -> None:
+        """Find what a backward pass trains."""
         self.record.made_text |= _by_exec(sys._getframe())
-        self._find_trained(roots, frames)
-        result = run()
+        self._find_trained(roots_of(call), self.frames(sys._getframe()))
+
+    def after_backward(self, call: Call) -> None:
+        """Note its loss; end the script if it has run for long enough."""
         self.passes += 1
         with torch._C.DisableTorchFunction(), torch.no_grad():
-            value = sum(float(each.detach().double().sum().cpu()) for each in roots)
+            value = sum(float(each.detach().double().sum().cpu()) for each in roots_of(call))
         self.record.losses.append(value)
         if time.monotonic() > self._end or self.passes > IN_FULL:
             raise Finished
-        return result
+
+    def before_grad(self, call: Call) -> None:
+        """Take it for a backward pass, unless it is PyTorch's own second call, or a part of a loss."""
+        if not (self._in_grad or call.kwargs.get("create_graph")):
+            self.before_backward(call)
+        self._in_grad += 1
+
+    def end_grad(self, call: Call) -> None:
+        """Leave it."""
+        self._in_grad -= 1
+
+    def after_grad(self, call: Call) -> None:
+        """Note its loss."""
+        if not (self._in_grad or call.kwargs.get("create_graph")):
+            self.after_backward(call)
 
     def _find_trained(self, roots: list[torch.Tensor], frames: list[FrameType]) -> None:
         root = self._roots_of_modules()
@@ -403,20 +361,20 @@ class Watch(TorchFunctionMode):
     def _uses(self, thing: Any, leaf: torch.Tensor, frames: list[FrameType]) -> None:
         if all(each() is not thing for each in self._used):
             self._used.append(weakref.ref(thing))
-            spots = tuple(self._spot(frame.f_code, frame.f_lasti) for frame in frames)
+            spots = tuple(self.spot(frame.f_code, frame.f_lasti) for frame in frames)
             self.record.used.append((self.describe(thing, frames, leaf), spots))
 
     # -- in words
 
-    def _file(self, code: CodeType) -> str:
+    def file(self, code: CodeType) -> str:
         """Return the script's file that has this code, as seen from its folder; "" if it is another's."""
         name = code.co_filename
         return name.removeprefix(self._folder).replace(os.sep, "/") if name.startswith(self._folder) else ""
 
-    def _spot(self, code: CodeType, at: int) -> Spot:
+    def spot(self, code: CodeType, at: int) -> Spot:
         places = next(itertools.islice(code.co_positions(), at // 2, None), (0, 0, 0, 0))
         line, end_line, column, end_column = (place or 0 for place in places)
-        return Spot(self._file(code), code.co_name, line, column, end_line, end_column)
+        return Spot(self.file(code), code.co_name, line, column, end_line, end_column)
 
     def describe(self, thing: Any, frames: list[FrameType], leaf: Any = None) -> Thing:
         """Say what is known of a tensor or a module, seen from these frames."""
@@ -429,7 +387,7 @@ class Watch(TorchFunctionMode):
         first, *others = (self._described(each.tensor(), each, frames) for each in line)
         return replace(first, ancestors=tuple(others))
 
-    def _described(self, tensor: torch.Tensor | None, made: _Made, frames: list[FrameType]) -> Thing:
+    def _described(self, tensor: torch.Tensor | None, made: Origin, frames: list[FrameType]) -> Thing:
         line = list(itertools.islice(_line(made), _BACK))
         owner = None if tensor is None else self._roots_of_modules()(tensor)
         leaf = tensor is not None and tensor.is_leaf and tensor.requires_grad
@@ -451,7 +409,7 @@ class Watch(TorchFunctionMode):
         )
 
     def _spots(self, calls: _Calls) -> tuple[Spot, ...]:
-        return tuple(self._spot(*call) for call in calls)
+        return tuple(self.spot(*call) for call in calls)
 
     def failure(self, error: BaseException) -> Failure:
         """Say what an error that ended the script was about; its `text` is for others to fill in."""
@@ -479,15 +437,21 @@ class Watch(TorchFunctionMode):
         return Failure(
             "",
             "",
-            tuple(self._spot(frame.f_code, at) for frame, at in zip(frames, places, strict=True)),
+            tuple(self.spot(frame.f_code, at) for frame, at in zip(frames, places, strict=True)),
             tuple(self.describe(each, frames) for each in tensors),
-            tuple(map(_is_method, frames)),
+            tuple(map(is_method, frames)),
             tuple(map(_where, frames)),
         )
 
 
-def _address(tensor: torch.Tensor) -> int:
-    """Return the address of a tensor's storage; 0 if it has none of its own."""
+def roots_of(call: Call) -> list[torch.Tensor]:
+    """Return the tensors that a backward pass begins at."""
+    of: Any = call.first if call.args else call.kwargs.get("tensors", call.kwargs.get("outputs"))
+    return [of] if isinstance(of, torch.Tensor) else list(of)
+
+
+def address(tensor: torch.Tensor) -> int:
+    """Return the address of a tensor's storage; 0 if it has none."""
     try:
         return int(tensor.untyped_storage()._cdata)
     except (RuntimeError, NotImplementedError):
@@ -496,7 +460,7 @@ def _address(tensor: torch.Tensor) -> int:
 
 def _where(frame: FrameType) -> str:
     """Return ``x.device`` for a parameter of a module's method that is on the GPU, or ""."""
-    if _is_method(frame):
+    if is_method(frame):
         for name in frame.f_code.co_varnames[1 : frame.f_code.co_argcount]:
             value = frame.f_locals.get(name)
             if isinstance(value, torch.Tensor) and value.is_cuda:
@@ -512,20 +476,19 @@ def outwards(frame: FrameType | None) -> Iterator[FrameType]:
 
 
 def _by_exec(frame: FrameType) -> bool:
-    """Return whether the innermost code that is no library's has no file."""
+    """Return whether the innermost code that is not a library's has no file."""
     names = (each.f_code.co_filename for each in outwards(frame))
     return next((name.startswith("<") for name in names if not is_library(name)), False)
 
 
-def _is_method(frame: FrameType) -> bool:
+def is_method(frame: FrameType) -> bool:
     """Return whether a frame is of a module's own method."""
-    return frame.f_code.co_varnames[:1] == ("self",) and isinstance(_first(frame), nn.Module)
+    return frame.f_code.co_varnames[:1] == ("self",) and isinstance(first_of(frame), nn.Module)
 
 
 def _in_dataset(frame: FrameType) -> bool:
-    return any(
-        each.f_code.co_name == "__getitem__" and isinstance(_first(each), Dataset) for each in outwards(frame)
-    )
+    frames = (each for each in outwards(frame) if each.f_code.co_name == "__getitem__")
+    return any(isinstance(first_of(each), Dataset) for each in frames)
 
 
 def attributes_of(thing: Any) -> dict[str, Any]:
@@ -536,18 +499,18 @@ def attributes_of(thing: Any) -> dict[str, Any]:
         return {}
 
 
-def _first(frame: FrameType) -> Any:
+def first_of(frame: FrameType) -> Any:
     """Return a function's first parameter."""
     code = frame.f_code
     return frame.f_locals.get(code.co_varnames[0]) if code.co_argcount else None
 
 
-def _line(made: _Made) -> Iterator[_Made]:
+def _line(made: Origin) -> Iterator[Origin]:
     """Yield how a tensor was made, then those that it was made of on the same device, nearest first."""
     return lineage([made], lambda parent: parent.on_gpu == made.on_gpu)
 
 
-def lineage(things: Iterable[_Made], wanted: Callable[[_Made], bool] = lambda _: True) -> Iterator[_Made]:
+def lineage(things: Iterable[Origin], wanted: Callable[[Origin], bool] = lambda _: True) -> Iterator[Origin]:
     """Yield how things were made, and what they were made of if it is wanted, nearest first."""
     waiting = list(things)
     seen = set()
@@ -585,7 +548,7 @@ def _names(thing: Any, frames: list[FrameType]) -> Iterator[Name]:
                     yield Name(number, name, shared=shared)
                 elif held := _holds(value, thing):
                     yield Name(number, name, *held, shared=shared)
-        owner = _first(frame)
+        owner = first_of(frame)
         is_module = isinstance(owner, nn.Module)
         attributes = {**attributes_of(owner), **(owner._modules if is_module else {})}
         for name, value in attributes.items():

@@ -10,9 +10,10 @@ import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from gpulesson_tools import arguments
 from gpulesson_tools.porting import command
+from gpulesson_tools.porting.child import WHOLE, Loops
 from gpulesson_tools.porting.facts import CHOICE, LESSONS, OPTION, Record, explained
+from gpulesson_tools.programs import arguments
 
 if TYPE_CHECKING:
     from gpulesson_tools.porting.observe import Evidence, Note, Place
@@ -108,7 +109,7 @@ torch.[name] made a tensor on the CPU, and it was copied to the GPU, [often].
 
 
 class Kind(NamedTuple):
-    """A kind of finding: its heading, what it is about, its lesson, what to write, and what is said of it."""
+    """A kind of finding: its heading, subject and lesson, what to write, and what the report says."""
 
     heading: str
     about: str
@@ -170,9 +171,8 @@ def main(words: Sequence[str], prog: str = "python -m gpulesson review") -> int:
 def _reviewed(runs: Runs, name: str, program: Sequence[str]) -> Iterator[str]:
     """Run the script and yield the lines that are printed."""
     command.tell("the script on the practice GPU")
-    for short in (True, False):  # it may need its loops in full
-        runs.short = short
-        gpu = runs.run({}, gpu=True, review="faults")
+    for loops in (Loops(short=True), WHOLE):  # it may need its loops in full
+        gpu = runs.run({}, gpu=True, loops=loops, review="faults")
         if gpu.failure is None and (gpu.losses or gpu.stopped):
             break
     if gpu.failure is not None:
@@ -182,14 +182,14 @@ def _reviewed(runs: Runs, name: str, program: Sequence[str]) -> Iterator[str]:
             f"{name} did not come to its end: {gpu.stopped}. --limit 600 gives it more time."
         )
     if not gpu.evidence.on_gpu:
-        yield f"{name} did not use the GPU. If it has an option for that, give it behind the script."
+        yield f"{name} did not use the GPU. If it has an option for that, give it after the script."
         yield "If it cannot use a GPU yet, this command takes it there:"
         yield f"    python -m gpulesson port {' '.join(program)}"
         return
     command.tell("the script without a GPU")
-    cpu = runs.run({}, gpu=False)
+    cpu = runs.run({}, gpu=False, loops=loops)
     command.tell("what a step needs")
-    needs = runs.run({}, gpu=True, review="memory").evidence
+    needs = runs.run({}, gpu=True, loops=loops, review="memory").evidence
     yield from report(name, gpu, list(findings(gpu, cpu, runs.texts)), needs or "", runs.texts)
 
 

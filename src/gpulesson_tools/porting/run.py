@@ -1,29 +1,26 @@
-"""Runs of a script, each in a process of its own, in a copy of its folder that is set back before each."""
+"""Runs of a script, each in a fresh process, in a copy of its folder that is set back before each."""
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import pickle
 import re
 import shutil
-import signal
-import sys
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from gpulesson_tools.porting.child import Request, main
+from gpulesson_tools.porting.child import WHOLE, Loops, Request, main
 from gpulesson_tools.porting.facts import DIED, Record
+from gpulesson_tools.programs.process import Process
 
 SKIPPED = frozenset((".git", "__pycache__", "node_modules"))
 LARGEST = 8 << 30
 """Bytes that are copied at most."""
-_CAN_FORK = os.name == "posix" and sys.platform != "darwin"
 LARGE = frozenset(("torchvision", "pandas", "sklearn", "scipy", "matplotlib"))
-PRELOADED = ["torch", "numpy", "torch._dynamo", "gpulesson_tools.porting.record", "practice_gpu.session"]
+PRELOADED = ("gpulesson_tools.porting.record", "practice_gpu.session")
 
 
 class NoTrial(Exception):
@@ -44,7 +41,7 @@ class Runs:
     root : Path, optional
         The folder that is copied; by default the current one.
     text : bytes, optional
-        That of the script, if it is no file.
+        That of the script, if it is not a file.
     module : str
         Its name, if it is run as ``python -m module``.
 
@@ -56,10 +53,6 @@ class Runs:
     texts : dict of str to bytes
         All files of Python, by their path from `root`, as they were when this began.
     limit : float
-    short : bool
-        Loops end early.
-    without : list of str
-        Statements that are left out then.
 
     Raises
     ------
@@ -85,8 +78,8 @@ class Runs:
                 "--root FOLDER"
             )
         self.name = script.relative_to(self.root).as_posix()
-        self.short, self.without = False, list[str]()
-        self._arguments, self.limit, self._module = arguments, limit, module
+        self._program = ("-m", module) if module else (os.path.relpath(script, here),)
+        self._program, self.limit = (*self._program, *arguments), limit
         self._here = here.relative_to(self.root).as_posix()
         self._folders, self._files = _contents(self.root)
         self.texts = {
@@ -97,9 +90,7 @@ class Runs:
         if text is not None:
             self.texts[self.name] = text
         self._copied: dict[str, tuple[int, ...]] = {}
-        self._context: Any = multiprocessing.get_context("forkserver" if _CAN_FORK else "spawn")
-        if _CAN_FORK:
-            self._context.set_forkserver_preload([*PRELOADED, *_libraries(self.texts.values())])
+        self._preload = [*PRELOADED, *_libraries(self.texts.values())]
 
     def __enter__(self) -> Runs:
         self._place = Path(tempfile.mkdtemp(prefix="gpulesson-")).resolve()
@@ -109,7 +100,13 @@ class Runs:
         shutil.rmtree(self._place, onerror=_again)
 
     def run(
-        self, texts: Mapping[str, bytes], *, gpu: bool, review: str = "", rounds_up: bool = False
+        self,
+        texts: Mapping[str, bytes],
+        *,
+        gpu: bool,
+        loops: Loops = WHOLE,
+        review: str = "",
+        rounds_up: bool = False,
     ) -> Record:
         """
         Run the script once.
@@ -120,6 +117,8 @@ class Runs:
             Files that differ from the reader's, by their path from :attr:`root`.
         gpu : bool
             On the practice GPU; else with the CPU alone.
+        loops : Loops
+            Whether they end early.
         review : str
             What a review asks for: ``"faults"`` or ``"memory"``.
         rounds_up : bool
@@ -129,42 +128,21 @@ class Runs:
             self._set_back(texts)
         except OSError as error:
             raise NoTrial(f"its folder cannot be copied: {error}") from None
-        outcome = self._place / "outcome"
-        request = Request(
-            str(self._place),
-            self.name,
-            self._module,
-            self._here,
-            self._arguments,
-            gpu,
-            self.short,
-            tuple(self.without) if self.short else (),
-            self.limit / 2,
-            review,
-            rounds_up,
-        )
-        process = self._started(request)
+        place = str(self._place)
+        request = Request(place, self._program, self._here, gpu, loops, self.limit / 2, review, rounds_up)
+        process = Process(main, request, folder=place, preload=self._preload)
         try:
-            process.join(self.limit)
-            status = process.exitcode
-        finally:
-            _end(process)
-        if outcome.exists():
-            record: Record = pickle.loads(outcome.read_bytes())  # our own file
+            record: Record = pickle.loads(process.receive(self.limit))  # our own process
             return record
-        why = "endless" if status is None else f"{DIED} {status}"
+        except TimeoutError:
+            why = "endless"
+        except EOFError:
+            process.wait()
+            why = f"{DIED} {process.status}"
+        finally:
+            process.end()
         errors = self._place / "err"
         return Record(stopped=why, errors=errors.read_text("utf-8", "replace") if errors.exists() else "")
-
-    def _started(self, request: Request) -> Any:
-        process = self._context.Process(target=main, args=(request,))
-        try:
-            process.start()
-        except (EOFError, ConnectionError):  # one of the libraries fails: it is left to the script
-            self._context.set_forkserver_preload(PRELOADED)
-            process = self._context.Process(target=main, args=(request,))
-            process.start()
-        return process
 
     def _set_back(self, texts: Mapping[str, bytes]) -> None:
         """Make the copy what the reader's folder is, with other texts for some files."""
@@ -221,7 +199,7 @@ def _contents(root: Path) -> tuple[list[str], list[str]]:
             if size > space:
                 raise NoTrial(
                     f"it is tried in a copy of {root}, which holds more than {space / 1e9:.0f} GB. Put the "
-                    "script into a folder of its own, with the data that it needs, or a part of them"
+                    "script into a separate folder, with the data that it needs, or a part of them"
                 )
     return folders, files
 
@@ -248,12 +226,3 @@ def _again(function: Any, path: str, _: Any) -> None:
         Path(path).parent.chmod(0o700)
         Path(path).chmod(0o700)
         function(path)
-
-
-def _end(process: Any) -> None:
-    """End a process and what it has started."""
-    if hasattr(os, "killpg"):
-        with suppress(ProcessLookupError, PermissionError):
-            os.killpg(process.pid, signal.SIGKILL)
-    process.kill()
-    process.join()

@@ -1,4 +1,4 @@
-"""What GPUs can do at most: one table, ``gpus.csv`` beside this file, to which readers add rows of their own.
+"""What GPUs can do at most: one table, ``gpus.csv`` beside this file, to which readers add their own rows.
 
 The head of that file says what its columns mean, and gives the form of a reader's file.
 """

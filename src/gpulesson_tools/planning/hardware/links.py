@@ -51,7 +51,7 @@ class Link:
     seen: str = ""
 
     def out_of_node(self, gpus: int) -> float:
-        """Return the bytes a second that leave a node with so many GPUs."""
+        """Return the bytes a second that leave a node with this many GPUs."""
         return self.bandwidth if self.shared else gpus * self.bandwidth
 
 

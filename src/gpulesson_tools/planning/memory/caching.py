@@ -66,7 +66,7 @@ class Block:
 
     @property
     def extent(self) -> int:
-        """Its size, with the addresses behind it that have no memory yet."""
+        """Its size, with the addresses after it that have no memory yet."""
         return self.size + (self.next.size if self.next and not self.next.mapped else 0)
 
     @property
@@ -141,7 +141,7 @@ class CachingAllocator:
         # by pool, small or not: free blocks by size, then address; addresses without memory in their order
         self._free: dict[bool, list[tuple[int, int, Block]]] = {True: [], False: []}
         self._unmapped: dict[bool, list[tuple[int, Block]]] = {True: [], False: []}
-        self._end = 0  # the address behind the last segment
+        self._end = 0  # the address after the last segment
         if expandable_segments:
             for small in (False, True):  # in this order each begins at a multiple of its pages
                 self._put(self._segment(page_size(small) * _PAGES, small, mapped=False))

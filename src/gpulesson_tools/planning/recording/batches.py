@@ -1,4 +1,4 @@
-"""The loaders of a program: which batch size feeds its steps, and how to give it another."""
+"""Give the loaders of a program another batch size."""
 
 from __future__ import annotations
 
@@ -9,37 +9,9 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 from unittest import mock
 
-from torch.utils.data import BatchSampler, DataLoader, dataloader
+from torch.utils.data import BatchSampler, DataLoader
 
 from gpulesson.data import Batches
-from gpulesson_tools.planning.recording.dry import tensors_in
-
-
-@contextmanager
-def sizes_told(tell: Callable[[int | None, int | None], None]) -> Iterator[None]:
-    """While it is open, `tell` gets the batch size of each loader that hands out a batch, and the batch's."""
-    draw, cut = dataloader._BaseDataLoaderIter.__next__, Batches.__iter__
-
-    def drawing(iterator: Any) -> Any:
-        batch = draw(iterator)
-        tell(getattr(iterator._index_sampler, "batch_size", None), _samples(batch))
-        return batch
-
-    def cutting(batches: Batches) -> Iterator[Any]:
-        for batch in cut(batches):
-            tell(batches.batch_size, _samples(batch))
-            yield batch
-
-    with (
-        mock.patch.object(dataloader._BaseDataLoaderIter, "__next__", drawing),
-        mock.patch.object(Batches, "__iter__", cutting),
-    ):
-        yield
-
-
-def _samples(batch: Any) -> int | None:
-    """Return the length of a batch's first tensor."""
-    return next((len(each) for each in tensors_in(batch) if each.dim()), None)
 
 
 @contextmanager

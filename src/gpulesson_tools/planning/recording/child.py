@@ -1,43 +1,83 @@
-"""The process in which a program is recorded: ``python -m gpulesson_tools.planning.recording.child FOLDER``.
-
-In the folder it finds what to do (:class:`gpulesson_tools.planning.recording.programs.Request`), and it
-leaves there what came of it (:class:`gpulesson_tools.planning.recording.programs.Outcome`).
-"""
+"""The process in which a program is recorded."""
 
 from __future__ import annotations
 
 import os
-import sys
-
-if __name__ == "__main__" and sys.path[0] == os.getcwd():  # noqa: PTH109  # `python -m` puts it there
-    del sys.path[0]
-
 import pickle
-import runpy
+import sys
 import traceback
+from collections.abc import Callable
 from contextlib import ExitStack
-from pathlib import Path
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
 from typing import Any
 
-from gpulesson_tools.planning.recording.programs import CAPACITY, Outcome, Request
 from gpulesson_tools.planning.recording.record import Record
+from gpulesson_tools.programs.execution import execute
+
+CAPACITY = "4096 GiB"
+"""Memory of the practice GPU that programs are recorded on: more than any GPU has, so that they go on."""
 
 
-def main(folder: Path) -> int:
-    """Do what the request in a folder asks for."""
-    request: Request = pickle.loads((folder / "request").read_bytes())  # the parent's
+@dataclass(frozen=True)
+class Request:
+    """
+    What to record.
 
-    def leave(record: Record, error: str = "", status: int = 0) -> None:
-        (folder / "unfinished").write_bytes(pickle.dumps(Outcome(record, error, status)))
-        (folder / "unfinished").replace(folder / "outcome")
+    Attributes
+    ----------
+    program : tuple of str
+        A script with its arguments, or ``-m``, a module and its arguments.
+    steps : int
+        How many steps of the optimizer.
+    batch_size : tuple of int, optional
+        The batch size of the loaders to change, and the one that they get.
+    dry : bool
+        Take the shapes only and compute nothing where values do not matter.
+    """
+
+    program: tuple[str, ...]
+    steps: int
+    batch_size: tuple[int, int] | None = None
+    dry: bool = False
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """
+    What came of it.
+
+    Attributes
+    ----------
+    record : Record
+        Up to the last step that was asked for, or up to the program's end.
+    error : str
+        The last line of the error that ended the program; "" if none did.
+    status : int
+        The program's exit status, where it ended by itself.
+    """
+
+    record: Record
+    error: str = ""
+    status: int = 0
+
+
+def main(send: Callable[[bytes], None], request: Request, output: Connection | bool) -> None:
+    """Record a program, and send the outcome; what it prints goes to `output`, if there is one."""
+    if isinstance(output, Connection):
+        shown = output.fileno()
+    else:
+        shown = 2 if output else os.open(os.devnull, os.O_RDWR)
+    for number in (1, 2):
+        os.dup2(shown, number)
+    leave = os._exit
 
     def end(record: Record) -> None:
-        leave(record)
+        send(pickle.dumps(Outcome(record)))
         sys.stdout.flush()
-        os._exit(0)
+        leave(0)
 
-    leave(*_recorded(request, end))
-    return 0
+    send(pickle.dumps(Outcome(*_recorded(request, end))))
 
 
 def _recorded(request: Request, ignored: Any) -> tuple[Record, str, int]:
@@ -57,7 +97,7 @@ def _recorded(request: Request, ignored: Any) -> tuple[Record, str, int]:
         recorder = Recorder(gpu, request.steps, ignored, dry=request.dry)
         try:
             with recorder:
-                _run(request.program)
+                execute(request.program)
         except Finished:
             pass
         except SystemExit as request_to_end:
@@ -71,19 +111,3 @@ def _recorded(request: Request, ignored: Any) -> tuple[Record, str, int]:
             traceback.print_exception(type(failure), failure, entry)
             error, status = traceback.format_exception_only(failure)[-1].strip(), 1
     return recorder.record, error, status
-
-
-def _run(program: tuple[str, ...]) -> None:
-    """Run a program as Python's command line does."""
-    if program[0] == "-m":
-        sys.argv = [*program[1:]]
-        sys.path.insert(0, str(Path.cwd()))
-        runpy.run_module(program[1], run_name="__main__", alter_sys=True)
-    else:
-        sys.argv = [*program]
-        sys.path.insert(0, str(Path(program[0]).resolve().parent))
-        runpy.run_path(str(Path(program[0]).absolute()), run_name="__main__")
-
-
-if __name__ == "__main__":
-    sys.exit(main(Path(sys.argv[1])))

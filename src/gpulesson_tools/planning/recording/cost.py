@@ -96,7 +96,7 @@ def cost(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any)
         As ``__torch_dispatch__`` of a :class:`torch.utils._python_dispatch.TorchDispatchMode` gets it.
     args, kwargs
         What it was called with. All tensors count as being on the device: of a copy from the host, the
-        source is no traffic of the device's memory, and the caller has to leave it out.
+        source is not traffic of the device's memory, and the caller has to leave it out.
     result
         What it returned.
 

@@ -1,68 +1,25 @@
-"""Programs: recorded in a process of their own, so that what they change, start or break ends with it.
+"""Programs: each recorded in a fresh process, so that what they change, start or break ends with it.
 
 Functions are recorded in this process.
 """
 
 from __future__ import annotations
 
+import os
 import pickle
-import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
-from pathlib import Path
+from multiprocessing.connection import Connection
 from typing import Any
 
+from gpulesson_tools.planning.recording import child
+from gpulesson_tools.planning.recording.child import CAPACITY, Outcome, Request
 from gpulesson_tools.planning.recording.record import Record
+from gpulesson_tools.programs.process import Process
 
-_CHILD = "gpulesson_tools.planning.recording.child"
-CAPACITY = "4096 GiB"
-"""Memory of the practice GPU that programs are recorded on: more than any GPU has, so that they go on."""
-
-
-@dataclass(frozen=True)
-class Request:
-    """
-    What to record.
-
-    Attributes
-    ----------
-    program : tuple of str
-        A script with its arguments, or ``-m``, a module and its arguments.
-    steps : int
-        How many steps of the optimizer.
-    batch_size : tuple of int, optional
-        The batch size of the loaders to change, and the one that they get.
-    dry : bool
-        Take the shapes only and compute nothing where values do not matter.
-    """
-
-    program: tuple[str, ...]
-    steps: int
-    batch_size: tuple[int, int] | None = None
-    dry: bool = False
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """
-    What came of it.
-
-    Attributes
-    ----------
-    record : Record
-        Up to the last step that was asked for, or up to the program's end.
-    error : str
-        The last line of the error that ended the program; "" if none did.
-    status : int
-        The program's exit status, where it ended by itself.
-    """
-
-    record: Record
-    error: str = ""
-    status: int = 0
+PRELOADED = ("gpulesson_tools.planning.recording.recorder", "practice_gpu.session")
 
 
 class ProgramFailed(RuntimeError):
@@ -71,7 +28,7 @@ class ProgramFailed(RuntimeError):
 
 def record_program(request: Request, *, show: bool = True) -> Outcome:
     """
-    Run a program on the practice GPU, in a process of its own, until it has taken some steps.
+    Run a program on the practice GPU, in a fresh process, until it has taken some steps.
 
     Parameters
     ----------
@@ -85,26 +42,27 @@ def record_program(request: Request, *, show: bool = True) -> Outcome:
         The process ended without an answer: it was killed, or ended Python itself.
     """
     with tempfile.TemporaryDirectory(prefix="gpulesson-") as name:
-        folder = Path(name)
-        (folder / "request").write_bytes(pickle.dumps(request))
-        command = [sys.executable, "-m", _CHILD, name]
-        shown = {"stdout": sys.stderr if _is_file(sys.stderr) else None}
-        hidden = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.DEVNULL)
-        done: Any = subprocess.run(command, **(shown if show else hidden), check=False)
-        if not (folder / "outcome").exists():
-            raise ProgramFailed(_no_answer(request, done.returncode))
-        outcome: Outcome = pickle.loads((folder / "outcome").read_bytes())  # our own file
-        return outcome
+        process = Process(child.main, request, _output(show), folder=name, preload=PRELOADED)
+        try:
+            outcome: Outcome = pickle.loads(process.receive())  # our own process
+            return outcome
+        except EOFError:
+            process.wait()
+            raise ProgramFailed(_no_answer(request, process.status)) from None
+        finally:
+            process.end()
 
 
-def _is_file(stream: Any) -> bool:
-    try:
-        return bool(stream.fileno() >= 0)
-    except (AttributeError, OSError):  # a notebook's
+def _output(show: bool) -> Connection | bool:
+    """Return standard error, which is duplicated for the process; a notebook's has no file."""
+    if show and os.name == "posix":
+        with suppress(AttributeError, OSError):
+            return Connection(os.dup(sys.stderr.fileno()), readable=False)
         return False
+    return show
 
 
-def _no_answer(request: Request, status: int) -> str:
+def _no_answer(request: Request, status: int | None) -> str:
     name = " ".join(request.program)
     if status == -9:
         return (

@@ -26,7 +26,7 @@ class Place:
         Name of the innermost module of the model, as ``named_modules`` has it; "" outside of all. In
         backward it is that of the forward operator whose derivative is computed.
     filename : str
-        File of the innermost line that is no library's; "" if there is none.
+        File of the innermost line that is not a library's; "" if there is none.
     line : int
         Its number, from 1.
     """
@@ -166,7 +166,7 @@ class Record:
     handed : int or None
         Samples in the batch that it handed out for the first step: fewer, if it had no more.
     recurrent : bool
-        An RNN, LSTM or GRU ran. On a GPU they are cuDNN's: few kernels, with buffers of their own, where the
+        An RNN, LSTM or GRU ran. On a GPU they are cuDNN's: few kernels, with their own buffers, where the
         CPU has many operators.
     notes : list of str
         What a reader should know of the record, a sentence each.

@@ -7,22 +7,17 @@ the model and in which phase of a step the program is.
 
 from __future__ import annotations
 
-import functools
 import weakref
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict
 from typing import Any
-from unittest import mock
 
 import torch
 from torch import nn
-from torch.nn.modules import module as modules
-from torch.optim import optimizer as optimizers
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from gpulesson_tools.planning.recording.batches import sizes_told
 from gpulesson_tools.planning.recording.cost import cost
 from gpulesson_tools.planning.recording.dry import shapes_only, tensors_in
 from gpulesson_tools.planning.recording.kinds import BUFFER, GRADIENT, PARAMETER, STATE, assign
@@ -36,6 +31,7 @@ from gpulesson_tools.planning.recording.record import (
     Record,
     Waits,
 )
+from gpulesson_tools.programs.hooks import Call, Hooks
 from practice_gpu.device.events import where
 from practice_gpu.device.gpu import PracticeGPU
 from practice_gpu.device.ledger import Block, address_of, dense_parts
@@ -102,15 +98,7 @@ class Recorder(TorchDispatchMode):
             observers.append(self)
             undo.callback(observers.remove, self)
             undo.callback(self._complete)
-            for hook in (
-                modules.register_module_forward_pre_hook(self._enter_module),
-                modules.register_module_forward_hook(self._leave_module, always_call=True),
-                optimizers.register_optimizer_step_pre_hook(self._before_step),
-                optimizers.register_optimizer_step_post_hook(self._after_step),
-            ):
-                undo.callback(hook.remove)
-            undo.enter_context(sizes_told(self._take_batch))
-            undo.enter_context(mock.patch.object(torch.optim.Optimizer, "__init__", self._telling_of_new()))
+            undo.enter_context(Hooks(self))
             for block in list(self._gpu.ledger.blocks.values()):
                 if block.index >= 0 and block.size:
                     self.born(block)
@@ -181,7 +169,9 @@ class Recorder(TorchDispatchMode):
         key = module, filename, line
         return self._places.get(key) or self._places.setdefault(key, Place(*key))
 
-    def _enter_module(self, module: nn.Module, inputs: Any) -> None:
+    def before_module(self, call: Call) -> None:
+        """Enter a module, and see what it has."""
+        module: nn.Module = call.first
         if not self._inside and module not in self._names:
             self._names.update((each, name) for name, each in module.named_modules())
         self.record.recurrent |= isinstance(module, nn.RNNBase)
@@ -193,23 +183,19 @@ class Recorder(TorchDispatchMode):
         for buffer in module._buffers.values():
             self._tag(buffer, BUFFER)
 
-    def _leave_module(self, module: nn.Module, inputs: Any, outputs: Any) -> None:
+    def end_module(self, call: Call) -> None:
+        """Leave it."""
         if self._inside:
             self._inside.pop()
 
-    def _telling_of_new(self) -> Callable[..., None]:
-        make = torch.optim.Optimizer.__init__
+    def after_new_optimizer(self, call: Call) -> None:
+        """Note an optimizer, which may step more rarely than another one."""
+        self._optimizers[id(call.first)] = weakref.ref(call.first), 0
 
-        @functools.wraps(make)
-        def made(optimizer: Any, *args: Any, **kwargs: Any) -> None:
-            make(optimizer, *args, **kwargs)
-            self._optimizers[id(optimizer)] = weakref.ref(optimizer), 0
-
-        return made
-
-    def _before_step(self, optimizer: Any, *_: Any) -> None:
+    def before_step(self, call: Call) -> None:
+        """See what an optimizer trains."""
         self._phase = OPTIMIZER
-        self._tag_parameters(optimizer)
+        self._tag_parameters(call.first)
 
     def _tag_parameters(self, optimizer: Any) -> None:
         for group in optimizer.param_groups:
@@ -217,7 +203,9 @@ class Recorder(TorchDispatchMode):
                 self._tag(parameter, PARAMETER)
                 self._tag(parameter.grad, GRADIENT)
 
-    def _after_step(self, optimizer: Any, *_: Any) -> None:
+    def after_step(self, call: Call) -> None:
+        """See what an optimizer keeps; end the program if that was the last step that was asked for."""
+        optimizer = call.first
         self._phase = FORWARD
         self._tag_parameters(optimizer)  # once more: LBFGS computes gradients in its step
         self._optimizers[id(optimizer)] = weakref.ref(optimizer), 1
@@ -249,8 +237,13 @@ class Recorder(TorchDispatchMode):
                 self.record.waits.append(Waits(self.record.steps, *key, count))
                 self._waits[key] = event.waits
 
-    def _take_batch(self, size: int | None, handed: int | None) -> None:
-        self._batch = size, handed
+    def after_batch(self, call: Call) -> None:
+        """Note the batch size of a loader that has drawn a batch, and the batch's."""
+        self._batch = getattr(call.first._index_sampler, "batch_size", None), _samples(call.result)
+
+    def after_cut(self, call: Call) -> None:
+        """Note those of :class:`gpulesson.data.Batches`."""
+        self._batch = call.first.batch_size, _samples(call.result)
 
     # -- operators
 
@@ -282,3 +275,8 @@ class Recorder(TorchDispatchMode):
             phase, place = self._now()
             operation = Operation(**asdict(spent), step=self.record.steps, phase=phase, place=place)
             self.record.operations.append(operation)
+
+
+def _samples(batch: Any) -> int | None:
+    """Return the length of a batch's first tensor."""
+    return next((len(each) for each in tensors_in(batch) if each.dim()), None)

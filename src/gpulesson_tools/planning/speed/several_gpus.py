@@ -1,6 +1,6 @@
 """A step with several GPUs, one process (rank) for each: its memory, and the least time that it can take.
 
-Each rank computes a batch of its own, and the gradients are averaged. Copies of the model (DDP) do that with
+Each rank computes its own batch, and the gradients are averaged. Copies of the model (DDP) do that with
 an all-reduce, bucket by bucket, while the backward pass still runs (Li et al. 2020,
 https://arxiv.org/abs/2006.15704). Fully sharded, as FSDP and ZeRO-3 are, each rank keeps one part of all
 parameters, gradients and optimizer state, and gathers a block's parameters when it needs them (Rajbhandari et
@@ -355,7 +355,7 @@ def spread_out(record: Record, ranks: int, strategy: str) -> Record:
         Of a single one.
     ranks : int
     strategy : {"DDP", "fully sharded"}
-        DDP adds its buckets, which are as large as all gradients together, unless it is told
+        DDP adds its buckets, which are as large as all gradients together, unless it is asked
         ``gradient_as_bucket_view=True``. Fully sharded, parameters, gradients and the optimizer's state are
         divided by the number of ranks. The largest block's gradients are whole in any case, and so are the
         parameters of two blocks of its size: one in use, one on its way.

@@ -21,7 +21,7 @@ def parse(parser: argparse.ArgumentParser, words: Sequence[str]) -> tuple[argpar
 
     Examples
     --------
-    >>> from gpulesson_tools.arguments import parse, parser
+    >>> from gpulesson_tools.programs.arguments import parse, parser
     >>> reader = parser("python -m gpulesson plan", "Plan.")
     >>> _ = reader.add_argument("--gpu")
     >>> options, program = parse(reader, ["--gpu", "T4", "train.py", "--epochs", "3"])

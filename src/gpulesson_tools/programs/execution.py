@@ -1,0 +1,63 @@
+"""Run a script or a module in this process, as Python's command line runs it."""
+
+from __future__ import annotations
+
+import builtins
+import importlib.machinery
+import importlib.util
+import os
+import re
+import sys
+import types
+from collections.abc import Sequence
+from importlib.machinery import SourceFileLoader
+from pathlib import Path
+from typing import Any
+
+
+def execute(program: Sequence[str], top: Path | None = None) -> None:
+    """
+    Run a program as ``__main__``; it is compiled by ``SourceFileLoader.source_to_code``.
+
+    Parameters
+    ----------
+    program : sequence of str
+        A script with its arguments, or ``-m``, a module and its arguments.
+    top : Path, optional
+        Above it nothing is taken for the script's package.
+
+    Raises
+    ------
+    ImportError
+        If there is no such module.
+    OSError
+        If there is no such script.
+    """
+    main: Any = types.ModuleType("__main__")
+    main.__builtins__ = builtins
+    sys.modules["__main__"] = main
+    if program[0] == "-m":
+        sys.path.insert(0, os.getcwd())  # noqa: PTH109
+        main.__spec__ = _spec(program[1])
+        path, main.__package__ = Path(main.__spec__.origin), main.__spec__.parent
+        sys.argv = [str(path), *program[2:]]
+    else:
+        path, sys.argv = Path(program[0]).absolute(), [*program]
+        start, package = path.resolve().parent, ""
+        if re.search(rb"^\s*from\s+\.", path.read_bytes(), re.MULTILINE):  # as python -m package.script does
+            while (start / "__init__.py").exists() and start != top:
+                start, package = start.parent, f"{start.name}.{package}".rstrip(".")
+            main.__package__ = package
+        sys.path.insert(0, str(start))
+    main.__file__ = str(path)
+    code = SourceFileLoader("__main__", str(path)).source_to_code(path.read_bytes(), str(path))
+    exec(code, main.__dict__)
+
+
+def _spec(module: str) -> importlib.machinery.ModuleSpec:
+    spec = importlib.util.find_spec(module)
+    if spec is not None and spec.submodule_search_locations is not None:
+        spec = importlib.util.find_spec(f"{module}.__main__")
+    if spec is None or spec.origin is None:
+        raise ImportError(f"No module named {module}")
+    return spec
