@@ -81,7 +81,8 @@ class Task:
     comes stays. Mistakes are named in their order. The words of a fact are how a message names it ("the mean
     loss"), a whole sentence, or a function of what was found and what was expected that returns one. Nearly
     every mistake changes the derived facts: they come last, and are not signs of one. Without `gpu`,
-    `observe` says itself what there is; `apart`, it calls the function in separate processes (`runner.apart`).
+    `observe` says itself what there is; `apart`, it calls the function in separate processes
+    (`runner.apart`).
     """
 
     does: str
