@@ -9,28 +9,27 @@
 ``practice_gpu``, ``practice``, ``plan`` and ``check`` come from the packages beside this one, on first use.
 """
 
-from importlib import import_module
+from pkgutil import resolve_name
 from typing import Any
 
 __version__ = "0.1.0"
 
 # On first use: the practice GPU patches torch, so nobody should load it without asking for it.
 _ELSEWHERE = {
-    "practice": ("practice_gpu", ""),
-    "practice_gpu": ("practice_gpu", "practice_gpu"),
-    "plan": ("gpulesson_tools.planning.plan", "plan"),
-    "check": ("gpulesson_tools.exercises", "check"),
+    "practice": "practice_gpu",
+    "practice_gpu": "practice_gpu:practice_gpu",
+    "plan": "gpulesson_tools.planning.plan:plan",
+    "check": "gpulesson_tools.exercises:check",
 }
 
 
 def load_ipython_extension(shell: Any) -> None:
     """Give a notebook that says ``%load_ext gpulesson`` the magic ``%%port``."""
-    port_cell = import_module("gpulesson_tools.porting.command").port_cell
+    port_cell = resolve_name("gpulesson_tools.porting.command:port_cell")
     shell.register_magic_function(port_cell, "cell", "port")
 
 
 def __getattr__(name: str) -> Any:
     if name not in _ELSEWHERE:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    module, member = _ELSEWHERE[name]
-    return getattr(import_module(module), member) if member else import_module(module)
+    return resolve_name(_ELSEWHERE[name])

@@ -10,7 +10,7 @@ if __name__ == "__main__" and sys.path[0] == os.getcwd():  # noqa: PTH109  # pat
 
 import argparse
 from collections.abc import Sequence
-from importlib import import_module
+from pkgutil import resolve_name
 
 COMMANDS = {
     "practice": ("practice_gpu.command:main", "run a script or a module on a simulated CUDA GPU"),
@@ -55,8 +55,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     words = list(sys.argv[1:] if arguments is None else arguments)
     if words and words[0] in COMMANDS:
-        module, _, function = COMMANDS[words[0]][0].partition(":")
-        run = getattr(import_module(module), function)
+        run = resolve_name(COMMANDS[words[0]][0])
         return int(run(words[1:], f"python -m gpulesson {words[0]}"))
     parser = argparse.ArgumentParser(prog="python -m gpulesson", description=__doc__)
     commands = parser.add_subparsers(metavar="command")

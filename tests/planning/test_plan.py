@@ -263,6 +263,20 @@ def test_a_script_that_is_not_there_is_named():
         gpulesson.plan(["-m"])
 
 
+@pytest.mark.slow
+def test_a_script_that_plans_for_another_needs_no_guard_and_its_environment_is_seen(tmp_path):
+    (tmp_path / "plain.py").write_text(TRAINS)
+    (tmp_path / "train.py").write_text(f"import os\nassert os.environ['DATA'] == 'here'\n{TRAINS}")
+    (tmp_path / "ask.py").write_text(
+        "import os, gpulesson\n"
+        "gpulesson.plan('plain.py', gpu='T4', steps=1)\n"
+        "os.environ['DATA'] = 'here'\n"
+        "print(gpulesson.plan('train.py', gpu='T4', steps=1).gpus[0].verdict.answer)\n"
+    )
+    done = subprocess.run([sys.executable, "ask.py"], cwd=tmp_path, capture_output=True, text=True)
+    assert done.stdout.splitlines()[-1] == "fits", done.stderr
+
+
 class TestReport:
     def test_it_has_the_answer_the_ledger_and_the_conditions(self):
         text = str(gpulesson.plan(train, gpu=["T4", "H100"], batch_size=64))

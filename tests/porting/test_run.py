@@ -113,6 +113,11 @@ def test_what_lies_above_is_found_with_a_root(runs, tmp_path):
     whole = runs(reads + TRAIN, root=tmp_path)
     assert whole.name == "reader/train.py"
     assert len(whole.run({}, gpu=False).losses) == 4
+    (tmp_path / "above.py").write_text(TRAIN)
+    above = Runs(Path("../above.py"), (), 60.0, tmp_path)
+    with above:
+        assert [*above.run({}, gpu=False).lines] == ["above.py"]
+    (tmp_path / "above.py").unlink()
     with pytest.raises(NoTrial, match="name one above both: --root FOLDER"):
         runs(TRAIN, root=tmp_path / "elsewhere")
 

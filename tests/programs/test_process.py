@@ -56,8 +56,7 @@ def test_messages_come_in_order_and_then_the_end(tmp_path):
     assert [process.receive(60) for _ in range(3)] == [b"0", b"1", b"2"]
     with pytest.raises(EOFError):
         process.receive(60)
-    process.wait()
-    assert process.status == 0
+    assert process.status() == 0
     process.end()
 
 
@@ -66,8 +65,7 @@ def test_a_process_that_is_killed_sends_nothing_and_tells_by_what(tmp_path):
     process = Process(dies, signal.SIGKILL, folder=str(tmp_path))
     with pytest.raises(EOFError):
         process.receive(60)
-    process.wait()
-    assert process.status == -signal.SIGKILL
+    assert process.status() == -signal.SIGKILL
     process.end()
 
 

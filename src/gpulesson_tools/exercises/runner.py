@@ -73,22 +73,17 @@ class Fresh:
 
 @contextlib.contextmanager
 def _apart_from_the_learner(folder: str) -> Iterator[None]:
-    """Have what is started meanwhile compute with one thread, and import nothing of the learner's.
+    """Have what is started meanwhile import nothing of the learner's.
 
-    The models are tiny. And a Python that is started looks for modules first in the folder where it starts.
+    A Python that is started looks for modules first in the folder where it starts.
     """
-    before, here = os.environ.get("OMP_NUM_THREADS"), os.getcwd()  # noqa: PTH109
-    os.environ["OMP_NUM_THREADS"] = "1"
+    here = os.getcwd()  # noqa: PTH109
     os.chdir(folder)
     try:
         with installed_modules_first(here):
             yield
     finally:
         os.chdir(here)
-        if before is None:
-            del os.environ["OMP_NUM_THREADS"]
-        else:
-            os.environ["OMP_NUM_THREADS"] = before
 
 
 @contextlib.contextmanager
@@ -120,8 +115,9 @@ def _main(
     os.chdir(folder)
     tempfile.tempdir = folder
     os.environ.pop("GPULESSON_DEVICE", None)
-    os.environ["MPLBACKEND"] = "Agg"
+    os.environ |= {"MPLBACKEND": "Agg", "OMP_NUM_THREADS": "1"}
     preload()
+    sys.modules["torch"].set_num_threads(1)  # the models are tiny, and many may be checked at once
     send(b'"begun"')
     with bounded(seconds, MEMORY):
         function(lambda result: send(json.dumps(result).encode()), *arguments)

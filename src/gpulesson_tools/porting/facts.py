@@ -19,6 +19,7 @@ OPTION = re.compile(r"(?m)^[^#\n]*add_argument\([^()#]*['\"](--(?:use[-_])?(?:de
 LESSONS = {
     1: "Is there a GPU?",
     2: "Tensors and devices",
+    3: "A first model on the GPU",
     4: "The training loop on a device",
     5: "Fashion-MNIST end to end",
     6: "Save, load, resume",
@@ -26,10 +27,12 @@ LESSONS = {
     8: "Was it faster?",
     9: "Feeding the GPU",
     10: "Where did my memory go?",
+    11: "Profile before you optimise",
     12: "The speed ladder",
+    13: "When it does not fit",
     14: "Many GPUs",
 }
-"""Titles of the lessons that are named."""
+"""Titles of the lessons."""
 
 
 @dataclass(frozen=True)
@@ -102,7 +105,7 @@ class Thing:
     made : tuple of Spot
         The calls of the script's files that were running when it was made, outermost first.
     by : str
-        What made it: ``"torch.zeros"``, ``"Linear"``, …
+        What made it: ``"zeros"``, ``"Linear"``, …
     is_module, factory, random : bool
         It is a module; one of ``FACTORIES`` made it; by random numbers.
     drawn : bool

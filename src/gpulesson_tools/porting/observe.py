@@ -5,13 +5,11 @@ from __future__ import annotations
 import functools
 import gc
 import itertools
-import os
 import sys
 from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
-from pathlib import Path
 from types import FrameType
 from typing import Any
 from weakref import WeakKeyDictionary, WeakSet, ref
@@ -20,9 +18,6 @@ import torch
 from torch import nn
 from torch.utils.data import IterableDataset, SequentialSampler
 
-import gpulesson
-import gpulesson_tools
-import practice_gpu
 from gpulesson_tools.planning.recording.dry import tensors_in
 from gpulesson_tools.porting.facts import LESSONS
 from gpulesson_tools.porting.record import (
@@ -42,9 +37,7 @@ from gpulesson_tools.programs.hooks import Call
 
 Place = tuple[str, int]
 """A file, seen from the script's folder, and a line."""
-_PACKAGES = tuple(
-    str(Path(str(package.__file__)).parent) + os.sep for package in (gpulesson, gpulesson_tools, practice_gpu)
-)
+_OURS = frozenset(("gpulesson", "gpulesson_tools", "practice_gpu"))
 _BETWEEN = ("_tensor.py", "overrides.py", "_contextlib.py")
 _MADE = FACTORIES - {"tensor", "as_tensor"}  # these two copy what the host has
 _READS = {"item": ".item()", "tolist": ".tolist()", "cpu": ".cpu()", "to": '.to("cpu")'}
@@ -84,9 +77,14 @@ class Evidence:
         by way of nothing that another one needed; and how many were `used`.
     parallel : set
         Where models were spread over one GPU.
-    kept, plain, means, half : dict
-        What holds old histories; constant tensors that are plain attributes of modules; means over a batch;
-        training in float16, also with a loss that was `scaled`.
+    kept, plain : dict
+        What holds old histories; constant tensors that are plain attributes of modules.
+    means, half : set
+        Where means over a batch are taken, and models trained in float16; `scaled`, if a loss was multiplied.
+    on_gpu : bool
+        Something was on the GPU.
+    models : int
+        How many were trained.
     """
 
     calls: dict[Place, Note] = field(default_factory=dict)
@@ -151,12 +149,12 @@ class Observer:
         """
         place = None
         for frame in outwards(sys._getframe()):
-            name = frame.f_code.co_filename
+            name, package = frame.f_code.co_filename, frame.f_globals.get("__name__", "").partition(".")[0]
             if file := self._watch.file(frame.f_code):
                 place = file, frame.f_lineno
                 if not (outside and is_method(frame)):
                     break
-            elif (direct or place) and not name.startswith(_PACKAGES) and not name.endswith(_BETWEEN):
+            elif (direct or place) and package not in _OURS and not name.endswith(_BETWEEN):
                 break
         return place
 

@@ -96,7 +96,9 @@ class Watch:
     ----------
     record : Record
     passes, batches : int
-        How many there were.
+        How many backward passes there were; how many batches, and calls of models without gradients.
+    inside : int
+        How many modules are being called, one within another.
     """
 
     def __init__(self, folder: Path, seconds: float, rounds_up: bool = False) -> None:
@@ -158,10 +160,10 @@ class Watch:
         """Note a tensor of the CPU's that gets results of the GPU's, which are trained."""
         if isinstance(value, torch.Tensor) and value.is_cuda and value.requires_grad and not tensor.is_cuda:
             frames = self.frames(sys._getframe())
-            call = frames[-1].f_code, frames[-1].f_lasti
-            if frames and call not in self._filled:
-                self._filled.add(call)
-                self.record.filled.append(self._seen([tensor], frames))
+            for spot in [(each.f_code, each.f_lasti) for each in frames[-1:]]:
+                if spot not in self._filled:
+                    self._filled.add(spot)
+                    self.record.filled.append(self._seen([tensor], frames))
 
     @staticmethod
     def _round_up(results: list[torch.Tensor], given: list[torch.Tensor]) -> None:
@@ -330,9 +332,9 @@ class Watch:
 
     def before_grad(self, call: Call) -> None:
         """Take it for a backward pass, unless it is PyTorch's own second call, or a part of a loss."""
-        if not (self._in_grad or call.kwargs.get("create_graph")):
-            self.before_backward(call)
         self._in_grad += 1
+        if self._in_grad == 1 and not call.kwargs.get("create_graph"):
+            self.before_backward(call)
 
     def end_grad(self, call: Call) -> None:
         """Leave it."""

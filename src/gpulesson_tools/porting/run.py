@@ -137,8 +137,8 @@ class Runs:
         except TimeoutError:
             why = "endless"
         except EOFError:
-            process.wait()
-            why = f"{DIED} {process.status}"
+            status = process.status()
+            why = "endless" if status is None else f"{DIED} {status}"
         finally:
             process.end()
         errors = self._place / "err"

@@ -42,7 +42,7 @@ def execute(program: Sequence[str], top: Path | None = None) -> None:
         path, main.__package__ = Path(main.__spec__.origin), main.__spec__.parent
         sys.argv = [str(path), *program[2:]]
     else:
-        path, sys.argv = Path(program[0]).absolute(), [*program]
+        path, sys.argv = Path(os.path.abspath(program[0])), [*program]  # noqa: PTH100
         start, package = path.resolve().parent, ""
         if re.search(rb"^\s*from\s+\.", path.read_bytes(), re.MULTILINE):  # as python -m package.script does
             while (start / "__init__.py").exists() and start != top:

@@ -36,7 +36,12 @@ _PATCHED: dict[str, tuple[tuple[Any, str], ...]] = {
     "load": ((torch, "load"),),
     "from_numpy": ((torch, "from_numpy"),),
 }
-_OTHERS = "step", "function", "cut"
+_MOMENTS = dict.fromkeys(_PATCHED, ("before", "after", "end")) | {
+    "step": ("before", "after"),
+    "cut": ("after",),
+    "function": ("after", "end"),
+}
+"""Events, and when listeners are told of them."""
 
 
 @dataclass
@@ -54,7 +59,7 @@ class Call:
     result : object
         What it returned.
     error : Exception or None
-        What it raised, if it is a function.
+        What a function raised; of others it is not known.
     """
 
     args: Sequence[Any]
@@ -73,9 +78,9 @@ class Hooks:
     """
     While it is open, PyTorch calls listeners: their methods ``before_EVENT``, ``after_EVENT``, ``end_EVENT``.
 
-    They get a :class:`Call`: before it, after it has returned, and at its end, which comes also if it raises
-    an error. PyTorch is patched only for events that a listener has a method for. The first listener is told
-    first.
+    They get a :class:`Call`: before it; at its end, also if it raises an error; and, if not, after it, when
+    all listeners have been told of the end. The first listener is told first. PyTorch is patched only for
+    events that a listener has a method for.
 
     ============================  ====================================================================
     ``new_module``, ``module``    a module is made or copied; one is called
@@ -98,7 +103,8 @@ class Hooks:
     Raises
     ------
     AttributeError
-        If a method is named like one for an event that there is not.
+        If a method is named like these, but nobody would call it: for a step there is no end, for a function
+        nothing before it, and a cut is told of after it.
 
     Examples
     --------
@@ -117,9 +123,9 @@ class Hooks:
         self._listeners, self._undo = listeners, ExitStack()
         for listener in listeners:
             for name in dir(listener):
-                when, _, event = name.partition("_")
-                if when in ("before", "after", "end") and event and event not in (*_PATCHED, *_OTHERS):
-                    raise AttributeError(f"{type(listener).__name__}.{name}: there is no event {event!r}")
+                moment, _, event = name.partition("_")
+                if moment in ("before", "after", "end") and moment not in _MOMENTS.get(event, ()):
+                    raise AttributeError(f"{type(listener).__name__}.{name}: nobody would ever call it")
 
     def __enter__(self) -> Hooks:
         with ExitStack() as undo:
@@ -190,10 +196,12 @@ def _cutting(cut: Callable[[Any], Iterator[Any]], after: list[_Method]) -> Calla
 
 def caller() -> FrameType:
     """Return the frame whose call a listener is told of."""
-    frame: Any = sys._getframe()
-    while frame.f_back is not None and frame.f_code.co_name not in ("wrapped", "__torch_function__"):
+    frame: Any = sys._getframe(1)
+    while frame.f_code.co_filename != __file__:
         frame = frame.f_back
-    result: FrameType = frame.f_back or frame
+    while frame.f_code.co_filename == __file__:
+        frame = frame.f_back
+    result: FrameType = frame
     return result
 
 

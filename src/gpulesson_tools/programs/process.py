@@ -15,6 +15,7 @@ import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from multiprocessing.connection import Connection, wait
+from types import ModuleType
 from typing import Any
 
 PRELOADED = ("torch", "torch._dynamo", "torch.utils.data", "numpy")
@@ -55,8 +56,13 @@ class Process:
 
     @staticmethod
     def _start(context: Any, *arguments: Any) -> Any:
-        process = context.Process(target=_main, args=arguments)
-        process.start()
+        process = context.Process(target=_main, args=(dict(os.environ), *arguments))
+        main = sys.modules["__main__"]
+        sys.modules["__main__"] = ModuleType("__main__")  # a script without a guard would run once more
+        try:
+            process.start()
+        finally:
+            sys.modules["__main__"] = main
         return process
 
     def receive(self, seconds: float | None = None) -> bytes:
@@ -74,30 +80,37 @@ class Process:
         if not ready:
             raise TimeoutError(f"no message within {seconds:g} seconds")
         if self._receive in ready or self._receive.poll():
-            message: bytes = self._receive.recv_bytes()
+            try:
+                message: bytes = self._receive.recv_bytes()
+            except OSError:
+                raise EOFError("the process ended within a message") from None
             return message
         raise EOFError("the process ended without a message")
 
-    @property
-    def status(self) -> int | None:
-        """Its exit status, minus the number of the signal that ended it; None while it runs."""
+    def status(self, seconds: float = 10) -> int | None:
+        """Wait for its end; return its exit status, minus the number of the signal that ended it, or None."""
+        self._process.join(seconds)
         status: int | None = self._process.exitcode
         return status
 
-    def wait(self) -> None:
-        """Wait until it has ended."""
-        self._process.join()
-
     def end(self) -> None:
-        """End it, and what it has started."""
+        """End it, and, but for Windows, what it has started."""
         _end_group(self._process.pid)
         self._process.kill()
         self._process.join()
         self._receive.close()
 
 
-def _main(send: Connection, folder: str, function: Callable[..., None], arguments: tuple[Any, ...]) -> None:
+def _main(
+    environment: dict[str, str],
+    send: Connection,
+    folder: str,
+    function: Callable[..., None],
+    arguments: tuple[Any, ...],
+) -> None:
     leave = os._exit  # a program may put something else in its place
+    os.environ.clear()
+    os.environ.update(environment)  # the server's is older
     if os.name == "posix":
         os.setsid()
         signal.signal(signal.SIGINT, signal.SIG_DFL)

@@ -107,7 +107,7 @@ def _recorded(request: Request, ignored: Any) -> tuple[Record, str, int]:
             trim(failure)
             entry = failure.__traceback__
             while entry is not None and is_library(entry.tb_frame.f_code.co_filename):
-                entry = entry.tb_next  # ours, and runpy's
+                entry = entry.tb_next  # ours
             traceback.print_exception(type(failure), failure, entry)
             error, status = traceback.format_exception_only(failure)[-1].strip(), 1
     return recorder.record, error, status

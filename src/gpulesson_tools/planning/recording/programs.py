@@ -47,8 +47,7 @@ def record_program(request: Request, *, show: bool = True) -> Outcome:
             outcome: Outcome = pickle.loads(process.receive())  # our own process
             return outcome
         except EOFError:
-            process.wait()
-            raise ProgramFailed(_no_answer(request, process.status)) from None
+            raise ProgramFailed(_no_answer(request, process.status())) from None
         finally:
             process.end()
 
