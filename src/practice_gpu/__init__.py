@@ -1,5 +1,4 @@
-"""
-A practice GPU: CUDA code runs on a machine without a GPU, really trains, and fails with CUDA's own messages.
+"""A practice GPU: CUDA code runs without a GPU, really trains, and fails with CUDA's own messages.
 
 Tensors stay ordinary CPU tensors. A ledger knows which simulated device each storage is on; every ATen
 operator comes here, where CUDA's same-device rules are applied, and its results enter the ledger; the

@@ -30,8 +30,7 @@ _here: "list[Any]" = []
 
 
 def start_with_torch(text: str) -> bool:
-    """
-    Start a practice GPU as soon as PyTorch is imported; nothing happens if that has been asked before.
+    """Start a practice GPU as soon as PyTorch is imported; nothing happens if that has been asked before.
 
     Parameters
     ----------
@@ -60,8 +59,7 @@ def start_with_torch(text: str) -> bool:
 
 
 def _end_with_parent() -> None:
-    """
-    End this process some time after its parent, torchrun.
+    """End this process some time after its parent, torchrun.
 
     Where that is killed by force, it leaves processes that wait for one another for ever.
     """
@@ -137,8 +135,7 @@ def _nobody_used(gpu: "Any") -> bool:
 
 
 class _AfterImport:
-    """
-    Waits in ``sys.meta_path`` for a module, and calls a function at the end of its execution.
+    """Waits in ``sys.meta_path`` for a module, and calls a function at the end of its execution.
 
     Parameters
     ----------

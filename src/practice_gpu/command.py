@@ -19,8 +19,7 @@ from practice_gpu.sizes import check_count, parse_size
 
 
 def main(words: Sequence[str] | None = None, prog: str = "python -m practice_gpu") -> int:
-    """
-    Run a program with practice GPUs, instead of this one where the system can do that.
+    """Run a program with practice GPUs, instead of this one where the system can do that.
 
     Parameters
     ----------

@@ -145,8 +145,7 @@ INVALID_ARGUMENT, NO_ALLOCATOR = "Invalid device argument", "Allocator not initi
 
 
 def no_allocator(what: str, index: int) -> RuntimeError:
-    """
-    The caching allocator has no part for this device, or none at all before CUDA is used.
+    """The caching allocator has no part for this device, or none at all before CUDA is used.
 
     It prints the number as a character (``CUDACachingAllocator.cpp``), and number 0 ends the text.
     """
@@ -604,8 +603,7 @@ def unlike_calls(rank: int, call: str, other: int, theirs: str) -> PracticeError
 
 
 def same_gpu(rank: int, other: int, index: int, version: Sequence[int]) -> RuntimeError:
-    """
-    Two processes of a group are on the same GPU.
+    """Two processes of a group are on the same GPU.
 
     Sources: ``init.cc`` of NCCL 2.19.3 and, for the newer text, the library of NCCL 2.30.7; what stands
     around it, ``NCCLUtils.cpp`` and ``getNcclErrorDetailStr`` of PyTorch. NCCL names a GPU by the number of

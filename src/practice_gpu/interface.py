@@ -36,8 +36,7 @@ class PracticeWarning(UserWarning):
 
 
 class RealGPU:
-    """
-    What :class:`practice_gpu` yields when it steps aside for a real GPU: the same questions, nothing
+    """What :class:`practice_gpu` yields when it steps aside for a real GPU: the same questions, nothing
     simulated.
 
     Attributes
@@ -77,8 +76,7 @@ class RealGPU:
 
 
 class practice_gpu(ContextDecorator):
-    """
-    Pretend that CUDA GPUs are present: CUDA code runs on the CPU, really trains, and fails with CUDA's
+    """Pretend that CUDA GPUs are present: CUDA code runs on the CPU, really trains, and fails with CUDA's
     messages.
 
     Parameters
@@ -132,8 +130,7 @@ class practice_gpu(ContextDecorator):
         return practice_gpu(**self._arguments)  # type: ignore[arg-type]
 
     def __call__(self, function: _Function) -> _Function:
-        """
-        Decorate a function: it runs with a practice GPU, a generator and a coroutine from begin to end.
+        """Decorate a function: it runs with a practice GPU, a generator and a coroutine from begin to end.
 
         Raises
         ------
@@ -247,8 +244,7 @@ _started: list[practice_gpu] = []
 
 
 def start(memory: str | int = "8 GiB", count: int = 1, force: bool = False) -> "PracticeGPU | RealGPU":
-    """
-    Start a practice GPU that stays until :func:`stop`, for notebooks and pages, whose cells cannot share a
+    """Start a practice GPU that stays until :func:`stop`, for notebooks and pages, whose cells cannot share a
     ``with``.
 
     Parameters

@@ -91,8 +91,7 @@ def pytest_runtest_makereport(
 
 @pytest.fixture
 def practice_gpu(request: pytest.FixtureRequest) -> Iterator[Union["PracticeGPU", "RealGPU"]]:
-    """
-    A practice GPU for one test; a real GPU is used instead where there is one.
+    """A practice GPU for one test; a real GPU is used instead where there is one.
 
     Options go into the marker: ``@pytest.mark.practice_gpu(memory="64 MiB", count=2)``. Where a practice GPU
     runs already, the test gets that one; it is skipped if its marker asks for another memory or count.

@@ -70,8 +70,7 @@ NAMES = {
 
 
 def check() -> None:
-    """
-    Make sure that this PyTorch has all that the practice GPU needs.
+    """Make sure that this PyTorch has all that the practice GPU needs.
 
     Raises
     ------

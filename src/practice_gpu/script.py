@@ -19,8 +19,7 @@ def run_script(
     force: bool = False,
     report: bool = False,
 ) -> int:
-    """
-    Run a script with a practice GPU.
+    """Run a script with a practice GPU.
 
     Parameters
     ----------

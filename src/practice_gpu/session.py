@@ -40,8 +40,7 @@ _UNSET = object()
 
 
 class Visit:
-    """
-    What one thread has of a practice GPU, from its first opening to its last closing.
+    """What one thread has of a practice GPU, from its first opening to its last closing.
 
     Attributes
     ----------

@@ -17,8 +17,7 @@ _UNITS = {
 
 
 def parse_size(memory: str | int) -> int:
-    """
-    Read an amount of memory.
+    """Read an amount of memory.
 
     Parameters
     ----------
@@ -56,8 +55,7 @@ def parse_size(memory: str | int) -> int:
 
 
 def check_count(count: object) -> None:
-    """
-    Check a number of devices.
+    """Check a number of devices.
 
     Raises
     ------
@@ -69,8 +67,7 @@ def check_count(count: object) -> None:
 
 
 def format_size(size: int) -> str:
-    """
-    Write bytes the way CUDA's allocator does in its messages.
+    """Write bytes the way CUDA's allocator does in its messages.
 
     Parameters
     ----------

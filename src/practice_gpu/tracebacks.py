@@ -12,8 +12,7 @@ from practice_gpu.patching.patches import Patches
 
 
 def trim(error: BaseException) -> None:
-    """
-    Cut our frames out of the traceback of `error`, and of the errors that it came from, in place.
+    """Cut our frames out of the traceback of `error`, and of the errors that it came from, in place.
 
     What lies deeper than one of our frames goes as well, as far as it is PyTorch's: it is how the
     simulation works, not how the learner's program does.

@@ -27,8 +27,7 @@ ROUND_LARGE = 2 * 2**20
 
 @dataclass(frozen=True)
 class Memory:
-    """
-    Memory of one simulated device, in bytes: never to be given as a real GPU's figure.
+    """Memory of one simulated device, in bytes: never to be given as a real GPU's figure.
 
     Attributes
     ----------
@@ -47,8 +46,7 @@ class Memory:
 
 @dataclass
 class Pool:
-    """
-    Memory of one device that CUDA graphs keep for themselves, in bytes.
+    """Memory of one device that CUDA graphs keep for themselves, in bytes.
 
     Attributes
     ----------
@@ -72,8 +70,7 @@ class Pool:
 
 
 class Allocator:
-    """
-    Counts; nothing is really allocated.
+    """Counts; nothing is really allocated.
 
     Parameters
     ----------
@@ -105,8 +102,7 @@ class Allocator:
         self.pools: list[Pool] = []
 
     def take(self, size: int) -> None:
-        """
-        Count `size` bytes more, a multiple of 512.
+        """Count `size` bytes more, a multiple of 512.
 
         Raises
         ------
@@ -158,8 +154,7 @@ class Allocator:
             self._blocks_peak = self._requests - self._given_back
 
     def statistics(self) -> dict[str, Any]:
-        """
-        Return what ``torch.cuda.memory_stats_as_nested_dict`` does, of all pools together.
+        """Return what ``torch.cuda.memory_stats_as_nested_dict`` does, of all pools together.
 
         The names are those of ``THCPModule_memoryStats`` in PyTorch's ``torch/csrc/cuda/Module.cpp``.
         """

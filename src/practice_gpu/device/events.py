@@ -36,8 +36,7 @@ _LIBRARIES = (
 
 @dataclass(frozen=True)
 class Event:
-    """
-    What one line of code did, summed over all the times it ran.
+    """What one line of code did, summed over all the times it ran.
 
     Attributes
     ----------
@@ -89,8 +88,7 @@ class EventLog:
     def record(
         self, kind: str, call: str, nbytes: int = 0, waits: bool = True, tolerated: bool = False
     ) -> None:
-        """
-        Note one copy or wait, at the line of the learner's code that is running.
+        """Note one copy or wait, at the line of the learner's code that is running.
 
         Parameters
         ----------

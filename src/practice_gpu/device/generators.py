@@ -30,8 +30,7 @@ def in_place_of_the_hosts(generator: torch.Generator) -> Iterator[None]:
 
 @contextmanager
 def drawing_from_the_host(gpu: PracticeGPU) -> Iterator[Callable[[], int]]:
-    """
-    While it is open, the devices draw the numbers that the CPU would: a program can be compared with itself.
+    """Have the devices draw the numbers that the CPU would: a program can be compared with itself.
 
     Yields
     ------

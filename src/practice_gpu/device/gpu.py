@@ -20,8 +20,7 @@ _HOST = torch.device("cpu")
 
 
 class OperatorMode(Protocol):
-    """
-    What is asked of a thread's operator mode, :class:`practice_gpu.operators.dispatch.Operators`.
+    """What is asked of a thread's operator mode, :class:`practice_gpu.operators.dispatch.Operators`.
 
     Attributes
     ----------
@@ -41,8 +40,7 @@ class OperatorMode(Protocol):
 
 
 class Capture(Protocol):
-    """
-    What is asked of the capture of a CUDA graph, :class:`practice_gpu.graphs.recording.Recording`.
+    """What is asked of the capture of a CUDA graph, :class:`practice_gpu.graphs.recording.Recording`.
 
     Attributes
     ----------
@@ -82,8 +80,7 @@ class ThreadState(threading.local):
 
 
 class PracticeGPU:
-    """
-    One simulated machine with CUDA devices.
+    """One simulated machine with CUDA devices.
 
     Parameters
     ----------
@@ -133,8 +130,7 @@ class PracticeGPU:
         return self.log.events
 
     def report(self) -> str:
-        """
-        Return a table of the copies and waits so far, by line of code.
+        """Return a table of the copies and waits so far, by line of code.
 
         Returns
         -------
@@ -148,8 +144,7 @@ class PracticeGPU:
         self.log.clear()
 
     def memory(self, device: int | str | torch.device | None = None) -> Memory:
-        """
-        Return the simulated memory of a device, in bytes.
+        """Return the simulated memory of a device, in bytes.
 
         Parameters
         ----------

@@ -56,8 +56,7 @@ class Observer(Protocol):
 
 
 class Ledger:
-    """
-    The table of blocks, by the addresses of their storages, with an allocator for each device.
+    """The table of blocks, by the addresses of their storages, with an allocator for each device.
 
     Parameters
     ----------
@@ -103,8 +102,7 @@ class Ledger:
     # -- put it there
 
     def use(self) -> None:
-        """
-        Note that CUDA is used.
+        """Note that CUDA is used.
 
         Raises
         ------
@@ -120,8 +118,7 @@ class Ledger:
         return self.used and os.getpid() != self._process
 
     def enter(self, storage: torch.UntypedStorage, address: int, index: int) -> None:
-        """
-        Enter a storage that is not in the ledger yet, on device `index`.
+        """Enter a storage that is not in the ledger yet, on device `index`.
 
         Raises
         ------
@@ -229,8 +226,7 @@ def wraps_others(kind: type) -> bool:
 
 
 def parts_of_wrapper(tensor: torch.Tensor) -> list[torch.Tensor]:
-    """
-    Return the tensors that another wraps, such as a ``DTensor`` its own part; none of an ordinary tensor.
+    """Return the tensors that another wraps, such as a ``DTensor`` its own part; none of an ordinary tensor.
 
     Those that PyTorch makes from C++ are not in the ledger; what they wrap is.
     """

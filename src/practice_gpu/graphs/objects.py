@@ -1,5 +1,4 @@
-"""
-CUDA graphs: ``torch.cuda.CUDAGraph`` and ``torch.cuda.graph``. ``make_graphed_callables`` stays PyTorch's.
+"""CUDA graphs: ``torch.cuda.CUDAGraph`` and ``torch.cuda.graph``. ``make_graphed_callables`` stays PyTorch's.
 
 What a graph consists of is in :mod:`practice_gpu.graphs.recording`. Time is not simulated: a replay
 computes its operators one by one, and is no faster than they are.
@@ -28,8 +27,7 @@ Handle = tuple[int, int]
 
 
 class GraphMemory:
-    """
-    The private memory of one graph, or of all that share it; it is given back with the last of them.
+    """The private memory of one graph, or of all that share it; it is given back with the last of them.
 
     Parameters
     ----------
@@ -54,8 +52,7 @@ def _remove(pools: list[Pool], pool: Pool) -> None:
 
 
 class PracticeGraph:
-    """
-    ``torch.cuda.CUDAGraph``.
+    """``torch.cuda.CUDAGraph``.
 
     Parameters
     ----------
@@ -131,8 +128,7 @@ class PracticeGraph:
         """Do nothing: a graph can be replayed as it is."""
 
     def replay(self) -> None:
-        """
-        Run the operators again.
+        """Run the operators again.
 
         Raises
         ------
@@ -186,8 +182,7 @@ _GRAPH = torch.cuda.CUDAGraph  # PyTorch's own
 
 
 class PracticeCapture:
-    """
-    ``torch.cuda.graph``, a context manager.
+    """``torch.cuda.graph``, a context manager.
 
     Parameters
     ----------

@@ -1,5 +1,4 @@
-"""
-A capture: the operators of a CUDA graph, written down as they run, and taken back at its end.
+"""A capture: the operators of a CUDA graph, written down as they run, and taken back at its end.
 
 A device would compute nothing meanwhile. Here the operators do run, for the shapes and types of their
 results; :meth:`Recording.finish` then puts back what they have written, and fills what they have made with
@@ -36,8 +35,7 @@ _LAZY_GENERATORS = torch.__version__ >= "2.12"
 
 
 class Memory(weakref.ref):  # type: ignore[type-arg]
-    """
-    A storage that a graph uses and does not keep alive.
+    """A storage that a graph uses and does not keep alive.
 
     Attributes
     ----------
@@ -64,8 +62,7 @@ class Memory(weakref.ref):  # type: ignore[type-arg]
     kept: torch.UntypedStorage | None
 
     def find(self) -> torch.UntypedStorage:
-        """
-        Return the storage.
+        """Return the storage.
 
         Raises
         ------
@@ -119,8 +116,7 @@ class View:
 
 @dataclass(slots=True)
 class Step:
-    """
-    One operator of a graph.
+    """One operator of a graph.
 
     Attributes
     ----------
@@ -169,8 +165,7 @@ class Step:
 
 
 class Recording(TorchDispatchMode):
-    """
-    The capture of one graph, in the thread that begins it.
+    """The capture of one graph, in the thread that begins it.
 
     Parameters
     ----------

@@ -73,8 +73,7 @@ _UNLESS: dict[str, Callable[[Sequence[Any], Mapping[str, Any]], bool]] = {
 
 
 def check_of(name: str, overload: str) -> Check | None:
-    """
-    Return what to call before an operator runs on a device, or None if that is always deterministic.
+    """Return what to call before an operator runs on a device, or None if that is always deterministic.
 
     Parameters
     ----------

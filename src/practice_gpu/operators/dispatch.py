@@ -71,8 +71,7 @@ _UNCHECKED = {
 
 
 class Operators(TorchDispatchMode):
-    """
-    The mode of one thread.
+    """The mode of one thread.
 
     Parameters
     ----------
@@ -468,8 +467,7 @@ def _place_unplaced(gpu: PracticeGPU, call: Call, home: int) -> None:
 
 
 def _take_gradients_back(gpu: PracticeGPU, call: Call, home: int) -> None:
-    """
-    Have the gradients of tensors without dimensions that joined others moved to where those tensors are.
+    """Have the gradients of tensors without dimensions that joined others moved to where those tensors are.
 
     As ``validate_outputs`` does in PyTorch's ``torch/csrc/autograd/engine.cpp``, which sees the true devices.
     """

@@ -28,8 +28,7 @@ _HALF = {torch.float16: torch.float32, torch.bfloat16: torch.float32}
 
 
 def refused(name: str) -> Texts:
-    """
-    Return what CUDA says of an operator whose first tensor has a type that the CPU has a kernel for.
+    """Return what CUDA says of an operator whose first tensor has a type that the CPU has a kernel for.
 
     Parameters
     ----------
@@ -45,8 +44,7 @@ def refused(name: str) -> Texts:
 
 
 def check_of(func: Any, name: str, overload: str) -> Check | None:
-    """
-    Return what to call before an operator runs on a device, or None if CUDA does all that the CPU does.
+    """Return what to call before an operator runs on a device, or None if CUDA does all that the CPU does.
 
     Parameters
     ----------
@@ -126,8 +124,7 @@ def compute_in(
     kwargs: Mapping[str, Any],
     written: Sequence[torch.Tensor],
 ) -> Any:
-    """
-    Compute an operator in another type of numbers.
+    """Compute an operator in another type of numbers.
 
     Parameters
     ----------

@@ -18,8 +18,7 @@ _WAITING = """
 
 
 class Facts:
-    """
-    Facts of one operator.
+    """Facts of one operator.
 
     Attributes
     ----------
@@ -131,8 +130,7 @@ _LIST = frozenset({"List[Tensor]", "List[Optional[Tensor]]", "Optional[List[Tens
 
 @cache
 def device_check(name: str, overload: str) -> tuple[str, str]:
-    """
-    Return how CUDA checks an operator's devices, and the name its message gives to the method.
+    """Return how CUDA checks an operator's devices, and the name its message gives to the method.
 
     Parameters
     ----------

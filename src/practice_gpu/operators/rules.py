@@ -24,8 +24,7 @@ class Operand:
 
 
 def home(func: Any, facts: Facts, operands: Sequence[Operand]) -> int:
-    """
-    Return the device on which a mixed operator runs, or raise what CUDA raises.
+    """Return the device on which a mixed operator runs, or raise what CUDA raises.
 
     Parameters
     ----------

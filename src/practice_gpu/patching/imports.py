@@ -14,8 +14,7 @@ from typing import Any
 
 
 class UnpatchedImports(MetaPathFinder):
-    """
-    Finds these modules as Python does, and has them executed inside ``suspended()``.
+    """Finds these modules as Python does, and has them executed inside ``suspended()``.
 
     Parameters
     ----------

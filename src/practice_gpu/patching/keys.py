@@ -1,5 +1,4 @@
-"""
-The dispatch key by which a thread's operators reach the practice GPU.
+"""The dispatch key by which a thread's operators reach the practice GPU.
 
 A ``TorchDispatchMode`` would see them all, but it is asked too much and at too high a price: also whenever
 autograd detaches a tensor. PyTorch's dispatcher itself can call Python instead, with a kernel for a dispatch

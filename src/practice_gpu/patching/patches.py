@@ -18,8 +18,7 @@ _ABSENT = object()
 
 
 class Patches:
-    """
-    A list of replacements: nothing is touched before :meth:`apply`, everything is put back by :meth:`undo`.
+    """Replacements: nothing is touched before :meth:`apply`, everything is put back by :meth:`undo`.
 
     Names that the owner does not have are skipped unless they are new on purpose: what the practice GPU
     cannot do without is checked before, by :mod:`practice_gpu.requirements`.
@@ -60,8 +59,7 @@ class Patches:
         self.wrap(owner, name, lambda original: _bound(self._gpu, handler, original))
 
     def follow(self) -> None:
-        """
-        Plan the same replacements wherever another module holds the name, after ``from torch import zeros``.
+        """Plan the same replacements in other modules that hold the name, after ``from torch import zeros``.
 
         PyTorch's own modules are left alone: they call through :mod:`torch`.
         """
@@ -84,8 +82,7 @@ class Patches:
 
     @contextmanager
     def suspended(self) -> Iterator[None]:
-        """
-        While it is open, in any thread, nothing is replaced; this thread's operators are PyTorch's alone.
+        """While it is open, in any thread, nothing is replaced; this thread's operators are PyTorch's alone.
 
         If :meth:`undo` is called meanwhile, that is the end of it.
         """

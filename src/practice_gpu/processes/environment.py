@@ -21,8 +21,7 @@ _FILE = Path(__file__).absolute().parents[1] / "startup" / "sitecustomize.py"
 
 
 def settings(memory: str | int, count: int, force: bool, report: bool | None = None) -> str:
-    """
-    Write settings as the environment variable has them.
+    """Write settings as the environment variable has them.
 
     With `report` the process prints the table of copies and waits in the end; with False, of the command's
     own program, only that nothing was on the GPU, if so.

@@ -7,8 +7,7 @@ from collections.abc import Mapping, Sequence
 
 
 def launch(number: int, command: Sequence[str], environment: Mapping[str, str]) -> int:
-    """
-    Run a command in several processes that know of one another, by PyTorch's own launcher.
+    """Run a command in several processes that know of one another, by PyTorch's own launcher.
 
     Parameters
     ----------

@@ -1,5 +1,4 @@
-"""
-Process groups of NCCL: several processes that send one another what is on their GPUs.
+"""Process groups of NCCL: several processes that send one another what is on their GPUs.
 
 Storages are in host memory, so Gloo carries them. The group has the name that it was asked for, takes what
 NCCL takes, and refuses what NCCL refuses. Every collective comes here as an operator of ``c10d``, also those
@@ -49,8 +48,7 @@ _LONGEST = 80
 
 @dataclass(slots=True)
 class Group:
-    """
-    A process group that was asked for with NCCL.
+    """A process group that was asked for with NCCL.
 
     Attributes
     ----------
@@ -142,8 +140,7 @@ def _new_group(gpu: PracticeGPU, original: Handler, /, *args: Any, **kwargs: Any
 
 
 def _fresh(store: Any) -> Any:
-    """
-    Return a part of a store without the addresses of earlier processes, which torchrun leaves there.
+    """Return a part of a store without the addresses of earlier processes, which torchrun leaves there.
 
     If the caller has made such a part already, it is that one.
     """
@@ -156,8 +153,7 @@ def _fresh(store: Any) -> Any:
 
 
 def _let_threads_end() -> None:
-    """
-    Wait a moment: Gloo's threads outlive the group.
+    """Wait a moment: Gloo's threads outlive the group.
 
     One that frees the tensors of the last collective while Python ends would abort the process
     (pytorch/pytorch#179291).
@@ -283,8 +279,7 @@ def _check(gpu: PracticeGPU, group: Group, name: str, args: Sequence[Any]) -> in
 
 
 def _compare_devices(group: Group, home: int) -> None:
-    """
-    Raise NCCL's error if two processes are on the same GPU, as NCCL does before its first collective.
+    """Raise NCCL's error if two processes are on the same GPU, as NCCL does before its first collective.
 
     What torchrun has started at once is a machine: its processes have the same GROUP_RANK.
     """
@@ -301,8 +296,7 @@ def _compare_devices(group: Group, home: int) -> None:
 
 
 def _compare_calls(group: Group, name: str, args: Sequence[Any]) -> None:
-    """
-    Raise an error if another process calls something else, or sends more or less.
+    """Raise an error if another process calls something else, or sends more or less.
 
     NCCL does not look, and the processes wait for one another until its timeout; Gloo may say nothing, too.
     """
@@ -369,8 +363,7 @@ def functional(gpu: PracticeGPU, func: Any, args: Sequence[Any]) -> Iterator[Seq
 
 @contextmanager
 def _for_gloo(gpu: PracticeGPU, group: Group, op: Any, tensors: Sequence[Any]) -> Iterator[Any]:
-    """
-    Give the sum where the average was asked for of tensors on a GPU, else None, and tell `run`.
+    """Give the sum where the average was asked for of tensors on a GPU, else None, and tell `run`.
 
     Gloo has no average of integers, and long had none at all.
     """

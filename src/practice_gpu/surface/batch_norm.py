@@ -1,5 +1,4 @@
-"""
-The five operators of ``SyncBatchNorm`` that PyTorch has for CUDA alone, here by others that the CPU has.
+"""The five operators of ``SyncBatchNorm`` that PyTorch has for CUDA alone, here by others that the CPU has.
 
 Formulas: for channel c, with mean m and inverse standard deviation s = (var + eps)^-1/2 over all n values of
 all processes, y = (x - m) s w + b; dx = (dy - mean(dy) - (x - m) s² mean(dy (x - m))) s w.

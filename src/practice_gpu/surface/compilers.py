@@ -42,8 +42,7 @@ def add_patches(patches: Patches, gpu: PracticeGPU) -> None:
 
 @contextmanager
 def _as_pytorch_is(patches: Patches) -> Iterator[None]:
-    """
-    While it is open, the compiler of TorchScript meets PyTorch's own functions.
+    """While it is open, the compiler of TorchScript meets PyTorch's own functions.
 
     It knows them by their identity. Where the program has imported ours, with ``from torch import zeros``,
     the compiler gets what they stand for.
@@ -80,8 +79,7 @@ def _unpatched(patches: Patches, gpu: PracticeGPU, original: Handler, /, *args: 
 
 
 def _table(patches: Patches, gpu: PracticeGPU, original: Handler, /) -> Any:
-    """
-    Return TorchScript's table of functions, which is made once, of PyTorch's own.
+    """Return TorchScript's table of functions, which is made once, of PyTorch's own.
 
     Each operator is entered there when it is first called. Then nothing is undone: other threads do not know
     of it, and one that pins batches would look for a driver.
@@ -126,8 +124,7 @@ def _run_script(gpu: PracticeGPU, original: Handler, /, *args: Any, **kwargs: An
 def _trace(
     patches: Patches, gpu: PracticeGPU, original: Handler, /, function: Any, *args: Any, **kwargs: Any
 ) -> Any:
-    """
-    Trace what the CPU computes: with an operator mode, PyTorch would not record convolutions.
+    """Trace what the CPU computes: with an operator mode, PyTorch would not record convolutions.
 
     The trace has no devices in it, so it runs where its inputs are, unless it holds a tensor.
     """

@@ -1,5 +1,4 @@
-"""
-``torch.cuda`` and ``torch.accelerator``: what they answer while a practice GPU is there.
+"""``torch.cuda`` and ``torch.accelerator``: what they answer while a practice GPU is there.
 
 PyTorch's own Python code reads and checks the arguments wherever it can: what is replaced is below it, in
 ``torch._C``. A build for the CPU has not got those functions.
@@ -29,8 +28,7 @@ _Functions = dict[str, Callable[..., Any]]
 
 @dataclass(frozen=True)
 class DeviceProperties:
-    """
-    What ``torch.cuda.get_device_properties`` answers.
+    """What ``torch.cuda.get_device_properties`` answers.
 
     No model of GPU is behind it. The limits of threads, registers and shared memory are those of compute
     capability 8.0, https://docs.nvidia.com/cuda/cuda-c-programming-guide/#compute-capabilities. The rates and

@@ -122,8 +122,7 @@ def legacy(
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
 ) -> Any:
-    """
-    ``torch.cuda.FloatTensor`` and ``Tensor.new``: of one type and one kind of device, and nothing is moved.
+    """``torch.cuda.FloatTensor`` and ``Tensor.new``: of one type and kind of device, and nothing is moved.
 
     Source: ``legacy_tensor_generic_ctor_new`` in PyTorch's ``torch/csrc/utils/tensor_new.cpp``.
     """

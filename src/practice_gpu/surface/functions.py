@@ -222,8 +222,7 @@ def _group_by_device(
 
 
 def _samples(gpu: PracticeGPU) -> Callable[[TensorDataset, list[int]], list[tuple[torch.Tensor, ...]]]:
-    """
-    Return what a DataLoader looks for to take many samples at once.
+    """Return what a DataLoader looks for to take many samples at once.
 
     The operator mode would see an operator for every tensor of every sample; it needs none where all are on
     the host.
@@ -243,8 +242,7 @@ def _samples(gpu: PracticeGPU) -> Callable[[TensorDataset, list[int]], list[tupl
 def _gradients(
     gpu: PracticeGPU, original: Handler, outputs: Any, inputs: Any, *args: Any, **kwargs: Any
 ) -> Any:
-    """
-    Gradients are where their tensors are.
+    """Gradients are where their tensors are.
 
     One that is all zeros was made from a shape alone, and the engine moves one that has no dimensions.
     """
@@ -325,8 +323,7 @@ def _place(gpu: PracticeGPU, value: Any) -> int | None:
 def _validated(
     gpu: PracticeGPU, gradients: Sequence[Any], homes: Sequence[int | None], prefix: str
 ) -> tuple[Any, ...]:
-    """
-    Compare gradients' devices as ``validate_outputs`` in ``torch/csrc/autograd/engine.cpp`` does.
+    """Compare gradients' devices as ``validate_outputs`` in ``torch/csrc/autograd/engine.cpp`` does.
 
     It counts the tensors among a function's arguments only.
     """

@@ -24,8 +24,7 @@ def add_patches(patches: Patches, gpu: PracticeGPU) -> None:
 
 
 class _Communication:
-    """
-    Tensors sent from device to device.
+    """Tensors sent from device to device.
 
     The arguments are those of the functions in PyTorch's ``torch/csrc/cuda/python_comm.cpp``. A negative
     number of a device is the CPU, and None the current device.

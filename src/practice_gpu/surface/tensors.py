@@ -42,8 +42,7 @@ _true_device, _to_host = torch.Tensor.device.__get__, torch.Tensor.cpu  # PyTorc
 def move(
     gpu: PracticeGPU, tensor: torch.Tensor, target: int, call: str, non_blocking: bool = False
 ) -> torch.Tensor:
-    """
-    Return `tensor` on device `target`: itself if it is there, else a copy that autograd follows.
+    """Return `tensor` on device `target`: itself if it is there, else a copy that autograd follows.
 
     A tensor that is really on another device, such as an Apple GPU, is copied from there first.
     """
@@ -62,8 +61,7 @@ def move(
 
 
 class Method:
-    """
-    What replaces a method of :class:`torch.Tensor`: a ``__torch_function__`` is asked first, as PyTorch does.
+    """Replaces a method of :class:`torch.Tensor`: ``__torch_function__`` is asked first, as PyTorch does.
 
     It is equal to the method that it replaces, so that a subclass which keeps a table of functions, as
     torchvision's images do, finds it there, whichever of the two the table holds.
@@ -305,8 +303,7 @@ def _copy_(
 
 
 def _followed(gpu: PracticeGPU, tensor: torch.Tensor, source: Any, non_blocking: bool = False) -> Any:
-    """
-    Return what is copied into `tensor`, moved there first if autograd is to bring a gradient back.
+    """Return what is copied into `tensor`, moved there first if autograd is to bring a gradient back.
 
     PyTorch's ``CopyBackwards`` brings it to the true device of the source, which is the CPU.
     """
@@ -316,8 +313,7 @@ def _followed(gpu: PracticeGPU, tensor: torch.Tensor, source: Any, non_blocking:
 
 
 def _setitem(gpu: PracticeGPU, original: Handler, tensor: torch.Tensor, indices: Any, value: Any) -> None:
-    """
-    Set elements, by a copy unless there are indices of several elements.
+    """Set elements, by a copy unless there are indices of several elements.
 
     To a number, PyTorch fills them only if the indices are with the tensor, and else puts: which of the two
     it does, it decides by the true devices, before any operator runs.
