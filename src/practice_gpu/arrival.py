@@ -30,17 +30,9 @@ _here: "list[Any]" = []
 
 
 def start_with_torch(text: str) -> bool:
-    """Start a practice GPU as soon as PyTorch is imported; nothing happens if that has been asked before.
+    """Start a practice GPU as soon as PyTorch is imported; return False if that was arranged before.
 
-    Parameters
-    ----------
-    text : str
-        The settings, as :func:`practice_gpu.processes.environment.settings` writes them.
-
-    Returns
-    -------
-    bool
-        Whether it is this call that has done it.
+    `text` has the settings, as :func:`practice_gpu.processes.environment.settings` writes them.
     """
     if _here:
         return False
@@ -135,14 +127,9 @@ def _nobody_used(gpu: "Any") -> bool:
 
 
 class _AfterImport:
-    """Waits in ``sys.meta_path`` for a module, and calls a function at the end of its execution.
+    """Waits in ``sys.meta_path`` for a module, and calls a function, once, at the end of its execution.
 
-    Parameters
-    ----------
-    name : str
-        Full name of the module.
-    call : callable
-        Called without arguments, once. Where it fails, the import does.
+    Where the function fails, the import does.
     """
 
     def __init__(self, name: str, call: "Callable[[], None]") -> None:

@@ -19,19 +19,9 @@ from practice_gpu.sizes import check_count, parse_size
 
 
 def main(words: Sequence[str] | None = None, prog: str = "python -m practice_gpu") -> int:
-    """Run a program with practice GPUs, instead of this one where the system can do that.
+    """Run a program with practice GPUs, instead of this one where the system can; return its exit status.
 
-    Parameters
-    ----------
-    words : sequence of str, optional
-        The command line after the command; by default this process's own.
-    prog : str
-        What the reader typed, for usage and errors.
-
-    Returns
-    -------
-    int
-        The program's exit status.
+    `prog` is what the reader typed, for usage and errors; `words` by default are this process's own.
     """
     parser = _parser(prog)
     options, unknown = parser.parse_known_args(words)

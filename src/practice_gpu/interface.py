@@ -132,10 +132,7 @@ class practice_gpu(ContextDecorator):
     def __call__(self, function: _Function) -> _Function:
         """Decorate a function: it runs with a practice GPU, a generator and a coroutine from begin to end.
 
-        Raises
-        ------
-        TypeError
-            If it is a class, whose methods would run without.
+        A class is refused: its methods would run without.
         """
         if isinstance(function, type):
             raise TypeError(

@@ -42,14 +42,7 @@ _UNSET = object()
 class Visit:
     """What one thread has of a practice GPU, from its first opening to its last closing.
 
-    Attributes
-    ----------
-    thread : int
-        The thread.
-    count : int
-        How often the thread has opened it and not closed it yet.
-    undo : ExitStack
-        Puts back what was the thread's own.
+    ``undo`` puts back what was the thread's own.
     """
 
     def __init__(self) -> None:
@@ -70,24 +63,8 @@ class Session:
         self._modes: WeakSet[Operators] = WeakSet()
         self._patches = Patches(self.gpu)
         absent.add_patches(self._patches)
-        modules = (
-            amp,
-            compilers,
-            cuda,
-            factories,
-            functions,
-            generators,
-            objects,
-            libraries,
-            dispatch,
-            parallel,
-            process_groups,
-            storages,
-            streams,
-            batch_norm,
-            tensors,
-        )
-        for module in modules:
+        surface = amp, compilers, cuda, factories, functions, libraries, parallel, storages, batch_norm
+        for module in (*surface, tensors, dispatch, generators, streams, objects, process_groups):
             module.add_patches(self._patches, self.gpu)
         self._patches.follow()
         tracebacks.add_patches(self._patches)

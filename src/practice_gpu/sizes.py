@@ -17,27 +17,12 @@ _UNITS = {
 
 
 def parse_size(memory: str | int) -> int:
-    """Read an amount of memory.
-
-    Parameters
-    ----------
-    memory : str or int
-        A number of bytes, or a number with a unit: ``"8 GiB"``, ``"512MiB"``, ``"1.5 GB"``.
-
-    Returns
-    -------
-    int
-        Bytes.
-
-    Raises
-    ------
-    ValueError
-        If the text is not such an amount, or the amount is less than one 512-byte block.
+    """Return the bytes of an amount of memory: a number of them, or a number with a unit.
 
     Examples
     --------
-    >>> parse_size("64 MiB")
-    67108864
+    >>> parse_size("64 MiB"), parse_size("1.5 GB")
+    (67108864, 1500000000)
     """
     if isinstance(memory, bool) or not isinstance(memory, str | int):
         raise TypeError(f'memory is {memory!r}; expected a number of bytes or a text such as "8 GiB"')
@@ -55,33 +40,18 @@ def parse_size(memory: str | int) -> int:
 
 
 def check_count(count: object) -> None:
-    """Check a number of devices.
-
-    Raises
-    ------
-    ValueError
-        If it is not a whole number from 1 to 16.
-    """
+    """Raise an error unless it is a number of devices: a whole number from 1 to 16."""
     if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= 16:
         raise ValueError(f"count is {count!r}; expected a number of devices from 1 to 16")
 
 
 def format_size(size: int) -> str:
-    """Write bytes the way CUDA's allocator does in its messages.
-
-    Parameters
-    ----------
-    size : int
-        Bytes.
+    """Write bytes the way CUDA's allocator does in its messages, by ``format_size`` of its source.
 
     Examples
     --------
     >>> format_size(3 * 2**29)
     '1.50 GiB'
-
-    Notes
-    -----
-    Same rule as ``format_size`` in PyTorch's ``c10/cuda/CUDACachingAllocator.cpp``.
     """
     for unit, factor in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
         if size > factor:

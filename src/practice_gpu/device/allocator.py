@@ -46,16 +46,9 @@ class Memory:
 
 @dataclass
 class Pool:
-    """Memory of one device that CUDA graphs keep for themselves, in bytes.
+    """Memory of one device that CUDA graphs keep for themselves, in bytes: held by tensors now, and at most.
 
-    Attributes
-    ----------
-    live, peak : int
-        Held by tensors now; the most so far.
-    capturing : bool
-        Tensors are being put there.
-    released : bool
-        There is no such graph any more.
+    While it is `capturing`, tensors are put there; once it is `released`, there is no such graph any more.
     """
 
     live: int = 0
@@ -70,21 +63,10 @@ class Pool:
 
 
 class Allocator:
-    """Counts; nothing is really allocated.
+    """Counts the memory of one device; nothing is really allocated.
 
-    Parameters
-    ----------
-    index : int
-        Number of the device.
-    capacity : int
-        Bytes that it has.
-
-    Attributes
-    ----------
-    allowed : int
-        Bytes that may be used; ``torch.cuda.set_per_process_memory_fraction`` lowers it.
-    pools : list of Pool
-        Of the CUDA graphs that there are.
+    ``allowed`` bytes may be used: ``torch.cuda.set_per_process_memory_fraction`` lowers it. ``pools`` are
+    those of the CUDA graphs that there are.
     """
 
     def __init__(self, index: int, capacity: int) -> None:
@@ -102,13 +84,7 @@ class Allocator:
         self.pools: list[Pool] = []
 
     def take(self, size: int) -> None:
-        """Count `size` bytes more, a multiple of 512.
-
-        Raises
-        ------
-        torch.OutOfMemoryError
-            With CUDA's text, if they do not fit.
-        """
+        """Count `size` bytes more, a multiple of 512, or raise CUDA's error if they do not fit."""
         with self._lock:
             if self._freed:
                 self._settle()

@@ -88,18 +88,11 @@ class EventLog:
     def record(
         self, kind: str, call: str, nbytes: int = 0, waits: bool = True, tolerated: bool = False
     ) -> None:
-        """Note one copy or wait, at the line of the learner's code that is running.
+        """Note one copy or wait, as in :class:`Event`, at the learner's line that is running.
 
-        Parameters
-        ----------
-        kind, call, nbytes
-            As in :class:`Event`, for this one time.
-        waits : bool
-            The host waits for the device.
-        tolerated : bool
-            ``torch.cuda.set_sync_debug_mode`` does not mind: the code asked for ``non_blocking``, or for the
-            wait itself. (PyTorch looks in ``c10::cuda::stream_synchronize`` and ``memcpy_and_sync``, which
-            waiting for a device or an event does not go through.)
+        It is `tolerated` by ``torch.cuda.set_sync_debug_mode`` if the code asked for ``non_blocking``, or for
+        the wait itself. (PyTorch looks in ``c10::cuda::stream_synchronize`` and ``memcpy_and_sync``, which
+        waiting for a device or an event does not go through.)
         """
         if self.listener is not None:
             self.listener(kind, call)

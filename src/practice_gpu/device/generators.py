@@ -30,12 +30,9 @@ def in_place_of_the_hosts(generator: torch.Generator) -> Iterator[None]:
 
 @contextmanager
 def drawing_from_the_host(gpu: PracticeGPU) -> Iterator[Callable[[], int]]:
-    """Have the devices draw the numbers that the CPU would: a program can be compared with itself.
+    """Have the devices draw the CPU's numbers; yield a function that returns how often they drew.
 
-    Yields
-    ------
-    callable
-        Returns how often numbers were drawn on a device.
+    So a program on a device can be compared with itself on the CPU.
     """
     draws = 0
 

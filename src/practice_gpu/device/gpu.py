@@ -12,11 +12,10 @@ from torch.nn.parameter import is_lazy
 from practice_gpu import errors
 from practice_gpu.device.allocator import Memory
 from practice_gpu.device.events import BETWEEN, TO_DEVICE, TO_HOST, Event, EventLog, report
-from practice_gpu.device.ledger import CPU, Ledger, wraps_others
+from practice_gpu.device.ledger import CPU, HOST, Ledger, wraps_others
 from practice_gpu.patching import keys
 
 NAME = "Practice GPU (simulated on the CPU)"
-_HOST = torch.device("cpu")
 
 
 class OperatorMode(Protocol):
@@ -130,13 +129,7 @@ class PracticeGPU:
         return self.log.events
 
     def report(self) -> str:
-        """Return a table of the copies and waits so far, by line of code.
-
-        Returns
-        -------
-        str
-            Text for a terminal.
-        """
+        """Return a table of the copies and waits so far, by line of code, for a terminal."""
         return report(self.events)
 
     def clear_events(self) -> None:
@@ -144,13 +137,7 @@ class PracticeGPU:
         self.log.clear()
 
     def memory(self, device: int | str | torch.device | None = None) -> Memory:
-        """Return the simulated memory of a device, in bytes.
-
-        Parameters
-        ----------
-        device : int, str, torch.device, optional
-            Default: the current device.
-        """
+        """Return the simulated memory of a device, by default of the current one, in bytes."""
         return self.ledger.allocators[self.number(device)].memory()
 
     @property
@@ -195,7 +182,7 @@ class PracticeGPU:
     def device_of(self, tensor: torch.Tensor) -> torch.device:
         """Return the device that `tensor` is on; ``tensor.device`` itself if that is no simulated one."""
         index = self.ledger.index(tensor)
-        return _HOST if index < 0 else self.devices[index]
+        return HOST if index < 0 else self.devices[index]
 
     def new_generator(self, index: int) -> "DeviceGenerator":
         """Return a new random-number generator for device `index`."""
@@ -243,7 +230,7 @@ class PracticeGPU:
 
     def _copy_wrapped(self, tensor: torch.Tensor, target: int, non_blocking: bool) -> torch.Tensor:
         """Copy a tensor that wraps others, whose own ``__torch_dispatch__`` copies those."""
-        device = _HOST if target < 0 else self.devices[target]
+        device = HOST if target < 0 else self.devices[target]
         operator: Callable[..., torch.Tensor] = torch.ops.aten._to_copy
         copy = functools.partial(operator, tensor, device=device, non_blocking=non_blocking)
         mode = self.thread_state.mode

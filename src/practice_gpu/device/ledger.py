@@ -16,6 +16,7 @@ from practice_gpu import errors
 from practice_gpu.device.allocator import Allocator, rounded
 
 CPU = -1
+HOST = torch.device("cpu")
 
 UNPLACED_BIT = 1
 """Made inside a C++ operator, with nothing to say where: it takes the device of what it meets first."""
@@ -56,15 +57,7 @@ class Observer(Protocol):
 
 
 class Ledger:
-    """The table of blocks, by the addresses of their storages, with an allocator for each device.
-
-    Parameters
-    ----------
-    count : int
-        Simulated devices.
-    capacity : int
-        Bytes on each.
-    """
+    """The table of blocks, by the addresses of their storages, with an allocator for each device."""
 
     def __init__(self, count: int, capacity: int) -> None:
         self.blocks: dict[int, Block] = {}  # others hold on to both: change them, never replace them
@@ -102,13 +95,7 @@ class Ledger:
     # -- put it there
 
     def use(self) -> None:
-        """Note that CUDA is used.
-
-        Raises
-        ------
-        RuntimeError
-            With CUDA's text, in a child that was forked after CUDA had been used.
-        """
+        """Note that CUDA is used, or raise its error in a child that was forked after CUDA had been used."""
         if self.is_forked():
             raise errors.forked()
         self.used, self._process = True, os.getpid()
@@ -118,15 +105,7 @@ class Ledger:
         return self.used and os.getpid() != self._process
 
     def enter(self, storage: torch.UntypedStorage, address: int, index: int) -> None:
-        """Enter a storage that is not in the ledger yet, on device `index`.
-
-        Raises
-        ------
-        torch.OutOfMemoryError
-            With CUDA's text, if it does not fit.
-        RuntimeError
-            As in :meth:`use`.
-        """
+        """Enter a storage for the first time, on device `index`, or raise CUDA's error if it does not fit."""
         if os.getpid() != self._process or not self.used:
             self.use()
         size = rounded(storage.nbytes())

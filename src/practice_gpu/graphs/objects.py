@@ -27,16 +27,7 @@ Handle = tuple[int, int]
 
 
 class GraphMemory:
-    """The private memory of one graph, or of all that share it; it is given back with the last of them.
-
-    Parameters
-    ----------
-    gpu : PracticeGPU
-    index : int
-        Number of the device.
-    handle : tuple of int
-        Its name.
-    """
+    """The private memory of one graph, or of all that share it; it is given back with the last of them."""
 
     def __init__(self, gpu: PracticeGPU, index: int, handle: Handle) -> None:
         self.handle = handle
@@ -52,13 +43,7 @@ def _remove(pools: list[Pool], pool: Pool) -> None:
 
 
 class PracticeGraph:
-    """``torch.cuda.CUDAGraph``.
-
-    Parameters
-    ----------
-    keep_graph : bool, default False
-        As in PyTorch; there is nothing here to look at in between.
-    """
+    """``torch.cuda.CUDAGraph``; `keep_graph` changes nothing, for there is nothing to look at in between."""
 
     gpu: PracticeGPU
     memories: WeakValueDictionary[Handle, GraphMemory]
@@ -128,13 +113,7 @@ class PracticeGraph:
         """Do nothing: a graph can be replayed as it is."""
 
     def replay(self) -> None:
-        """Run the operators again.
-
-        Raises
-        ------
-        PracticeError
-            If memory that they use has been given back since the capture.
-        """
+        """Run the operators again, or raise an error if memory that they use has been given back."""
         if self._index < 0:
             raise errors.nothing_captured("replay")
         if self.gpu.capture_here() is not None:
@@ -184,12 +163,7 @@ _GRAPH = torch.cuda.CUDAGraph  # PyTorch's own
 class PracticeCapture:
     """``torch.cuda.graph``, a context manager.
 
-    Parameters
-    ----------
-    cuda_graph, pool, stream, capture_error_mode
-        As in PyTorch.
-    enable_annotations, annotation_config, check_input_liveness
-        As in newer PyTorch. They change nothing: the practice GPU always notices inputs that are gone.
+    The arguments of newer versions change nothing: the practice GPU always notices inputs that are gone.
     """
 
     default_capture_stream: Any = None

@@ -22,11 +22,10 @@ from practice_gpu.device import generators
 from practice_gpu.device.allocator import Pool, rounded
 from practice_gpu.device.events import BETWEEN
 from practice_gpu.device.gpu import OperatorMode, PracticeGPU
-from practice_gpu.device.ledger import CPU, CPU_BIT, address_of, tensors_in
+from practice_gpu.device.ledger import CPU, CPU_BIT, HOST, address_of, tensors_in
 from practice_gpu.operators import cublas
 from practice_gpu.operators.dispatch import Call, facts_of
 
-_HOST = torch.device("cpu")
 _EMPTY = torch.empty  # PyTorch's own
 _UNFILLED = ("empty", "empty_like", "empty_permuted", "empty_strided", "new_empty", "new_empty_strided")
 """Operators that make memory, and leave in it what was there before."""
@@ -37,19 +36,9 @@ _LAZY_GENERATORS = torch.__version__ >= "2.12"
 class Memory(weakref.ref):  # type: ignore[type-arg]
     """A storage that a graph uses and does not keep alive.
 
-    Attributes
-    ----------
-    address, nbytes : int
-    pool : Pool or None
-        Where a capture made it; None if it was there before.
-    size : int
-        What it takes there.
-    floating : bool
-        It was made for floating-point numbers.
-    shared : bool
-        Another graph uses it, which may be replayed when no tensor holds it any more.
-    kept : torch.UntypedStorage or None
-        What stands for it if no tensor holds it: during a replay, or if it is shared.
+    A capture made it in `pool`, where it takes `size` bytes, or it was there before: then that is None. It is
+    `floating` if it was made for floating-point numbers, and `shared` if another graph uses it, which may be
+    replayed when no tensor holds it any more. `kept` stands for it then, and during a replay.
     """
 
     __slots__ = ("address", "floating", "kept", "nbytes", "pool", "shared", "size")
@@ -62,13 +51,7 @@ class Memory(weakref.ref):  # type: ignore[type-arg]
     kept: torch.UntypedStorage | None
 
     def find(self) -> torch.UntypedStorage:
-        """Return the storage.
-
-        Raises
-        ------
-        PracticeError
-            If it was there before the capture, or belongs to another graph, and has been given back since.
-        """
+        """Return the storage, or raise an error if one that this graph did not make has been given back."""
         storage: torch.UntypedStorage | None = self()
         if storage is None:
             if self.pool is None or self.pool.released:
@@ -99,7 +82,7 @@ class View:
     def tensor(self) -> torch.Tensor:
         """Return such a tensor."""
         storage = self.memory.find()
-        made = _EMPTY(0, dtype=self.dtype, device=_HOST).set_(storage, self.offset, self.size, self.stride)
+        made = _EMPTY(0, dtype=self.dtype, device=HOST).set_(storage, self.offset, self.size, self.stride)
         if self.conjugate:
             made = torch._conj(made)
         if self.negative:
@@ -167,34 +150,13 @@ class Step:
 class Recording(TorchDispatchMode):
     """The capture of one graph, in the thread that begins it.
 
-    Parameters
-    ----------
-    gpu : PracticeGPU
-    mode : OperatorMode
-        This thread's.
-    stream : stream
-        The one that is captured.
-    pool : Pool
-        Where what it makes is counted.
-    known : sequence of torch.Generator
-        Generators that were registered with the graph.
-
-    Attributes
-    ----------
-    steps : list of Step
-    copies : list of (str, int)
-        Kind and bytes of the copies between host and device in it.
-    spoilt : bool
-        The host tried to wait: CUDA refuses everything from then on.
+    `known` are the generators that were registered with the graph. ``copies`` are kind and bytes of those
+    between host and device. When the host tries to wait, the capture is ``spoilt``: CUDA refuses everything
+    from then on.
     """
 
     def __init__(
-        self,
-        gpu: PracticeGPU,
-        mode: OperatorMode,
-        stream: Any,
-        pool: Pool,
-        known: Sequence[torch.Generator],
+        self, gpu: PracticeGPU, mode: OperatorMode, stream: Any, pool: Pool, known: Sequence[torch.Generator]
     ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.thread = threading.get_ident()
@@ -317,7 +279,7 @@ class Recording(TorchDispatchMode):
 
         kwargs = call.kwargs
         if kwargs.get("device") is not None:
-            kwargs = {**kwargs, "device": _HOST}
+            kwargs = {**kwargs, "device": HOST}
         return _map(torch.Tensor, noted, (tuple(call.args), kwargs))  # type: ignore[no-any-return]
 
     def _note(self, call: Call, noted: tuple[Any, Any], tensors: list[torch.Tensor], result: Any) -> None:
@@ -439,7 +401,7 @@ def _address(tensor: torch.Tensor) -> int:
 
 def _bytes(storage: torch.UntypedStorage) -> torch.Tensor:
     with torch._C._DisableTorchDispatch():
-        return _EMPTY(0, dtype=torch.uint8, device=_HOST).set_(storage)
+        return _EMPTY(0, dtype=torch.uint8, device=HOST).set_(storage)
 
 
 def _map(kind: type, function: Callable[[Any], Any], value: Any) -> Any:

@@ -73,13 +73,7 @@ _UNLESS: dict[str, Callable[[Sequence[Any], Mapping[str, Any]], bool]] = {
 
 
 def check_of(name: str, overload: str) -> Check | None:
-    """Return what to call before an operator runs on a device, or None if that is always deterministic.
-
-    Parameters
-    ----------
-    name, overload : str
-        As in ``aten::name.overload``.
-    """
+    """Return what to call before an operator runs on a device, or None if that is always deterministic."""
     name = name.removesuffix("_")
     if CUBLAS_IS_ASKED and name in cublas.OPERATORS:
         return _ask_cublas

@@ -27,6 +27,7 @@ from practice_gpu.device.ledger import (
     CPU,
     CPU_BIT,
     GPU_BIT,
+    HOST,
     UNPLACED_BIT,
     Ledger,
     address_of,
@@ -44,7 +45,6 @@ from practice_gpu.surface.tensors import move
 _NO_KWARGS: dict[str, Any] = {}
 _FACTS: dict[int, Facts] = {}
 """By the identity of an operator, which is never freed; hashing it costs more than looking it up."""
-_HOST = torch.device("cpu")
 _META = torch.device("meta")
 _CPU_ALONE = torch._C.DispatchKeySet(torch._C.DispatchKey.CPU)
 _MASKS = (torch.bool, torch.uint8)
@@ -73,12 +73,6 @@ _UNCHECKED = {
 class Operators(TorchDispatchMode):
     """The mode of one thread.
 
-    Parameters
-    ----------
-    gpu : PracticeGPU
-
-    Notes
-    -----
     ``asleep``, ``placement`` and ``alone`` are those of :class:`practice_gpu.device.gpu.OperatorMode`.
 
     As long as no other mode is open in the thread, the operators come by a dispatch key (see
@@ -515,7 +509,7 @@ def _on_host(gpu: PracticeGPU, call: Call, home: int) -> Call:
     kwargs = call.kwargs
     device = kwargs.get("device")
     if device is not None and device.type == "cuda":
-        kwargs = {**kwargs, "device": _HOST}
+        kwargs = {**kwargs, "device": HOST}
     if call.facts.generator:
         gpu.check_generator(kwargs.get("generator"), home)
         if home >= 0 and kwargs.get("generator") is None:

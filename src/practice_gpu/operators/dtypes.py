@@ -28,31 +28,12 @@ _HALF = {torch.float16: torch.float32, torch.bfloat16: torch.float32}
 
 
 def refused(name: str) -> Texts:
-    """Return what CUDA says of an operator whose first tensor has a type that the CPU has a kernel for.
-
-    Parameters
-    ----------
-    name : str
-        As in ``aten::name``.
-
-    Returns
-    -------
-    dict
-        Text by type; empty for most operators.
-    """
+    """Return CUDA's texts about types that the CPU has a kernel for, by an operator's first tensor."""
     return _table()["refused"].get(name.removesuffix("_"), {})
 
 
 def check_of(func: Any, name: str, overload: str) -> Check | None:
-    """Return what to call before an operator runs on a device, or None if CUDA does all that the CPU does.
-
-    Parameters
-    ----------
-    func : callable
-        The ATen operator.
-    name, overload : str
-        As in ``aten::name.overload``.
-    """
+    """Return what to call before an operator runs on a device, or None if CUDA does all that the CPU does."""
     if name in _file()["absent"]:
 
         def refuse(args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
@@ -124,21 +105,9 @@ def compute_in(
     kwargs: Mapping[str, Any],
     written: Sequence[torch.Tensor],
 ) -> Any:
-    """Compute an operator in another type of numbers.
+    """Compute an operator on `narrow` tensors in the type `wide`; its results come back in `narrow`.
 
-    Parameters
-    ----------
-    wide, narrow : torch.dtype
-        Tensors of type `narrow` are computed in `wide`, and results of type `wide` come back in `narrow`.
-    func, args, kwargs
-        The operator.
-    written : sequence of torch.Tensor
-        Those of its arguments that it writes to.
-
-    Returns
-    -------
-    result
-        As the operator's own.
+    `written` are those of its arguments that it writes to.
     """
     pairs: list[tuple[torch.Tensor, torch.Tensor]] = []
 

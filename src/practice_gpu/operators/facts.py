@@ -130,24 +130,11 @@ _LIST = frozenset({"List[Tensor]", "List[Optional[Tensor]]", "Optional[List[Tens
 
 @cache
 def device_check(name: str, overload: str) -> tuple[str, str]:
-    """Return how CUDA checks an operator's devices, and the name its message gives to the method.
+    """Return how CUDA checks an operator's devices, and the name that its message gives to the method.
 
-    Parameters
-    ----------
-    name, overload : str
-        As in ``aten::name.overload``.
-
-    Returns
-    -------
-    kind : str
-        ``"generated"``: the check that torchgen writes in front of the CUDA kernel; ``"iterator"``: none
-        there, TensorIterator checks; ``"none"``: no CUDA kernel of its own.
-    method : str
-        For ``"generated"``: what the message calls it.
-
-    Notes
-    -----
-    Source: ``native_functions.yaml``, which torchgen turns into those checks and every PyTorch wheel carries.
+    ``"generated"``: by the check that torchgen writes in front of the CUDA kernel, out of
+    ``native_functions.yaml``, which every PyTorch wheel carries; ``"iterator"``: there is none, and
+    TensorIterator checks; ``"none"``: the operator has no CUDA kernel.
     """
     entry = _native_functions().get(f"{name}.{overload}" if overload else name)
     if entry is None:

@@ -24,20 +24,9 @@ class Operand:
 
 
 def home(func: Any, facts: Facts, operands: Sequence[Operand]) -> int:
-    """Return the device on which a mixed operator runs, or raise what CUDA raises.
+    """Return the device of a mixed operator, -1 for the CPU, or ``COMPOSITE``; or raise as CUDA does.
 
-    Parameters
-    ----------
-    func : callable
-        The ATen operator.
-    facts : Facts
-    operands : sequence of Operand
-        In the order of the schema, ``out=`` first.
-
-    Returns
-    -------
-    int
-        A device number, -1 for the CPU, or ``COMPOSITE``.
+    `operands` are in the order of the schema, ``out=`` first.
     """
     special = _SPECIAL.get(facts.name)
     if special is not None:

@@ -14,13 +14,7 @@ from typing import Any
 
 
 class UnpatchedImports(MetaPathFinder):
-    """Finds these modules as Python does, and has them executed inside ``suspended()``.
-
-    Parameters
-    ----------
-    suspended : callable
-        Returns a context manager in which nothing is replaced.
-    """
+    """Finds these modules as Python does, and has them executed inside ``suspended()``."""
 
     def __init__(self, suspended: Callable[[], AbstractContextManager[None]]) -> None:
         self._suspended = suspended

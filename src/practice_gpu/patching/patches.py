@@ -97,11 +97,6 @@ class Patches:
                 self._suspensions -= 1
                 self._adjust()
 
-    @property
-    def applied(self) -> bool:
-        """Whether the replacements are in place."""
-        return bool(self._done)
-
     def apply(self) -> None:
         """Make all planned replacements, or none if one of them fails."""
         with self._lock:

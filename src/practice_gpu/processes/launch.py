@@ -9,20 +9,9 @@ from collections.abc import Mapping, Sequence
 def launch(number: int, command: Sequence[str], environment: Mapping[str, str]) -> int:
     """Run a command in several processes that know of one another, by PyTorch's own launcher.
 
-    Parameters
-    ----------
-    number : int
-        How many.
-    command : sequence of str
-        What each runs.
-    environment : mapping
-        What is set in their environment besides what is set here.
-
-    Returns
-    -------
-    int
-        0, the exit status of the process that failed first, or 130 after Ctrl-C; 128 and the number of the
-        signal if one ended it. The other processes have ended then, too.
+    `environment` is set in theirs besides what is set here. Return 0, the exit status of the process that
+    failed first, or 130 after Ctrl-C; 128 and the number of the signal if one ended it. The other processes
+    have ended then, too.
     """
     from torch.distributed.elastic.multiprocessing.api import SignalException
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError

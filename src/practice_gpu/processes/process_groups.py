@@ -50,18 +50,9 @@ _LONGEST = 80
 class Group:
     """A process group that was asked for with NCCL.
 
-    Attributes
-    ----------
-    group : torch.distributed.ProcessGroup
-        It consists of Gloo.
-    store : torch.distributed.Store
-        Of this group alone.
-    kinds : frozenset of str
-        The types of devices that it serves, such as ``cuda`` alone.
-    bound : torch.device or None
-        ``device_id`` of ``init_process_group``.
-    compared : bool
-        Whether the processes have told one another which GPU each is on.
+    Its `group` consists of Gloo, and has a `store` for itself. `kinds` are the types of devices that it
+    serves, such as ``cuda`` alone; `bound` is the ``device_id`` of ``init_process_group``; it is `compared`
+    once the processes have told one another which GPU each is on.
     """
 
     group: Any

@@ -69,7 +69,8 @@ def add_patches(patches: Patches, gpu: PracticeGPU) -> None:
     patches.set(torch.cuda, "_initialized", True)
     for name, function in _below(gpu).items():
         patches.put(torch._C, name, function)
-    patches.put(torch.cuda, "_get_device_properties", _properties(gpu))
+    properties = lambda index: DeviceProperties(gpu.name, gpu.capacity, UUID(int=index + 1))  # noqa: E731
+    patches.put(torch.cuda, "_get_device_properties", properties)
     patches.set(torch.backends.cuda, "is_built", lambda: True)
     for kind in ("flash", "efficient", "cudnn"):  # attention is computed by the CPU's kernels
         patches.set(torch.backends.cuda, f"can_use_{kind}_attention", lambda params, debug=False: False)
@@ -111,10 +112,6 @@ def _exchange(gpu: PracticeGPU) -> Callable[[int], int]:
         return before
 
     return exchange
-
-
-def _properties(gpu: PracticeGPU) -> Callable[[int], DeviceProperties]:
-    return lambda index: DeviceProperties(gpu.name, gpu.capacity, UUID(int=index + 1))
 
 
 def _memory(gpu: PracticeGPU) -> _Functions:

@@ -9,12 +9,10 @@ from torch.utils._device import DeviceContext
 
 from practice_gpu import errors
 from practice_gpu.device.gpu import PracticeGPU, as_device
-from practice_gpu.device.ledger import CPU
+from practice_gpu.device.ledger import CPU, HOST
 from practice_gpu.patching import keys
 from practice_gpu.patching.patches import Handler, Patches
 from practice_gpu.surface.tensors import move
-
-_HOST = torch.device("cpu")
 
 _MADE = """
     arange bartlett_window blackman_window empty empty_permuted empty_strided eye full hamming_window
@@ -169,19 +167,14 @@ def _converted(gpu: PracticeGPU, original: Handler, data: Any, /, *args: Any, **
     if original.__name__ == "tensor":
         data = data.detach()
     moved = move(gpu, data, home, f"torch.{original.__name__}()")
-    kwargs = {**kwargs, "device": _HOST}
+    kwargs = {**kwargs, "device": HOST}
     if original.__name__ == "tensor":
         return make(gpu, original, None, home, (moved, *args), kwargs)
     return original(moved, *args, **kwargs)
 
 
 def make(
-    gpu: PracticeGPU,
-    original: Handler,
-    device: Any,
-    home: int,
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
+    gpu: PracticeGPU, original: Handler, device: Any, home: int, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
     """Call a function that makes a tensor, and put what it makes on `device`, or on device `home`."""
     if keys.only_shapes():
@@ -191,7 +184,7 @@ def make(
         if device.type not in ("cpu", "cuda"):
             return original(*args, **kwargs)
         home = gpu.index_of(device)
-    kwargs = {**kwargs, "device": _HOST} if device is not None else dict(kwargs)
+    kwargs = {**kwargs, "device": HOST} if device is not None else dict(kwargs)
     gpu.check_generator(kwargs.get("generator"), home)
     pinned = kwargs.pop("pin_memory", False) if "pin_memory" in kwargs else False
     if pinned and home >= 0:

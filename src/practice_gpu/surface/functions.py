@@ -24,11 +24,7 @@ from practice_gpu.surface.tensors import get_device, move
 _RECURRENT = ("lstm", "gru", "rnn_tanh", "rnn_relu")
 _PLACES = "_practice_places"
 _FOURIER = [f"{kind}fft{n}" for kind in ("", "i", "r", "ir", "h", "ih") for n in ("", "2", "n")]
-_FFT_TYPES = {
-    torch.float16: torch.float32,
-    torch.bfloat16: torch.float32,
-    torch.complex32: torch.complex64,
-}
+_FFT_TYPES = {torch.float16: torch.float32, torch.bfloat16: torch.float32, torch.complex32: torch.complex64}
 _STEP_DTYPES = (torch.float32, torch.float64)
 
 
@@ -46,13 +42,12 @@ def add_patches(patches: Patches, gpu: PracticeGPU) -> None:
     patches.handle(torch, "ctc_loss", _ctc_loss)
     for owner in both:
         patches.handle(owner, "tensor_split", _tensor_split)
+        for name in ("quantile", "nanquantile"):
+            patches.handle(owner, name, _quantile)
     patches.handle(torch, "get_device", get_device)
     patches.handle(torch._C._nn, "_parse_to", _parse_to)
-    patches.handle(F, "one_hot", _one_hot)
-    patches.handle(torch._C._nn, "one_hot", _one_hot)
-    for name in ("quantile", "nanquantile"):
-        patches.handle(torch, name, _quantile)
-        patches.handle(torch.Tensor, name, _quantile)
+    for owner in (F, torch._C._nn):
+        patches.handle(owner, "one_hot", _one_hot)
     for owner, name in ((torch.linalg, "matrix_rank"), (torch, "vander"), (torch, "max_pool1d")):
         patches.handle(owner, name, _beside)
     patches.handle(torch._C, "_group_tensors_by_device_and_dtype", _group_by_device)

@@ -11,10 +11,9 @@ from torch.overrides import handle_torch_function, has_torch_function_unary
 from practice_gpu import errors
 from practice_gpu.device.events import TO_HOST
 from practice_gpu.device.gpu import Bypass, PracticeGPU, as_device
-from practice_gpu.device.ledger import CPU
+from practice_gpu.device.ledger import CPU, HOST
 from practice_gpu.patching.patches import Handler, Patches
 
-_HOST = torch.device("cpu")
 _DEVICES = {str, torch.device}
 
 
@@ -152,9 +151,9 @@ def _make_wrapper(gpu: PracticeGPU, original: Any) -> staticmethod:  # type: ign
         if index < 0:
             return original(*args, **kwargs)  # type: ignore[no-any-return]
         if given:
-            args = (*args[: given[0]], _HOST, *args[given[0] + 1 :])
+            args = (*args[: given[0]], HOST, *args[given[0] + 1 :])
         else:
-            kwargs["device"] = _HOST
+            kwargs["device"] = HOST
         wrapper: torch.Tensor = original(*args, **kwargs)
         gpu.ledger.note_wrapper(wrapper, index)
         return wrapper
@@ -293,11 +292,7 @@ def _tolist(gpu: PracticeGPU, original: Handler, tensor: torch.Tensor) -> Any:
 
 
 def _copy_(
-    gpu: PracticeGPU,
-    original: Handler,
-    tensor: torch.Tensor,
-    other: Any,
-    non_blocking: bool = False,
+    gpu: PracticeGPU, original: Handler, tensor: torch.Tensor, other: Any, non_blocking: bool = False
 ) -> torch.Tensor:
     return original(tensor, _followed(gpu, tensor, other, non_blocking), non_blocking)  # type: ignore[no-any-return]
 
