@@ -2,7 +2,10 @@
 
 import ast
 import json
+import os
 import platform
+import subprocess
+import sys
 import time
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -11,6 +14,7 @@ from typing import Any
 
 FOLDER = Path(__file__).parent
 TABLE = FOLDER.parents[1] / "docs" / "libraries.json"
+ENVIRONMENT = {"CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1", "MPLBACKEND": "Agg", "HF_HUB_OFFLINE": "1"}
 
 
 @dataclass(frozen=True)
@@ -47,6 +51,19 @@ def read(file: Path) -> Program:
 
 
 PROGRAMS = {file.stem: read(file) for file in sorted(FOLDER.glob("use_*.py"))}
+
+
+def run(words: list[str], folder: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run Python in a folder, without a real GPU and without a network."""
+    return subprocess.run(
+        [sys.executable, *words],
+        cwd=folder,
+        env={**os.environ, **ENVIRONMENT, **environment},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=1200,
+    )
 
 
 def write_row(file: Path, name: str, row: dict[str, Any]) -> None:

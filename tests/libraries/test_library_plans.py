@@ -1,16 +1,12 @@
 """Programs of public libraries can be planned for as they are, also where the library has the loop."""
 
 import json
-import os
-import subprocess
-import sys
 
 import pytest
 
-from programs import FOLDER, PROGRAMS
+from programs import FOLDER, PROGRAMS, run
 
 SCRIPT = str(FOLDER / "train_program.py")
-ENVIRONMENT = {"CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1", "MPLBACKEND": "Agg", "HF_HUB_OFFLINE": "1"}
 LIGHTNING = 8 * 16 + 16 + 16 * 3 + 3, 8  # numbers in the network of the program, samples in its batch
 EXPECTED = {
     "use_lightning": LIGHTNING,
@@ -29,16 +25,7 @@ def blocks(numbers):
 @pytest.mark.parametrize("name", EXPECTED)
 def test_a_program_with_a_library_is_planned_for_unmodified(name, tmp_path, installed):
     installed(PROGRAMS[name].library)
-    command = ["-m", "gpulesson", "plan", "--gpu", "T4", "--json", SCRIPT, name]
-    done = subprocess.run(
-        [sys.executable, *command],
-        cwd=tmp_path,
-        env={**os.environ, **ENVIRONMENT},
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=600,
-    )
+    done = run(["-m", "gpulesson", "plan", "--gpu", "T4", "--json", SCRIPT, name], tmp_path)
     assert done.returncode == 0, done.stderr
     plan = json.loads(done.stdout)
     numbers, batch = EXPECTED[name]

@@ -6,19 +6,15 @@ practice GPU with the library imported there, as ``python -m gpulesson practice`
 
 import json
 import math
-import os
-import subprocess
-import sys
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
 from torch.utils._pytree import tree_flatten
 
-from programs import FOLDER, PROGRAMS, TABLE, Program, read, write_row
+from programs import FOLDER, PROGRAMS, TABLE, Program, read, run, write_row
 
 RUN = str(FOLDER / "run_program.py")
-ENVIRONMENT = {"CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1", "MPLBACKEND": "Agg", "HF_HUB_OFFLINE": "1"}
 WAYS = {
     "cpu": [RUN, "{name}", "cpu", "results.pt"],
     "before": [RUN, "{name}", "cuda", "results.pt", "before"],
@@ -38,30 +34,21 @@ def test_a_library_computes_the_same_on_the_practice_gpu(name, tmp_path, table, 
     program = PROGRAMS[name]
     found = installed(program.library)
 
-    def run(way):
+    def in_a_folder(way):
         folder = tmp_path / way  # what one writes, another must not read
         folder.mkdir()
-        return subprocess.run(
-            [sys.executable, *[part.format(name=name) for part in WAYS[way]]],
-            cwd=folder,
-            env={**os.environ, **ENVIRONMENT},
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            timeout=1200,
-        )
+        return run([part.format(name=name) for part in WAYS[way]], folder)
 
     with ThreadPoolExecutor() as pool:
-        cpu, *practised = pool.map(run, WAYS)
-    assert cpu.returncode == 0, f"on the CPU:\n{cpu.stdout}"
+        cpu, *practised = pool.map(in_a_folder, WAYS)
+    assert cpu.returncode == 0, f"on the CPU:\n{cpu.stdout}{cpu.stderr}"
     expected, _ = torch.load(tmp_path / "cpu" / "results.pt", weights_only=False)
     row = {"library": program.library, "version": found, "what": program.what}
     problems = []
     for way, done in zip(("before", "inside"), practised, strict=True):
         if done.returncode:
             row[way] = "fails"
-            problems.append(f"imported {way}:\n{done.stdout}")
+            problems.append(f"imported {way}:\n{done.stdout}{done.stderr}")
             continue
         results, used = torch.load(tmp_path / way / "results.pt", weights_only=False)
         assert used, "it never used the practice GPU"

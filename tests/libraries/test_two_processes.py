@@ -1,18 +1,14 @@
 """Programs of public libraries that train in several processes do so on practice GPUs, as they are."""
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-from programs import FOLDER, read
+from programs import FOLDER, read, run
 
 PROGRAMS = {file.stem: read(file) for file in sorted(FOLDER.glob("ranks_*.py"))}
-ENVIRONMENT = {"CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "PYTHONPATH": ""}
 ON_THE_CPU = {"ACCELERATE_USE_CPU": "true"}  # or else accelerate takes it for one process
 PRACTICE = ["-m", "gpulesson", "practice"]
 TORCHRUN = ["-m", "torch.distributed.run", "--nproc-per-node", "2"]
@@ -32,17 +28,10 @@ OWN = {
 
 def results(name: str, command: list[str], folder: Path, **environment: str) -> list[dict[str, Any]]:
     folder.mkdir()
-    done = subprocess.run(
-        [sys.executable, *command, str(FOLDER / f"{name}.py"), str(folder)],
-        cwd=folder,
-        env={**os.environ, **ENVIRONMENT, **environment},
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=600,
+    done = run(
+        [*command, str(FOLDER / f"{name}.py"), str(folder)], folder, **{"PYTHONPATH": "", **environment}
     )
-    assert done.returncode == 0, done.stdout
+    assert done.returncode == 0, done.stdout + done.stderr
     return [torch.load(folder / f"{rank}.pt") for rank in range(2)]
 
 
