@@ -34,39 +34,37 @@ def test_the_list_is_that_of_pytorchs_header():
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-def test_products_are_in_half_precision_and_losses_in_float32(dtype):
-    with practice_gpu(force=True):
-        x = torch.rand(4, 3, device="cuda")
-        layer = nn.Linear(3, 2).cuda()
-        with torch.autocast("cuda", dtype=dtype):
-            logits = layer(x)
-            found = {
-                "linear": logits.dtype,
-                "matmul": (x @ x.T).dtype,
-                "relu": F.relu(logits).dtype,
-                "cross_entropy": F.cross_entropy(logits, torch.tensor([0, 1, 0, 1], device="cuda")).dtype,
-                "mse_loss": F.mse_loss(logits, x[:, :2]).dtype,
-                "softmax": logits.softmax(1).dtype,
-                "F.softmax": F.softmax(logits, dim=1).dtype,
-                "layer_norm": F.layer_norm(logits, (2,)).dtype,
-                "sum": logits.sum().dtype,
-                "exp": torch.exp(logits).dtype,
-                "pow": (logits**2).dtype,
-                "sum in half": logits.sum(dtype=dtype).dtype,
-            }
-        half = {"linear", "matmul", "relu", "sum in half"}
-        assert found == {name: dtype if name in half else torch.float32 for name in found}
-        assert layer(x).dtype is torch.float32
+def test_products_are_in_half_precision_and_losses_in_float32(gpu, dtype):
+    x = torch.rand(4, 3, device="cuda")
+    layer = nn.Linear(3, 2).cuda()
+    with torch.autocast("cuda", dtype=dtype):
+        logits = layer(x)
+        found = {
+            "linear": logits.dtype,
+            "matmul": (x @ x.T).dtype,
+            "relu": F.relu(logits).dtype,
+            "cross_entropy": F.cross_entropy(logits, torch.tensor([0, 1, 0, 1], device="cuda")).dtype,
+            "mse_loss": F.mse_loss(logits, x[:, :2]).dtype,
+            "softmax": logits.softmax(1).dtype,
+            "F.softmax": F.softmax(logits, dim=1).dtype,
+            "layer_norm": F.layer_norm(logits, (2,)).dtype,
+            "sum": logits.sum().dtype,
+            "exp": torch.exp(logits).dtype,
+            "pow": (logits**2).dtype,
+            "sum in half": logits.sum(dtype=dtype).dtype,
+        }
+    half = {"linear", "matmul", "relu", "sum in half"}
+    assert found == {name: dtype if name in half else torch.float32 for name in found}
+    assert layer(x).dtype is torch.float32
 
 
-def test_the_default_is_float16_and_the_weights_stay_in_float32():
-    with practice_gpu(force=True):
-        layer = nn.Linear(3, 2).cuda()
-        with torch.autocast("cuda"):
-            out = layer(torch.rand(4, 3, device="cuda"))
-        out.float().sum().backward()
-        assert out.dtype is torch.float16
-        assert layer.weight.dtype is layer.weight.grad.dtype is torch.float32
+def test_the_default_is_float16_and_the_weights_stay_in_float32(gpu):
+    layer = nn.Linear(3, 2).cuda()
+    with torch.autocast("cuda"):
+        out = layer(torch.rand(4, 3, device="cuda"))
+    out.float().sum().backward()
+    assert out.dtype is torch.float16
+    assert layer.weight.dtype is layer.weight.grad.dtype is torch.float32
 
 
 def test_binary_cross_entropy_is_refused():

@@ -15,12 +15,6 @@ pytestmark = pytest.mark.filterwarnings("ignore:.torch.jit:FutureWarning")
 CUDA = torch.device("cuda", 0)
 
 
-@pytest.fixture
-def gpu():
-    with practice_gpu(count=2, force=True) as gpu:
-        yield gpu
-
-
 def build() -> nn.Sequential:
     return nn.Sequential(nn.Linear(3, 4), nn.LayerNorm(4), nn.ReLU(), nn.Dropout(0.0)).cuda()
 
@@ -38,14 +32,14 @@ def moved(x: torch.Tensor) -> torch.Tensor:
 # -- TorchScript
 
 
-def test_a_scripted_function_computes_on_the_device(gpu):
+def test_a_scripted_function_computes_on_the_device(two):
     x = torch.rand(2, 3, device="cuda")
     result = torch.jit.script(computed)(x)
     assert result.device == CUDA
     assert torch.allclose(result, computed(x))
 
 
-def test_a_scripted_module_trains(gpu):
+def test_a_scripted_module_trains(two):
     model = build()
     scripted = torch.jit.script(model)
     scripted(torch.rand(2, 3, device="cuda")).pow(2).sum().backward()
@@ -54,7 +48,7 @@ def test_a_scripted_module_trains(gpu):
         scripted(torch.rand(2, 3))
 
 
-def test_a_script_may_use_what_it_imported_from_torch_meanwhile(gpu):
+def test_a_script_may_use_what_it_imported_from_torch_meanwhile(two):
     from torch import zeros_like
     from torch.nn.functional import layer_norm
 
@@ -65,7 +59,7 @@ def test_a_script_may_use_what_it_imported_from_torch_meanwhile(gpu):
     assert torch.jit.script(made)(torch.ones(2, 3, device="cuda")).device == CUDA
 
 
-def test_names_of_a_class_to_script_are_looked_up_where_it_is_written(gpu):
+def test_names_of_a_class_to_script_are_looked_up_where_it_is_written(two):
     def three_more(number: int) -> int:
         return number + 3
 
@@ -86,7 +80,7 @@ def test_the_scripts_table_of_functions_keeps_none_of_ours():
     assert torch.jit.script(nn.LayerNorm(3))(torch.ones(2, 3)).shape == (2, 3)
 
 
-def test_an_operator_that_is_called_first_leaves_other_threads_their_gpu(gpu, monkeypatch):
+def test_an_operator_that_is_called_first_leaves_other_threads_their_gpu(two, monkeypatch):
     """``batch_norm`` in eval mode is such a one, and a DataLoader's thread may be pinning its batches."""
     registered, register = [], torch.jit._builtins._register_builtin
 
@@ -105,7 +99,7 @@ def test_an_operator_that_is_called_first_leaves_other_threads_their_gpu(gpu, mo
     assert len(registered) == 1
 
 
-def test_a_move_in_a_script_is_refused_and_no_driver_is_asked_for(gpu):
+def test_a_move_in_a_script_is_refused_and_no_driver_is_asked_for(two):
     with pytest.raises(PracticeError, match=r"does not simulate \.to\(\) and \.cuda\(\) inside TorchScript"):
         torch.jit.script(moved)(torch.ones(2))
 
@@ -124,7 +118,7 @@ class Shifted(nn.Module):
 
 
 @pytest.mark.parametrize("requires_grad", [True, False])
-def test_a_traced_model_computes_on_the_device(gpu, requires_grad):
+def test_a_traced_model_computes_on_the_device(two, requires_grad):
     convolutional = nn.Sequential(
         nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.Flatten(), nn.Linear(16, 2)
     ).cuda()
@@ -138,7 +132,7 @@ def test_a_traced_model_computes_on_the_device(gpu, requires_grad):
 
 
 @pytest.mark.filterwarnings("ignore:torch.tensor results:torch.jit.TracerWarning")
-def test_a_trace_that_holds_a_tensor_is_refused(gpu):
+def test_a_trace_that_holds_a_tensor_is_refused(two):
     def weighted(x: torch.Tensor) -> torch.Tensor:
         return x * torch.tensor([1.0, 2.0], device=x.device)
 
@@ -147,12 +141,12 @@ def test_a_trace_that_holds_a_tensor_is_refused(gpu):
     assert torch.jit.trace(weighted, torch.ones(2))(torch.ones(2)).tolist() == [1, 2]
 
 
-def test_a_trace_across_devices_is_refused(gpu):
+def test_a_trace_across_devices_is_refused(two):
     with pytest.raises(PracticeError, match=r"torch\.jit\.trace of a model and inputs on several"):
         torch.jit.trace(build(), torch.ones(2, 3))
 
 
-def test_a_function_that_is_scripted_when_it_is_traced(gpu):
+def test_a_function_that_is_scripted_when_it_is_traced(two):
     @torch.jit.script_if_tracing
     def filled(x: torch.Tensor) -> torch.Tensor:
         return torch.zeros_like(x) + 1
@@ -161,13 +155,13 @@ def test_a_function_that_is_scripted_when_it_is_traced(gpu):
     assert torch.jit.trace(lambda x: filled(x) * 2, x)(x).tolist() == [2, 2]
 
 
-def test_a_move_in_a_trace_is_refused(gpu):
+def test_a_move_in_a_trace_is_refused(two):
     with pytest.raises(PracticeError, match=r"a move between devices inside torch\.jit\.trace"):
         torch.jit.trace(moved, torch.ones(2))
     assert moved(torch.ones(2)).device == CUDA
 
 
-def test_a_saved_script_is_loaded_onto_a_device(gpu):
+def test_a_saved_script_is_loaded_onto_a_device(two):
     file = io.BytesIO()
     torch.jit.save(torch.jit.script(build()), file)
     for where in (None, "cpu", "cuda", "cuda:1"):
@@ -189,7 +183,7 @@ def compiled_before(x: torch.Tensor) -> torch.Tensor:
 @pytest.mark.parametrize(
     "options", [{}, {"mode": "reduce-overhead"}, {"fullgraph": True}, {"backend": "eager", "dynamic": True}]
 )
-def test_what_is_compiled_runs_as_it_is_with_one_warning(gpu, options):
+def test_what_is_compiled_runs_as_it_is_with_one_warning(two, options):
     with pytest.warns(UserWarning, match="the practice GPU compiles nothing") as caught:
         assert torch.compile(lambda x: x * 2, **options)(torch.ones(3, device="cuda")).device == CUDA
         model = nn.Linear(3, 2).cuda()
@@ -230,13 +224,13 @@ def test_afterwards_pytorch_compiles_again():
 # -- torch.export
 
 
-def test_a_module_on_the_cpu_is_exported(gpu):
+def test_a_module_on_the_cpu_is_exported(two):
     program = torch.export.export(nn.Linear(3, 2), (torch.ones(4, 3),))
     assert program.module()(torch.ones(4, 3)).shape == (4, 2)
     assert torch.ones(2, device="cuda").sum().device == CUDA
 
 
-def test_a_module_or_input_on_the_device_is_not(gpu):
+def test_a_module_or_input_on_the_device_is_not(two):
     for model, x in (
         (nn.Linear(3, 2).cuda(), torch.ones(4, 3, device="cuda")),
         (nn.Linear(3, 2), torch.ones(4, 3, device="cuda")),

@@ -10,18 +10,6 @@ import torch
 from practice_gpu import PracticeError, practice_gpu
 
 
-@pytest.fixture
-def gpu():
-    with practice_gpu(memory="1 GiB", force=True) as gpu:
-        yield gpu
-
-
-@pytest.fixture
-def two():
-    with practice_gpu(count=2, force=True) as gpu:
-        yield gpu
-
-
 def test_the_device(gpu):
     assert torch.cuda.is_available()
     assert torch.cuda.device_count() == 1
@@ -66,6 +54,8 @@ def test_a_device_without_a_number_cannot_be_set(gpu):
     for device in ("cuda", torch.device("cuda"), None):
         with pytest.raises(ValueError, match="with a specified index or an integer"):
             torch.cuda.set_device(device)
+    with pytest.raises(RuntimeError, match="invalid device ordinal"), torch.cuda.device(9):
+        pass
     torch.cuda.set_device(-1)  # does nothing
     assert torch.cuda.current_device() == 0
 
@@ -214,11 +204,10 @@ def test_legacy_sparse_types(gpu):
     assert isinstance(torch.eye(2).cuda(), torch.cuda.FloatTensor)
 
 
-def test_it_is_initialised_by_the_first_use():
-    with practice_gpu(force=True):
-        assert not torch.cuda.is_initialized()
-        torch.ones(1).cuda()
-        assert torch.cuda.is_initialized()
+def test_it_is_initialised_by_the_first_use(gpu):
+    assert not torch.cuda.is_initialized()
+    torch.ones(1).cuda()
+    assert torch.cuda.is_initialized()
 
 
 def test_two_devices(two):
@@ -370,15 +359,14 @@ def test_a_profile_shows_the_hosts_side(capfd, also):
     assert torch.autograd.profiler.profile.__init__ is plain
 
 
-def test_what_operators_make_and_give_back_is_counted():
-    with practice_gpu(force=True):
-        x = torch.ones(2, device="cuda")
-        for _ in range(1000):
-            y = x + x
-        stats = torch.cuda.memory_stats()
-        assert (stats["allocation.all.allocated"], stats["allocation.all.freed"]) == (1001, 999)
-        assert stats["allocation.all.current"] == 2 and stats["allocation.all.peak"] <= 3
-        assert y.is_cuda
+def test_what_operators_make_and_give_back_is_counted(gpu):
+    x = torch.ones(2, device="cuda")
+    for _ in range(1000):
+        y = x + x
+    stats = torch.cuda.memory_stats()
+    assert (stats["allocation.all.allocated"], stats["allocation.all.freed"]) == (1001, 999)
+    assert stats["allocation.all.current"] == 2 and stats["allocation.all.peak"] <= 3
+    assert y.is_cuda
 
 
 def test_a_device_can_draw_the_numbers_of_the_host(gpu):

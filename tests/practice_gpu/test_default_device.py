@@ -15,24 +15,22 @@ MAKERS = {
 
 
 @pytest.mark.parametrize("name", MAKERS)
-def test_a_with_block_decides_and_the_inner_one_wins(name):
-    with practice_gpu(force=True):
-        with torch.device("cuda"):
-            assert MAKERS[name]().device == torch.device("cuda:0")
-            with torch.device("cpu"):
-                assert MAKERS[name]().device == torch.device("cpu")
-        assert MAKERS[name]().device == torch.device("cpu")
-
-
-@pytest.mark.parametrize("name", MAKERS)
-def test_set_default_device_decides_until_it_is_set_back(name):
-    with practice_gpu(force=True):
-        torch.set_default_device("cuda")
+def test_a_with_block_decides_and_the_inner_one_wins(gpu, name):
+    with torch.device("cuda"):
         assert MAKERS[name]().device == torch.device("cuda:0")
         with torch.device("cpu"):
             assert MAKERS[name]().device == torch.device("cpu")
-        torch.set_default_device(None)
+    assert MAKERS[name]().device == torch.device("cpu")
+
+
+@pytest.mark.parametrize("name", MAKERS)
+def test_set_default_device_decides_until_it_is_set_back(gpu, name):
+    torch.set_default_device("cuda")
+    assert MAKERS[name]().device == torch.device("cuda:0")
+    with torch.device("cpu"):
         assert MAKERS[name]().device == torch.device("cpu")
+    torch.set_default_device(None)
+    assert MAKERS[name]().device == torch.device("cpu")
 
 
 def test_from_numpy_and_an_explicit_device_ignore_it():

@@ -98,18 +98,16 @@ def test_types_that_cuda_refuses_are_refused_in_its_words(function, text, infere
     assert type(caught.value) is (NotImplementedError if implemented else RuntimeError)
 
 
-def test_some_reductions_take_what_others_refuse():
-    with practice_gpu(force=True):
-        x, index = (R > 5).cuda(), torch.zeros_like(R).cuda()
-        with pytest.raises(NotImplementedError, match="cuda_scatter_gather_base_kernel_func"):
-            x.scatter_reduce(0, index, x, "amax")
-        assert x.scatter_reduce(0, index, x, "sum").is_cuda
+def test_some_reductions_take_what_others_refuse(gpu):
+    x, index = (R > 5).cuda(), torch.zeros_like(R).cuda()
+    with pytest.raises(NotImplementedError, match="cuda_scatter_gather_base_kernel_func"):
+        x.scatter_reduce(0, index, x, "amax")
+    assert x.scatter_reduce(0, index, x, "sum").is_cuda
 
 
-def test_of_nothing_nothing_is_refused():
-    with practice_gpu(force=True):
-        x = R.cuda()
-        assert (x[:0] @ x.T).shape == (0, 3)
+def test_of_nothing_nothing_is_refused(gpu):
+    x = R.cuda()
+    assert (x[:0] @ x.T).shape == (0, 3)
 
 
 HALF = {
@@ -145,11 +143,10 @@ def test_half_precision_that_only_cuda_knows_is_computed_in_float32(function):
         assert_close(x.grad.cpu(), exact.grad.half(), rtol=1e-2, atol=1e-3)
 
 
-def test_half_precision_is_written_where_it_belongs():
-    with practice_gpu(force=True):
-        x = torch.tensor([1.5, -0.5], device="cuda").half()
-        result = F.rrelu_(x, 0.25, 0.25, training=True)
-        assert result is x and x.tolist() == [1.5, -0.125]
+def test_half_precision_is_written_where_it_belongs(gpu):
+    x = torch.tensor([1.5, -0.5], device="cuda").half()
+    result = F.rrelu_(x, 0.25, 0.25, training=True)
+    assert result is x and x.tolist() == [1.5, -0.125]
 
 
 def test_matrices_are_multiplied_into_another_type():

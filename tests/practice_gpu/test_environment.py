@@ -32,11 +32,13 @@ def test_the_environment_is_as_before(monkeypatch, before):
     assert dict(os.environ) == found
 
 
-def test_what_a_program_sets_itself_stays(monkeypatch):
-    monkeypatch.setenv("PYTHONPATH", "a")
+@pytest.mark.parametrize("keeps", [False, True])
+def test_what_a_program_sets_itself_stays_without_our_folder(monkeypatch, keeps):
+    monkeypatch.setenv("PYTHONPATH", "first")
     with practice_gpu(force=True):
-        os.environ["PYTHONPATH"] = "mine"
-    assert os.environ["PYTHONPATH"] == "mine"
+        before = os.environ["PYTHONPATH"] if keeps else "mine"
+        os.environ["PYTHONPATH"] = os.pathsep.join([before, "second"])
+    assert os.environ["PYTHONPATH"] == os.pathsep.join(["first" if keeps else "mine", "second"])
     assert environment.VARIABLE not in os.environ
 
 
@@ -169,10 +171,3 @@ def test_workers_send_batches_from_the_gpu(warm, tmp_path):
     script.write_text(SENDS.partition("    context =")[0], encoding="utf-8")
     done = run_script(warm, script, tmp_path, practice=True)
     assert done.stdout == "[('cuda:0', 2.0), ('cuda:0', 26.0)]\n", done.stderr
-
-
-def test_a_path_that_the_program_has_set_meanwhile_stays_without_our_folder(monkeypatch):
-    monkeypatch.setenv("PYTHONPATH", "first")
-    with practice_gpu(force=True):
-        os.environ["PYTHONPATH"] += os.pathsep + "second"
-    assert os.environ["PYTHONPATH"] == os.pathsep.join(["first", "second"])

@@ -10,15 +10,8 @@ import pytest
 import torch
 
 import practice_gpu as practice
-from practice_gpu import practice_gpu
 
 HERE = str(Path(__file__))
-
-
-@pytest.fixture
-def gpu():
-    with practice_gpu(force=True) as gpu:
-        yield gpu
 
 
 def above() -> int:

@@ -3,14 +3,6 @@
 import pytest
 import torch
 
-from practice_gpu import practice_gpu
-
-
-@pytest.fixture
-def two():
-    with practice_gpu(count=2, force=True) as gpu:
-        yield gpu
-
 
 def assigned(w, out):
     out[0] = w.sigmoid().sum()

@@ -124,13 +124,12 @@ def test_every_text_is_that_of_a_real_gpu() -> None:
     assert different.keys() == DIFFERENT.keys()
 
 
-def test_cases_in_which_cuda_needs_no_driver_agree_at_once() -> None:
+def test_cases_in_which_cuda_needs_no_driver_agree_at_once(gpu) -> None:
     """A few of the same questions, quickly, so that a slip shows before the slow test runs."""
-    with practice_gpu(force=True):
-        assert oracle.answer("add", "cc", make) == oracle.PASSED
-        assert "at least two devices, cuda:0 and cpu!" in oracle.answer("add", "pc", make)
-        assert "wrapper_CUDA_addmm" in oracle.answer("linear", "cpp", make)
-        assert "meshgrid expects all tensors" in oracle.answer("cartesian_prod", "cp", make)
-        assert "wrapper_CUDA___fused_rms_norm" in oracle.answer("rms_norm", "cp", make)
-        assert "wrapper_CUDA_bmm" in oracle.answer("bilinear", "pccc", make)
-        assert "no longer allowed" in oracle.answer("set_", "cp", make)
+    assert oracle.answer("add", "cc", make) == oracle.PASSED
+    assert "at least two devices, cuda:0 and cpu!" in oracle.answer("add", "pc", make)
+    assert "wrapper_CUDA_addmm" in oracle.answer("linear", "cpp", make)
+    assert "meshgrid expects all tensors" in oracle.answer("cartesian_prod", "cp", make)
+    assert "wrapper_CUDA___fused_rms_norm" in oracle.answer("rms_norm", "cp", make)
+    assert "wrapper_CUDA_bmm" in oracle.answer("bilinear", "pccc", make)
+    assert "no longer allowed" in oracle.answer("set_", "cp", make)

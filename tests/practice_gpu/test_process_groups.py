@@ -17,7 +17,7 @@ import rank_programs
 import torch
 from torch import distributed
 
-from practice_gpu import PracticeError, practice_gpu
+from practice_gpu import PracticeError
 from practice_gpu.processes.process_groups import nccl_version
 
 pytestmark = [
@@ -29,12 +29,15 @@ SURROUNDINGS = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": ""}  #
 LIMIT = 600  # seconds; a hang is a failure
 
 
+def run(*words, command=COMMAND):
+    return subprocess.run([*command, *words], env=SURROUNDINGS, capture_output=True, text=True, timeout=LIMIT)
+
+
 @pytest.fixture(scope="module")
 def found(tmp_path_factory):
     """What each of two processes has found, in the order of their ranks."""
     folder = tmp_path_factory.mktemp("ranks")
-    command = [*COMMAND, "--nproc", "2", rank_programs.__file__, str(folder), "--n", "5"]
-    done = subprocess.run(command, env=SURROUNDINGS, capture_output=True, text=True, timeout=LIMIT)
+    done = run("--nproc", "2", rank_programs.__file__, str(folder), "--n", "5")
     assert done.returncode == 0, done.stderr
     return [json.loads((folder / f"{rank}.json").read_text("utf-8")) for rank in range(2)]
 
@@ -174,9 +177,8 @@ def test_a_forgotten_set_device(tmp_path):
         "dist.all_reduce(torch.ones(2).cuda())\n",
         encoding="utf-8",
     )
-    torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    command = [sys.executable, *torchrun, "-m", "practice_gpu", str(program)]
-    done = subprocess.run(command, env=SURROUNDINGS, capture_output=True, text=True, timeout=LIMIT)
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    done = run(str(program), command=[*torchrun, "-m", "practice_gpu"])
     assert done.returncode == 1
     assert "torch.distributed.DistBackendError: NCCL error in: " in done.stderr
     said = (
@@ -225,8 +227,7 @@ def runs(number):
 def test_the_exit_status_is_that_of_the_process_that_failed(tmp_path):
     program = tmp_path / "program.py"
     program.write_text("import os, sys\nsys.exit(3 * int(os.environ['RANK']))\n", encoding="utf-8")
-    command = [*COMMAND, "--nproc", "2", str(program)]
-    done = subprocess.run(command, env=SURROUNDINGS, capture_output=True, text=True, timeout=LIMIT)
+    done = run("--nproc", "2", str(program))
     assert done.returncode == 3
     assert "rank 1 failed with exit status 3" in done.stderr
 
@@ -256,43 +257,39 @@ def test_processes_that_a_program_spawns(tmp_path):
         "    mp.spawn(run, (2, port), nprocs=torch.cuda.device_count())\n",
         encoding="utf-8",
     )
-    command = [*COMMAND, "--count", "2", str(program)]
-    done = subprocess.run(command, env=SURROUNDINGS, capture_output=True, text=True, timeout=LIMIT)
+    done = run("--count", "2", str(program))
     assert done.returncode == 0, done.stderr
     found = [line for line in done.stdout.splitlines() if "cuda" in line]  # some versions of Gloo print, too
     assert sorted(found) == [f"[[1.5, 1.5]] cuda:{rank}" for rank in range(2)]
 
 
-def test_a_group_that_is_destroyed_is_forgotten():
-    with practice_gpu(force=True):
-        for backend, values in (("nccl", torch.ones(2).cuda()), ("gloo", torch.ones(2))):
-            distributed.init_process_group(backend, store=distributed.HashStore(), rank=0, world_size=1)
-            distributed.all_reduce(values)
-            distributed.destroy_process_group()
+def test_a_group_that_is_destroyed_is_forgotten(gpu):
+    for backend, values in (("nccl", torch.ones(2).cuda()), ("gloo", torch.ones(2))):
+        distributed.init_process_group(backend, store=distributed.HashStore(), rank=0, world_size=1)
+        distributed.all_reduce(values)
+        distributed.destroy_process_group()
 
 
-def test_a_group_of_both_sends_what_is_on_the_host_by_gloo():
-    with practice_gpu(force=True):
-        store = distributed.HashStore()
-        distributed.init_process_group("cpu:gloo,cuda:nccl", store=store, rank=0, world_size=1)
-        try:
-            distributed.all_reduce(values := torch.tensor([5]), distributed.ReduceOp.BOR)
-            assert values.item() == 5
-            with pytest.raises(ValueError, match=r"Cannot use ReduceOp\.BOR with NCCL"):
-                distributed.all_reduce(values.cuda(), distributed.ReduceOp.BOR)
-        finally:
-            distributed.destroy_process_group()
+def test_a_group_of_both_sends_what_is_on_the_host_by_gloo(gpu):
+    store = distributed.HashStore()
+    distributed.init_process_group("cpu:gloo,cuda:nccl", store=store, rank=0, world_size=1)
+    try:
+        distributed.all_reduce(values := torch.tensor([5]), distributed.ReduceOp.BOR)
+        assert values.item() == 5
+        with pytest.raises(ValueError, match=r"Cannot use ReduceOp\.BOR with NCCL"):
+            distributed.all_reduce(values.cuda(), distributed.ReduceOp.BOR)
+    finally:
+        distributed.destroy_process_group()
 
 
-def test_a_group_that_is_made_by_hand_is_refused_and_one_process_is_enough():
-    with practice_gpu(force=True):
-        if hasattr(distributed, "ProcessGroupNCCL"):
-            with pytest.raises(PracticeError, match="init_process_group"):
-                distributed.ProcessGroupNCCL(distributed.HashStore(), 0, 1)
-        distributed.init_process_group("nccl", store=distributed.HashStore(), rank=0, world_size=1)
-        try:
-            values = torch.ones(2, device="cuda")
-            distributed.all_reduce(values)
-            assert values.tolist() == [1, 1] and distributed.get_backend() == "nccl"
-        finally:
-            distributed.destroy_process_group()
+def test_a_group_that_is_made_by_hand_is_refused_and_one_process_is_enough(gpu):
+    if hasattr(distributed, "ProcessGroupNCCL"):
+        with pytest.raises(PracticeError, match="init_process_group"):
+            distributed.ProcessGroupNCCL(distributed.HashStore(), 0, 1)
+    distributed.init_process_group("nccl", store=distributed.HashStore(), rank=0, world_size=1)
+    try:
+        values = torch.ones(2, device="cuda")
+        distributed.all_reduce(values)
+        assert values.tolist() == [1, 1] and distributed.get_backend() == "nccl"
+    finally:
+        distributed.destroy_process_group()

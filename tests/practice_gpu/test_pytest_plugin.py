@@ -16,45 +16,6 @@ FOUND = any(entry.value == "practice_gpu.pytest_plugin" for entry in entry_point
 PLUGIN = [] if FOUND else ["-p", "practice_gpu.pytest_plugin"]
 """Where the package is installed, pytest finds it."""
 
-TESTS = """
-import pytest
-import torch
-from torch import zeros  # imported before the fixture is there
-
-def test_sees_a_gpu(practice_gpu):
-    assert torch.cuda.is_available()
-    assert zeros(2, device="cuda").is_cuda
-    assert practice_gpu.memory().allocated >= 0
-
-@pytest.mark.practice_gpu(memory="1 MiB", count=2)
-def test_options(practice_gpu):
-    assert torch.cuda.device_count() == 2
-    with pytest.raises(torch.OutOfMemoryError):
-        torch.zeros(2**20, device="cuda:1")
-
-def test_without_it_there_is_none():
-    assert not hasattr(torch.cuda.is_available, "__wrapped__")
-    assert torch.cuda.get_device_name.__module__ == "torch.cuda"
-
-def test_fails_as_on_cuda(practice_gpu):
-    torch.ones(2, device="cuda") + torch.ones(2)
-"""
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("registered", [True, False], ids=["entry point", "-p"])
-def test_the_fixture(tmp_path, registered):
-    if registered and not FOUND:
-        pytest.skip("practice-gpu is not installed with its entry points here")
-    (tmp_path / "test_theirs.py").write_text(TESTS, encoding="utf-8")
-    command = [sys.executable, "-m", "pytest", "-q", "--strict-markers", "-p", "no:cacheprovider", *PLUGIN]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
-    assert "1 failed, 3 passed" in done.stdout, done.stdout + done.stderr
-    assert "test_fails_as_on_cuda" in done.stdout
-    assert 'torch.ones(2, device="cuda") + torch.ones(2)' in done.stdout
-    assert "rules.py" not in done.stdout
-    assert "dispatch.py" not in done.stdout
-
 
 def test_the_plugin_alone_imports_no_torch():
     code = "import sys, practice_gpu.pytest_plugin; sys.exit('torch' in sys.modules)"
@@ -64,7 +25,7 @@ def test_the_plugin_alone_imports_no_torch():
 
 def run_pytest(warm, folder, *words):
     """Run pytest in a folder, in a fork that has PyTorch already."""
-    words = [*PLUGIN, "-q", "-rs", "-p", "no:cacheprovider", *words]
+    words = [*PLUGIN, "-q", "-rs", "--strict-markers", "-p", "no:cacheprovider", *words]
     environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
     instead = ["-m", "pytest", *words]
     return run(warm, "pytest:main", words, instead=instead, folder=folder, environment=environment)
@@ -88,12 +49,17 @@ def test_two(practice_gpu):
     assert torch.cuda.max_memory_allocated() == (2048 if HERE else 0)
     assert torch.cuda.device_count() == (2 if HERE else 1)
 
-@pytest.mark.practice_gpu(memory="64 KiB")
+@pytest.mark.practice_gpu(memory="64 KiB", count=2)
 def test_three(practice_gpu):
-    assert torch.cuda.mem_get_info()[1] == 2**16
+    assert torch.cuda.mem_get_info(1)[1] == 2**16
+    with pytest.raises(torch.OutOfMemoryError):
+        ones(2**20, device="cuda:1")
 
 def test_four(practice_gpu):
     ones(2, device="cuda") + ones(2)
+
+def test_without_it_there_is_what_there_was():
+    assert torch.cuda.is_available() is HERE
 """
 
 
@@ -106,10 +72,10 @@ def test_a_whole_run(warm, tmp_path, whole):
     (tmp_path / "test_theirs.py").write_text(SUITE, encoding="utf-8")
     words = ["--practice-gpu", "--practice-gpu-count", "2", "--practice-gpu-memory", "1 MiB"] if whole else []
     done = run_pytest(warm, tmp_path, *words)
-    assert "1 failed, 2 passed, 1 skipped" in done.stdout, done.stdout + done.stderr
+    assert "1 failed, 3 passed, 1 skipped" in done.stdout, done.stdout + done.stderr
     assert re.search(r"^test_theirs\.py:\d+: RuntimeError$", done.stdout, re.MULTILINE), done.stdout
     assert "dispatch.py" not in done.stdout
-    reason = "its marker asks for practice_gpu(memory='64 KiB', count=1" if whole else "needs a GPU"
+    reason = "its marker asks for practice_gpu(memory='64 KiB', count=2" if whole else "needs a GPU"
     assert reason in done.stdout
     assert done.returncode == 1
 
@@ -134,7 +100,7 @@ def test_a_whole_run_by_two_workers(tmp_path):
     done = subprocess.run(
         [sys.executable, "-m", "pytest", *words], cwd=tmp_path, capture_output=True, text=True
     )
-    assert "1 failed, 2 passed, 1 skipped" in done.stdout, done.stdout + done.stderr
+    assert "1 failed, 3 passed, 1 skipped" in done.stdout, done.stdout + done.stderr
 
 
 @pytest.mark.slow

@@ -2,7 +2,6 @@
 
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 from processes import run_script
@@ -112,13 +111,3 @@ def test_afterwards_everything_is_as_before(tmp_path):
 def test_a_script_that_does_not_exist():
     with pytest.raises(FileNotFoundError, match=r"there is no script 'nowhere\.py'"):
         practice.run_script("nowhere.py")
-
-
-@pytest.mark.slow
-def test_from_the_command_line(tmp_path):
-    script = tmp_path / "script.py"
-    script.write_text("import sys, torch\nprint(torch.cuda.is_available(), sys.argv[1:])\n", encoding="utf-8")
-    command = [sys.executable, "-m", "practice_gpu", str(script), "--lr", "1"]
-    done = subprocess.run(command, capture_output=True, text=True)
-    assert done.stdout.strip() == "True ['--lr', '1']", done.stderr
-    assert Path(script).exists()

@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch.utils._pytree import tree_map_only
 
-from practice_gpu import PracticeError, practice_gpu
+from practice_gpu import PracticeError
 from practice_gpu.processes.environment import without_practice_gpu
 
 CUDA = torch.device("cuda:0")
@@ -25,10 +25,7 @@ def real_gpu():
     return REAL
 
 
-@pytest.fixture(autouse=True)
-def gpu():
-    with practice_gpu(force=True) as gpu:
-        yield gpu
+pytestmark = pytest.mark.usefixtures("gpu")
 
 
 def test_attributes():
@@ -174,15 +171,6 @@ def test_factories_with_a_device():
     assert torch.fft.fftfreq(4, device="cuda").is_cuda
     assert torch.normal(torch.zeros(2, device="cuda"), 1.0).is_cuda
     assert torch.sparse_coo_tensor([[0], [1]], [1.0], (2, 2), device="cuda").is_cuda
-
-
-def test_legacy_types():
-    x = torch.cuda.FloatTensor([1.0, 2.0])
-    assert x.device == CUDA
-    assert isinstance(x, torch.cuda.FloatTensor)
-    assert not isinstance(x.cpu(), torch.cuda.FloatTensor)
-    assert not isinstance(x, torch.cuda.LongTensor)
-    assert torch.Tensor([[1.0, 2.0]]).device == torch.FloatTensor([1.0]).device == CPU
 
 
 def test_pinned_memory():

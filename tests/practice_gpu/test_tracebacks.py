@@ -112,31 +112,19 @@ def test_a_decorated_function():
     assert frames(caught.value)[-1] == __file__
 
 
-@pytest.mark.slow
-def test_in_a_thread():
-    code = (
-        "import threading, torch\n"
-        "import practice_gpu as practice\n"
-        "practice.start(force=True)\n"
-        "def work():\n"
-        "    torch.ones(2, device='cuda').numpy()\n"
-        "t = threading.Thread(target=work); t.start(); t.join()\n"
-    )
-    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stderr
-    assert "can't convert cuda:0 device type tensor to numpy" in shown
-    assert OURS not in shown
+UNCAUGHT = {
+    "torch.nn.Linear(2, 2).cuda()(torch.ones(1, 2))": ("wrapper_CUDA_addmm", "linear.py"),
+    "thread = threading.Thread(target=lambda: torch.ones(2, device='cuda').numpy())\n"
+    "thread.start(), thread.join()": ("can't convert cuda:0 device type tensor to numpy",),
+}
 
 
 @pytest.mark.slow
-def test_uncaught_after_start_the_interpreter_shows_it_trimmed():
-    code = (
-        "import torch\nimport practice_gpu as practice\npractice.start(force=True)\n"
-        "torch.nn.Linear(2, 2).cuda()(torch.ones(1, 2))\n"
-    )
-    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stderr
-    assert "wrapper_CUDA_addmm" in shown
-    assert "linear.py" in shown
-    assert OURS not in shown
+@pytest.mark.parametrize("code", UNCAUGHT, ids=["interpreter", "thread"])
+def test_uncaught_after_start_it_is_shown_trimmed(code):
+    code_before = "import threading, torch\nimport practice_gpu\npractice_gpu.start(force=True)\n"
+    done = subprocess.run([sys.executable, "-c", code_before + code], capture_output=True, text=True)
+    assert all(text in done.stderr for text in UNCAUGHT[code]) and OURS not in done.stderr
 
 
 @pytest.mark.slow

@@ -70,7 +70,7 @@ def programs() -> Iterator[Program]:
     for name, cases in mixes.items():
         yield Program("operator", name, tuple(cases))
     for mistake in test_mistakes.MISTAKES:
-        yield Program("mistake", mistake.__name__, (mistake.__name__,))
+        yield Program("mistake", mistake, (mistake,))
     for section in sections():
         elsewhere = ("without a GPU", "with PyTorch for", "only where it is simulated")
         if not section.cited and not any(map(section.marked, elsewhere)):
@@ -103,7 +103,7 @@ def answer(file: str, side: str, simulated: bool, group: str, cases: list[str]) 
 
 def function_of(group: str, case: str) -> Callable[[], Any]:
     if group == "mistake":
-        return getattr(test_mistakes, case)
+        return test_mistakes.MISTAKES[case][0]
     name, mix = case.split(" | ")
     return lambda: oracle.run(name, mix, make)
 
