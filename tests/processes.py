@@ -39,15 +39,8 @@ def run(
             text=True,
         )
     fork = warm.start(function, *arguments, folder=folder, environment=environment, stderr=not together)
-    try:
-        output, error = fork.communicate()
-    except BaseException:  # the test's time is over, or somebody pressed Ctrl-C
-        fork.kill()
-        raise
-    assert fork.returncode is not None
-    return subprocess.CompletedProcess(
-        [function, *arguments], fork.returncode, output.decode(), error.decode()
-    )
+    output, errors = fork.communicate()
+    return subprocess.CompletedProcess([function, *arguments], fork.wait(), output.decode(), errors.decode())
 
 
 def run_script(

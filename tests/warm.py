@@ -165,9 +165,11 @@ class ForkedProcess:
 
     def kill(self) -> None:
         """Kill it, and what it has started."""
-        for end in (os.killpg, os.kill):  # it may not lead its group yet
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                end(self.pid, signal.SIGKILL)
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            try:
+                os.killpg(self.pid, signal.SIGKILL)
+            except ProcessLookupError:  # it has ended, or does not lead its group yet
+                os.kill(self.pid, signal.SIGKILL)
         self.wait()
 
 
@@ -223,7 +225,7 @@ class _Program:
         time.tzset()
         sys.dont_write_bytecode = bool(os.environ.get("PYTHONDONTWRITEBYTECODE"))
         tempfile.tempdir = None
-        del sys.path[0]  # the folder where the server was started
+        sys.path[:] = filter(None, sys.path)  # not the folder where it is
         if numpy := sys.modules.get("numpy"):
             numpy.random.seed()  # as in a fresh process: not where the warm one stands
 

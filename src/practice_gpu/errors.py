@@ -1,7 +1,7 @@
 """What CUDA says: the type and the text of every error that the practice GPU can raise.
 
 Each function returns an exception, for the caller to raise. Where a CUDA build of PyTorch can be asked
-without a GPU (``tests/practice_gpu/oracle.py``), the texts are compared with its own.
+without a GPU, the tests compare the texts with its own (``oracle.py``).
 """
 
 import re

@@ -106,21 +106,13 @@ def test_the_accelerator(gpu):
         assert torch.accelerator.memory_allocated() == 512
 
 
-def test_memory_questions(gpu):
-    x = torch.ones(1000, device="cuda")
-    assert torch.cuda.mem_get_info() == (2**30 - 4096, 2**30)
-    stats = torch.cuda.memory_stats()
-    assert stats["allocated_bytes.all.current"] == x.nbytes + 96 == 4096
-    assert stats["allocation.all.allocated"] == 1
-    assert "4,096" in torch.cuda.memory_summary()
-    assert gpu.memory().requests == 1
-
-
 def test_memory_statistics(gpu):
     torch.cuda.init()
     assert torch.cuda.memory_stats()["allocation.all.current"] == 0
     kept, given_back = torch.ones(1000, device="cuda"), torch.ones(1, device="cuda")
     del given_back
+    assert torch.cuda.mem_get_info() == (2**30 - 4096, 2**30)
+    assert "4,096" in torch.cuda.memory_summary()
     with pytest.raises(torch.OutOfMemoryError):
         torch.empty(2**30, device="cuda")
     stats = torch.cuda.memory_stats()
@@ -357,16 +349,6 @@ def test_a_profile_shows_the_hosts_side(capfd, also):
     assert {event.device_type for event in recorded.events()} == {torch.autograd.DeviceType.CPU}
     assert "driver" not in capfd.readouterr().err
     assert torch.autograd.profiler.profile.__init__ is plain
-
-
-def test_what_operators_make_and_give_back_is_counted(gpu):
-    x = torch.ones(2, device="cuda")
-    for _ in range(1000):
-        y = x + x
-    stats = torch.cuda.memory_stats()
-    assert (stats["allocation.all.allocated"], stats["allocation.all.freed"]) == (1001, 999)
-    assert stats["allocation.all.current"] == 2 and stats["allocation.all.peak"] <= 3
-    assert y.is_cuda
 
 
 def test_a_device_can_draw_the_numbers_of_the_host(gpu):

@@ -15,16 +15,8 @@ from practice_gpu import practice_gpu
 from practice_gpu.operators import dtypes
 
 SMALL = [torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64]
-TYPES = [
-    torch.bool,
-    *SMALL,
-    torch.float16,
-    torch.bfloat16,
-    torch.float32,
-    torch.float64,
-    torch.complex64,
-    torch.complex128,
-]
+OTHERS = "bool float16 bfloat16 float32 float64 complex64 complex128"
+TYPES = [*SMALL, *(getattr(torch, name) for name in OTHERS.split())]
 
 EXCEPTIONS = {
     (

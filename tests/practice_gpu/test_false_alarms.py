@@ -21,13 +21,7 @@ from practice_gpu import practice_gpu
 
 SAMPLES = 10
 
-ROUNDED = [
-    "linalg.cond",
-    "linalg.eigvalsh",
-    "linalg.svdvals",
-    "norm.nuc",
-    "prod",
-]
+ROUNDED = ["linalg.cond", "linalg.eigvalsh", "linalg.svdvals", "norm.nuc", "prod"]
 """Operators that PyTorch itself computes in another way where a mode watches: the last digits differ."""
 
 ON_THE_CPU = ["tensor_split"]

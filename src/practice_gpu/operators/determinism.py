@@ -1,8 +1,8 @@
 """``torch.use_deterministic_algorithms(True)``: the operators that CUDA then refuses, or warns of.
 
 PyTorch's own Python code keeps away from some of them (``F.interpolate``, ``F.pad``), which is as true here.
-The kernels and their names are those of a CUDA build of PyTorch 2.15: ``tests/practice_gpu/stand_in.py``
-asks it.
+The kernels and their names are those of a CUDA build of PyTorch 2.15, which ``stand_in.py`` has asked, a
+program beside the tests.
 """
 
 import os

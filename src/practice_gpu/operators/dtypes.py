@@ -1,8 +1,7 @@
 """Types of numbers that CUDA's kernels refuse and the CPU's do not, and the other way round.
 
-What CUDA refuses, and in which words, stands in ``dtypes.json``, which ``tests/practice_gpu/stand_in.py``
-writes: it asks a CUDA build of PyTorch itself, for every operator of PyTorch's database. No text there
-is invented.
+What CUDA refuses, and in which words, stands in ``dtypes.json``: a program beside the tests, ``stand_in.py``,
+has asked a CUDA build of PyTorch itself, for every operator of PyTorch's database. No text there is invented.
 """
 
 import json
