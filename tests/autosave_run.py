@@ -1,22 +1,13 @@
-"""A short run that saves itself, to be killed and started again: it prints a digest of how it ended.
+"""A short run that saves itself, to be stopped and started again: it returns a digest of how it ended.
 
-    python tests/autosave_run.py FOLDER [--how hand|fit] [--workers 2] [--die-after 7] …
-
-The same command goes on until it is through. Whatever stopped it in between, the digest is that of a run that
-nothing stopped: of weights, optimizer, scheduler, history, and the random numbers that come next. It prints
-``training`` after its first step, so that nobody has to kill its start.
+Whatever stopped it in between, the digest is that of a run that nothing stopped: of weights, optimizer,
+scheduler, history, and the random numbers that come next.
 """
 
 from __future__ import annotations
 
-import argparse
 import hashlib
-import os
 import random
-import shlex
-import signal
-import sys
-import time
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -177,36 +168,3 @@ def run(
             found = fit(model, batches, loss_fn, optimizer, "cpu", epochs, **options)
             history = {name: values for name, values in vars(found).items() if name != "seconds"}
     return digest(parts, history)
-
-
-def main(arguments: list[str] | None = None) -> None:
-    """Run as the arguments say, and print the digest."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("folder")
-    parser.add_argument("--how", default="hand", choices=["hand", "fit"])
-    parser.add_argument("--feed", default="loader", choices=["loader", "batches", "indices"])
-    for name, default in (("epochs", 3), ("every-steps", 2), ("keep", 3), ("workers", 0), ("accumulate", 1)):
-        parser.add_argument(f"--{name}", type=int, default=default)
-    parser.add_argument("--background", action="store_true")
-    parser.add_argument("--own-generator", action="store_true")
-    parser.add_argument("--die-after", type=int, help="steps of this process, then SIGKILL")
-    parser.add_argument("--pause", type=float, default=0.0, help="seconds after each step")
-    options = vars(parser.parse_args(arguments))
-    die_after, pause, folder = (options.pop(name) for name in ("die_after", "pause", "folder"))
-    steps = 0
-
-    def hook() -> None:
-        nonlocal steps
-        steps += 1
-        if steps == 1:
-            print("training", flush=True)
-        time.sleep(pause)
-        if steps == die_after:
-            os.kill(os.getpid(), signal.SIGKILL)
-
-    torch.set_num_threads(1)
-    print(run(folder, hook=hook, **options), flush=True)
-
-
-if __name__ == "__main__":
-    main(sys.argv[1:] if "AUTOSAVE_RUN" not in os.environ else shlex.split(os.environ["AUTOSAVE_RUN"]))

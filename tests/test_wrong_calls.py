@@ -19,8 +19,6 @@ from gpulesson.capture import captured_step
 from gpulesson.checkpoint import (
     AutoSave,
     CheckpointError,
-    export_weights,
-    import_weights,
     latest,
     load_checkpoint,
     resume,
@@ -1112,30 +1110,6 @@ FRESH: dict[str, tuple[Any, str, str, str]] = {
         "nothing was loaded",
         "no parameter of this model",
         "build it from model.parameters()",
-    ),
-    "export_weights: swapped": (
-        lambda folder: export_weights(folder, model()),
-        "a Sequential",
-        "the name of a file",
-        "a pathlib.Path",
-    ),
-    "export_weights: the class": (
-        lambda folder: export_weights(MLP, folder / "w"),
-        "the class MLP",
-        "was not written",
-        NEEDED,
-    ),
-    "import_weights: the class": (
-        lambda folder: import_weights(MLP, saved(folder)),
-        "the class MLP",
-        "was not loaded",
-        NEEDED,
-    ),
-    "import_weights: None": (
-        lambda _: import_weights(model(), None),
-        "None",
-        "the name of a file",
-        "latest(…)",
     ),
     "AutoSave: the class": (
         lambda _: saves(model=MLP, optimizer=adam()),

@@ -6,15 +6,11 @@ import json
 import math
 import os
 import random
-import re
 import shutil
-import signal
 import stat
 import struct
-import subprocess
 import sys
 import threading
-import time
 from collections import Counter, OrderedDict, deque
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
@@ -33,12 +29,12 @@ from torch.utils.data import DataLoader
 from gpulesson import _files
 from gpulesson.checkpoint import (
     CheckpointError,
-    export_weights,
     latest,
     load_checkpoint,
     resume,
     save_checkpoint,
     saving,
+    tensorfile,
 )
 from gpulesson.checkpoint.plain import pack
 
@@ -129,7 +125,7 @@ def saved(tmp_path):
 def with_digest(content, path, epoch=0, step=0):
     """Write any content with a right digest, as a program that knows the format could."""
     content = {name: value for name, value in content.items() if name not in ("epoch", "step")}
-    metadata = {"gpulesson checkpoint": "2", "epoch": str(epoch), "step": str(step)}
+    metadata = {"gpulesson checkpoint": "3", "epoch": str(epoch), "step": str(step)}
     metadata["saved"] = datetime.now(timezone.utc).isoformat(timespec="microseconds")
     return saving.write_checkpoint(path, pack(content), metadata)
 
@@ -152,16 +148,12 @@ def test_resume_after_any_epoch_ends_with_the_same_bits(tmp_path, explicit_gener
             assert same(content_of(tmp_path / f"after-{done}" / name), content_of(tmp_path / "whole" / name))
 
 
-@pytest.mark.parametrize("kind", ["MT19937", "PCG64", "Philox", "SFC64"])
-def test_numpy_draws_on_with_any_bit_generator(tmp_path, kind):
-    model, before = nn.Linear(2, 1), np.random.get_bit_generator()
+def test_another_global_generator_of_numpy_is_refused(tmp_path):
+    before = np.random.get_bit_generator()
     try:
-        np.random.set_bit_generator(getattr(np.random, kind)(3))
-        np.random.standard_normal()  # which keeps a second number for the next call
-        path = save_checkpoint(tmp_path / "one.safetensors", model=model, epoch=1)
-        expected = [np.random.standard_normal(), *np.random.random(5)]
-        resume(load_checkpoint(path), model=model)
-        assert [np.random.standard_normal(), *np.random.random(5)] == expected
+        np.random.set_bit_generator(np.random.PCG64(3))
+        with pytest.raises(CheckpointError, match="NumPy's global generator is PCG64, and only"):
+            save_checkpoint(tmp_path / "a.safetensors", model=LINEAR, epoch=1)
     finally:
         np.random.set_bit_generator(before)
 
@@ -287,7 +279,7 @@ def test_any_reader_of_safetensors_opens_the_file_and_its_digest_is_of_its_conte
     with safetensors.safe_open(path, "pt") as file:
         metadata = file.metadata()
     assert forged.digest_of(*forged.take_apart(path.read_bytes())) == metadata["content sha256"]
-    assert (metadata["gpulesson checkpoint"], metadata["epoch"], metadata["step"]) == ("2", "1", "0")
+    assert (metadata["gpulesson checkpoint"], metadata["epoch"], metadata["step"]) == ("3", "1", "0")
     found = load_checkpoint(path)
     assert (found.epoch, found.path, found.extra, found.saved) == (1, path, None, metadata["saved"])
     assert len(repr(found)) < 300
@@ -303,13 +295,10 @@ def test_extra_values_come_back(tmp_path):
         "counted": Counter({3: 2}),
         "last": deque([1, 2], maxlen=2),
         "set": {1, 2},
-        "bytes": b"\0\xff",
-        "none": b"",
-        "complex": 1 - 2j,
         "torch": [torch.Size([2, 3]), torch.bfloat16, torch.device("cuda:1")],
         "scale": torch.tensor(65536.0),
         "strided": strided,
-        "empty": torch.zeros(0, 3),
+        "empty": [torch.zeros(0, width) for width in range(8)],  # which have no order in a file
         "a.b": torch.zeros(1),
         "a": {"b": torch.ones(1)},
     }
@@ -366,20 +355,6 @@ def test_the_file_is_synced_before_the_renaming_and_the_folder_after(tmp_path, m
     assert events == ["file", "rename", "folder"]
 
 
-def test_writers_of_one_path_at_once_leave_one_whole_file(tmp_path):
-    def write(epoch):
-        for _ in range(10):
-            save_checkpoint(tmp_path / "a.safetensors", model=nn.Linear(50, 50), epoch=epoch)
-
-    threads = [threading.Thread(target=write, args=[epoch]) for epoch in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert load_checkpoint(tmp_path / "a.safetensors").epoch in range(4)
-    assert [path.name for path in tmp_path.iterdir()] == ["a.safetensors"]
-
-
 def test_the_place_within_an_epoch_comes_back(tmp_path):
     position = {"order": torch.tensor([2, 0, 1]), "worker seeds": [5, 6]}
     model = nn.Linear(1, 1)
@@ -428,18 +403,12 @@ def test_latest_goes_by_epoch_then_step_then_time(tmp_path, monkeypatch):
     clock[0] += timedelta(days=1)
     newest = save("later.safetensors", epoch=10)
     assert latest(tmp_path) == newest
+    assert latest(str(tmp_path), pattern="e*.safetensors") == tmp_path / "epoch-10-0.safetensors"
 
 
-def test_latest_goes_by_what_stands_inside_the_files(tmp_path):
-    for epoch in (8, 9, 10):
-        save_checkpoint(tmp_path / f"epoch-{epoch}.safetensors", model=nn.Linear(1, 1), epoch=epoch)
-    (tmp_path / "notes.txt").write_text("not looked at")
-    for position, name in enumerate(
-        ["epoch-10.safetensors", "epoch-9.safetensors", "epoch-8.safetensors"]
-    ):  # as a copy may leave them
-        os.utime(tmp_path / name, (10**9 + position, 10**9 + position))
-    assert latest(tmp_path) == tmp_path / "epoch-10.safetensors"
-    assert latest(str(tmp_path), pattern="epoch-?.safetensors") == tmp_path / "epoch-9.safetensors"
+def flip_a_bit(path):
+    content = path.read_bytes()
+    path.write_bytes(content[:-400] + bytes([content[-400] ^ 1]) + content[-399:])
 
 
 def test_latest_passes_over_damaged_files_by_name(tmp_path):
@@ -447,7 +416,7 @@ def test_latest_passes_over_damaged_files_by_name(tmp_path):
         save_checkpoint(tmp_path / f"epoch-{epoch}.safetensors", model=nn.Linear(9, 9), epoch=epoch)
         for epoch in (1, 2, 3, 4)
     ]
-    flip(paths[3], -3000)
+    flip_a_bit(paths[3])
     paths[2].write_bytes(paths[2].read_bytes()[:2000])
     with pytest.warns(UserWarning) as warned:
         assert latest(tmp_path) == paths[1]
@@ -480,54 +449,32 @@ def test_latest_names_a_file_that_cannot_be_read_even_if_that_passes(tmp_path, m
 def test_latest_without_a_valid_file(tmp_path):
     assert latest(tmp_path / "absent") is None
     assert latest(tmp_path) is None
-    torch.save({}, tmp_path / "weights.pt")
+    path = tmp_path / "weights.safetensors"
+    torch.save({}, path)
     with (
-        pytest.warns(UserWarning, match=r"weights.pt is a file of torch\.save"),
-        pytest.raises(CheckpointError, match=r"start afresh: weights.pt"),
+        pytest.warns(UserWarning, match=r"weights.safetensors is a file of torch\.save"),
+        pytest.raises(CheckpointError, match=r"start afresh: weights.safetensors"),
     ):
         latest(tmp_path)
     with pytest.raises(CheckpointError, match=r"Cannot look for checkpoints in .*NotADirectoryError"):
-        latest(tmp_path / "weights.pt")
-    path = save_checkpoint(tmp_path / "weights.pt", model=LINEAR, epoch=1)  # any name will do
-    assert latest(tmp_path) == path
+        latest(path)
 
 
 # --- damage ------------------------------------------------------------------------------------------------
 
 
-def flip(path, bit):
-    """Flip one bit of a file in place; a second call restores it."""
-    with path.open("r+b") as file:
-        place = bit // 8 % path.stat().st_size
-        file.seek(place)
-        byte = file.read(1)[0] ^ (1 << bit % 8)
-        file.seek(place)
-        file.write(bytes([byte]))
-
-
-def test_no_flipped_bit_loads_silently(saved):
-    """Each of the header's, and some of the rest; `tests/trust` flips thousands."""
+def test_a_file_that_becomes_shorter_while_it_is_read_is_refused(saved):
     path, _ = saved
-    original = path.read_bytes()
-    header = 8 * original.index(b"data_offsets")
-    for bit in [*range(header), *random.Random(7).sample(range(header, 8 * len(original)), 200)]:
-        flip(path, bit)
-        with pytest.raises(
-            CheckpointError, match=r"epoch-1.safetensors is (damaged|a safetensors file, but)"
-        ):
-            load_checkpoint(path)
-        flip(path, bit)
-    assert path.read_bytes() == original
-    load_checkpoint(path)
+    with tensorfile.open_tensors(path) as file:
+        os.truncate(path, path.stat().st_size - 2000)
+        with pytest.raises(tensorfile.Refused, match=r"its tensor \S+ cannot be read"):
+            file.read()
 
 
-@pytest.mark.parametrize("cut", [1, 8, 1000, "half", "almost all", "all", -1])
-def test_a_file_cut_short_or_with_bytes_behind_its_end_is_refused(saved, cut):
+def test_a_damaged_mark_of_the_version_is_called_damage(saved):
     path, _ = saved
-    written = path.read_bytes()
-    cut = {"half": len(written) // 2, "almost all": len(written) - 1, "all": len(written)}.get(cut, cut)
-    path.write_bytes(written[:-cut] if cut > 0 else written + b"\0")
-    with pytest.raises(CheckpointError, match=r"is damaged, cut short.*no whole safetensors file"):
+    path.write_bytes(path.read_bytes().replace(b'checkpoint":"3"', b'checkpoint":"7"'))
+    with pytest.raises(CheckpointError, match=r"is damaged, .*: its digest is not that of its content"):
         load_checkpoint(path)
 
 
@@ -542,9 +489,12 @@ FOREIGN = {
     ),
     "torch.save": (
         lambda path: torch.save({"model": nn.Linear(9, 9).state_dict(), "epoch": 3}, path),
-        r"a.zip is a file of torch.save, as checkpoints of earlier versions were.*torch.load\(path, weights",
+        r"a.zip is a file of torch.save, and is not read here.*torch.load\(path, weights",
     ),
-    "weights": (lambda path: export_weights(LINEAR, path), "but no checkpoint.*import_weights"),
+    "weights": (
+        lambda path: safetensors.torch.save_model(LINEAR, str(path)),
+        "but no checkpoint.*load_model",
+    ),
     "safetensors": (lambda path: safetensors.torch.save_file({}, path), "but no checkpoint"),
 }
 
@@ -559,31 +509,6 @@ def test_other_files_are_refused(tmp_path, kind):
         load_checkpoint(path)
 
 
-class Hostile:
-    """Makes a folder when unpickled: a harmless stand-in for anything that a hostile file could do."""
-
-    def __init__(self, marker):
-        self.marker = str(marker)
-
-    def __reduce__(self):
-        return os.mkdir, (self.marker,)
-
-
-def test_nothing_is_unpickled(tmp_path):
-    path, marker = tmp_path / "a.pt", tmp_path / "marker"
-    torch.save({"model": Hostile(marker), "epoch": 1}, path)
-    with pytest.raises(CheckpointError, match=r"is a file of torch\.save"):
-        load_checkpoint(path)
-    with (
-        pytest.raises(CheckpointError, match="No valid checkpoint"),
-        pytest.warns(UserWarning, match=r"is a file of torch\.save"),
-    ):
-        latest(tmp_path)
-    assert not marker.exists()
-    torch.load(path, weights_only=False)
-    assert marker.exists()  # so the file was hostile
-
-
 def test_missing_files_and_folders_are_named(saved, tmp_path):
     path, _ = saved
     with pytest.raises(
@@ -593,6 +518,9 @@ def test_missing_files_and_folders_are_named(saved, tmp_path):
     assert isinstance(error.value.__cause__, FileNotFoundError)
     with pytest.raises(CheckpointError, match=r"does not exist. In .*absent there is: nothing"):
         load_checkpoint(tmp_path / "absent" / "a.safetensors")
+    (path.parent / "link.safetensors").symlink_to("nowhere.safetensors")
+    with pytest.raises(CheckpointError, match=r"is a link to nowhere\.safetensors, which does not exist"):
+        load_checkpoint(path.parent / "link.safetensors")
     with pytest.raises(CheckpointError, match=r"run was not loaded: it is a folder, .*latest\(folder\)"):
         load_checkpoint(path.parent)
 
@@ -675,22 +603,6 @@ def test_parameters_outside_the_model_that_nothing_tells_apart_are_refused(tmp_p
     assert resume(load_checkpoint(path), **build(["first", "second"])) == 1
 
 
-@pytest.mark.parametrize("wrong", [None, 3, "a.safetensors"])
-def test_what_is_no_checkpoint_at_all_is_named(saved, wrong):
-    _, parts = saved
-    with pytest.raises(
-        TypeError, match=r"checkpoint is .*, but must be a Checkpoint: give what load_checkpoint"
-    ):
-        resume(wrong, **parts)
-    if wrong != "a.safetensors":
-        for call in (load_checkpoint, lambda wrong: save_checkpoint(wrong, epoch=1, **parts)):
-            remedy = "where latest" if wrong is None else "give a text or a pathlib.Path"
-            with pytest.raises(TypeError, match=rf"path is .*, but must be the name of a file: {remedy}"):
-                call(wrong)
-        with pytest.raises(TypeError, match=r"folder is .*, but must be the name of a folder: give"):
-            latest(wrong)
-
-
 def test_many_differences_are_counted(saved):
     path, _ = saved
     _, parts = make_run()
@@ -751,22 +663,16 @@ def twisted(left: int, following: int) -> torch.Tensor:
 
 
 NONE = object()
-OUTLINE = {"optimizer": 1, "scheduler": None, "generator": [], 4: 5}
-MALFORMED = {
+MALFORMED = {  # one for each thing that is compared; `tests/trust` changes a thousand
     "a model's tensor of another shape": (
         {"model__4.bias": torch.zeros(7)},
         r"4.bias: torch.float32 \[7\] in",
     ),
-    "a model's tensor of another type": ({"model__4.bias": torch.zeros(3).double()}, "4.bias: torch.float64"),
     "a model's text": ({"model__4.bias": "zero"}, "4.bias: str in the file"),
     "a model's tensor too few": ({"model__4.bias": NONE}, "4.bias: None in the file"),
     "moments of another shape": (
         {"optimizer__state__3__exp_avg": torch.zeros(7)},
         r"a parameter exp_avg is a torch.float32 of shape \[7\], not a torch.float32 of shape \[16\]",
-    ),
-    "moments that are a text": (
-        {"optimizer__state__3__exp_avg": "x"},
-        "exp_avg is a str, not a torch.float32",
     ),
     "a moment too few": ({"optimizer__state__3__exp_avg_sq": NONE}, "a parameter lacks exp_avg_sq"),
     "a moment too many": ({"optimizer__state__3__more": torch.zeros(16)}, "a parameter has also more"),
@@ -778,91 +684,37 @@ MALFORMED = {
         {"optimizer__state__3__step": torch.tensor(3, dtype=torch.uint8)},
         r"the optimizer's step is tensor\(3, dtype=torch.uint8\), not a finite number",
     ),
-    "a huge step": ({"optimizer__state__3__step": 10**400}, "the optimizer's step is 10000.*, not a finite"),
     "a huge learning rate": ({"optimizer__param_groups__0__lr": 10**400}, "lr is 10000.*, not a finite"),
-    "a learning rate of NaN": ({"optimizer__param_groups__0__lr": math.nan}, "lr is nan, not a finite"),
-    "a learning rate that is true": (
-        {"optimizer__param_groups__0__lr": True},
-        "lr is True or False, not",
-    ),
+    "a learning rate that is true": ({"optimizer__param_groups__0__lr": True}, "lr is True or False, not"),
+    "no learning rate": ({"optimizer__param_groups__0__lr": NONE}, "group 0 lacks lr"),
     "betas beyond their range": (
         {"optimizer__param_groups__0__betas": (2.0, 0.9)},
         "cannot take a step with these options and states: Invalid beta parameter at index 0: 2.0",
     ),
-    "a divisor of zero": ({"scheduler__step_size": 0}, "step_size is 0, not an int from 1"),
-    "half an epoch": ({"scheduler__last_epoch": 2.5}, "last_epoch is 2.5, not an int from -1"),
-    "moments that are no dict": (
-        {"optimizer__state": {0: [1, 2]}},
-        "the state of a parameter is a list, not a dict",
-    ),
+    "moments that are no dict": ({"optimizer__state": {0: [1, 2]}}, "a parameter is a list, not a dict"),
     "moments of no parameter": ({"optimizer__state": {77: {"step": 1}}}, "belong to no parameter"),
     "no moments at all": ({"optimizer__state": NONE}, "the optimizer's state lacks state"),
-    "no groups": ({"optimizer__param_groups": []}, "the optimizer's state has 0 groups, not 1"),
-    "a learning rate that is a text": (
-        {"optimizer__param_groups__0__lr": "high"},
-        "lr is a str, not a number",
-    ),
-    "no learning rate": ({"optimizer__param_groups__0__lr": NONE}, "group 0 lacks lr"),
+    "no groups": ({"optimizer__param_groups": []}, "state param_groups has 0 entries, not 1"),
+    "a divisor of zero": ({"scheduler__step_size": 0}, "step_size is 0, not an int from 1"),
     "no state of the scheduler": ({"scheduler": {}}, "the scheduler's state lacks step_size"),
     "a scheduler's method": ({"scheduler__step": 3}, "the scheduler's state would replace step"),
-    "a scheduler's optimizer": ({"scheduler__optimizer": 3}, "the scheduler's state would replace optimizer"),
-    "a scheduler's text": ({"scheduler__last_epoch": "x"}, "last_epoch is a str, not a number"),
     "a scheduler's list": ({"scheduler__base_lrs": [0.1, 0.2]}, "base_lrs has 2 entries, not 1"),
     "a short state of the generator": (
         {"generator": torch.zeros(3, dtype=torch.uint8)},
         r"the generator's state is a torch.uint8 of shape \[3\]",
     ),
-    "a float state of the generator": ({"generator": torch.zeros(5056)}, "state is a torch.float32 of shape"),
-    "zeros for the generator": (
-        {"generator": torch.zeros(5056, dtype=torch.uint8)},
-        "there cannot be 0 numbers left",
-    ),
+    "numbers beyond the generator's memory": ({"generator": twisted(600, 100)}, "generator's state: there c"),
     "no state of torch": ({"rng__cpu": NONE}, "rng lacks cpu"),
-    "a number for the name of a generator": ({"rng": {1: 2}}, "rng lacks cpu and python"),
-    "a number for the name of another generator": ({"rng": {1: 2, "cpu": 3, "python": 4}}, "TypeError"),
-    "a number in the outline": ({"outline__model a": 3}, "model a: 3 in the file, None given"),
-    "numbers for names in the outline": ({"outline": OUTLINE}, "Error"),
-    "a short state of torch": (
-        {"rng__cpu": torch.zeros(3, dtype=torch.uint8)},
-        "rng cpu is a torch.uint8 of",
-    ),
-    "a short state of python": (
-        {"rng__python__numbers": torch.ones(3).long()},
-        "python numbers is a torch.int64",
-    ),
-    "a wrong state of python": ({"rng__python__version": 77}, "rng python: state with version 77"),
-    "a negative state of python": ({"rng__python__numbers": -torch.ones(625).long()}, "rng python: "),
-    "a legacy state of numpy": (
-        {"rng__numpy": ("MT19937", [1, 2], 3, 0, 0.0)},
-        "rng numpy is a list, not a dict",
-    ),
-    "a state of another generator": (
-        {"rng__numpy__bit_generator": "PCG64"},
-        "rng numpy is of PCG64, and this process uses MT19937",
-    ),
-    "a short state of numpy": (
-        {"rng__numpy__state__key": torch.ones(3)},
-        "rng numpy state key is a torch.float32",
-    ),
-    "a position beyond numpy's memory": ({"rng__numpy__state__pos": 2**28}, "pos is 268435456, not an int f"),
-    "a position before numpy's memory": (
-        {"rng__numpy__state__pos": -1},
-        "pos is -1, not an int from 0 to 624",
-    ),
-    "a float for numpy's position": ({"rng__numpy__state__pos": 1e6}, "numpy state pos is 1000000.0, not an"),
-    "a negative float for it": ({"rng__numpy__state__pos": -1000.0}, "pos is -1000.0, not an int from 0 to"),
-    "NaN for numpy's has_gauss": ({"rng__numpy__has_gauss": math.nan}, "has_gauss is nan, not an int from 0"),
-    "NaN for python's gauss": ({"rng__python__gauss": math.nan}, "python gauss is nan, not a finite number"),
-    "a text for python's gauss": ({"rng__python__gauss": "x"}, "rng python gauss is a str, not a number"),
     "numbers beyond torch's memory": (
         {"rng__cpu": twisted(624, 624)},
         "rng cpu: there cannot be 624 numbers left from number 624 of 624 on",
     ),
-    "numbers beyond the generator's memory": ({"generator": twisted(600, 100)}, "generator's state: there c"),
-    "a generator with a foreign name": (
-        {"rng__\x1b[2J": torch.zeros(1)},
-        r"rng has \\x1b\[2J, which is no gen",
-    ),
+    "a wrong state of python": ({"rng__python__version": 77}, "rng python: state with version 77"),
+    "a text for python's gauss": ({"rng__python__gauss": "x"}, "rng python gauss is a str, not a number"),
+    "a position beyond numpy's memory": ({"rng__numpy__pos": 2**28}, "pos is 268435456, not an int from 0"),
+    "a float for numpy's position": ({"rng__numpy__pos": 1e6}, "numpy pos is 1000000.0, not an int"),
+    "a generator with a foreign name": ({"rng__\x1b[2J": torch.zeros(1)}, r"rng has \\x1b\[2J, which is no"),
+    "a number in the outline": ({"outline__model a": 3}, "model a: 3 in the file, None given"),
 }
 
 
@@ -885,7 +737,6 @@ def test_a_malformed_file_changes_nothing(saved, case):
     ("versions", "message"),
     [
         (5, "is a number, not a dict"),
-        ({"version": "1"}, "version is a str, not a number"),
         ({"version": 1, "assign_to_params_buffers": True}, "has also assign_to_params_buffers"),
     ],
 )
@@ -894,16 +745,13 @@ def test_versions_of_modules_are_compared(saved, versions, message):
     path, parts = saved
     content = content_of(path)
     content["model"]._metadata["0"] = versions
-    with pytest.raises(
-        CheckpointError, match=f"nothing was loaded: the version of the module '0'.*{message}"
-    ):
+    with pytest.raises(CheckpointError, match=f"nothing was loaded: the version of the module 0 {message}"):
         resume(load_checkpoint(with_digest(content, path, epoch=1)), **parts)
 
 
 @pytest.mark.parametrize(
     ("kind", "name", "value"),
     [
-        (torch.optim.LBFGS, "n_iter", "x"),
         (torch.optim.LBFGS, "d", torch.zeros(1)),
         (torch.optim.Adafactor, "col_var", torch.zeros(3, 1)),
     ],
@@ -978,18 +826,6 @@ def test_another_pytorch_may_have_other_private_names(saved):
     assert resume(load_checkpoint(with_digest(content, path, epoch=1)), **make_run(seed=1)[1]) == 1
 
 
-def test_the_state_of_another_optimizer_under_its_name_is_refused(saved):
-    """As if somebody had changed the outline: only the states' own names tell."""
-    path, _ = saved
-    _, parts = make_run(seed=1)
-    sgd = torch.optim.SGD(parts["model"].parameters(), lr=0.1, momentum=0.9)
-    for parameter in parts["model"].parameters():
-        parameter.grad = torch.zeros_like(parameter)
-    sgd.step()
-    with pytest.raises(CheckpointError, match="nothing was loaded"):
-        resume(load_checkpoint(malformed(path, optimizer=sgd.state_dict())), **parts)
-
-
 @pytest.mark.parametrize("name", ["Adam", "AdamW", "SGD", "Adagrad"])
 def test_a_fused_step_gets_no_state_in_another_memory_order(tmp_path, name):
     """Channels last: the file keeps no strides, and a fused step takes the numbers as they lie in memory."""
@@ -1022,11 +858,7 @@ def test_a_fused_step_gets_no_state_in_another_memory_order(tmp_path, name):
         ({"model": [1]}, "no proper model"),
         ({"optimizer": 3, "scheduler": "x"}, "no proper optimizer"),
         ({"rng": NONE}, "it has other parts"),
-        ({"more": 1}, "it has other parts"),
-        ({"rng": [1]}, "no proper rng"),
-        ({"outline": [1]}, "no proper outline"),
         ({"generator": 3}, "no proper generator"),
-        ({"scheduler": None}, "no proper scheduler"),
         ({"outline": {}}, "no proper optimizer"),
     ],
 )
@@ -1039,12 +871,12 @@ def test_a_file_with_other_kinds_of_values_is_refused(saved, changes, named):
 
 def test_a_file_of_another_version_is_not_called_damaged(saved, monkeypatch):
     path, _ = saved
-    monkeypatch.setattr(saving, "_VERSION", "3")
+    monkeypatch.setattr(saving, "_VERSION", "2")
     save_checkpoint(path.with_name("new.safetensors"), model=LINEAR, epoch=9)
     monkeypatch.undo()
-    with pytest.raises(CheckpointError, match=r"new.safetensors has version 3 of the format, and .* reads 2"):
+    with pytest.raises(CheckpointError, match=r"new.safetensors has version 2 of the format, and .* reads 3"):
         load_checkpoint(path.with_name("new.safetensors"))
-    with pytest.warns(UserWarning, match="passed over: .*has version 3 of the format"):
+    with pytest.warns(UserWarning, match="passed over: .*has version 2 of the format"):
         assert latest(path.parent) == path
 
 
@@ -1066,44 +898,7 @@ def test_an_interrupt_while_resuming_changes_nothing(saved, monkeypatch):
     assert same(state_of(parts), before)
 
 
-def test_a_name_with_an_escape_sequence_is_printed_without(saved):
-    path, _ = saved
-    content = content_of(path)
-    content["model"]["\x1b]0;title\x07"] = torch.zeros(1)
-    content["outline"]["\x1b[2J"] = "\x1b[31m"
-    _, parts = make_run()
-    with pytest.raises(CheckpointError) as error:
-        resume(load_checkpoint(with_digest(content, path, epoch=1)), **parts)
-    assert r"model \x1b]0;title\x07: torch.float32 [1] in the file" in str(error.value)
-    assert r"\x1b[2J: \x1b[31m in the file" in str(error.value)
-    assert str(error.value).replace("\n", "").isprintable()
-
-
 # --- mistakes ----------------------------------------------------------------------------------------------
-
-
-def test_the_scheduler_of_another_optimizer_is_refused(saved):
-    path, parts = saved
-    other = torch.optim.Adam(parts["model"].parameters())
-    mixed = parts | {"scheduler": lr_scheduler.StepLR(other, 2)}
-    found = load_checkpoint(path)
-    for call in (lambda: save_checkpoint(path, epoch=2, **mixed), lambda: resume(found, **mixed)):
-        with pytest.raises(CheckpointError, match=r"another optimizer: build it from this one"):
-            call()
-    assert load_checkpoint(path).epoch == 1
-
-
-@pytest.mark.parametrize(
-    ("part", "value"),
-    [("model", nn.Linear), ("model", None), ("optimizer", torch.optim.SGD), ("generator", 3)],
-)
-def test_a_part_without_a_state_is_named(saved, part, value):
-    path, parts = saved
-    found = load_checkpoint(path)
-    wrong = parts | {"scheduler": None, part: value}
-    for call in (lambda: save_checkpoint(path, epoch=2, **wrong), lambda: resume(found, **wrong)):
-        with pytest.raises(CheckpointError, match=rf"the {part} is .*give an object that has"):
-            call()
 
 
 LINEAR = nn.Linear(2, 2)
@@ -1121,6 +916,12 @@ SGD = torch.optim.SGD(LINEAR.parameters(), lr=0.1)
             {"optimizer": torch.optim.SGD(nn.Linear(2, 2).parameters(), lr=0.1)},
             r"the optimizer changes no parameter of this model: build it from model.parameters\(\)",
         ),
+        (
+            {"optimizer": SGD, "scheduler": lr_scheduler.StepLR(torch.optim.SGD(LINEAR.parameters()), 2)},
+            "another optimizer: build it from this one",
+        ),
+        ({"optimizer": torch.optim.SGD}, "the optimizer is the class SGD: give an object that has"),
+        ({"generator": 3}, r"the generator is 3: give an object that has get_state\(\)"),
         ({"model": nn.LazyLinear(2)}, "the model's weight has no values yet: call a lazy model once"),
         ({"model": nn.Linear(2, 2, device="meta")}, r"the model's weight has no values yet.*to_empty\("),
     ],
@@ -1174,8 +975,16 @@ def test_an_optimizer_of_others_may_keep_a_state_of_no_parameter(tmp_path):
     assert again["optimizer"].state["calls"] == 1
 
 
-@pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16, torch.complex64])
+@pytest.mark.filterwarnings("ignore:Complex modules")
+@pytest.mark.parametrize(
+    ("value", "dtype"),
+    [
+        (float("nan"), torch.float32),
+        (float("inf"), torch.float16),
+        (-float("inf"), torch.bfloat16),
+        (float("nan"), torch.complex64),
+    ],
+)
 def test_weights_that_are_not_finite_do_not_replace_the_last_good_state(tmp_path, value, dtype):
     model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2)).to(dtype)
     path = save_checkpoint(tmp_path / "a.safetensors", model=model, epoch=1)
@@ -1200,45 +1009,6 @@ def test_a_buffer_may_hold_infinity_but_not_nan(tmp_path):
 
 
 # --- interrupts --------------------------------------------------------------------------------------------
-
-
-@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="needs a timer that sends a signal")
-@pytest.mark.parametrize("raised", [KeyboardInterrupt, SystemExit])
-def test_an_interrupt_at_any_moment_is_never_swallowed(tmp_path, raised):
-    """But in destructors that are not ours."""
-    arrived = []
-
-    def handler(number, frame):
-        arrived.append(frame.f_code)
-        raise raised
-
-    model = nn.Linear(300, 300)
-    path = save_checkpoint(tmp_path / "a.safetensors", model=model, epoch=0)
-    start = time.perf_counter()
-    save_checkpoint(path, model=model, epoch=0)
-    usual = time.perf_counter() - start
-    inside = 0
-    old = signal.signal(signal.SIGALRM, handler)
-    gc.disable()  # which would run the destructors of other tests' objects
-    try:
-        for epoch in range(1, 61):
-            came, before = len(arrived), load_checkpoint(path).epoch
-            try:
-                signal.setitimer(signal.ITIMER_REAL, usual * epoch / 60)
-                save_checkpoint(path, model=model, epoch=epoch)
-                signal.setitimer(signal.ITIMER_REAL, 0)
-                assert len(arrived) == came
-            except raised:
-                inside += 1
-                assert len(arrived) == came + 1
-            assert load_checkpoint(path).epoch in (before, epoch)
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, old)
-        gc.enable()
-    assert inside > 10
-    save_checkpoint(path, model=model, epoch=100)
-    assert [other.name for other in tmp_path.iterdir()] == ["a.safetensors"]
 
 
 def test_an_interrupt_on_entry_to_any_function_comes_through(tmp_path, request):
@@ -1300,7 +1070,7 @@ def test_names_that_are_no_utf_8(tmp_path):
     path = save_checkpoint(folder / os.fsdecode(b"a\xfe.safetensors"), model=nn.Linear(1, 1), epoch=1)
     assert load_checkpoint(path).epoch == 1
     assert latest(folder) == path
-    flip(path, -3000)
+    flip_a_bit(path)
     with (
         pytest.warns(UserWarning, match=r"run\\udcff/a\\udcfe.safetensors is damaged"),
         pytest.raises(
@@ -1327,66 +1097,6 @@ def test_a_name_with_a_nul_is_refused(tmp_path):
     ):
         latest(name)
     assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.skipif(os.name != "posix", reason="needs links, pipes and devices")
-def test_what_is_no_file_is_named_and_waits_for_nothing(saved):
-    path, parts = saved
-    folder = path.parent
-    os.mkfifo(folder / "pipe.safetensors")
-    (folder / "zero.safetensors").symlink_to("/dev/zero")
-    (folder / "dangling.safetensors").symlink_to("nowhere.safetensors")
-    (folder / "folder.safetensors").mkdir()
-    for name, found in [
-        ("pipe.safetensors", "pipe.safetensors is a pipe, not a file"),
-        ("zero.safetensors", "zero.safetensors is a device, not a file"),
-        (
-            "dangling.safetensors",
-            "dangling.safetensors is a link to nowhere.safetensors, which does not exist",
-        ),
-        ("folder.safetensors", "folder.safetensors was not loaded: it is a folder"),
-    ]:
-        with pytest.raises(CheckpointError, match=found):
-            load_checkpoint(folder / name)
-    with pytest.warns(UserWarning) as warned:
-        assert latest(folder) == path
-    assert len(warned) == 4
-    for name in ("pipe.safetensors", "zero.safetensors", "folder.safetensors"):
-        with pytest.raises(CheckpointError, match=rf"{name} was not written. OSError: .*not a file"):
-            save_checkpoint(folder / name, epoch=2, **parts)
-    assert stat.S_ISFIFO((folder / "pipe.safetensors").stat().st_mode)
-    save_checkpoint(folder / "dangling.safetensors", epoch=2, **parts)
-    assert (folder / "dangling.safetensors").is_symlink() and load_checkpoint(
-        folder / "nowhere.safetensors"
-    ).epoch == 2
-
-
-def test_an_unreadable_file_is_named(saved, monkeypatch):
-    path, _ = saved
-
-    def refused(name, flags):
-        raise PermissionError(13, "Permission denied", name)
-
-    monkeypatch.setattr(saving.open_file.__globals__["os"], "open", refused)
-    with pytest.raises(
-        CheckpointError, match=r"epoch-1.safetensors was not loaded. PermissionError: .*Permission denied"
-    ):
-        load_checkpoint(path)
-    with (
-        pytest.warns(UserWarning, match="passed over: .*Permission denied"),
-        pytest.raises(CheckpointError, match="No valid checkpoint"),
-    ):
-        latest(path.parent)
-
-
-def test_an_error_while_an_interrupt_is_handled_is_that_error(tmp_path):
-    try:
-        raise KeyboardInterrupt
-    except KeyboardInterrupt:  # "save before we go", to a place that cannot be
-        with pytest.raises(CheckpointError, match="was not written"):
-            save_checkpoint(tmp_path, model=nn.Linear(1, 1), epoch=1)
-        with pytest.raises(CheckpointError, match="was not loaded"):
-            load_checkpoint(tmp_path)
 
 
 def test_an_error_while_another_is_handled_names_its_own_cause(saved):
@@ -1431,6 +1141,7 @@ def fail_to_save(path, match, **arguments):
         ({"x": np.zeros(2)}, r"extra\['x'\] is an object of the class numpy.ndarray"),
         ({"x": torch.eye(2).to_sparse()}, r"extra\['x'\] is .*sparse_coo.*only dense tensors with values"),
         ({"x": torch.zeros(2, device="meta")}, r"extra\['x'\] is .*meta.*only dense tensors with values"),
+        ({"seen": {(number,) for number in range(201)}}, "201 keys that are neither texts nor numbers"),
         ([10**5000], "4300 digits"),
         (
             list(range(400_000)),
@@ -1466,61 +1177,3 @@ def test_saving_beneath_a_file_or_onto_a_folder(saved):
         path.parent / "pickle.safetensors",
         r"pickle.safetensors was not written. .*pickle.safetensors is a folder, not a file",
     )
-
-
-@pytest.fixture
-def small_disk(tmp_path):
-    """A tmpfs of 256 KiB, for which this process must be allowed to mount."""
-    if sys.platform != "linux":
-        pytest.skip("needs tmpfs, which Linux has")
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", folder],
-        capture_output=True,
-        text=True,
-        check=False,
-        env={**os.environ, "LC_ALL": "C"},
-    )
-    if re.search(r"permission denied|not permitted|superuser", mounted.stderr, re.IGNORECASE):
-        pytest.skip(f"this system lets us mount no small disk: {mounted.stderr.strip()}")
-    assert mounted.returncode == 0, mounted.stderr
-    yield folder
-    subprocess.run(["umount", folder], check=True)
-
-
-def test_a_read_only_disk(small_disk):
-    path = save_checkpoint(small_disk / "a.safetensors", model=nn.Linear(9, 9), epoch=1)
-    subprocess.run(["mount", "-o", "remount,ro", small_disk], check=True)
-    fail_to_save(path, r"a.safetensors was not written. OSError: .*Read-only file system")
-    fail_to_save(
-        small_disk / "new" / "b.safetensors",
-        r"b.safetensors was not written. OSError: .*Read-only file system",
-    )
-    assert load_checkpoint(path).epoch == 1
-
-
-def test_a_full_disk(small_disk):
-    path = save_checkpoint(small_disk / "a.safetensors", model=nn.Linear(9, 9), epoch=1)
-    fail_to_save(path, r"a.safetensors was not written. OSError: .*No space left", model=nn.Linear(300, 300))
-
-    page = os.sysconf("SC_PAGE_SIZE")
-    pages = -(-path.stat().st_size // page)  # that the next file needs
-    with (small_disk / "filler").open("wb") as filler:
-        filler.write(b"x" * (os.statvfs(small_disk).f_bavail * page - (pages - 1) * page))
-    assert os.statvfs(small_disk).f_bavail == pages - 1  # all but the last page fits
-    fail_to_save(path, r"a.safetensors was not written. OSError: .*No space left")
-    assert load_checkpoint(path).epoch == 1
-    (small_disk / "filler").unlink()
-    assert load_checkpoint(save_checkpoint(path, model=nn.Linear(9, 9), epoch=2)).epoch == 2
-
-
-def test_a_folder_without_permission(saved):
-    path, _ = saved
-    path.parent.chmod(0o555)
-    try:
-        if os.access(path.parent, os.W_OK):
-            pytest.skip("this user may write anywhere (the read-only disk above stands in)")
-        fail_to_save(path, r"epoch-1.safetensors was not written. PermissionError")
-    finally:
-        path.parent.chmod(0o755)

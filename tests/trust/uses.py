@@ -20,15 +20,7 @@ import torch
 from torch import nn, optim
 from torch.optim import lr_scheduler
 
-from gpulesson.checkpoint import (
-    AutoSave,
-    CheckpointError,
-    export_weights,
-    import_weights,
-    load_checkpoint,
-    resume,
-    save_checkpoint,
-)
+from gpulesson.checkpoint import AutoSave, CheckpointError, load_checkpoint, resume, save_checkpoint
 from gpulesson.data import Batches
 from gpulesson.preflight import NonFiniteLossError
 from gpulesson.step import Step
@@ -40,7 +32,7 @@ SECONDS = 5.0
 INPUTS, TARGETS = torch.linspace(-1, 1, 48).reshape(8, 6), torch.arange(8) % 3
 loss_fn = nn.CrossEntropyLoss()
 EXTRA = {
-    "note": [1, 2.5, "text", None, True, math.inf, (1, 2), {3, 4}, 2j, b"bytes", torch.Size([2])],
+    "note": [1, 2.5, "text", None, True, math.inf, (1, 2), {3, 4}, torch.Size([2])],
     "table": {1: 2, (3, "x"): 4, "$": 5},
     "more": [deque([1], 3), Counter("aab"), OrderedDict(a=1), torch.float16, torch.device("cpu")],
 }
@@ -216,23 +208,10 @@ def only(folder: Path) -> Path:
     return found
 
 
-def save_weights(folder: Path, run: str) -> Path:
-    return export_weights(make(run)["model"], folder / "a.safetensors")
-
-
-def use_weights(path: Path, run: str) -> Any:
-    parts = make(run)
-    yield parts
-    import_weights(parts["model"], path)
-    yield
-    learn(parts)
-
-
 KINDS: dict[str, tuple[Any, Any, list[str]]] = {
     "checkpoint": (save_a_checkpoint, use_a_checkpoint, list(RUNS)),
     "AutoSave": (save_automatically, use_autosaved, ["Adam and StepLR", "SGD and ReduceLROnPlateau"]),
     "fit": (save_a_fit, use_a_fit, ["SGD and ReduceLROnPlateau"]),
-    "weights": (save_weights, use_weights, ["Adam and StepLR"]),
 }
 """How a genuine one is saved, what uses it, and for which runs."""
 

@@ -12,8 +12,7 @@ To use the weights elsewhere, without this package::
     model.load_state_dict(weights)
 
 (Tied weights are in it once, by the first of their names: for a model that has some, add ``strict=False``.)
-`export_weights` writes such a file for other programs, with nothing but the weights, and `import_weights`
-reads one of another program.
+A file with nothing but the weights is written by ``safetensors.torch.save_model`` and read by ``load_model``.
 
 A cluster ends a program at its time limit: first by a signal, a minute later by force. `AutoSave` writes
 checkpoints often enough, and the same command, started again, goes on from the one that got furthest, with
@@ -32,15 +31,12 @@ from gpulesson.checkpoint.saving import (
     resume,
     save_checkpoint,
 )
-from gpulesson.checkpoint.weights import export_weights, import_weights
 
 __all__ = [
     "AutoSave",
     "Checkpoint",
     "CheckpointError",
     "Stopped",
-    "export_weights",
-    "import_weights",
     "latest",
     "load_checkpoint",
     "resume",

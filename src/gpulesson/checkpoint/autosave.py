@@ -7,17 +7,15 @@ import os
 import re
 import signal
 import sys
-import threading
 import time
-import traceback
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType, TracebackType
-from typing import Any, NamedTuple, NoReturn, TypeVar
+from types import TracebackType
+from typing import Any, NoReturn, TypeVar
 
 import torch
 from filelock import FileLock, Timeout
@@ -31,19 +29,16 @@ from gpulesson.checkpoint.differences import difference, is_count
 from gpulesson.checkpoint.rng import find_wrong_generator, find_wrong_rng, rng_state, set_rng_state
 from gpulesson.checkpoint.saving import Checkpoint, CheckpointError, as_checkpoint_error, as_folder, collect
 from gpulesson.checkpoint.state import RunParts, find_mistake, unwrapped
+from gpulesson.checkpoint.stopping import StopSignals
 from gpulesson.checkpoint.tensorfile import Refused
 
 Batch = TypeVar("Batch")
 
 DEFAULT_MINUTES = 10.0
-_Content = tuple[dict[str, torch.Tensor], dict[str, str]]  # tensors and metadata of a checkpoint
 _NAME = re.compile(r"autosave-epoch-(\d{4,})-batch-(\d{6,})\.safetensors")
 _END: Any = object()
 _PATIENCE = 10
 """Seconds to wait for another run that leaves the folder: workers may outlive a killed one for five."""
-
-_GRACE = 1
-"""Seconds to wait for a signal that has ended the loader's workers already."""
 
 _writing: set[Future[None]] = set()
 if hasattr(os, "register_at_fork"):  # the locks of a thread that writes would stay closed in the child
@@ -74,7 +69,7 @@ class AutoSave:
     loader's batches, and `step` comes last in the loop. SIGTERM and SIGUSR1, which clusters send before a
     time limit ends, lead to a last checkpoint at the next `step`, and to `Stopped`, which ends the program.
     If an error ends the loop before, it is printed, and the signal does what it did before there was this
-    `AutoSave`. Ctrl-C is as ever.
+    `AutoSave`. Ctrl-C works as usual.
 
     The signal must reach the program: with Slurm, a batch script that says ``#SBATCH --signal=TERM@120``
     starts it by ``srun``, for only what ``srun`` started gets the signal. If it ends the workers of a loader
@@ -165,56 +160,52 @@ class AutoSave:
     ) -> None:
         if every_steps is not None:
             every_steps = whole_number("every_steps", every_steps, 1, "give a number of steps, 1 or more")
-        keep = whole_number("keep", keep, 1, "give how many checkpoints stay, 1 or more")
+        proper = isinstance(every_minutes, int | float) and 0 < every_minutes < float("inf")
+        if every_minutes is not None and (not proper or every_minutes is True):
+            raise ValueError(f"every_minutes={every_minutes!r}: give a number of minutes, more than 0")
         if not isinstance(background, bool):
             refuse("background", background, "True or False", "choose one of the two")
-        proper = isinstance(every_minutes, int | float) and 0 < every_minutes < float("inf")
-        proper = proper and every_minutes is not True
-        if every_minutes is not None and not proper:
-            raise ValueError(f"every_minutes={every_minutes!r}: give a number of minutes, more than 0")
-        if extra is not None and not isinstance(extra, dict):
-            refuse("extra", extra, "a dict with names", "give {'scaler': scaler}")
-        for name, value in (extra or {}).items():
-            if not isinstance(name, str):
-                refuse("a name in extra", name, "a text", "give {'scaler': scaler}")
-            if isinstance(value, type):
-                refuse(f"extra[{name!r}]", value, "an object of the run", "give that")
+        _check_extra({} if extra is None else extra)
         if optimizer is None:
             refuse("optimizer", optimizer, "an optimizer", "give torch.optim.Adam(model.parameters())")
         self.parts = RunParts(model, optimizer, scheduler, generator)
         if mistake := find_mistake(self.parts):
             raise ValueError(mistake)
         self.folder = as_folder(folder)
-        self.every_steps, self.keep, self.background = every_steps, keep, background
+        self.every_steps, self.background = every_steps, background
         self.every_minutes = DEFAULT_MINUTES if every_steps is every_minutes is None else every_minutes
+        self.keep = whole_number("keep", keep, 1, "give how many checkpoints stay, 1 or more")
         self.model, self.optimizer, self.scheduler, self.generator = self.parts
         self.extra = {} if extra is None else extra
         self.path: Path | None = None
         self._fit: dict[str, Any] = {}  # what `fit` measures, by name
-        self._process = os.getpid()
         self._lock: FileLock | None = None
-        self._handlers: dict[int, Any] = {}
-        self._signal = 0
         self._written: Future[None] | None = None  # in the background
         self._epoch: int | None = None  # that runs, counted from 0
         self._begun: dict[str, Any] = {}  # the random states with which it did
         self._place: _Place | None = None  # within it, once there are batches
-        self._saved_place: _SavedPlace | None = None  # within it, to go on from
-        self._undo = ExitStack()  # until the loader is known to fit
-        self._lock_file: tuple[int, int] | None = None  # its device and number there
+        self._resumed: Checkpoint | None = None  # to go on from, until there are batches
+        self._undo = ExitStack()  # takes back what was loaded, until the loader is known to fit
 
     def __enter__(self) -> AutoSave:
         if self._lock is not None:
             raise RuntimeError("this AutoSave is entered already: leave its with block before another begins")
         lock = FileLock(self.folder / ".autosave.lock", thread_local=False)
-        self._acquire(lock)
-        self._lock, self._fit, self._signal, self._epoch, self.path = lock, {}, 0, None, None
-        self._process = os.getpid()
-        if threading.current_thread() is threading.main_thread():  # others may not
-            for name in ("SIGTERM", "SIGUSR1"):
-                if number := getattr(signal, name, None):
-                    self._handlers[number] = signal.getsignal(number)
-                    signal.signal(number, self._on_signal)
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            lock.acquire(timeout=_PATIENCE, poll_interval=0.1)
+        except Timeout as error:
+            raise CheckpointError(
+                f"Another run saves into {printable(self.folder)}. Give each run a folder of its own, or "
+                f"wait until the other one has ended. (If there is none, delete {printable(lock.lock_file)}.)"
+            ) from error
+        except (OSError, ValueError, NotImplementedError) as error:
+            raise CheckpointError(
+                f"Checkpoints cannot go into {printable(self.folder)}. {type(error).__name__}: "
+                f"{printable(error)}. Give a folder that can be made and written."
+            ) from error
+        self._lock, self._fit, self._epoch, self.path = lock, {}, None, None
+        self._signals = StopSignals(lambda: self._epoch is not None)
         return self
 
     def __exit__(
@@ -227,35 +218,12 @@ class AutoSave:
                 raise
             warnings.warn(f"also, in the background: {failure}", stacklevel=2)  # `error` must not be hidden
         finally:
-            while self._handlers:  # a signal that comes here may add one
-                number, handler = list(self._handlers.items())[-1]
-                signal.signal(number, signal.SIG_DFL if handler is None else handler)
-                del self._handlers[number]
+            self._signals.give_back()
             self._undo.close()
             if self._lock is not None:
                 self._lock.release()
-            self._lock = self._epoch = self._place = self._saved_place = None
-            if self._signal and not isinstance(error, SystemExit):  # it came to no step
-                if raised := sys.exc_info()[1]:  # which may not be seen any more
-                    traceback.print_exception(raised)
-                signal.raise_signal(self._signal)
-
-    def _acquire(self, lock: FileLock) -> None:
-        """Make the folder, and lock other runs out of it."""
-        try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-            lock.acquire(timeout=_PATIENCE, poll_interval=0.1)
-            self._lock_file = _identity(lock)
-        except Timeout as error:
-            raise CheckpointError(
-                f"Another run saves into {printable(self.folder)}. Give each run a folder of its own, or "
-                f"wait until the other one has ended. (If there is none, delete {printable(lock.lock_file)}.)"
-            ) from error
-        except (OSError, ValueError, NotImplementedError) as error:
-            raise CheckpointError(
-                f"Checkpoints cannot go into {printable(self.folder)}. {type(error).__name__}: "
-                f"{printable(error)}. Give a folder that can be made and written."
-            ) from error
+            self._lock = self._epoch = self._place = self._resumed = None
+            self._signals.pass_on(error)
 
     def epochs(self, number: int) -> Iterator[int]:
         """Load the checkpoint of the folder that got furthest, if there is one, and count on from it.
@@ -282,16 +250,14 @@ class AutoSave:
         try:
             for epoch in range(first, number):
                 self._epoch, self._place = epoch, None
-                given = [] if self.generator is None else [self.generator]
-                if self._saved_place is not None:
-                    set_rng_state(self._saved_place.begun["rng"])
-                    self._set_generators(given, self._saved_place.begun["generators"][: len(given)])
-                self._begun = begun = _random_states(given)
+                if self._resumed is not None:
+                    self._set_random(self._resumed.position["begun"] or _random_now(self._resumed), [])
+                self._begun = begun = self._random_states([])
                 yield epoch
                 self._undo.close()  # if it asked for no batches
                 self._save(finished=True)
-                self._place = self._saved_place = None
-                if self._signal:
+                self._place = self._resumed = None
+                if self._signals.number:
                     self._stop()
         finally:  # also after `break`
             if self._begun is begun:  # no other loop has begun since
@@ -325,46 +291,58 @@ class AutoSave:
         if workers:
             self._settle()  # before they fork, when Ctrl-C would be lost
         place = _Place.of(loader, self.generator)
-        saved, self._saved_place = self._saved_place, None
-        given = self._begun["generators"]  # the state of the given one, with which the epoch began
+        resumed, self._resumed = self._resumed, None
         undo, self._undo = self._undo, ExitStack()
         with undo:  # what was loaded is put back if this is another loader
-            if saved is not None:
-                self._check_loader_of(saved, place)
-                states = saved.begun["generators"]
-                self._set_generators(place.generators[len(given) :], states[len(given) :])
-            place.begun = _random_states(place.generators) | {"rng": self._begun["rng"]}
-            place.begun["generators"][: len(given)] = given
+            if resumed is not None:
+                self._check_same_loader(resumed, place)
+                begun = resumed.position["begun"] or _random_now(resumed)
+                self._set_generators(place.generators, begun["generators"])
+            self._begun["generators"] = _states(place.generators)
             batches = self._ask(lambda: iter(loader), workers)
             if workers:
-                self._hold_child_signal()
-            if saved is not None and saved.done:
-                for _ in range(saved.done):
-                    if self._signal:
+                self._signals.hold_child_signal()
+            if resumed is not None and resumed.step:
+                for _ in range(resumed.step):
+                    if self._signals.number:
                         self._stop()
                     if self._ask(lambda: next(batches, _END), workers) is _END:
                         raise CheckpointError(
-                            f"{printable(self.path)} was saved after {saved.done} batches of an epoch, and "
+                            f"{printable(self.path)} was saved after {resumed.step} batches of an epoch, and "
                             "this loader has fewer; nothing was loaded. Give the loader that the run had."
                         )
-                set_rng_state(saved.now["rng"])
-                self._set_generators(place.generators, saved.now["generators"])
-                place.done, place.learned, place.steps = saved.done, saved.done, saved.steps
+                self._set_random(_random_now(resumed), place.generators)
+                place.done = place.learned = resumed.step
+                place.steps = resumed.position["steps"]
         self._place = place
         while (batch := self._ask(lambda: next(batches, _END), workers)) is not _END:
             place.done += 1
             yield batch
 
-    def _check_loader_of(self, saved: _SavedPlace, place: _Place) -> None:
-        # between epochs another loader is another run, but no mistake
-        what = list(place.loader_facts) if saved.done else ["number of generators"]
-        known, given = ({name: each.loader_facts[name] for name in what} for each in (saved, place))
+    def _check_same_loader(self, resumed: Checkpoint, place: _Place) -> None:
+        known, given = dict(resumed.position["loader"]), dict(place.facts)
+        known["generators"] = len(resumed.position["generators"])
+        given["generators"] = len(place.generators)
+        if not resumed.step:  # between epochs another loader is another run, but no mistake
+            known, given = ({"generators": each["generators"]} for each in (known, given))
         if known != given:
             raise CheckpointError(
                 f"{printable(self.path)} was saved with another loader: {known} in the file, {given} given; "
                 "nothing was loaded. The place within an epoch is only found again with the loader that the "
                 "run had."
             )
+
+    def _random_states(self, generators: list[torch.Generator]) -> dict[str, Any]:
+        """Return all random states: the global ones, that of the given generator, those of the loader's."""
+        given = None if self.generator is None else self.generator.get_state()
+        return {"rng": rng_state(), "generator": given, "generators": _states(generators)}
+
+    def _set_random(self, states: dict[str, Any], generators: list[torch.Generator]) -> None:
+        set_rng_state(states["rng"])
+        if self.generator is not None:
+            self._set_generators([self.generator], [states["generator"]])
+        if generators:
+            self._set_generators(generators, states["generators"])
 
     def _set_generators(self, generators: list[torch.Generator], states: list[torch.Tensor]) -> None:
         for generator, state in zip(generators, states, strict=True):
@@ -381,10 +359,7 @@ class AutoSave:
         try:
             return ask()
         except Exception:
-            until = time.monotonic() + (_GRACE if workers and self._handlers else 0)
-            while not self._signal and time.monotonic() < until:
-                time.sleep(0.01)
-            if not self._signal:
+            if not self._signals.came_with_an_error(workers):
                 raise
             self._stop()
 
@@ -426,49 +401,42 @@ class AutoSave:
         place.learned = place.done
         if self._written is not None and self._written.done():
             self._settle()
-        if self._signal:
+        if self._signals.number:
             self._stop()
         minutes = (time.monotonic() - self._saved_at) / 60
         late = self.every_minutes is not None and minutes >= self.every_minutes
         due = late or (self.every_steps is not None and place.steps % self.every_steps == 0)
-        if due and place.done != place.loader_facts["length"]:  # the epoch's end is a save, too
+        if due and place.done != place.facts["length"]:  # the epoch's end is a save, too
             self._save()
 
     def _resume(self, number: int) -> int:
         """Load the checkpoint that got furthest; return how many epochs are finished."""
         self._settle()
         self._undo.close()
-        self._saved_place = None
+        self._resumed = None
         self.path = path = saving.latest(self.folder, pattern="autosave-epoch-*.safetensors")
         if path is None:
             return 0
-        failed = f"{printable(path)} does not fit; nothing was loaded"
-        found, place = self._read(path, failed)
-        self._undo.enter_context(self._loaded(found, failed))
-        self._saved_place = place
-        what = "going on" if found.epoch < number else "nothing to do"
-        within = f" and {_plural(found.step, 'batch', 'es')}" if found.step else ""
-        reached = f"{found.epoch} of {_plural(number, 'epoch')}{within}"
-        self._tell(f"{printable(path)}: {what} after {reached}")
-        return found.epoch
-
-    def _read(self, path: Path, failed: str) -> tuple[Checkpoint, _SavedPlace]:
-        """Read a checkpoint of `AutoSave` that fits."""
         found = saving.load_checkpoint(path)
-        if not isinstance(found.extra, dict) or not _is_position(found.position, found.generator is not None):
+        if not isinstance(found.extra, dict) or not _is_position(found):
             raise CheckpointError(
                 f"{printable(path)} has the name of a file of AutoSave, but was written otherwise: "
                 "move it away."
             )
-        place = _SavedPlace(*(found.position[name] for name in _SavedPlace._fields))
+        failed = f"{printable(path)} does not fit; nothing was loaded"
         with as_checkpoint_error(failed):
-            if wrong := self._find_misfit(found, place):
+            if wrong := self._find_misfit(found):
                 raise Refused(wrong)
-        return replace(found, rng=place.now["rng"]), place
+        self._undo.enter_context(self._loaded(found, failed))
+        self._resumed = found
+        what = "going on" if found.epoch < number else "nothing to do"
+        within = f", batches of the next: {found.step}" if found.step else ""
+        _tell(f"{printable(path)}: {what}; finished epochs: {found.epoch} of {number}{within}")
+        return found.epoch
 
-    def _find_misfit(self, found: Checkpoint, place: _SavedPlace) -> str | None:
+    def _find_misfit(self, found: Checkpoint) -> str | None:
         """Say what of AutoSave's own does not fit in a checkpoint; `resume` compares the rest."""
-        fit, given = found.position["fit"], self._fit
+        fit, begun, given = found.position["fit"], found.position["begun"], self._fit
         if found.extra.keys() != self.extra.keys():
             return (
                 f"its extra state has the names {sorted(map(str, found.extra))}, and given are "
@@ -478,16 +446,20 @@ class AutoSave:
             how = "fit with another amp" if fit and given else "fit" if fit else "a loop"
             return f"it was saved by {how}: go on as you began"
         scaler = given["scaler"].state_dict() if "scaler" in given else None
-        both = self.generator is not None and found.generator is not None  # or else `resume` says so
-        states = [self.generator.get_state()] if both else []
-        return (
-            find_wrong_rng(place.begun["rng"])
-            or difference(fit.get("scaler"), scaler, "fit's scaler")
-            or difference(place.begun["generators"][: len(states)], states, "the states of its position")
-            or next(
-                filter(None, map(_wrong_generator, place.now["generators"] + place.begun["generators"])), None
-            )
-        )
+        if wrong := difference(fit.get("scaler"), scaler, "fit's scaler"):
+            return wrong
+        states = list(found.position["generators"])
+        if begun is not None:
+            states += begun["generators"]
+            if self.generator is not None and found.generator is not None:  # or else `resume` says so
+                states.append(begun["generator"])
+                way = "the generator's state at the epoch's begin"
+                if wrong := difference(begun["generator"], self.generator.get_state(), way):
+                    return wrong
+            if wrong := find_wrong_rng(begun["rng"]):
+                return wrong
+        wrongs = (find_wrong_generator(each, "the state of a generator") for each in states)
+        return next(filter(None, wrongs), None)
 
     @contextmanager
     def _loaded(self, found: Checkpoint, failed: str) -> Iterator[None]:
@@ -536,41 +508,32 @@ class AutoSave:
         self._settle()
         if path == self.path:
             return
-        now = _random_states(place.generators)
         position = {
-            "done": done,
-            "steps": 0 if finished else place.steps,
-            "loader_facts": place.loader_facts,
-            "now": now,
-            "begun": now if finished else place.begun,  # the next epoch begins here
+            "steps": place.steps,
+            "loader": place.facts,
+            "generators": _states(place.generators),
+            "begun": None if finished else self._begun,  # None: the next epoch begins here
             "fit": {name: part.state_dict() for name, part in self._fit.items()},
         }
-
-        def content() -> _Content:
-            extra = {
-                name: part.state_dict() if hasattr(part, "state_dict") else part
-                for name, part in self.extra.items()
-            }
-            return collect(path, self.parts, epoch, done, position, extra, on_host=self.background)
-
+        extra = {
+            name: part.state_dict() if hasattr(part, "state_dict") else part
+            for name, part in self.extra.items()
+        }
+        content = collect(path, self.parts, epoch, done, position, extra, on_host=self.background)
         self._saved_at = time.monotonic()
-        if self.background:
-            thread = ThreadPoolExecutor(1)
-            self._written = thread.submit(self._write, path, content())
-            _writing.add(self._written)
-            thread.shutdown(wait=False)  # it ends once that is written
-        else:
-            self._write(path, content())
-            self.path = path
+        if not self.background:
+            self._write(path, *content)
+            return
+        thread = ThreadPoolExecutor(1)
+        self._written = thread.submit(self._write, path, *content)
+        _writing.add(self._written)
+        thread.shutdown(wait=False)  # it ends once that is written
 
-    def _write(self, path: Path, content: _Content) -> None:
+    def _write(self, path: Path, tensors: dict[str, torch.Tensor], metadata: dict[str, str]) -> None:
         """Write a checkpoint, and delete our files before the last `keep`."""
-        if self._lock is not None and _identity(self._lock) != self._lock_file:
-            self._lock.release()  # the folder was deleted with it, and another run may have it by now
-            self._acquire(self._lock)
         if path.is_symlink():  # not ours: nothing outside the folder is written
             path.unlink()
-        self.path = saving.write_checkpoint(path, *content)
+        self.path = saving.write_checkpoint(path, tensors, metadata)
         ours = [other for other in self.folder.iterdir() if _NAME.fullmatch(other.name)]
         past = sorted((other for other in ours if _order(other) <= _order(path)), key=_order)
         for old in past[: -self.keep]:  # what is there of later places was found damaged, and stays
@@ -592,42 +555,19 @@ class AutoSave:
             self._save()
         self._settle()
         where = f"It is saved in {printable(self.path)}" if self.path else "There was nothing to save yet"
-        message = (
-            f"{signal.Signals(self._signal).name} asked this run to stop. {where}; the same command goes on "
-            "from there."
-        )
-        self._tell(message)
-        raise Stopped(message, 128 + self._signal)
-
-    def _tell(self, message: str) -> None:
-        print(message, file=sys.stderr)
-
-    def _on_signal(self, number: int, frame: FrameType | None) -> None:
-        if self._epoch is None or os.getpid() != self._process:  # no loop that could stop, or not this one
-            before = self._handlers[number]
-            if callable(before):
-                before(number, frame)
-            elif before != signal.SIG_IGN:
-                signal.signal(number, signal.SIG_DFL)
-                signal.raise_signal(number)
-            return
-        self._signal = number
-        self._hold_child_signal()
-
-    def _hold_child_signal(self) -> None:
-        """Let a worker's end interrupt no step, as torch would: the loader tells of it at the next batch."""
-        child = getattr(signal, "SIGCHLD", None)
-        if child and self._handlers and child not in self._handlers:
-            self._handlers[child] = signal.signal(child, signal.SIG_DFL)
+        number = self._signals.number
+        message = f"{signal.Signals(number).name} asked this run to stop. {where}; the same command goes on "
+        message += "from there."
+        _tell(message)
+        raise Stopped(message, 128 + number)
 
 
 @dataclass
 class _Place:
     """How far an epoch is, and what its batches come from."""
 
-    loader_facts: dict[str, int | None]  # its length and batch size, and how many generators there are
-    generators: list[torch.Generator]  # first the given one, then the loader's own
-    begun: dict[str, Any] | None = None  # the random states with which the epoch began
+    facts: dict[str, int | None]  # the loader's length and batch size
+    generators: list[torch.Generator]  # its own, without the given one
     done: int = 0  # batches handed out
     learned: int = 0  # those up to the last step
     steps: int = 0
@@ -639,21 +579,9 @@ class _Place:
             length = len(loader)
         batches = getattr(loader, "batch_sampler", None)
         holders = loader, getattr(loader, "sampler", None), batches, getattr(batches, "sampler", None)
-        found = [given, *(getattr(holder, "generator", None) for holder in holders)]
-        generators = list(dict.fromkeys(each for each in found if isinstance(each, torch.Generator)))
-        size = size if isinstance(size, int) else None
-        facts = {"length": length, "batch_size": size, "number of generators": len(generators)}
-        return _Place(facts, generators)
-
-
-class _SavedPlace(NamedTuple):
-    """A place that a checkpoint holds, and the random states: of its moment, of the epoch's begin."""
-
-    done: int
-    steps: int
-    loader_facts: dict[str, int | None]
-    now: dict[str, Any]
-    begun: dict[str, Any]
+        found = dict.fromkeys(getattr(holder, "generator", None) for holder in holders)
+        generators = [each for each in found if isinstance(each, torch.Generator) and each is not given]
+        return _Place({"length": length, "batch_size": size if isinstance(size, int) else None}, generators)
 
 
 @dataclass(frozen=True)
@@ -671,44 +599,47 @@ class _StepCounter:
                 self.saves.step()
 
 
-def _identity(lock: FileLock) -> tuple[int, int] | None:
-    """Return what tells the lock's file from another one in its place; None if there is none."""
+def _check_extra(extra: Any) -> None:
+    if not isinstance(extra, dict):
+        refuse("extra", extra, "a dict with names", "give {'scaler': scaler}")
+    for name, value in extra.items():
+        if not isinstance(name, str):
+            refuse("a name in extra", name, "a text", "give {'scaler': scaler}")
+        if isinstance(value, type):
+            refuse(f"extra[{name!r}]", value, "an object of the run", "give that")
+
+
+def _states(generators: list[torch.Generator]) -> list[torch.Tensor]:
+    return [each.get_state() for each in generators]
+
+
+def _random_now(found: Checkpoint) -> dict[str, Any]:
+    """Return the random states of the moment of saving."""
+    return {"rng": found.rng, "generator": found.generator, "generators": found.position["generators"]}
+
+
+def _is_position(found: Checkpoint) -> bool:
+    """Return whether a checkpoint has what `_save` keeps of a place: with the epoch's begin, within one."""
     try:
-        found = Path(lock.lock_file).stat()
-    except OSError:
-        return None
-    return found.st_dev, found.st_ino
-
-
-def _random_states(generators: Iterable[torch.Generator]) -> dict[str, Any]:
-    return {"rng": rng_state(), "generators": [each.get_state() for each in generators]}
-
-
-def _wrong_generator(state: torch.Tensor) -> str | None:
-    return find_wrong_generator(state, "the state of a generator")
-
-
-def _is_position(value: Any, given: bool) -> bool:
-    """Return whether this is what `_save` keeps of a place, with a state of the generator that was given."""
-    try:
-        facts, number = value["loader_facts"], value["loader_facts"]["number of generators"]
-        counts = [value["done"], value["steps"], number, facts["length"] or 0, facts["batch_size"] or 0]
-        states = [value["now"], value["begun"]]
-        tensors = [each for state in states for each in state["generators"]]
+        position = found.position
+        facts, begun = position["loader"], position["begun"]
+        states = [*position["generators"], *(begun["generators"] if begun else [])]
         return (
-            all(map(is_count, counts))
-            and number >= given
-            and isinstance(value["fit"], dict)
-            and all(isinstance(state["rng"], dict) and type(state["generators"]) is list for state in states)
-            and all(len(state["generators"]) == number for state in states)
-            and all(isinstance(each, torch.Tensor) and each.dtype == torch.uint8 for each in tensors)
+            all(is_count(each) or each is None for each in (facts["length"], facts["batch_size"]))
+            and facts.keys() == {"length", "batch_size"}
+            and is_count(position["steps"])
+            and isinstance(position["fit"], dict)
+            and all(isinstance(each, torch.Tensor) and each.dtype == torch.uint8 for each in states)
+            and (isinstance(begun["rng"], dict) if found.step else begun is None)
+            and len(states) == len(position["generators"]) * (2 if found.step else 1)
+            and (begun is None or begun["generator"] is None or isinstance(begun["generator"], torch.Tensor))
         )
     except Exception:  # a part of it is missing, or of another kind
         return False
 
 
-def _plural(number: int, what: str, ending: str = "s") -> str:
-    return f"{number} {what}{ending if number != 1 else ''}"
+def _tell(message: str) -> None:
+    print(message, file=sys.stderr)
 
 
 def _order(path: Path) -> tuple[int, ...]:

@@ -2,7 +2,7 @@
 
 import math
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from torch import Tensor
@@ -14,14 +14,9 @@ _COUNT: _Range = int, 0, 10**12
 _SOME: _Range = int, 1, 10**12
 _ANY: _Range = float, -math.inf, math.inf
 NUMBERS: dict[Any, _Range] = {
-    # of NumPy's random states, which it believes: it would read beyond its memory
+    # of NumPy's random state, which it believes: it would read beyond its memory
     "pos": (int, 0, 624),
-    "buffer_pos": (int, 0, 4),
     "has_gauss": (int, 0, 1),
-    "has_uint32": (int, 0, 1),
-    "uinteger": (int, 0, 2**32 - 1),
-    "state": (int, 0, 2**128 - 1),
-    "inc": (int, 0, 2**128 - 1),
     # of Python's
     "version": (int, 0, 99),
     # what optimizers, schedulers and gradient scalers count
@@ -71,7 +66,7 @@ def wrong_number(value: Any, name: Any, given: Any = 0.0) -> str | None:
 
 
 def difference(
-    found: Any, given: Any, way: str, *, more: bool = False, firm: bool = False, name: Any = None
+    found: Any, given: Any, way: str, more: bool = False, firm: bool = False, name: Any = None
 ) -> str | None:
     """Say where a value is of another kind than the one that it would replace; None if nowhere.
 
@@ -87,31 +82,39 @@ def difference(
     """
     if given is None and not firm:
         return None
-    if kind(found) != kind(given):
-        return f"{printable(way, 200)} is {kind(found)}, not {kind(given)}"
-    if isinstance(given, int | float):
-        wrong = wrong_number(found, name, given)
-        return wrong and f"{printable(way, 200)} is {wrong}"
-    if isinstance(given, Counter):
-        whole = all(type(each) is int for pair in found.items() for each in pair)
-        return None if whole else f"{printable(way, 200)} counts something that is not an int"
-    if isinstance(given, Mapping):
-        missing = [name for name in given if name not in found and not str(name).startswith("_")]
-        added = [name for name in found if name not in given and not more and not str(name).startswith("_")]
-        if missing or added:
-            other = printable((missing or added)[0], 100)
-            return f"{printable(way, 200)} {'lacks' if missing else 'has also'} {other}"
-        parts = [(each, found[each], value) for each, value in given.items() if each in found]
-    elif isinstance(given, list | tuple):
-        if len(found) != len(given):
-            return f"{printable(way, 200)} has {len(found)} entries, not {len(given)}"
-        parts = [(number, *pair) for number, pair in enumerate(zip(found, given, strict=True))]
-    else:
-        return None
-    for each, inner, before in parts:
-        if wrong := difference(inner, before, f"{way} {each}", firm=firm, name=each):
+    if wrong := _mismatch(found, given, more, name):
+        return f"{printable(way, 200)} {wrong}"
+    for each, before in _parts(given):
+        there = not isinstance(found, Mapping) or each in found  # else it may be missing
+        if there and (wrong := difference(found[each], before, f"{way} {each}", more, firm, each)):
             return wrong
     return None
+
+
+def _mismatch(found: Any, given: Any, more: bool, name: Any) -> str | None:
+    """Say what is wrong with a value itself, whatever its parts are."""
+    if kind(found) != kind(given):
+        return f"is {kind(found)}, not {kind(given)}"
+    if isinstance(given, int | float):
+        wrong = wrong_number(found, name, given)
+        return wrong and f"is {wrong}"
+    if isinstance(given, Counter):
+        whole = all(type(each) is int for pair in found.items() for each in pair)
+        return None if whole else "counts something that is not an int"
+    if isinstance(given, Mapping):
+        missing = [each for each in given if each not in found and not str(each).startswith("_")]
+        added = [each for each in found if each not in given and not more and not str(each).startswith("_")]
+        if missing or added:
+            return f"{'lacks' if missing else 'has also'} {printable((missing or added)[0], 100)}"
+    elif isinstance(given, list | tuple) and len(found) != len(given):
+        return f"has {len(found)} entries, not {len(given)}"
+    return None
+
+
+def _parts(value: Any) -> Iterable[tuple[Any, Any]]:
+    if isinstance(value, Mapping) and not isinstance(value, Counter):
+        return value.items()
+    return enumerate(value) if isinstance(value, list | tuple) else ()
 
 
 def find_wrong_versions(found: Any, given: Any) -> str | None:
@@ -120,10 +123,10 @@ def find_wrong_versions(found: Any, given: Any) -> str | None:
     Other names among them could change how it loads: with ``assign_to_params_buffers``, a model would get
     tensors that no optimizer knows.
     """
-    versions, own = (getattr(each, "_metadata", None) or {} for each in (found, given))
-    parts = ((name, versions[name], own[name]) for name in own if name in versions)
-    wrong = (difference(theirs, ours, f"the version of the module {name!r}") for name, theirs, ours in parts)
-    return next(filter(None, wrong), None)
+    theirs, ours = (getattr(each, "_metadata", None) or {} for each in (found, given))
+    both = [name for name in ours if name in theirs]
+    theirs, ours = ({name: each[name] for name in both} for each in (theirs, ours))
+    return difference(theirs, ours, "the version of the module")
 
 
 def kind(value: Any) -> str:

@@ -6,11 +6,10 @@ an object with one name that begins with ``$``, such as ``{"$tuple": [1, 2]}``, 
 it is to be saved: reading it back would mean running its code.
 """
 
-import base64
 import json
 import math
 from collections import Counter, OrderedDict, deque
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -81,20 +80,11 @@ def decode(text: bytes, tensors: dict[str, Tensor]) -> Any:
         return read(_checked(value, written), **found)
 
     used: set[str] = set()
-    content = _parse(text, of_object)
-    if used != tensors.keys():
-        raise Refused("there are tensors that its JSON does not name")
-    _check_depth(content)
-    return content
-
-
-def _parse(text: bytes, hook: Callable[[list[tuple[str, Any]]], Any]) -> Any:
-    """Read JSON that costs no more than `MOST_VALUES`; `hook` gets the pairs of each object."""
     _check_size(text)
     try:
-        return json.loads(
+        content = json.loads(
             text.decode(),
-            object_pairs_hook=hook,
+            object_pairs_hook=of_object,
             parse_constant=_no_number,
             parse_int=lambda digits: int(digits) if len(digits) <= 4000 else _no_number(digits),
         )
@@ -102,6 +92,10 @@ def _parse(text: bytes, hook: Callable[[list[tuple[str, Any]]], Any]) -> Any:
         raise
     except (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RuntimeError) as error:
         raise Refused("its JSON is not as it was written") from error
+    if used != tensors.keys():
+        raise Refused("there are tensors that its JSON does not name")
+    _check_depth(content)
+    return content
 
 
 def _check_size(text: bytes) -> None:
@@ -134,33 +128,28 @@ class _Encoder:
         if self._values > MOST_VALUES:  # also the end of a list that holds itself twice
             raise Refused(f"it has more than {MOST_VALUES:,} values: long lists of numbers belong in tensors")
         kind = type(value)
-        if value is None or kind in (bool, int, str):
+        if value is None or kind in (bool, int, str) or (kind is float and math.isfinite(value)):
             return value
-        if kind is float:
-            return value if math.isfinite(value) else {"$float": str(value)}
+        if isinstance(value, Tensor):
+            return self.of_tensor(value, way)
         if kind is list:
             return self.of_items(value, way)
         if kind is dict:
             return self.of_dict(value, way)
-        if isinstance(value, Tensor):
-            return self.of_tensor(value, way)
+        mark = f"${kind.__name__}"
+        if kind in (float, torch.dtype, torch.device):
+            return {mark: str(value)}
         if kind is set:
             check_keys(value)
         if kind in (tuple, set, torch.Size):
-            return {f"${kind.__name__}": self.of_items(value, way)}
+            return {mark: self.of_items(value, way)}
         if kind is deque:
-            return {"$deque": self.of_items(value, way), "maxlen": value.maxlen}
+            return {mark: self.of_items(value, way), "maxlen": value.maxlen}
         if kind is Counter:
-            return {"$Counter": self.of_dict(value, way)}
+            return {mark: self.of_dict(value, way)}
         if kind is OrderedDict and not vars(value).keys() - {"_metadata"}:  # which a state_dict has
             known = {name: self.of(each, (*way, name)) for name, each in vars(value).items()}
-            return {"$OrderedDict": self.of_dict(value, way), **known}
-        if kind is complex:
-            return {"$complex": [self.of(part, way) for part in (value.real, value.imag)]}
-        if kind is bytes:
-            return {"$bytes": base64.b64encode(value).decode()}
-        if kind in (torch.dtype, torch.device):
-            return {f"${kind.__name__}": str(value)}
+            return {mark: self.of_dict(value, way), **known}
         raise Refused(
             f"{_place(way)} is {_described(value)}; only tensors and plain values (numbers, texts, lists, "
             "dicts) belong in a checkpoint"
@@ -217,21 +206,15 @@ def _described(value: Any) -> str:
     return f"an object of the class {printable(name)}"
 
 
-def _checked(value: Any, kind: Any) -> Any:
-    if type(value) is not kind:
-        raise Refused(f"its JSON has no {kind.__name__} where one was written")
-    return value
-
-
 def check_keys(keys: Iterable[Any]) -> None:
     """Refuse more than a few of the keys whose hashes a file could make all the same.
 
-    Python looks through all keys of one hash, so that a file of 3 MB could take minutes. Texts and bytes have
-    hashes that nobody can know before, floats and ints below 2**60 have (nearly) each another one.
+    Python looks through all keys of one hash, so that a file of 3 MB could take minutes. Texts have hashes
+    that nobody can know before, floats and ints below 2**60 have (nearly) each another one.
     """
     others = 0
     for key in keys:
-        others += not (type(key) in (str, bytes, float, bool) or (type(key) is int and abs(key) < 2**60))
+        others += not (type(key) in (str, float, bool) or (type(key) is int and abs(key) < 2**60))
     if others > _FEW:
         raise Refused(f"a dict or set has {others} keys that are neither texts nor numbers, more than {_FEW}")
 
@@ -251,6 +234,12 @@ def _check_depth(content: Any) -> None:
         raise Refused(f"its JSON is nested more than {_DEEPEST} deep")
 
 
+def _checked(value: Any, kind: Any) -> Any:
+    if type(value) is not kind:
+        raise Refused(f"its JSON has no {kind.__name__} where one was written")
+    return value
+
+
 def _dict(pairs: list[Any]) -> dict[Any, Any]:
     if any(type(pair) is not list or len(pair) != 2 for pair in pairs):
         raise Refused("its JSON has no pairs where some were written")
@@ -259,16 +248,6 @@ def _dict(pairs: list[Any]) -> dict[Any, Any]:
     if len(found) != len(pairs):
         raise Refused("a key in its JSON comes twice")
     return found
-
-
-def _set(values: list[Any]) -> set[Any]:
-    return set(_dict([[value, None] for value in values]))
-
-
-def _size(values: list[Any]) -> torch.Size:
-    if not all(type(value) is int and abs(value) < 2**63 for value in values):
-        raise Refused("its JSON has a shape that is not made of ints")
-    return torch.Size(values)
 
 
 def _ordered(values: dict[Any, Any], _metadata: Any = None) -> OrderedDict[Any, Any]:
@@ -284,11 +263,6 @@ def _float(text: str) -> float:
     return float(text)  # each NaN another object, as keys of one dict may be
 
 
-def _complex(parts: list[Any]) -> complex:
-    real, imaginary = parts
-    return complex(_checked(real, float), _checked(imaginary, float))
-
-
 def _dtype(text: str) -> torch.dtype:
     return _checked(getattr(torch, text.removeprefix("torch.")), torch.dtype)  # type: ignore[no-any-return]
 
@@ -299,15 +273,13 @@ def _tensor(value: Tensor, dtype: str | None = None) -> Tensor:
 
 _READ: dict[str, tuple[type, Any]] = {
     "$float": (str, _float),
-    "$complex": (list, _complex),
     "$tuple": (list, tuple),
-    "$set": (list, _set),
-    "$Size": (list, _size),
+    "$set": (list, lambda values: set(_dict([[value, None] for value in values]))),
+    "$Size": (list, lambda values: torch.Size([_checked(value, int) for value in values])),
     "$deque": (list, lambda values, maxlen: deque(values, maxlen)),
     "$dict": (list, _dict),
     "$Counter": (dict, Counter),
     "$OrderedDict": (dict, _ordered),
-    "$bytes": (str, lambda text: base64.b64decode(text, validate=True)),
     "$dtype": (str, _dtype),
     "$device": (str, torch.device),
 }

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from gpulesson._files import printable
 from gpulesson.checkpoint.differences import difference
-from gpulesson.checkpoint.tensorfile import memory_of
+from gpulesson.checkpoint.tensorfile import Refused, memory_of
 
 
 def rng_state() -> dict[str, Any]:
@@ -22,7 +22,11 @@ def rng_state() -> dict[str, Any]:
     python = {"version": version, "numbers": torch.tensor(numbers), "gauss": gauss}
     state: dict[str, Any] = {"python": python, "cpu": torch.get_rng_state()}
     if numpy := sys.modules.get("numpy"):
-        state["numpy"] = _with_tensors(numpy.random.get_state(legacy=False))
+        found = numpy.random.get_state(legacy=False)
+        if (kind := found.pop("bit_generator")) != "MT19937":
+            raise Refused(f"NumPy's global generator is {kind}, and only its own one, MT19937, can be saved")
+        inner = found.pop("state")
+        state["numpy"] = found | {"key": torch.from_numpy(inner["key"].astype("int64")), "pos": inner["pos"]}
     for device in _accelerators():
         backend = torch.get_device_module(device)
         # else unused: leave a GPU alone that others may use
@@ -40,9 +44,6 @@ def find_wrong_rng(state: Mapping[str, Any]) -> str | None:
     now = rng_state()
     if (python := state["python"]) and type(python) is dict and python.get("gauss") is not None:
         now["python"]["gauss"] = 0.0
-    kinds = [each["numpy"].get("bit_generator") for each in (state, now) if type(each.get("numpy")) is dict]
-    if len(kinds) == 2 and kinds[0] != kinds[1]:
-        return f"rng numpy is of {printable(kinds[0], 100)}, and this process uses {kinds[1]}"
     for name in state.keys() & now.keys():
         if wrong := difference(state[name], now[name], f"rng {name}"):
             return wrong
@@ -74,7 +75,8 @@ def set_rng_state(state: Mapping[str, Any]) -> None:
     random.setstate(_of_python(state["python"]))
     torch.set_rng_state(state["cpu"])
     if "numpy" in state and (numpy := sys.modules.get("numpy")):  # else nothing here draws from it
-        numpy.random.set_state(_with_arrays(state["numpy"]))
+        key, *rest = (state["numpy"][name] for name in ("key", "pos", "has_gauss", "gauss"))
+        numpy.random.set_state(("MT19937", key.numpy().astype("uint32"), *rest))
     devices = {str(device): device for device in _accelerators()}
     others = sorted(state.keys() - {"python", "numpy", "cpu"})
     for name in others:
@@ -93,18 +95,3 @@ def _accelerators() -> list[torch.device]:
 
 def _of_python(state: Mapping[str, Any]) -> tuple[Any, ...]:
     return state["version"], tuple(state["numbers"].tolist()), state["gauss"]
-
-
-def _with_tensors(value: Any) -> Any:
-    """Return NumPy's nested state with tensors in the place of arrays."""
-    if isinstance(value, dict):
-        return {name: _with_tensors(each) for name, each in value.items()}
-    if getattr(value, "shape", ()):  # as signed numbers: PyTorch has few operations for unsigned ones
-        return torch.from_numpy(value.view(f"i{value.itemsize}").copy())
-    return value.item() if hasattr(value, "item") else value
-
-
-def _with_arrays(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {name: _with_arrays(each) for name, each in value.items()}
-    return value.numpy().view(f"u{value.element_size()}") if isinstance(value, Tensor) else value

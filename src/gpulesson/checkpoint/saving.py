@@ -4,7 +4,8 @@ import copy
 import os
 import re
 import warnings
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, fields
 from datetime import datetime, timezone
@@ -36,11 +37,11 @@ from gpulesson.checkpoint.state import (
 from gpulesson.checkpoint.tensorfile import Refused, TensorFile, open_tensors, write
 
 _MARK = "gpulesson checkpoint"
-_VERSION = "2"
+_VERSION = "3"
 _TORCH_SAVE = (
-    "is a file of torch.save, as checkpoints of earlier versions were, and is not read here, since reading "
-    "it may run code. If you trust it: old = torch.load(path, weights_only=True), load old['model'] and the "
-    "other states with load_state_dict, and call save_checkpoint(…, epoch=old['epoch'])."
+    "is a file of torch.save, and is not read here, since reading it may run code. If you trust it: "
+    "old = torch.load(path, weights_only=True), load old['model'] and the other states with load_state_dict, "
+    "and call save_checkpoint."
 )
 
 
@@ -232,9 +233,8 @@ def latest(folder: str | os.PathLike[str], *, pattern: str = "*.safetensors") ->
     """Find the undamaged checkpoint that was saved furthest into the run; None if there is no file.
 
     More epochs win, then more steps, then the later time of saving: as they stand inside the file, so that
-    no copy changes the order. Files passed over on the way are named in a warning. Give each run a folder of
-    its own. Where no file matches `pattern`, those that end in ``.pt`` are looked at: a run must not start
-    afresh beside files of earlier versions, which are refused.
+    no copy changes the order. Files passed over on the way are named in a warning. Give each run its own
+    folder.
 
     Raises
     ------
@@ -251,9 +251,7 @@ def latest(folder: str | os.PathLike[str], *, pattern: str = "*.safetensors") ->
         refuse("pattern", pattern, "a pattern of names, without folders", "give '*.safetensors'")
     where = printable(folder)
     try:
-        there = list(folder.iterdir())
-        files = [path for path in there if path.match(pattern)]
-        files = files or [path for path in there if path.match(pattern.removesuffix(".safetensors") + ".pt")]
+        files = [path for path in folder.iterdir() if path.match(pattern)]
     except FileNotFoundError:
         return None
     except (OSError, ValueError) as error:
@@ -263,22 +261,25 @@ def latest(folder: str | os.PathLike[str], *, pattern: str = "*.safetensors") ->
         raise CheckpointError(f"Cannot look for checkpoints in {where}. {reason}") from error
     places: dict[Path, tuple[int, int, str]] = {}
     for path in files:
-        try:
-            with _opened(path) as file:
-                places[path] = _progress(file)
-        except CheckpointError as error:  # it names the file
-            warnings.warn(f"passed over: {error}", stacklevel=2)
+        if place := _unless_wrong(path, _progress):
+            places[path] = place
     for path in sorted(places, key=places.__getitem__, reverse=True):
-        try:
-            with _opened(path) as file:
-                file.verify()
+        if _unless_wrong(path, lambda file: deque(file.verified(), maxlen=0)) is not None:
             return path
-        except CheckpointError as error:
-            warnings.warn(f"passed over: {error}", stacklevel=2)
     if files:
         names = ", ".join(sorted(printable(path.name) for path in files))
         raise CheckpointError(f"No valid checkpoint in {where}. Move these away to start afresh: {names}.")
     return None
+
+
+def _unless_wrong(path: Path, read: Callable[[TensorFile], Any]) -> Any:
+    """Return what is read of a file, or None after a warning that names it."""
+    try:
+        with _opened(path) as file:
+            return read(file)
+    except CheckpointError as error:
+        warnings.warn(f"passed over: {error}", stacklevel=3)
+        return None
 
 
 def resume(
@@ -339,11 +340,9 @@ def resumed(checkpoint: Checkpoint, parts: RunParts) -> Iterator[None]:
         if mistake := find_mistake(parts):
             raise Refused(mistake)
         given = tensor_outline(model.state_dict()) | outline(parts)
-        if lines := compare(checkpoint.outline | tensor_outline(checkpoint.model), given):
-            raise Refused("\n  ".join(["these differ", *lines]))
-        wrong = find_wrong_versions(checkpoint.model, model.state_dict())
-        if (
-            wrong := wrong
+        compare(checkpoint.outline | tensor_outline(checkpoint.model), given)
+        if wrong := (
+            find_wrong_versions(checkpoint.model, model.state_dict())
             or find_wrong_state(scheduler, generator, checkpoint)
             or find_wrong_rng(checkpoint.rng)
         ):
@@ -400,11 +399,11 @@ def _check_version(file: TensorFile, name: str) -> None:
     if version == _VERSION and file.digest is None:
         raise Refused("its digest is gone")
     if version != _VERSION and file.digest is not None:
-        file.verify()  # raises if the file is damaged; else it is really of another kind
+        deque(file.verified(), maxlen=0)  # raises if the file is damaged; else it is really of another kind
     if version is None:
         raise CheckpointError(
             f"{name} is a safetensors file, but no checkpoint of save_checkpoint. If it holds weights, "
-            "gpulesson.checkpoint.import_weights(model, path) loads them."
+            "safetensors.torch.load_model(model, path) loads them."
         )
     if version != _VERSION:
         raise CheckpointError(

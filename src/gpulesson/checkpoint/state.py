@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from gpulesson._arguments import described
 from gpulesson._files import printable
-from gpulesson.checkpoint.differences import difference, kind, wrong_number
+from gpulesson.checkpoint.differences import difference, wrong_number
 from gpulesson.checkpoint.rng import find_wrong_generator, rng_state, set_rng_state
 from gpulesson.checkpoint.tensorfile import Refused
 
@@ -32,6 +32,9 @@ def unwrapped(model: Any) -> Any:
     return model.module if isinstance(model, nn.parallel.DistributedDataParallel) else model
 
 
+# --- mistakes
+
+
 _NEEDED = {
     "model": ["state_dict()", "named_parameters()"],
     "optimizer": ["state_dict()", "param_groups"],
@@ -42,30 +45,44 @@ _NEEDED = {
 
 def find_mistake(parts: RunParts) -> str | None:
     """Say which part has no state, or does not belong to the others."""
-    model, optimizer, scheduler, _ = parts
     for name, part in parts._asdict().items():
-        lacks = isinstance(part, type) or any(not hasattr(part, each.strip("()")) for each in _NEEDED[name])
-        mixed = name == "scheduler" and hasattr(part, "param_groups")
-        if (lacks or mixed) and (part is not None or name == "model"):
-            needed = " and ".join(_NEEDED[name]) + (", but no param_groups" if mixed else "")
-            return f"the {name} is {printable(described(part), 100)}: give an object that has {needed}"
+        if (part is not None or name == "model") and (wrong := _find_other_kind(name, part)):
+            return wrong
+    return _find_no_values(parts.model) or _find_stranger(*parts[:3])
+
+
+def _find_other_kind(name: str, part: Any) -> str | None:
+    lacks = isinstance(part, type) or any(not hasattr(part, each.strip("()")) for each in _NEEDED[name])
+    mixed = name == "scheduler" and hasattr(part, "param_groups")
+    if not lacks and not mixed:
+        return None
+    needed = " and ".join(_NEEDED[name]) + (", but no param_groups" if mixed else "")
+    return f"the {name} is {printable(described(part), 100)}: give an object that has {needed}"
+
+
+def _find_no_values(model: Any) -> str | None:
     for name, value in model.state_dict().items():
         if isinstance(value, Tensor) and (nn.parameter.is_lazy(value) or value.is_meta):
             return (
                 f"the model's {printable(name)} has no values yet: call a lazy model once on a batch, and "
                 "move one from the meta device with to_empty(device=…)"
             )
-    if optimizer is not None:
-        ours = {id(parameter) for _, parameter in model.named_parameters()}
-        if not any(id(each) in ours for group in optimizer.param_groups for each in group["params"]):
-            return "the optimizer changes no parameter of this model: build it from model.parameters()"
-        names = _parameter_names(model, optimizer)
-        if twice := [name for name in names if name.startswith("not of") and names.count(name) > 1]:
-            return (
-                f"the optimizer has {len(twice)} parameters ({printable(twice[0])}) that nothing tells "
-                "apart: make them part of the model, or give the optimizer pairs of a name and a parameter"
-            )
-    other = None if optimizer is None else getattr(scheduler, "optimizer", None)
+    return None
+
+
+def _find_stranger(model: Any, optimizer: Any, scheduler: Any) -> str | None:
+    if optimizer is None:
+        return None
+    ours = {id(parameter) for _, parameter in model.named_parameters()}
+    if not any(id(each) in ours for group in optimizer.param_groups for each in group["params"]):
+        return "the optimizer changes no parameter of this model: build it from model.parameters()"
+    names = _parameter_names(model, optimizer)
+    if twice := [name for name in names if name.startswith("not of") and names.count(name) > 1]:
+        return (
+            f"the optimizer has {len(twice)} parameters ({printable(twice[0])}) that nothing tells "
+            "apart: make them part of the model, or give the optimizer pairs of a name and a parameter"
+        )
+    other = getattr(scheduler, "optimizer", None)
     if other is not None and other.param_groups is not optimizer.param_groups:
         return "the scheduler changes the learning rate of another optimizer: build it from this one"
     return None
@@ -75,26 +92,19 @@ def find_not_finite(model: nn.Module) -> str | None:
     """Name a parameter that holds NaN or infinity, or a buffer that holds NaN (a mask may hold infinity).
 
     Only what the state dict holds is looked at: the least and the greatest number of each tensor, which are
-    NaN if one is, and one transfer a device.
+    NaN if one is.
     """
     buffers = {name for name, _ in model.named_buffers(remove_duplicate=False)}
-    flags: dict[torch.device, dict[str, Tensor]] = {}
     for name, value in model.state_dict().items():
-        if hasattr(value, "to_local"):  # a DTensor, of which this rank has a part
-            value = value.to_local()
-        if isinstance(value, Tensor) and not _is_extra(name) and _has_nan(value):
+        if isinstance(value, Tensor) and not _is_extra(name) and _may_hold_nan(value):
             number = torch.view_as_real(value) if value.is_complex() else value
             ends = torch.stack(torch.aminmax(number.detach()))
-            damaged = ends.isnan() if name in buffers else ends.isfinite().logical_not_()
-            flags.setdefault(value.device, {})[name] = damaged.any()
-    for found in flags.values():
-        for name, flag in zip(found, torch.stack(list(found.values())).tolist(), strict=True):
-            if flag:
+            if (ends.isnan() if name in buffers else ends.isfinite().logical_not_()).any():
                 return name
     return None
 
 
-def _has_nan(tensor: Tensor) -> bool:
+def _may_hold_nan(tensor: Tensor) -> bool:
     number = tensor.numel() and (tensor.is_floating_point() or tensor.is_complex())
     # numbers of 8 bits know no such operation
     return bool(number) and tensor.layout is torch.strided and tensor.element_size() > 1
@@ -103,6 +113,9 @@ def _has_nan(tensor: Tensor) -> bool:
 def _is_extra(name: str) -> bool:
     """Return whether that entry of a state dict is what a module's ``get_extra_state()`` gave: anything."""
     return name.rpartition(".")[2] == "_extra_state"
+
+
+# --- what a run consists of, to be compared
 
 
 def tensor_outline(state: Mapping[str, Any]) -> dict[str, str]:
@@ -147,15 +160,20 @@ def _parameter_names(model: Any, optimizer: Any) -> list[str]:
     return found
 
 
-def compare(saved: Mapping[str, str], given: Mapping[str, str]) -> list[str]:
-    """Return a line for each difference between a file's outline and that of what is given, 12 at most."""
+def compare(saved: Mapping[str, str], given: Mapping[str, str]) -> None:
+    """Raise `Refused` with a line for each difference between two outlines, 12 at most."""
     names = [name for name in {**given, **saved} if saved.get(name) != given.get(name)]
     names = [name for name in names if not name.startswith("optimizer parameter")] or names  # they follow
     lines = [
         f"{printable(name)}: {printable(saved.get(name))} in the file, {printable(given.get(name))} given"
         for name in names[:12]
     ]
-    return lines + ([f"and {len(names) - 12} more"] if len(names) > 12 else [])
+    if names:
+        more = [f"and {len(names) - 12} more"] if len(names) > 12 else []
+        raise Refused("\n  ".join(["these differ", *lines, *more]))
+
+
+# --- loading
 
 
 @contextmanager
@@ -190,35 +208,34 @@ def all_or_nothing(parts: RunParts) -> Iterator[None]:
 
 def find_wrong_state(scheduler: Any, generator: Any, states: Any) -> str | None:
     """Say what in a checkpoint's states neither the scheduler nor the generator could go on with."""
-    numbers = None if generator is None else generator.get_state()
-    if wrong := difference(states.generator, numbers, "the generator's state"):
-        return wrong
-    if generator is not None and (wrong := find_wrong_generator(states.generator, "the generator's state")):
-        return wrong
+    if generator is not None:
+        way = "the generator's state"
+        wrong = difference(states.generator, generator.get_state(), way)
+        if wrong := wrong or find_wrong_generator(states.generator, way):
+            return wrong
     if scheduler is None:
         return None
     given, found = scheduler.state_dict(), states.scheduler
     if replaced := [name for name in found if name not in given and hasattr(scheduler, name)]:
         return f"the scheduler's state would replace {printable(replaced[0], 100)}"
-    known = _of_torch(type(scheduler))
-    return difference(found, given, "the scheduler's state", firm=True) if known else None
+    return difference(found, given, "the scheduler's state", firm=True) if _of_torch(scheduler) else None
 
 
-_HOW = "foreach", "fused", "capturable", "differentiable"
-"""Options of how an optimizer computes, which belong to this machine: those of a file are not loaded."""
+_HOW = {"foreach": False, "fused": None, "capturable": False, "differentiable": False}
+"""How an optimizer computes, plainly. These options belong to the machine: those of a file are not loaded."""
 
 
 def load_optimizer(optimizer: Any, state: Mapping[str, Any]) -> None:
     """Load a state dict, and raise `Refused` if the optimizer could not go on with it."""
-    known = _of_torch(type(optimizer))
+    known = _of_torch(optimizer)
     # An optimizer keeps the very tensors that it is given, and changes them: hand it copies.
     state = copy.deepcopy(state)
-    if wrong := _find_wrong_layout(optimizer, state, known):
+    if known and (wrong := _find_wrong_layout(optimizer, state)):
         raise Refused(wrong)
     before = [_options(group) for group in optimizer.param_groups]
     for group, given in zip(state["param_groups"] if known else [], before, strict=known):
         group.update((name, given[name]) for name in _HOW if name in given)
-    tries = [each for each in (_first_states, _try_a_step) if known and _succeeds(each, optimizer)]
+    step = next((each for each in (_first_states, _try_a_step) if known and _works(each, optimizer)), None)
     try:
         optimizer.load_state_dict(state)
     except KeyError as error:
@@ -228,113 +245,94 @@ def load_optimizer(optimizer: Any, state: Mapping[str, Any]) -> None:
     for number, (group, options) in enumerate(zip(optimizer.param_groups, before, strict=True)):
         if wrong := difference(_options(group), options, f"the optimizer's group {number}", more=True):
             raise Refused(wrong)
-    expected: dict[Tensor, dict[str, Any]] = {}
-    for attempt in tries[:1]:
-        try:
-            expected = attempt(optimizer)
-        except Exception as error:
-            raise Refused(
-                f"the optimizer cannot take a step with these options and states: {printable(error, 200)}"
-            ) from error
-    # only these two keep other shapes than the parameter's
-    same_shape = known and not isinstance(optimizer, torch.optim.LBFGS | torch.optim.Adafactor)
+    try:
+        expected = step(optimizer) if step else {}
+    except Exception as error:
+        raise Refused(
+            f"the optimizer cannot take a step with these options and states: {printable(error, 200)}"
+        ) from error
     for parameter, held in optimizer.state.items():
-        if not isinstance(parameter, Tensor) or not isinstance(held, dict):
-            continue
-        there = {name: value for name, value in held.items() if value is not None}
-        if parameter in expected:
-            first = {
-                name: held.get(name) if name == "step" else value
-                for name, value in expected[parameter].items()
-            }
-            if wrong := difference(there, first, "the state of a parameter", more=not known):
+        if isinstance(parameter, Tensor) and isinstance(held, dict):
+            if parameter in expected and (wrong := _find_wrong_moments(held, expected[parameter])):
                 raise Refused(wrong)
-        elif same_shape:
-            for name, value in there.items():
-                if not isinstance(value, int | float) and getattr(value, "shape", None) not in (
-                    parameter.shape,
-                    (),
-                ):
-                    raise Refused(f"the state of a parameter has a {printable(name, 100)} of another shape")
-        for name, value in held.items():  # a file keeps no strides; fused steps need those of the parameter
-            if isinstance(value, Tensor) and value.shape == parameter.shape:
-                held[name] = torch.empty_like(parameter, dtype=value.dtype).copy_(value)
+            for name, value in held.items():  # a file keeps no strides; fused steps need the parameter's
+                if isinstance(value, Tensor) and value.shape == parameter.shape:
+                    held[name] = torch.empty_like(parameter, dtype=value.dtype).copy_(value)
 
 
-def _find_wrong_layout(optimizer: Any, state: Mapping[str, Any], known: bool) -> str | None:
+def _find_wrong_layout(optimizer: Any, state: Mapping[str, Any]) -> str | None:
     """Say where a state dict differs from that of the optimizer: in its groups, or whose states it has."""
-    states, groups, given = state.get("state"), state.get("param_groups"), optimizer.state_dict()
-    if known and (wrong := difference(dict.fromkeys(state), dict.fromkeys(given), "the optimizer's state")):
+    groups = [{"params": group["params"]} for group in optimizer.state_dict()["param_groups"]]
+    own = {"state": {}, "param_groups": groups}
+    if wrong := difference(state, own, "the optimizer's state", more=True):
         return wrong
-    if not isinstance(states, dict) or not isinstance(groups, list):
-        return "the optimizer's state has no states and groups of parameters" if known else None
-    if len(groups) != len(given["param_groups"]):
-        return f"the optimizer's state has {len(groups)} groups, not {len(given['param_groups'])}"
-    for number, (group, options) in enumerate(zip(groups, given["param_groups"], strict=True)):
-        own = {"params": options["params"]}
-        if known and (wrong := difference(group, own, f"the optimizer's group {number}", more=True)):
+    numbers = {each for group in state["param_groups"] for each in group["params"]}
+    for number, held in state["state"].items():
+        if number not in numbers:
+            return "the optimizer's state has entries that belong to no parameter"
+        if wrong := difference(held, {}, "the state of a parameter", more=True):
             return wrong
-    if known and not states.keys() <= {each for group in groups for each in group["params"]}:
-        return "the optimizer's state has entries that belong to no parameter"
-    for held in states.values():
-        if known and not isinstance(held, dict):
-            return f"the state of a parameter is {kind(held)}, not a dict"
-        if isinstance(held, dict) and "step" in held and (wrong := _wrong_step(held["step"])):
+        if "step" in held and (wrong := _wrong_step(held["step"])):
             return f"the optimizer's step is {wrong}"
     return None
 
 
-_PLAINLY = {"foreach": False, "fused": None, "capturable": False, "differentiable": False}
+def _wrong_step(value: Any) -> str | None:
+    if isinstance(value, Tensor) and value.is_floating_point() and value.ndim == 0:
+        value = value.item()
+    return wrong_number(value, "step")
+
+
+def _find_wrong_moments(held: dict[str, Any], expected: dict[str, Any]) -> str | None:
+    """Say where the state of a parameter differs from the one that a first step makes."""
+    there = {name: value for name, value in held.items() if value is not None}
+    first = {name: held.get(name) if name == "step" else value for name, value in expected.items()}
+    return difference(there, first, "the state of a parameter")
 
 
 def _options(group: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in group.items() if name not in ("params", "param_names")}
 
 
-def _base(optimizer: Any) -> Any:
-    """Return the optimizer's class, or the class of PyTorch below it."""
-    return next(filter(_of_torch, type(optimizer).__mro__))
+def _of_torch(part: Any) -> bool:
+    return f"{type(part).__module__}.".startswith("torch.optim.")
 
 
-def _of_torch(kind: type) -> bool:
-    return f"{kind.__module__}.".startswith("torch.optim.")
-
-
-def _succeeds(attempt: Any, optimizer: Any) -> bool:
+def _works(step: Any, optimizer: Any) -> bool:
     with suppress(Exception):  # it needs a closure, looks at values, or wants sparse gradients
-        attempt(optimizer)
+        step(optimizer)
         return True
     return False
 
 
 def _first_states(optimizer: Any) -> dict[Tensor, dict[str, Any]]:
-    """Return the state that an optimizer of this class, or the class of PyTorch below it, gives at first.
+    """Return the states that an optimizer of this class and these options makes at its first step.
 
     A twin takes a step, on parameters without memory, after PyTorch has looked at the options.
     """
-    base: Any = _base(optimizer)
+    kind_of: Any = type(optimizer)
     twins: dict[Tensor, Tensor] = {}
     groups = []
     for group in optimizer.param_groups:
         alike: dict[Any, Tensor] = {}  # one twin for all parameters of a shape and dtype
         for parameter in group["params"]:
-            kind = parameter.shape, parameter.dtype
-            if kind not in alike:
-                alike[kind] = torch.empty_like(parameter, device="meta").requires_grad_()
-                alike[kind].grad = torch.empty_like(alike[kind])
-            twins[parameter] = alike[kind]
-        options = _options(group) | _PLAINLY
+            form = parameter.shape, parameter.dtype
+            if form not in alike:
+                alike[form] = torch.empty_like(parameter, device="meta").requires_grad_()
+                alike[form].grad = torch.empty_like(alike[form])
+            twins[parameter] = alike[form]
+        options = _options(group) | _HOW
         groups.append(options | {"params": list(alike.values())})
-        known = inspect.signature(base).parameters.keys() & options.keys()
-        base(list(alike.values()), **{name: options[name] for name in known})
-    stepped = base(groups)
+        known = inspect.signature(kind_of).parameters.keys() & options.keys()
+        kind_of(list(alike.values()), **{name: options[name] for name in known})
+    stepped = kind_of(groups)
     stepped.step()
     return {each: stepped.state[twin] for each, twin in twins.items() if twin in stepped.state}
 
 
 def _try_a_step(optimizer: Any) -> dict[Tensor, dict[str, Any]]:
     """Let a twin on the CPU take a step with a copy of the state, as where one without memory cannot."""
-    twin: Any = _base(optimizer)(
+    twin: Any = type(optimizer)(
         [
             {"params": [torch.zeros_like(each, device="cpu").requires_grad_() for each in group["params"]]}
             for group in optimizer.param_groups
@@ -342,7 +340,7 @@ def _try_a_step(optimizer: Any) -> dict[Tensor, dict[str, Any]]:
     )
     twin.load_state_dict(copy.deepcopy(optimizer.state_dict()))
     for group in twin.param_groups:
-        group.update(_PLAINLY | ({"max_iter": 1} if "max_iter" in group else {}))
+        group.update(_HOW | ({"max_iter": 1} if "max_iter" in group else {}))
 
     def closure() -> Tensor:
         for group in twin.param_groups:
@@ -352,9 +350,3 @@ def _try_a_step(optimizer: Any) -> dict[Tensor, dict[str, Any]]:
 
     twin.step(closure)
     return {}
-
-
-def _wrong_step(value: Any) -> str | None:
-    if isinstance(value, Tensor) and value.is_floating_point() and value.ndim == 0:
-        value = value.item()
-    return wrong_number(value, "step")

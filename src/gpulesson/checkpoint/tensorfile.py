@@ -13,7 +13,6 @@ another one and renames it.)
 import ctypes
 import hashlib
 import json
-from collections import deque
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -63,13 +62,10 @@ class TensorFile:
 
     def read(self) -> dict[str, Tensor]:
         """Read all tensors, to the CPU; none is returned if the digest is wrong."""
-        return dict(self._verified())
+        return dict(self.verified())
 
-    def verify(self) -> None:
-        """Compare the digest, with one tensor in memory at a time."""
-        deque(self._verified(), maxlen=0)
-
-    def _verified(self) -> Iterator[tuple[str, Tensor]]:
+    def verified(self) -> Iterator[tuple[str, Tensor]]:
+        """Yield the tensors, one in memory at a time; a wrong digest is found out at the end."""
         from safetensors import SafetensorError
 
         digest = _Digest(self.metadata)

@@ -1,0 +1,74 @@
+"""The signals by which a cluster asks a run to stop, held until the run comes to a step."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
+
+_GRACE = 1
+"""Seconds to wait for a signal that has ended the loader's workers already."""
+
+
+class StopSignals:
+    """Notes SIGTERM and SIGUSR1 while a loop runs; before and after it, they do what they did before.
+
+    Attributes
+    ----------
+    number : int
+        The signal that came, or 0.
+    """
+
+    def __init__(self, loop_runs: Callable[[], bool]) -> None:
+        self.number = 0
+        self._loop_runs = loop_runs
+        self._process = os.getpid()
+        self._before: dict[int, Any] = {}  # what handled each of them
+        if threading.current_thread() is threading.main_thread():  # others may not
+            for name in ("SIGTERM", "SIGUSR1"):
+                if number := getattr(signal, name, None):
+                    self._before[number] = signal.getsignal(number)
+                    signal.signal(number, self._on_signal)
+
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        if self._loop_runs() and os.getpid() == self._process:
+            self.number = number
+            self.hold_child_signal()
+        elif callable(before := self._before[number]):
+            before(number, frame)
+        elif before != signal.SIG_IGN:
+            signal.signal(number, signal.SIG_DFL)
+            signal.raise_signal(number)
+
+    def hold_child_signal(self) -> None:
+        """Let a worker's end interrupt no step, as torch would: the loader tells of it at the next batch."""
+        child = getattr(signal, "SIGCHLD", None)
+        if child and self._before and child not in self._before:
+            self._before[child] = signal.signal(child, signal.SIG_DFL)
+
+    def came_with_an_error(self, workers: bool) -> bool:
+        """Say whether a signal came, which may also have ended the loader's workers before it came here."""
+        until = time.monotonic() + (_GRACE if workers and self._before else 0)
+        while not self.number and time.monotonic() < until:
+            time.sleep(0.01)
+        return bool(self.number)
+
+    def give_back(self) -> None:
+        """Put the handlers back."""
+        while self._before:  # a signal that comes here may add one
+            number, handler = list(self._before.items())[-1]
+            signal.signal(number, signal.SIG_DFL if handler is None else handler)
+            del self._before[number]
+
+    def pass_on(self, error: BaseException | None) -> None:
+        """Raise the signal that came, if it has come to no step: the run ends otherwise."""
+        if self.number and not isinstance(error, SystemExit):
+            if raised := sys.exc_info()[1]:  # which may not be seen any more
+                traceback.print_exception(raised)
+            signal.raise_signal(self.number)
