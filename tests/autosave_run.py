@@ -101,27 +101,26 @@ def by_hand(saves: AutoSave, batches: Any, epochs: int, parts: dict[str, Any], a
     return saves.extra["losses"]
 
 
-def digest(parts: dict[str, Any], history: Any) -> str:
-    """Return a digest of how a run ended."""
-    found = hashlib.sha256()
+def digest(value: Any) -> str:
+    """Digest the types, values and tensor bits of a nest of containers."""
+    whole = hashlib.sha256()
 
     def add(value: Any) -> None:
         if isinstance(value, torch.Tensor):
-            found.update(value.detach().cpu().contiguous().numpy().tobytes())
+            flat = value.detach().cpu().contiguous()
+            add([str(flat.dtype), list(flat.shape), flat.view(-1).view(torch.uint8).numpy().tobytes()])
         elif isinstance(value, dict):
-            for name, part in value.items():
-                found.update(str(name).encode())
-                add(part)
+            add([[key, item] for key, item in value.items()])
         elif isinstance(value, list | tuple):
-            for part in value:
-                add(part)
+            whole.update(f"{type(value).__name__} {len(value)}".encode())
+            for item in value:
+                add(item)
         else:
-            found.update(repr(value).encode())
+            text = value if isinstance(value, bytes) else repr(value).encode()
+            whole.update(f"{type(value).__name__} {len(text)} ".encode() + text)
 
-    add([part.state_dict() for part in parts.values()])
-    add(history)
-    add([torch.rand(3), np.random.random(3).tolist(), random.random()])
-    return found.hexdigest()
+    add(value)
+    return whole.hexdigest()
 
 
 def run(
@@ -167,4 +166,5 @@ def run(
                 options["step"] = Step(optimizer, amp=amp, accumulate=accumulate, scheduler=each_step)
             found = fit(model, batches, loss_fn, optimizer, "cpu", epochs, **options)
             history = {name: values for name, values in vars(found).items() if name != "seconds"}
-    return digest(parts, history)
+    drawn = [torch.rand(3), np.random.random(3).tolist(), random.random()]
+    return digest([[part.state_dict() for part in parts.values()], history, drawn])

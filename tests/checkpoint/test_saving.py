@@ -22,6 +22,7 @@ import pytest
 import safetensors.torch
 import torch
 from autosave_run import NoisySamples, noisy_parts
+from optimizers import INPUTS, RUNS, learn, make, sequence
 from torch import nn
 from torch.optim import lr_scheduler
 from torch.utils.data import DataLoader
@@ -170,70 +171,21 @@ def test_resume_on_a_gpu_ends_with_the_same_bits(tmp_path):
     assert same(content_of(tmp_path / "after" / "epoch-5.safetensors"), content_of(expected.path))
 
 
-OPTIMIZERS = {
-    "SGD": lambda parameters: torch.optim.SGD(parameters, lr=0.1, momentum=0.9, nesterov=True),
-    "Adam amsgrad": lambda parameters: torch.optim.Adam(parameters, lr=0.1, amsgrad=True),
-    "AdamW fused": lambda parameters: torch.optim.AdamW(parameters, lr=0.1, fused=True),
-    "RMSprop": lambda parameters: torch.optim.RMSprop(parameters, lr=0.1, momentum=0.5, centered=True),
-    "Adagrad": lambda parameters: torch.optim.Adagrad(parameters, lr=0.1),
-    "NAdam": lambda parameters: torch.optim.NAdam(parameters, lr=0.1),
-    "LBFGS": lambda parameters: torch.optim.LBFGS(parameters, lr=0.1, max_iter=3),
-    "ASGD": lambda parameters: torch.optim.ASGD(parameters, lr=0.1),
-}
-SCHEDULERS = {
-    "StepLR": lambda optimizer: lr_scheduler.StepLR(optimizer, 2),
-    "LambdaLR": lambda optimizer: lr_scheduler.LambdaLR(optimizer, lambda epoch: 0.5**epoch),
-    "MultiStepLR": lambda optimizer: lr_scheduler.MultiStepLR(optimizer, [1, 4]),
-    "CosineAnnealingLR": lambda optimizer: lr_scheduler.CosineAnnealingLR(optimizer, 6),
-    "CosineAnnealingWarmRestarts": lambda optimizer: lr_scheduler.CosineAnnealingWarmRestarts(optimizer, 2),
-    "OneCycleLR": lambda optimizer: lr_scheduler.OneCycleLR(optimizer, 0.1, total_steps=8),
-    "CyclicLR": lambda optimizer: lr_scheduler.CyclicLR(optimizer, 0.01, 0.1),
-    "ReduceLROnPlateau": lambda optimizer: lr_scheduler.ReduceLROnPlateau(optimizer, patience=0),
-    "SequentialLR": lambda optimizer: lr_scheduler.SequentialLR(
-        optimizer,
-        [lr_scheduler.LinearLR(optimizer, 0.1, total_iters=2), lr_scheduler.ExponentialLR(optimizer, 0.9)],
-        milestones=[2],
-    ),
-}
-PAIRS = [(name, "StepLR") for name in OPTIMIZERS] + [("SGD", name) for name in SCHEDULERS]
-
-
-@pytest.mark.parametrize(("optimizer_name", "scheduler_name"), PAIRS)
-def test_the_state_of_each_optimizer_and_scheduler_survives(tmp_path, optimizer_name, scheduler_name):
-    inputs, targets = torch.randn(16, 4), torch.randn(16, 2)
-
-    def build(seed):
-        torch.manual_seed(seed)
-        model = nn.Linear(4, 2)
-        optimizer = OPTIMIZERS[optimizer_name](model.parameters())
-        return {"model": model, "optimizer": optimizer, "scheduler": SCHEDULERS[scheduler_name](optimizer)}
-
-    def step(model, optimizer, scheduler):
-        def closure():
-            optimizer.zero_grad()
-            loss = nn.functional.mse_loss(model(inputs), targets)
-            loss.backward()
-            return loss
-
-        loss = optimizer.step(closure).item()
-        plateau = isinstance(scheduler, lr_scheduler.ReduceLROnPlateau)
-        scheduler.step(*[1 + loss] if plateau else [])
-
-    parts = build(0)
+@pytest.mark.parametrize("run", RUNS)
+def test_the_state_of_each_optimizer_and_scheduler_survives(tmp_path, run):
+    parts = make(run)
     for _ in range(3):
-        step(**parts)
+        learn(parts)
     found = load_checkpoint(save_checkpoint(tmp_path / "a.safetensors", epoch=3, **parts))
     for _ in range(3):
-        step(**parts)
-    for seed in (
-        1,
-        2,
-    ):  # twice from one checkpoint: the first resumed run must not change what the second gets
-        again = build(seed)
+        learn(parts)
+    for _ in range(2):  # from one checkpoint: the first resumed run must not change what the second gets
+        again = make(run)
+        learn(again, inputs=-INPUTS)
         resume(found, **again)
         for _ in range(3):
-            step(**again)
-        assert all(same(again[name].state_dict(), parts[name].state_dict()) for name in parts)
+            learn(again)
+        assert same(state_of(again), state_of(parts))
 
 
 def test_states_of_all_accelerators_are_kept(tmp_path, monkeypatch):
@@ -800,7 +752,7 @@ def test_a_malformed_file_leaves_schedulers_inside_a_scheduler_alone(tmp_path):
     def build(steps):
         model = nn.Linear(2, 2)
         optimizer = torch.optim.SGD(model.parameters())
-        parts = {"model": model, "optimizer": optimizer, "scheduler": SCHEDULERS["SequentialLR"](optimizer)}
+        parts = {"model": model, "optimizer": optimizer, "scheduler": sequence(optimizer)}
         for _ in range(steps):
             optimizer.step()
             parts["scheduler"].step()

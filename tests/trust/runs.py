@@ -20,7 +20,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from autosave_run import NoisySamples, noisy_parts
+from autosave_run import NoisySamples, digest, noisy_parts
 from torch import nn
 from torch.optim import lr_scheduler
 from torch.utils.data import DataLoader
@@ -76,28 +76,6 @@ def tell_state(parts):
     end = {name: part.state_dict() for name, part in parts.items()}
     drawn = [torch.rand(2), random.random(), np.random.random()]
     print("state", digest([end, drawn]), flush=True)
-
-
-def digest(value):
-    """Digest the types, values and tensor bits of a nest of containers."""
-    whole = hashlib.sha256()
-
-    def add(value):
-        if isinstance(value, torch.Tensor):
-            flat = value.detach().cpu().contiguous()
-            add([str(flat.dtype), list(flat.shape), flat.view(-1).view(torch.uint8).numpy().tobytes()])
-        elif isinstance(value, dict):
-            add([[key, item] for key, item in value.items()])
-        elif isinstance(value, list | tuple):
-            whole.update(f"{type(value).__name__} {len(value)}".encode())
-            for item in value:
-                add(item)
-        else:
-            text = value if isinstance(value, bytes) else repr(value).encode()
-            whole.update(f"{type(value).__name__} {len(text)} ".encode() + text)
-
-    add(value)
-    return whole.hexdigest()
 
 
 # -- operations that meet a fault at one of their system calls

@@ -12,8 +12,8 @@ import warnings
 from datetime import datetime, timedelta, timezone
 
 import pytest
-from autosave_run import noisy_parts
-from runs import digest, left
+from autosave_run import digest, noisy_parts
+from runs import left
 from torch import nn
 
 from gpulesson.checkpoint import CheckpointError, latest, load_checkpoint, save_checkpoint, saving

@@ -55,11 +55,8 @@ class Stopped(SystemExit):
     """
 
     def __init__(self, message: str, code: int) -> None:
-        super().__init__(message, code)  # both, so that it can be pickled
+        super().__init__(message)
         self.code = code
-
-    def __str__(self) -> str:
-        return str(self.args[0])
 
 
 class AutoSave:

@@ -253,11 +253,19 @@ def load_optimizer(optimizer: Any, state: Mapping[str, Any]) -> None:
         ) from error
     for parameter, held in optimizer.state.items():
         if isinstance(parameter, Tensor) and isinstance(held, dict):
-            if parameter in expected and (wrong := _find_wrong_moments(held, expected[parameter])):
-                raise Refused(wrong)
-            for name, value in held.items():  # a file keeps no strides; fused steps need the parameter's
-                if isinstance(value, Tensor) and value.shape == parameter.shape:
-                    held[name] = torch.empty_like(parameter, dtype=value.dtype).copy_(value)
+            _check_moments(parameter, held, expected.get(parameter))
+
+
+def _check_moments(parameter: Tensor, held: dict[str, Any], expected: dict[str, Any] | None) -> None:
+    """Compare the state of a parameter with the one that a first step makes, and give it its strides."""
+    if expected is not None:
+        there = {name: value for name, value in held.items() if value is not None}
+        first = {name: held.get(name) if name == "step" else value for name, value in expected.items()}
+        if wrong := difference(there, first, "the state of a parameter"):
+            raise Refused(wrong)
+    for name, value in held.items():  # a file keeps no strides; fused steps need those of the parameter
+        if isinstance(value, Tensor) and value.shape == parameter.shape:
+            held[name] = torch.empty_like(parameter, dtype=value.dtype).copy_(value)
 
 
 def _find_wrong_layout(optimizer: Any, state: Mapping[str, Any]) -> str | None:
@@ -281,13 +289,6 @@ def _wrong_step(value: Any) -> str | None:
     if isinstance(value, Tensor) and value.is_floating_point() and value.ndim == 0:
         value = value.item()
     return wrong_number(value, "step")
-
-
-def _find_wrong_moments(held: dict[str, Any], expected: dict[str, Any]) -> str | None:
-    """Say where the state of a parameter differs from the one that a first step makes."""
-    there = {name: value for name, value in held.items() if value is not None}
-    first = {name: held.get(name) if name == "step" else value for name, value in expected.items()}
-    return difference(there, first, "the state of a parameter")
 
 
 def _options(group: Mapping[str, Any]) -> dict[str, Any]:
