@@ -23,7 +23,7 @@ ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "gpulesson"
 PRACTICE_GPU = ROOT / "src" / "practice_gpu"
 MODULES = sorted({path.stem for path in SOURCE.glob("[!_]*.py")} - {"planning"})  # the public ones
-ROOM = [f"checkpoint.{name}" for name in ("autosave", "plain", "saving", "weights")]
+ROOM = [f"checkpoint.{name}" for name in ("autosave", "plain", "saving", "differences")]
 
 
 def run(*command: str | Path, **options) -> str:

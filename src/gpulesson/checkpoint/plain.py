@@ -250,6 +250,12 @@ def _dict(pairs: list[Any]) -> dict[Any, Any]:
     return found
 
 
+def _size(values: list[Any]) -> torch.Size:
+    if not all(type(value) is int and abs(value) < 2**63 for value in values):
+        raise Refused("its JSON has a shape that is not made of ints")
+    return torch.Size(values)
+
+
 def _ordered(values: dict[Any, Any], _metadata: Any = None) -> OrderedDict[Any, Any]:
     found = OrderedDict(values)
     if _metadata is not None:
@@ -275,7 +281,7 @@ _READ: dict[str, tuple[type, Any]] = {
     "$float": (str, _float),
     "$tuple": (list, tuple),
     "$set": (list, lambda values: set(_dict([[value, None] for value in values]))),
-    "$Size": (list, lambda values: torch.Size([_checked(value, int) for value in values])),
+    "$Size": (list, _size),
     "$deque": (list, lambda values, maxlen: deque(values, maxlen)),
     "$dict": (list, _dict),
     "$Counter": (dict, Counter),
