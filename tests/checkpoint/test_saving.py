@@ -37,7 +37,7 @@ from gpulesson.checkpoint import (
     saving,
     tensorfile,
 )
-from gpulesson.checkpoint.plain import pack
+from gpulesson.checkpoint.plain import decode, pack
 
 DTYPES = [
     *(torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.float8_e4m3fn, torch.float8_e5m2),
@@ -830,6 +830,28 @@ def test_a_file_of_another_version_is_not_called_damaged(saved, monkeypatch):
         load_checkpoint(path.with_name("new.safetensors"))
     with pytest.warns(UserWarning, match="passed over: .*has version 2 of the format"):
         assert latest(path.parent) == path
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (b'{"$no":1}', "JSON is not as it was written"),
+        (b'{"a":1,"a":{"$tensor":"a"}}', "a name in its JSON comes twice"),
+        (b'{"$dict":[[1,2],[1,{"$tensor":"a"}]]}', "a key in its JSON comes twice"),
+        (b'{"$dict":[1]}', "no pairs where some were written"),
+        (b'{"$tuple":1}', "no list where one was written"),
+        (b'{"$float":"1"}', "no float where one was written"),
+        (b'{"$Size":[9223372036854775808]}', "a shape that is not made of ints"),
+        (b'{"$tensor":"a","dtype":"torch.load"}', "no dtype where one was written"),
+        (b'[{"$tensor":"a"},' + b"[" * 101 + b"]" * 102, "nested more than 100 deep"),
+        (b"[]", "tensors that its JSON does not name"),
+        (b"Infinity", "a number in its JSON"),
+    ],
+)
+def test_json_that_nothing_here_wrote_is_refused(text, message):
+    """One for each thing that is looked at; `tests/trust` changes a thousand."""
+    with pytest.raises(tensorfile.Refused, match=message):
+        decode(text, {"a": torch.zeros(3)})
 
 
 def test_an_interrupt_while_resuming_changes_nothing(saved, monkeypatch):
