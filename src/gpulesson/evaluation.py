@@ -17,7 +17,7 @@ from gpulesson import preflight
 from gpulesson._arguments import described
 from gpulesson.checkpoint.rng import rng_state, set_rng_state
 from gpulesson.checkpoint.state import unwrapped
-from gpulesson.device import DeviceError, to_device
+from gpulesson.device import to_device
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,7 +47,6 @@ class Evaluation:
         return f"loss {self.loss:.4f}{accuracy} on {self.samples} samples"
 
 
-@preflight.explained
 def evaluate(
     model: nn.Module,
     batches: preflight.Pairs,
@@ -90,10 +89,13 @@ def evaluate(
     TypeError
         An argument is no object of its kind, such as the class ``nn.CrossEntropyLoss`` without brackets.
     ValueError
-        There are no batches, a batch is not a pair of inputs and targets, the model or the loss cannot
-        compute with it, a label is out of range, or the loss is not one number.
+        There are no batches, the first one is not a pair of inputs and targets, a label is out of range, or
+        the loss is not one number or compares each output with each target.
     DeviceError
         The model or the loss function is not on `device`.
+    Exception
+        Whatever the model, the loss or the batches raise themselves, with a note (from Python 3.11 on) that
+        names the batch.
 
     Examples
     --------
@@ -104,25 +106,42 @@ def evaluate(
     """
     preflight.check_arguments(model=model, batches=batches, loss_fn=loss_fn, check_targets=check_targets)
     device = preflight.check_placement(model, device, loss_fn=loss_fn)
-    checked = preflight.CheckedBatches(batches, loss_fn, device, on_device=check_targets)
+    preflight.loss_reduction(loss_fn)
+    return evaluate_checked(model, batches, loss_fn, device, check_targets=check_targets)
+
+
+def evaluate_checked(
+    model: nn.Module,
+    batches: preflight.Pairs,
+    loss_fn: preflight.LossFunction,
+    device: torch.device,
+    *,
+    check_targets: bool = True,
+    name: str = "",
+) -> Evaluation:
+    """Do what `evaluate` does with arguments that were looked at; `name` says what errors call the data.
+
+    >>> batches = [(torch.zeros(2, 4), torch.tensor([0, 1]))]
+    >>> evaluate_checked(nn.Linear(4, 3), batches, nn.CrossEntropyLoss(), torch.device("cpu")).samples
+    2
+    """
     model = unwrapped(model)  # the wrapper would send buffers, and wait for the other processes
     no_wait = device.type == "cuda"  # elsewhere the copy may still be reading a batch that has been freed
     losses: list[Tensor] = []
     sizes: list[int] = []
     confusion: Tensor | None = None
-    compute_loss = checked.loss  # which looks at the first batch
-    with evaluation_mode(model), torch.inference_mode():
-        for inputs, targets in checked:
+    feed = preflight.Feed(batches, loss_fn, device, on_device=check_targets, name=name)
+    with evaluation_mode(model), torch.inference_mode(), feed:
+        for inputs, targets in feed:
             inputs = to_device(inputs, device, non_blocking=no_wait)
             targets = targets.to(device, non_blocking=no_wait)
             outputs = model(inputs)
-            loss = compute_loss(outputs, targets)
-            losses.append(loss)
+            losses.append(feed.loss(outputs, targets))
             sizes.append(targets.shape[0])
             if preflight.class_indices(outputs, targets):
                 confusion = _count(outputs, targets, confusion, preflight.ignored_label(loss_fn))
     if not losses:
-        raise ValueError("nothing to evaluate: the batches are empty; give at least one batch")
+        raise ValueError(f"nothing to evaluate: {name or 'the batches'} are empty; give at least one batch")
     return _summary(losses, sizes, confusion, preflight.loss_reduction(loss_fn))
 
 
@@ -145,12 +164,10 @@ def check_held_out(
         return False
     with _random_numbers_kept(validation):
         for batch in validation:
-            preflight.check_pair(batch, "validation")
-            with named_validation("validation"):
-                result = evaluate(model, [batch], loss_fn, device)
-                looked = result.confusion is not None and preflight.by_class(loss_fn)
-                if result.confusion is not None and looked:
-                    looked = preflight.check_labels(validation, len(result.confusion), loss_fn)
+            result = evaluate_checked(model, [batch], loss_fn, device, name="validation")
+            looked = result.confusion is not None and preflight.by_class(loss_fn)
+            if result.confusion is not None and looked:
+                looked = preflight.check_labels(validation, len(result.confusion), loss_fn, "validation")
             if not math.isfinite(result.loss):
                 found = f"the validation loss is {result.loss} before the first step"
                 raise preflight.NonFiniteLossError(result.loss, 0, 0, found)
@@ -159,23 +176,6 @@ def check_held_out(
         f"nothing to evaluate: the validation data, {described(validation)}, is empty; give at least one "
         "batch"
     )
-
-
-@contextmanager
-def named_validation(where: str) -> Iterator[None]:
-    """Put `where` before what an error says, so that nobody looks for it in the training data.
-
-    >>> with named_validation("validation after epoch 2"):
-    ...     raise ValueError("step 1: …")
-    Traceback (most recent call last):
-    ValueError: validation after epoch 2: step 1: …
-    """
-    try:
-        yield
-    except (*preflight.RAW, DeviceError) as error:
-        if type(error) not in (*preflight.RAW, DeviceError):  # others speak for themselves
-            raise
-        raise type(error)(f"{where}: {error}") from error
 
 
 @contextmanager

@@ -1,20 +1,16 @@
-"""Wrong calls of `fit` and `evaluate`: the silent ones are looked for once, the others explained afterwards.
+"""Wrong calls of `fit` and `evaluate`: those that PyTorch would take without a word are refused.
 
-Arguments are looked at before the loop, the first batch and its loss as they pass: a mistake in them would
-train something else without a word. PyTorch's errors speak of the operator that failed. They are told again
-from the batch's side, after the fact: from the exception, and from what the loop had in hand.
+Arguments are looked at before the loop, the first batch and its loss before any weight changes. All else is
+left to PyTorch's own errors, which get a note that names the batch.
 """
 
 from __future__ import annotations
 
-import functools
-import linecache
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import zip_longest
 from operator import length_hint
-from pathlib import Path
-from typing import Any, NoReturn, TypeVar
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -63,6 +59,8 @@ Pairs = Iterable[tuple[Any, ...]]  # (inputs, targets)
 NO_BATCHES = (type, str, bytes, Tensor, Mapping, nn.Module)  # whose items are no batches, though some iterate
 PAIRS = "(inputs, targets) batch by batch"
 LOADER = "give DataLoader(dataset, batch_size=64) or Batches(inputs, targets, batch_size=64)"
+PAGE = 'The site has causes and fixes of such errors on its page "Error messages"'
+CLASS_LOSSES = (nn.CrossEntropyLoss, nn.NLLLoss, F.cross_entropy, F.nll_loss)
 LAST = "the order is (model, batches, loss_fn, optimizer, device, epochs)"
 
 
@@ -387,20 +385,19 @@ def ignored_label(loss_fn: Any) -> int | None:
     return label if isinstance(label, int) else None
 
 
-_NO_BATCH: Any = object()
-
-
-class CheckedBatches:
-    """The batches and the loss function of a run: the first of each is looked at as it passes.
+class Feed:
+    """The batches that a loop is fed, and its loss function: the first of each is looked at as it passes.
 
     Labels that are in memory are all looked at before the first step. Others, that come on the CPU, are
     looked at as they pass, in every epoch, since shuffling may bring new ones: a label out of range ends a
     process's use of the GPU. Labels on the device, where each look waits for it, are looked at in the first
     pass only. A loss on the CPU looks at labels itself.
 
+    In a ``with`` block, an error from the loop gets a note that says which batch it was, and what was in it.
+
     >>> batches = [(torch.zeros(2, 4), torch.tensor([0, 1]))]
-    >>> checked = CheckedBatches(batches, nn.CrossEntropyLoss(), torch.device("cpu"))
-    >>> losses = [checked.loss(nn.Linear(4, 3)(inputs), targets) for inputs, targets in checked]
+    >>> with Feed(batches, nn.CrossEntropyLoss(), torch.device("cpu")) as feed:
+    ...     losses = [feed.loss(nn.Linear(4, 3)(inputs), targets) for inputs, targets in feed]
     """
 
     def __init__(
@@ -411,59 +408,62 @@ class CheckedBatches:
         *,
         losses: Any = None,
         on_device: bool = True,
+        name: str = "",
     ) -> None:
-        loss_reduction(loss_fn)
         self.batches, self.loss_fn, self.device = batches, loss_fn, device
-        self.loss: LossFunction = self._first_loss
         self._losses = losses  # where a training collects them; None: nothing is trained
-        self._number = 0  # of the batch in hand, from 1
-        self._batch: Any = _NO_BATCH
+        self._on_device = on_device
+        self._name = name  # what messages call the data, if not "batches"
+        self._number = 0  # of the batch that the loop has, counted from 1 …
+        self._batch: Any = None  # … and the batch itself
         self._dimensions = 0  # of the targets whose loss was looked at
         self._classes = 0  # known from the first outputs; 0: there are no labels to look at
-        self._on_device = on_device
-        self._in_memory = False  # all labels, which have been looked at
+
+    def __enter__(self) -> Feed:
+        return self
+
+    def __exit__(self, kind: Any, error: BaseException | None, traceback: Any) -> None:
+        if self._batch is not None and isinstance(error, Exception) and hasattr(error, "add_note"):
+            error.add_note(f"The batch of {self._step} has {_in_words(self._batch)}. {PAGE}")
 
     def __iter__(self) -> Iterator[tuple[Any, ...]]:
         for number, batch in enumerate(self.batches, 1):
-            self._number, self._batch = number, batch
             if not self._dimensions:
-                self.check_pair()
-            elif self._classes and not self._in_memory:
+                check_pair(batch, self._name or "batches")
+            self._number, self._batch = number, batch
+            if self._classes:
                 self._check_labels()
             yield batch
-        self._on_device, self._batch = False, _NO_BATCH
+            self._batch = None  # an error from here on, in fetching the next one, is not about this one
+        self._on_device = False
 
     @property
-    def _where(self) -> str:
+    def _step(self) -> str:
         """Say which step this is, and while training, whether steps before it have changed the weights."""
         epoch = getattr(self._losses, "epoch", 0)
         number = self._number if self._losses is None else len(self._losses) + 1
         named = f"epoch {epoch}, step {number}" if epoch > 1 else f"step {number}"
         changed = epoch and epoch + number > 2
-        return f"{named} (the weights have learned from the batches before it)" if changed else named
-
-    def check_pair(self) -> None:
-        """Refuse the batch in hand if it is not a pair: the first is looked at, a later one if it fails."""
-        if self._batch is not _NO_BATCH:
-            which = "the first batch" if not self._dimensions else f"the batch of {self._where}"
-            check_pair(self._batch, "batches", which)
+        named = f"{named} (the weights have learned from the batches before it)" if changed else named
+        return f"{self._name}: {named}" if self._name else named
 
     def _check_labels(self) -> None:
         targets = self._batch[1]
         if targets.device.type == "cpu" or self._on_device:
-            _check_range(targets, self._classes, self._where, ignored_label(self.loss_fn))
+            _check_range(targets, self._classes, self._step, ignored_label(self.loss_fn))
 
-    def _first_loss(self, outputs: Any, targets: Any) -> Any:
-        if targets.ndim == self._dimensions:  # a later step of the first pass
+    def loss(self, outputs: Any, targets: Any) -> Any:
+        """Return the loss of a batch, having looked at that of the first one."""
+        if targets.ndim == self._dimensions:
             return self.loss_fn(outputs, targets)
-        self.loss, self._dimensions = self.loss_fn, targets.ndim
+        self._dimensions = targets.ndim
         if class_indices(outputs, targets) and (self.device.type != "cpu" or by_class(self.loss_fn)):
-            self._in_memory = self._on_device and check_labels(self.batches, outputs.shape[1], self.loss_fn)
-            if self.device.type != "cpu" and not self._in_memory:  # on the CPU a loss looks at labels itself
+            in_memory = self._on_device and check_labels(self.batches, outputs.shape[1], self.loss_fn)
+            if self.device.type != "cpu" and not in_memory:  # on the CPU a loss looks at labels itself
                 self._classes = outputs.shape[1]
                 self._check_labels()
         if _outer(outputs, targets):
-            with _NoOuter(outputs, targets, self._where):
+            with _NoOuter(outputs, targets, self._step):
                 loss = self.loss_fn(outputs, targets)
         else:
             loss = self.loss_fn(outputs, targets)
@@ -471,16 +471,16 @@ class CheckedBatches:
         return loss
 
     def _check_loss(self, loss: Any, outputs: Any) -> None:
-        name, step = _name_of(self.loss_fn), self._where
+        name = str(getattr(self.loss_fn, "__name__", type(self.loss_fn).__name__))
         if not isinstance(loss, Tensor):
             raise TypeError(
-                f"{step}: {name} returned {described(loss)}, expected a tensor of one "
+                f"{self._step}: {name} returned {described(loss)}, expected a tensor of one "
                 "number: return the loss itself, without .item() or float()"
             )
         if loss.ndim:
             raise ValueError(
-                f"{step}: the loss function returned a tensor of shape {list(loss.shape)}, expected one "
-                "number: use reduction='mean' (or 'sum')"
+                f"{self._step}: the loss function returned a tensor of shape {list(loss.shape)}, expected "
+                "one number: use reduction='mean' (or 'sum')"
             )
         if self._losses is None:
             return
@@ -488,7 +488,7 @@ class CheckedBatches:
             detached = isinstance(outputs, Tensor) and not outputs.requires_grad
             where = "the model's outputs have" if detached else f"{name} returned a loss that has"
             raise ValueError(
-                f"{step}: {where} no gradient, expected one for the backward pass: compute without "
+                f"{self._step}: {where} no gradient, expected one for the backward pass: compute without "
                 "torch.no_grad(), detach(), argmax() and NumPy, and leave some of the model's parameters "
                 "unfrozen"
             )
@@ -496,7 +496,18 @@ class CheckedBatches:
             raise NonFiniteLossError(loss.item(), self._losses.epoch, len(self._losses) + 1)
 
 
-def check_labels(batches: Any, classes: int, loss_fn: Any) -> bool:
+def _in_words(batch: Any) -> str:
+    """Say what an error's note says of a batch."""
+    if not isinstance(batch, tuple | list) or len(batch) != 2:
+        return f"{described(batch)}, expected a pair (inputs, targets)"
+    words = [
+        f"{described(part)} on {part.device}" if isinstance(part, Tensor) else described(part)
+        for part in batch
+    ]
+    return f"{words[0]} as inputs and {words[1]} as targets"
+
+
+def check_labels(batches: Any, classes: int, loss_fn: Any, name: str = "") -> bool:
     """Refuse a label out of range, wherever it is in batches that are in memory; return whether they are.
 
     In memory are those of a list, of ``Batches``, and of a ``DataLoader`` over a ``TensorDataset``.
@@ -506,7 +517,7 @@ def check_labels(batches: Any, classes: int, loss_fn: Any) -> bool:
     """
     found = _targets_in_memory(batches)
     for where, targets in found:
-        _check_range(targets, classes, where, ignored_label(loss_fn))
+        _check_range(targets, classes, f"{name}: {where}" if name else where, ignored_label(loss_fn))
     return bool(found)
 
 
@@ -555,15 +566,12 @@ class _NoOuter(TorchFunctionMode):
         given = [id(value) for value in (*args, *kwargs.values())]
         together = id(self.outputs) in given and id(self.targets) in given
         if together and func not in (F.cross_entropy, F.nll_loss):
-            self._refuse()
+            raise ValueError(
+                f"{self.where}: the loss would compare each of {described(self.outputs)}, the outputs, with "
+                f"each of {described(self.targets)}, the targets, as these shapes broadcast: "
+                f"{_shape_remedy(self.outputs, self.targets)}"
+            )
         return func(*args, **kwargs)
-
-    def _refuse(self) -> NoReturn:
-        raise ValueError(
-            f"{self.where}: the loss would compare each of {described(self.outputs)}, the outputs, with "
-            f"each of {described(self.targets)}, the targets, as these shapes broadcast: "
-            f"{_shape_remedy(self.outputs, self.targets)}"
-        )
 
 
 def _check_range(targets: Tensor, classes: int, where: str, ignored: int | None) -> None:
@@ -584,222 +592,6 @@ def _extremes(targets: Tensor) -> tuple[int, int]:
         return 0, 0
     low, high = torch.stack(targets.aminmax()).tolist()
     return low, high
-
-
-# Exactly these: subclasses, such as those of "out of memory" and of the compiler, speak for themselves.
-RAW = (RuntimeError, TypeError, ValueError, IndexError, AttributeError, NotImplementedError)
-_LOOPS = {str(Path(__file__).with_name(name)) for name in ("training.py", "evaluation.py")}
-Function = TypeVar("Function", bound=Callable[..., Any])
-
-
-def explained(function: Function) -> Function:
-    """Have what PyTorch raises in the loop of a function told from the batch's side, after the fact.
-
-    >>> explained(len)([1, 2])
-    2
-    """
-
-    @functools.wraps(function)
-    def call(*args: Any, **kwargs: Any) -> Any:
-        try:
-            return function(*args, **kwargs)
-        except RAW as error:
-            if type(error) in RAW:
-                _explain(error)
-            raise
-
-    return call  # type: ignore[return-value]
-
-
-def _explain(error: Exception) -> None:
-    """Raise what to read in the place of an error, from it; return if there is nothing better to say.
-
-    The loop's own variables, in the frame that the traceback keeps, are what it had in hand; the line tells
-    which call failed.
-    """
-    hand, line, last = None, "", error.__traceback__
-    while last is not None:
-        code = last.tb_frame.f_code
-        loop = code.co_filename in _LOOPS and code.co_name in ("train_epoch", "evaluate")
-        if loop and "targets" in last.tb_frame.f_locals:
-            hand, line = last.tb_frame.f_locals, linecache.getline(code.co_filename, last.tb_lineno)
-        through = code.co_name in ("_first_loss", "__torch_function__")
-        if last.tb_next is None and code.co_filename == __file__ and not through:
-            return  # said here
-        last = last.tb_next
-    if hand is None:
-        return
-    checked = hand.get("checked", hand.get("batches"))  # of `evaluate`, and of `fit`
-    where = f"step {len(hand['losses']) + 1}"
-    if isinstance(checked, CheckedBatches):
-        where = checked._where
-        checked.check_pair()
-    inputs, targets = hand["inputs"], hand["targets"]
-    if "= model(" in line:
-        model = hand["model"]
-        _explain_model(error, where, getattr(model, "__wrapped__", model), inputs)
-    elif any(call in line for call in ("= loss_fn(", "= compute_loss(", "= _count(")):
-        loss_fn = getattr(hand["loss_fn"], "__wrapped__", hand["loss_fn"])  # by autocast
-        given = getattr(getattr(loss_fn, "__self__", None), "loss_fn", loss_fn)  # of CheckedBatches
-        _explain_loss(error, where, given, hand["outputs"], targets)
-    elif "loss.backward()" in line or "step(loss" in line:
-        _explain_backward(error, where, hand["loss"], targets)
-
-
-CLASS_LOSSES = (nn.CrossEntropyLoss, nn.NLLLoss, F.cross_entropy, F.nll_loss)
-LATER = (
-    "the first layer can take them; each later one has to take what the one before gives: correct its sizes"
-)
-OTHER_DEVICE = (
-    "Expected all tensors to be on the same device",
-    "is on cpu, different from",
-    "is not on the expected device",
-)
-
-
-def _tell(error: Exception, where: str, what: str, remedies: Iterator[str]) -> None:
-    """Raise what to read in the place of `error`, from it; return if it says nothing about the batch."""
-    words = str(error).strip().partition("\n")[0]
-    if any(text in words for text in OTHER_DEVICE):
-        raise DeviceError(
-            f"{where}: {what}: {words}. A tensor that is no parameter and no buffer stays where it was "
-            "made: make it with device=inputs.device, or keep it by register_buffer"
-        ) from error
-    for remedy in remedies:  # the likeliest
-        raise ValueError(f"{where}: {what}: {remedy}. The error was: {words}") from error
-
-
-def _explain_model(error: Exception, where: str, model: Any, inputs: Any) -> None:
-    """Explain why the model cannot compute with these inputs."""
-    first = _first_layer(model)
-    takes = f", and its first layer is {first}" if first is not None else ""
-    what = f"the model got {described(inputs)} as inputs{takes}"
-    _tell(error, where, what, _model_remedies(error, model, first, inputs))
-
-
-def _model_remedies(error: Exception, model: Any, first: nn.Module | None, inputs: Any) -> Iterator[str]:
-    """Yield what to do, likeliest first."""
-    text = str(error)
-    if isinstance(getattr(model, "forward", None), type(None)) or 'required "forward"' in text:
-        yield "the model's class needs a method forward(self, inputs)"
-    if "more than 1 value per channel" in text:
-        yield (
-            "batch normalisation needs more than one sample in a batch: leave out a short last batch by "
-            "drop_last=True, or take another batch size"
-        )
-    if not isinstance(inputs, Tensor):
-        yield (
-            "give one tensor, by torch.as_tensor(…) or torch.stack(…), or write a forward that takes such "
-            "inputs, which come as one argument"
-        )
-        return
-    if isinstance(error, AttributeError):  # a slip in the model's own code, which Python names best
-        return
-    if "forward()" in text and "argument" in text:
-        yield "forward is called with one argument, the inputs: several go into one tuple or dict"
-    if inputs.ndim < 2 and not isinstance(first, nn.Embedding):
-        yield "inputs are expected as [N, …]: is the pair in the order (inputs, targets)?"
-    weight = next((p for p in (first or nn.Module()).parameters() if p.is_floating_point()), None)
-    if isinstance(first, nn.Embedding):
-        if inputs.is_floating_point() or inputs.dtype == torch.bool:
-            yield "an embedding takes indices: inputs.long()"
-        yield f"an embedding takes indices from 0 to {first.num_embeddings - 1}: correct them, or enlarge it"
-    elif weight is not None and inputs.dtype != weight.dtype and "type" in text:
-        scaled = " / 255 for bytes of images" if inputs.dtype == torch.uint8 else ""
-        wanted = str(weight.dtype).removeprefix("torch.")
-        yield f"the weights are {wanted}: give inputs.to(torch.{wanted}){scaled}"
-    if isinstance(first, nn.Linear):
-        size, values = first.in_features, inputs[:1].numel()
-        if inputs.shape[-1:] == (size,):
-            yield LATER
-        if values == size:
-            yield f"{size} values a sample are expected in one dimension: give inputs.flatten(1)"
-        yield (
-            f"{size} values a sample are expected in the last dimension: give such inputs, or begin the "
-            f"model with nn.Linear({inputs.shape[-1] if inputs.ndim == 2 else values}, …)"
-        )
-    if (channels := getattr(first, "in_channels", None)) is not None:
-        if inputs.ndim == 4 and inputs.shape[1] == channels:
-            yield LATER
-        if inputs.ndim == 4 and inputs.shape[-1] == channels:
-            yield f"[N, {channels}, height, width] is expected: give inputs.permute(0, 3, 1, 2)"
-        if inputs.ndim == 3 and channels == 1:
-            yield "[N, 1, height, width] is expected: give inputs.unsqueeze(1)"
-        yield f"{channels} channels in dimension 1 are expected: give such inputs, or change in_channels"
-    yield "make the inputs' shape and dtype those that the layers expect, or change the layers"
-
-
-def _first_layer(model: Any) -> nn.Module | None:
-    modules = model.modules() if isinstance(model, nn.Module) else ()
-    return next((m for m in modules if any(True for _ in m.parameters(recurse=False))), None)
-
-
-def _explain_loss(error: Exception, where: str, loss_fn: Any, outputs: Any, targets: Tensor) -> None:
-    """Explain why the loss function cannot compare these outputs and targets."""
-    if isinstance(error, IndexError) and class_indices(outputs, targets):
-        _check_range(targets, outputs.shape[1], where, ignored_label(loss_fn))
-    what = (
-        f"{_name_of(loss_fn)} got {described(outputs)} as the model's outputs and {described(targets)} as "
-        "targets"
-    )
-    _tell(error, where, what, _loss_remedies(str(error), loss_fn, outputs, targets))
-
-
-def _explain_backward(error: Exception, where: str, loss: Tensor, targets: Tensor) -> None:
-    """Explain why there is no gradient of this loss."""
-    what = f"there is no gradient of the loss, {described(loss)}, with {described(targets)} as targets"
-    _tell(error, where, what, _backward_remedies(str(error)))
-
-
-def _backward_remedies(text: str) -> Iterator[str]:
-    if "Found dtype" in text:
-        yield "targets of the outputs' dtype are expected: give targets.float()"
-    if "second time" in text:
-        yield "the graph of an earlier step is used again: detach what the model keeps, by state.detach()"
-    if "inplace operation" in text:
-        yield "write x = x + 1 in the place of x += 1 where a gradient needs x"
-
-
-def _name_of(loss_fn: Any) -> str:
-    """Return the name of a loss function or of its class."""
-    return str(getattr(loss_fn, "__name__", type(loss_fn).__name__))
-
-
-def _loss_remedies(text: str, loss_fn: Any, outputs: Any, targets: Tensor) -> Iterator[str]:
-    """Yield what to do, likeliest first."""
-    if outputs is None:
-        yield "forward ends without a value: return the outputs"
-    if not isinstance(outputs, Tensor):
-        yield (
-            "return one tensor from forward, or take it out in a loss function of your own: "
-            "lambda outputs, targets: loss_fn(outputs[0], targets)"
-        )
-        return
-    shapes, labels = (outputs.shape, targets.shape), not targets.is_floating_point()
-    classes = loss_fn in CLASS_LOSSES or isinstance(loss_fn, CLASS_LOSSES[:2]) or "class prob" in text
-    if "argument" in text and "()" in text:
-        yield "it is called as loss_fn(outputs, targets), with these two, and has to take both"
-    if classes or "multi-target" in text or "target dtype" in text:
-        if len(set(shapes)) == 1 and outputs.ndim > 1:
-            yield "labels are class indices [N]: give targets.argmax(1), or targets.float() as probabilities"
-        if outputs.ndim > 1 and targets.shape == (len(outputs), 1):
-            yield "labels are class indices [N], int64: give targets.squeeze(1).long()"
-        same = targets.ndim == outputs.ndim - 1 and targets.shape[:1] == outputs.shape[:1]
-        if same and targets.dtype not in (torch.int64, torch.uint8):
-            yield "labels are class indices, int64: give targets.long()"
-        yield (
-            "outputs are expected as [N, classes] and targets as class indices [N], int64, of as "
-            "many samples: make both so"
-        )
-    if "between 0 and 1" in text:
-        yield "nn.BCELoss takes probabilities: end the model in nn.Sigmoid(), or take nn.BCEWithLogitsLoss()"
-    if len(set(shapes)) > 1:
-        yield _shape_remedy(outputs, targets)
-    if labels:
-        yield "targets of the outputs' dtype are expected: give targets.float()"
-    if outputs.dtype != targets.dtype:
-        yield f"targets of the outputs' dtype are expected: give targets.to({outputs.dtype})"
-    yield "outputs come first, and targets second: give the loss function what it takes"
 
 
 def _shape_remedy(outputs: Tensor, targets: Tensor) -> str:

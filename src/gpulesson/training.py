@@ -21,7 +21,7 @@ from gpulesson.checkpoint import AutoSave
 from gpulesson.checkpoint.differences import difference
 from gpulesson.checkpoint.tensorfile import Refused
 from gpulesson.device import choose_device, to_device
-from gpulesson.evaluation import Evaluation, check_held_out, evaluate, named_validation
+from gpulesson.evaluation import Evaluation, check_held_out, evaluate_checked
 from gpulesson.preflight import LossFunction, NonFiniteLossError, Pairs
 from gpulesson.step import Step
 
@@ -42,7 +42,7 @@ def train_epoch(
     """Train for one pass over the batches: the loop of lesson 4.
 
     The losses stay on the device and are copied to the CPU once, at the end, so that the CPU does not wait in
-    each step. Arguments are not checked, so most errors are PyTorch's own; `fit` checks first, and explains.
+    each step. Arguments are not checked, so most errors are PyTorch's own; `fit` checks first.
 
     Parameters
     ----------
@@ -97,7 +97,6 @@ def train_epoch(
     if step is not None:
         step.begin()
         model, loss_fn = step.autocast(model), step.autocast(loss_fn)  # type: ignore[assignment]
-    # preflight explains an error by the text of these lines and by their variables: change both together
     for inputs, targets in batches:
         inputs = to_device(inputs, device, non_blocking=no_wait)
         targets = targets.to(device, non_blocking=no_wait)
@@ -115,7 +114,6 @@ def train_epoch(
     return losses.mean()
 
 
-@preflight.explained
 def fit(
     model: nn.Module,
     batches: Pairs,
@@ -164,13 +162,16 @@ def fit(
     TypeError
         An argument has the wrong type, such as the class ``nn.CrossEntropyLoss`` instead of an instance.
     ValueError
-        There are no batches, a batch is not a pair of inputs and targets, the model or the loss cannot
-        compute with it, a label is out of range, or the loss is not one number.
+        There are no batches, the first one is not a pair of inputs and targets, a label is out of range, or
+        the loss is not one number or compares each output with each target.
     DeviceError
         Model, loss function or optimizer are not on `device`, or the optimizer belongs to another model.
     NonFiniteLossError
         The loss became infinite or NaN; the message names epoch and step, and ``history`` is what was
         measured before.
+    Exception
+        Whatever the model, the loss or the batches raise themselves, with a note (from Python 3.11 on) that
+        names the batch.
 
     Notes
     -----
@@ -210,7 +211,7 @@ def fit(
     if autosave is not None:  # which resumes here: model, optimizer, history and losses are as they were
         fed = autosave.attach_fit(batches, step, history, losses)
         remaining = autosave.epochs(len(all_epochs))
-    checked = preflight.CheckedBatches(fed, loss_fn, device, losses=losses)
+    feed = preflight.Feed(fed, loss_fn, device, losses=losses)
     try:
         looked = False
         if validation is not None and len(all_epochs):
@@ -221,14 +222,20 @@ def fit(
             if epochs != 1:  # for a single epoch, the caller's own loop may call set_epoch
                 _tell_samplers(batches, epoch)
             start = time.perf_counter()
-            # checked.loss looks at its first call, and then is loss_fn itself
-            loss = train_epoch(model, checked, checked.loss, optimizer, device, step=step, losses=losses)
+            compute_loss = loss_fn if index else feed.loss  # which looks at the first batch
+            with feed:
+                loss = train_epoch(model, feed, compute_loss, optimizer, device, step=step, losses=losses)
             seconds = time.perf_counter() - start
             result = None
             if validation is not None:
-                with named_validation(f"validation after epoch {losses.epoch}"):
-                    check = index == 0 and not looked
-                    result = evaluate(model, validation, loss_fn, device, check_targets=check)
+                result = evaluate_checked(
+                    model,
+                    validation,
+                    loss_fn,
+                    device,
+                    check_targets=index == 0 and not looked,
+                    name=f"validation after epoch {losses.epoch}",
+                )
                 preflight.check_validation_loss(result.loss, losses.epoch)
             history.append(loss, seconds, result)
             if isinstance(scheduler, ReduceLROnPlateau):
