@@ -270,8 +270,10 @@ def _named_tensors(obj: Any, prefix: str = "") -> Iterator[tuple[str, Tensor]]:
     if isinstance(obj, Tensor):
         yield prefix, obj
     elif isinstance(obj, nn.Module):
-        yield from obj.named_parameters(prefix)
-        yield from obj.named_buffers(prefix)
+        for name, module in obj.named_modules(prefix=prefix):  # named_parameters would take thrice the time
+            for key, tensor in (*module._parameters.items(), *module._buffers.items()):
+                if tensor is not None:
+                    yield f"{name}.{key}" if name else key, tensor
     elif isinstance(obj, torch.optim.Optimizer):
         groups = [group["params"] for group in obj.param_groups]
         yield from _named_tensors({"params": groups, "state": list(obj.state.values())}, prefix)

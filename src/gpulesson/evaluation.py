@@ -205,12 +205,14 @@ def evaluation_mode(model: nn.Module) -> Iterator[None]:
     True
     """
     modes = [(module, module.training) for module in model.modules()]
-    model.eval()
+    if any(training for _, training in modes):  # setting an attribute of a module takes long
+        model.eval()
     try:
         yield
     finally:
         for module, training in modes:
-            module.training = training
+            if module.training != training:
+                module.training = training
 
 
 def mean_over_samples(losses: list[float], sizes: list[int], reduction: str) -> float:
@@ -234,10 +236,11 @@ def _count(logits: Tensor, targets: Tensor, confusion: Tensor | None, ignored: i
     if confusion is None:
         confusion = torch.zeros(classes, classes, dtype=_counts_in(logits.device), device=logits.device)
     cells = torch.add(logits.argmax(1), targets, alpha=classes).flatten()  # [N], each the index of one cell
-    ones = torch.ones_like(cells, dtype=confusion.dtype)
-    if ignored is not None:
-        left_out = targets.long().flatten() == ignored
-        cells, ones = cells.masked_fill(left_out, 0), ones.masked_fill(left_out, 0)
+    if ignored is None:
+        ones = torch.ones_like(cells, dtype=confusion.dtype)
+    else:
+        kept = (targets.long() != ignored).flatten()
+        cells, ones = cells * kept, kept.to(confusion.dtype)
     confusion.view(-1).index_add_(0, cells, ones)
     return confusion
 
@@ -249,6 +252,7 @@ def _summary(losses: list[Tensor], sizes: list[int], confusion: Tensor | None, r
     loss = mean_over_samples(values[: len(losses)], sizes, reduction)
     if confusion is None:
         return Evaluation(loss, None, None, sum(sizes))
-    counts = torch.tensor(values[len(losses) :], dtype=torch.int64).view(confusion.shape)
-    right, counted = int(counts.trace()), int(counts.sum())
+    cells = values[len(losses) :]  # exact as floats, up to 2**53
+    right, counted = sum(cells[:: len(confusion) + 1]), sum(cells)
+    counts = torch.tensor(cells, dtype=torch.int64).view(confusion.shape)
     return Evaluation(loss, right / counted if counted else math.nan, counts, sum(sizes))
