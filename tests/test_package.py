@@ -92,7 +92,7 @@ def test_importing_takes_no_library_that_a_lesson_may_not_need():
         "before = set(sys.modules)\n"
         "import gpulesson\n"
         f"for name in {[*MODULES, *ROOM]!r}: __import__(f'gpulesson.{{name}}')\n"
-        "print(*[m for m in ('torchvision', 'sklearn', 'matplotlib', 'pooch', 'requests', 'tqdm', 'sphinx',\n"
+        "print(*[m for m in ('torchvision', 'sklearn', 'matplotlib', 'pooch', 'tqdm', 'sphinx',\n"
         "   'safetensors', 'practice_gpu', 'gpulesson_tools') if m in set(sys.modules) - before])"
     )
     assert run(sys.executable, "-c", program).split() == []
@@ -126,7 +126,7 @@ def test_the_practice_gpu_comes_on_first_use(monkeypatch):
 
 def test_heavy_libraries_are_imported_inside_functions_only():
     """And sphinx is imported nowhere."""
-    heavy = r"matplotlib|torchvision|sklearn|pooch|requests|tqdm|safetensors|sphinx"
+    heavy = r"matplotlib|torchvision|sklearn|pooch|tqdm|safetensors|sphinx"
     found = []
     for path in (ROOT / "src").rglob("*.py"):
         text = re.sub(r"if TYPE_CHECKING:\n(?:    .*\n|\n)+", "", path.read_text(encoding="utf-8"))

@@ -808,18 +808,18 @@ FRESH: dict[str, tuple[Any, str, str, str]] = {
     "Batches: a dataset": (
         lambda _: Batches(TensorDataset(X, Y), batch_size=4),
         "TensorDataset",
-        "needs tensors",
+        "must be a tensor",
         "Batches(inputs, targets, batch_size=…)",
     ),
     "Batches: a pair": (
         lambda _: Batches((X, Y), batch_size=4),
         "tuple",
-        "needs tensors",
+        "must be a tensor",
         "Batches(inputs, targets, batch_size=…)",
     ),
     "Batches: a seed": (
         lambda _: Batches(X, batch_size=4, generator=0),
-        "generator=0",
+        "generator is 0",
         "a torch.Generator",
         "manual_seed(0)",
     ),

@@ -66,3 +66,10 @@ def whole_number(name: str, value: Any, least: int, remedy: str) -> int:
     if number < least:
         raise ValueError(f"{name}={value}: {remedy}")
     return number
+
+
+def flags(**given: Any) -> None:
+    """Refuse an option that is neither True nor False."""
+    for name, value in given.items():
+        if not isinstance(value, bool):
+            refuse(name, value, "True or False", "choose one of the two")

@@ -1,30 +1,30 @@
-"""Fashion-MNIST's four files: find them, verify them, fetch what is missing, read them."""
+"""Fashion-MNIST's four files: find them, verify them, have torchvision fetch what is missing, read them."""
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import gzip
 import hashlib
 import importlib
+import io
 import lzma
 import os
-import threading
-import time
+import socket
+import tempfile
 from dataclasses import dataclass
+from http.client import HTTPException
 from pathlib import Path
 from typing import Any
+from urllib.error import URLError
 
 import torch
 from torch import Tensor
 
 from gpulesson._files import printable, read_file, whole_file
-from gpulesson._progress import byte_bar
+from gpulesson._progress import person_watches
 
-CONNECT = 5.0  # seconds to wait for a server …
-TIMEOUT = 20.0  # … for its answer, and for each piece of it
-PATIENCE = 60.0  # seconds that a download may take, whatever comes, and …
-SLOWEST = 20_000  # … as many more as its bytes would take at so many a second
-RETRIES = 2  # further attempts at each mirror
+TIMEOUT = 20.0  # seconds to wait for a server, and for each piece of its answer
 AGAIN = "Delete this file and run again: it will be fetched anew."
 ELSEWHERE = "Set the environment variable GPULESSON_DATA to a folder that you may write to."
 EXCERPT = Path(__file__).with_name("excerpt")
@@ -97,11 +97,8 @@ FILES = {
         },
     ),
 }
-# The authors' own copy, then the one that torchvision asks, which has no HTTPS.
-MIRRORS = (
-    "https://raw.githubusercontent.com/zalandoresearch/fashion-mnist/master/data/fashion/",
-    "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/",
-)
+# The authors' own copy, asked before the one that torchvision asks, which has no HTTPS.
+MIRRORS = ["https://raw.githubusercontent.com/zalandoresearch/fashion-mnist/master/data/fashion/"]
 
 
 class DataError(RuntimeError):
@@ -113,14 +110,6 @@ class DataError(RuntimeError):
 
 class MissingDataError(DataError):
     """Nothing is damaged, but the data is not in the folder and could not be fetched."""
-
-
-class _Failed(Exception):
-    """A download that brought nothing, and why; `final` if another attempt at once would not either."""
-
-    def __init__(self, why: str, *, final: bool = False) -> None:
-        super().__init__(why)
-        self.final = final
 
 
 def needed(module: str) -> Any:
@@ -160,8 +149,9 @@ def load(folder: Path, *, download: bool, unpack: bool = False) -> tuple[list[Te
             f"{raw} has no {', '.join(missing)}, and downloading is switched off: allow it "
             "(download=True), or copy the files there."
         )
-    for name in missing:
-        found[name] = tensor(raw / name, _fetch(raw, name))
+    if missing:
+        _fetch(raw, missing)
+        return load(folder, download=False)
     for images, labels in (list(FILES)[:2], list(FILES)[2:]):
         if len(found[images]) != len(found[labels]):
             raise DataError(
@@ -173,20 +163,20 @@ def load(folder: Path, *, download: bool, unpack: bool = False) -> tuple[list[Te
 
 def excerpt() -> list[Tensor]:
     """Return the tensors of the excerpt that the package brings, in the order of `load`."""
-    return [tensor(EXCERPT / name, content) for name, content in _unpacked().items()]
+    return [tensor(EXCERPT / name, content) for name, content in _excerpt_files().items()]
 
 
 def store_excerpt(folder: Path) -> Path:
     """Write the excerpt into the folder as torchvision reads it; a file that is right already stays."""
     raw = folder / "FashionMNIST" / "raw"
-    for name, content in _unpacked().items():
+    for name, content in _excerpt_files().items():
         if not (raw / name).is_file() or (raw / name).read_bytes() != content:
             with whole_file(raw / name) as file:
                 file.write(content)
     return folder
 
 
-def _unpacked() -> dict[str, bytearray]:
+def _excerpt_files() -> dict[str, bytearray]:
     return {name: bytearray(lzma.decompress((EXCERPT / f"{name}.xz").read_bytes())) for name in FILES}
 
 
@@ -246,18 +236,12 @@ def _stored(raw: Path, name: str, unpack: bool) -> bytearray | None:
         compressed = read_file(packed, FILES[name].packed_size)
     except OSError as error:
         raise DataError(
-            f"cannot read the data folder {raw} ({error}). Mend or remove what is there, or set the "
+            f"cannot read the data folder {raw} ({error}). Repair or remove what is there, or set the "
             "environment variable GPULESSON_DATA to another folder."
         ) from error
     if compressed is None:
         return None
-    found, expected = hashlib.sha256(compressed).hexdigest(), FILES[name].packed_sha256
-    if found != expected:
-        raise DataError(
-            f"{packed} is half-downloaded or altered: it has {len(compressed)} bytes with the SHA-256 "
-            f"{found}, expected {expected}. {AGAIN}"
-        )
-    content = bytearray(gzip.decompress(compressed))
+    content = _unpacked(packed, compressed)
     if unpack:
         try:
             with whole_file(path) as file:
@@ -270,94 +254,48 @@ def _stored(raw: Path, name: str, unpack: bool) -> bytearray | None:
     return content
 
 
-def _fetch(raw: Path, name: str) -> bytearray:
-    """Download one file, unpack it and write it down; the folder is tried before anything is asked for."""
+def _unpacked(packed: Path, compressed: bytes | bytearray) -> bytearray:
+    """Return what a packed file holds, having seen that it is the published one."""
+    found, expected = hashlib.sha256(compressed).hexdigest(), FILES[packed.stem].packed_sha256
+    if found != expected:
+        raise DataError(
+            f"{packed} is half-downloaded or altered: it has {len(compressed)} bytes with the SHA-256 "
+            f"{found}, expected {expected}. {AGAIN}"
+        )
+    return bytearray(gzip.decompress(compressed))
+
+
+def _fetch(raw: Path, names: list[str]) -> None:
+    """Download all files with torchvision, verify them, and write down these; the folder is tried first."""
     try:
         raw.mkdir(parents=True, exist_ok=True)
         if not os.access(raw, os.W_OK | os.X_OK):
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(raw))
-        content = bytearray(gzip.decompress(_download(raw, name)))
-        with whole_file(raw / name) as file:
-            file.write(content)
+        with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as elsewhere:
+            _download(elsewhere, raw, names)
+            for name in names:
+                packed = Path(elsewhere, "FashionMNIST", "raw", f"{name}.gz")
+                content = _unpacked(packed, packed.read_bytes())
+                with whole_file(raw / name) as file:
+                    file.write(content)
     except OSError as error:
         raise DataError(f"cannot write to the data folder {raw} ({error}). {ELSEWHERE}") from error
-    return content
 
 
-def _download(raw: Path, name: str) -> bytes:
-    """Return the packed file from the first mirror that has it."""
-    failures = []
-    for mirror in MIRRORS:
-        url = f"{mirror}{name}.gz"
-        for attempt in range(1 + RETRIES):
-            try:
-                return _get(url, FILES[name])
-            except _Failed as failure:
-                if failure.final or attempt == RETRIES:
-                    failures.append(f"{url}: {failure}")
-                    break
-            time.sleep(1 + attempt)
-    raise MissingDataError(
-        f"{raw} has no {name}, and it could not be downloaded ({'; '.join(failures)}). "
-        "Check the network, or copy the four files of Fashion-MNIST there."
-    )
-
-
-def _get(url: str, known: PublishedFile) -> bytes:
-    """Fetch one address into memory, in a bounded time, no more than the file's size, and verify it.
-
-    A time-out of ``requests`` starts anew with every byte that comes. So a thread fetches, and this one keeps
-    the time, which also counts while a name is looked up or the server's headers come in drop by drop.
-    """
-    requests, size = needed("requests"), known.packed_size
-    content, errors = bytearray(), []
-    left = threading.Event()
-
-    def fetch() -> None:
-        try:
-            with requests.get(
-                url, stream=True, timeout=(CONNECT, TIMEOUT), headers={"Accept-Encoding": "identity"}
-            ) as answer:
-                answer.raise_for_status()
-                for chunk in answer.iter_content(1 << 13):
-                    content.extend(chunk)
-                    if left.is_set() or len(content) > size:
-                        return
-        except Exception as error:
-            errors.append(error)
-
-    thread = threading.Thread(target=fetch, daemon=True)  # one that hangs must not keep the program
-    start = time.monotonic()
-    thread.start()
+def _download(folder: str, raw: Path, names: list[str]) -> None:
+    """Have torchvision's class download all of Fashion-MNIST into a folder."""
+    theirs = needed("torchvision.datasets").FashionMNIST
+    ours = type("FashionMNIST", (theirs,), {"mirrors": [*MIRRORS, *theirs.mirrors]})
+    silence = contextlib.nullcontext() if person_watches() else contextlib.redirect_stderr(io.StringIO())
+    before = socket.getdefaulttimeout()
+    socket.setdefaulttimeout(TIMEOUT)  # torchvision sets none, and would wait for ever
     try:
-        with byte_bar(size, url.rpartition("/")[2]) as show:
-            alive = True
-            while alive:
-                thread.join(0.1)
-                alive = thread.is_alive()
-                show(len(content))
-                seconds = time.monotonic() - start
-                if alive and seconds > PATIENCE + len(content) / SLOWEST:
-                    raise _Failed(f"too slow: {len(content)} bytes of {size} in {seconds:.0f} s", final=True)
+        with silence:
+            ours(folder, download=True)
+    except (RuntimeError, URLError, HTTPException, ConnectionError, TimeoutError) as error:
+        raise MissingDataError(
+            f"{raw} has no {', '.join(names)}, and torchvision could not download it ({error}). Check the "
+            "network, or copy the four files of Fashion-MNIST there."
+        ) from error
     finally:
-        left.set()
-    if len(content) > size:
-        raise _Failed(f"more came than the {size} bytes of this file", final=True)
-    if errors:
-        raise _reason(errors[0])
-    if hashlib.sha256(content).hexdigest() != known.packed_sha256:
-        raise _Failed(f"what came ({len(content)} bytes) has another checksum than the published one")
-    return bytes(content)
-
-
-def _reason(error: Exception) -> _Failed:
-    exceptions = needed("requests").exceptions
-    if isinstance(error, exceptions.HTTPError):
-        return _Failed(str(error), final=error.response.status_code < 500)
-    if isinstance(error, exceptions.ConnectTimeout):
-        return _Failed(f"no connection within {CONNECT:g} s", final=True)
-    if isinstance(error, exceptions.Timeout) or "timed out" in str(error):
-        return _Failed(f"no answer within {TIMEOUT:g} s", final=True)
-    if isinstance(error, exceptions.TooManyRedirects):
-        return _Failed("the server sends from one address to the next without end", final=True)
-    return _Failed("the connection failed", final="resolve" in str(error))  # no name, no network
+        socket.setdefaulttimeout(before)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 
 # Set by Jupyter's server and by Colab for the kernels of a notebook that a person has open; a kernel that a
 # program runs (nbclient, nbconvert) has neither.
@@ -35,15 +34,3 @@ def show_loss(bar: Iterable[int], loss: float) -> None:
     show = getattr(bar, "set_postfix_str", None)
     if show is not None:
         show(f"loss {loss:.4f}")
-
-
-@contextmanager
-def byte_bar(total: int, name: str) -> Iterator[Callable[[int], object]]:
-    """Give a function that shows how many of so many bytes there are, if a person watches."""
-    try:
-        from tqdm import tqdm
-    except ImportError:
-        yield lambda count: None
-        return
-    with tqdm(total=total, desc=name, unit="B", unit_scale=True, disable=not person_watches()) as bar:
-        yield lambda count: bar.update(min(count, total) - bar.n)

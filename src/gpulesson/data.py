@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import math
-import operator
 import os
-import reprlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +12,7 @@ import torch
 from torch import Tensor
 
 from gpulesson import _fashion
+from gpulesson._arguments import flags, refuse, whole_number
 from gpulesson._fashion import DataError, MissingDataError, needed
 
 __all__ = [
@@ -129,7 +127,7 @@ def load_iris(*, widely_copied: bool = False) -> Iris:
     >>> load_iris().features.shape
     torch.Size([150, 4])
     """
-    _flags(widely_copied=widely_copied)
+    flags(widely_copied=widely_copied)
     iris = needed("sklearn.datasets").load_iris()
     features = torch.tensor(iris.data, dtype=torch.float32)
     source = "iris (scikit-learn)"
@@ -151,9 +149,9 @@ def load_fashion_mnist(
         Holds (or will hold) ``FashionMNIST/raw``, in torchvision's layout; by default `data_folder`.
         It may be read-only if the data is there.
     download : bool
-        Fetch what is missing (30 MB): from its authors' repository over HTTPS, else from the address that
-        torchvision asks, over HTTP. What comes is kept in memory until its SHA-256 is right. No more is taken
-        than the file's known size, and no more time than a minute, and a second for every 20 kB that came.
+        Fetch what is missing (30 MB), by torchvision's class: from its authors' repository over HTTPS, else
+        from the address that torchvision asks, over HTTP. Nothing is put into the folder before its SHA-256
+        is right.
     stand_in : bool
         If there is no data and none can be had: take the excerpt, 600 training and 100 test images of each
         class; this process does not try to fetch the data for that folder again. False raises instead.
@@ -188,7 +186,7 @@ def load_fashion_mnist(
     >>> images.source  # doctest: +SKIP
     'fashion-mnist, 60000/10000'
     """
-    _flags(download=download, stand_in=stand_in)
+    flags(download=download, stand_in=stand_in)
     folder = data_folder() if folder is None else _place(folder, "the folder")
     tensors, verified = _load(folder, download, stand_in) or (_fashion.excerpt(), True)
     train_images, train_targets, test_images, test_targets = tensors
@@ -229,7 +227,7 @@ def fashion_mnist_folder(
     >>> len(FashionMNIST(folder, train=True))  # doctest: +SKIP
     60000
     """
-    _flags(download=download, stand_in=stand_in)
+    flags(download=download, stand_in=stand_in)
     folder = data_folder() if folder is None else _place(folder, "the folder")
     if _load(folder, download, stand_in, unpack=True):
         return folder
@@ -310,10 +308,12 @@ class Batches:
     ) -> None:
         for position, tensor in enumerate(tensors, 1):
             if not isinstance(tensor, Tensor):
-                raise TypeError(
-                    f"Batches needs tensors, found {_kind(tensor)} as number {position}: give each by "
-                    "itself, as Batches(inputs, targets, batch_size=…); torch.as_tensor(…) makes one of an "
-                    "array or a list of numbers"
+                refuse(
+                    f"number {position} of what Batches was given",
+                    tensor,
+                    "a tensor",
+                    "give each by itself, as Batches(inputs, targets, batch_size=…); torch.as_tensor(…) "
+                    "makes one of an array or a list of numbers",
                 )
         shapes = [tuple(tensor.shape) for tensor in tensors]
         if len({shape[:1] for shape in shapes}) != 1 or not shapes[0]:
@@ -327,16 +327,15 @@ class Batches:
             raise ValueError(
                 f"Batches needs tensors on one device, found {devices}: move them with .to(device)"
             )
-        _flags(shuffle=shuffle, drop_last=drop_last)
+        flags(shuffle=shuffle, drop_last=drop_last)
         if not (generator is None or isinstance(generator, torch.Generator)):
-            raise TypeError(
-                f"generator={reprlib.repr(generator)}: give a torch.Generator, as "
-                "torch.Generator().manual_seed(0)"
-            )
+            refuse("generator", generator, "a torch.Generator", "give torch.Generator().manual_seed(0)")
         if not (transform is None or callable(transform)):
-            raise TypeError(f"transform={reprlib.repr(transform)}: give a function of the inputs of a batch")
-        self.tensors, self.batch_size, self.shuffle = tensors, _whole("batch_size", batch_size, 1), shuffle
-        self.generator, self.drop_last, self.transform = generator, drop_last, transform
+            refuse("transform", transform, "a function", "give one of the inputs of a batch")
+        size = "give the number of samples in a batch, 1 or more"
+        self.tensors, self.batch_size = tensors, whole_number("batch_size", batch_size, 1, size)
+        self.shuffle, self.drop_last = shuffle, drop_last
+        self.generator, self.transform = generator, transform
 
     def __len__(self) -> int:
         full, rest = divmod(len(self.tensors[0]), self.batch_size)
@@ -365,10 +364,8 @@ class Batches:
         before = inputs._version if try_out else 0
         result: Any = self.transform(inputs)
         if not isinstance(result, Tensor):
-            raise TypeError(
-                f"the transform returned {_kind(result)} for a batch of {len(inputs)} samples: it has to "
-                "return a tensor of as many; does it end with return?"
-            )
+            remedy = "does it end with return?"
+            refuse("what the transform returned", result, f"a tensor of {len(inputs)} samples", remedy)
         if result.shape[:1] != inputs.shape[:1]:
             raise ValueError(
                 f"the transform made a tensor {list(result.shape)} of one {list(inputs.shape)}: dimension 0 "
@@ -397,42 +394,10 @@ def _rows(tensor: Tensor, rows: Tensor) -> Tensor:
     return tensor.index_select(0, rows) if tensor.is_contiguous() else tensor[rows]
 
 
-def _flags(**flags: object) -> None:
-    for name, value in flags.items():
-        if not isinstance(value, bool):
-            raise TypeError(f"{name}={reprlib.repr(value)}: give True or False")
-
-
-def _whole(name: str, value: object, least: int, most: float = math.inf) -> int:
-    """Return the argument as an int, having seen that it is a whole number in its range."""
-    try:
-        number = operator.index(value)  # type: ignore[arg-type]
-    except TypeError:
-        number = None
-    if number is None or isinstance(value, bool):
-        raise TypeError(f"{name}={reprlib.repr(value)}: give a whole number, as {name}={max(least, 64)}")
-    if not least <= number <= most:
-        raise ValueError(
-            f"{name}={number}: give at least {least}" + (f" and at most {most}" if most < math.inf else "")
-        )
-    return number
-
-
-def _kind(value: object) -> str:
-    """Return the name of the value's class, as "numpy.ndarray"."""
-    return (
-        "None"
-        if value is None
-        else f"{type(value).__module__}.{type(value).__name__}".removeprefix("builtins.")
-    )
-
-
 def _place(named: object, what: str) -> Path:
     """Return a folder's path, which nothing but a folder may stand at; `what` names it in an error."""
-    if not isinstance(named, (str, os.PathLike)) or not isinstance(os.fspath(named), str):
-        raise TypeError(
-            f"{what} is {reprlib.repr(named)} ({_kind(named)}): give a path, a str or a pathlib.Path"
-        )
+    if not isinstance(named, str | os.PathLike) or not isinstance(os.fspath(named), str):
+        refuse(what, named, "the path of a folder", "give a text or a pathlib.Path")
     if "\0" in os.fspath(named):
         raise DataError(f"{what} is {os.fspath(named)!r}, but no path holds a NUL character: write it anew.")
     try:

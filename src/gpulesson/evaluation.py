@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, IterableDataset
 
 from gpulesson import preflight
-from gpulesson._arguments import described
+from gpulesson._arguments import described, flags
 from gpulesson.checkpoint.rng import rng_state, set_rng_state
 from gpulesson.checkpoint.state import unwrapped
 from gpulesson.device import to_device
@@ -104,7 +104,8 @@ def evaluate(
     >>> evaluate(MLP(4, 3), batches, nn.CrossEntropyLoss(), "cpu").confusion.sum(1).tolist()
     [2, 2, 2]
     """
-    preflight.check_arguments(model=model, batches=batches, loss_fn=loss_fn, check_targets=check_targets)
+    preflight.check_arguments(model=model, batches=batches, loss_fn=loss_fn)
+    flags(check_targets=check_targets)
     device = preflight.check_placement(model, device, loss_fn=loss_fn)
     preflight.loss_reduction(loss_fn)
     return evaluate_checked(model, batches, loss_fn, device, check_targets=check_targets)

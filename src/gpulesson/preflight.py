@@ -108,7 +108,6 @@ ARGUMENTS: dict[str, tuple[Callable[[Any], bool], str, str]] = {
         "give torch.optim.lr_scheduler.StepLR(optimizer, 10), for instance",
     ),
     "step": (_is_step, "a Step", "give Step(optimizer, amp='bf16'), for instance"),
-    "check_targets": (lambda value: isinstance(value, bool), "True or False", "choose one of the two"),
 }
 
 

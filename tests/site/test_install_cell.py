@@ -20,7 +20,7 @@ class Machine:
     """A machine whose environment has these modules, and that installs them all when it is asked to."""
 
     def __init__(self, monkeypatch, folder) -> None:
-        self.modules, self.version = {"matplotlib", "pooch", "requests", "sklearn", "torch", "tqdm"}, "1.2"
+        self.modules, self.version = {"matplotlib", "pooch", "sklearn", "torch", "tqdm"}, "1.2"
         self.modules |= {"gpulesson", "torchvision", "pip"}
         self.uv, self.status, self.commands = "/bin/uv", 0, []
         self.folder = folder

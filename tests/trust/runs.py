@@ -24,6 +24,7 @@ from autosave_run import NoisySamples, digest, noisy_parts
 from torch import nn
 from torch.optim import lr_scheduler
 from torch.utils.data import DataLoader
+from torchvision.datasets import FashionMNIST
 
 from gpulesson import _fashion, practice_gpu
 from gpulesson.checkpoint import AutoSave, CheckpointError, latest, load_checkpoint, resume, save_checkpoint
@@ -196,7 +197,7 @@ def resuming(folder):
 def downloading(folder, server):
     """Fetch small files in Fashion-MNIST's format from a server of this machine."""
     contents = small_data()
-    _fashion.MIRRORS, _fashion.RETRIES = [server], 0
+    _fashion.MIRRORS = [server]
     expected = [digest(_fashion.tensor(Path(name), bytearray(content))) for name, content in contents.items()]
     _fashion.load(Path(folder, "before"), download=True)
     found = []
@@ -216,7 +217,7 @@ def downloading(folder, server):
 
 
 def small_data():
-    """Make small files in Fashion-MNIST's format, and have the package know their checksums."""
+    """Make small files in Fashion-MNIST's format, and have their checksums known."""
     numbers = np.random.default_rng(0)
     contents = {}
     for name, (count, *shape) in SMALL.items():
@@ -231,7 +232,21 @@ def small_data():
         )
         for name, content in contents.items()
     }
+    FashionMNIST.mirrors, FashionMNIST.resources = (
+        [],
+        [
+            (f"{name}.gz", hashlib.md5(gzip.compress(content, mtime=0)).hexdigest())
+            for name, content in contents.items()
+        ],
+    )
     return contents
+
+
+def keep_known_files(monkeypatch):
+    """Have what `small_data` sets put back after a test."""
+    monkeypatch.setattr(_fashion, "FILES", _fashion.FILES)
+    for name in ("mirrors", "resources"):
+        monkeypatch.setattr(FashionMNIST, name, getattr(FashionMNIST, name))
 
 
 SMALL = {

@@ -14,7 +14,7 @@ from _ext.recorded import files as recorded
 from autosave_run import noisy_parts
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from runs import small_data
+from runs import keep_known_files, small_data
 
 from gpulesson.checkpoint import CheckpointError, load_checkpoint, resume, save_checkpoint
 from gpulesson.data import DataError, fashion_mnist_folder, load_fashion_mnist
@@ -117,8 +117,7 @@ def test_fuzzed_checkpoints(tally, tmp_path):
 @pytest.fixture
 def data(tmp_path, monkeypatch):
     """A folder with small data files, and their contents."""
-    for name in ("FILES", "MIRRORS", "RETRIES"):  # which the next line sets
-        monkeypatch.setattr(f"gpulesson._fashion.{name}", None)
+    keep_known_files(monkeypatch)
     raw = tmp_path / "FashionMNIST" / "raw"
     raw.mkdir(parents=True)
     return raw, small_data()

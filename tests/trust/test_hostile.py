@@ -19,7 +19,7 @@ import mutated
 import pytest
 import uses
 from autosave_run import noisy_parts
-from runs import small_data
+from runs import keep_known_files, small_data
 
 from gpulesson.checkpoint import save_checkpoint
 
@@ -52,8 +52,7 @@ def test_hostile_checkpoints(tally, warm, genuine, tmp_path):
 
 
 def test_hostile_data(tally, warm, tmp_path, monkeypatch):
-    for name in ("FILES", "MIRRORS", "RETRIES"):  # which the next line sets
-        monkeypatch.setattr(f"gpulesson._fashion.{name}", None)
+    keep_known_files(monkeypatch)
     contents, worst = small_data(), [0.0, 0.0]
     for number, (what, name, content) in enumerate(tally.pick(list(hostile.data_files(contents)))):
         raw = tmp_path / str(number) / "FashionMNIST" / "raw"
