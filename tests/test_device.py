@@ -137,7 +137,7 @@ class TestRefusals:
             choose_device(name)
         message = str(caught.value)
         assert "torch finds" in message
-        assert f"torch {torch.__version__}, built for no CUDA" in message
+        assert f"torch {torch.__version__}, built for the CPU only" in message
         assert "python -m gpulesson" in message
 
     def test_a_type_that_this_torch_knows_by_name_only(self):

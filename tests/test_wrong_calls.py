@@ -19,7 +19,6 @@ from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 from gpulesson.capture import captured_step
 from gpulesson.checkpoint import (
     AutoSave,
-    CheckpointError,
     latest,
     load_checkpoint,
     resume,
@@ -400,121 +399,6 @@ def test_it_is_refused_and_no_weight_has_changed(case):
     assert before == states(*owners)
 
 
-# Functions besides `fit`: the call, and words of its message, as above.
-OTHERS: dict[str, tuple[Any, str, str, str]] = {
-    "evaluate: the class": (lambda: evaluate(MLP, PAIR, CE, "cpu"), "the class MLP", "nn.Module", "MLP(…)"),
-    "evaluate: no device": (lambda: evaluate(MLP(6, 4), PAIR, CE, 1.5), "1.5", "a device", "give 'cpu'"),
-    "evaluate: empty batch": (
-        lambda: evaluate(MLP(6, 4), [(X[:0], Y[:0])], CE, "cpu"),
-        "no sample",
-        "one or more",
-        "leave out",
-    ),
-    "evaluate: [N] for [N, 1]": (
-        lambda: evaluate(MLP(6, 1), [(X, X[:, 0])], MSE, "cpu"),
-        "[8, 1]",
-        "of the outputs' shape",
-        "unsqueeze(1)",
-    ),
-    "evaluate: check_targets": (
-        lambda: evaluate(MLP(6, 4), PAIR, CE, "cpu", check_targets="no"),
-        "'no'",
-        "True or False",
-        "choose",
-    ),
-    "Step: the model": (lambda: Step(model()), "a Sequential", "an optimizer", "torch.optim.Adam"),
-    "Step: a schedule's name": (
-        lambda: Step(adam(), scheduler="cosine"),
-        "'cosine'",
-        "a scheduler",
-        "StepLR(optimizer, 10)",
-    ),
-    "Step: the scheduler's class": (
-        lambda: Step(adam(), scheduler=lr_scheduler.StepLR),
-        "the class StepLR",
-        "a scheduler",
-        "StepLR(…)",
-    ),
-    "Step: another optimizer's scheduler": (
-        lambda: Step(adam(), scheduler=lr_scheduler.StepLR(adam(), 2)),
-        "another optimizer",
-        "expected one of the optimizer given",
-        "StepLR(optimizer, …)",
-    ),
-    "load_checkpoint: a folder": (
-        lambda: load_checkpoint(Path(__file__).parent),
-        "is a folder",
-        "not a checkpoint",
-        "latest(folder)",
-    ),
-    "AutoSave: background as a text": (
-        lambda: AutoSave("runs", model=(m := model()), optimizer=adam(m), background="x"),
-        "background is 'x'",
-        "True or False",
-        "choose",
-    ),
-    "AutoSave: a yes for the minutes": (
-        lambda: AutoSave("runs", model=(m := model()), optimizer=adam(m), every_minutes=True),
-        "every_minutes=True",
-        "a number of minutes",
-        "give",
-    ),
-    "AutoSave: no optimizer": (
-        lambda: AutoSave("runs", model=model(), optimizer=None),
-        "optimizer is None",
-        "an optimizer",
-        "torch.optim.Adam",
-    ),
-    "captured_step: a loader": (
-        lambda: captured_step((m := model()), CE, adam(m), X, PAIR),
-        "list of 1",
-        "a tensor [N, …]",
-        "torch.as_tensor",
-    ),
-    "captured_step: the class": (
-        lambda: captured_step(MLP, CE, adam(), X, Y),
-        "the class MLP",
-        "nn.Module",
-        "MLP(…)",
-    ),
-    "to_device: a model": (lambda: to_device(MLP(6, 4), "cpu"), "a MLP", "tensors", "model.to(device)"),
-    "to_device: swapped": (lambda: to_device("cpu", X), "tensor float32", "a device", "give 'cpu'"),
-    "choose_device: a model": (lambda: choose_device(MLP(6, 4)), "a MLP", "a device", "give 'cpu'"),
-    "named_device: None": (lambda: named_device(None), "None", "a device", "give 'cpu'"),
-    "device_name: not there": (
-        lambda: device_name("cuda:77"),
-        "'cuda:77'",
-        "is not there",
-        "On this machine",
-    ),
-    "measure: a value": (lambda: measure(X, device="cpu"), "tensor float32", "without arguments", "lambda"),
-    "measure: needs arguments": (
-        lambda: measure(lambda inputs: inputs, device="cpu"),
-        "<lambda>",
-        "without arguments",
-        "lambda: model(inputs)",
-    ),
-    "measure: no repeats": (
-        lambda: measure(lambda: 0, device="cpu", repeats=0),
-        "=0",
-        "at least 1",
-        "repeats=20",
-    ),
-    "MLP: floats": (lambda: MLP(784.0, 10), "784.0", "whole number", "MLP(4, 8, 3)"),
-    "MLP: a list": (lambda: MLP([784, 10]), "MLP([784, 10],)", "from inputs to logits", "MLP(4, 8, 3)"),
-    "plot: no epochs": (lambda: History().plot(), "no epoch", "at least one", "plot what fit(…) returned"),
-    "plot: no axes": (lambda: History([1.0]).plot(ax=[1]), "list of 1", "the axes of one plot", "plt.gca()"),
-}
-
-
-@pytest.mark.parametrize("case", OTHERS)
-def test_other_functions(case):
-    call, *words = OTHERS[case]
-    with pytest.raises((TypeError, ValueError, DeviceError, CheckpointError)) as caught:
-        call()
-    assert [word for word in words if word not in str(caught.value)] == [], caught.value
-
-
 # What PyTorch or Python itself refuses: words of the error, and words of its note.
 NOTED: dict[str, tuple[dict[str, Any], str, str]] = {
     "inputs: too wide": (
@@ -611,8 +495,115 @@ ONE_TENSOR = "one tensor [N, …]"
 GRADIENT = "a tensor of one number that has a gradient"
 NEEDED = "give an object that has state_dict() and named_parameters()"
 
-# Calls with a folder to work in: the call, and words of its message, as above.
-FRESH: dict[str, tuple[Any, str, str, str]] = {
+# The call, given a folder to work in, and words of its message, as above.
+OTHERS: dict[str, tuple[Any, str, str, str]] = {
+    "evaluate: the class": (lambda _: evaluate(MLP, PAIR, CE, "cpu"), "the class MLP", "nn.Module", "MLP(…)"),
+    "evaluate: no device": (lambda _: evaluate(MLP(6, 4), PAIR, CE, 1.5), "1.5", "a device", "give 'cpu'"),
+    "evaluate: empty batch": (
+        lambda _: evaluate(MLP(6, 4), [(X[:0], Y[:0])], CE, "cpu"),
+        "no sample",
+        "one or more",
+        "leave out",
+    ),
+    "evaluate: [N] for [N, 1]": (
+        lambda _: evaluate(MLP(6, 1), [(X, X[:, 0])], MSE, "cpu"),
+        "[8, 1]",
+        "of the outputs' shape",
+        "unsqueeze(1)",
+    ),
+    "evaluate: check_targets": (
+        lambda _: evaluate(MLP(6, 4), PAIR, CE, "cpu", check_targets="no"),
+        "'no'",
+        "True or False",
+        "choose",
+    ),
+    "Step: the model": (lambda _: Step(model()), "a Sequential", "an optimizer", "torch.optim.Adam"),
+    "Step: a schedule's name": (
+        lambda _: Step(adam(), scheduler="cosine"),
+        "'cosine'",
+        "a scheduler",
+        "StepLR(optimizer, 10)",
+    ),
+    "Step: the scheduler's class": (
+        lambda _: Step(adam(), scheduler=lr_scheduler.StepLR),
+        "the class StepLR",
+        "a scheduler",
+        "StepLR(…)",
+    ),
+    "Step: another optimizer's scheduler": (
+        lambda _: Step(adam(), scheduler=lr_scheduler.StepLR(adam(), 2)),
+        "another optimizer",
+        "expected one of the optimizer given",
+        "StepLR(optimizer, …)",
+    ),
+    "load_checkpoint: a folder": (
+        lambda _: load_checkpoint(Path(__file__).parent),
+        "is a folder",
+        "not a checkpoint",
+        "latest(folder)",
+    ),
+    "AutoSave: background as a text": (
+        lambda _: AutoSave("runs", model=(m := model()), optimizer=adam(m), background="x"),
+        "background is 'x'",
+        "True or False",
+        "choose",
+    ),
+    "AutoSave: a yes for the minutes": (
+        lambda _: AutoSave("runs", model=(m := model()), optimizer=adam(m), every_minutes=True),
+        "every_minutes=True",
+        "a number of minutes",
+        "give",
+    ),
+    "AutoSave: no optimizer": (
+        lambda _: AutoSave("runs", model=model(), optimizer=None),
+        "optimizer is None",
+        "an optimizer",
+        "torch.optim.Adam",
+    ),
+    "captured_step: a loader": (
+        lambda _: captured_step((m := model()), CE, adam(m), X, PAIR),
+        "list of 1",
+        "a tensor [N, …]",
+        "torch.as_tensor",
+    ),
+    "captured_step: the class": (
+        lambda _: captured_step(MLP, CE, adam(), X, Y),
+        "the class MLP",
+        "nn.Module",
+        "MLP(…)",
+    ),
+    "to_device: a model": (lambda _: to_device(MLP(6, 4), "cpu"), "a MLP", "tensors", "model.to(device)"),
+    "to_device: swapped": (lambda _: to_device("cpu", X), "tensor float32", "a device", "give 'cpu'"),
+    "choose_device: a model": (lambda _: choose_device(MLP(6, 4)), "a MLP", "a device", "give 'cpu'"),
+    "named_device: None": (lambda _: named_device(None), "None", "a device", "give 'cpu'"),
+    "device_name: not there": (
+        lambda _: device_name("cuda:77"),
+        "'cuda:77'",
+        "is not there",
+        "On this machine",
+    ),
+    "measure: a value": (lambda _: measure(X, device="cpu"), "tensor float32", "without arguments", "lambda"),
+    "measure: needs arguments": (
+        lambda _: measure(lambda inputs: inputs, device="cpu"),
+        "<lambda>",
+        "without arguments",
+        "lambda: model(inputs)",
+    ),
+    "measure: no repeats": (
+        lambda _: measure(lambda: 0, device="cpu", repeats=0),
+        "=0",
+        "at least 1",
+        "repeats=20",
+    ),
+    "MLP: floats": (lambda _: MLP(784.0, 10), "784.0", "whole number", "MLP(4, 8, 3)"),
+    "MLP: a list": (lambda _: MLP([784, 10]), "MLP([784, 10],)", "from inputs to logits", "MLP(4, 8, 3)"),
+    "plot: no epochs": (lambda _: History().plot(), "no epoch", "at least one", "plot what fit(…) returned"),
+    "plot: no axes": (
+        lambda _: History([1.0]).plot(ax=[1]),
+        "list of 1",
+        "the axes of one plot",
+        "plt.gca()",
+    ),
     # fit and evaluate
     "fit: a loader that is counted": (
         lambda _: run(batches=enumerate(loaded()), epochs=1),
@@ -940,9 +931,9 @@ FRESH: dict[str, tuple[Any, str, str, str]] = {
 
 
 @pytest.mark.filterwarnings("ignore:there are no CUDA graphs")
-@pytest.mark.parametrize("case", FRESH)
-def test_other_ways_to_call(case, tmp_path):
-    call, *words = FRESH[case]
+@pytest.mark.parametrize("case", OTHERS)
+def test_other_functions(case, tmp_path):
+    call, *words = OTHERS[case]
     with pytest.raises((TypeError, ValueError, RuntimeError)) as caught:
         call(tmp_path)
     assert [word for word in words if word not in str(caught.value)] == [], caught.value

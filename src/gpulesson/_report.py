@@ -107,7 +107,7 @@ def device_report() -> DeviceReport:
     return DeviceReport(
         devices=devices,
         torch_version=torch.__version__,
-        built_for=_built_for(),
+        built_for=built_for(),
         arch_list=tuple(torch.cuda.get_arch_list()),
         driver_version=driver,
         driver_gpus=driver_gpus,
@@ -117,7 +117,8 @@ def device_report() -> DeviceReport:
     )
 
 
-def _built_for() -> str:
+def built_for() -> str:
+    """Say what this torch was built for: ``"CUDA 13.0"``, or ``"the CPU only"``."""
     if torch.version.cuda:
         return f"CUDA {torch.version.cuda}"
     if torch.version.hip:
@@ -150,7 +151,7 @@ def _advice(devices: tuple[DeviceInfo, ...], driver_gpus: tuple[str, ...]) -> st
         return _without_gpu()
     seen = f"The NVIDIA driver sees {driver_gpus[0]}, but"
     if not torch.version.cuda:
-        return f"{seen} this torch is built for {_built_for()}. Replace it by a CUDA build:\n{_install()}"
+        return f"{seen} this torch is built for {built_for()}. Replace it by a CUDA build:\n{_install()}"
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     if visible is not None and _names_none(visible, len(driver_gpus)):
         return f"{seen} CUDA_VISIBLE_DEVICES={visible!r} hides it from torch: unset that variable."

@@ -15,7 +15,7 @@ from torch.utils.data import DataLoader, Dataset
 from gpulesson import _hardware
 from gpulesson._arguments import refuse
 from gpulesson._hardware import DeviceInfo
-from gpulesson._report import DeviceReport, device_report
+from gpulesson._report import DeviceReport, built_for, device_report
 
 __all__ = [
     "DeviceError",
@@ -231,9 +231,8 @@ def _present() -> list[str]:
 
 
 def _remedy() -> str:
-    built_for = f"CUDA {torch.version.cuda}" if torch.version.cuda else "no CUDA"
     return (
-        f"On this machine: {', '.join(_present())} (torch {torch.__version__}, built for {built_for}). "
+        f"On this machine: {', '.join(_present())} (torch {torch.__version__}, built for {built_for()}). "
         "Run `python -m gpulesson` to see what is missing and what to install, "
         "or go on with 'cpu', on which every lesson runs too."
     )

@@ -57,7 +57,6 @@ LossFunction = Callable[[Any, Any], Tensor]
 Pairs = Iterable[tuple[Any, ...]]  # (inputs, targets)
 
 NO_BATCHES = (type, str, bytes, Tensor, Mapping, nn.Module)  # whose items are no batches, though some iterate
-PAIRS = "(inputs, targets) batch by batch"
 LOADER = "give DataLoader(dataset, batch_size=64) or Batches(inputs, targets, batch_size=64)"
 PAGE = 'The site has causes and fixes of such errors on its page "Error messages"'
 CLASS_LOSSES = (nn.CrossEntropyLoss, nn.NLLLoss, F.cross_entropy, F.nll_loss)
@@ -95,11 +94,16 @@ def _is_step(step: Any) -> bool:
     return not isinstance(step, type) and all(hasattr(step, part) for part in ("optimizer", "accumulate"))
 
 
+BATCHES = (
+    _iterates,
+    "an iterable of (inputs, targets) batch by batch",
+    f"{LOADER}; one batch alone is [(inputs, targets)]",
+)
 # What each argument has to be: a test, the words for it, and the remedy.
 ARGUMENTS: dict[str, tuple[Callable[[Any], bool], str, str]] = {
     "model": (_trainable, "a torch.nn.Module with weights, such as MLP(784, 10)", LAST),
-    "batches": (_iterates, f"an iterable of {PAIRS}", f"{LOADER}; one batch alone is [(inputs, targets)]"),
-    "validation": (_iterates, f"an iterable of {PAIRS}", f"{LOADER}; one batch alone is [(inputs, targets)]"),
+    "batches": BATCHES,
+    "validation": BATCHES,
     "loss_fn": (_calls, "a function of outputs and targets", "give nn.CrossEntropyLoss(), for instance"),
     "optimizer": (_steps, "an optimizer", "give torch.optim.Adam(model.parameters()), for instance"),
     "scheduler": (
