@@ -1,90 +1,58 @@
 """The project's tasks: ``nox -l`` lists them, ``nox -s docs`` builds the site, ``nox -s tests`` tests it.
 
-Each session makes its own environment, from the files that ``lock.txt`` names by version and hash; with uv
-on the machine that takes seconds.
+Each session makes its own environment. ``lock.txt`` names what is in it by version and hash.
 """
 
-import json
 import os
 import re
 import shutil
 from pathlib import Path
-from typing import Any
 
 import nox
 
 nox.needs_version = ">=2025.2.9"
-nox.options.default_venv_backend = "uv|virtualenv"
+nox.options.default_venv_backend = "uv"
 nox.options.reuse_existing_virtualenvs = True
 nox.options.sessions = ["docs"]
 
-PROJECT = nox.project.load_toml("pyproject.toml")
 LOCK = Path("lock.txt")
-# a distribution in it, with its hashes and, last, the groups that need it
-ENTRY = re.compile(r"^(?=([\w.-]+)==)(.*\n(?: .*\n)*? +# for (.+)\n)", re.MULTILINE)
-# what another build of PyTorch brings in other versions, or not at all
-PYTORCH = re.compile(r"torch|torchvision|triton|nvidia-.*|cuda-.*")
-# its weaknesses are published: a database that knows none of them has not been asked
-KNOWN_WEAK = "django==2.0"
+# its entries that another build of PyTorch brings in other versions, or not at all
+PYTORCH = re.compile(r"^(torch|torchvision|triton|nvidia-[\w-]+|cuda-[\w-]+)==.*\n(?: .*\n)*", re.MULTILINE)
 SITE = Path("_build", "html")
 PUBLISHED = Path("_build", "site")
 # Tests and lessons start many interpreters. Where Python is told to keep no bytecode, each compiles PyTorch
-# and Sphinx again, which takes longer than all else; the environment is nox's own, and may keep it.
-BYTECODE = {"PYTHONDONTWRITEBYTECODE": ""}
-BENCHMARKS = [
-    "counts",
-    "overhead",
-    "peers",
-    "ladder",
-    "step_limit",
-    "time_to_accuracy",
-    "accuracy",
-    "import_time",
-    "saving",
-    "site_build",
-    "scaling",
-    "published_scaling",
-]
-
-
-def locked(group: str) -> dict[str, str]:
-    """Return what a dependency group of pyproject.toml needs: names, with their lines of lock.txt."""
-    lines: dict[str, str] = {}
-    for name, entry, groups in ENTRY.findall(LOCK.read_text("utf-8")):
-        if group in groups.split(", "):  # two versions have a name twice, each for some Pythons
-            lines[name] = lines.get(name, "") + entry
-    return lines
+# and Sphinx again, which takes longer than all else.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+BENCHMARKS = ["counts", "overhead", "peers", "ladder", "step_limit", "time_to_accuracy", "accuracy"]
+BENCHMARKS += ["import_time", "saving", "site_build", "scaling", "published_scaling"]
+SHELL_SCRIPTS = [".ci/run", *map(str, Path("examples", "distributed").glob("*.[sp]b*"))]
 
 
 def install(session: nox.Session, group: str, *pytorch: str) -> None:
-    """Install a dependency group and the package itself, editable, with the group's own hatchling."""
+    """Install a dependency group and the packages themselves, editable, with the group's own hatchling."""
     install_group(session, group, *pytorch)
     session.install("--no-deps", "--no-build-isolation", "-e", ".")
 
 
 def install_group(session: nox.Session, group: str, *pytorch: str) -> None:
-    """Install a dependency group, each file compared with its hash.
+    """Install a dependency group of pyproject.toml, as lock.txt has it: other files are refused.
 
-    Another build of PyTorch than the lock's is installed first, without hashes: the one of `pytorch`, or the
-    one that uv takes for the variable UV_TORCH_BACKEND, such as ``cpu``.
+    Another build of PyTorch than the lock's comes without hashes: the versions of `pytorch`, or what uv takes
+    for the variable UV_TORCH_BACKEND, such as ``cpu``.
     """
-    lines, options = locked(group), []
-    if os.environ.get("UV_TORCH_BACKEND") and not pytorch:
-        pins = nox.project.dependency_groups(PROJECT, group)
-        pytorch = tuple(pin for pin in pins if pin.startswith(("torch==", "torchvision==")))
-    if pytorch:
-        session.install(*pytorch)
-        lines = {name: line for name, line in lines.items() if not PYTORCH.fullmatch(name)}
-        options = ["--no-deps"]  # what needs PyTorch would ask for its hash
-    chosen = Path(session.virtualenv.location, LOCK.name)
-    chosen.write_text("".join(lines.values()), encoding="utf-8")
-    session.install("--require-hashes", *options, "-r", str(chosen))
+    options, locked = ["--require-hashes"], LOCK.read_text("utf-8")
+    if pytorch or os.environ.get("UV_TORCH_BACKEND"):
+        options, locked = ["--verify-hashes"], PYTORCH.sub("", locked)
+    for option, text in ("--constraint", locked), ("--override", "\n".join(pytorch)):
+        file = Path(session.virtualenv.location, f"{option.strip('-')}.txt")
+        file.write_text(text, "utf-8")
+        options += [option, str(file)]
+    session.install(*options, "--group", group)
 
 
 def build(session: nox.Session, *options: str, folder: Path = SITE) -> None:
     """Run the lessons whose code, package or data changed, and render the pages."""
-    command = ["sphinx-build", "-W", "-n", "--keep-going", "-c", ".", *options, "docs", str(folder)]
-    session.run(*command, env=BYTECODE)
+    session.run("sphinx-build", "-W", "-n", "--keep-going", "-c", ".", *options, "docs", str(folder))
 
 
 @nox.session
@@ -164,14 +132,14 @@ def bench(session: nox.Session) -> None:
 def tests(session: nox.Session) -> None:
     """Run the tests, the slow ones too, by two workers; the fast ones: nox -s tests -- -m "not slow"."""
     install(session, "test")
-    session.run("pytest", "-n", "2", "-m", "not thorough", *session.posargs, env=BYTECODE)
+    session.run("pytest", "-n", "2", "-m", "not thorough", *session.posargs)
 
 
 @nox.session
 def thorough(session: nox.Session) -> None:
     """Run what is left of the tests: each operator, notebook and page; it takes an hour."""
     install(session, "test")
-    session.run("pytest", "-n", "2", "-m", "thorough", *session.posargs, env=BYTECODE)
+    session.run("pytest", "-n", "2", "-m", "thorough", *session.posargs)
 
 
 @nox.session
@@ -180,20 +148,18 @@ def versions(session: nox.Session, torch: str) -> None:
     """Run the fast tests and those of process groups with the oldest PyTorch, a newer and the newest."""
     torchvision = {"2.9.1": "0.24.1", "2.12.1": "0.27.1", "2.15.0": "0.29.2"}[torch]
     install(session, "test", f"torch=={torch}", f"torchvision=={torchvision}")
-    session.run("pytest", "--ignore", "tests/site", *session.posargs, env=BYTECODE)
-    groups = ["tests/practice_gpu/test_process_groups.py", "tests/practice_gpu/test_sync_batch_norm.py"]
-    none_chosen = [5] if session.posargs else []
-    session.run(
-        "pytest", "-m", "slow", *groups, *session.posargs, env=BYTECODE, success_codes=[0, *none_chosen]
-    )
+    session.run("pytest", "--ignore", "tests/site", *session.posargs)
+    if not session.posargs:
+        groups = ["tests/practice_gpu/test_process_groups.py", "tests/practice_gpu/test_sync_batch_norm.py"]
+        session.run("pytest", "-m", "slow", *groups)
 
 
 @nox.session
 def libraries(session: nox.Session) -> None:
     """Run programs of public libraries on the practice GPU, and write docs/libraries.json (-- -k timm)."""
     install(session, "libraries")
-    command = ["pytest", "tests/libraries", "-m", "slow", "--table", "docs/libraries.json"]
-    session.run(*command, *session.posargs, env=BYTECODE)
+    table = ["--table", "docs/libraries.json"]
+    session.run("pytest", "tests/libraries", "-m", "slow", *table, *session.posargs)
 
 
 @nox.session
@@ -207,7 +173,7 @@ def trust(session: nox.Session) -> None:
     options = ["--other-python", str(oldest)] if oldest.exists() else []
     if not any(option.startswith("--tries") for option in session.posargs):
         options += ["--figures", "docs/trust.json"]
-    session.run("pytest", "tests/trust", "-m", "slow or not slow", *options, *session.posargs, env=BYTECODE)
+    session.run("pytest", "tests/trust", "-m", "slow or not slow", *options, *session.posargs)
 
 
 @nox.session
@@ -218,90 +184,34 @@ def lint(session: nox.Session) -> None:
     session.run("ruff", "format", "--check", ".")
     session.run("mypy")
     session.run("lint-imports", "--no-cache", env={"PYTHONPATH": "src"})
-    session.run("shellcheck", *map(str, shell_scripts()))
-
-
-def shell_scripts() -> list[Path]:
-    """Return the shell scripts of the project, a batch system's among them."""
-    jobs = Path("examples", "distributed")
-    return [Path(".ci", "run"), *sorted(jobs.glob("*.sbatch")), *sorted(jobs.glob("*.pbs"))]
-
-
-@nox.session(venv_backend="uv")
-def lock(session: nox.Session) -> None:
-    """Write lock.txt anew from pyproject.toml; with newer versions of all else: nox -s lock -- --upgrade."""
-    command = ["uv", "pip", "compile", "--quiet", "--universal", "--python-version", "3.11", "--no-annotate"]
-    command += ["--no-emit-index-url", "--no-emit-find-links", "--custom-compile-command", "nox -s lock"]
-    groups = list(PROJECT["dependency-groups"])
-    chosen = [option for group in groups for option in ("--group", group)]
-    session.run(*command, *chosen, "--generate-hashes", "--output-file", str(LOCK), *session.posargs)
-    users: dict[str, list[str]] = {}
-    for group in groups:  # the same versions, so that the group's own are known by name
-        found = str(session.run(*command, "--group", group, "--constraint", str(LOCK), silent=True))
-        for name in re.findall(r"^[\w.-]+(?===)", found, re.MULTILINE):
-            users.setdefault(name, []).append(group)
-    entries = re.sub(
-        r"^([\w.-]+)==.*\n(?: .*\n)*",
-        lambda entry: f"{entry[0]}    # for {', '.join(users[entry[1]])}\n",
-        LOCK.read_text("utf-8"),
-        flags=re.MULTILINE,
-    )
-    LOCK.write_text(entries, "utf-8")
+    session.run("shellcheck", *SHELL_SCRIPTS)
 
 
 @nox.session
+def lock(session: nox.Session) -> None:
+    """Write lock.txt anew from pyproject.toml; with newer versions of all else: nox -s lock -- --upgrade."""
+    groups = nox.project.load_toml("pyproject.toml")["dependency-groups"]
+    options = ["--quiet", "--universal", "--python-version=3.11", "--generate-hashes", "--no-annotate"]
+    options += ["--no-emit-index-url", "--no-emit-find-links", "--custom-compile-command=nox -s lock"]
+    options += [f"--group={group}" for group in groups] + [f"--output-file={LOCK}"]
+    session.run("uv", "pip", "compile", *options, *session.posargs)
+
+
+@nox.session(reuse_venv=False)
 def licences(session: nox.Session) -> None:
     """Write docs/licences.csv: the licences of what the site's build and the lessons install; on Linux."""
     install_group(session, "docs")
-    absent = [line for line in locked("docs").values() if "sys_platform == 'win32'" in line]
-    elsewhere = Path(session.virtualenv.location, "elsewhere.txt")
-    elsewhere.write_text(re.sub(r" ; .+ (?=\\$)", " ", "".join(absent), flags=re.MULTILINE), "utf-8")
-    session.install("--require-hashes", "--no-deps", "-r", str(elsewhere))
-    session.run("python", "docs/licences.py", str(Path(session.virtualenv.location, LOCK.name)))
+    windows = str(Path(session.virtualenv.location, "windows"))
+    target = ["--target", windows, "--python-platform=windows", "--python-version=3.13"]
+    session.install("--require-hashes", "--constraint", str(LOCK), "--group", "docs", *target)
+    session.run("python", "docs/licences.py", windows)
 
 
 @nox.session
 def audit(session: nox.Session) -> None:
-    """Ask the advisory database of PyPI for known weaknesses of what lock.txt has; needs a network."""
+    """Ask PyPI's advisory database for known weaknesses of what lock.txt installs here; needs a network."""
     install_group(session, "audit")
-    asked = [*re.findall(r"^[\w.-]+==[\w.+]+", LOCK.read_text("utf-8"), re.MULTILINE), KNOWN_WEAK]
-    once = {pin.partition("==")[0]: pin for pin in asked}
-    answers = []
-    for pins in once.values(), [pin for pin in asked if pin not in once.values()]:  # no name twice at a time
-        answers += ask(session, "\n".join(pins))
-    if problems := weaknesses(answers, asked):
-        session.error("\n".join(problems))
-
-
-def ask(session: nox.Session, pins: str) -> list[dict[str, Any]]:
-    """Return what the database answers to the distributions, such as ``furo==2025.12.19``, one a line."""
-    question, answers = (Path(session.virtualenv.location, name) for name in ("asked.txt", "answers.json"))
-    question.write_text(pins, "utf-8")
-    answers.unlink(missing_ok=True)
-    options = ["--no-deps", "--disable-pip", "--progress-spinner=off", "--format=json", f"--output={answers}"]
-    session.run("pip-audit", *options, f"--requirement={question}", success_codes=[0, 1], silent=True)
-    if not answers.is_file():
-        session.error("The advisory database did not answer, so nothing is known. Is there a network?")
-    return list(json.loads(answers.read_text("utf-8"))["dependencies"])
-
-
-def weaknesses(answers: list[dict[str, Any]], asked: list[str]) -> list[str]:
-    """Return what is wrong with the distributions, or with the answers: no answer is no good news."""
-    found = {f"{one['name']}=={one['version']}": one["vulns"] for one in answers if "vulns" in one}
-    problems = []
-    if silent := [pin for pin in asked if pin not in found]:
-        problems.append(
-            f"The advisory database does not know {len(silent)} of {len(asked)}: {', '.join(silent)}."
-        )
-    if not found.pop(KNOWN_WEAK, None):
-        problems.append(
-            f"It reports nothing for {KNOWN_WEAK}, whose weaknesses are public: nothing is known."
-        )
-    for pin, weak in found.items():
-        problems += [
-            f"{pin}: {one['id']}, fixed in {', '.join(one['fix_versions']) or 'none'}" for one in weak
-        ]
-    return problems
+    session.run("pip-audit", "--strict", "--disable-pip", "--require-hashes", f"--requirement={LOCK}")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """Writes docs/licences.csv: the licences of what a reader installs, as the distributions state them.
 
-``nox -s licences`` runs it, in an environment that has all of them:  python docs/licences.py lock.txt
+``nox -s licences`` runs it in an environment that has what Linux needs, and names a folder with what another
+system or Python needs:  python docs/licences.py FOLDER
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from importlib import metadata
 from pathlib import Path
 
 FILE = Path(__file__).with_suffix(".csv")
+LOCK = Path(__file__).parents[1] / "lock.txt"
 # words of distributions that state no expression of SPDX -> the licence's short name there
 NAMES = {
     "3-clause BSD": "BSD-3-Clause",
@@ -44,11 +46,13 @@ def licence(name: str) -> str:
     return stated
 
 
-def main(lock: str) -> None:
-    pins = re.findall(r"^([\w.-]+)==([\w.]+)", Path(lock).read_text("utf-8"), re.MULTILINE)
+def main(folder: str) -> None:
+    sys.path.append(folder)
+    installed = {re.sub(r"[-_.]+", "-", found.name).lower() for found in metadata.distributions()}
     versions: dict[str, list[str]] = {}
-    for name, version in pins:
-        versions.setdefault(name, []).append(version)
+    for name, version in re.findall(r"^([\w.-]+)==([\w.]+)", LOCK.read_text("utf-8"), re.MULTILINE):
+        if name in installed:
+            versions.setdefault(name, []).append(version)
     with FILE.open("w", encoding="utf-8", newline="") as file:
         table = csv.writer(file, lineterminator="\n")
         table.writerow(["Distribution", "Version", "Licence"])
