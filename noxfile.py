@@ -78,12 +78,12 @@ def publish(session: nox.Session) -> None:
 
 @nox.session
 def dist(session: nox.Session) -> None:
-    """Make the course's wheel and source distribution and the practice GPU's wheel, in dist; check them."""
+    """Make the course's wheel and source distribution, and the practice GPU's wheel, in dist; check them."""
     install_group(session, "dist")
     shutil.rmtree("dist", ignore_errors=True)
-    session.run("python", "-m", "build", "--no-isolation")
-    session.run("python", "-m", "build", "--no-isolation", "--wheel", "--outdir", "dist", "src/practice_gpu")
-    session.run("twine", "check", "--strict", *map(str, Path("dist").iterdir()))
+    for project, folder, *kinds in ("gpulesson", "."), ("practice-gpu", "src/practice_gpu", "--wheel"):
+        session.run("python", "-m", "build", "--no-isolation", f"--outdir=dist/{project}", *kinds, folder)
+    session.run("twine", "check", "--strict", *map(str, Path("dist").glob("*/*")))
 
 
 @nox.session
