@@ -6,12 +6,15 @@ from typing import Any
 
 from hatchling.metadata.plugin.interface import MetadataHookInterface
 
-LINK = re.compile(r"!?\[([^]]*)\]\((?!https?:|#)[^)]*\)")
+LINK = re.compile(r"!\[[^]]*\]\((?!https?:)[^)]*\)|\[([^]]*)\]\((?!https?:|#)[^)]*\)")
 
 
 class CustomMetadataHook(MetadataHookInterface):
-    """Leaves the words of links whose addresses are files of this folder."""
+    """Leaves out pictures that are files of this folder; of links to its files, leaves the words."""
 
     def update(self, metadata: dict[str, Any]) -> None:
         text = Path(self.root, "README.md").read_text("utf-8")
-        metadata["readme"] = {"content-type": "text/markdown", "text": LINK.sub(r"\1", text)}
+        metadata["readme"] = {
+            "content-type": "text/markdown",
+            "text": LINK.sub(lambda link: link[1] or "", text),
+        }

@@ -58,11 +58,24 @@ def test_lessons_are_numbered_in_order_from_01_each_number_once():
     assert len(names) == len(set(names)), "two files that a reader may have in one folder have the same name"
 
 
-def test_the_readme_lists_every_lesson_by_its_title():
-    rows = re.findall(r"^\| (\d+) \| (.+?) \|", (ROOT / "README.md").read_text(), flags=re.M)
-    assert [f"{number} · {title}" for number, title in rows] == [
-        path.read_text().splitlines()[1] for path in LESSONS
+def test_the_readme_lists_every_lesson_by_its_title_with_its_minutes():
+    rows = re.findall(
+        r"^\| (\d+) \| (.+?) \| (\d+) \+ (\d+) \|", (ROOT / "README.md").read_text(), flags=re.M
+    )
+    lessons = [path.read_text() for path in LESSONS]
+    minutes = [re.search(r":teaching: (\d+)\n.*:exercises: (\d+)\n", text).groups() for text in lessons]
+    assert [(f"{number} · {title}", times) for number, title, *times in rows] == [
+        (text.splitlines()[1], list(times)) for text, times in zip(lessons, minutes, strict=True)
     ]
+
+
+def test_the_readme_shows_lines_of_the_two_scripts():
+    before, after = (
+        (ROOT / "examples/scripts" / name).read_text() for name in ("circle.py", "circle_gpu.py")
+    )
+    (shown,) = re.findall(r"```diff\n(.+?)```", (ROOT / "README.md").read_text(), flags=re.S)
+    for sign, line in ((line[0], f"\n{line[1:]}\n") for line in shown.splitlines()):
+        assert (line in before, line in after) == (sign != "+", sign != "-"), line
 
 
 def test_lessons_do_not_import_one_another():

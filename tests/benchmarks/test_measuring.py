@@ -58,7 +58,10 @@ def test_the_readme_quotes_the_committed_figures():
     assert len(rows) == 6 and all(row in readme for row in rows)
     overhead = json.loads((ROOT / "benchmarks" / "results" / "overhead.json").read_text(encoding="utf-8"))
     quoted = next(claim for claim in overhead["claims"] if claim["what"].endswith("by hand: Batches"))
-    assert f"| {quoted['value']:.3f} | ≤ 1.01 |" in readme and overhead["about"]["date"] in rows[3]
+    assert (
+        f"| {quoted['value']:.3f} (target <= 1.01, missed) |" in rows[2]
+        and overhead["about"]["date"] in rows[2]
+    )
 
 
 @pytest.mark.parametrize("name", COMMITTED)
