@@ -7,7 +7,7 @@ It needs what the lessons need, and pytest. Parts run in the order of their wort
 its own, which is ended with all that it has started when its time is over. Every result is a file as soon as
 it is there, below ``--out``; ``state.json`` there knows what was done, so the same command again goes on:
 first with parts that have not run, then with those that were stopped. What ran with other code, or on another
-machine, runs again. CONTRIBUTING.md, "A day with a GPU", says more.
+machine, runs again. docs/handbook.rst, "A day with a GPU", says more.
 """
 
 from __future__ import annotations

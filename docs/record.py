@@ -2,8 +2,8 @@
 
 python docs/record.py [lesson ...]
 
-Writes docs/recordings/NN_name.json, and the figures into docs/recordings/NN_name/; CONTRIBUTING.md says how
-to go on. It needs what the lessons need.
+Writes docs/recordings/NN_name.json, and the figures into docs/recordings/NN_name/; docs/measured.rst says
+how to go on. It needs what the lessons need.
 """
 
 from __future__ import annotations

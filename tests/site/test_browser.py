@@ -20,6 +20,7 @@ PAGES = [
     "reference",
     "results",
     "coverage",
+    "handbook",
     "licences",
     "measured",
     "plan",
