@@ -1,22 +1,24 @@
-"""Fixes what the theme and sphinx-gallery leave inaccessible, in the finished HTML of every page.
+"""Fixes what the theme, Sphinx and sphinx-gallery leave inaccessible or invalid.
 
-Every page is rendered through the template `whole_page.html`, which passes it to `fix`.
+`Translator` writes the content of a page. What the theme puts around it is fixed in the finished page: every
+page is rendered through the template `whole_page.html`, which passes it to `fix`.
 """
 
 from __future__ import annotations
 
 import re
 from collections import Counter
+from html import unescape
 from itertools import groupby
 from typing import Any
 
-from bs4 import BeautifulSoup, Tag
-from bs4.element import NavigableString
 from docutils import nodes
+from sphinx import addnodes
 from sphinx.application import Sphinx
 from sphinx.util.typing import ExtensionMetadata
+from sphinx.writers.html5 import HTML5Translator
 
-from .policy import add_policy
+from .policy import with_policy
 
 TAGS = "sg-tags.js"  # for tags on lessons; we have none
 EXTENSIONS = "furo-extensions.css"  # the theme's, for what we have none of: cards, tabs, advertisements
@@ -29,90 +31,112 @@ HALF = (
 )
 LIST = '<path d="M4 6h12M4 12h16M4 18h9" stroke="currentColor" stroke-width="2"/>'
 ICONS = {"svg-sun-with-moon": HALF, "svg-moon-with-sun": HALF, "svg-toc": LIST}
-LANDMARKS = {"aside.sidebar-drawer": "Site menu", "aside.toc-drawer": "On this page"}
-# names of code, which have no spaces: in headings and tables, and where the package is described
-NAMES = ":is(h1, h2, h3, .toc-tree, td) code, :is([id^=module-], [id^=gpulesson-]) > h2, dl.py :is(dt, p > *)"
+LANDMARKS = {"sidebar-drawer": "Site menu", "toc-drawer": "On this page"}
 GAP = re.compile(r"(?<=\S)(?=  +\S)|(?<=  )(?=\S)")  # where two blanks or more begin or end
 BETWEEN = re.compile(r"(?<=[_.:/])(?=\w)|(?<=[a-z])(?=[A-Z])")  # two words of a name
+TAG_OR_BETWEEN = re.compile(f"<[^>]*>|{BETWEEN.pattern}")
+MODULES = ("module-", "gpulesson-")  # how the address of a module's section begins
+PLACES = {nodes.title, nodes.tbody, addnodes.compact_paragraph}  # the last: a page's contents
+BREAK = "<wbr>"  # a browser may go on in the next line here
+GALLERY_TITLE = re.compile(r' tooltip="[^"]*"|<div class="sphx-glr-thumbnail-title">.*?</div>', re.DOTALL)
 
 
-def fix(page: str) -> BeautifulSoup:
-    """Give names, levels and texts to what has none."""
-    soup = BeautifulSoup(page, "html.parser")
-    for selector, name in LANDMARKS.items():
-        for landmark in soup.select(selector):
-            landmark["aria-label"] = name
-    for caption in soup.select("p.caption[role=heading]"):  # above a toctree
-        caption["aria-level"] = "2"
-    for box in soup.select("div.admonition"):
-        box["role"] = "note"
-    for block in soup.select("pre div.viewcode-block"):  # HTML has no div within pre
-        block.name = "span"
-    for block in soup.select("dd > p > ul"):  # nor a list within a paragraph
-        if block.parent:
-            block.parent.unwrap()
-    # of sphinx-gallery: empty, and twice on a page of two galleries; the downloads that stand at the top
-    for part in soup.select("#sg-tag-list, .sphx-glr-footer"):
-        part.decompose()
-    for output in soup.select(".sphx-glr-script-out pre"):
-        keep_columns(output)
-    for words in soup.select(NAMES):
-        let_break(words)
-    for option in soup.select("code .pre:-soup-contains('-')"):
-        if option.get_text().startswith("-"):  # a browser would go on in the next line behind its hyphens
-            option["class"] = "joined"
-    for bracket in soup.select("dt .sig-paren:-soup-contains('(')"):
-        bracket.insert_after(break_here())
-    for image in soup.select("article img"):
-        fix_image(image)
-    for thumbnail in soup.select(".sphx-glr-thumbcontainer"):
-        fix_thumbnail(thumbnail)
-    if downloads := soup.select_one(".downloads"):
-        soup.select("article h1")[0].insert_after(downloads.extract())
-    for address, drawing in ICONS.items():
-        for icon in soup.select(f"symbol#{address} > svg"):
-            icon.replace_with(BeautifulSoup(drawing, "html.parser"))
-    return soup
+class Translator(HTML5Translator):
+    """Writes roles, sizes and places where a line may break."""
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.image_loading = "lazy"
+
+    def starttag(self, node: Any, tagname: str, *args: Any, **attributes: Any) -> str:
+        if tagname == "div" and attributes.get("CLASS", "").startswith("admonition"):
+            attributes["role"] = "note"
+        if attributes.get("ROLE") == "heading":  # above a toctree
+            attributes["aria-level"] = "2"
+        return str(super().starttag(node, tagname, *args, **attributes))
+
+    def visit_Text(self, node: nodes.Text) -> None:
+        start = len(self.body)
+        super().visit_Text(node)
+        written = "".join(self.body[start:])
+        if is_name(node):
+            written = let_break(written)
+        if isinstance(node.parent, nodes.literal):  # a browser would break an option behind its hyphens
+            written = written.replace('<span class="pre">-', '<span class="joined">-')
+        self.body[start:] = [written]
+
+    def visit_desc_parameterlist(self, node: Any) -> None:
+        start = len(self.body)
+        super().visit_desc_parameterlist(node)
+        self.body.insert(start + 1, BREAK)  # behind the bracket
+
+    def visit_literal_block(self, node: Any) -> None:
+        try:
+            super().visit_literal_block(node)
+        except nodes.SkipNode:
+            if "sphx-glr-script-out" in node["classes"]:
+                self.body[-1] = keep_columns(self.body[-1])
+            raise
+
+    def visit_container(self, node: Any) -> None:
+        if "sphx-glr-footer" in node["classes"]:  # the downloads, which stand at the top
+            raise nodes.SkipNode
+        super().visit_container(node)
+
+    def image_size(self, node: Any) -> dict[str, str]:
+        """Return the size; the pictures of all cards get the same place."""
+        card = "_thumb." in node["uri"]
+        return {"width": "400", "height": "280"} if card else dict(super().image_size(node))
 
 
-def let_break(code: Tag) -> None:
+def is_name(text: nodes.Text) -> bool:
+    """Tell names of code, which have no spaces: in titles and tables, and where the package is described."""
+    if not BETWEEN.search(text):
+        return False
+    above = [text.parent]
+    while above[-1].parent is not None:
+        above.append(above[-1].parent)
+    kinds = {type(one) for one in above}
+    if addnodes.desc in kinds:
+        return not isinstance(text.parent, nodes.paragraph)
+    titles = [one.parent for one in above if isinstance(one, nodes.title) and one.parent is not None]
+    if any(name.startswith(MODULES) for titled in titles for name in titled["ids"]):
+        return True
+    return nodes.literal in kinds and not kinds.isdisjoint(PLACES)
+
+
+def let_break(html: str) -> str:
     """Let a long name go on in the next line between two of its words, before it breaks anywhere.
 
     Examples
     --------
-    >>> soup = BeautifulSoup("<code>at::set_seed torch.manualSeed(0)</code>", "html.parser")
-    >>> let_break(soup.select("code")[0])
-    >>> print(soup)
-    <code>at::<wbr/>set_<wbr/>seed torch.<wbr/>manual<wbr/>Seed(0)</code>
+    >>> let_break("<code>at::set_seed torch.manualSeed(0)</code>")
+    '<code>at::<wbr>set_<wbr>seed torch.<wbr>manual<wbr>Seed(0)</code>'
     """
-    for text in code.find_all(string=BETWEEN):
-        parts = BETWEEN.split(text)
-        text.replace_with(*[each for part in parts for each in (part, break_here())][:-1])
+    return TAG_OR_BETWEEN.sub(lambda found: found[0] or BREAK, html)
 
 
-def keep_columns(output: Tag) -> None:
+def keep_columns(html: str) -> str:
     r"""Mark the lines of an output that are rows of a table: they move sideways where all others wrap.
 
     Examples
     --------
-    >>> soup = BeautifulSoup("<pre>one run:\na   1\nb  20\nc   3\n</pre>", "html.parser")
-    >>> keep_columns(soup.select("pre")[0])
-    >>> print(soup)
+    >>> print(keep_columns("<pre>one run:\na   1\nb  20\nc   3\n</pre>"))
     <pre>one run:
     <span class="columns">a   1
     b  20
     c   3
     </span></pre>
     """
-    for text in output.find_all(string=True, recursive=False):
-        lines = text.splitlines(keepends=True)
-        are_rows = iter(rows(lines))
-        for is_row, group in groupby(lines, key=lambda line: next(are_rows)):
-            words = NavigableString("".join(group))
-            text.insert_before(words)
-            if is_row:
-                words.wrap(Tag(name="span", attrs={"class": "columns"}))
-        text.extract()
+
+    def marked(block: re.Match[str]) -> str:
+        lines = block[2].splitlines(keepends=True)
+        are_rows = iter(rows([unescape(line) for line in lines]))
+        groups = [(is_row, "".join(some)) for is_row, some in groupby(lines, key=lambda line: next(are_rows))]
+        inside = (f'<span class="columns">{text}</span>' if is_row else text for is_row, text in groups)
+        return f"{block[1]}{''.join(inside)}</pre>"
+
+    return re.sub(r"(<pre>(?:<span></span>)?)(.*?)</pre>", marked, html, flags=re.DOTALL)
 
 
 def rows(lines: list[str]) -> list[bool]:
@@ -134,29 +158,21 @@ def rows(lines: list[str]) -> list[bool]:
     ]
 
 
-def break_here() -> Tag:
-    return Tag(name="wbr", can_be_empty_element=True)
-
-
-def fix_image(image: Tag) -> None:
-    """Load a picture when it comes into view, and keep its place free until then."""
-    image["loading"] = "lazy"
-    found = re.fullmatch(r"width: ([\d.]+)px; height: ([\d.]+)px;?", str(image.get("style", "")))
-    if found:
-        image["width"], image["height"] = (str(round(float(number))) for number in found.groups())
-        del image["style"]
-
-
-def fix_thumbnail(thumbnail: Tag) -> None:
-    """Leave one title, the link, which sphinx-gallery would have hidden in favour of a text that is none.
-
-    All pictures get the same place, the size of sphinx-gallery's.
-    """
-    del thumbnail["tooltip"]
-    for image in thumbnail.select("img"):
-        image["width"], image["height"] = "400", "280"
-    for title in thumbnail.select(".sphx-glr-thumbnail-title"):
-        title.decompose()
+def tidy(app: Sphinx, document: nodes.document) -> None:
+    """Remove of sphinx-gallery what is empty, hidden or elsewhere; take lists out of paragraphs."""
+    for note in list(document.findall(nodes.note)):
+        if "sphx-glr-download-link-note" in note["classes"]:
+            note.parent.remove(note)
+    for raw in list(document.findall(nodes.raw)):
+        if "sg-tag-list" in raw.astext():  # empty, and twice on a page of two galleries
+            raw.parent.remove(raw)
+        elif "sphx-glr-thumb" in raw.astext():  # the link is the title
+            raw.children = [nodes.Text(GALLERY_TITLE.sub("", raw.astext()))]
+    for paragraph in list(document.findall(nodes.paragraph)):  # in which HTML allows no list
+        alone = len(paragraph) == 1 and isinstance(paragraph[0], nodes.inline)
+        inside = paragraph[0].children if alone else paragraph.children
+        if any(isinstance(child, nodes.bullet_list) for child in inside):
+            paragraph.replace_self(inside)
 
 
 def whole_page(app: Sphinx, pagename: str, templatename: str, context: dict[str, Any], doctree: Any) -> str:
@@ -168,29 +184,36 @@ def whole_page(app: Sphinx, pagename: str, templatename: str, context: dict[str,
     context["css_files"] = [
         style for style in context["css_files"] if not str(style.filename).endswith(EXTENSIONS)
     ]
+    if pagename.startswith("_modules/"):  # HTML has no div within pre
+        context["body"] = re.sub(
+            r"<pre>.*</pre>",
+            lambda code: code[0].replace("<div ", "<span ").replace("</div>", "</span>"),
+            context["body"],
+            flags=re.DOTALL,
+        )
     return "whole_page.html"
 
 
-def drop_note(app: Sphinx, document: nodes.document) -> None:
-    """Remove "Go to the end to download": the downloads stand at the top."""
-    for note in list(document.findall(nodes.note)):
-        if "sphx-glr-download-link-note" in note["classes"]:
-            note.parent.remove(note)
+def fix(page: str) -> str:
+    """Name the landmarks of the theme, and replace two of its icons."""
+    for drawer, name in LANDMARKS.items():
+        page = page.replace(f'<aside class="{drawer}', f'<aside aria-label="{name}" class="{drawer}')
+    for address, drawing in ICONS.items():
+        page = re.sub(rf'(<symbol id="{address}".*?)<svg.*?</svg>', rf"\1{drawing}", page, flags=re.DOTALL)
+    return page
 
 
 def add_filter(app: Sphinx) -> None:
     def finished(page: str) -> str:
-        soup = fix(page)
-        if app.config.gpulesson_policy:
-            add_policy(soup)  # to the page as it is then
-        return str(soup)
+        return with_policy(fix(page)) if app.config.gpulesson_policy else fix(page)
 
     app.builder.templates.environment.filters["fixed"] = finished
 
 
 def setup(app: Sphinx) -> ExtensionMetadata:
     app.setup_extension("_ext.policy")
+    app.set_translator("html", Translator)
     app.connect("builder-inited", add_filter)
-    app.connect("doctree-read", drop_note)
+    app.connect("doctree-read", tidy)
     app.connect("html-page-context", whole_page, priority=900)
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

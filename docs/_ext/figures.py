@@ -89,7 +89,7 @@ def save(figure: Any, path: Path, source_dir: Path, alt: str) -> str:
         markup += (
             f".. image:: /{picture.relative_to(source_dir).as_posix()}\n"
             f"   :alt: {alt}\n   :class: figure only-{scheme}\n"
-            f"   :width: {width}px\n   :height: {height}px\n\n"
+            f"   :width: {width}\n   :height: {height}\n\n"
         )
     return markup
 

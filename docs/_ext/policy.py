@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import re
 from collections.abc import Iterable
+from html import unescape
 
-from bs4 import BeautifulSoup
 from sphinx.application import Sphinx
 from sphinx.util.typing import ExtensionMetadata
 
@@ -30,20 +31,16 @@ SCRIPTS = f"script-src {OWN}"
 STYLES = f"style-src {OWN} 'unsafe-hashes'"
 
 
-def add_policy(soup: BeautifulSoup) -> None:
-    """Put the policy before everything else in a page's head that loads something."""
-    scripts = [
-        script.text for script in soup.select("script:not([src])") if not script.find_parent("article")
-    ]
-    styles = [style.text for style in soup.select("style")]
-    styles += [str(element["style"]) for element in soup.select("[style]")]
+def with_policy(page: str) -> str:
+    """Put the policy into a page's head, before all that it loads."""
+    of_the_theme = re.sub(r"<article.*?</article>", "", page, flags=re.DOTALL)
+    scripts = re.findall(r"<script(?![^>]*\ssrc=)[^>]*>(.*?)</script>", of_the_theme, re.DOTALL)
+    styles = re.findall(r"<style[^>]*>(.*?)</style>", page, re.DOTALL)
+    styles += [unescape(style) for _, style in re.findall(r"""\sstyle=("|')(.*?)\1""", page)]
     rules = [*RULES, " ".join([SCRIPTS, *hashes(scripts)]), " ".join([STYLES, *hashes(styles)])]
-    policy = soup.new_tag(
-        "meta", attrs={"http-equiv": "Content-Security-Policy", "content": "; ".join(rules)}
-    )
-    if soup.head:
-        before = soup.head.select_one("meta[charset]")  # which has to be among the first 1024 bytes
-        before.insert_after(policy) if before else soup.head.insert(0, policy)
+    policy = f'<meta http-equiv="Content-Security-Policy" content="{"; ".join(rules)}">'
+    # behind the character set, which has to be among the first 1024 bytes
+    return re.sub("<meta charset=[^>]*>", lambda charset: charset[0] + policy, page, count=1)
 
 
 def hashes(texts: Iterable[str]) -> list[str]:

@@ -250,7 +250,7 @@ def shown(folder: Path, cell: RecordedCell) -> list[nodes.Node]:
 def picture(folder: Path, figure: Figure) -> nodes.Node:
     """Show a picture, whose place is kept free until it is loaded."""
     width, height = imagesize.get(folder / figure.file)
-    size = {"width": f"{figure.width}px", "height": f"{figure.width * height / width:.0f}px"}
+    size = {"width": str(figure.width), "height": f"{figure.width * height / width:.0f}"}
     uri, classes = f"/recordings/{folder.name}/{figure.file}", ["sphx-glr-single-img", "no-scaled-link"]
     return nodes.image("", uri=uri, alt=figure.alt, classes=classes, **size)
 
