@@ -102,7 +102,6 @@ def benchmarks(out: Path, rehearse: bool) -> Iterator[Part]:
     """Yield the programs that measure, and know a GPU, with fewer rounds where those take long."""
     for name, seconds, rounds, few in (
         ("captured", 60, "--rounds 9", "--rounds 2"),
-        ("memory", 60, "", ""),
         ("plan_on_gpu", 90, "", "--batch 2 --steps 1"),
         ("ladder", 300, "--rounds 5", "--rounds 2"),
         ("overhead", 180, "--pairs 100", "--pairs 2 --rounds 2"),

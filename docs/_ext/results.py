@@ -1,9 +1,9 @@
 """Shows the committed results of benchmarks and tests: nothing on these pages is typed by hand.
 
-``.. benchmark:: overhead`` renders benchmarks/results/overhead.json, ``.. benchmark:: gpu/memory`` what a GPU
+``.. benchmark:: overhead`` renders benchmarks/results/overhead.json, ``.. benchmark:: gpu/ladder`` what a GPU
 measured. A table that is too wide for the page is cut in two: with ``:split: epochs`` the columns from
 ``epochs`` on form a second one. With ``:chart:``, a chart shows the columns ``min``, ``median`` and ``max``,
-ratios, of each row, and the table is folded, as a long one is. ``.. headline:: gpu/memory`` shows one figure,
+ratios, of each row, and the table is folded, as a long one is. ``.. headline:: gpu/ladder`` shows one figure,
 large: the one whose description begins with ``:claim:``.
 
 ``.. trust:: flipped_bits full_disk`` renders these rows of docs/trust.json. A row that is missing, or failed,

@@ -27,7 +27,7 @@ def test_the_parts_are_all_that_a_gpu_is_for(tmp_path, rehearse):
     found = all_parts(tmp_path, rehearse)
     names = [part.name for part in found]
     assert len(set(names)) == len(names) > 25
-    assert {"test_graphs", "test_training", "word_for_word", "memory", "captured", "ladder"} <= {*names}
+    assert {"test_graphs", "test_training", "word_for_word", "captured", "ladder"} <= {*names}
     assert [name for name in names if name[0].isdigit()] == [
         path.stem for path in sorted(ROOT.glob("examples/[0-9]*.py"))
     ]
