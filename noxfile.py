@@ -23,7 +23,7 @@ PUBLISHED = Path("_build", "site")
 # Tests and lessons start many interpreters. Where Python is told to keep no bytecode, each compiles PyTorch
 # and Sphinx again, which takes longer than all else.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
-BENCHMARKS = ["counts", "overhead", "peers", "ladder", "step_limit", "time_to_accuracy", "accuracy"]
+BENCHMARKS = ["counts", "overhead", "peers", "ladder", "time_to_accuracy", "accuracy"]
 BENCHMARKS += ["import_time", "saving", "scaling", "published_scaling"]
 SHELL_SCRIPTS = [".ci/run", *map(str, Path("examples", "distributed").glob("*.[sp]b*"))]
 

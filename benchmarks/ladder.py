@@ -5,12 +5,10 @@
 The 784-128-64-10 network with Adam on the images of the data source that is named. A rung that claims the
 same work must end its epoch with the naive script's loss, from the same weights, in the same order. In each
 round every rung trains for one epoch with fresh weights, in random order; ratios are taken within a round.
-On a CPU one thread computes, in the limits as well. There are two kinds: the arithmetic alone, at the rate
-of large matrix products, and on a CPU the operators of a step alone, one after the other, as step_limit.py
-measures them. No loop that runs these operators gets below the second.
-A warm-up round, in which compilers compile, is left out. How soon a way of training is as good as the naive
-script, is another question, see time_to_accuracy.py: a rung with other work may have learned less after its
-epoch, as the accuracy beside it shows.
+On a CPU one thread computes, in the limits as well: the arithmetic alone, at the rate of large matrix
+products. A warm-up round, in which compilers compile, is left out. How soon a way of training is as good as
+the naive script, is another question, see time_to_accuracy.py: a rung with other work may have learned less
+after its epoch, as the accuracy beside it shows.
 """
 
 from __future__ import annotations
@@ -28,7 +26,6 @@ import torch
 from torch import nn
 from torch.utils.data import TensorDataset
 
-import step_limit
 from gpulesson.capture import captured_step
 from gpulesson.data import Batches, Images
 from gpulesson.evaluation import evaluate
@@ -225,20 +222,6 @@ def limit(device: torch.device, dtype: torch.dtype, samples: int) -> float:
     return FLOP * samples / (2 * size**3 / timed(lambda: one @ one, device=device, repeats=7).median)
 
 
-def operators(rung: Rung, data: Images) -> float:
-    """Return the seconds of an epoch's operators on the CPU, each called alone."""
-    images, targets = data.train_images.flatten(1).float() / 255, data.train_targets
-    with products(rung.matmul):
-        operators = step_limit.Step(images, targets, rung.batch_size, dtype_of(rung))
-        found = step_limit.measure(operators, rounds=24)
-    return sum(found["alone"].values()) * len(images) / rung.batch_size
-
-
-def dtype_of(rung: Rung) -> str:
-    """Name the type in which a rung computes its products."""
-    return "bfloat16" if rung.amp == "bf16" else "float32"
-
-
 def check(trainings: list[Training], losses: list[float]) -> None:
     """Refuse a rung that says it does the same work, and has another loss."""
     for training, loss in zip(trainings, losses, strict=True):
@@ -267,18 +250,10 @@ def main() -> None:
         f"arithmetic in {name}": limit(device, getattr(torch, name), samples)
         for name in ("float32", "bfloat16")
     }
-    if device.type == "cpu":
-        for rung in (rung_of(FIT), rung_of(fastest(rows)["rung"])):
-            if not rung.compiled:  # which makes other operators
-                limits[f"operators of batch {rung.batch_size}, {dtype_of(rung)}"] = operators(rung, data)
     for name, bound in limits.items():
         rows.append({"rung": f"limit: the {name}", "seconds": bound})
         rows[-1] |= {"median": rows[0]["seconds"] / bound}
     report(chosen, about(device, "torchvision", data=data.source, rounds=chosen.rounds), rows)
-
-
-def rung_of(name: str) -> Rung:
-    return next(rung for rung in RUNGS if rung.name == name)
 
 
 def fastest(rows: list[dict[str, Any]]) -> dict[str, Any]:
@@ -314,9 +289,6 @@ def report(chosen: Any, facts: dict[str, Any], rows: list[dict[str, Any]]) -> No
     if gpu:
         what = what.replace("2048", "8192")
     result.claim(what, best / by_name["limit: the arithmetic in bfloat16"]["seconds"], ".1f")
-    for row in rows:
-        if row["rung"].startswith("limit: the operators"):
-            result.claim(f"{row['rung']}, alone, in place of the naive script", row["median"], ".2f")
     result.finish(chosen.json)
 
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from gpulesson.data import Images
-from ladder import FIT, RUNGS, Training, check, dtype_of, fastest, operators, rung_of
+from ladder import FIT, RUNGS, Training, check, fastest
 
 CPU = torch.device("cpu")
 
@@ -68,21 +68,6 @@ def test_the_graph_rung_has_the_same_loss_without_graphs(images):
             training.restart(seed=0)
         losses.append(training.epoch(seed=0)[1])
     assert losses[0] == pytest.approx(losses[1], rel=1e-6)
-
-
-def test_the_limit_of_operators_is_that_of_an_epoch_of_the_rungs_batches(images, monkeypatch):
-    asked = []
-
-    def measured(step, rounds):
-        asked.append((step.images.shape, len(next(step.rows)), step.bf16))
-        return {"alone": {"products": 0.002, "loss": 0.001}}
-
-    monkeypatch.setattr("step_limit.measure", measured)
-    assert operators(rung_of(FIT), images) == pytest.approx(0.003 * 200 / 64)  # 200 images
-    half = replace(rung_of(FIT), batch_size=100, amp="bf16")
-    assert operators(half, images) == pytest.approx(0.003 * 2)
-    assert asked == [((200, 784), 64, False), ((200, 784), 100, True)]
-    assert dtype_of(half) == "bfloat16"
 
 
 def test_the_fastest_row_is_one_of_fit_with_the_naive_scripts_network():
