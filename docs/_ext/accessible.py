@@ -83,10 +83,10 @@ class Translator(HTML5Translator):
             raise nodes.SkipNode
         super().visit_container(node)
 
-    def image_size(self, node: Any) -> dict[str, str]:
+    def image_size(self, node: Any) -> Any:
         """Return the size; the pictures of all cards get the same place."""
         card = "_thumb." in node["uri"]
-        return {"width": "400", "height": "280"} if card else dict(super().image_size(node))
+        return {"width": "400", "height": "280"} if card else super().image_size(node)
 
 
 def is_name(text: nodes.Text) -> bool:
@@ -97,7 +97,7 @@ def is_name(text: nodes.Text) -> bool:
     while above[-1].parent is not None:
         above.append(above[-1].parent)
     kinds = {type(one) for one in above}
-    if addnodes.desc in kinds:
+    if any(isinstance(one, addnodes.desc) and one["domain"] == "py" for one in above):
         return not isinstance(text.parent, nodes.paragraph)
     titles = [one.parent for one in above if isinstance(one, nodes.title) and one.parent is not None]
     if any(name.startswith(MODULES) for titled in titles for name in titled["ids"]):
@@ -195,9 +195,12 @@ def whole_page(app: Sphinx, pagename: str, templatename: str, context: dict[str,
 
 
 def fix(page: str) -> str:
-    """Name the landmarks of the theme, and replace two of its icons."""
+    """Name the theme's landmarks, and replace two of its icons."""
     for drawer, name in LANDMARKS.items():
         page = page.replace(f'<aside class="{drawer}', f'<aside aria-label="{name}" class="{drawer}')
+    page = re.sub(
+        '<code class="xref">.*?</code>', lambda name: let_break(name[0]), page
+    )  # of the index of modules
     for address, drawing in ICONS.items():
         page = re.sub(rf'(<symbol id="{address}".*?)<svg.*?</svg>', rf"\1{drawing}", page, flags=re.DOTALL)
     return page

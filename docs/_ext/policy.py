@@ -36,7 +36,7 @@ def with_policy(page: str) -> str:
     of_the_theme = re.sub(r"<article.*?</article>", "", page, flags=re.DOTALL)
     scripts = re.findall(r"<script(?![^>]*\ssrc=)[^>]*>(.*?)</script>", of_the_theme, re.DOTALL)
     styles = re.findall(r"<style[^>]*>(.*?)</style>", page, re.DOTALL)
-    styles += [unescape(style) for _, style in re.findall(r"""\sstyle=("|')(.*?)\1""", page)]
+    styles += [unescape(style) for _, style in re.findall(r"""<[^<>]*\sstyle=("|')(.*?)\1""", page)]
     rules = [*RULES, " ".join([SCRIPTS, *hashes(scripts)]), " ".join([STYLES, *hashes(styles)])]
     policy = f'<meta http-equiv="Content-Security-Policy" content="{"; ".join(rules)}">'
     # behind the character set, which has to be among the first 1024 bytes
