@@ -21,20 +21,17 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# With pytest-xdist, a module is one worker's, which makes its fixtures once. Modules that share what takes
-# long to make are one worker's together: the course with an environment of its own, and the site in a
-# browser. The first of these builds the site for both. What takes longest comes first, so that no worker is
-# left alone with it at the end; the site in a browser comes when it is built, for else a worker would wait.
+# With pytest-xdist, a module is one worker's, which makes its fixtures once. The two modules that share an
+# environment of its own for the course are one worker's together; the first of them builds the site for all.
+# What takes longest comes first, so that no worker is left alone with it at the end; what else needs the site
+# comes when it is built, for else a worker would wait.
 TOGETHER = dict.fromkeys(("test_downloads", "test_course"), "the course")
-TOGETHER |= dict.fromkeys(
-    ("test_browser", "test_publishing", "test_site", "test_keyboard", "test_print", "test_course_pdf"),
-    "the site",
-)
-TOGETHER["test_lesson_outputs"] = "the site"
+WITH_THE_SITE = ("test_browser", "test_publishing", "test_site", "test_keyboard", "test_print")
+WITH_THE_SITE += ("test_course_pdf", "test_lesson_outputs")
 MEANWHILE = ("test_errors_page", "test_contracts", "test_recordings", "test_autosave")
 MEANWHILE += ("test_process_groups", "test_attempts", "test_styles", "test_freshness", "test_commands")
 MEANWHILE += ("test_distributed_scripts", "test_oracle", "test_interface")
-LONGEST = ("test_downloads", "test_course", *MEANWHILE, *TOGETHER)
+LONGEST = (*TOGETHER, *MEANWHILE, *WITH_THE_SITE)
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from browser import CHROMIUM, chromium, served
+from filelock import FileLock
 from fresh import Environment
 from pages import Site, build
 from playwright.sync_api import Browser
@@ -46,8 +47,14 @@ def built(
 
 @pytest.fixture(scope="session")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Site:
-    """The real site, up to date. The modules that use it are named in `TOGETHER` of tests/conftest.py."""
-    return build(tmp_path_factory.mktemp("site"))
+    """The real site, up to date; the first worker that wants it builds it for all."""
+    folder = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        folder = folder.parent  # of all workers of this run
+    with FileLock(folder / "site.lock"):
+        if (folder / "site").exists():
+            return Site(folder / "site" / "html", folder / "site" / "lessons")
+        return build(folder / "site")
 
 
 @pytest.fixture(scope="session")

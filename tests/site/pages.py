@@ -1,4 +1,4 @@
-"""The real site: brought up to date first, so that no test looks at an old one."""
+"""The real site: built from the sources of now, so that no test looks at an old one."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ from filelock import FileLock
 
 ROOT = Path(__file__).parents[2]
 BUILD = [sys.executable, "-m", "sphinx", "-W", "-n", "--keep-going", "-c", ".", "docs", "_build/html"]
+SOURCES = ("benchmarks", "docs", "examples", "src")  # of a build
+SOURCES += ("conf.py", "hatch_build.py", "pyproject.toml", ".gitignore", "LICENSE", "README.md")
 LESSONS = sorted((ROOT / "examples").glob("[0-9][0-9]_*.py"))
 GUIDES = sorted((ROOT / "examples" / "guides").glob("*.py"))  # pages that ran, beside the lessons
 
@@ -47,27 +49,42 @@ class Site:
         return sorted(self.html.rglob("*.html"))
 
 
-def build(copies: Path, root: Path = ROOT, command: list[str] = BUILD) -> Site:
-    """Build as `nox -s docs` does, and copy the site; without changes since the last build, in seconds.
+def build(to: Path, root: Path = ROOT, command: list[str] = BUILD) -> Site:
+    """Build as `nox -s docs` does, in a copy of the sources, and copy the site; without changes, in seconds.
 
-    One run of the tests at a time builds in a checkout; each then reads a copy of its own.
+    So a reader's own site in `_build/html` stays as it is. One run of the tests at a time builds.
     """
-    (root / "_build").mkdir(exist_ok=True)
+    copy = root / "_build" / "tests"
+    copy.mkdir(parents=True, exist_ok=True)
     of_the_tests = ("GPULESSON_DEVICE", "OMP_NUM_THREADS")  # the lessons compute with all threads
     environment = {name: value for name, value in os.environ.items() if name not in of_the_tests}
     with FileLock(root / "_build" / "tests.lock"):
+        copy_sources(root, copy)
         run = subprocess.run(
             command,
-            cwd=root,
-            env=environment,
+            cwd=copy,
+            env={**environment, "PYTHONPATH": str(copy / "src")},
             text=True,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
         )
         assert run.returncode == 0, f"the site does not build:\n{run.stdout}"
-        html = shutil.copytree(root / "_build" / "html", copies / "html")
-        lessons = shutil.copytree(root / "docs" / "lessons", copies / "lessons")
+        html = shutil.copytree(copy / "_build" / "html", to / "html")
+        lessons = shutil.copytree(copy / "docs" / "lessons", to / "lessons")
     return Site(html, lessons)
+
+
+def copy_sources(root: Path, copy: Path) -> None:
+    """Bring a copy up to date, but for what a build has made in it; the files keep their ages."""
+    for name in SOURCES:
+        for old in sorted((copy / name).rglob("*"), reverse=True):
+            if old.is_file() and not {"lessons", "wheels"} & {*old.relative_to(copy).parts}:
+                old.unlink()
+        if (root / name).is_dir():
+            made = shutil.ignore_patterns("__pycache__", "lessons", "wheels")
+            shutil.copytree(root / name, copy / name, ignore=made, dirs_exist_ok=True)
+        elif (root / name).is_file():
+            shutil.copy2(root / name, copy / name)
 
 
 class Page:
