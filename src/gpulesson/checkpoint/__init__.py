@@ -5,6 +5,10 @@ names) is JSON in one more tensor, ``checkpoint.json``. There is no pickle in it
 Its header says where the run was and when, and has a SHA-256 of all that is in the file: texts, and names,
 dtypes, shapes and bytes of the tensors. It finds accidents; it is not a signature.
 
+`saving.collect` puts the content together, and `Checkpoint` describes it: state dicts, random states,
+``extra``, and ``position``. In the last `AutoSave` keeps the number of steps, facts of the loader by which it
+is known again, its generators, the random states of the epoch's begin, and the history and losses of `fit`.
+
 To use the weights elsewhere, without this package::
 
     saved = safetensors.torch.load_file("epoch-003.safetensors")
