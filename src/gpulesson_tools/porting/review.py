@@ -31,8 +31,8 @@ _FEW = 4
 _LEAST = 256 * 1024
 """Bytes of a batch from which on its copies are worth a word."""
 _BACK = frozenset((".cpu()", ".tolist()", '.to("cpu")'))
-# A kind of finding is `name | what it is about | lesson`, a line `Write: ` with what to write instead, and the
-# text of the report. A rule fills in [facts]; [times] becomes "once" or "3 times". `# ` begins a group of kinds.
+# A kind of finding: `name | what it is about | lesson`, a line `Write: ` with what to write instead, the text
+# of the report. A rule fills in [facts]; [times] becomes "once" or "3 times". `# ` begins a group of kinds.
 _WORDS = f"""
 # Fails elsewhere
 no gpu | a line that fails on a computer without a GPU | 1
