@@ -6,8 +6,8 @@
 It needs what the lessons need, and pytest. Parts run in the order of their worth, each in a process group of
 its own, which is ended with all that it has started when its time is over. Every result is a file as soon as
 it is there, below ``--out``; ``state.json`` there knows what was done, so the same command again goes on:
-first with parts that have not run, then with those that were stopped. What ran with other code, or on another
-machine, runs again. docs/handbook.rst, "A day with a GPU", says more.
+first with parts that have not run, then with those that were stopped. Other code, or another machine, needs
+another folder. docs/handbook.rst, "A day with a GPU", says more.
 """
 
 from __future__ import annotations
@@ -213,9 +213,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--only", nargs="+", default=[""], help="parts whose names begin so")
     parser.add_argument("--again", action="store_true", help="run parts that were run already, too")
     parser.add_argument(
-        "--keep", action="store_true", help="keep results that other code gave on this machine"
-    )
-    parser.add_argument(
         "--rehearse", action="store_true", help="on the practice GPU; nothing can be collected"
     )
     parser.add_argument("--collect", type=Path, help="only copy the results of this folder or .tar.gz here")
@@ -227,7 +224,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return 0
         out = options.out.absolute()
         environment = {**ENVIRONMENT, **(HIDDEN if options.rehearse else {})}
-        day = Day(out, facts_of(options.rehearse), options.keep, options.pack, environment)
+        day = Day(out, facts_of(options.rehearse), options.pack, environment)
         every = all_parts(out, options.rehearse)
     except (Refused, RecordingError) as error:
         print(error, file=sys.stderr)

@@ -1,7 +1,7 @@
 """Runs programs one after the other, each within a limit of time, and goes on where a run before stopped.
 
 Each has a process group of its own, which is ended with all that it has started. ``state.json`` in the folder
-of the results knows how each ended, on which machine, and with what code.
+of the results knows how each ended.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import sys
 import tarfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,7 @@ GRACE = 5  # seconds that a part has to end by itself when it is told to
 KEPT = ("done", "failed")  # parts that are not run again
 UNPACKED = (".part", ".tar.gz")  # endings of files that no archive takes in: of itself, above all
 MARK = "GPULESSON_RUN"  # environment variable of a part, which all that it starts inherits
-SAME = ("gpu", "torch", "code")  # facts that a result belongs to
+SAME = ("gpu", "torch", "code", "rehearsal")  # facts that all results of a folder share
 
 
 class Refused(Exception):
@@ -41,53 +41,35 @@ class Part:
     result: str = ""
 
 
-@dataclass
 class Day:
-    """What was done so far, below the folder `out`.
+    """What was done so far, below the folder `out`: on one machine, with one version of the code.
 
-    Attributes
-    ----------
-    out : Path
-    facts : dict
-        Of the machine, the code, and this run.
-    keep : bool
-        Take what other code gave on this machine as it is.
-    pack : Path, optional
-        An archive of `out`, which is up to date after every part.
-    environment : dict
-        Variables for all parts.
-    done : dict
-        How each part ended.
+    `facts` describe both. `pack` is an archive of `out`, which is up to date after every part. `environment`
+    has variables for all parts.
     """
 
-    out: Path
-    facts: dict[str, Any]
-    keep: bool = False
-    pack: Path | None = None
-    environment: dict[str, str] = field(default_factory=dict)
-    done: dict[str, dict[str, Any]] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        file = self.out / "state.json"
+    def __init__(
+        self, out: Path, facts: dict[str, Any], pack: Path | None = None, environment: Any = None
+    ) -> None:
+        self.out, self.facts, self.pack, self.environment = out, facts, pack, environment or {}
+        self.done: dict[str, dict[str, Any]] = {}
+        file = out / "state.json"
         if file.is_file():
             before = json.loads(file.read_text(encoding="utf-8"))
-            if before["rehearsal"] != self.facts["rehearsal"]:
-                kind = "a rehearsal" if before["rehearsal"] else "a day with a real GPU"
-                raise Refused(f"{self.out} holds {kind}, which cannot be gone on with so: take another --out")
+            if other := [
+                f"{key} {before[key]}, not {facts[key]}" for key in SAME if before[key] != facts[key]
+            ]:
+                raise Refused(f"{out} holds results of {', '.join(other)}; take another --out, or remove it")
             self.done = before["parts"]
 
     def state_of(self, name: str) -> str:
-        """Tell how a part ended; empty if it has not run, or on another machine, or with other code."""
-        entry = self.done.get(name, {})
-        of_importance = SAME[:2] if self.keep else SAME
-        same = all(entry.get(key) == self.facts[key] for key in of_importance)
-        return str(entry["state"]) if same else ""
+        """Return how a part ended; empty if it has not run."""
+        return str(self.done.get(name, {"state": ""})["state"])
 
     def note(self, part: Part, state: str, seconds: float = 0.0) -> None:
         """Write down how a part ended."""
         said = last_line(self.out / "logs" / f"{part.name}.log")
-        own = {key: self.facts[key] for key in SAME}
-        self.done[part.name] = {"state": state, "seconds": round(seconds, 1), "says": said, **own}
+        self.done[part.name] = {"state": state, "seconds": round(seconds, 1), "says": said}
         whole = json.dumps({**self.facts, "parts": self.done}, indent=1, ensure_ascii=False)
         replace(self.out / "state.json", lambda file: file.write_text(whole + "\n", encoding="utf-8"))
         if self.pack:
