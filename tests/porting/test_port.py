@@ -163,7 +163,7 @@ def test_what_cannot_be_ported_is_said_and_nothing_changes(port, tmp_path, text)
 @pytest.mark.slow
 def test_what_has_no_end_is_ended(port):
     status, _, errors = port("while True: pass", "--limit", "3")
-    assert status == 1 and "it did not end" in errors
+    assert status == 1 and "it neither finished nor reached a training step" in errors
     status, printed, _ = port(LOOP.replace("for step in range(24)", "while True"))
     assert status == 0 and "loops that train or draw batches ended after a few turns" in printed
 

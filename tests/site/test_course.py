@@ -63,15 +63,15 @@ def test_what_it_installs_are_the_versions_of_the_build(course):
 
 
 @pytest.mark.slow
-def test_pages_link_to_it_and_the_wheel(site):
+def test_pages_link_to_it_and_the_wheels(site):
     for page, link in (
         ("index", "gpulesson-course.zip"),
         ("setup", "gpulesson-course.zip"),
         ("lessons/index", "../gpulesson-course.zip"),
     ):
         assert site.page(page).soup.select(f'article a[href="{link}"]'), page
-    (wheel,) = site.html.glob("gpulesson-*.whl")
-    for page in ("setup", "testing"):
+    for page, package in (("setup", "gpulesson"), ("testing", "practice_gpu")):
+        (wheel,) = site.html.glob(f"{package}-*.whl")
         assert site.page(page).soup.select(f'article a[href="{wheel.name}"]'), page
 
 

@@ -152,7 +152,7 @@ def trial(
 
 @contextmanager
 def _ended_by_signals() -> Iterator[None]:
-    """Let a signal that ends the command be an exception, so that nothing is left behind."""
+    """Let a signal that ends the command be an exception, so that what is open gets closed."""
     here = threading.current_thread() is threading.main_thread()
     numbers = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if here and hasattr(signal, name)]
     before = [signal.signal(number, lambda number, _: sys.exit(128 + number)) for number in numbers]

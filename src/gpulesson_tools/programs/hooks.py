@@ -1,4 +1,4 @@
-"""What a program does with PyTorch, told to whoever listens, as it does it."""
+"""What a program does with PyTorch, told to listeners as it does it."""
 
 from __future__ import annotations
 
