@@ -22,7 +22,7 @@ from filelock import FileLock, Timeout
 from torch import nn
 from torch.optim.lr_scheduler import LRScheduler
 
-from gpulesson._arguments import refuse, whole_number
+from gpulesson._arguments import flags, refuse, whole_number
 from gpulesson._files import printable
 from gpulesson.checkpoint import saving
 from gpulesson.checkpoint.differences import difference, is_count
@@ -160,8 +160,7 @@ class AutoSave:
         proper = isinstance(every_minutes, int | float) and 0 < every_minutes < float("inf")
         if every_minutes is not None and (not proper or every_minutes is True):
             raise ValueError(f"every_minutes={every_minutes!r}: give a number of minutes, more than 0")
-        if not isinstance(background, bool):
-            refuse("background", background, "True or False", "choose one of the two")
+        flags(background=background)
         _check_extra({} if extra is None else extra)
         if optimizer is None:
             refuse("optimizer", optimizer, "an optimizer", "give torch.optim.Adam(model.parameters())")

@@ -14,7 +14,7 @@ from gpulesson_tools.planning.hardware.links import NETWORK
 from gpulesson_tools.programs import arguments
 
 
-def main(words: Sequence[str], prog: str = "python -m gpulesson plan") -> int:
+def main(words: Sequence[str], prog: str) -> int:
     """Plan for the program of a command line and print the answer; 1 if there is none."""
     options, program = arguments.parse(_parser(prog), words)
     return _run(options, program, prog)

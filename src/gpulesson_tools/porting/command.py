@@ -29,7 +29,7 @@ _NEXT = "put the changes into your file (--write does it, and keeps the old one)
 _COLOURS = {"+": "\033[32m", "-": "\033[31m", "@": "\033[36m"}
 
 
-def main(words: Sequence[str], prog: str = "python -m gpulesson port") -> int:
+def main(words: Sequence[str], prog: str) -> int:
     """Port the script of a command line and print what came of it; 1 if that is nothing to rely on."""
     parser = arguments.parser(
         prog,

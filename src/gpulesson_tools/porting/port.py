@@ -231,7 +231,8 @@ def port(runs: Runs, tell: Callable[[str], None]) -> Port:
     rounds = _Rounds(runs, loops, tell)
     state, stuck = rounds.go_on(rounds.begin(State(Files(runs.texts), Pair(gpu))))
     if loops.short and not whole.stopped:  # it comes to its end: so it is compared with whole loops
-        rounds = _Rounds(runs, WHOLE, tell)
+        loops = WHOLE
+        rounds = _Rounds(runs, loops, tell)
         state, stuck = rounds.go_on(rounds.run(state))
     elif before.whole is not None and not stuck:
         rounds = _Rounds(runs, loops, tell, both=True)
@@ -259,8 +260,6 @@ def _compared(runs: Runs, found: Port, loops: Loops, tell: Callable[[str], None]
     """If losses differ, say whether the script repeats them, and how much they depend on rounding."""
     if found.stuck or found.proved:
         return found
-    if not found.cpu.shortened:
-        loops = WHOLE
     tell("the script as it is, once more: are its losses always the same?")
     again = runs.run({}, gpu=False, loops=loops).losses[: found.steps]
     found = replace(found, repeats=again == found.cpu.losses[: found.steps])

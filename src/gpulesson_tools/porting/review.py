@@ -156,7 +156,7 @@ def _found(kind: str, places: Iterable[Place], **facts: Any) -> Finding:
     return Finding(kind, tuple(places), text, instead)
 
 
-def main(words: Sequence[str], prog: str = "python -m gpulesson review") -> int:
+def main(words: Sequence[str], prog: str) -> int:
     """Review the script of a command line and print what was found; 1 if it does not run."""
     parser = arguments.parser(prog, "Find what is wrong or slow in a training script that uses a GPU.")
     command.add_options(parser)

@@ -40,17 +40,17 @@ def execute(program: Sequence[str], top: Path | None = None) -> None:
         sys.path.insert(0, os.getcwd())  # noqa: PTH109
         main.__spec__ = _spec(program[1])
         path, main.__package__ = Path(main.__spec__.origin), main.__spec__.parent
-        sys.argv = [str(path), *program[2:]]
+        text, sys.argv = path.read_bytes(), [str(path), *program[2:]]
     else:
         path, sys.argv = Path(os.path.abspath(program[0])), [*program]  # noqa: PTH100
-        start, package = path.resolve().parent, ""
-        if re.search(rb"^\s*from\s+\.", path.read_bytes(), re.MULTILINE):  # as python -m package.script does
+        text, start, package = path.read_bytes(), path.resolve().parent, ""
+        if re.search(rb"^\s*from\s+\.", text, re.MULTILINE):  # as python -m package.script does
             while (start / "__init__.py").exists() and start != top:
                 start, package = start.parent, f"{start.name}.{package}".rstrip(".")
             main.__package__ = package
         sys.path.insert(0, str(start))
     main.__file__ = str(path)
-    code = SourceFileLoader("__main__", str(path)).source_to_code(path.read_bytes(), str(path))
+    code = SourceFileLoader("__main__", str(path)).source_to_code(text, str(path))
     exec(code, main.__dict__)
 
 
