@@ -24,7 +24,7 @@ PUBLISHED = Path("_build", "site")
 # and Sphinx again, which takes longer than all else.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 BENCHMARKS = ["counts", "overhead", "peers", "ladder", "time_to_accuracy", "accuracy"]
-BENCHMARKS += ["import_time", "saving", "scaling", "published_scaling"]
+BENCHMARKS += ["import_time", "scaling", "published_scaling"]
 SHELL_SCRIPTS = [".ci/run", *map(str, Path("examples", "distributed").glob("*.[sp]b*"))]
 
 

@@ -130,7 +130,6 @@ def run(
     epochs: int = 3,
     every_steps: int = 2,
     keep: int = 3,
-    background: bool = False,
     accumulate: int = 1,
     amp: str | None = None,
     scheduled_by: str = "epoch",
@@ -151,7 +150,6 @@ def run(
         extra=extra,
         every_steps=every_steps,
         keep=keep,
-        background=background,
     )
     with saves:
         if how == "hand":

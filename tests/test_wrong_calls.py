@@ -542,12 +542,6 @@ OTHERS: dict[str, tuple[Any, str, str, str]] = {
         "not a checkpoint",
         "latest(folder)",
     ),
-    "AutoSave: background as a text": (
-        lambda _: AutoSave("runs", model=(m := model()), optimizer=adam(m), background="x"),
-        "background is 'x'",
-        "True or False",
-        "choose",
-    ),
     "AutoSave: a yes for the minutes": (
         lambda _: AutoSave("runs", model=(m := model()), optimizer=adam(m), every_minutes=True),
         "every_minutes=True",

@@ -6,7 +6,6 @@ import os
 import signal
 import threading
 import time
-from concurrent.futures import wait
 from pathlib import Path
 
 import autosave_run
@@ -85,7 +84,6 @@ CASES = {
     "Batches, own generator": {"feed": "batches", "own_generator": True},
     "indices that the loop draws": {"feed": "indices"},
     "accumulated by hand": {"accumulate": 2, "every_steps": 1, "stops": [2, 4]},
-    "background": {"background": True, "feed": "batches"},
     "fit": {"how": "fit"},
     "fit, accumulated, scheduler by step": {
         "how": "fit",
@@ -241,118 +239,6 @@ def test_the_state_of_a_run_comes_back(tmp_path, parts, model):
     assert all(torch.equal(value, weights[name]) for name, value in model.state_dict().items())
 
 
-# --- in the background -------------------------------------------------------------------------------------
-
-
-def test_in_the_background_the_state_is_that_of_the_moment(tmp_path, parts, monkeypatch):
-    go, really, writers, at_once = threading.Event(), saving.write_checkpoint, [], []
-
-    def slowly(path, *content):
-        writers.append(path)
-        at_once.append(len(writers))
-        go.wait()
-        really(path, *content)
-        writers.remove(path)
-        return path
-
-    monkeypatch.setattr(saving, "write_checkpoint", slowly)
-    weights, buffers = [], []
-    with AutoSave(tmp_path, **parts, every_steps=2, background=True) as saves:
-        loader = Batches(torch.ones(6, 2), batch_size=2)
-        for _ in saves.epochs(1):
-            for number, (inputs,) in enumerate(saves.batches(loader), start=1):
-                saves.model(inputs).sum().backward()
-                saves.optimizer.step()
-                weights.append(saves.model.weight.detach().clone())
-                buffers.append(saves.optimizer.state[saves.model.weight]["momentum_buffer"].clone())
-                saves.step()
-                assert not list(tmp_path.glob("*.safetensors"))
-                if number == 3:
-                    go.set()
-    assert at_once == [1, 1]
-    for step, name in (
-        (2, "autosave-epoch-0000-batch-000002.safetensors"),
-        (3, "autosave-epoch-0001-batch-000000.safetensors"),
-    ):
-        found = load_checkpoint(tmp_path / name)
-        assert torch.equal(found.model["weight"], weights[step - 1])
-        assert torch.equal(found.optimizer["state"][0]["momentum_buffer"], buffers[step - 1])
-
-
-@pytest.mark.parametrize("step", [2, 4], ids=["at a step", "on leaving"])
-def test_in_the_background_what_fails_is_raised(tmp_path, parts, monkeypatch, step):
-    def fail(path, *content):
-        raise CheckpointError("the disk is full")
-
-    monkeypatch.setattr(saving, "write_checkpoint", fail)
-    reached = []
-    with (
-        pytest.raises(CheckpointError, match="the disk is full"),
-        AutoSave(tmp_path, **parts, every_steps=step, background=True) as saves,
-    ):
-        for _ in saves.epochs(1):
-            for number, _ in enumerate(saves.batches([1, 2, 3, 4, 5][: step + 2]), start=1):
-                reached.append(number)
-                saves.step()
-                if saves._written is not None:
-                    wait([saves._written])
-            break  # no save at the end
-    assert reached == [1, 2, 3] if step == 2 else reached == [1, 2, 3, 4, 5]
-
-
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork")
-@pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork")
-def test_in_the_background_a_fork_waits_for_the_writing(tmp_path, parts, monkeypatch):
-    really = saving.write_checkpoint
-    monkeypatch.setattr(saving, "write_checkpoint", lambda *given: time.sleep(0.2) or really(*given))
-    with AutoSave(tmp_path, **parts, every_steps=1, background=True) as saves:
-        for _ in saves.epochs(1):
-            for _ in saves.batches([1, 2]):
-                saves.step()
-                assert not saves._written.done()
-                if not (child := os.fork()):
-                    os._exit(0)
-                assert saves._written.done()
-                os.waitpid(child, 0)
-                break
-            break
-
-
-def test_in_the_background_an_error_of_the_loop_is_not_hidden(tmp_path, parts, monkeypatch):
-    monkeypatch.setattr(saving, "write_checkpoint", lambda *content: 1 / 0)
-    with (
-        pytest.warns(UserWarning, match="division by zero"),
-        pytest.raises(KeyboardInterrupt),
-        AutoSave(tmp_path, **parts, every_steps=1, background=True) as saves,
-    ):
-        for _ in saves.epochs(1):
-            for _ in saves.batches([1, 2]):
-                saves.step()
-                raise KeyboardInterrupt
-
-
-def test_in_the_background_after_ctrl_c_leaving_waits_for_the_writing(tmp_path, parts, monkeypatch):
-    go = threading.Event()
-
-    def fail(path, *content):
-        go.wait()
-        raise CheckpointError("the disk is full")
-
-    def interrupted(futures):
-        monkeypatch.setattr(autosave, "wait", wait)
-        go.set()
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(saving, "write_checkpoint", fail)
-    monkeypatch.setattr(autosave, "wait", interrupted)
-    with (
-        pytest.warns(UserWarning, match="also, in the background: the disk is full"),
-        pytest.raises(KeyboardInterrupt),
-        AutoSave(tmp_path, **parts, every_steps=1, background=True) as saves,
-    ):
-        train(saves)
-
-
 # --- signals -----------------------------------------------------------------------------------------------
 
 
@@ -393,25 +279,27 @@ def test_a_signal_before_the_loop_leaves_the_others_for_the_loop(tmp_path, parts
 
 
 @posix
-@pytest.mark.parametrize("where", ["loop", "background"])
+@pytest.mark.parametrize("where", ["loop", "save"])
 def test_a_signal_is_not_lost_with_an_error(tmp_path, parts, monkeypatch, capfd, where):
     came = []
     before = signal.signal(signal.SIGTERM, lambda number, frame: came.append(number))
-    if where == "background":
-        monkeypatch.setattr(saving, "write_checkpoint", lambda *content: 1 / 0)
+
+    def fail(*content):
+        os.kill(os.getpid(), signal.SIGTERM)
+        1 / 0
+
+    if where == "save":
+        monkeypatch.setattr(saving, "write_checkpoint", fail)
     try:
         with (
             pytest.raises(ZeroDivisionError),
-            AutoSave(tmp_path, **parts, every_steps=1, background=True) as saves,
+            AutoSave(tmp_path, **parts, every_steps=1) as saves,
         ):
             for _ in saves.epochs(1):
                 for number in saves.batches([1, 0]):
                     saves.step()
                     os.kill(os.getpid(), signal.SIGTERM)
-                    if where == "background":
-                        break
                     1 / (number - 1)
-                break
         assert came == [signal.SIGTERM]
         assert "ZeroDivisionError: " in capfd.readouterr().err
     finally:

@@ -8,9 +8,7 @@ import re
 import signal
 import sys
 import time
-import warnings
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,7 +20,7 @@ from filelock import FileLock, Timeout
 from torch import nn
 from torch.optim.lr_scheduler import LRScheduler
 
-from gpulesson._arguments import flags, refuse, whole_number
+from gpulesson._arguments import refuse, whole_number
 from gpulesson._files import printable
 from gpulesson.checkpoint import saving
 from gpulesson.checkpoint.differences import difference, is_count
@@ -39,10 +37,6 @@ _NAME = re.compile(r"autosave-epoch-(\d{4,})-batch-(\d{6,})\.safetensors")
 _END: Any = object()
 _PATIENCE = 10
 """Seconds to wait for another run that leaves the folder: workers may outlive a killed one for five."""
-
-_writing: set[Future[None]] = set()
-if hasattr(os, "register_at_fork"):  # the locks of a thread that writes would stay closed in the child
-    os.register_at_fork(before=lambda: wait(list(_writing)))
 
 
 class Stopped(SystemExit):
@@ -88,10 +82,6 @@ class AutoSave:
         is given.
     keep : int
         How many checkpoints stay: the last. Other files in the folder are left alone.
-    background : bool
-        Copy all tensors to the host's memory, and write them from there while the training goes on. What
-        goes wrong meanwhile is raised at the next step, or on leaving. Whatever forks this process, as a
-        ``DataLoader`` does that starts workers, waits for the writing.
 
     Attributes
     ----------
@@ -153,14 +143,12 @@ class AutoSave:
         every_steps: int | None = None,
         every_minutes: float | None = None,
         keep: int = 3,
-        background: bool = False,
     ) -> None:
         if every_steps is not None:
             every_steps = whole_number("every_steps", every_steps, 1, "give a number of steps, 1 or more")
         proper = isinstance(every_minutes, int | float) and 0 < every_minutes < float("inf")
         if every_minutes is not None and (not proper or every_minutes is True):
             raise ValueError(f"every_minutes={every_minutes!r}: give a number of minutes, more than 0")
-        flags(background=background)
         _check_extra({} if extra is None else extra)
         if optimizer is None:
             refuse("optimizer", optimizer, "an optimizer", "give torch.optim.Adam(model.parameters())")
@@ -168,7 +156,7 @@ class AutoSave:
         if mistake := find_mistake(self.parts):
             raise ValueError(mistake)
         self.folder = as_folder(folder)
-        self.every_steps, self.background = every_steps, background
+        self.every_steps = every_steps
         self.every_minutes = DEFAULT_MINUTES if every_steps is every_minutes is None else every_minutes
         self.keep = whole_number("keep", keep, 1, "give how many checkpoints stay, 1 or more")
         self.model, self.optimizer, self.scheduler, self.generator = self.parts
@@ -176,7 +164,6 @@ class AutoSave:
         self.path: Path | None = None
         self._fit: dict[str, Any] = {}  # what `fit` measures, by name
         self._lock: FileLock | None = None
-        self._written: Future[None] | None = None  # in the background
         self._epoch: int | None = None  # that runs, counted from 0
         self._begun: dict[str, Any] = {}  # the random states with which it did
         self._place: _Place | None = None  # within it, once there are batches
@@ -207,19 +194,12 @@ class AutoSave:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        try:
-            self._settle()
-        except Exception as failure:
-            if error is None:
-                raise
-            warnings.warn(f"also, in the background: {failure}", stacklevel=2)  # `error` must not be hidden
-        finally:
-            self._signals.give_back()
-            self._undo.close()
-            if self._lock is not None:
-                self._lock.release()
-            self._lock = self._epoch = self._place = self._resumed = None
-            self._signals.pass_on(error)
+        self._signals.give_back()
+        self._undo.close()
+        if self._lock is not None:
+            self._lock.release()
+        self._lock = self._epoch = self._place = self._resumed = None
+        self._signals.pass_on(error)
 
     def epochs(self, number: int) -> Iterator[int]:
         """Load the checkpoint of the folder that got furthest, if there is one, and count on from it.
@@ -284,8 +264,6 @@ class AutoSave:
             )
         self.check_loader(loader)
         workers = bool(getattr(loader, "num_workers", 0))
-        if workers:
-            self._settle()  # before they fork, when Ctrl-C would be lost
         place = _Place.of(loader, self.generator)
         resumed, self._resumed = self._resumed, None
         undo, self._undo = self._undo, ExitStack()
@@ -388,15 +366,13 @@ class AutoSave:
         Stopped
             A signal came, and the run is saved.
         CheckpointError
-            The checkpoint, or the one before in the background, could not be written.
+            The checkpoint could not be written.
         """
         place = self._place
         if place is None:
             raise RuntimeError("saves.step() belongs inside `for … in saves.batches(loader):`")
         place.steps += 1
         place.learned = place.done
-        if self._written is not None and self._written.done():
-            self._settle()
         if self._signals.number:
             self._stop()
         minutes = (time.monotonic() - self._saved_at) / 60
@@ -407,7 +383,6 @@ class AutoSave:
 
     def _resume(self, number: int) -> int:
         """Load the checkpoint that got furthest; return how many epochs are finished."""
-        self._settle()
         self._undo.close()
         self._resumed = None
         self.path = path = saving.latest(self.folder, pattern="autosave-epoch-*.safetensors")
@@ -501,7 +476,6 @@ class AutoSave:
         place = self._place or _Place.of(None, self.generator)
         epoch, done = (self._epoch + 1, 0) if finished else (self._epoch, place.done)
         path = self.folder / f"autosave-epoch-{epoch:04}-batch-{done:06}.safetensors"
-        self._settle()
         if path == self.path:
             return
         position = {
@@ -515,15 +489,9 @@ class AutoSave:
             name: part.state_dict() if hasattr(part, "state_dict") else part
             for name, part in self.extra.items()
         }
-        content = collect(path, self.parts, epoch, done, position, extra, on_host=self.background)
+        content = collect(path, self.parts, epoch, done, position, extra)
         self._saved_at = time.monotonic()
-        if not self.background:
-            self._write(path, *content)
-            return
-        thread = ThreadPoolExecutor(1)
-        self._written = thread.submit(self._write, path, *content)
-        _writing.add(self._written)
-        thread.shutdown(wait=False)  # it ends once that is written
+        self._write(path, *content)
 
     def _write(self, path: Path, tensors: dict[str, torch.Tensor], metadata: dict[str, str]) -> None:
         """Write a checkpoint, and delete our files before the last `keep`."""
@@ -536,20 +504,11 @@ class AutoSave:
             with suppress(OSError):  # the next save tries again
                 old.unlink()
 
-    def _settle(self) -> None:
-        """Wait for what is written in the background, and raise what went wrong with it."""
-        if self._written is not None:
-            wait([self._written])  # after Ctrl-C here, leaving waits again
-            written, self._written = self._written, None
-            _writing.discard(written)
-            written.result()
-
     def _stop(self) -> NoReturn:
         """Save, if the run is between two steps, and leave."""
         place = self._place
         if place is not None and place.done and place.done == place.learned:
             self._save()
-        self._settle()
         where = f"It is saved in {printable(self.path)}" if self.path else "There was nothing to save yet"
         number = self._signals.number
         message = f"{signal.Signals(number).name} asked this run to stop. {where}; the same command goes on "

@@ -28,9 +28,9 @@ _FEW = 200
 """Keys of one dict or set that are neither texts nor numbers."""
 
 
-def pack(content: dict[str, Any], *, on_host: bool = False) -> dict[str, Tensor]:
+def pack(content: dict[str, Any]) -> dict[str, Tensor]:
     """Return what a file holds of a dict: its tensors, by name, and the JSON of `encode` as one more."""
-    text, tensors = encode(content, on_host=on_host)
+    text, tensors = encode(content)
     return {**tensors, _JSON: torch.frombuffer(bytearray(text), dtype=torch.uint8)}
 
 
@@ -41,17 +41,16 @@ def unpack(tensors: dict[str, Tensor]) -> Any:
     return decode(bytes(memory_of(text)), tensors)
 
 
-def encode(content: dict[str, Any], *, on_host: bool = False) -> tuple[bytes, dict[str, Tensor]]:
+def encode(content: dict[str, Any]) -> tuple[bytes, dict[str, Tensor]]:
     """Return the JSON of a dict and the tensors in it, by name: the way that leads to each.
 
-    Tensors that are one, such as tied weights, have one name. They are those of `content`, or with `on_host`,
-    copies in the host's memory.
+    Tensors that are one, such as tied weights, have one name.
 
     >>> text, tensors = encode({"model": {"bias": torch.zeros(2)}, "losses": [0.5, math.inf]})
     >>> text
     b'{"model":{"bias":{"$tensor":"model.bias"}},"losses":[0.5,{"$float":"inf"}]}'
     """
-    encoder = _Encoder(on_host)
+    encoder = _Encoder()
     plain = encoder.of_dict(content, ())
     text = json.dumps(plain, separators=(",", ":"), allow_nan=False).encode()
     _check_size(text)
@@ -115,8 +114,7 @@ def _no_number(text: str) -> Any:
 class _Encoder:
     """Makes JSON of values, and collects their tensors."""
 
-    def __init__(self, on_host: bool) -> None:
-        self.on_host = on_host
+    def __init__(self) -> None:
         self.tensors: dict[str, Tensor] = {}
         self._names: dict[Any, str] = {}  # of the tensors that are there
         self._values = 0
@@ -181,7 +179,7 @@ class _Encoder:
             value = value.detach()
             if told:  # safetensors does not know it: its bytes, as one more dimension
                 value = value.resolve_conj().resolve_neg().contiguous().unsqueeze(-1).view(torch.uint8)
-            self.tensors[name] = value.to("cpu", copy=True) if self.on_host else value
+            self.tensors[name] = value
         return {"$tensor": self._names[key], **told}
 
     def _new_name(self, way: tuple[Any, ...]) -> str:

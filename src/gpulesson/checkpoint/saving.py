@@ -157,9 +157,9 @@ def save_checkpoint(
 
 
 def collect(
-    path: Path, parts: RunParts, epoch: int, step: int, position: Any, extra: Any, *, on_host: bool = False
+    path: Path, parts: RunParts, epoch: int, step: int, position: Any, extra: Any
 ) -> tuple[dict[str, Tensor], dict[str, str]]:
-    """Return a checkpoint's tensors, those of the run or copies in the host's memory, and its metadata."""
+    """Return a checkpoint's tensors, which are those of the run, and its metadata."""
     parts = parts._replace(model=unwrapped(parts.model))
     model, optimizer, scheduler, generator = parts
     with as_checkpoint_error(f"{printable(path)} was not written"):
@@ -187,7 +187,7 @@ def collect(
         }
         metadata = {"format": "pt", _MARK: _VERSION, "epoch": str(epoch), "step": str(step)}
         metadata["saved"] = datetime.now(timezone.utc).isoformat(timespec="microseconds")
-        return pack(content, on_host=on_host), metadata
+        return pack(content), metadata
 
 
 def write_checkpoint(path: Path, tensors: dict[str, Tensor], metadata: dict[str, str]) -> Path:
