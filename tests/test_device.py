@@ -173,7 +173,7 @@ class TestMoving:
 
     def test_a_device_name_that_means_nothing(self):
         with pytest.raises(
-            DeviceError, match=r"'cdua' is no device name\. Names are cpu.*On this machine: cpu"
+            DeviceError, match=r"'cdua' is not the name of a device\. Names are cpu.*On this machine: cpu"
         ):
             to_device(torch.zeros(2), "cdua")
 

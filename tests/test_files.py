@@ -168,7 +168,7 @@ def test_a_file_is_read_whole_if_it_is_one_and_not_too_long(tmp_path):
     assert read_file(path, 3) is None
     path.write_bytes(b"abc")
     assert read_file(path, 3) == b"abc"
-    with pytest.raises(OSError, match="has 3 bytes, more than the 2 that can belong there"):
+    with pytest.raises(OSError, match="has 3 bytes, more than the 2 expected there"):
         read_file(path, 2)
 
 

@@ -236,7 +236,7 @@ def test_on_a_gpu_no_step_waits(amp, nothing_waits):
         ({"clip_norm": 0.0}, "clip_norm=0.0: give the largest norm"),
         ({"clip_norm": float("nan")}, "clip_norm=nan"),
         ({"clip_norm": "1"}, "clip_norm is '1', but must be a number above 0"),
-        ({"amp": "half"}, r"amp='half' is no precision for autocast: give torch.bfloat16"),
+        ({"amp": "half"}, r"amp='half' is not a precision of autocast: give torch.bfloat16"),
         ({"amp": True}, "amp=True"),
         ({"amp": torch.float32}, "amp=torch.float32.*None for full precision"),
         ({"scheduler": ReduceLROnPlateau}, "needs the loss of a whole epoch: give it to fit"),

@@ -47,7 +47,7 @@ def test_a_single_run_is_its_own_spread():
 
 @pytest.mark.parametrize(("warmup", "repeats"), [(0, 0), (-1, 5)])
 def test_impossible_numbers_of_runs_are_refused(warmup, repeats):
-    with pytest.raises(ValueError, match=r"repeats=0: need at least 1|warmup=-1: need no negative"):
+    with pytest.raises(ValueError, match=r"repeats=0: need at least 1|warmup=-1: need 0 or more"):
         measure(lambda: None, device="cpu", warmup=warmup, repeats=repeats)
 
 
@@ -86,7 +86,7 @@ def test_an_accelerator_is_waited_for(monkeypatch):
 @pytest.mark.parametrize("use", [synchronize, lambda device: measure(lambda: None, device=device)])
 def test_a_name_that_means_nothing(use):
     with pytest.raises(
-        DeviceError, match=r"'cdua'.* is no device name\. Names are cpu.*On this machine: cpu"
+        DeviceError, match=r"'cdua'.* is not the name of a device\. Names are cpu.*On this machine: cpu"
     ):
         use("cdua")
 

@@ -203,7 +203,7 @@ WRONG: dict[str, tuple[dict[str, Any], str, str, str]] = {
     "batches: a generator": (
         {"batches": iter(PAIR)},
         "list_iterator",
-        "used up after one pass",
+        "exhausted after one pass",
         "a DataLoader",
     ),
     "batches: three things": ({"batches": [(X, Y, Y)]}, "tuple of 3", "a pair", "collate_fn"),
@@ -268,7 +268,7 @@ WRONG: dict[str, tuple[dict[str, Any], str, str, str]] = {
     "step: accumulates sums": (
         stepped(accumulate=2) | {"loss_fn": nn.CrossEntropyLoss(reduction="sum")},
         "accumulate=2",
-        "weighed as means",
+        "weighted as means",
         "reduction='mean'",
     ),
     "step: its scheduler ends within the epoch": (
@@ -293,13 +293,13 @@ WRONG: dict[str, tuple[dict[str, Any], str, str, str]] = {
     "batches: an iterator of a loader": (
         {"batches": iter(loaded())},
         "_SingleProcessDataLoaderIter",
-        "used up after one pass",
+        "exhausted after one pass",
         "a DataLoader",
     ),
     "validation: an iterator of a loader": (
         {"validation": iter(loaded())},
         "validation is a _SingleProcessDataLoaderIter",
-        "used up after one pass",
+        "exhausted after one pass",
         "a DataLoader",
     ),
     "targets: a bad label in a later batch": (

@@ -6,7 +6,7 @@ import os
 import sys
 
 if __name__ == "__main__" and sys.path[0] == os.getcwd():  # noqa: PTH109  # pathlib comes later
-    del sys.path[0]  # `python -m` puts the reader's folder first: a random.py there is not Python's
+    del sys.path[0]  # `python -m` puts the current folder first, where a random.py would hide Python's
 
 import argparse
 from collections.abc import Sequence
@@ -16,11 +16,11 @@ COMMANDS = {
     "practice": ("practice_gpu.command:main", "run a script or a module on a simulated CUDA GPU"),
     "plan": (
         "gpulesson_tools.planning.command:main",
-        "say whether a training script will fit on a GPU, and how fast it can be at most",
+        "say whether a training script fits on a GPU, and how fast it can be at most",
     ),
     "port": (
         "gpulesson_tools.porting.command:main",
-        "take a training script for the CPU to a GPU, and prove that it learns the same",
+        "move a training script from the CPU to a GPU, and check that it learns the same",
     ),
     "review": (
         "gpulesson_tools.porting.review:main",
@@ -37,7 +37,7 @@ COMMANDS = {
     ),
     "lessons": ("gpulesson_tools.exercises.commands:lessons", "list the exercises, with your progress"),
 }
-"""Command: the function that gets the rest of the command line and the command's name, and what it is for."""
+"""By command: the function that gets the rest of the command line and the command's name, and a help text."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -51,7 +51,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Returns
     -------
     int
-        Exit status: 0 if all went well.
+        Exit status: 0 for success.
     """
     words = list(sys.argv[1:] if arguments is None else arguments)
     if words and words[0] in COMMANDS:
@@ -67,7 +67,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def report() -> int:
-    """Print the device report and the device that the lessons would choose; 1 if that device is not there."""
+    """Print the device report and the device that the lessons would use; return 1 if it does not exist."""
     from gpulesson.device import DeviceError, choose_device, device_report  # the exercises need no torch
 
     print(device_report())

@@ -1,4 +1,4 @@
-"""Wrong arguments: errors that name what was found, what was expected, and the remedy."""
+"""Errors about wrong arguments, which name what was found, what was expected, and the remedy."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from torch import Tensor
 
 
 def described(value: Any) -> str:
-    """Say in a few words what an object is: ``"a tensor float32 [5, 6]"``, ``"the class MLP"``."""
+    """Describe an object in a few words: ``"a tensor float32 [5, 6]"``, ``"the class MLP"``."""
     if isinstance(value, type):
         return f"the class {value.__name__}"
     if value is None or isinstance(value, str | int | float | torch.device | torch.dtype):
@@ -38,23 +38,23 @@ def described(value: Any) -> str:
 def refuse(
     name: str, value: Any, expected: str, remedy: str, *, error: type[Exception] = TypeError
 ) -> NoReturn:
-    """Raise the error that names the argument, what it is, what it has to be, and what to do."""
+    """Raise an error that names the argument, what it is, what it must be, and the remedy."""
     if isinstance(value, type):  # a class where an object belongs: the same remedy everywhere
         remedy = f"make an object of the class, with brackets: {value.__name__}(…)"
     raise error(f"{name} is {described(value)}, but must be {expected}: {remedy}")
 
 
 def as_path(name: str, value: Any) -> Path:
-    """Return the name of a file as a path; None, which `latest` may return, is none."""
+    """Return a path; reject None, which `latest` may return."""
     if not isinstance(value, str | os.PathLike):
         remedy = "where latest(…) returns None, there is no checkpoint yet"
-        given = "give a text or a pathlib.Path, such as 'runs/last.safetensors'"
+        given = "give a string or a pathlib.Path, such as 'runs/last.safetensors'"
         refuse(name, value, "the name of a file", remedy if value is None else given)
     return Path(value)
 
 
 def whole_number(name: str, value: Any, least: int, remedy: str) -> int:
-    """Return `value` as an int of at least `least`; ``True``, 2.5 and ``"3"`` are no whole numbers."""
+    """Return `value` as an int of at least `least`; ``True``, 2.5 and ``"3"`` are refused."""
     try:
         if isinstance(value, bool):
             raise TypeError

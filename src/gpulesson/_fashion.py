@@ -1,4 +1,4 @@
-"""Fashion-MNIST's four files: find them, verify them, have torchvision fetch what is missing, read them."""
+"""Fashion-MNIST's four files: find, verify, download (with torchvision) and read them."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ from gpulesson._files import printable, read_file, whole_file
 from gpulesson._progress import person_watches
 
 TIMEOUT = 20.0  # seconds to wait for a server, and for each piece of its answer
-AGAIN = "Delete this file and run again: it will be fetched anew."
+AGAIN = "Delete this file and run again: it will be downloaded again."
 ELSEWHERE = "Set the environment variable GPULESSON_DATA to a folder that you may write to."
 EXCERPT = Path(__file__).with_name("excerpt")
-MOST = 70_000  # images in all of Fashion-MNIST: a file that announces more is none of it
+MOST = 70_000  # images in all of Fashion-MNIST, so that no file of it has more
 
 
 @dataclass(frozen=True)
@@ -97,23 +97,23 @@ FILES = {
         },
     ),
 }
-# The authors' own copy, asked before the one that torchvision asks, which has no HTTPS.
+# The authors' own copy, before the one of torchvision, which has no HTTPS.
 MIRRORS = ["https://raw.githubusercontent.com/zalandoresearch/fashion-mnist/master/data/fashion/"]
 
 
 class DataError(RuntimeError):
-    """Data that is damaged, cannot be stored, or cannot be had."""
+    """Data is damaged, cannot be stored, or cannot be downloaded."""
 
     def __init__(self, message: str) -> None:
         super().__init__(printable(message, 10_000))  # it may hold names of files, or words of a server
 
 
 class MissingDataError(DataError):
-    """Nothing is damaged, but the data is not in the folder and could not be fetched."""
+    """The data is not in the folder and was not downloaded; nothing is damaged."""
 
 
 def needed(module: str) -> Any:
-    """Import a library that only some functions use, or say how to get it."""
+    """Import a library that only some functions use, or say how to install it."""
     try:
         return importlib.import_module(module)
     except ImportError as error:
@@ -125,19 +125,19 @@ def needed(module: str) -> Any:
 
 
 def load(folder: Path, *, download: bool, unpack: bool = False) -> tuple[list[Tensor], bool]:
-    """Return the tensors of ``folder/FashionMNIST/raw``, and whether all of their bytes are known ones.
+    """Return the tensors of ``folder/FashionMNIST/raw``, and whether all checksums are known.
 
     Parameters
     ----------
     unpack : bool
-        Write down what is there in packed form alone: torchvision's class needs it so.
+        Unpack files that are there in packed form only, as torchvision's class needs them.
 
     Returns
     -------
     list of Tensor
         Train images, train targets, test images, test targets.
     bool
-        False if a file is an excerpt that no checksum is known of.
+        False if a file is an excerpt without a known checksum.
     """
     raw = folder / "FashionMNIST" / "raw"
     contents = {name: _stored(raw, name, unpack) for name in FILES}
@@ -156,7 +156,7 @@ def load(folder: Path, *, download: bool, unpack: bool = False) -> tuple[list[Te
         if len(found[images]) != len(found[labels]):
             raise DataError(
                 f"{raw / images} holds {len(found[images])} images, but {labels} holds {len(found[labels])} "
-                "labels: they do not belong together. Delete both and run again: they will be fetched anew."
+                "labels: they do not belong together. Delete both and run again to download them again."
             )
     return [found[name] for name in FILES], all(verified)
 
@@ -189,7 +189,7 @@ def tensor(path: Path, content: bytearray) -> Tensor:
     numbers = [int.from_bytes(content[i : i + 4], "big") for i in range(0, min(start, len(content)), 4)]
     if len(content) < start or numbers[:1] + numbers[2:] != [magic, *shape]:
         raise DataError(
-            f"{path} is no file of {kind}: its {len(content)} bytes begin with the numbers {numbers}, "
+            f"{path} is not a file of {kind}: its {len(content)} bytes begin with the numbers {numbers}, "
             f"expected {[magic, '…', *shape]}. {AGAIN}"
         )
     expected = start + numbers[1] * (28 * 28 if images else 1)
@@ -207,7 +207,7 @@ def tensor(path: Path, content: bytearray) -> Tensor:
 
 
 def _is_known(path: Path, content: bytes | bytearray) -> bool:
-    """Return whether these are the bytes of that file, whole or as the excerpt; an error if none can be."""
+    """Return whether the checksum is known for this file; raise if the bytes are wrong or another file's."""
     known = FILES[path.name].md5
     found = hashlib.md5(content, usedforsecurity=False).hexdigest()
     if found in known.values():
@@ -216,7 +216,7 @@ def _is_known(path: Path, content: bytes | bytearray) -> bool:
         if found in other.md5.values():
             raise DataError(
                 f"{path} holds what belongs in {name}: the files were exchanged. Give them their own "
-                "names, or delete all four and run again: they will be fetched anew."
+                "names, or delete all four and run again: they will be downloaded again."
             )
     if expected := known.get(len(content)):
         raise DataError(
@@ -255,7 +255,7 @@ def _stored(raw: Path, name: str, unpack: bool) -> bytearray | None:
 
 
 def _unpacked(packed: Path, compressed: bytes | bytearray) -> bytearray:
-    """Return what a packed file holds, having seen that it is the published one."""
+    """Verify a packed file and return its content."""
     found, expected = hashlib.sha256(compressed).hexdigest(), FILES[packed.stem].packed_sha256
     if found != expected:
         raise DataError(
@@ -266,7 +266,7 @@ def _unpacked(packed: Path, compressed: bytes | bytearray) -> bytearray:
 
 
 def _fetch(raw: Path, names: list[str]) -> None:
-    """Download all files with torchvision, verify them, and write down these; the folder is tried first."""
+    """Download all files with torchvision, verify and store these, if the folder is writable."""
     try:
         raw.mkdir(parents=True, exist_ok=True)
         if not os.access(raw, os.W_OK | os.X_OK):

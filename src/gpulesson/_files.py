@@ -1,4 +1,4 @@
-"""Write files whole or not at all, open what is a file and nothing else, and print any name safely."""
+"""Write files whole or not at all, open regular files only, and print any name safely."""
 
 import os
 import re
@@ -23,13 +23,13 @@ _KINDS = {
     stat.S_IFBLK: "a device",
     stat.S_IFLNK: "a link to itself",
 }
-# The parts of this process: some network drives lock out others only. No weak references: what a signal
-# raises in their callbacks, Python prints and forgets.
+# The parts of this process: on some network drives, locks exclude other processes only. No weak references:
+# an exception that a signal raises in their callbacks would be lost.
 _ours: dict[str, BinaryIO] = {}
 
 
 def printable(text: object, most: int = 1000) -> str:
-    r"""Return a text in one line, without the characters with which a name could steer a terminal.
+    r"""Return a text on one line, with control characters escaped: a name could steer a terminal with them.
 
     Examples
     --------
@@ -41,7 +41,7 @@ def printable(text: object, most: int = 1000) -> str:
 
 
 def open_file(path: str | os.PathLike[str]) -> BinaryIO:
-    """Open a file to read its bytes; a pipe or device, which could wait or never end, raises OSError."""
+    """Open a file to read its bytes; a pipe or device, which may block or never end, raises OSError."""
     file = open(path, "rb", opener=_open_at_once)  # noqa: SIM115
     try:
         _check_regular(os.fstat(file.fileno()), path)
@@ -52,9 +52,9 @@ def open_file(path: str | os.PathLike[str]) -> BinaryIO:
 
 
 def read_file(path: Path, most: int) -> bytearray | None:
-    """Return what a file holds, or None if there is none; OSError also if it is longer than `most` bytes.
+    """Return the content of a file, or None if it does not exist; OSError also if it exceeds `most` bytes.
 
-    So is a link that leads nowhere, of the file or of a folder above it: something was to be there.
+    A broken link, of the file or of a folder above it, is an OSError: something should be there.
     """
     try:
         file = open_file(path)
@@ -68,21 +68,21 @@ def read_file(path: Path, most: int) -> bytearray | None:
     with file:
         size = os.fstat(file.fileno()).st_size
         if size > most:
-            raise OSError(f"{printable(path)} has {size} bytes, more than the {most} that can belong there")
+            raise OSError(f"{printable(path)} has {size} bytes, more than the {most} expected there")
         return bytearray(file.read(size))
 
 
 @contextmanager
 def whole_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
-    """Give a file to write, which takes the place of `path` at the end: synced, in one step, or not at all.
+    """Yield a file to write, which replaces `path` at the end: synced, in one step, or not at all.
 
-    It lies beside `path` (``file.name``) under a hidden name, and is locked. A process that was killed leaves
-    it there; the next one that writes into the folder removes it (not on Windows). What stands at `path` must
-    be a file, whose permissions are kept: a link is followed, anything else raises OSError. Missing folders
-    are made.
+    Meanwhile it is beside `path`, hidden and locked (``file.name``). A process that is killed leaves it
+    there; the next one that writes into the folder removes it (not on Windows). If `path` exists, it must be
+    a file, whose permissions are kept: a link is followed, anything else raises OSError. Missing folders are
+    made.
     """
     path = Path(os.path.realpath(path))
-    mode = None  # that of the file before, or else what the umask says
+    mode = None  # of the file that is replaced; else the umask decides
     with suppress(FileNotFoundError):
         _check_regular(found := path.lstat(), path)
         mode = stat.S_IMODE(found.st_mode)
@@ -97,10 +97,10 @@ def whole_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
             yield file
             file.flush()
             os.fsync(file.fileno())
-            if not fcntl:  # Windows renames no open file; elsewhere it is locked until it has its name
+            if not fcntl:  # Windows cannot rename an open file; elsewhere it stays locked until it is renamed
                 file.close()
             part.replace(path)
-            with suppress(OSError):  # what is synced and has its name is written, whatever closing it says
+            with suppress(OSError):  # it is synced and renamed: an error in closing it changes nothing
                 file.close()
             _sync_folder(path.parent)
         finally:
@@ -141,7 +141,7 @@ def _new_part(folder: Path) -> BinaryIO:
 
 
 def _sweep(folder: Path) -> None:
-    """Remove the parts whose writers are dead: their locks can be had."""
+    """Remove the parts of dead processes, whose locks are free."""
     for part in folder.iterdir() if fcntl and os.access(folder, os.R_OK) else []:
         ours = _ours.get(part.name)
         if _PART.fullmatch(part.name) and part.is_file() and (ours is None or ours.closed):

@@ -27,7 +27,7 @@ class DeviceInfo:
     capability : tuple of (int, int) or None
         CUDA compute capability (major, minor).
     has_kernels : bool or None
-        Whether this build of torch holds code that this GPU can run; None if the question does not arise.
+        Whether this build of torch contains code that this GPU can run; None where that does not apply.
     """
 
     device: torch.device
@@ -48,7 +48,7 @@ class DeviceInfo:
 
 
 def device_name(device: torch.device | str) -> str:
-    """Return the name of a device that is there; see `gpulesson.device.device_name`."""
+    """Return the name of an existing device; see `gpulesson.device.device_name`."""
     device = torch.device(device)
     if device.type in ("cuda", "xpu"):
         return str(torch.get_device_module(device).get_device_name(device))
@@ -71,7 +71,7 @@ def runs_on(arch: str, capability: tuple[int, int]) -> bool:
     Parameters
     ----------
     arch : str
-        As ``torch.cuda.get_arch_list`` spells it.
+        As in ``torch.cuda.get_arch_list()``.
     capability : tuple of (int, int)
         Major and minor version.
 
@@ -122,7 +122,7 @@ def cpu_memory() -> int | None:
 
 
 def nvidia_driver() -> tuple[str | None, tuple[str, ...]]:
-    """Return the driver's version and its GPUs: torch itself only speaks of what its own build supports."""
+    """Return the driver's version and its GPUs; torch itself only reports those that its build supports."""
     command = ["nvidia-smi", "--query-gpu=driver_version,name", "--format=csv,noheader"]
     try:
         answer = subprocess.run(

@@ -1,4 +1,4 @@
-"""Progress bars, only when a person watches: in a captured log every refresh would become a line."""
+"""Progress bars, shown only to a person: in a captured log every refresh would become a line."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def person_watches() -> bool:
 
 
 def epoch_bar(epochs: Iterable[int], total: int) -> Iterable[int]:
-    """Wrap `epochs`, so many, in a tqdm bar, if a person watches and there is tqdm."""
+    """Wrap `epochs`, `total` of them, in a tqdm bar if a person watches and tqdm is installed."""
     if not person_watches():
         return epochs
     try:

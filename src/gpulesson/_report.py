@@ -1,4 +1,4 @@
-"""What this machine has to compute on, and what to install if that is less than it could be."""
+"""The devices of this machine, and what to install if torch cannot use one."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ import torch
 
 from gpulesson._hardware import DeviceInfo, accelerators, cpu_memory, device_name, nvidia_driver
 
-# The CUDA wheels, as https://pytorch.org/get-started/locally/ gives them; what each holds code for is in
-# torch.cuda.PYTORCH_RELEASES_CODE_CC.
+# The CUDA wheels of https://pytorch.org/get-started/locally/; torch.cuda.PYTORCH_RELEASES_CODE_CC says which
+# GPUs each supports.
 WHEELS = "https://download.pytorch.org/whl"
 CUDA_WHEEL = "cu130"  # GPUs of compute capability 7.5 (Turing, 2018) and newer
 OLD_GPU_WHEEL = "cu126"  # also 5.0 to 7.0 (Maxwell, Pascal, Volta), and older drivers
@@ -23,7 +23,7 @@ OLDEST = (5, 0)
 
 @dataclass(frozen=True)
 class DeviceReport:
-    """What torch, the driver and the system say about this machine. Print it, or let a notebook show it.
+    """What torch, the driver and the system report about this machine. Print it, or show it in a notebook.
 
     Attributes
     ----------
@@ -33,13 +33,13 @@ class DeviceReport:
     built_for : str
         What torch was built for: ``"CUDA 13.2"``, ``"ROCm 7.0"``, ``"MPS"`` or ``"the CPU only"``.
     arch_list : tuple of str
-        GPU architectures that this torch holds CUDA code for.
+        GPU architectures for which this torch contains CUDA code.
     driver_version : str or None
         Of the NVIDIA driver.
     driver_gpus : tuple of str
         GPUs that the NVIDIA driver sees, whether or not torch can use them.
     advice : str
-        What to install or change; what is fine already.
+        What to install or change, if anything.
     """
 
     devices: tuple[DeviceInfo, ...]
@@ -90,7 +90,7 @@ def _as_html(text: str) -> str:
 
 
 def device_report() -> DeviceReport:
-    """Describe every device here, the software between it and you, and what to install if it falls short.
+    """Describe every device, the driver and this build of torch, and say what to install if anything.
 
     Returns
     -------
@@ -129,7 +129,7 @@ def built_for() -> str:
 
 
 def _wrapped(text: str) -> str:
-    """Break sentences for a terminal and a page; the commands, which are indented, stay whole for copying."""
+    """Wrap sentences; commands, which are indented, stay on one line for copying."""
     return "\n".join(
         line
         if line.startswith(" ")
@@ -162,13 +162,13 @@ def _advice(devices: tuple[DeviceInfo, ...], driver_gpus: tuple[str, ...]) -> st
 
 
 def _names_none(visible: str, gpus: int) -> bool:
-    """Return whether this CUDA_VISIBLE_DEVICES leaves none of so many GPUs.
+    """Return whether this CUDA_VISIBLE_DEVICES hides all of `gpus` GPUs.
 
     CUDA reads the list up to its first wrong entry (CUDA C++ Programming Guide, "Environment Variables").
     """
     first = visible.partition(",")[0].strip()
     if first.startswith(("GPU-", "MIG-")):
-        return False  # an identifier, which may well be right
+        return False  # an identifier, presumably correct
     return not (first.isdecimal() and int(first) < gpus)
 
 
@@ -192,10 +192,10 @@ def _without_gpu() -> str:
 
 
 def _install(capability: tuple[int, int] | None = None) -> str:
-    """Return the commands that replace torch on this system by a build for such a GPU."""
+    """Return the commands that install a build of torch for such a GPU on this system."""
     wheel = OLD_GPU_WHEEL if capability and capability < (7, 5) else CUDA_WHEEL
     index = f" --index-url {WHEELS}/{wheel}"
     plain_linux = platform.system() == "Linux" and platform.machine() == "x86_64" and wheel == CUDA_WHEEL
     if plain_linux or platform.system() == "Darwin":
-        index = ""  # what the package index offers there computes on the GPU already
+        index = ""  # the wheel on PyPI uses the GPU there
     return f"    pip uninstall -y torch torchvision\n    pip install torch torchvision{index}"

@@ -1,7 +1,7 @@
 """A whole training step as one CUDA graph: recorded once, and then launched with a single call.
 
-A step of a small network is some dozens of kernels, and launching each takes the CPU longer than the GPU
-computes. A graph launches all of them at once.
+A step of a small network consists of dozens of kernels, and launching each takes the CPU longer than the GPU
+takes to run it. A graph launches all of them at once.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class CapturedStep:
     why_plain : str
         Why no graph is used, for example ``"there are no CUDA graphs on cpu"``; empty where one is.
     plain, replayed : int
-        How many steps were run one operator at a time, and how many by launching the graph.
+        How many steps ran operator by operator, and how many by launching the graph.
 
     Examples
     --------
@@ -55,7 +55,7 @@ class CapturedStep:
         self.model, self.loss_fn, self.optimizer = model, loss_fn, optimizer
         self._step = Step(optimizer, amp=amp)
         self._compute: Callable[[Tensor, Tensor], Tensor] = self._forward
-        if self._step.dtype is not None:  # a graph must cast the weights anew in each step
+        if self._step.dtype is not None:  # a graph must cast the weights again in each step
             self._compute = autocast(self._forward, inputs.device.type, self._step.dtype, cache=False)
         self.inputs, self.targets = inputs.clone(), targets.clone()
         self.why_plain = _why_plain(inputs.device)
@@ -64,7 +64,7 @@ class CapturedStep:
         self._generators = generators
         self._side: Any = None  # the stream for warm-up and capture
         self._graph: Any = None
-        self._built_in: _BuiltIn | None = None  # what the graph has built in
+        self._built_in: _BuiltIn | None = None  # what the graph has fixed
         self._loss = torch.zeros(())
 
     def __call__(self, inputs: Tensor, targets: Tensor) -> Tensor:
@@ -73,14 +73,15 @@ class CapturedStep:
         Parameters
         ----------
         inputs, targets : Tensor
-            A batch. One of another shape or dtype than the buffers' is trained on without the graph: the
-            short last batch of an epoch. From pinned memory the copy does not wait: leave the tensors alone
-            until the device is done, or make new ones for each batch, as a ``DataLoader`` does.
+            A batch. If its shape or dtype is not that of the buffers, as for the short last batch of an
+            epoch, it is trained on without the graph. From pinned memory the copy does not wait: do not
+            change the tensors until the device is done, or make new ones for each batch, as a ``DataLoader``
+            does.
 
         Returns
         -------
         Tensor
-            Scalar; a copy, which later steps leave alone.
+            Scalar; a copy, which later steps do not change.
         """
         if self.why_plain or not (_alike(inputs, self.inputs) and _alike(targets, self.targets)):
             self.plain += 1
@@ -104,12 +105,12 @@ class CapturedStep:
     def recapture(self) -> None:
         """Forget the graph: the next step runs as usual, and the one after it is captured.
 
-        It happens by itself if the optimizer's state is loaded, or if a hyperparameter, a mode,
-        ``requires_grad`` or the place of a weight or buffer in memory changes. Call it after any other change
-        that a step shall see: of a number that ``forward`` computes with, for instance.
+        This happens automatically if the optimizer's state is loaded, or if a hyperparameter, a mode,
+        ``requires_grad`` or the address of a weight or buffer changes. Call it after any other change that
+        the step must pick up, for instance of a number that ``forward`` computes with.
         """
         self._graph = self._built_in = None
-        self._warm_ups_left = max(self._warm_ups_left, 1)  # makes what is missing, such as optimizer state
+        self._warm_ups_left = max(self._warm_ups_left, 1)  # creates what is missing, such as optimizer state
 
     def _train(self, inputs: Tensor, targets: Tensor) -> Tensor:
         loss = self._compute(inputs, targets)
@@ -120,7 +121,7 @@ class CapturedStep:
         return self.loss_fn(self.model(inputs), targets)
 
     def _warm_up(self) -> Tensor:
-        """Train one step on a side stream, as captures have to be prepared: libraries initialise there."""
+        """Train one step on a side stream, as captures require: libraries initialise there."""
         current = torch.cuda.current_stream(self.inputs.device)
         if self._side is None:
             self._side = torch.cuda.Stream(self.inputs.device)  # type: ignore[no-untyped-call]
@@ -132,7 +133,7 @@ class CapturedStep:
 
     def _capture(self) -> None:
         """Record a step without running it."""
-        # backward() shall make the gradients in the graph's memory
+        # backward() must allocate the gradients in the graph's memory
         self.optimizer.zero_grad(set_to_none=True)
         graph = torch.cuda.CUDAGraph()
         for generator in self._generators:
@@ -146,11 +147,11 @@ class CapturedStep:
 
 
 class _BuiltIn:
-    """What a graph has built in: numbers that Python knew at capture, and the places of tensors in memory.
+    """What a graph has fixed at capture: Python's numbers, and the addresses of tensors.
 
-    Weights are looked up in their modules, where ``load_state_dict(…, assign=True)`` puts others. An
-    optimizer's ``load_state_dict`` makes a new dictionary of state. What the graph uses is kept until it is
-    captured anew, so that nothing else can come to the same place meanwhile.
+    Weights are looked up in their modules, where ``load_state_dict(…, assign=True)`` replaces them. An
+    optimizer's ``load_state_dict`` makes a new dictionary of state. What the graph uses is kept until the
+    next capture, so that nothing else can get the same address meanwhile.
     """
 
     def __init__(
@@ -167,7 +168,7 @@ class _BuiltIn:
         self._found = self._look()
 
     def changed(self) -> bool:
-        """Return whether a step by hand would compute something else now, or somewhere else."""
+        """Return whether an ordinary step would now compute something else, or elsewhere."""
         return self._optimizer.state is not self._state or self._look() != self._found
 
     def _tensors(self) -> list[Tensor]:
@@ -187,9 +188,9 @@ class _BuiltIn:
 
 
 def _place(value: Any) -> Any:
-    """Return where a tensor is, which the graph reads there; any other value, which it has built in.
+    """Return the address of a tensor on the device, which the graph reads; else the value, which is fixed.
 
-    The value of a tensor on the CPU, such as ``lr=torch.tensor(0.01)``, is built in, too.
+    The value of a tensor on the CPU, such as ``lr=torch.tensor(0.01)``, is fixed, too.
     """
     if not isinstance(value, Tensor):
         return value
@@ -206,34 +207,34 @@ def captured_step(
     amp: Amp = None,
     generators: Sequence[torch.Generator] = (),
 ) -> CapturedStep:
-    """Return a training step that runs as one CUDA graph; call it with a batch, and it returns the loss.
+    """Return a training step that runs as one CUDA graph: call it with a batch, and it returns the loss.
 
     The first three steps with full batches run as usual, on a side stream; then the step is captured, and
-    replayed from there on. All of them train on the batches that they were given: the weights are those of
-    the same steps by hand. If a hyperparameter, a mode or ``requires_grad`` changes, for example by
-    a schedule, or if a state is loaded, the step is captured anew, which costs more than many steps: a
-    schedule that changes the rate in *every* step wants ``lr=torch.tensor(0.01, device=…)``, which the graph
-    reads, and changes in place. `CapturedStep.recapture` says what is found out by itself. Where there are no
-    CUDA graphs, every call is a plain step; a warning and `why_plain` say so.
+    replayed from there on. All of them train on the batches that they are given: the weights are those of
+    ordinary steps. If a hyperparameter, a mode or ``requires_grad`` changes, for example by a schedule, or if
+    a state is loaded, the step is captured again, which costs more than many steps: a schedule that changes
+    the learning rate in *every* step needs ``lr=torch.tensor(0.01, device=…)``, changed in place, which the
+    graph reads. `CapturedStep.recapture` lists the changes that are noticed. Where there are no CUDA graphs,
+    every call is a plain step; a warning and `why_plain` say so.
 
     Parameters
     ----------
     model : torch.nn.Module
-        On the device, in training mode. Its forward must not read values back, nor choose by them.
+        On the device, in training mode. Its forward must not read values back or branch on them.
     loss_fn : callable
         Takes outputs and targets, returns one number. Labels are *not* checked here: on CUDA a label out of
         range ends the process's use of the GPU.
     optimizer : torch.optim.Optimizer
-        For CUDA: SGD, or one built with ``capturable=True``. Others count or decide on the CPU. SGD whose
-        rate is a tensor, and every optimizer in float16, has to be built with ``fused=True`` as well.
+        For CUDA: SGD, or one built with ``capturable=True``; others count or decide on the CPU. SGD whose
+        learning rate is a tensor, and every optimizer in float16, also needs ``fused=True``.
     inputs, targets : Tensor
-        A batch as later ones will be, ``[N, …]`` each, on the device. It is not trained on.
+        A batch like the later ones, ``[N, …]`` each, on the device. It is not trained on.
     amp : torch.dtype or str, optional
         ``torch.bfloat16`` or ``"bf16"``: compute under autocast. With ``torch.float16`` or ``"fp16"`` the
         graph scales the loss, too, and leaves out a step in which a gradient overflowed, on the device.
     generators : sequence of torch.Generator
-        Those on the device, other than the default one, that the model draws random numbers from. A graph
-        has to know them beforehand; the default one, which dropout draws from, is known.
+        Generators on the device, other than the default one, from which the model draws random numbers. A
+        graph has to know them in advance; it knows the default one, from which dropout draws.
 
     Returns
     -------
@@ -244,7 +245,7 @@ def captured_step(
     DeviceError
         Model, loss function or optimizer are not on the device of `inputs`.
     ValueError
-        The optimizer cannot be captured, `targets` are elsewhere, or `amp` is no precision.
+        The optimizer cannot be captured, `targets` are on another device, or `amp` is not a precision.
 
     References
     ----------
@@ -257,7 +258,7 @@ def captured_step(
     >>> optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     >>> inputs, targets = torch.randn(8, 4), torch.zeros(8, dtype=torch.long)
     >>> with warnings.catch_warnings():
-    ...     warnings.simplefilter("ignore")  # that there are no CUDA graphs on a CPU
+    ...     warnings.simplefilter("ignore")  # a CPU has no CUDA graphs
     ...     step = captured_step(model, nn.CrossEntropyLoss(), optimizer, inputs, targets)
     >>> bool(step(inputs, targets) > step(inputs, targets))
     True
@@ -282,7 +283,7 @@ def captured_step(
 
 
 def _check_capturable(optimizer: torch.optim.Optimizer, *, scaled: bool) -> None:
-    """Refuse an optimizer that counts on the CPU or reads values back: its step would be frozen as it is."""
+    """Refuse an optimizer that counts on the CPU or reads values back: its step would be frozen."""
     name, groups = type(optimizer).__name__, optimizer.param_groups
     sgd = isinstance(optimizer, torch.optim.SGD)
     options = "fused=True" if sgd else "fused=True, capturable=True"
@@ -305,8 +306,8 @@ def _check_capturable(optimizer: torch.optim.Optimizer, *, scaled: bool) -> None
         )
     if sgd and not fused and any(isinstance(group["lr"], Tensor) for group in groups):
         raise ValueError(
-            "SGD reads a rate that is a tensor back to the CPU, for each parameter, and a CUDA graph cannot "
-            "hold that: build it as SGD(model.parameters(), lr=…, fused=True), or give the rate as a number"
+            "SGD reads a learning rate that is a tensor back to the CPU, and a CUDA graph cannot hold that: "
+            "build it as SGD(model.parameters(), lr=…, fused=True), or give the learning rate as a number"
         )
 
 

@@ -1,4 +1,4 @@
-"""The data of the lessons: iris, Fashion-MNIST or an excerpt of it, regression data, and batches."""
+"""The data of the lessons: iris, Fashion-MNIST or an excerpt of it, and batches."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ __all__ = [
     "load_iris",
 ]
 
-_not_asked_again: set[Path] = set()  # folders whose data could not be fetched in this process
+_not_asked_again: set[Path] = set()  # folders whose data this process could not download
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -66,7 +66,7 @@ class Images:
         int64 ``[N]``, 0 to 9.
     class_names : tuple of str
     source : str
-        How many there are: ``"fashion-mnist, 60000/10000"``, or ``"fashion-mnist excerpt, 6000/1000"`` for
+        How many images: ``"fashion-mnist, 60000/10000"``, or ``"fashion-mnist excerpt, 6000/1000"`` for
         the excerpt that the package brings. These, and the excerpt 8000/4000 of the first ones, are verified.
         An excerpt of other counts has no known checksum, and is called
         ``"fashion-mnist excerpt (not verified), 6000/1500"``.
@@ -96,7 +96,7 @@ def data_folder() -> Path:
     Raises
     ------
     DataError
-        ``GPULESSON_DATA`` names a file, a link that leads nowhere, or the home of an unknown user.
+        ``GPULESSON_DATA`` names a file, a broken link, or the home of an unknown user.
     """
     if named := os.environ.get("GPULESSON_DATA"):
         return _place(named, "GPULESSON_DATA").absolute()
@@ -104,7 +104,7 @@ def data_folder() -> Path:
 
 
 def load_iris(*, widely_copied: bool = False) -> Iris:
-    """Load the iris data, from scikit-learn, without network.
+    """Load the iris data from scikit-learn, without a network.
 
     Parameters
     ----------
@@ -153,22 +153,22 @@ def load_fashion_mnist(
         from the address that torchvision asks, over HTTP. Nothing is put into the folder before its SHA-256
         is right.
     stand_in : bool
-        If there is no data and none can be had: take the excerpt, 600 training and 100 test images of each
-        class; this process does not try to fetch the data for that folder again. False raises instead.
+        If the data is neither there nor can be downloaded: take the excerpt, 600 training and 100 test images
+        of each class; this process does not try to download into that folder again. False raises instead.
 
     Returns
     -------
     Images
-        `source` says how many of Fashion-MNIST's they are.
+        `source` says how many images of Fashion-MNIST they are.
 
     Raises
     ------
     DataError
-        A file is half-downloaded, altered, exchanged with another, of another data set, or no file but a pipe
-        or a folder; the folder cannot be read or written; a library is missing; or there is no data and
-        `stand_in` is False. The message names the file or folder and the remedy.
+        A file is half-downloaded, altered, swapped with another, of another data set, or a pipe or a folder;
+        the folder cannot be read or written; a library is missing; or there is no data and `stand_in` is
+        False. The message names the file or folder and the remedy.
     TypeError
-        `folder` is no path; `download` or `stand_in` is not True or False.
+        `folder` is not a path; `download` or `stand_in` is not True or False.
 
     Notes
     -----
@@ -208,8 +208,8 @@ def fashion_mnist_folder(
     folder, download
         As in `load_fashion_mnist`.
     stand_in : bool
-        If there is no data and none can be had: return another folder, ``gpulesson-excerpt`` in the user's
-        cache, with the excerpt of `load_fashion_mnist` (5.5 MB). False raises instead.
+        If the data is neither there nor can be downloaded: return another folder, ``gpulesson-excerpt`` in
+        the user's cache, with the excerpt of `load_fashion_mnist` (5.5 MB). False raises instead.
 
     Returns
     -------
@@ -244,7 +244,7 @@ def fashion_mnist_folder(
 def _load(
     folder: Path, download: bool, stand_in: bool, *, unpack: bool = False
 ) -> tuple[list[Tensor], bool] | None:
-    """Load the folder's data; None if there is none and the excerpt is to take its place."""
+    """Load the folder's data; None if there is none and the excerpt is to be used instead."""
     try:
         ask = download and not (stand_in and folder in _not_asked_again)
         return _fashion.load(folder, download=ask, unpack=unpack)
@@ -281,9 +281,9 @@ class Batches:
     Raises
     ------
     TypeError, ValueError
-        Here: an argument is of another kind, or the tensors do not fit together. While batches are drawn:
-        the transform returns no tensor of as many samples, or would change the data. For that the first batch
-        of a pass without `shuffle` is a copy; the data stay as they are.
+        Here: an argument has the wrong type, or the tensors do not fit together. While batches are drawn: the
+        transform does not return a tensor of as many samples, or would change the data. To see that, it gets
+        a copy of the first batch of a pass without `shuffle`.
 
     Examples
     --------
@@ -309,11 +309,11 @@ class Batches:
         for position, tensor in enumerate(tensors, 1):
             if not isinstance(tensor, Tensor):
                 refuse(
-                    f"number {position} of what Batches was given",
+                    f"argument {position} of Batches",
                     tensor,
                     "a tensor",
-                    "give each by itself, as Batches(inputs, targets, batch_size=…); torch.as_tensor(…) "
-                    "makes one of an array or a list of numbers",
+                    "give each tensor separately, as in Batches(inputs, targets, batch_size=…); "
+                    "torch.as_tensor(…) makes one from an array or a list of numbers",
                 )
         shapes = [tuple(tensor.shape) for tensor in tensors]
         if len({shape[:1] for shape in shapes}) != 1 or not shapes[0]:
@@ -355,7 +355,7 @@ class Batches:
             yield batch
 
     def _transformed(self, inputs: Tensor, *, try_out: bool) -> Tensor:
-        """Return what the transform makes of a batch; `try_out`: of a copy, to see if it changes that."""
+        """Return the transformed batch; with `try_out`, of a copy, to see whether it is changed in place."""
         assert self.transform is not None
         data = inputs
         if try_out:
@@ -369,13 +369,13 @@ class Batches:
         if result.shape[:1] != inputs.shape[:1]:
             raise ValueError(
                 f"the transform made a tensor {list(result.shape)} of one {list(inputs.shape)}: dimension 0 "
-                "holds the samples, and has to stay as long as it is"
+                "holds the samples and must keep its length"
             )
         # A change through inputs.numpy() is not counted; one that happens to change nothing here is.
         if try_out and (inputs._version != before or not torch.equal(_bytes(inputs), _bytes(data))):
             raise ValueError(
-                "the transform changes its batch in place, and so would change the data: let it make a new "
-                "tensor, as images.float() / 255 does, or images.clone() at its beginning"
+                "the transform changes its batch in place, which would change the data: let it make a new "
+                "tensor, as images.float() / 255 does, or begin with images.clone()"
             )
         return result
 
@@ -390,24 +390,26 @@ def _bytes(tensor: Tensor) -> Tensor:
 
 
 def _rows(tensor: Tensor, rows: Tensor) -> Tensor:
-    """Return ``tensor[rows]``, in less time where no other memory format, as channels_last, is to be kept."""
+    """Return ``tensor[rows]``; faster, unless a memory format such as channels_last is to be kept."""
     return tensor.index_select(0, rows) if tensor.is_contiguous() else tensor[rows]
 
 
 def _place(named: object, what: str) -> Path:
-    """Return a folder's path, which nothing but a folder may stand at; `what` names it in an error."""
+    """Return a path to a folder, which may not exist yet; `what` names it in an error."""
     if not isinstance(named, str | os.PathLike) or not isinstance(os.fspath(named), str):
-        refuse(what, named, "the path of a folder", "give a text or a pathlib.Path")
+        refuse(what, named, "the path of a folder", "give a string or a pathlib.Path")
     if "\0" in os.fspath(named):
-        raise DataError(f"{what} is {os.fspath(named)!r}, but no path holds a NUL character: write it anew.")
+        raise DataError(
+            f"{what} is {os.fspath(named)!r}, but a path cannot hold a NUL character: correct it."
+        )
     try:
         folder = Path(named).expanduser()
     except RuntimeError as error:
         raise DataError(
-            f"{what} is {named}, and no such home is known here: write the path in full."
+            f"{what} is {named}, and there is no such home folder: write the full path."
         ) from error
     if os.path.lexists(folder) and not folder.is_dir():
         raise DataError(
-            f"{what} is {folder}, which is no folder, but a file or a link that leads nowhere: name a folder."
+            f"{what} is {folder}, which is not a folder but a file or a broken link: name a folder."
         )
     return folder

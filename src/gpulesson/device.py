@@ -1,4 +1,4 @@
-"""Pick a device, describe it, move a batch to it, and ask where tensors are."""
+"""Choose a device, describe it, move a batch to it, and find where tensors are."""
 
 from __future__ import annotations
 
@@ -36,30 +36,30 @@ NAMES = "give 'cpu', 'cuda' or torch.device('cuda:0'), for instance"
 
 
 class DeviceError(RuntimeError):
-    """A device that is not there, or tensors that are not where they should be."""
+    """A device does not exist, or tensors are not on the expected one."""
 
 
 def choose_device(name: str | torch.device | None = None) -> torch.device:
     """Return the device to compute on: the one named, else the accelerator, else the CPU.
 
-    The first of these that says anything decides: the argument, the environment variable
-    ``GPULESSON_DEVICE``, the accelerator that torch finds, the CPU.
+    The order: the argument, the environment variable ``GPULESSON_DEVICE``, the accelerator that torch finds,
+    the CPU.
 
     Parameters
     ----------
     name : str or torch.device, optional
         Any name that ``torch.device`` takes, for example ``"cpu"``, ``"cuda"``, ``"cuda:1"``, ``"mps"``
-        or ``"xpu"``. ``"gpu"`` means whichever accelerator there is, and it is an error if there is none.
+        or ``"xpu"``. ``"gpu"`` means any accelerator; without one, that is an error.
 
     Returns
     -------
     torch.device
-        A device that exists. Only looked up: torch's default device stays as it is.
+        A device that exists. Torch's default device stays as it is.
 
     Raises
     ------
     DeviceError
-        The name means nothing, or no such device is there. The message lists the devices that exist.
+        The name is unknown, or the device does not exist. The message lists the devices that do.
 
     Examples
     --------
@@ -90,7 +90,7 @@ def device_name(device: torch.device | str) -> str:
     Raises
     ------
     DeviceError
-        There is no such device.
+        The device does not exist.
 
     Examples
     --------
@@ -110,8 +110,8 @@ def to_device(batch: Batch, device: torch.device | str, *, non_blocking: bool = 
     device : torch.device or str
         Where the tensors go.
     non_blocking : bool
-        Do not wait for the copy. It helps only from pinned memory to CUDA, and is safe only towards CUDA:
-        elsewhere the copy may still read a batch that is already freed (pytorch/pytorch#189690).
+        Do not wait for the copy. It helps only from pinned memory to CUDA, and is safe only to CUDA:
+        elsewhere the copy may still read a batch that has been freed (pytorch/pytorch#189690).
 
     Returns
     -------
@@ -121,10 +121,10 @@ def to_device(batch: Batch, device: torch.device | str, *, non_blocking: bool = 
     Raises
     ------
     TypeError
-        `batch` is, or has in it, a model, an optimizer, a loader, a dataset, a set, a generator or a class,
-        whose tensors would stay where they are.
+        `batch` is or contains a model, an optimizer, a loader, a dataset, a set, a generator or a class,
+        whose tensors would not be moved.
     DeviceError
-        `device` is no name of a device.
+        `device` is not the name of a device.
 
     Examples
     --------
@@ -139,12 +139,12 @@ def to_device(batch: Batch, device: torch.device | str, *, non_blocking: bool = 
 
 
 def tensor_devices(obj: Any) -> dict[str, torch.device]:
-    """Say where each tensor of a model, an optimizer or a batch is.
+    """Return the device of each tensor of a model, an optimizer or a batch.
 
     Parameters
     ----------
     obj : torch.nn.Module, torch.optim.Optimizer, Tensor, or nested tuple, list, mapping
-        A module answers with its parameters *and buffers*, an optimizer with its parameters and its state.
+        Of a module: its parameters *and buffers*; of an optimizer: its parameters and state.
 
     Returns
     -------
@@ -154,7 +154,7 @@ def tensor_devices(obj: Any) -> dict[str, torch.device]:
     Raises
     ------
     TypeError
-        `obj` is, or has in it, a loader, a dataset, a set, a generator or a class.
+        `obj` is or contains a loader, a dataset, a set, a generator or a class.
 
     Examples
     --------
@@ -176,12 +176,12 @@ def devices_of(obj: Any) -> set[torch.device]:
 
 
 def named_device(name: str | torch.device, asked: str = "") -> torch.device:
-    """Return the device of this name, whether or not it is there; `choose_device` also looks for it.
+    """Return the device of this name, whether or not it exists; `choose_device` checks that, too.
 
     Raises
     ------
     DeviceError
-        No device is called so; `asked` is how the message begins.
+        The name is unknown; `asked` is how the message begins.
 
     Examples
     --------
@@ -190,12 +190,13 @@ def named_device(name: str | torch.device, asked: str = "") -> torch.device:
     """
     try:
         return torch.device(name)
-    except (TypeError, ValueError):  # no name at all
+    except (TypeError, ValueError):  # not a name
         refuse("device", name, "a device or its name", NAMES, error=DeviceError)
     except RuntimeError as error:
         raise DeviceError(
-            f"{asked or f'device {name!r}'} is no device name. Names are cpu, gpu (any accelerator, in "
-            f"choose_device), cuda, cuda:0, cuda:1, …, mps, xpu. On this machine: {', '.join(_present())}."
+            f"{asked or f'device {name!r}'} is not the name of a device. Names are cpu, gpu (any "
+            "accelerator, in choose_device), cuda, cuda:0, cuda:1, …, mps, xpu. "
+            f"On this machine: {', '.join(_present())}."
         ) from error
 
 
@@ -218,10 +219,10 @@ def _existing(name: str, origin: str) -> torch.device:
 
 
 def _count(device_type: str) -> int:
-    """How many devices of this type torch can use now."""
+    """Return how many devices of this type torch can use."""
     try:
         module = torch.get_device_module(device_type)
-    except RuntimeError:  # a type that this build of torch knows by name only
+    except RuntimeError:  # a type that this build of torch cannot use
         return 0
     return int(module.device_count()) if module.is_available() else 0
 
@@ -234,7 +235,7 @@ def _remedy() -> str:
     return (
         f"On this machine: {', '.join(_present())} (torch {torch.__version__}, built for {built_for()}). "
         "Run `python -m gpulesson` to see what is missing and what to install, "
-        "or go on with 'cpu', on which every lesson runs too."
+        "or use 'cpu', on which every lesson runs too."
     )
 
 
@@ -245,7 +246,7 @@ def _moved(item: Any, device: torch.device, non_blocking: bool) -> Any:
         values = {key: _moved(value, device, non_blocking) for key, value in item.items()}
         if type(item) is dict or not hasattr(item, "update"):
             return values
-        moved = copy.copy(item)  # keeps what a subclass of dict carries besides its items
+        moved = copy.copy(item)  # keeps the attributes of a subclass of dict
         moved.update(values)
         return moved
     if isinstance(item, tuple | list):
@@ -259,9 +260,9 @@ def _moved(item: Any, device: torch.device, non_blocking: bool) -> Any:
 
 
 def _refuse_holder(name: str, item: Any) -> None:
-    """Refuse what holds tensors, or gives some, and is not looked through: silence would be taken for yes."""
+    """Refuse what holds or yields tensors but is not searched: silence would look like success."""
     if isinstance(item, type | DataLoader | Dataset | Iterator | AbstractSet) or hasattr(item, "tensors"):
-        remedy = "give one batch after the other of what holds batches, and a list of what gives tensors"
+        remedy = "give single batches of a loader or dataset, and a list instead of a generator"
         refuse(name, item, CONTAINERS, remedy)
 
 
@@ -269,7 +270,7 @@ def _named_tensors(obj: Any, prefix: str = "") -> Iterator[tuple[str, Tensor]]:
     if isinstance(obj, Tensor):
         yield prefix, obj
     elif isinstance(obj, nn.Module):
-        for name, module in obj.named_modules(prefix=prefix):  # named_parameters would take thrice the time
+        for name, module in obj.named_modules(prefix=prefix):  # named_parameters takes three times as long
             for key, tensor in (*module._parameters.items(), *module._buffers.items()):
                 if tensor is not None:
                     yield f"{name}.{key}" if name else key, tensor

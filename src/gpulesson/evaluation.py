@@ -29,12 +29,12 @@ class Evaluation:
     loss : float
         Mean over samples; ignored labels count in the sizes that weigh the batches.
     accuracy : float or None
-        Fraction of right predictions, 0 to 1; None if the targets are no class indices (regression), NaN if
+        Fraction of right predictions, 0 to 1; None if the targets are not class indices (regression), NaN if
         every label is ignored.
     confusion : Tensor or None
         int64 ``[C, C]`` on the CPU: row = true class, column = predicted class.
     samples : int
-        How many samples were looked at, with those whose label is ignored.
+        Number of samples, including those whose label is ignored.
     """
 
     loss: float
@@ -57,9 +57,8 @@ def evaluate(
 ) -> Evaluation:
     """Run the model over all batches without training it.
 
-    Dropout and batch normalisation are in evaluation mode meanwhile; afterwards every submodule is in the
-    mode it was found in, also after an exception. Results are counted on the device and come to the CPU in
-    one transfer.
+    The model is in evaluation mode meanwhile; afterwards every submodule is in the mode it was in before,
+    also after an exception. Results are counted on the device and reach the CPU in one transfer.
 
     Parameters
     ----------
@@ -87,7 +86,7 @@ def evaluate(
     Raises
     ------
     TypeError
-        An argument is no object of its kind, such as the class ``nn.CrossEntropyLoss`` without brackets.
+        An argument has the wrong type, such as the class ``nn.CrossEntropyLoss`` instead of an instance.
     ValueError
         There are no batches, the first one is not a pair of inputs and targets, a label is out of range, or
         the loss is not one number or compares each output with each target.

@@ -1,4 +1,4 @@
-"""The few networks that the lessons share."""
+"""The networks that the lessons share."""
 
 from __future__ import annotations
 

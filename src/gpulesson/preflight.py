@@ -1,7 +1,7 @@
-"""Wrong calls of `fit` and `evaluate`: those that PyTorch would take without a word are refused.
+"""Refuse wrong calls of `fit` and `evaluate` that PyTorch would accept silently.
 
-Arguments are looked at before the loop, the first batch and its loss before any weight changes. All else is
-left to PyTorch's own errors, which get a note that names the batch.
+Arguments are checked before the loop, the first batch and its loss before any weight changes. Everything else
+is left to PyTorch's own errors, which get a note that names the batch.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ class NonFiniteLossError(ArithmeticError):
     Attributes
     ----------
     epoch, step : int
-        Where it happened first, both counted from 1; step 0 is the end of the epoch.
+        Where it first happened, both counted from 1; step 0 is the end of the epoch.
     history : History or None
-        What `fit` had measured in the epochs before.
+        What `fit` had measured in earlier epochs.
     """
 
     def __init__(self, value: float, epoch: int, step: int, found: str = "") -> None:
         super().__init__(
             f"{found or f'the loss is {value} in epoch {epoch}, step {step}'}, expected finite numbers. "
-            "Begin again with a lower learning rate, or look for inputs that are not finite, and for "
+            "Start again with a lower learning rate, or look for inputs that are not finite, and for "
             "batches in which every label is ignored (their mean loss is 0 / 0); "
             "torch.autograd.set_detect_anomaly(True) names the operator"
         )
@@ -56,7 +56,7 @@ def check_validation_loss(loss: float, epoch: int) -> None:
 LossFunction = Callable[[Any, Any], Tensor]
 Pairs = Iterable[tuple[Any, ...]]  # (inputs, targets)
 
-NO_BATCHES = (type, str, bytes, Tensor, Mapping, nn.Module)  # whose items are no batches, though some iterate
+NOT_BATCHES = (type, str, bytes, Tensor, Mapping, nn.Module)  # some of these iterate, but not over batches
 LOADER = "give DataLoader(dataset, batch_size=64) or Batches(inputs, targets, batch_size=64)"
 PAGE = 'The site has causes and fixes of such errors on its page "Error messages"'
 CLASS_LOSSES = (nn.CrossEntropyLoss, nn.NLLLoss, F.cross_entropy, F.nll_loss)
@@ -70,7 +70,7 @@ def _trainable(model: Any) -> bool:
 def _iterates(batches: Any) -> bool:
     if isinstance(batches, tuple | list) and len(batches) == 2 and isinstance(batches[0], Tensor):
         return False  # one pair
-    if isinstance(batches, NO_BATCHES) or type(batches).__name__ == "ndarray":
+    if isinstance(batches, NOT_BATCHES) or type(batches).__name__ == "ndarray":
         return False
     if isinstance(batches, Dataset):  # of single samples
         return isinstance(batches, IterableDataset)
@@ -116,7 +116,7 @@ ARGUMENTS: dict[str, tuple[Callable[[Any], bool], str, str]] = {
 
 
 def check_arguments(**given: Any) -> None:
-    """Refuse an argument that is no object of its kind, before anything is done with it.
+    """Refuse an argument of the wrong kind before using it.
 
     >>> check_arguments(loss_fn=nn.CrossEntropyLoss)
     Traceback (most recent call last):
@@ -129,8 +129,8 @@ object of the class, with brackets: CrossEntropyLoss(…)
             refuse(name, value, expected, remedy)
         if isinstance(value, torch.optim.LBFGS):
             raise ValueError(
-                "LBFGS computes the loss several times in a step, by a closure, and needs a loop of its own: "
-                "take SGD or Adam here"
+                "LBFGS computes the loss several times in a step, through a closure, which needs another "
+                "loop: use SGD or Adam here"
             )
 
 
@@ -179,7 +179,7 @@ def check_run(
     step: Any,
     autosave: Any,
 ) -> tuple[torch.device, range]:
-    """Look at all that `fit` is given; return the device, with its index, and the numbers of the epochs.
+    """Check everything that `fit` is given; return the device, with its index, and the epoch numbers.
 
     >>> model = nn.Linear(4, 3)
     >>> optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -203,19 +203,19 @@ def check_run(
         raise ValueError("step has another optimizer than fit was given: build it as Step(optimizer, …)")
     if scheduler is not None and scheduler is getattr(step, "scheduler", None):
         raise ValueError(
-            f"scheduler is {described(scheduler)}, the one that the Step steps already, so it would be "
-            "stepped by epochs and by steps: give it to one of the two"
+            f"scheduler is {described(scheduler)}, which the Step already steps, so it would be stepped "
+            "after each epoch and after each step: give it to one of the two"
         )
     if step is not None and step.accumulate > 1 and loss_reduction(loss_fn) == "sum":
         raise ValueError(
             f"accumulate={step.accumulate} with a loss that has reduction='sum': accumulated batches are "
-            "weighed as means, so use reduction='mean'"
+            "weighted as means, so use reduction='mean'"
         )
     if autosave is not None:
         by_steps = getattr(step, "scheduler", None)
         if scheduler is not None and by_steps is not None:
             raise ValueError(
-                "scheduler and step have a schedule each, and autosave keeps one: give one alone, by "
+                "both scheduler and step have a schedule, and autosave saves only one: give one, by "
                 "epochs to fit or by steps to Step"
             )
         _check_autosave(autosave, model, optimizer, scheduler or by_steps, epochs)
@@ -230,14 +230,14 @@ def check_run(
     for name, each in (("batches", batches), ("validation", validation)):
         if _once(each) and len(numbers) > 1:
             raise ValueError(
-                f"{name} is {described(each)}, which is used up after one pass, but there are "
+                f"{name} is {described(each)}, which is exhausted after one pass, but there are "
                 f"{len(numbers)} epochs: give a list, a DataLoader or Batches"
             )
     return device, numbers
 
 
 def _once(batches: Any) -> bool:
-    """Return whether the batches are an iterator, of Python or a DataLoader: they can be used only once."""
+    """Return whether the batches are an iterator of Python or of a DataLoader, which gives them only once."""
     known = type(batches).__module__ in ("builtins", "itertools", "torch.utils.data.dataloader")
     return known and hasattr(batches, "__next__")
 
@@ -253,7 +253,7 @@ def _check_autosave(autosave: Any, model: Any, optimizer: Any, scheduler: Any, e
             raise ValueError(f"autosave has another {name} than fit was given: give the same one to both")
     if isinstance(epochs, range):
         raise ValueError(
-            f"epochs is {epochs} with autosave, which finds out itself where to go on: give the number of "
+            f"epochs is {epochs} with autosave, which itself finds where to continue: give the number of "
             "epochs of the whole run"
         )
 
@@ -261,7 +261,7 @@ def _check_autosave(autosave: Any, model: Any, optimizer: Any, scheduler: Any, e
 def check_placement(
     model: nn.Module, device: torch.device | str, *, loss_fn: Any = None, optimizer: Any = None
 ) -> torch.device:
-    """Return `device` with its index, having seen that everything which computes is on it.
+    """Return `device` with its index, after checking that everything which computes is on it.
 
     >>> check_placement(nn.Linear(4, 3), "cpu")
     device(type='cpu')
@@ -290,12 +290,12 @@ def _check_optimizer(optimizer: torch.optim.Optimizer, model: nn.Module, device:
         where = ", ".join(sorted({str(parameter.device) for parameter in held}))
         raise DeviceError(
             f"the optimizer holds none of the model's parameters: its own are on {where}, the model is on "
-            f"{device}, and training would change nothing: {rebuild}"
+            f"{device}, so training would change nothing: {rebuild}"
         )
     if not any(parameter.requires_grad for parameter in shared):
         raise ValueError(
-            f"all {len(shared)} parameters that the optimizer holds are frozen (requires_grad=False), and "
-            "training would change nothing: unfreeze some by model.requires_grad_(True), or give the "
+            f"all {len(shared)} parameters that the optimizer holds are frozen (requires_grad=False), so "
+            "training would change nothing: unfreeze some with model.requires_grad_(True), or give the "
             "optimizer those that are not frozen"
         )
     _check_tensors("the optimizer", [group["params"] for group in optimizer.param_groups], device, rebuild)
@@ -309,7 +309,7 @@ def _check_optimizer(optimizer: torch.optim.Optimizer, model: nn.Module, device:
 
 
 def check_schedule(scheduler: Any, optimizer: Any, steps: int = 0) -> None:
-    """Refuse a scheduler of another optimizer, or one that ends before so many steps.
+    """Refuse a scheduler of another optimizer, or one that ends within the next `steps` steps.
 
     >>> check_schedule(None, torch.optim.SGD(nn.Linear(4, 3).parameters()))  # says nothing
     """
@@ -324,7 +324,7 @@ def check_schedule(scheduler: Any, optimizer: Any, steps: int = 0) -> None:
     if theirs is not None and not any(group is ours for group in theirs for ours in optimizer.param_groups):
         raise ValueError(
             f"scheduler is {described(scheduler)} of another optimizer, expected one of the "
-            "optimizer given, whose rate would never change: build it anew, "
+            "optimizer given, whose learning rate would never change: build a new one, "
             f"{type(scheduler).__name__}(optimizer, …)"
         )
 
@@ -339,7 +339,7 @@ def check_weights(model: nn.Module, epoch: int) -> None:
         return
     sums = torch.stack(
         [p.detach().sum() for _, p in named]
-    )  # the quickest: a sum is finite only if all its numbers are
+    )  # the fastest check: a sum is finite only if all its terms are
     if torch.isfinite(sums).all():
         return
     for name, parameter in named:
@@ -350,12 +350,12 @@ def check_weights(model: nn.Module, epoch: int) -> None:
 
 
 def loss_reduction(loss_fn: Any) -> str:
-    """Return ``"mean"`` or ``"sum"``: what one batch's loss says about its samples.
+    """Return how the loss of a batch combines those of its samples: ``"mean"`` or ``"sum"``.
 
     >>> loss_reduction(nn.CrossEntropyLoss())
     'mean'
     """
-    reduction = str(getattr(loss_fn, "reduction", "mean"))  # a plain function is taken to average
+    reduction = str(getattr(loss_fn, "reduction", "mean"))  # a plain function is assumed to average
     if reduction in ("mean", "sum"):
         return reduction
     raise ValueError(
@@ -379,7 +379,7 @@ def class_indices(logits: Any, targets: Any) -> bool:
 
 
 def ignored_label(loss_fn: Any) -> int | None:
-    """Return the label that the loss leaves out, if it names one.
+    """Return the label that the loss ignores, if any.
 
     >>> ignored_label(nn.CrossEntropyLoss())
     -100
@@ -389,12 +389,12 @@ def ignored_label(loss_fn: Any) -> int | None:
 
 
 class Feed:
-    """The batches that a loop is fed, and its loss function: the first of each is looked at as it passes.
+    """A loop's batches and loss function: the first batch and its loss are checked as they pass.
 
-    Labels that are in memory are all looked at before the first step. Others, that come on the CPU, are
-    looked at as they pass, in every epoch, since shuffling may bring new ones: a label out of range ends a
-    process's use of the GPU. Labels on the device, where each look waits for it, are looked at in the first
-    pass only. A loss on the CPU looks at labels itself.
+    Labels in memory are all checked before the first step. Others that arrive on the CPU are checked as they
+    pass, in every epoch, since shuffling may bring new ones: after a label out of range, a process cannot use
+    the GPU any more. Labels on the device, where each check waits for it, are checked in the first pass only.
+    On the CPU, the loss checks labels itself.
 
     In a ``with`` block, an error from the loop gets a note that says which batch it was, and what was in it.
 
@@ -414,13 +414,13 @@ class Feed:
         name: str = "",
     ) -> None:
         self.batches, self.loss_fn, self.device = batches, loss_fn, device
-        self._losses = losses  # where a training collects them; None: nothing is trained
+        self._losses = losses  # where training collects them; None if nothing is trained
         self._on_device = on_device
-        self._name = name  # what messages call the data, if not "batches"
+        self._name = name  # of the data in messages, if not "batches"
         self._number = 0  # of the batch that the loop has, counted from 1 …
         self._batch: Any = None  # … and the batch itself
-        self._dimensions = 0  # of the targets whose loss was looked at
-        self._classes = 0  # known from the first outputs; 0: there are no labels to look at
+        self._dimensions = 0  # of the targets whose loss was checked
+        self._classes = 0  # known from the first outputs; 0: no labels to check
 
     def __enter__(self) -> Feed:
         return self
@@ -437,12 +437,12 @@ class Feed:
             if self._classes:
                 self._check_labels()
             yield batch
-            self._batch = None  # an error from here on, in fetching the next one, is not about this one
+            self._batch = None  # an error while fetching the next one is not about this one
         self._on_device = False
 
     @property
     def _step(self) -> str:
-        """Say which step this is, and while training, whether steps before it have changed the weights."""
+        """Name this step and, while training, say whether earlier steps have changed the weights."""
         epoch = getattr(self._losses, "epoch", 0)
         number = self._number if self._losses is None else len(self._losses) + 1
         named = f"epoch {epoch}, step {number}" if epoch > 1 else f"step {number}"
@@ -456,13 +456,13 @@ class Feed:
             _check_range(targets, self._classes, self._step, ignored_label(self.loss_fn))
 
     def loss(self, outputs: Any, targets: Any) -> Any:
-        """Return the loss of a batch, having looked at that of the first one."""
+        """Return the loss of a batch; that of the first one is checked."""
         if targets.ndim == self._dimensions:
             return self.loss_fn(outputs, targets)
         self._dimensions = targets.ndim
         if class_indices(outputs, targets) and (self.device.type != "cpu" or by_class(self.loss_fn)):
             in_memory = self._on_device and check_labels(self.batches, outputs.shape[1], self.loss_fn)
-            if self.device.type != "cpu" and not in_memory:  # on the CPU a loss looks at labels itself
+            if self.device.type != "cpu" and not in_memory:  # on the CPU the loss checks labels itself
                 self._classes = outputs.shape[1]
                 self._check_labels()
         if _outer(outputs, targets):
@@ -493,14 +493,14 @@ class Feed:
             raise ValueError(
                 f"{self._step}: {where} no gradient, expected one for the backward pass: compute without "
                 "torch.no_grad(), detach(), argmax() and NumPy, and leave some of the model's parameters "
-                "unfrozen"
+                "trainable"
             )
-        if loss.device.type == "cpu" and not math.isfinite(loss.item()):  # elsewhere a look would wait
+        if loss.device.type == "cpu" and not math.isfinite(loss.item()):  # elsewhere reading it would wait
             raise NonFiniteLossError(loss.item(), self._losses.epoch, len(self._losses) + 1)
 
 
 def _in_words(batch: Any) -> str:
-    """Say what an error's note says of a batch."""
+    """Describe a batch for the note of an error."""
     if not isinstance(batch, tuple | list) or len(batch) != 2:
         return f"{described(batch)}, expected a pair (inputs, targets)"
     words = [
@@ -525,7 +525,7 @@ def check_labels(batches: Any, classes: int, loss_fn: Any, name: str = "") -> bo
 
 
 def by_class(loss_fn: Any) -> bool:
-    """Return whether a loss takes class indices as labels, and nothing else that is whole.
+    """Return whether integer targets of this loss can only be class indices.
 
     >>> by_class(nn.CrossEntropyLoss()), by_class(nn.MSELoss())
     (True, False)
@@ -554,10 +554,9 @@ def _outer(outputs: Any, targets: Tensor) -> bool:
 
 
 class _NoOuter(TorchFunctionMode):
-    """Refuse to broadcast outputs and targets themselves against one another, in whatever function.
+    """Refuse any function that broadcasts outputs and targets themselves against one another.
 
-    A loss that brings them to one shape first is fine, and so is one that pairs all samples on purpose, by
-    ``targets[:, None]``.
+    A loss may first bring them to one shape, or deliberately pair all samples with ``targets[:, None]``.
     """
 
     def __init__(self, outputs: Tensor, targets: Tensor, where: str) -> None:
@@ -580,12 +579,12 @@ class _NoOuter(TorchFunctionMode):
 def _check_range(targets: Tensor, classes: int, where: str, ignored: int | None) -> None:
     low, high = _extremes(targets)
     if (low < 0 or high >= classes) and ignored is not None:
-        low, high = _extremes(targets[targets.long() != ignored])  # bytes could not hold -100
+        low, high = _extremes(targets[targets.long() != ignored])  # uint8 cannot hold -100
     if low < 0 or high >= classes:
         raise ValueError(
             f"{where}: the targets hold {low if low < 0 else high}, but must lie in 0 to {classes - 1}, "
             f"as the model gives {classes} logits a sample: correct the labels, give the model more outputs, "
-            "or name one label to leave out: nn.CrossEntropyLoss(ignore_index=…)"
+            "or name one label to ignore: nn.CrossEntropyLoss(ignore_index=…)"
         )
 
 
@@ -598,7 +597,7 @@ def _extremes(targets: Tensor) -> tuple[int, int]:
 
 
 def _shape_remedy(outputs: Tensor, targets: Tensor) -> str:
-    """Say how targets come to the shape of the outputs."""
+    """Say how to bring the targets to the shape of the outputs."""
     if targets.numel() == outputs.numel():
         how = f"give targets.view({', '.join(map(str, [-1, *outputs.shape[1:]]))})"
         if outputs.ndim == targets.ndim + 1 and outputs.shape[-1] == 1:

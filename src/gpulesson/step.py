@@ -25,7 +25,7 @@ _DTYPES = {
 class Step:
     """The last three calls of a training step, and what can be added to them.
 
-    In a loop, ``step(loss, len(targets))`` takes the place of ``zero_grad``, ``backward`` and ``step``.
+    In a loop, ``step(loss, len(targets))`` replaces ``zero_grad``, ``backward`` and ``step``.
 
     Parameters
     ----------
@@ -109,11 +109,11 @@ class Step:
         return function if self.dtype is None else autocast(function, self._device_type, self.dtype)
 
     def begin(self) -> None:
-        """Forget the batches of a pass that was interrupted; `train_epoch` calls this first."""
+        """Forget the batches of an interrupted pass; `train_epoch` calls this first."""
         self._sizes.clear()
 
     def __call__(self, loss: Tensor, size: int = 1) -> None:
-        """Learn from one batch, of so many samples; the optimizer steps after `accumulate` of them."""
+        """Learn from one batch of `size` samples; the optimizer steps after `accumulate` batches."""
         if not (isinstance(loss, Tensor) and loss.requires_grad and loss.numel() == 1):
             expected = "a tensor of one number that has a gradient"
             remedy = "give what the loss function returned, without item(), detach() or reduction='none'"
@@ -131,7 +131,7 @@ class Step:
             self.finish()
 
     def finish(self) -> None:
-        """Step with what was accumulated, if anything was: at the end of an epoch, for instance."""
+        """Step with the accumulated gradients, if any, for instance at the end of an epoch."""
         if not self._sizes:
             return
         parameters = self._parameters()
@@ -161,7 +161,7 @@ class Step:
 
 
 def autocast_dtype(amp: Amp) -> torch.dtype | None:
-    """Return the precision that `amp` names, or None for full precision; ValueError if it names none.
+    """Return the precision that `amp` names, or None for full precision; ValueError for anything else.
 
     >>> autocast_dtype("bf16")
     torch.bfloat16
@@ -169,7 +169,7 @@ def autocast_dtype(amp: Amp) -> torch.dtype | None:
     dtype = _DTYPES.get(amp) if isinstance(amp, str) else amp
     if amp is not None and dtype not in (torch.bfloat16, torch.float16):
         raise ValueError(
-            f"amp={amp!r} is no precision for autocast: give torch.bfloat16 or 'bf16' (on a GPU without "
+            f"amp={amp!r} is not a precision of autocast: give torch.bfloat16 or 'bf16' (on a GPU without "
             "bfloat16, torch.float16 or 'fp16'), or None for full precision"
         )
     return dtype

@@ -1,4 +1,4 @@
-"""Time work on a device so that the number means something."""
+"""Time work on a device correctly."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def measure(
     fn : callable without arguments
         The work. What it returns is thrown away.
     device : torch.device or str
-        The device that does the work, and which is waited for.
+        The device that does the work; each run waits for it.
     warmup : int
         Runs before the clock starts: they load kernels, fill caches and let clock rates rise.
     repeats : int
@@ -85,14 +85,14 @@ def measure(
     -------
     Timing
         Median and quartiles, in seconds: a busy machine makes some runs slower and none faster, so a mean
-        would speak of the other programs.
+        would measure the other programs, too.
 
     Raises
     ------
     DeviceError
-        There is no such device.
+        The device does not exist.
     ValueError
-        No run is left to time.
+        `repeats` is below 1, or `warmup` negative.
 
     Examples
     --------
@@ -101,18 +101,20 @@ def measure(
     5
     """
     if not _takes_nothing(fn):
-        refuse("fn", fn, "a function without arguments", "give the work unfinished, lambda: model(inputs)")
+        refuse(
+            "fn", fn, "a function without arguments", "give the work, not its result: lambda: model(inputs)"
+        )
     repeats = whole_number("repeats", repeats, 1, "need at least 1 repeat, such as repeats=20")
-    warmup = whole_number("warmup", warmup, 0, "need no negative warm-up, such as warmup=3")
+    warmup = whole_number("warmup", warmup, 0, "need 0 or more warm-up runs, such as warmup=3")
     device = choose_device(device)
     for _ in range(warmup):
         fn()
     times = []
     for _ in range(repeats):
-        synchronize(device)  # the CPU waits: nothing older may run into our time
+        synchronize(device)  # the CPU waits: earlier work must not count
         start = time.perf_counter()
         fn()
-        synchronize(device)  # the CPU waits: the work is done, not only queued
+        synchronize(device)  # the CPU waits until the work is done, not only queued
         times.append(time.perf_counter() - start)
     low, middle, high = statistics.quantiles(times, n=4, method="inclusive") if repeats > 1 else times * 3
     return Timing(
@@ -133,6 +135,6 @@ def _takes_nothing(fn: object) -> bool:
         inspect.signature(fn).bind()
     except TypeError:  # an argument is missing
         return False
-    except ValueError:  # a function in C that does not tell
+    except ValueError:  # a C function without a signature
         pass
     return True

@@ -59,7 +59,7 @@ def train_epoch(
     device : torch.device or str
         Where to compute.
     step : Step, optional
-        Takes the place of `zero_grad`, `backward` and `step`: mixed precision, accumulated batches, and more.
+        Replaces `zero_grad`, `backward` and `step`: mixed precision, accumulated batches, and more.
     losses : EpochLoss, optional
         Where the losses are collected.
 
@@ -133,11 +133,10 @@ def fit(
     ----------
     model, batches, loss_fn, optimizer, device
         As in `train_epoch`. `batches` is iterated over once per epoch: a ``DataLoader`` or ``Batches``, not a
-        generator. Its sampler is told the number of each epoch, if it has ``set_epoch``
-        (with ``epochs=1`` that is left to the loop around it). The ``ignore_index``
-        of `loss_fn`, if it has one, is a legal label.
+        generator. If its sampler has ``set_epoch``, each epoch calls it (with ``epochs=1``, call it in your
+        own loop). The ``ignore_index`` of `loss_fn`, if it has one, is a legal label.
     epochs : int or range
-        How many passes; or which, counted from 0: ``range(3, 10)`` goes on after three that are finished.
+        How many passes; or which, counted from 0: ``range(3, 10)`` continues after three finished ones.
     validation : iterable of (inputs, targets), optional
         Evaluated after each epoch, in full precision.
     scheduler : torch.optim.lr_scheduler.LRScheduler, optional
@@ -147,11 +146,9 @@ def fit(
         Mixed precision, accumulated batches, clipped gradients, a schedule by steps:
         ``step=Step(optimizer, amp="bf16")``.
     autosave : AutoSave, optional
-        Save the run as it goes, also within an epoch, and go on with what is saved: `epochs` and the history
-        are those of the whole run (but the seconds of a resumed epoch count from where it was
-        resumed). It has the same
-        model, optimizer and scheduler, and is used in a ``with`` block. A signal to stop raises its
-        ``Stopped``.
+        Saves the run as it goes, also within an epoch, and resumes it: `epochs` and the history are those of
+        the whole run (the seconds of a resumed epoch count from where it was resumed). It has the same model,
+        optimizer and scheduler, and is used in a ``with`` block. A signal to stop raises its ``Stopped``.
 
     Returns
     -------
@@ -252,7 +249,7 @@ def fit(
 
 
 def _tell_samplers(batches: Pairs, epoch: int) -> None:
-    """Tell the samplers of a loader the epoch, so that each reshuffles, and identically in all processes."""
+    """Set the epoch of a loader's samplers, so that each reshuffles, and identically in all processes."""
     for name in ("sampler", "batch_sampler"):
         sampler: Any = getattr(batches, name, None)
         if hasattr(sampler, "set_epoch"):
@@ -291,7 +288,7 @@ class EpochLoss:
         return self._batches + len(self._sizes)
 
     def add(self, loss: Tensor, size: int) -> None:
-        """Note the loss of a batch of so many samples, without waiting for it."""
+        """Add the loss of a batch of `size` samples, without waiting for it."""
         self._on_device.append(loss.detach())  # not .item(): the CPU would wait
         self._sizes.append(size)
 
@@ -301,7 +298,7 @@ class EpochLoss:
         if not self._batches:
             raise ValueError(
                 f"nothing to train on in epoch {self.epoch}: the batches are empty. Give at least one batch; "
-                "a generator is used up after one pass, a DataLoader or Batches is not"
+                "a generator is exhausted after one pass, a DataLoader or Batches is not"
             )
         found = self._total / self._samples
         self._total, self._samples, self._batches = 0.0, 0, 0
@@ -329,7 +326,7 @@ class EpochLoss:
         return {"total": self._total, "samples": self._samples, "batches": self._batches}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on with what `state_dict` returned; ValueError if it is none."""
+        """Go on with what `state_dict` returned; ValueError if it is anything else."""
         if wrong := difference(state, self.state_dict(), "losses"):
             raise Refused(wrong)
         self._total, self._samples, self._batches = (state[name] for name in ("total", "samples", "batches"))
@@ -370,12 +367,12 @@ class History:
         return {name: list(values) for name, values in vars(self).items()}
 
     def load_state_dict(self, state: dict[str, list[float]]) -> None:
-        """Fill the lists with those that `state_dict` returned; ValueError if it is none."""
+        """Fill the lists with those that `state_dict` returned; ValueError if it is anything else."""
         if not isinstance(state, dict) or state.keys() != vars(self).keys():
-            raise Refused("it is no history of fit")
+            raise Refused("it is not a history of fit")
         for name, values in state.items():
             if not isinstance(values, list) or any(type(value) is not float for value in values):
-                raise Refused(f"{name} is no list of numbers")
+                raise Refused(f"{name} is not a list of numbers")
         for name, values in vars(self).items():
             values[:] = state[name]
 

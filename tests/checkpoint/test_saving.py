@@ -374,7 +374,7 @@ def test_latest_passes_over_damaged_files_by_name(tmp_path):
         assert latest(tmp_path) == paths[1]
     messages = [str(warning.message) for warning in warned]
     assert len(messages) == 2
-    assert "epoch-3.safetensors" in messages[0] and "no whole safetensors file" in messages[0]
+    assert "epoch-3.safetensors" in messages[0] and "not a whole safetensors file" in messages[0]
     assert "epoch-4.safetensors" in messages[1] and "its digest is not that of its content" in messages[1]
     assert Path(warned[0].filename) == Path(__file__)
 
@@ -835,14 +835,14 @@ def test_a_file_of_another_version_is_not_called_damaged(saved, monkeypatch):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        (b'{"$no":1}', "JSON is not as it was written"),
-        (b'{"a":1,"a":{"$tensor":"a"}}', "a name in its JSON comes twice"),
-        (b'{"$dict":[[1,2],[1,{"$tensor":"a"}]]}', "a key in its JSON comes twice"),
-        (b'{"$dict":[1]}', "no pairs where some were written"),
-        (b'{"$tuple":1}', "no list where one was written"),
-        (b'{"$float":"1"}', "no float where one was written"),
-        (b'{"$Size":[9223372036854775808]}', "a shape that is not made of ints"),
-        (b'{"$tensor":"a","dtype":"torch.load"}', "no dtype where one was written"),
+        (b'{"$no":1}', "its JSON has another form"),
+        (b'{"a":1,"a":{"$tensor":"a"}}', "its JSON repeats a name"),
+        (b'{"$dict":[[1,2],[1,{"$tensor":"a"}]]}', "its JSON repeats a key"),
+        (b'{"$dict":[1]}', "lacks pairs where they are written"),
+        (b'{"$tuple":1}', "lacks a list where one is written"),
+        (b'{"$float":"1"}', "lacks a float where one is written"),
+        (b'{"$Size":[9223372036854775808]}', "a shape that does not consist of ints"),
+        (b'{"$tensor":"a","dtype":"torch.load"}', "lacks a dtype where one is written"),
         (b'[{"$tensor":"a"},' + b"[" * 101 + b"]" * 102, "nested more than 100 deep"),
         (b"[]", "tensors that its JSON does not name"),
         (b"Infinity", "a number in its JSON"),

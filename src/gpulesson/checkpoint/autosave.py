@@ -1,4 +1,4 @@
-"""`AutoSave`: a run that saves itself, stops when a signal says so, and goes on within an epoch."""
+"""`AutoSave`: save a run as it goes, stop it on a signal, and resume it within an epoch."""
 
 from __future__ import annotations
 
@@ -36,16 +36,16 @@ DEFAULT_MINUTES = 10.0
 _NAME = re.compile(r"autosave-epoch-(\d{4,})-batch-(\d{6,})\.safetensors")
 _END: Any = object()
 _PATIENCE = 10
-"""Seconds to wait for another run that leaves the folder: workers may outlive a killed one for five."""
+"""Seconds to wait for another run to release the folder: workers may outlive a killed one by five."""
 
 
 class Stopped(SystemExit):
-    """A signal asked the run to stop, and it did, at a step; the message says where it is saved.
+    """A signal asked the run to stop, and it stopped at a step; the message says where it is saved.
 
     Attributes
     ----------
     code : int
-        The exit status, 128 and the number of the signal: 143 for SIGTERM, as after a program that it ended.
+        The exit status, 128 plus the number of the signal: 143 for SIGTERM, as a shell reports it.
     """
 
     def __init__(self, message: str, code: int) -> None:
@@ -54,39 +54,38 @@ class Stopped(SystemExit):
 
 
 class AutoSave:
-    """Save a run every few steps or minutes and at each epoch's end, and go on from what was saved.
+    """Save a run every few steps or minutes and at the end of each epoch, and resume from what was saved.
 
-    Within ``with AutoSave(…) as saves:``, `epochs` resumes and counts epochs, `batches` hands out the
-    loader's batches, and `step` comes last in the loop. SIGTERM and SIGUSR1, which clusters send before a
-    time limit ends, lead to a last checkpoint at the next `step`, and to `Stopped`, which ends the program.
-    If an error ends the loop before, it is printed, and the signal does what it did before there was this
-    `AutoSave`. Ctrl-C works as usual.
+    Within ``with AutoSave(…) as saves:``, `epochs` resumes and counts epochs, `batches` yields the loader's
+    batches, and `step` comes last in the loop. SIGTERM and SIGUSR1, which clusters send before a time limit,
+    lead to a last checkpoint at the next `step` and to `Stopped`, which ends the program. If an error ends
+    the loop earlier, it is printed, and the signal has its usual effect. Ctrl-C works as usual.
 
-    The signal must reach the program: with Slurm, a batch script that says ``#SBATCH --signal=TERM@120``
-    starts it by ``srun``, for only what ``srun`` started gets the signal. If it ends the workers of a loader
-    for validation, too, the run goes on from the checkpoint before.
+    The signal must reach the program: with Slurm and ``#SBATCH --signal=TERM@120``, start it with ``srun``,
+    since only what ``srun`` starts gets the signal. If the signal also ends the workers of a validation
+    loader, the run resumes from the previous checkpoint.
 
     Parameters
     ----------
     folder : path
-        For this run alone; made where it is missing. To start afresh, give another, or empty it.
+        For this run alone; created if missing. To start over, give another one, or empty it.
     model, optimizer, scheduler, generator
-        As in `save_checkpoint`. The generators of a ``DataLoader``, its sampler or ``Batches`` are found;
-        `generator` is another that the run draws from, or the loader's, if the loop draws from it, too.
+        As in `save_checkpoint`. The generators of a ``DataLoader``, its sampler or ``Batches`` are found
+        automatically; `generator` is another one that the run draws from, or the loader's if the loop also
+        draws from it.
     extra : dict, optional
         What else the run needs, by name: ``{"scaler": scaler, "losses": []}``. A value with ``state_dict``
-        and ``load_state_dict`` is saved and loaded by these; any other is a plain value, and put into this
-        dict again on resuming (a list or dict stays the same object, and is filled anew).
+        and ``load_state_dict`` is saved and loaded with these; any other is a plain value, which is put back
+        into this dict on resuming (a list or dict stays the same object with new content).
     every_steps, every_minutes : number, optional
-        Save after so many steps of an epoch, and at the first step after so many minutes: 10, where neither
-        is given.
+        Save every N steps of an epoch, or at the first step after N minutes; by default every 10 minutes.
     keep : int
-        How many checkpoints stay: the last. Other files in the folder are left alone.
+        How many of the last checkpoints stay. Other files in the folder are not touched.
 
     Attributes
     ----------
     path : Path or None
-        The checkpoint saved last, or resumed from.
+        The last checkpoint that was saved or resumed from.
 
     Raises
     ------
@@ -94,17 +93,17 @@ class AutoSave:
         An option makes no sense, such as ``keep=0``.
     CheckpointError
         On entering: `folder` is a file, cannot be written, or another run saves into it. In `epochs`: what
-        `latest` and `resume` raise. In `step`, `epochs`, and on leaving: what `save_checkpoint` raises.
+        `latest` and `resume` raise. In `step` and `epochs`: what `save_checkpoint` raises.
 
     Notes
     -----
-    Exact are: dropout, shuffling, random transforms in the dataset (drawn from torch, NumPy's or Python's
-    global generator), with and without workers. What the loop does in an epoch before ``saves.batches(…)`` is
-    done once more on resuming, with the same random numbers. Not exact, as nothing here can know of them:
-    generators that are not named above; NumPy's ``default_rng``; a dataset that remembers what it gave;
-    another number of workers, if transforms are random. What the loop itself counts or collects belongs into
-    `extra`. ``persistent_workers=True`` is refused, in a loader for validation give it neither: such workers
-    keep random states, out of reach.
+    These resume exactly: dropout, shuffling, random transforms in the dataset (drawn from the global
+    generator of torch, NumPy or Python), with and without workers. What the loop does in an epoch before
+    ``saves.batches(…)`` is repeated on resuming, with the same random numbers. These do not, since AutoSave
+    cannot see them: generators not named above; NumPy's ``default_rng``; a dataset that remembers what it
+    returned; another number of workers, if transforms are random. What the loop itself counts or collects
+    belongs in `extra`. ``persistent_workers=True`` is refused, since such workers keep random states that
+    cannot be saved; do not use it in a validation loader, either.
 
     Examples
     --------
@@ -165,10 +164,10 @@ class AutoSave:
         self._fit: dict[str, Any] = {}  # what `fit` measures, by name
         self._lock: FileLock | None = None
         self._epoch: int | None = None  # that runs, counted from 0
-        self._begun: dict[str, Any] = {}  # the random states with which it did
+        self._at_start: dict[str, Any] = {}  # the random states at its start
         self._place: _Place | None = None  # within it, once there are batches
         self._resumed: Checkpoint | None = None  # to go on from, until there are batches
-        self._undo = ExitStack()  # takes back what was loaded, until the loader is known to fit
+        self._undo = ExitStack()  # undoes the loading, until the loader is known to fit
 
     def __enter__(self) -> AutoSave:
         if self._lock is not None:
@@ -179,13 +178,13 @@ class AutoSave:
             lock.acquire(timeout=_PATIENCE, poll_interval=0.1)
         except Timeout as error:
             raise CheckpointError(
-                f"Another run saves into {printable(self.folder)}. Give each run a folder of its own, or "
+                f"Another run saves into {printable(self.folder)}. Give each run its own folder, or "
                 f"wait until the other one has ended. (If there is none, delete {printable(lock.lock_file)}.)"
             ) from error
         except (OSError, ValueError, NotImplementedError) as error:
             raise CheckpointError(
                 f"Checkpoints cannot go into {printable(self.folder)}. {type(error).__name__}: "
-                f"{printable(error)}. Give a folder that can be made and written."
+                f"{printable(error)}. Give a folder that can be created and written."
             ) from error
         self._lock, self._fit, self._epoch, self.path = lock, {}, None, None
         self._signals = StopSignals(lambda: self._epoch is not None)
@@ -202,18 +201,18 @@ class AutoSave:
         self._signals.pass_on(error)
 
     def epochs(self, number: int) -> Iterator[int]:
-        """Load the checkpoint of the folder that got furthest, if there is one, and count on from it.
+        """Load the checkpoint of the folder that got furthest, if any, and yield the remaining epochs.
 
         Parameters
         ----------
         number : int
-            How many epochs the run has in all.
+            The number of epochs of the whole run.
 
         Returns
         -------
         iterator of int
-            The epochs that remain, counted from 0; of the first, a part may be done. At the end of each,
-            when the next is asked for, the run is saved.
+            The epochs that remain, counted from 0; part of the first may be done already. At the end of each,
+            when the next one is requested, the run is saved.
         """
         if self._lock is None:
             raise RuntimeError("AutoSave is not entered: write `with AutoSave(…) as saves:` around the loop")
@@ -222,57 +221,57 @@ class AutoSave:
 
     def _count(self, first: int, number: int) -> Iterator[int]:
         self._saved_at = time.monotonic()
-        begun = None
+        at_start = None
         try:
             for epoch in range(first, number):
                 self._epoch, self._place = epoch, None
                 if self._resumed is not None:
                     self._set_random(self._resumed.position["begun"] or _random_now(self._resumed), [])
-                self._begun = begun = self._random_states([])
+                self._at_start = at_start = self._random_states([])
                 yield epoch
-                self._undo.close()  # if it asked for no batches
+                self._undo.close()  # if the epoch used no batches
                 self._save(finished=True)
                 self._place = self._resumed = None
                 if self._signals.number:
                     self._stop()
         finally:  # also after `break`
-            if self._begun is begun:  # no other loop has begun since
+            if self._at_start is at_start:  # no other loop has started since
                 self._epoch = None
 
     def batches(self, loader: Iterable[Batch]) -> Iterator[Batch]:
-        """Yield the loader's batches; after a resume within the epoch, those that are not done.
+        """Yield the loader's batches; after resuming within the epoch, those that remain.
 
         Parameters
         ----------
         loader : iterable
-            A ``DataLoader``, ``Batches``, or what else gives the same batches again in each pass if the
-            global generators are the same.
+            A ``DataLoader``, ``Batches``, or anything else that gives the same batches in each pass if the
+            global generators are in the same state.
 
         Raises
         ------
         ValueError
             The loader has ``persistent_workers``, or ``in_order=False``.
         CheckpointError
-            Length, batch size or generators are not those of the loader that the checkpoint knew.
+            Length, batch size or generators differ from those of the loader in the checkpoint.
         """
         if self._epoch is None:
             raise RuntimeError("saves.batches(…) belongs inside `for epoch in saves.epochs(…):`")
         if self._place is not None:
             raise RuntimeError(
-                "saves.batches(…) is there once in an epoch, for the batches that the run learns from; go "
-                "through others, for validation, without it"
+                "saves.batches(…) can be used once in an epoch, for the training batches; iterate over "
+                "others, for validation, without it"
             )
         self.check_loader(loader)
         workers = bool(getattr(loader, "num_workers", 0))
         place = _Place.of(loader, self.generator)
         resumed, self._resumed = self._resumed, None
         undo, self._undo = self._undo, ExitStack()
-        with undo:  # what was loaded is put back if this is another loader
+        with undo:  # undoes the loading if this is another loader
             if resumed is not None:
                 self._check_same_loader(resumed, place)
-                begun = resumed.position["begun"] or _random_now(resumed)
-                self._set_generators(place.generators, begun["generators"])
-            self._begun["generators"] = _states(place.generators)
+                at_start = resumed.position["begun"] or _random_now(resumed)
+                self._set_generators(place.generators, at_start["generators"])
+            self._at_start["generators"] = _states(place.generators)
             batches = self._ask(lambda: iter(loader), workers)
             if workers:
                 self._signals.hold_child_signal()
@@ -283,7 +282,7 @@ class AutoSave:
                     if self._ask(lambda: next(batches, _END), workers) is _END:
                         raise CheckpointError(
                             f"{printable(self.path)} was saved after {resumed.step} batches of an epoch, and "
-                            "this loader has fewer; nothing was loaded. Give the loader that the run had."
+                            "this loader has fewer; nothing was loaded. Give the loader of the saved run."
                         )
                 self._set_random(_random_now(resumed), place.generators)
                 place.done = place.learned = resumed.step
@@ -297,17 +296,16 @@ class AutoSave:
         known, given = dict(resumed.position["loader"]), dict(place.facts)
         known["generators"] = len(resumed.position["generators"])
         given["generators"] = len(place.generators)
-        if not resumed.step:  # between epochs another loader is another run, but no mistake
+        if not resumed.step:  # between epochs, another loader is allowed
             known, given = ({"generators": each["generators"]} for each in (known, given))
         if known != given:
             raise CheckpointError(
                 f"{printable(self.path)} was saved with another loader: {known} in the file, {given} given; "
-                "nothing was loaded. The place within an epoch is only found again with the loader that the "
-                "run had."
+                "nothing was loaded. The place within an epoch can only be found with the same loader."
             )
 
     def _random_states(self, generators: list[torch.Generator]) -> dict[str, Any]:
-        """Return all random states: the global ones, that of the given generator, those of the loader's."""
+        """Return all random states: global ones, the given generator's, and those of `generators`."""
         given = None if self.generator is None else self.generator.get_state()
         return {"rng": rng_state(), "generator": given, "generators": _states(generators)}
 
@@ -324,12 +322,12 @@ class AutoSave:
                 generator.set_state(state)
             except RuntimeError as error:
                 raise CheckpointError(
-                    f"{printable(self.path)} holds no proper state of the loader's generator: "
-                    f"{printable(error)}. Move this file away, to go on from the one before."
+                    f"{printable(self.path)} has an invalid state of the loader's generator: "
+                    f"{printable(error)}. Move this file away to resume from the previous one."
                 ) from error
 
     def _ask(self, ask: Callable[[], Any], workers: bool) -> Any:
-        """Ask the loader, whose workers the signal may have ended, too, even before it came here."""
+        """Call `ask`; if it fails because a signal ended the loader's workers, stop for that signal."""
         try:
             return ask()
         except Exception:
@@ -338,19 +336,19 @@ class AutoSave:
             self._stop()
 
     def check_loader(self, loader: Any) -> None:
-        """Refuse a loader whose batches no checkpoint can bring back."""
+        """Refuse a loader whose batches cannot be restored."""
         if getattr(loader, "persistent_workers", False):
             raise ValueError(
-                "the loader has persistent_workers=True: such workers keep random states over epochs, which "
-                "no checkpoint can hold. Leave it out"
+                "the loader has persistent_workers=True: such workers keep random states across epochs, "
+                "which cannot be saved. Leave it out"
             )
         if getattr(loader, "num_workers", 0) and not getattr(loader, "in_order", True):
             raise ValueError(
-                "the loader has in_order=False: then chance decides which batch comes next. Leave it out"
+                "the loader has in_order=False: then the order of batches is not reproducible. Leave it out"
             )
 
     def attach_fit(self, batches: Iterable[Batch], step: Any, history: Any, losses: Any) -> Iterable[Batch]:
-        """Save what `fit` measures with the run; return the batches that remain of each epoch."""
+        """Save what `fit` measures, too; return the batches that remain of each epoch."""
         scaler = getattr(step, "scaler", None)
         self._fit = {"history": history, "losses": losses} | ({} if scaler is None else {"scaler": scaler})
         return _StepCounter(self, batches, step)
@@ -358,8 +356,8 @@ class AutoSave:
     def step(self) -> None:
         """Count one step of the optimizer; save if it is time, and stop if a signal came.
 
-        It comes last, after ``optimizer.step()`` and a scheduler that is stepped with it. Where several
-        batches make a step, call it once for them all.
+        Call it last, after ``optimizer.step()`` and a scheduler that is stepped with it. Where several
+        batches make a step, call it once for all of them.
 
         Raises
         ------
@@ -391,8 +389,7 @@ class AutoSave:
         found = saving.load_checkpoint(path)
         if not isinstance(found.extra, dict) or not _is_position(found):
             raise CheckpointError(
-                f"{printable(path)} has the name of a file of AutoSave, but was written otherwise: "
-                "move it away."
+                f"{printable(path)} has a name that AutoSave uses, but another content: move it away."
             )
         failed = f"{printable(path)} does not fit; nothing was loaded"
         with as_checkpoint_error(failed):
@@ -406,35 +403,35 @@ class AutoSave:
         return found.epoch
 
     def _find_misfit(self, found: Checkpoint) -> str | None:
-        """Say what of AutoSave's own does not fit in a checkpoint; `resume` compares the rest."""
-        fit, begun, given = found.position["fit"], found.position["begun"], self._fit
+        """Say what in a checkpoint does not fit this AutoSave; `resume` compares the rest."""
+        fit, at_start, given = found.position["fit"], found.position["begun"], self._fit
         if found.extra.keys() != self.extra.keys():
             return (
                 f"its extra state has the names {sorted(map(str, found.extra))}, and given are "
-                f"{sorted(self.extra)}. Go on with the program that saved it, or take another folder."
+                f"{sorted(self.extra)}. Continue with the program that saved it, or use another folder."
             )
         if fit.keys() != given.keys():
             how = "fit with another amp" if fit and given else "fit" if fit else "a loop"
-            return f"it was saved by {how}: go on as you began"
+            return f"it was saved by {how}: continue the same way"
         scaler = given["scaler"].state_dict() if "scaler" in given else None
         if wrong := difference(fit.get("scaler"), scaler, "fit's scaler"):
             return wrong
         states = list(found.position["generators"])
-        if begun is not None:
-            states += begun["generators"]
-            if self.generator is not None and found.generator is not None:  # or else `resume` says so
-                states.append(begun["generator"])
-                way = "the generator's state at the epoch's begin"
-                if wrong := difference(begun["generator"], self.generator.get_state(), way):
+        if at_start is not None:
+            states += at_start["generators"]
+            if self.generator is not None and found.generator is not None:  # else `resume` reports it
+                states.append(at_start["generator"])
+                way = "the generator's state at the start of the epoch"
+                if wrong := difference(at_start["generator"], self.generator.get_state(), way):
                     return wrong
-            if wrong := find_wrong_rng(begun["rng"]):
+            if wrong := find_wrong_rng(at_start["rng"]):
                 return wrong
         wrongs = (find_wrong_generator(each, "the state of a generator") for each in states)
         return next(filter(None, wrongs), None)
 
     @contextmanager
     def _loaded(self, found: Checkpoint, failed: str) -> Iterator[None]:
-        """Load a checkpoint into the run; an error, also one in the block, undoes it."""
+        """Load a checkpoint into the run; an error, also in the block, undoes it."""
         parts = {
             f"extra {name!r}": (part, found.extra[name])
             for name, part in self.extra.items()
@@ -459,7 +456,7 @@ class AutoSave:
             raise
 
     def _fill(self, values: dict[str, Any]) -> None:
-        """Put plain values into `extra`; a list or a dict stays the same object."""
+        """Put plain values into `extra`; a list or dict stays the same object."""
         for name, new in values.items():
             value = self.extra[name]
             if isinstance(value, list) and isinstance(new, list):
@@ -471,7 +468,7 @@ class AutoSave:
                 self.extra[name] = new
 
     def _save(self, *, finished: bool = False) -> None:
-        """Save this place of the run, unless that was done."""
+        """Save this place of the run, unless it is saved already."""
         assert self._epoch is not None
         place = self._place or _Place.of(None, self.generator)
         epoch, done = (self._epoch + 1, 0) if finished else (self._epoch, place.done)
@@ -482,7 +479,7 @@ class AutoSave:
             "steps": place.steps,
             "loader": place.facts,
             "generators": _states(place.generators),
-            "begun": None if finished else self._begun,  # None: the next epoch begins here
+            "begun": None if finished else self._at_start,  # None: the next epoch starts here
             "fit": {name: part.state_dict() for name, part in self._fit.items()},
         }
         extra = {
@@ -494,37 +491,38 @@ class AutoSave:
         self._write(path, *content)
 
     def _write(self, path: Path, tensors: dict[str, torch.Tensor], metadata: dict[str, str]) -> None:
-        """Write a checkpoint, and delete our files before the last `keep`."""
-        if path.is_symlink():  # not ours: nothing outside the folder is written
+        """Write a checkpoint, and delete all but the last `keep` of ours."""
+        if path.is_symlink():  # not ours: do not write outside the folder
             path.unlink()
         self.path = saving.write_checkpoint(path, tensors, metadata)
         ours = [other for other in self.folder.iterdir() if _NAME.fullmatch(other.name)]
         past = sorted((other for other in ours if _order(other) <= _order(path)), key=_order)
-        for old in past[: -self.keep]:  # what is there of later places was found damaged, and stays
+        for old in past[: -self.keep]:  # files of later places are damaged and stay
             with suppress(OSError):  # the next save tries again
                 old.unlink()
 
     def _stop(self) -> NoReturn:
-        """Save, if the run is between two steps, and leave."""
+        """Save if the run is between two steps, and raise `Stopped`."""
         place = self._place
         if place is not None and place.done and place.done == place.learned:
             self._save()
         where = f"It is saved in {printable(self.path)}" if self.path else "There was nothing to save yet"
         number = self._signals.number
-        message = f"{signal.Signals(number).name} asked this run to stop. {where}; the same command goes on "
-        message += "from there."
+        message = (
+            f"{signal.Signals(number).name} asked this run to stop. {where}; the same command resumes it."
+        )
         _tell(message)
         raise Stopped(message, 128 + number)
 
 
 @dataclass
 class _Place:
-    """How far an epoch is, and what its batches come from."""
+    """How far an epoch is, and its loader."""
 
     facts: dict[str, int | None]  # the loader's length and batch size
-    generators: list[torch.Generator]  # its own, without the given one
-    done: int = 0  # batches handed out
-    learned: int = 0  # those up to the last step
+    generators: list[torch.Generator]  # the loader's, without the given one
+    done: int = 0  # batches yielded
+    learned: int = 0  # of them, up to the last step
     steps: int = 0
 
     @staticmethod
@@ -541,7 +539,7 @@ class _Place:
 
 @dataclass(frozen=True)
 class _StepCounter:
-    """Batches of `fit`: when the next one is asked for, a step is done, unless batches are accumulated."""
+    """Batches of `fit`: a request for the next one completes a step, unless batches are accumulated."""
 
     saves: AutoSave
     loader: Iterable[Any]
@@ -559,7 +557,7 @@ def _check_extra(extra: Any) -> None:
         refuse("extra", extra, "a dict with names", "give {'scaler': scaler}")
     for name, value in extra.items():
         if not isinstance(name, str):
-            refuse("a name in extra", name, "a text", "give {'scaler': scaler}")
+            refuse("a name in extra", name, "a string", "give {'scaler': scaler}")
         if isinstance(value, type):
             refuse(f"extra[{name!r}]", value, "an object of the run", "give that")
 
@@ -569,27 +567,27 @@ def _states(generators: list[torch.Generator]) -> list[torch.Tensor]:
 
 
 def _random_now(found: Checkpoint) -> dict[str, Any]:
-    """Return the random states of the moment of saving."""
+    """Return the random states at the time of saving."""
     return {"rng": found.rng, "generator": found.generator, "generators": found.position["generators"]}
 
 
 def _is_position(found: Checkpoint) -> bool:
-    """Return whether a checkpoint has what `_save` keeps of a place: with the epoch's begin, within one."""
+    """Return whether a checkpoint has the position that `_save` writes."""
     try:
         position = found.position
-        facts, begun = position["loader"], position["begun"]
-        states = [*position["generators"], *(begun["generators"] if begun else [])]
+        facts, at_start = position["loader"], position["begun"]
+        states = [*position["generators"], *(at_start["generators"] if at_start else [])]
         return (
             all(is_count(each) or each is None for each in (facts["length"], facts["batch_size"]))
             and facts.keys() == {"length", "batch_size"}
             and is_count(position["steps"])
             and isinstance(position["fit"], dict)
             and all(isinstance(each, torch.Tensor) and each.dtype == torch.uint8 for each in states)
-            and (isinstance(begun["rng"], dict) if found.step else begun is None)
+            and (isinstance(at_start["rng"], dict) if found.step else at_start is None)
             and len(states) == len(position["generators"]) * (2 if found.step else 1)
-            and (begun is None or begun["generator"] is None or isinstance(begun["generator"], torch.Tensor))
+            and (at_start is None or isinstance(at_start["generator"], torch.Tensor | None))
         )
-    except Exception:  # a part of it is missing, or of another kind
+    except Exception:  # a part is missing or of another kind
         return False
 
 

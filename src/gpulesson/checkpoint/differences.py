@@ -1,4 +1,4 @@
-"""Compare what a file holds with what stands in its place, before it takes that place."""
+"""Compare a file's content with what it is to replace."""
 
 import math
 from collections import Counter
@@ -14,7 +14,7 @@ _COUNT: _Range = int, 0, 10**12
 _SOME: _Range = int, 1, 10**12
 _ANY: _Range = float, -math.inf, math.inf
 NUMBERS: dict[Any, _Range] = {
-    # of NumPy's random state, which it believes: it would read beyond its memory
+    # of NumPy's random state, which NumPy does not check: it would read beyond its memory
     "pos": (int, 0, 624),
     "has_gauss": (int, 0, 1),
     # of Python's
@@ -45,12 +45,12 @@ NUMBERS: dict[Any, _Range] = {
     "best": _ANY,
     "mode_worse": _ANY,
 }
-"""The numbers of saved states by name: type, least and greatest. An int may stand for a float."""
-_OTHER: _Range = float, -1e30, 1e30  # with room below the greatest of float32
+"""The numbers of saved states by name: type, least and greatest. An int is accepted as a float."""
+_OTHER: _Range = float, -1e30, 1e30  # well within float32
 
 
 def wrong_number(value: Any, name: Any, given: Any = 0.0) -> str | None:
-    """Say what is wrong with a number of this name, where `given` stands now; None if nothing is.
+    """Say what is wrong with a number of this name that would replace `given`; None if nothing is.
 
     >>> wrong_number(1e6, "pos")
     '1000000.0, not an int from 0 to 624'
@@ -68,12 +68,11 @@ def wrong_number(value: Any, name: Any, given: Any = 0.0) -> str | None:
 def difference(
     found: Any, given: Any, way: str, more: bool = False, firm: bool = False, name: Any = None
 ) -> str | None:
-    """Say where a value is of another kind than the one that it would replace; None if nowhere.
+    """Say where a value does not match the one that it would replace; None if it matches everywhere.
 
-    The same names in dicts, the same length of lists, tensors of the same dtype and shape, numbers of the
-    range that `NUMBERS` declares for their name. What is None may become anything, but not if `firm`. Names
-    that begin with ``_`` may be missing or added, as they are from one PyTorch to the next; with `more`, any
-    may be added.
+    Dicts need the same names, lists the same length, tensors the same dtype and shape, numbers the range that
+    `NUMBERS` declares for their name. Anything may replace None, unless `firm`. Names that begin with ``_``
+    may be missing or added, as from one PyTorch to the next; with `more`, any name may be added.
 
     >>> difference({"lr": "high"}, {"lr": 0.1, "betas": (0.9, 0.99)}, "group")
     'group lacks betas'
@@ -85,14 +84,14 @@ def difference(
     if wrong := _mismatch(found, given, more, name):
         return f"{printable(way, 200)} {wrong}"
     for each, before in _parts(given):
-        there = not isinstance(found, Mapping) or each in found  # else it may be missing
+        there = not isinstance(found, Mapping) or each in found  # else it is allowed to be missing
         if there and (wrong := difference(found[each], before, f"{way} {each}", more, firm, each)):
             return wrong
     return None
 
 
 def _mismatch(found: Any, given: Any, more: bool, name: Any) -> str | None:
-    """Say what is wrong with a value itself, whatever its parts are."""
+    """Say what is wrong with a value itself, regardless of its parts."""
     if kind(found) != kind(given):
         return f"is {kind(found)}, not {kind(given)}"
     if isinstance(given, int | float):
@@ -118,10 +117,10 @@ def _parts(value: Any) -> Iterable[tuple[Any, Any]]:
 
 
 def find_wrong_versions(found: Any, given: Any) -> str | None:
-    """Say what PyTorch could not read of the modules' versions that a model's state dict carries.
+    """Say what PyTorch could not read of the modules' versions in a model's state dict.
 
-    Other names among them could change how it loads: with ``assign_to_params_buffers``, a model would get
-    tensors that no optimizer knows.
+    Only known names are compared. Others could change how it loads: with ``assign_to_params_buffers``, a
+    model would get tensors that its optimizer does not have.
     """
     theirs, ours = (getattr(each, "_metadata", None) or {} for each in (found, given))
     both = [name for name in ours if name in theirs]

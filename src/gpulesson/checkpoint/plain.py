@@ -1,9 +1,9 @@
-"""Turn nests of tensors and plain values into JSON with tensors beside it, and back, exactly.
+"""Turn nested tensors and plain values into JSON and separate tensors, and back, exactly.
 
-None, numbers, texts, lists, and dicts whose keys are texts are JSON as it is. Whatever JSON does not know is
-an object with one name that begins with ``$``, such as ``{"$tuple": [1, 2]}``, or ``{"$tensor":
-"model.weight"}`` for a tensor, which is stored under that name. An object of any other class is refused when
-it is to be saved: reading it back would mean running its code.
+None, numbers, strings, lists, and dicts with strings as keys are ordinary JSON. What JSON lacks is an object
+with one key that begins with ``$``, such as ``{"$tuple": [1, 2]}``, or ``{"$tensor": "model.weight"}`` for a
+tensor, which is stored under that name. An object of any other class is refused on saving: reading it back
+would mean running its code.
 """
 
 import json
@@ -21,15 +21,15 @@ from gpulesson.checkpoint.tensorfile import DTYPES, Refused, identity, memory_of
 MOST_TEXT = 2**22
 """Bytes of JSON in one piece."""
 MOST_VALUES = 300_000
-"""Values in it: half a second's work, and some 40 MB of memory."""
+"""Values in it, which take half a second and some 40 MB of memory."""
 _JSON = "checkpoint.json"
 _DEEPEST = 100
 _FEW = 200
-"""Keys of one dict or set that are neither texts nor numbers."""
+"""Keys of one dict or set that are neither strings nor numbers."""
 
 
 def pack(content: dict[str, Any]) -> dict[str, Tensor]:
-    """Return what a file holds of a dict: its tensors, by name, and the JSON of `encode` as one more."""
+    """Return the tensors of a file for a dict: its own, by name, and the JSON of `encode` as one more."""
     text, tensors = encode(content)
     return {**tensors, _JSON: torch.frombuffer(bytearray(text), dtype=torch.uint8)}
 
@@ -42,9 +42,9 @@ def unpack(tensors: dict[str, Tensor]) -> Any:
 
 
 def encode(content: dict[str, Any]) -> tuple[bytes, dict[str, Tensor]]:
-    """Return the JSON of a dict and the tensors in it, by name: the way that leads to each.
+    """Return the JSON of a dict and its tensors, named by their paths in it.
 
-    Tensors that are one, such as tied weights, have one name.
+    Tensors that share memory exactly, such as tied weights, have one name.
 
     >>> text, tensors = encode({"model": {"bias": torch.zeros(2)}, "losses": [0.5, math.inf]})
     >>> text
@@ -58,7 +58,7 @@ def encode(content: dict[str, Any]) -> tuple[bytes, dict[str, Tensor]]:
 
 
 def decode(text: bytes, tensors: dict[str, Tensor]) -> Any:
-    """Return what was encoded; `Refused` if the JSON is not as `encode` writes it, or leaves a tensor out.
+    """Return what was encoded; `Refused` if the JSON is not of `encode`'s form, or leaves a tensor out.
 
     >>> decode(*encode({"a": (1, 2.5), 3: {True}}))
     {'a': (1, 2.5), 3: {True}}
@@ -67,7 +67,7 @@ def decode(text: bytes, tensors: dict[str, Tensor]) -> Any:
     def of_object(pairs: list[tuple[str, Any]]) -> Any:
         found = dict(pairs)
         if len(found) != len(pairs):
-            raise Refused("a name in its JSON comes twice")
+            raise Refused("its JSON repeats a name")
         tag = next((name for name in found if name.startswith("$")), None)
         if tag is None:
             return found
@@ -90,7 +90,7 @@ def decode(text: bytes, tensors: dict[str, Tensor]) -> Any:
     except Refused:
         raise
     except (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RuntimeError) as error:
-        raise Refused("its JSON is not as it was written") from error
+        raise Refused("its JSON has another form") from error
     if used != tensors.keys():
         raise Refused("there are tensors that its JSON does not name")
     _check_depth(content)
@@ -98,7 +98,7 @@ def decode(text: bytes, tensors: dict[str, Tensor]) -> Any:
 
 
 def _check_size(text: bytes) -> None:
-    """Raise `Refused` if this JSON is too long, or may hold too many values, to be read at little cost."""
+    """Raise `Refused` if this JSON is too long, or may hold too many values."""
     values = sum(text.count(mark) for mark in b",[{")
     if len(text) > MOST_TEXT or values > MOST_VALUES:
         raise Refused(
@@ -108,22 +108,22 @@ def _check_size(text: bytes) -> None:
 
 
 def _no_number(text: str) -> Any:
-    raise Refused("a number in its JSON is none that was written")
+    raise Refused("its JSON has a number that is never written")
 
 
 class _Encoder:
-    """Makes JSON of values, and collects their tensors."""
+    """Turns values into JSON and collects their tensors."""
 
     def __init__(self) -> None:
         self.tensors: dict[str, Tensor] = {}
-        self._names: dict[Any, str] = {}  # of the tensors that are there
+        self._names: dict[Any, str] = {}  # of the collected tensors
         self._values = 0
 
     def of(self, value: Any, way: tuple[Any, ...]) -> Any:
         self._values += 1
         if len(way) > _DEEPEST:
             raise Refused(f"{_place(way)} is nested {_DEEPEST} deep")
-        if self._values > MOST_VALUES:  # also the end of a list that holds itself twice
+        if self._values > MOST_VALUES:  # also ends the walk through a list that contains itself
             raise Refused(f"it has more than {MOST_VALUES:,} values: long lists of numbers belong in tensors")
         kind = type(value)
         if value is None or kind in (bool, int, str) or (kind is float and math.isfinite(value)):
@@ -149,8 +149,8 @@ class _Encoder:
             known = {name: self.of(each, (*way, name)) for name, each in vars(value).items()}
             return {mark: self.of_dict(value, way), **known}
         raise Refused(
-            f"{_place(way)} is {_described(value)}; only tensors and plain values (numbers, texts, lists, "
-            "dicts) belong in a checkpoint"
+            f"{_place(way)} is {_described(value)}; only tensors and plain values (numbers, strings, "
+            "lists, dicts) belong in a checkpoint"
         )
 
     def of_items(self, values: Any, way: tuple[Any, ...]) -> list[Any]:
@@ -173,14 +173,14 @@ class _Encoder:
                 f"{_place(way)} is {_described(value)}; only dense tensors with values can be saved"
             )
         key = identity(value)
-        told = {} if value.dtype in DTYPES else {"dtype": str(value.dtype)}
+        as_bytes = {} if value.dtype in DTYPES else {"dtype": str(value.dtype)}
         if key not in self._names:
             self._names[key] = name = self._new_name(way)
             value = value.detach()
-            if told:  # safetensors does not know it: its bytes, as one more dimension
+            if as_bytes:  # safetensors lacks this dtype: store its bytes, as one more dimension
                 value = value.resolve_conj().resolve_neg().contiguous().unsqueeze(-1).view(torch.uint8)
             self.tensors[name] = value
-        return {"$tensor": self._names[key], **told}
+        return {"$tensor": self._names[key], **as_bytes}
 
     def _new_name(self, way: tuple[Any, ...]) -> str:
         name = whole = printable(".".join(map(str, way)))
@@ -205,20 +205,22 @@ def _described(value: Any) -> str:
 
 
 def check_keys(keys: Iterable[Any]) -> None:
-    """Refuse more than a few of the keys whose hashes a file could make all the same.
+    """Refuse more than a few keys of kinds whose hashes a file can make collide.
 
-    Python looks through all keys of one hash, so that a file of 3 MB could take minutes. Texts have hashes
-    that nobody can know before, floats and ints below 2**60 have (nearly) each another one.
+    Python compares all keys of one hash, so that a file of 3 MB could take minutes. The hashes of strings are
+    randomized, and floats and ints below 2**60 rarely collide.
     """
     others = 0
     for key in keys:
         others += not (type(key) in (str, float, bool) or (type(key) is int and abs(key) < 2**60))
     if others > _FEW:
-        raise Refused(f"a dict or set has {others} keys that are neither texts nor numbers, more than {_FEW}")
+        raise Refused(
+            f"a dict or set has {others} keys that are neither strings nor numbers, more than {_FEW}"
+        )
 
 
 def _check_depth(content: Any) -> None:
-    """Refuse what is nested deeper than `encode` writes it: going through it could reach Python's limit."""
+    """Refuse deeper nesting than `encode` writes: visiting it could exceed Python's recursion limit."""
     level: list[Any] = [content]
     for _ in range(_DEEPEST + 1):
         inner: list[Any] = []
@@ -234,23 +236,23 @@ def _check_depth(content: Any) -> None:
 
 def _checked(value: Any, kind: Any) -> Any:
     if type(value) is not kind:
-        raise Refused(f"its JSON has no {kind.__name__} where one was written")
+        raise Refused(f"its JSON lacks a {kind.__name__} where one is written")
     return value
 
 
 def _dict(pairs: list[Any]) -> dict[Any, Any]:
     if any(type(pair) is not list or len(pair) != 2 for pair in pairs):
-        raise Refused("its JSON has no pairs where some were written")
+        raise Refused("its JSON lacks pairs where they are written")
     check_keys(key for key, _ in pairs)
     found = dict(pairs)
     if len(found) != len(pairs):
-        raise Refused("a key in its JSON comes twice")
+        raise Refused("its JSON repeats a key")
     return found
 
 
 def _size(values: list[Any]) -> torch.Size:
     if not all(type(value) is int and abs(value) < 2**63 for value in values):
-        raise Refused("its JSON has a shape that is not made of ints")
+        raise Refused("its JSON has a shape that does not consist of ints")
     return torch.Size(values)
 
 
@@ -263,8 +265,8 @@ def _ordered(values: dict[Any, Any], _metadata: Any = None) -> OrderedDict[Any, 
 
 def _float(text: str) -> float:
     if text not in ("inf", "-inf", "nan"):
-        raise Refused("its JSON has no float where one was written")
-    return float(text)  # each NaN another object, as keys of one dict may be
+        raise Refused("its JSON lacks a float where one is written")
+    return float(text)  # each NaN is a separate object, as keys of one dict may be
 
 
 def _dtype(text: str) -> torch.dtype:
@@ -287,4 +289,4 @@ _READ: dict[str, tuple[type, Any]] = {
     "$dtype": (str, _dtype),
     "$device": (str, torch.device),
 }
-"""The marks, the only ones that there are: the type of what stands behind each, and how to read it."""
+"""By mark: the JSON type of its value, and how to read it. There are no other marks."""

@@ -1,4 +1,4 @@
-"""The states of all global generators of random numbers: collected, compared, set."""
+"""Collect, compare and set the states of all global random number generators."""
 
 import random
 import re
@@ -24,23 +24,25 @@ def rng_state() -> dict[str, Any]:
     if numpy := sys.modules.get("numpy"):
         found = numpy.random.get_state(legacy=False)
         if (kind := found.pop("bit_generator")) != "MT19937":
-            raise Refused(f"NumPy's global generator is {kind}, and only its own one, MT19937, can be saved")
+            raise Refused(
+                f"NumPy's global generator is {kind}, and only its default one, MT19937, can be saved"
+            )
         inner = found.pop("state")
         state["numpy"] = found | {"key": torch.from_numpy(inner["key"].astype("int64")), "pos": inner["pos"]}
     for device in _accelerators():
         backend = torch.get_device_module(device)
-        # else unused: leave a GPU alone that others may use
+        # else unused: do not initialise a GPU that others may use
         if getattr(backend, "is_initialized", lambda: True)():
             state[str(device)] = backend.get_rng_state(device)
     return state
 
 
 def find_wrong_rng(state: Mapping[str, Any]) -> str | None:
-    """Say which of these states no generator of this process can take."""
+    """Say which of these states the generators of this process cannot take."""
     if missing := {"python", "cpu"} - state.keys():
         return f"rng lacks {' and '.join(sorted(missing))}"
     if odd := [name for name in state if not re.fullmatch(r"python|cpu|numpy|[a-z]{2,20}:\d{1,3}", name)]:
-        return f"rng has {printable(odd[0], 100)}, which is no generator"
+        return f"rng has {printable(odd[0], 100)}, which is not a generator"
     now = rng_state()
     if (python := state["python"]) and type(python) is dict and python.get("gauss") is not None:
         now["python"]["gauss"] = 0.0
@@ -57,10 +59,10 @@ def find_wrong_rng(state: Mapping[str, Any]) -> str | None:
 
 
 def find_wrong_generator(state: Tensor, way: str) -> str | None:
-    """Say what is wrong with the state of a generator of PyTorch on the CPU; others check theirs.
+    """Say what is wrong with the state of PyTorch's generator on the CPU; other generators check theirs.
 
-    It keeps 624 numbers, how many of them are left, and which is next. PyTorch compares each of these two
-    with 624, but not their sum, and would read beyond its memory (ATen's ``MT19937RNGEngine.h``, `is_valid`).
+    It keeps 624 numbers, how many of them are left, and which is next. PyTorch compares both with 624, but
+    not their sum, and would read beyond its memory (ATen's ``MT19937RNGEngine.h``, `is_valid`).
     """
     if state.numel() != torch.get_rng_state().numel():
         return None
@@ -71,7 +73,7 @@ def find_wrong_generator(state: Tensor, way: str) -> str | None:
 
 
 def set_rng_state(state: Mapping[str, Any]) -> None:
-    """Set what `rng_state` collected; it warns of generators that are not here."""
+    """Set what `rng_state` collected; warn about generators that do not exist here."""
     random.setstate(_of_python(state["python"]))
     torch.set_rng_state(state["cpu"])
     if "numpy" in state and (numpy := sys.modules.get("numpy")):  # else nothing here draws from it

@@ -39,19 +39,19 @@ from gpulesson.checkpoint.tensorfile import Refused, TensorFile, open_tensors, w
 _MARK = "gpulesson checkpoint"
 _VERSION = "3"
 _TORCH_SAVE = (
-    "is a file of torch.save, and is not read here, since reading it may run code. If you trust it: "
+    "is a file of torch.save, which is not read here, since reading it may run code. If you trust it: "
     "old = torch.load(path, weights_only=True), load old['model'] and the other states with load_state_dict, "
     "and call save_checkpoint."
 )
 
 
 class CheckpointError(RuntimeError):
-    """A checkpoint cannot be written, is damaged, or does not fit; the message says what to do."""
+    """A checkpoint cannot be written, is damaged, or does not fit; the message gives the remedy."""
 
 
 @contextmanager
 def as_checkpoint_error(failed: str) -> Iterator[None]:
-    """Raise what goes wrong as a `CheckpointError` that begins with `failed`, or as it is if it is one."""
+    """Raise errors as a `CheckpointError` that begins with `failed`; a `CheckpointError` stays as it is."""
     try:
         yield
     except CheckpointError:
@@ -64,25 +64,25 @@ def as_checkpoint_error(failed: str) -> Iterator[None]:
 
 def as_folder(folder: Any) -> Path:
     if not isinstance(folder, str | os.PathLike):
-        refuse("folder", folder, "the name of a folder", "give each run one of its own, as 'runs/first'")
+        refuse("folder", folder, "the name of a folder", "give each run its own, such as 'runs/first'")
     return Path(folder)
 
 
 @dataclass(frozen=True, eq=False)
 class Checkpoint:
-    """What `load_checkpoint` found: when it was saved (ISO 8601, UTC), how far the run was, and its state.
+    """What `load_checkpoint` read: when it was saved (ISO 8601, UTC), how far the run was, and its state.
 
-    ``epoch`` counts finished epochs, ``step`` finished batches of the epoch that has begun; ``position`` is
-    what was saved to find this place again. ``model``, ``optimizer`` and ``scheduler`` are state dicts,
+    ``epoch`` counts finished epochs, ``step`` finished batches of the current epoch; ``position`` is what was
+    saved to find this place again. ``model``, ``optimizer`` and ``scheduler`` are state dicts,
     ``generator`` and ``rng`` states of random number generators (``rng`` by name: ``"python"``, ``"numpy"``,
-    ``"cpu"``, ``"cuda:0"``, …); ``outline`` names classes and the optimizer's parameters, to be compared.
+    ``"cpu"``, ``"cuda:0"``, …); ``outline`` names classes and the optimizer's parameters, for comparison.
     """
 
     path: Path
     saved: str
     epoch: int
     step: int
-    # what follows is the content that `collect` puts together
+    # the content that `collect` puts together
     position: Any = field(repr=False)
     model: dict[str, Any] = field(repr=False)
     optimizer: dict[str, Any] | None = field(repr=False)
@@ -105,30 +105,30 @@ def save_checkpoint(
     generator: torch.Generator | None = None,
     extra: Any = None,
 ) -> Path:
-    """Write all that a run needs to go on. A file already at `path` stays until the new one is whole.
+    """Write all that a run needs to continue. A file already at `path` stays until the new one is complete.
 
-    The file is written beside its place, synced, and renamed. Call it between epochs: the place within an
-    epoch is not found out here (`gpulesson.checkpoint.AutoSave` does that), nor are the random
-    numbers inside ``persistent_workers``. A process killed while it writes leaves a hidden ``.part`` file,
-    which the next saving there removes (on Windows, it stays).
+    The file is written beside `path`, synced, and renamed. Call it between epochs: it saves neither the
+    position within an epoch (`gpulesson.checkpoint.AutoSave` does) nor the random states inside
+    ``persistent_workers``. A process killed while it writes leaves a hidden ``.part`` file, which the next
+    save into the folder removes (on Windows, it stays).
 
     Parameters
     ----------
     path
         File to write, usually ``….safetensors``; missing folders are made.
     model, optimizer, scheduler
-        On any device; their ``state_dict()`` is kept, for ``DistributedDataParallel`` that of the model
-        within. With several processes, call this on one.
+        On any device; their ``state_dict()`` is saved, for ``DistributedDataParallel`` that of the model
+        inside. With several processes, call this in one.
     epoch, step
-        How many epochs are finished, and batches of the one that has begun.
+        How many epochs are finished, and how many batches of the current one.
     position
-        Tensors and plain values that it takes to find this place within the epoch again.
+        Tensors and plain values with which your code finds this place within the epoch again.
     generator
         The explicit generator that the run draws from, usually the shuffling loader's.
     extra
-        Tensors and plain values that the run needs besides: ``scaler.state_dict()``, settings, losses.
-        Long lists belong in tensors, for reading is bounded: 300,000 values a file, or some 35,000 tensors.
-        Tensors come back dense and on the CPU; shared ones stay shared.
+        Other tensors and plain values that the run needs: ``scaler.state_dict()``, settings, losses. Long
+        lists belong in tensors, since a file may have at most 300,000 values or some 35,000 tensors. Tensors
+        come back dense and on the CPU; shared ones stay shared.
 
     Returns
     -------
@@ -139,9 +139,9 @@ def save_checkpoint(
     ------
     CheckpointError
         If the file cannot be written, `epoch` or `step` is not a count, a parameter is NaN or infinite, a
-        buffer that is saved is NaN, the parts do not belong together, or a state holds anything but dense
-        tensors and plain values; the message names it: ``extra['scaler']['x']``.
-        An existing file at `path` is left as it is. Ctrl-C comes through as itself.
+        saved buffer is NaN, the parts do not belong together, or a state contains anything but dense tensors
+        and plain values; the message names it: ``extra['scaler']['x']``. An existing file at `path` is not
+        changed. Ctrl-C raises KeyboardInterrupt as usual.
 
     Examples
     --------
@@ -171,9 +171,9 @@ def collect(
             raise Refused(mistake)
         if spoilt := find_not_finite(model):
             raise Refused(
-                f"the model's {printable(spoilt)} holds NaN or infinity, and what is there may be the last "
-                "good state. Go back to it, with a lower learning rate or clipped gradients. To look at "
-                "these weights, keep them with torch.save(model.state_dict(), …)."
+                f"the model's {printable(spoilt)} holds NaN or infinity, and an existing checkpoint may be "
+                "the last good state. Go back to it, with a lower learning rate or clipped gradients. To "
+                "look at these weights, save them with torch.save(model.state_dict(), …)."
             )
         content = {
             "model": model.state_dict(),
@@ -197,10 +197,10 @@ def write_checkpoint(path: Path, tensors: dict[str, Tensor], metadata: dict[str,
 
 
 def load_checkpoint(path: str | os.PathLike[str]) -> Checkpoint:
-    """Read what `save_checkpoint` wrote, and compare its digest; the tensors are on the CPU.
+    """Read and verify what `save_checkpoint` wrote; the tensors are on the CPU.
 
-    On the CPU, a file from any machine can be read, and it needs no GPU memory: ``load_state_dict`` copies
-    each tensor to the model's device.
+    So a file from any machine can be read, without GPU memory: ``load_state_dict`` copies each tensor to the
+    model's device.
 
     Parameters
     ----------
@@ -210,7 +210,7 @@ def load_checkpoint(path: str | os.PathLike[str]) -> Checkpoint:
     Raises
     ------
     CheckpointError
-        If the file is missing, damaged, or no checkpoint.
+        If the file is missing, damaged, or not a checkpoint.
 
     Examples
     --------
@@ -232,14 +232,13 @@ def load_checkpoint(path: str | os.PathLike[str]) -> Checkpoint:
 def latest(folder: str | os.PathLike[str], *, pattern: str = "*.safetensors") -> Path | None:
     """Find the undamaged checkpoint that was saved furthest into the run; None if there is no file.
 
-    More epochs win, then more steps, then the later time of saving: as they stand inside the file, so that
-    no copy changes the order. Files passed over on the way are named in a warning. Give each run its own
-    folder.
+    More epochs win, then more steps, then the later time of saving, all as stored in the file, so that
+    copying does not change the order. A warning names damaged files. Give each run its own folder.
 
     Raises
     ------
     CheckpointError
-        If `folder` cannot be listed, or none of its files is valid: starting afresh would overwrite them.
+        If `folder` cannot be listed, or none of its files is valid: starting over would overwrite them.
 
     Examples
     --------
@@ -257,7 +256,7 @@ def latest(folder: str | os.PathLike[str], *, pattern: str = "*.safetensors") ->
     except (OSError, ValueError) as error:
         reason = f"{type(error).__name__}: {printable(error)}"
         if folder.is_file():
-            reason += ". It is a file: give the folder that it is in, or read it by load_checkpoint(path)"
+            reason += ". It is a file: give its folder, or read it with load_checkpoint(path)"
         raise CheckpointError(f"Cannot look for checkpoints in {where}. {reason}") from error
     places: dict[Path, tuple[int, int, str]] = {}
     for path in files:
@@ -268,12 +267,12 @@ def latest(folder: str | os.PathLike[str], *, pattern: str = "*.safetensors") ->
             return path
     if files:
         names = ", ".join(sorted(printable(path.name) for path in files))
-        raise CheckpointError(f"No valid checkpoint in {where}. Move these away to start afresh: {names}.")
+        raise CheckpointError(f"No valid checkpoint in {where}. Move these away to start over: {names}.")
     return None
 
 
 def _unless_wrong(path: Path, read: Callable[[TensorFile], Any]) -> Any:
-    """Return what is read of a file, or None after a warning that names it."""
+    """Return what `read` returns, or None after a warning that names the file."""
     try:
         with _opened(path) as file:
             return read(file)
@@ -292,23 +291,23 @@ def resume(
 ) -> int:
     """Load the state into the objects of a run and set the random number generators: all, or nothing.
 
-    Names, shapes, dtypes and kinds of values are compared before anything changes. Until all is loaded, a
-    copy of the model's old state is kept in host memory, to put back after an error. Where the same run twice
-    gives the same bits (a CPU does), the resumed run gives them too. All that was saved must be given. (For
-    the weights alone: ``model.load_state_dict(checkpoint.model)``.)
+    Names, shapes, dtypes and kinds of values are compared before anything changes. Until everything is
+    loaded, a copy of the model's old state is kept in host memory, to be restored after an error. Where the
+    same run twice gives the same bits (as on a CPU), the resumed run gives them too. Everything that was
+    saved must be given. (For the weights alone: ``model.load_state_dict(checkpoint.model)``.)
 
-    The checkpoint's ``step``, ``position`` and ``extra`` are left to the code that saved them. A ``step``
-    with no ``position`` cannot be resumed from: a warning says that the epoch starts over.
+    The checkpoint's ``step``, ``position`` and ``extra`` are left to the code that saved them. With a
+    ``step`` but no ``position``, a warning says that the epoch starts over.
 
     Returns
     -------
     int
-        The finished epochs; go on with ``range(resume(…), epochs)``.
+        The number of finished epochs; continue with ``range(resume(…), epochs)``.
 
     Raises
     ------
     CheckpointError
-        If a part, name, shape, dtype or kind of value differs; then nothing has been changed.
+        If a part, name, shape, dtype or kind of value differs; then nothing is changed.
 
     Examples
     --------
@@ -325,7 +324,7 @@ def resume(
     if checkpoint.step and checkpoint.position is None:
         warnings.warn(
             f"{printable(checkpoint.path)} was saved after {checkpoint.step} batches of an epoch, with no "
-            "position to find them by: the run will begin it anew",
+            "position to find them again: this epoch starts over",
             stacklevel=2,
         )
     return checkpoint.epoch
@@ -352,7 +351,7 @@ def resumed(checkpoint: Checkpoint, parts: RunParts) -> Iterator[None]:
         if optimizer is not None:
             load_optimizer(optimizer, checkpoint.optimizer or {})
         if scheduler is not None:
-            # a copy, since the scheduler would keep and change it
+            # a copy, since the scheduler keeps and changes it
             scheduler.load_state_dict(copy.deepcopy(checkpoint.scheduler or {}))
         if generator is not None and checkpoint.generator is not None:
             generator.set_state(checkpoint.generator)
@@ -376,15 +375,15 @@ def _opened(path: Path) -> Iterator[TensorFile]:
             raise CheckpointError(f"{name} {_missing(path)}") from error
         except OSError as error:
             if path.is_dir():
-                remedy = "not a checkpoint: give one of its files, or latest(folder)"
+                remedy = "give one of its files, or latest(folder)"
                 raise CheckpointError(f"{name} was not loaded: it is a folder, {remedy}") from error
             raise
         except Refused as error:
             if _is_archive(path):
                 raise CheckpointError(f"{name} {_TORCH_SAVE}") from error
             raise CheckpointError(
-                f"{name} is damaged, cut short, or no checkpoint: {error}. Copy it anew from its source, or "
-                "take an earlier one, as latest() does."
+                f"{name} is damaged, truncated, or not a checkpoint: {error}. Copy it again from its source, "
+                "or use an earlier one, as latest() does."
             ) from error
 
 
@@ -394,15 +393,15 @@ def _is_archive(path: Path) -> bool:
 
 
 def _check_version(file: TensorFile, name: str) -> None:
-    """Say of a safetensors file that is no checkpoint, or one of another version, what it is."""
+    """Explain a safetensors file that is not a checkpoint, or has another version."""
     version = file.metadata.get(_MARK)
     if version == _VERSION and file.digest is None:
         raise Refused("its digest is gone")
     if version != _VERSION and file.digest is not None:
-        deque(file.verified(), maxlen=0)  # raises if the file is damaged; else it is really of another kind
+        deque(file.verified(), maxlen=0)  # raises if the file is damaged
     if version is None:
         raise CheckpointError(
-            f"{name} is a safetensors file, but no checkpoint of save_checkpoint. If it holds weights, "
+            f"{name} is a safetensors file, but not one of save_checkpoint. If it holds weights, "
             "safetensors.torch.load_model(model, path) loads them."
         )
     if version != _VERSION:
@@ -416,12 +415,12 @@ def _progress(file: TensorFile) -> tuple[int, int, str]:
     """Return epoch, step and time of saving, by which the files of a run are sorted."""
     epoch, step, saved = (file.metadata.get(name, "") for name in ("epoch", "step", "saved"))
     if not re.fullmatch(r"\d{1,12} \d{1,12} [0-9T:.+-]{32}", f"{epoch} {step} {saved}", re.ASCII):
-        raise Refused("it holds no proper epoch, step and time")
+        raise Refused("its epoch, step or time of saving is invalid")
     return int(epoch), int(step), saved
 
 
 def _find_wrong_parts(content: Any) -> str | None:
-    """Name a part that is not of the kind that `save_checkpoint` writes."""
+    """Name a part of another kind than `save_checkpoint` writes."""
     names = {each.name for each in fields(Checkpoint)} - {"path", "saved", "epoch", "step"}
     if not isinstance(content, dict) or content.keys() != names:
         return "it has other parts"
@@ -430,12 +429,12 @@ def _find_wrong_parts(content: Any) -> str | None:
     for name, kind in kinds.items():
         expected = kind if name in always or name in content["outline"] else NoneType
         if not isinstance(content[name], expected):
-            return f"it holds no proper {name}"
+            return f"its {name} is invalid"
     return None
 
 
 def _missing(path: Path) -> str:
-    """Say of a path that leads nowhere what is there instead."""
+    """Explain a path to nothing: say what is there instead."""
     if path.is_symlink():
         return f"is a link to {printable(path.readlink())}, which does not exist."
     there: list[str] = []

@@ -1,4 +1,4 @@
-"""What `checkpoint` has to know of a run's objects: mistakes, what fits into them, the way back."""
+"""The objects of a run: mistakes among them, whether a state fits, loading that can be undone."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class RunParts(NamedTuple):
 
 
 def unwrapped(model: Any) -> Any:
-    """Return the model that a ``DistributedDataParallel`` wraps, whose names are those of one process."""
+    """Return the model inside a ``DistributedDataParallel``, with the names that one process has."""
     return model.module if isinstance(model, nn.parallel.DistributedDataParallel) else model
 
 
@@ -44,7 +44,7 @@ _NEEDED = {
 
 
 def find_mistake(parts: RunParts) -> str | None:
-    """Say which part has no state, or does not belong to the others."""
+    """Say which part has no state or does not belong to the others."""
     for name, part in parts._asdict().items():
         if (part is not None or name == "model") and (wrong := _find_other_kind(name, part)):
             return wrong
@@ -79,8 +79,8 @@ def _find_stranger(model: Any, optimizer: Any, scheduler: Any) -> str | None:
     names = _parameter_names(model, optimizer)
     if twice := [name for name in names if name.startswith("not of") and names.count(name) > 1]:
         return (
-            f"the optimizer has {len(twice)} parameters ({printable(twice[0])}) that nothing tells "
-            "apart: make them part of the model, or give the optimizer pairs of a name and a parameter"
+            f"the optimizer has {len(twice)} parameters ({printable(twice[0])}) that cannot be "
+            "told apart: make them part of the model, or give the optimizer pairs of a name and a parameter"
         )
     other = getattr(scheduler, "optimizer", None)
     if other is not None and other.param_groups is not optimizer.param_groups:
@@ -91,8 +91,7 @@ def _find_stranger(model: Any, optimizer: Any, scheduler: Any) -> str | None:
 def find_not_finite(model: nn.Module) -> str | None:
     """Name a parameter that holds NaN or infinity, or a buffer that holds NaN (a mask may hold infinity).
 
-    Only what the state dict holds is looked at: the least and the greatest number of each tensor, which are
-    NaN if one is.
+    It reads the least and the greatest number of each tensor in the state dict, which are NaN if one is.
     """
     buffers = {name for name, _ in model.named_buffers(remove_duplicate=False)}
     for name, value in model.state_dict().items():
@@ -106,16 +105,16 @@ def find_not_finite(model: nn.Module) -> str | None:
 
 def _may_hold_nan(tensor: Tensor) -> bool:
     number = tensor.numel() and (tensor.is_floating_point() or tensor.is_complex())
-    # numbers of 8 bits know no such operation
+    # there is no aminmax for 8-bit floats
     return bool(number) and tensor.layout is torch.strided and tensor.element_size() > 1
 
 
 def _is_extra(name: str) -> bool:
-    """Return whether that entry of a state dict is what a module's ``get_extra_state()`` gave: anything."""
+    """Return whether an entry of a state dict comes from ``get_extra_state()``, which may return anything."""
     return name.rpartition(".")[2] == "_extra_state"
 
 
-# --- what a run consists of, to be compared
+# --- outlines of runs, to be compared
 
 
 def tensor_outline(state: Mapping[str, Any]) -> dict[str, str]:
@@ -132,13 +131,13 @@ def tensor_outline(state: Mapping[str, Any]) -> dict[str, str]:
 
 
 def outline(parts: RunParts) -> dict[str, str]:
-    """Describe the parts of a run but the model: their classes, and the optimizer's parameters by name."""
+    """Describe the parts of a run except the model: classes, and the optimizer's parameters by name."""
     model, optimizer, scheduler, generator = parts
     found = {}
     if optimizer is not None:
         sizes = [len(group["params"]) for group in optimizer.param_groups]
         found["optimizer"] = f"{type(optimizer).__name__} with groups of {sizes} parameters"
-        # the state that is saved goes by these numbers
+        # the saved state refers to these numbers
         for place, name in enumerate(_parameter_names(model, optimizer)):
             found[f"optimizer parameter {place}"] = name
     if scheduler is not None:
@@ -149,12 +148,12 @@ def outline(parts: RunParts) -> dict[str, str]:
 
 
 def _parameter_names(model: Any, optimizer: Any) -> list[str]:
-    """Name the optimizer's parameters: as the model does, or else as the optimizer was told."""
+    """Return the names of the optimizer's parameters in the model, or else in the optimizer itself."""
     ours = {parameter: name for name, parameter in model.named_parameters()}
     found = []
     for group in optimizer.param_groups:
-        told = group.get("param_names") or [None] * len(group["params"])
-        for parameter, name in zip(group["params"], told, strict=True):
+        names = group.get("param_names") or [None] * len(group["params"])
+        for parameter, name in zip(group["params"], names, strict=True):
             other = f"not of the model, {name or f'{parameter.dtype} {list(parameter.shape)}'}"
             found.append(ours.get(parameter, other))
     return found
@@ -163,7 +162,9 @@ def _parameter_names(model: Any, optimizer: Any) -> list[str]:
 def compare(saved: Mapping[str, str], given: Mapping[str, str]) -> None:
     """Raise `Refused` with a line for each difference between two outlines, 12 at most."""
     names = [name for name in {**given, **saved} if saved.get(name) != given.get(name)]
-    names = [name for name in names if not name.startswith("optimizer parameter")] or names  # they follow
+    names = [
+        name for name in names if not name.startswith("optimizer parameter")
+    ] or names  # unless only they differ
     lines = [
         f"{printable(name)}: {printable(saved.get(name))} in the file, {printable(given.get(name))} given"
         for name in names[:12]
@@ -178,9 +179,9 @@ def compare(saved: Mapping[str, str], given: Mapping[str, str]) -> None:
 
 @contextmanager
 def all_or_nothing(parts: RunParts) -> Iterator[None]:
-    """Load into the parts of a run; after an error, they and the random numbers are what they were before.
+    """After an error in the block, restore the parts of a run and the random states.
 
-    The model's tensors are copied to the host, since loading writes into them. An optimizer gets new tensors
+    The model's tensors are copied to the host, since loading overwrites them. An optimizer gets new tensors
     when it loads, so that its old ones need only be kept.
     """
     model, optimizer, scheduler, generator = parts
@@ -207,7 +208,7 @@ def all_or_nothing(parts: RunParts) -> Iterator[None]:
 
 
 def find_wrong_state(scheduler: Any, generator: Any, states: Any) -> str | None:
-    """Say what in a checkpoint's states neither the scheduler nor the generator could go on with."""
+    """Say what in a checkpoint's states the scheduler or the generator could not continue with."""
     if generator is not None:
         way = "the generator's state"
         wrong = difference(states.generator, generator.get_state(), way)
@@ -222,13 +223,13 @@ def find_wrong_state(scheduler: Any, generator: Any, states: Any) -> str | None:
 
 
 _HOW = {"foreach": False, "fused": None, "capturable": False, "differentiable": False}
-"""How an optimizer computes, plainly. These options belong to the machine: those of a file are not loaded."""
+"""How an optimizer computes, at its simplest. These options belong to the machine: a file's are ignored."""
 
 
 def load_optimizer(optimizer: Any, state: Mapping[str, Any]) -> None:
-    """Load a state dict, and raise `Refused` if the optimizer could not go on with it."""
+    """Load a state dict; `Refused` if the optimizer could not continue with it."""
     known = _of_torch(optimizer)
-    # An optimizer keeps the very tensors that it is given, and changes them: hand it copies.
+    # An optimizer keeps and changes the tensors that it is given: pass copies.
     state = copy.deepcopy(state)
     if known and (wrong := _find_wrong_layout(optimizer, state)):
         raise Refused(wrong)
@@ -241,7 +242,7 @@ def load_optimizer(optimizer: Any, state: Mapping[str, Any]) -> None:
     except KeyError as error:
         raise Refused(f"the optimizer's state lacks {printable(error)}") from error
     except Exception as error:
-        raise Refused(f"the optimizer takes no such state: {printable(error)}") from error
+        raise Refused(f"the optimizer does not accept this state: {printable(error)}") from error
     for number, (group, options) in enumerate(zip(optimizer.param_groups, before, strict=True)):
         if wrong := difference(_options(group), options, f"the optimizer's group {number}", more=True):
             raise Refused(wrong)
@@ -257,19 +258,19 @@ def load_optimizer(optimizer: Any, state: Mapping[str, Any]) -> None:
 
 
 def _check_moments(parameter: Tensor, held: dict[str, Any], expected: dict[str, Any] | None) -> None:
-    """Compare the state of a parameter with the one that a first step makes, and give it its strides."""
+    """Compare the state of a parameter with that of a first step, and restore its strides."""
     if expected is not None:
         there = {name: value for name, value in held.items() if value is not None}
         first = {name: held.get(name) if name == "step" else value for name, value in expected.items()}
         if wrong := difference(there, first, "the state of a parameter"):
             raise Refused(wrong)
-    for name, value in held.items():  # a file keeps no strides; fused steps need those of the parameter
+    for name, value in held.items():  # a file has no strides; fused steps need those of the parameter
         if isinstance(value, Tensor) and value.shape == parameter.shape:
             held[name] = torch.empty_like(parameter, dtype=value.dtype).copy_(value)
 
 
 def _find_wrong_layout(optimizer: Any, state: Mapping[str, Any]) -> str | None:
-    """Say where a state dict differs from that of the optimizer: in its groups, or whose states it has."""
+    """Say where a state dict differs from the optimizer's: in groups or in the parameters with a state."""
     groups = [{"params": group["params"]} for group in optimizer.state_dict()["param_groups"]]
     own = {"state": {}, "param_groups": groups}
     if wrong := difference(state, own, "the optimizer's state", more=True):
@@ -300,7 +301,7 @@ def _of_torch(part: Any) -> bool:
 
 
 def _works(step: Any, optimizer: Any) -> bool:
-    with suppress(Exception):  # it needs a closure, looks at values, or wants sparse gradients
+    with suppress(Exception):  # it needs a closure, reads values, or needs sparse gradients
         step(optimizer)
         return True
     return False
@@ -309,7 +310,7 @@ def _works(step: Any, optimizer: Any) -> bool:
 def _first_states(optimizer: Any) -> dict[Tensor, dict[str, Any]]:
     """Return the states that an optimizer of this class and these options makes at its first step.
 
-    A twin takes a step, on parameters without memory, after PyTorch has looked at the options.
+    A second optimizer takes a step on meta tensors, after PyTorch has checked the options.
     """
     kind_of: Any = type(optimizer)
     twins: dict[Tensor, Tensor] = {}
@@ -332,7 +333,7 @@ def _first_states(optimizer: Any) -> dict[Tensor, dict[str, Any]]:
 
 
 def _try_a_step(optimizer: Any) -> dict[Tensor, dict[str, Any]]:
-    """Let a twin on the CPU take a step with a copy of the state, as where one without memory cannot."""
+    """Take a step with a copy of the state on the CPU, for optimizers that cannot use meta tensors."""
     twin: Any = type(optimizer)(
         [
             {"params": [torch.zeros_like(each, device="cpu").requires_grad_() for each in group["params"]]}

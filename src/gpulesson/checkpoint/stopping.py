@@ -1,4 +1,4 @@
-"""The signals by which a cluster asks a run to stop, held until the run comes to a step."""
+"""The signals with which a cluster asks a run to stop, held until the run reaches a step."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _GRACE = 1
 
 
 class StopSignals:
-    """Notes SIGTERM and SIGUSR1 while a loop runs; before and after it, they do what they did before.
+    """Holds SIGTERM and SIGUSR1 while a loop runs; before and after it, they have their usual effect.
 
     Attributes
     ----------
@@ -29,8 +29,8 @@ class StopSignals:
         self.number = 0
         self._loop_runs = loop_runs
         self._process = os.getpid()
-        self._before: dict[int, Any] = {}  # what handled each of them
-        if threading.current_thread() is threading.main_thread():  # others may not
+        self._before: dict[int, Any] = {}  # their handlers
+        if threading.current_thread() is threading.main_thread():  # other threads may not set handlers
             for name in ("SIGTERM", "SIGUSR1"):
                 if number := getattr(signal, name, None):
                     self._before[number] = signal.getsignal(number)
@@ -47,28 +47,28 @@ class StopSignals:
             signal.raise_signal(number)
 
     def hold_child_signal(self) -> None:
-        """Let a worker's end interrupt no step, as torch would: the loader tells of it at the next batch."""
+        """Keep a worker's end from interrupting a step, as torch would: the loader reports it later."""
         child = getattr(signal, "SIGCHLD", None)
         if child and self._before and child not in self._before:
             self._before[child] = signal.signal(child, signal.SIG_DFL)
 
     def came_with_an_error(self, workers: bool) -> bool:
-        """Say whether a signal came, which may also have ended the loader's workers before it came here."""
+        """Return whether a signal came; it may end the loader's workers before it reaches this process."""
         until = time.monotonic() + (_GRACE if workers and self._before else 0)
         while not self.number and time.monotonic() < until:
             time.sleep(0.01)
         return bool(self.number)
 
     def give_back(self) -> None:
-        """Put the handlers back."""
-        while self._before:  # a signal that comes here may add one
+        """Restore the handlers."""
+        while self._before:  # a signal that arrives here may add one
             number, handler = list(self._before.items())[-1]
             signal.signal(number, signal.SIG_DFL if handler is None else handler)
             del self._before[number]
 
     def pass_on(self, error: BaseException | None) -> None:
-        """Raise the signal that came, if it has come to no step: the run ends otherwise."""
+        """Raise the signal that came, unless the run has already stopped for it."""
         if self.number and not isinstance(error, SystemExit):
-            if raised := sys.exc_info()[1]:  # which may not be seen any more
+            if raised := sys.exc_info()[1]:  # which might not be printed any more
                 traceback.print_exception(raised)
             signal.raise_signal(self.number)

@@ -1,13 +1,12 @@
-"""Files in the safetensors format: tensors and texts, nothing that could run, and a digest of them.
+"""Files in the safetensors format: tensors and metadata, nothing that could run, and a digest of them.
 
-Such a file is 8 bytes with the length of what follows, a JSON object that gives each tensor's dtype, shape
-and place, and the bytes of the tensors one after the other. The library ``safetensors`` reads it. It knows no
-digest, so ours is one of the texts beside the tensors: the SHA-256 of the other texts, and of each tensor's
-name, dtype, shape and bytes, in the order of the file. Other programs read the file all the same.
+Such a file has 8 bytes with the length of the header, a JSON header with each tensor's dtype, shape and
+offsets, and the bytes of the tensors. The library ``safetensors`` reads it. It has no digest, so we add one
+to the metadata: the SHA-256 of the other metadata, and of each tensor's name, dtype, shape and bytes, in the
+order of the file. Other programs read the file as well.
 
-What writes is here: it needs no second copy of the tensors of a GPU, and writes into the file that is open,
-which has its lock, its permissions and, at the end, its bytes on the disk. (``save_file`` of 0.8.0 writes
-another one and renames it.)
+The writer is ours: it needs no second copy of a GPU's tensors, and writes into the open file, with its lock
+and permissions, which is synced at the end. (``save_file`` of 0.8.0 writes another file and renames it.)
 """
 
 import ctypes
@@ -42,37 +41,37 @@ DTYPES = {
     torch.bool: "BOOL",
 }
 MOST_HEADER = 2**22
-"""Bytes that tell where the tensors are; the library would read 25 times as much."""
+"""Bytes of the header; the library would accept 25 times as many."""
 _BLOCK = 2**20
 _DIGEST = "content sha256"
 _NO_DIGEST = "0" * 64
 
 
 class Refused(ValueError):
-    """The file, or what is to be written, is not as it has to be; the message is the end of a sentence."""
+    """A file, or what is to be written, is invalid; the message completes a sentence."""
 
 
 @dataclass(frozen=True)
 class TensorFile:
-    """An open file: its texts, its digest (None in a file of other programs), and its tensors."""
+    """An open file: its metadata, its digest (None in a file of another program), and its tensors."""
 
     metadata: dict[str, str]
     digest: str | None
     _file: Any
 
     def read(self) -> dict[str, Tensor]:
-        """Read all tensors, to the CPU; none is returned if the digest is wrong."""
+        """Read all tensors to the CPU; none is returned if the digest is wrong."""
         return dict(self.verified())
 
     def verified(self) -> Iterator[tuple[str, Tensor]]:
-        """Yield the tensors, one in memory at a time; a wrong digest is found out at the end."""
+        """Yield the tensors, one in memory at a time; a wrong digest is an error at the end."""
         from safetensors import SafetensorError
 
         digest = _Digest(self.metadata)
         for name in self._file.offset_keys():
             try:
                 tensor = self._file.get_tensor(name)
-            # of PyTorch: a dtype that it does not have, a shape that it cannot make
+            # PyTorch's own: for an unknown dtype or an impossible shape
             except (SafetensorError, LookupError, AttributeError, RuntimeError, TypeError) as error:
                 reason = printable(str(error).partition("\n")[0])
                 raise Refused(f"its tensor {printable(name)} cannot be read ({reason})") from error
@@ -85,7 +84,7 @@ class TensorFile:
 
 
 class _Digest:
-    """The SHA-256 of texts and tensors. Empty tensors come last, for the file has no order of them."""
+    """The SHA-256 of metadata and tensors. Empty tensors come last, since the file does not order them."""
 
     def __init__(self, metadata: Mapping[str, str]) -> None:
         self._digest = hashlib.sha256(repr(sorted(metadata.items())).encode())
@@ -107,10 +106,10 @@ class _Digest:
 
 @contextmanager
 def open_tensors(path: Path) -> Iterator[TensorFile]:
-    """Open a file, and read what stands before its tensors; `Refused` if it is no whole safetensors file.
+    """Open a file and read its header; `Refused` if it is not a whole safetensors file.
 
-    The library maps the file into memory while it reads the header. It does not map the tensors: they are
-    read when they are asked for, so that a file that has become shorter by then is an error.
+    The library maps the file into memory while it reads the header. It does not map the tensors but reads
+    them on demand, so that a file that was truncated meanwhile is an error.
     """
     from safetensors import SafetensorError, safe_open
 
@@ -122,15 +121,15 @@ def open_tensors(path: Path) -> Iterator[TensorFile]:
         try:
             opened = safe_open(same if same.exists() else path, "pt", backend="pread")
         except SafetensorError as error:
-            raise Refused(f"it is no whole safetensors file ({printable(error)})") from error
+            raise Refused(f"it is not a whole safetensors file ({printable(error)})") from error
         with opened as content:
             metadata = dict(content.metadata() or {})
             yield TensorFile(metadata, metadata.pop(_DIGEST, None), content)
 
 
 def write(file: BinaryIO, tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> None:
-    """Write the tensors, whose dtypes have to be among `DTYPES`, and the texts."""
-    # numbers of 8 bytes come first, then those of 4, so that each begins at a multiple of its size
+    """Write the tensors, whose dtypes must be among `DTYPES`, and the metadata."""
+    # elements of 8 bytes first, then of 4, …: so each tensor is aligned to its element size
     order = sorted(tensors, key=lambda name: -tensors[name].element_size())
     entries: dict[str, Any] = {"__metadata__": {_DIGEST: _NO_DIGEST, **metadata}}
     end = 0
@@ -143,14 +142,14 @@ def write(file: BinaryIO, tensors: Mapping[str, Tensor], metadata: Mapping[str, 
     header += b" " * (-len(header) % 8)
     if len(header) > MOST_HEADER:
         raise Refused(
-            f"the places of its {len(order):,} tensors need {len(header):,} bytes, not 4 MiB at most"
+            f"the header of its {len(order):,} tensors needs {len(header):,} bytes, not 4 MiB at most"
         )
     file.write(len(header).to_bytes(8, "little") + header)
     digest = _Digest(metadata)
     for name in order:
         digest.add(name, tensors[name])
         view = memoryview(memory_of(tensors[name].detach().to("cpu").contiguous())).cast("B")
-        for start in range(0, len(view), _BLOCK):  # what was just written is still in the processor's cache
+        for start in range(0, len(view), _BLOCK):  # hash what is still in the processor's cache
             file.write(view[start : start + _BLOCK])
             digest.update(view[start : start + _BLOCK])
     file.seek(8 + header.index(_NO_DIGEST.encode()))
@@ -158,7 +157,7 @@ def write(file: BinaryIO, tensors: Mapping[str, Tensor], metadata: Mapping[str, 
 
 
 def identity(tensor: Tensor) -> object:
-    """Return a key that two tensors share if they are one, as tied weights are."""
+    """Return a key that two tensors share if they are the same memory, as tied weights are."""
     place = tensor.device, tensor.data_ptr(), tensor.is_conj(), tensor.is_neg()
     return (*place, tensor.dtype, tensor.shape, tensor.stride()) if tensor.numel() else id(tensor)
 
@@ -169,5 +168,5 @@ def memory_of(tensor: Tensor) -> Any:
     if not size:
         return b""
     memory: Any = (ctypes.c_char * size).from_address(tensor.data_ptr())
-    memory.owner = tensor  # which lives as long as they do
+    memory.owner = tensor  # keeps it alive
     return memory
