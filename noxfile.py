@@ -132,12 +132,12 @@ def bench(session: nox.Session) -> None:
 def tests(session: nox.Session) -> None:
     """Run the tests, the slow ones too, by two workers; the fast ones: nox -s tests -- -m "not slow"."""
     install(session, "test")
-    session.run("pytest", "-n", "2", "-m", "not thorough", *session.posargs)
+    session.run("pytest", "-n", "2", "-m", "slow or not slow", "--share", "50", *session.posargs)
 
 
 @nox.session
 def thorough(session: nox.Session) -> None:
-    """Run what is left of the tests: each operator, notebook and page; it takes an hour."""
+    """Run all tests of which `tests` runs a share: each operator, notebook and page; it takes an hour."""
     install(session, "test")
     session.run("pytest", "-n", "2", "-m", "thorough", *session.posargs)
 

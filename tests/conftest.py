@@ -6,6 +6,8 @@ import gc
 import importlib.util
 import os
 import signal
+import subprocess
+import zlib
 from collections import Counter
 from pathlib import Path
 from types import ModuleType
@@ -47,7 +49,27 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     return Modules(config, log)
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--share",
+        type=int,
+        default=1,
+        metavar="N",
+        help="run one in N of the tests marked thorough, others for each commit",
+    )
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if (parts := config.option.share) > 1:
+        git = ["git", "-C", str(Path(__file__).parent), "rev-parse", "HEAD"]
+        commit = subprocess.run(git, capture_output=True, text=True, check=False).stdout  # "" outside Git
+        left_out = {
+            item
+            for item in items
+            if item.get_closest_marker("thorough") and zlib.crc32(f"{commit}{item.nodeid}".encode()) % parts
+        }
+        items[:] = [item for item in items if item not in left_out]
+        config.hook.pytest_deselected(items=list(left_out))
     if hasattr(config, "workerinput"):  # a worker of pytest-xdist
         ranks = {name: rank for rank, name in enumerate(dict.fromkeys(LONGEST))}
         items.sort(key=lambda item: ranks.get(item.path.stem, len(LONGEST)))

@@ -1,4 +1,4 @@
-"""Long lists of tests that resemble one another: some run each time, the others in ``nox -s thorough``."""
+"""Long lists of tests that resemble one another: some always run, the others are ``thorough``."""
 
 from __future__ import annotations
 
