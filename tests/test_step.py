@@ -96,7 +96,7 @@ def test_two_schedules_and_one_place_to_save_them_are_refused(tmp_path):
     options = {"scheduler": schedules[0], "step": step}
     with (
         AutoSave(tmp_path, scheduler=schedules[0], **parts) as saves,
-        pytest.raises(ValueError, match="a schedule each, and autosave keeps one: give one alone"),
+        pytest.raises(ValueError, match="have a schedule, and autosave saves only one"),
     ):
         fit(model, [(inputs, targets)], F.cross_entropy, optimizer, "cpu", 1, autosave=saves, **options)
 

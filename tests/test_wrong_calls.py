@@ -287,7 +287,7 @@ WRONG: dict[str, tuple[dict[str, Any], str, str, str]] = {
     "scheduler: the Step's own, too": (
         twice(),
         "a StepLR",
-        "by epochs and by steps",
+        "after each epoch and after each step",
         "give it to one of the two",
     ),
     "batches: an iterator of a loader": (
@@ -608,8 +608,8 @@ OTHERS: dict[str, tuple[Any, str, str, str]] = {
     "fit: LBFGS": (
         lambda _: run(model=(m := model()), optimizer=torch.optim.LBFGS(m.parameters())),
         "LBFGS",
-        "by a closure",
-        "take SGD or Adam",
+        "through a closure",
+        "use SGD or Adam",
     ),
     "fit: a list of schedulers": (lambda _: run(scheduler=[]), "a list of 0", "a scheduler", "StepLR("),
     "fit: a function for the schedule": (
@@ -680,8 +680,8 @@ OTHERS: dict[str, tuple[Any, str, str, str]] = {
     "Step: LBFGS": (
         lambda _: Step(torch.optim.LBFGS(model().parameters())),
         "LBFGS",
-        "by a closure",
-        "take SGD or Adam",
+        "through a closure",
+        "use SGD or Adam",
     ),
     "Step: two norms": (
         lambda _: Step(adam(), clip_norm=torch.ones(2)),
@@ -689,7 +689,12 @@ OTHERS: dict[str, tuple[Any, str, str, str]] = {
         "a number above 0",
         "the largest norm",
     ),
-    "Step: float32": (lambda _: Step(adam(), amp=torch.float32), "torch.float32", "no precision", "'bf16'"),
+    "Step: float32": (
+        lambda _: Step(adam(), amp=torch.float32),
+        "torch.float32",
+        "not a precision",
+        "'bf16'",
+    ),
     "a step: the loss's number": (lambda _: Step(adam())(0.5), "0.5", GRADIENT, "without item()"),
     "a step: a loss without gradient": (
         lambda _: Step(adam())(torch.tensor(1.0)),
@@ -758,37 +763,52 @@ OTHERS: dict[str, tuple[Any, str, str, str]] = {
         lambda _: to_device(loaded(), "cpu"),
         "a DataLoader",
         CONTAINERS,
-        "one batch after",
+        "single batches",
     ),
     "to_device: Batches": (
         lambda _: to_device(Batches(X, Y, batch_size=4), "cpu"),
         "a Batches",
         CONTAINERS,
-        "one batch after",
+        "single batches",
     ),
     "to_device: a dataset": (
         lambda _: to_device(TensorDataset(X, Y), "cpu"),
         "a TensorDataset",
         CONTAINERS,
-        "one batch after",
+        "single batches",
     ),
-    "to_device: a set": (lambda _: to_device({X}, "cpu"), "a set", CONTAINERS, "a list of what"),
+    "to_device: a set": (
+        lambda _: to_device({X}, "cpu"),
+        "a set",
+        CONTAINERS,
+        "a list instead of a generator",
+    ),
     "to_device: a generator in a batch": (
         lambda _: to_device([X, (x for x in X)], "cpu"),
         "a generator",
         CONTAINERS,
-        "a list of what",
+        "a list instead of a generator",
     ),
     "tensor_devices: a class": (lambda _: tensor_devices(MLP), "the class MLP", CONTAINERS, "MLP(…)"),
-    "tensor_devices: a loader": (lambda _: tensor_devices(loaded()), "a DataLoader", CONTAINERS, "one batch"),
+    "tensor_devices: a loader": (
+        lambda _: tensor_devices(loaded()),
+        "a DataLoader",
+        CONTAINERS,
+        "single batches",
+    ),
     "devices_of: parameters()": (
         lambda _: devices_of(model().parameters()),
         "a generator",
         CONTAINERS,
-        "a list of what",
+        "a list instead of a generator",
     ),
     "synchronize: None": (lambda _: synchronize(None), "None", "a device", "give 'cpu'"),
-    "choose_device: a bool": (lambda _: choose_device(True), "'True'", "no device name", "On this machine"),
+    "choose_device: a bool": (
+        lambda _: choose_device(True),
+        "'True'",
+        "not the name of a device",
+        "On this machine",
+    ),
     # data and models
     "Batches: a dataset": (
         lambda _: Batches(TensorDataset(X, Y), batch_size=4),
@@ -811,7 +831,7 @@ OTHERS: dict[str, tuple[Any, str, str, str]] = {
     "load_fashion_mnist: a file": (
         lambda _: load_fashion_mnist(HERE),
         HERE.name,
-        "no folder",
+        "not a folder",
         "name a folder",
     ),
     "MLP: a text": (lambda _: MLP("784", 10), "'784'", "not a whole number", "MLP(4, 8, 3)"),
@@ -867,13 +887,13 @@ OTHERS: dict[str, tuple[Any, str, str, str]] = {
     "load_checkpoint: a program": (
         lambda _: load_checkpoint(HERE),
         HERE.name,
-        "no checkpoint",
-        "Copy it anew",
+        "not a checkpoint",
+        "Copy it again",
     ),
     "latest: a file": (
         lambda folder: latest(saved(folder)),
         "It is a file",
-        "the folder",
+        "give its folder",
         "load_checkpoint(path)",
     ),
     "latest: a number as pattern": (
@@ -918,7 +938,7 @@ OTHERS: dict[str, tuple[Any, str, str, str]] = {
         "no parameter of this model",
         "build it from",
     ),
-    "AutoSave: numbers for names": (lambda _: saves(extra={1: 2}), "is 1", "a text", "{'scaler': scaler}"),
+    "AutoSave: numbers for names": (lambda _: saves(extra={1: 2}), "is 1", "a string", "{'scaler': scaler}"),
     "AutoSave: minutes in a text": (lambda _: saves(every_minutes="5"), "'5'", "a number", "more than 0"),
     "AutoSave: no with": (lambda _: saves().epochs(3), "not entered", "around the loop", "with AutoSave("),
 }

@@ -286,7 +286,7 @@ def test_a_signal_is_not_lost_with_an_error(tmp_path, parts, monkeypatch, capfd,
 
     def fail(*content):
         os.kill(os.getpid(), signal.SIGTERM)
-        raise ZeroDivisionError
+        raise ZeroDivisionError("division by zero")
 
     if where == "save":
         monkeypatch.setattr(saving, "write_checkpoint", fail)
@@ -445,7 +445,7 @@ def test_another_thread_than_the_main_one_may_save(tmp_path, parts):
             {"extra": {"scaler": torch.amp.GradScaler}},
             r"extra\['scaler'\] is the class GradScaler, but must be an object of the run: make",
         ),
-        ({"folder": None}, "folder is None, but must be the name of a folder: give each run one"),
+        ({"folder": None}, "folder is None, but must be the name of a folder: give each run its own"),
         ({"optimizer": torch.optim.SGD}, r"the optimizer is .*: give an object that has state_dict\(\)"),
     ],
 )
@@ -479,7 +479,7 @@ def test_folders_that_cannot_be_used(tmp_path, parts, monkeypatch):
         with pytest.raises(CheckpointError, match=r"Checkpoints cannot go into .*Give a folder"):
             AutoSave(tmp_path / folder, **parts).__enter__()
     monkeypatch.setattr(autosave, "_PATIENCE", 0.1)
-    taken = pytest.raises(CheckpointError, match=r"Another run saves into .*a folder of its own")
+    taken = pytest.raises(CheckpointError, match=r"Another run saves into .*Give each run its own folder")
     with AutoSave(tmp_path / "run", **parts), taken:
         AutoSave(tmp_path / "run", **parts).__enter__()
     with AutoSave(tmp_path / "run", **parts):

@@ -317,7 +317,7 @@ def test_the_place_within_an_epoch_comes_back(tmp_path):
     assert resume(found, model=model) == 2
     without = load_checkpoint(save_checkpoint(path, model=model, epoch=2, step=7))
     with pytest.warns(
-        UserWarning, match=r"a.safetensors was saved after 7 batches of an epoch, .* begin it anew"
+        UserWarning, match=r"a.safetensors was saved after 7 batches of an epoch, .* starts over"
     ):
         assert resume(without, model=model) == 2
 
@@ -405,7 +405,7 @@ def test_latest_without_a_valid_file(tmp_path):
     torch.save({}, path)
     with (
         pytest.warns(UserWarning, match=r"weights.safetensors is a file of torch\.save"),
-        pytest.raises(CheckpointError, match=r"start afresh: weights.safetensors"),
+        pytest.raises(CheckpointError, match=r"start over: weights.safetensors"),
     ):
         latest(tmp_path)
     with pytest.raises(CheckpointError, match=r"Cannot look for checkpoints in .*NotADirectoryError"):
@@ -441,13 +441,13 @@ FOREIGN = {
     ),
     "torch.save": (
         lambda path: torch.save({"model": nn.Linear(9, 9).state_dict(), "epoch": 3}, path),
-        r"a.zip is a file of torch.save, and is not read here.*torch.load\(path, weights",
+        r"a.zip is a file of torch.save, which is not read here.*torch.load\(path, weights",
     ),
     "weights": (
         lambda path: safetensors.torch.save_model(LINEAR, str(path)),
-        "but no checkpoint.*load_model",
+        "but not one of save_checkpoint.*load_model",
     ),
-    "safetensors": (lambda path: safetensors.torch.save_file({}, path), "but no checkpoint"),
+    "safetensors": (lambda path: safetensors.torch.save_file({}, path), "but not one of save_checkpoint"),
 }
 
 
@@ -807,11 +807,11 @@ def test_a_fused_step_gets_no_state_in_another_memory_order(tmp_path, name):
 @pytest.mark.parametrize(
     ("changes", "named"),
     [
-        ({"model": [1]}, "no proper model"),
-        ({"optimizer": 3, "scheduler": "x"}, "no proper optimizer"),
+        ({"model": [1]}, "its model is invalid"),
+        ({"optimizer": 3, "scheduler": "x"}, "its optimizer is invalid"),
         ({"rng": NONE}, "it has other parts"),
-        ({"generator": 3}, "no proper generator"),
-        ({"outline": {}}, "no proper optimizer"),
+        ({"generator": 3}, "its generator is invalid"),
+        ({"outline": {}}, "its optimizer is invalid"),
     ],
 )
 def test_a_file_with_other_kinds_of_values_is_refused(saved, changes, named):
@@ -845,7 +845,7 @@ def test_a_file_of_another_version_is_not_called_damaged(saved, monkeypatch):
         (b'{"$tensor":"a","dtype":"torch.load"}', "lacks a dtype where one is written"),
         (b'[{"$tensor":"a"},' + b"[" * 101 + b"]" * 102, "nested more than 100 deep"),
         (b"[]", "tensors that its JSON does not name"),
-        (b"Infinity", "a number in its JSON"),
+        (b"Infinity", "its JSON has a number"),
     ],
 )
 def test_json_that_nothing_here_wrote_is_refused(text, message):
@@ -1115,7 +1115,7 @@ def fail_to_save(path, match, **arguments):
         ({"x": np.zeros(2)}, r"extra\['x'\] is an object of the class numpy.ndarray"),
         ({"x": torch.eye(2).to_sparse()}, r"extra\['x'\] is .*sparse_coo.*only dense tensors with values"),
         ({"x": torch.zeros(2, device="meta")}, r"extra\['x'\] is .*meta.*only dense tensors with values"),
-        ({"seen": {(number,) for number in range(201)}}, "201 keys that are neither texts nor numbers"),
+        ({"seen": {(number,) for number in range(201)}}, "201 keys that are neither strings nor numbers"),
         ([10**5000], "4300 digits"),
         (
             list(range(400_000)),

@@ -375,7 +375,7 @@ def _opened(path: Path) -> Iterator[TensorFile]:
             raise CheckpointError(f"{name} {_missing(path)}") from error
         except OSError as error:
             if path.is_dir():
-                remedy = "give one of its files, or latest(folder)"
+                remedy = "not a checkpoint: give one of its files, or latest(folder)"
                 raise CheckpointError(f"{name} was not loaded: it is a folder, {remedy}") from error
             raise
         except Refused as error:
