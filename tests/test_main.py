@@ -50,6 +50,7 @@ def test_an_unknown_command_shows_the_known_ones(capsys):
     assert "report" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_as_a_program():
     run = subprocess.run([sys.executable, "-m", "gpulesson"], capture_output=True, text=True, timeout=1200)
     assert run.returncode == 0, run.stderr

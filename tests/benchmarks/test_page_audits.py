@@ -105,13 +105,13 @@ def test_the_lowest_scores_and_all_errors_are_kept(programs, monkeypatch, tmp_pa
 )
 def test_a_program_that_fails_is_no_good_result(name, code, message, programs, monkeypatch, tmp_path):
     install(programs / name, code)
-    before = threading.active_count()
+    before = set(threading.enumerate())
     with pytest.raises(SystemExit, match=message):
         audit(monkeypatch, tmp_path)
-    for thread in threading.enumerate():
-        if "serve_forever" in thread.name:
-            thread.join(timeout=20)
-    assert threading.active_count() <= before, "the server is left behind"
+    started = set(threading.enumerate()) - before
+    for thread in started:
+        thread.join(timeout=20)
+    assert not any(thread.is_alive() for thread in started), "the server is left behind"
 
 
 def test_without_a_site_or_programs_it_says_what_to_do(programs, monkeypatch, tmp_path):
