@@ -12,7 +12,8 @@ Find out what PyTorch can compute on here, and write code that runs on every mac
 
    .. objectives::
 
-      - Say for which work a GPU pays, and measure how fast your computer does it.
+      - Say what kind of work a GPU is worth it for, and measure how fast your computer
+        does it.
       - Ask PyTorch whether it can use a GPU, and find out what is missing if not.
       - Choose a device once, so that one script runs on every machine.
 
@@ -24,8 +25,9 @@ Find out what PyTorch can compute on here, and write code that runs on every mac
 
 # %%
 # Training a neural network is simple arithmetic, repeated many millions of times. A
-# :term:`GPU` is a processor that was made for such work. You have none? The whole course
-# can be done without.
+# :term:`GPU` is a processor that was made for such work. By lesson 5 you will have
+# trained a network that tells shirts from shoes. First, let's see what a GPU is good at,
+# and whether you have one. You don't? You can do the whole course without it.
 #
 # Everything runs on the CPU unless you say otherwise
 # ---------------------------------------------------
@@ -33,7 +35,7 @@ Find out what PyTorch can compute on here, and write code that runs on every mac
 # .. covers:: S2.2
 #
 # You know arrays and their matrix product ``a @ b`` from NumPy. PyTorch has both; its
-# array is called a :term:`tensor`. A network computes mostly such products.
+# array is called a :term:`tensor`. Most of what a network does is multiply matrices.
 #
 # We multiply two matrices with a thousand rows and columns. How many calculations does
 # that take, if each multiplication and each addition counts as one?
@@ -56,18 +58,18 @@ print("computed on:          ", product.device)
 # slower ones.
 #
 # The last line says where PyTorch computed: on the CPU, even if your machine has a GPU.
-# **Everything runs on the CPU unless you send it elsewhere**, because a GPU has a memory
-# of its own:
+# **Everything runs on the CPU unless you send it elsewhere**, because a GPU has its own
+# memory:
 #
 # .. drawing:: host_device.svg
 #
 #    Two memories, and a bus between them: a processor computes with what is in its own.
 #
-# The computer around the GPU is the :term:`host`, and its memory the :term:`host
-# memory`. The GPU's is the :term:`device memory`, also called VRAM. A tensor has to be
-# copied over the *bus* before the GPU can compute with it. (An Apple GPU shares the
-# computer's memory; the rules are the same.) In PyTorch a :term:`device` is what a tensor
-# is on, and what computes with it: ``cpu``, or a GPU such as ``cuda``.
+# The computer around the GPU is called the :term:`host`, so there is :term:`host memory`
+# and :term:`device memory`. A tensor has to be copied over the *bus* before the GPU can
+# compute with it. PyTorch calls each of the two places a :term:`device`: ``cpu``, or a
+# GPU such as ``cuda``. Don't worry about learning these words now: you will meet them on
+# every page.
 #
 # A GPU is good at large products
 # -------------------------------
@@ -79,7 +81,7 @@ print("computed on:          ", product.device)
 # cores of a GPU are such helpers: starting them takes time, however little work there is.
 #
 # The folded cell measures products of five sizes, on the CPU and on the GPU if there is
-# one. Will a small and a large product have the same speed?
+# one. You need not read its code. Will a small and a large product have the same speed?
 
 # fold: Measure one matrix product at five sizes, and draw the speeds
 
@@ -124,27 +126,28 @@ ax.grid(alpha=0.3)
 plt.show()
 
 # %%
-# Each mark on the upright axis is ten times the one below. Here are both ends of each
-# line, in billions of calculations a second. (The folded cell made ``sizes`` and
-# ``speeds``, so it must run before the next two cells.)
+# Each mark on the vertical axis is ten times the one below it. Here are both ends of each
+# line, in billions of calculations per second. The folded cell made ``sizes`` and
+# ``speeds``, so run it before the next two cells.
 
 print(f"{sizes[0]:>6}{sizes[-1]:>9}  rows and columns")
 for name, values in speeds.items():
     print(f"{values[0]:6.1f}{values[-1]:9,.1f}  {name}")
 
 # %%
-# Read a row from left to right. The small product is slow for its size, because starting
-# it takes longer than computing it. In the large one, on this CPU, the start hardly
-# counts, and every core has work. A GPU has the most cores to keep busy, and a large GPU
-# is not full yet at 1,000 rows: **it pays when one product holds much work.** (One row
-# only? Then PyTorch finds no GPU here. If a box *Recorded* follows the output, it shows
-# what a computer with a GPU printed.)
+# The first line names the two sizes; each row below it is one processor, from the small
+# product to the large one. The small product is slow for its size, because starting it
+# takes longer than computing it. In the large one, the start hardly counts, and every
+# core has work. A GPU has the most cores to keep busy, and a large GPU is not even full
+# at 1,000 rows: **it pays off when each product involves a lot of work.** If you see only
+# one row, PyTorch found no GPU here; then the box *Recorded* shows what a computer with a
+# GPU printed.
 #
 # How long does a real run take? ResNet-50, a network for photographs, learns from 1.28
 # million pictures, 90 times over. Its answer to one picture takes `about 4 billion
-# multiplications <https://arxiv.org/abs/1512.03385>`__ and as many additions. To learn
-# from the answer takes about twice as many again. Here is the time at the speeds of the
-# last column:
+# multiplications <https://arxiv.org/abs/1512.03385>`__ and as many additions. Learning
+# from the answer takes about twice as many again. At the speeds of the last column, that
+# is:
 
 one_picture = 8e9 + 2 * 8e9  # the answer, and learning from it
 calculations = 90 * 1.28e6 * one_picture
@@ -155,8 +158,8 @@ for name, values in speeds.items():
 
 # %%
 # This is a rough guess: a run rarely keeps a processor at the speed of a large product,
-# and a large GPU computes still larger products faster. On a GPU the whole run was
-# measured:
+# but a large GPU computes even larger products faster. What to take home: weeks or months
+# on a CPU, days on a GPU. The whole run was measured, too:
 #
 # .. measured:: on one V100, by NVIDIA
 #    :source: https://github.com/NVIDIA/DeepLearningExamples/blob/291f0d02e815b148fa5c2b81bf07aa3552142895/PyTorch/Classification/ConvNets/resnet50v1.5/README.md
@@ -208,10 +211,10 @@ except (RuntimeError, AssertionError) as error:  # it depends on what is missing
 #   an older CUDA.
 # - ``Torch not compiled with CUDA enabled``: this PyTorch was made without support for
 #   NVIDIA's GPUs, as every PyTorch for a Mac is.
-# - ``No CUDA GPUs are available``: there is a driver, and it shows no GPU to this
+# - ``No CUDA GPUs are available``: there is a driver, but it reports no GPU to this
 #   program. Perhaps the environment variable ``CUDA_VISIBLE_DEVICES`` hides it.
 #
-# You need not install CUDA itself: PyTorch's packages include what they need of it.
+# You don't need to install CUDA itself: PyTorch's packages include what they need of it.
 #
 # .. _no-kernel-image:
 #
@@ -232,13 +235,13 @@ from gpulesson.device import device_report
 print(device_report())
 
 # %%
-# The first rows are the devices that PyTorch finds, with their memory (a GiB is about a
-# billion bytes). The row *torch* names the build: ``+cu132`` is CUDA 13.2, and ``+cpu``
-# the CPU only. ``sm_75`` and its neighbours are codes for generations of GPUs, and so is
-# ``compute capability``; ``has kernels in this torch`` says that the build fits the GPU's
-# generation. You can skip them. The row *advice* says what to change, if anything;
-# :doc:`/setup` has the commands for each system. In a terminal, ``python -m gpulesson``
-# prints this report.
+# The last row, *advice*, is the one to read: it says what to change, if anything, and
+# :doc:`/setup` has the commands for each system. The first rows are the devices that
+# PyTorch finds, with their memory (a GiB is about a billion bytes). The row *torch* names
+# the build: ``+cu132`` is CUDA 13.2, and ``+cpu`` the CPU only. You can skip the codes:
+# ``sm_75`` and ``compute capability`` are generations of GPUs, and ``has kernels in this
+# torch`` says that the build fits yours. In a terminal, ``python -m gpulesson`` prints
+# this report.
 #
 # .. fold:: Going further: a GPU that is too old, or too new, for the build
 #
@@ -269,14 +272,14 @@ print("chosen: ", device)
 print("made on:", three.device)
 
 # %%
-# The tensor was made on the CUDA GPU if there is one, and else on the CPU.
-# ``torch.device(…)`` itself only makes a label: it names a place, and does not look
-# whether it exists. So the line asks first. **Choose once, and pass** ``device`` **to
-# everything that makes a tensor.**
+# The tensor was made on the CUDA GPU if there is one, and on the CPU otherwise.
+# ``torch.device(…)`` itself only makes a label: it names a place, but does not check that
+# it exists. So the line asks first. **Choose once, and pass** ``device`` **to everything
+# that makes a tensor.**
 #
 # .. fold:: Going further: a line that finds Apple's and Intel's GPUs, too
 #
-#    The line above knows NVIDIA's and AMD's GPUs, which PyTorch both calls ``cuda``. On
+#    The line above finds NVIDIA's and AMD's GPUs, which PyTorch both calls ``cuda``. On
 #    a Mac it chooses ``cpu``. PyTorch's word for any processor beside the CPU is
 #    :term:`accelerator`, and with :mod:`torch.accelerator` one line finds each:
 #
@@ -286,7 +289,7 @@ print("made on:", three.device)
 #
 #    (Without ``check_available=True`` you learn what this PyTorch was *built for*, even
 #    if there is no such device.) Lessons that measure times use ``choose_device()`` of
-#    the course's package, which does the same. It also takes a name, and looks whether
+#    the course's package, which does the same. It also takes a name, and checks that
 #    the device exists: ``choose_device("cuda:99")`` stops with ``device 'cuda:99' (from
 #    the argument) is not there``.
 #
@@ -342,7 +345,8 @@ print("made on:", three.device)
 #    2. Write ``pick_device``. It returns a CUDA GPU where there is one, and else the
 #       CPU. Check it: it is called on a machine with a GPU, and on one without.
 #    3. Write ``scores``. It makes images and weights on the device that it is given, and
-#       multiplies them there.
+#       multiplies them there. Each row of weights has to become a column of the product:
+#       ``weights.T``, as in NumPy.
 #    4. Run the file: ``python exercise_01.py``. It computes on your machine, and on one
 #       with a GPU, which is simulated if you have none.
 #
@@ -359,8 +363,8 @@ print("made on:", three.device)
 #
 # .. keypoints::
 #
-#    - A GPU pays when one product holds much work. For a small product, starting it
-#      takes longer than computing it.
+#    - A GPU pays off when each product involves a lot of work. For a small product,
+#      starting it takes longer than computing it.
 #    - ``torch.cuda.is_available()`` says whether PyTorch finds a CUDA GPU. The GPU, its
 #      driver and the PyTorch build must fit together, and ``python -m gpulesson`` says
 #      which of them does not.

@@ -17,19 +17,17 @@ See where your numbers are, copy them across, and read the error that everyone g
    .. prereq::
 
       - :doc:`/lessons/01_is_there_a_gpu`, with its picture of the two memories
-      - If you have never trained a network, you may read :doc:`lesson 3
-        </lessons/03_first_model>` first, up to its part about the GPU.
 """
 
 # %%
 # You have numbers in the computer's memory, and want a :term:`GPU` to compute with them.
-# This lesson writes ``"cuda"``, for a GPU with :term:`CUDA`. In a program of your own,
-# choose the :term:`device` as in lesson 1.
+# This lesson writes ``"cuda"``, for a GPU with :term:`CUDA`. In your own program, choose
+# the :term:`device` as in lesson 1.
 #
 # On a machine without a CUDA GPU, this page computes on the :term:`practice GPU`: it
-# obeys a GPU's rules, and your CPU does the arithmetic. (``practice.start()`` is there
-# for this page only: it leaves a real CUDA GPU in place, and a training script of your
-# own never needs it.)
+# obeys a GPU's rules, but your CPU does the arithmetic. That is what ``practice.start()``
+# is for. Your own training scripts never need it, and with a real CUDA GPU it does
+# nothing.
 
 # sphinx_gallery_thumbnail_path = 'drawings/to_copy_move.svg'
 import torch
@@ -45,8 +43,8 @@ device = torch.device("cuda")
 #
 # .. covers:: S3.5
 #
-# Every :term:`tensor` is in one place, and knows it. If you say nothing, it is made on
-# the CPU. With ``device=…`` it is made on the GPU at once. What will the two lines print?
+# Every :term:`tensor` is in one place, and knows it. By default it is created on the CPU.
+# With ``device=…`` it is created on the GPU. What will the two lines print?
 
 on_cpu = torch.tensor([1.0, 2.0])
 on_gpu = torch.tensor([1.0, 2.0], device=device)
@@ -79,17 +77,17 @@ print("same tensor:", copied.to(device) is copied)
 
 # %%
 # Only ``copied``. **A tensor does not move: you get a copy, and you must keep it.** The
-# first ``on_cpu.to(device)`` made a copy, too, but no name kept it, so Python threw it
-# away. No error tells you.
+# first ``on_cpu.to(device)`` also made a copy, but no name kept it, so Python threw it
+# away. You get no error.
 #
-# The copy has numbers of its own: we changed it, and ``on_cpu`` still begins with 1. The
-# way back is ``cpu()``, short for ``to("cpu")``. And if a tensor already is where you
+# The copy has its own numbers: we changed it, but ``on_cpu`` still begins with 1. The
+# way back is ``cpu()``, short for ``to("cpu")``. And if a tensor is already where you
 # want it, ``to`` copies nothing and returns the same tensor, as the last line shows.
 #
 # A model is different. In PyTorch it is a :term:`module`, an object that holds tensors:
 # its :term:`parameters <parameter>`, which training changes. ``torch.nn.Linear(2, 1)`` is
-# a small one. It makes one number from two: it multiplies each by a number of its
-# parameter ``weight``, and adds up both results and its parameter ``bias``.
+# a small one, with two parameters, ``weight`` and ``bias``. What it computes with them is
+# lesson 3; here we only ask where they are.
 
 model = torch.nn.Linear(2, 1)
 print("before:", model.weight.device)
@@ -100,17 +98,20 @@ print("returned is model:", returned is model)
 
 # %%
 # ``model.to(device)`` brings the model's parameters to the device, and returns the same
-# model, as the last line shows. There is one model, and it has moved. (Its :term:`buffers
-# <buffer>`, of which lesson 4 has one, move along. A tensor in a plain attribute, such as
-# ``self.mask = torch.ones(2)``, does not: it stays where it was, and :ref:`lesson 7
-# <made-in-forward>` shows the error.)
+# model, as the last line shows. There is one model, and it has moved.
 #
 # .. drawing:: to_copy_move.svg
 #
 #    A tensor is copied, and the original stays where it was. A model is moved.
 #
-# So write ``x = x.to(device)`` for a tensor, and ``model.to(device)`` for a model. (You
-# will often read ``model = model.to(device)``, which does no harm.)
+# So write ``x = x.to(device)`` for a tensor, and ``model.to(device)`` for a model. You
+# will often read ``model = model.to(device)``, which does no harm.
+#
+# .. fold:: Going further: tensors that do not move with their model
+#
+#    The :term:`buffers <buffer>` of a model, of which lesson 4 has one, move with it. A
+#    tensor in a plain attribute, such as ``self.mask = torch.ones(2)``, stays where it
+#    was, and :ref:`lesson 7 <made-in-forward>` shows the error.
 #
 # .. question:: ``labels`` is on the CPU. Where is it after ``labels.to(device)``?
 #
@@ -136,9 +137,9 @@ print("returned is model:", returned is model)
 #
 # .. covers:: S0.7
 #
-# Now to the error that everyone gets. A GPU computes with what is in its own memory, and
-# the CPU with what is in :term:`host memory`. What happens if an operation gets one
-# tensor of each?
+# Now let's break it on purpose. A GPU computes with what is in its own memory, and the
+# CPU with what is in :term:`host memory`. What happens if an operation gets one tensor of
+# each?
 
 inputs = torch.ones(4, 2)
 weights = torch.ones(2, 3, device=device)
@@ -158,8 +159,8 @@ except RuntimeError as error:
 #   the GPU, and the rest on the CPU.
 # - *Expected all tensors to be on the same device*: the rule that was broken.
 #
-# The message cannot know which of the two you meant to be where. You do: the
-# weights are on the GPU on purpose, and the inputs were forgotten. So the inputs must go:
+# PyTorch cannot know where you meant each of them to be. You do: the weights are on the
+# GPU on purpose, but the inputs were forgotten. So the inputs must go:
 
 outputs = inputs.to(device) @ weights
 print(outputs.device)
@@ -186,8 +187,8 @@ except RuntimeError as error:
 
 # %%
 # No, as the last line shows. The error is the same as before; for ``*`` and ``+`` it
-# names both devices, and no tensor. An index, too, works only from the CPU to the GPU;
-# this we did not run, and the error has :ref:`other words <error-indices>`.
+# names both devices, but no tensor. An index also works only from the CPU to the GPU. We
+# did not run that: its error is :ref:`worded differently <error-indices>`.
 #
 # Find out which tensor was forgotten
 # -----------------------------------
@@ -308,8 +309,8 @@ print("deleted: reserved ", deleted[1] - made[1])
 #    1. Open ``exercise_02.py`` and read the lines of ``make_tensors``.
 #    2. **Predict:** write ``"cpu"`` or ``"cuda:0"`` for each name in ``ANSWERS``,
 #       before you run anything.
-#    3. Run it: ``python exercise_02.py``. It counts your right answers. The check below
-#       names the others, and the paragraph above that explains each.
+#    3. Run it: ``python exercise_02.py``. It counts your right answers. For each of the
+#       others, the check below names the part of this lesson that explains it.
 #    4. Write ``bring``. It brings a model and a batch to the device. One of them moves,
 #       and of the other you return a copy.
 #
