@@ -5,9 +5,10 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 torch.manual_seed(0)
-points = torch.randn(2000, 2)
+points = torch.randn(2500, 2)
 labels = (points.norm(dim=1) < 1.2).long()
-loader = DataLoader(TensorDataset(points, labels), batch_size=100)
+train, test = TensorDataset(points[:2000], labels[:2000]), points[2000:]
+loader = DataLoader(train, batch_size=100, shuffle=True)
 
 model = nn.Sequential(nn.Linear(2, 32), nn.ReLU(), nn.Linear(32, 2))
 loss_fn = nn.CrossEntropyLoss()
@@ -21,5 +22,6 @@ for _ in range(10):
         optimizer.step()
 print(f"loss of the last batch: {loss.item():.4f}")
 
-predicted = model(points).argmax(dim=1).numpy()
-print(f"right: {(predicted == labels.numpy()).mean():.1%}")
+predicted = model(test).argmax(dim=1).numpy()
+right = (predicted == labels[2000:].numpy()).mean()
+print(f"right on 500 new points: {right:.1%}")

@@ -52,7 +52,7 @@ def test_the_script_of_the_landing_page_becomes_the_one_beside_it(port, tmp_path
     assert status == 0
     assert "All 200 are equal to the bit, and the script printed the same." in printed
     assert (
-        "line 20: the batch's inputs and targets move to the device. Lesson 4, The training loop on a device"
+        "line 21: the batch's inputs and targets move to the device. Lesson 4, The training loop on a device"
         in printed
     )
     assert "Without it: RuntimeError: Expected all tensors to be on the same device" in printed
