@@ -23,6 +23,6 @@
       bar.remove();
     };
     bar.append("✓ read to the end, ★ exercise passed. Only this browser knows. ", forget);
-    document.querySelector(".start, .sphx-glr-thumbnails").before(bar);
+    document.querySelector(".doors, .sphx-glr-thumbnails").before(bar);
   }
 }
