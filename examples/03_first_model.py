@@ -28,8 +28,10 @@ to a :term:`GPU`.
 # Describe a flower by four numbers
 # ---------------------------------
 #
-# The data set *iris* holds 150 flowers of three species, each with four lengths in
-# centimetres. The task: name the species from the lengths.
+# Three species of iris look much alike, but their petals and sepals (the leaves below the
+# petals) differ in size. A network will learn to tell them apart from four lengths alone.
+#
+# The data set *iris* has the four lengths, in centimetres, of 150 flowers.
 
 import matplotlib.pyplot as plt
 import torch
@@ -77,9 +79,8 @@ plt.show()
 # put thirty flowers aside for an exam, as :term:`held-out data`.
 #
 # ``train_test_split``, from scikit-learn, shuffles the rows and cuts them in two, the
-# same way each time (``random_state=33``, as in a published run that we compare with at
-# the end). We make a :term:`tensor`, PyTorch's array, of each part. ``X`` is the usual
-# name for features, and ``y`` for labels.
+# same way each time (``random_state=33``). It works on NumPy arrays, so we make a
+# :term:`tensor` of each part. ``X`` is the usual name for features, and ``y`` for labels.
 
 X, y = iris.features.numpy(), iris.targets.numpy()
 parts = train_test_split(X, y, test_size=0.2, random_state=33)
@@ -97,7 +98,7 @@ print("test: ", tuple(X_test.shape), tuple(y_test.shape), y_test.dtype)
 #
 # Our network has three layers. The first makes eight numbers out of the four lengths,
 # the second nine out of the eight, and the last three out of the nine: a score for each
-# class. (Eight and nine could be other numbers.)
+# class. Eight and nine are our choice.
 #
 # .. drawing:: network.svg
 #
@@ -106,8 +107,8 @@ print("test: ", tuple(X_test.shape), tuple(y_test.shape), y_test.dtype)
 #
 # ``nn.Linear(4, 8)`` makes eight numbers from four. Each of the eight is a sum: the four
 # inputs, each multiplied by a *weight*, plus one more number, the *bias*. Then ``ReLU``
-# replaces negative numbers by zero. Without it, three layers could do no more than one:
-# a sum of such sums is such a sum again.
+# replaces negative numbers by zero. Without it, three layers of sums would still add up
+# to a single layer.
 
 torch.manual_seed(32)
 model = nn.Sequential(
@@ -122,8 +123,7 @@ print(sum(parameter.numel() for parameter in model.parameters()), "weights and b
 # %%
 # ``nn.Sequential`` hands the result of each layer to the next. The weights and biases
 # are the model's :term:`parameters <parameter>`. They start as random numbers, and
-# training will change them. The :term:`seed`, 32 as in the published run, makes the
-# random numbers the same each time.
+# training will change them. The :term:`seed` makes them the same each time.
 #
 # Turn scores into probabilities
 # ------------------------------
@@ -153,9 +153,9 @@ scores, probabilities = guess(flower)
 # %%
 # The probabilities add up to one. **The class with the largest score has the largest
 # probability, and it is the model's answer.** Here it is *setosa*, which is wrong: the
-# model knows nothing yet. (``grad_fn`` says that PyTorch remembers how the scores were
-# computed. Training needs this. ``item()`` turns a tensor of one number into a Python
-# number.)
+# model knows nothing yet. Don't worry about ``grad_fn``: it says that PyTorch remembers how
+# the scores were computed, which training will need. ``item()`` turns a tensor of one
+# number into a Python number.
 #
 # Measure how wrong an answer is
 # ------------------------------
@@ -183,8 +183,8 @@ print(f"CrossEntropyLoss:    {loss_fn(scores, label).item():.4f}")
 #
 # Training looks for parameters with a small loss. Which way should it change a weight? We
 # take one of the last layer's, which goes into the score of *setosa*. We move it a little
-# each way, and leave the other 150 numbers as they are. (``torch.no_grad()`` tells
-# PyTorch not to remember how these losses are computed.)
+# each way, and leave the other 150 numbers as they are. ``torch.no_grad()`` tells PyTorch
+# not to remember how these losses are computed.
 
 weights = model[4].weight  # of the last layer, entry 4 of the model: [3, 9]
 start = weights[0, 3].item()
@@ -252,8 +252,7 @@ untrained = copy.deepcopy(model)  # for the picture after the training
 # ------------------------
 #
 # An :term:`optimizer` takes the steps, for all 151 numbers together. Ours, Adam, also
-# adapts their length to each number. (Its learning rate, 0.01, is the published run's.)
-# Here all 120 flowers go through the model at once, as one :term:`batch`. So each step is
+# adapts their length to each number. Here all 120 flowers go through the model at once, as one :term:`batch`. So each step is
 # also an :term:`epoch`, a pass over all the data.
 
 optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
@@ -269,7 +268,8 @@ for epoch in range(1, 101):
         print(f"epoch {epoch:>3}: loss {loss.item():.4f}")
 
 # %%
-# The loss falls. Call 3 is there because call 4 *adds* to the gradients that it finds.
+# The loss falls. Call 3 is there because call 4 *adds* to the gradients that it finds;
+# lesson 4 shows what happens without it.
 # **Outputs, loss,** ``zero_grad``, ``backward``, ``step``: **you will see these five
 # calls in most training loops.**
 
@@ -335,9 +335,9 @@ fig.suptitle("What the model answers for each petal")
 plt.show()
 
 # %%
-# Before, nearly every petal was *setosa*. Now each species has its region. (In the
-# picture all sepals have their mean size. With its own sepals, a flower may be named
-# rightly on the wrong side of a border.) Here is our flower again, and then all thirty:
+# Before, nearly every petal was *setosa*. Now each species has its region. The picture
+# gives all flowers the same sepals, so a flower may be classified correctly even if it
+# appears on the wrong side of a border. Here is our flower again, and then all thirty:
 
 scores, probabilities = guess(flower)
 
@@ -351,7 +351,7 @@ correct = (predicted == y_test).sum().item()
 print(f"{correct} of {len(y_test)} right, accuracy {correct / len(y_test):.1%}")
 
 # %%
-# By far the largest probability now belongs to *virginica*, which is right. The lines:
+# *Virginica* now has by far the largest probability, and that is right. Line by line:
 #
 # - ``model.eval()`` switches to :term:`evaluation mode`. Layers that you meet in lesson 4
 #   need it. ``model.train()`` switches back.
@@ -359,7 +359,7 @@ print(f"{correct} of {len(y_test)} right, accuracy {correct / len(y_test):.1%}")
 #   label of a class.
 # - ``sum`` counts the right ones. Their share is the :term:`accuracy`.
 #
-# **Evaluate a model on data that it was not trained with.** And do not read 100 % as
+# **Evaluate a model on data that it was not trained with.** But don't read 100 % as
 # *never wrong*: there were only thirty flowers.
 #
 # .. question:: ``outputs`` is ``[30, 3]``. Which call gives one class for each flower?
@@ -382,9 +382,9 @@ print(f"{correct} of {len(y_test)} right, accuracy {correct / len(y_test):.1%}")
 # Write the same network as a class
 # ---------------------------------
 #
-# Most programs write a model as a Python class. (It has nothing to do with the class of a
-# flower.) It is a plan for objects, each with values and functions of its own. Here is
-# one without PyTorch:
+# ``Sequential`` can only hand numbers from layer to layer. To do anything else in between,
+# programs write the model as a Python class: a plan for objects with their own values and
+# functions. Here is one without PyTorch:
 
 
 class Line:
@@ -473,9 +473,9 @@ print("published, on a GTX 1080 Ti: 0.467 seconds")
 # %%
 # **Believe the middle of several runs.** The last line is not ours, but from a `course
 # <https://github.com/qalmaqihir/qalmaqihir.github.io/blob/7c695bea7cfa47a3d4019912a05387f2dd821c6e/docs/bootcampsnotes/pytorchDLbootcamp/05-Using-GPU/00-Using-GPU-and-CUDA.md>`__
-# that trained this network on an old GPU: one run, without a warm-up. Do not expect a GPU
-# to win here: starting an operation takes it longer than computing with 151 numbers. But
-# the lines that bring them to it are the same for a large network.
+# that trained this network on an old GPU: one run, without a warm-up. Don't expect a GPU
+# to win here: launching an operation takes longer than the computation itself for 151
+# numbers. But the code that moves a model to the GPU is the same for a large network.
 #
 # Move the model and the data to a GPU
 # ------------------------------------
@@ -483,7 +483,7 @@ print("published, on a GTX 1080 Ti: 0.467 seconds")
 # .. covers:: S3.6
 #
 # On a machine without a :term:`CUDA` :term:`GPU`, this page computes on the
-# :term:`practice GPU`: it obeys a GPU's rules, and your CPU does the arithmetic.
+# :term:`practice GPU`: it obeys a GPU's rules, but your CPU does the arithmetic.
 #
 # Before you look at the change: which things have to move?
 #
@@ -499,7 +499,7 @@ print("published, on a GTX 1080 Ti: 0.467 seconds")
 #    +gpu_losses = train(model, X_gpu, y_gpu)
 #
 # Three things move: the model, the features and the labels. ``is_cuda`` says whether a
-# parameter is on a GPU. (``next`` takes the first one.)
+# parameter is on a GPU, and ``next`` takes the first one.
 
 from gpulesson import practice
 
@@ -521,7 +521,7 @@ print(f"largest difference between the losses: {difference:.0e}")
 # The losses agree. A real GPU adds up in another order, so its last digits may differ.
 # **The loop did not change: it computes where its tensors are.**
 #
-# .. question:: You moved the model and not the features. What does ``model(X_train)`` do?
+# .. question:: You moved the model but not the features. What does ``model(X_train)`` do?
 #
 #    - PyTorch copies the features to the GPU by itself.
 #
@@ -555,7 +555,8 @@ print("a number:               ", torch.cuda.memory_allocated() - free, "bytes")
 #
 # .. covers:: S3.9
 #
-# The course above also published losses. Its widely copied file of the flowers has two
+# Our seeds and settings are those of the course above, which also published losses. Its
+# widely copied file of the flowers has two
 # `wrong rows
 # <https://scikit-learn.org/stable/datasets/toy_dataset.html#iris-plants-dataset>`__, and
 # only with them do we get its losses. **To reproduce a result you need the same data, and

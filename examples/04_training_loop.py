@@ -30,7 +30,7 @@ Take a training loop that runs on the CPU, change two places so that it runs on 
 # :term:`batch`.
 #
 # On a machine without a :term:`CUDA` GPU, this page computes on the :term:`practice GPU`:
-# it obeys a GPU's rules, and your CPU does the arithmetic.
+# it obeys a GPU's rules, but your CPU does the arithmetic.
 
 import matplotlib.pyplot as plt
 import torch
@@ -59,8 +59,8 @@ print("train:", tuple(X_train.shape), tuple(y_train.shape))
 print("test: ", tuple(X_test.shape), tuple(y_test.shape))
 
 # %%
-# A picture has become a row of 784 numbers. Here are the first eight pictures, with dark
-# and light exchanged:
+# A picture has become a row of 784 numbers. Here are the first eight pictures, inverted
+# (dark on white):
 
 # fold: Draw eight pictures with their classes
 
@@ -125,8 +125,8 @@ for epoch in range(3):
 #
 #    - The line that makes the model, and the two that cut out inputs and targets.
 #
-#      Yes. The model moves once, before the loop. The inputs and targets are others in
-#      each step, so they move inside the loop.
+#      Yes. The model moves once, before the loop. The inputs and targets are different in
+#      every step, so they move inside the loop.
 #
 #    - Only the line that makes the model. The rest follows the model.
 #
@@ -191,10 +191,11 @@ for epoch in range(3):
 # .. covers:: S1.2 S1.6
 #
 # Where are the model's :term:`parameters <parameter>` now? And the :term:`gradient` of
-# each parameter ``p``, which ``backward`` put into ``p.grad``? Some layers also own
-# :term:`buffers <buffer>`, tensors that the :term:`optimizer` does not change:
-# ``BatchNorm1d``, for :term:`batch normalisation`, brings the numbers between two layers
-# to a common scale, and keeps the mean of what it has seen.
+# each parameter ``p``, which ``backward`` put into ``p.grad``?
+#
+# Some layers also own :term:`buffers <buffer>`, tensors that the :term:`optimizer` does
+# not change. An example is ``BatchNorm1d``, for :term:`batch normalisation`: it brings the
+# numbers between two layers to a common scale, and remembers the mean of what it has seen.
 
 for name, p in model.named_parameters():
     print(f"{name:<13} {p.device}, its gradient {p.grad.device}")
@@ -208,7 +209,8 @@ print("the buffer running_mean:", layer.running_mean.device)
 # ``self.mask = torch.ones(10)``, does not move along: :ref:`lesson 7 <made-in-forward>`.
 #
 # The optimizer owns tensors, too: Adam keeps averages of earlier gradients, where the
-# parameters were in its first step. They do not move along later. **So first**
+# parameters were in its first step. They do not follow if you move the model later.
+# **So first**
 # ``model.to(device)``, **then the optimizer,** as `PyTorch's own page
 # <https://docs.pytorch.org/docs/stable/generated/torch.nn.Module.html#torch.nn.Module.cuda>`__
 # asks.
@@ -257,10 +259,10 @@ optimizer.zero_grad()  # call 3
 print("after zero_grad:    ", bias.grad)
 
 # %%
-# Twice the gradient, apart from rounding: ``backward`` adds to what is there, and no
-# message tells you. ``zero_grad`` drops it. (``None`` `saves memory
+# Twice the gradient, apart from rounding: ``backward`` adds to what is there, and you get
+# no message. ``zero_grad`` drops it. It leaves ``None``, which `saves memory
 # <https://docs.pytorch.org/docs/stable/generated/torch.optim.Optimizer.zero_grad.html>`__.
-# Some scripts say ``model.zero_grad()``, which here does the same.)
+# Some scripts say ``model.zero_grad()``, which does the same here.
 #
 # **Call 4, the backward pass,** computes the gradient of this batch alone. It is
 # positive: the loss grows with the bias. Which way will **call 5, the optimizer's step,**
@@ -272,9 +274,9 @@ optimizer.step()  # call 5
 print(f"bias {bias[9].item():.4f}, loss {loss_fn(model(inputs), targets).item():.4f}")
 
 # %%
-# The bias moved against its gradient, by 0.003, the :term:`learning rate`. (Adam divides
+# The bias moved against its gradient, by 0.003, the :term:`learning rate`: Adam divides
 # by the size of the gradients that it has seen, so in its first step only the sign
-# counts.) All other parameters moved, too, and the loss is smaller. **No call names a
+# counts. All other parameters moved, too, and the loss is smaller. **No call names a
 # device. Four of them compute where their tensors are;** ``zero_grad`` **only drops old
 # gradients.**
 #
@@ -286,8 +288,8 @@ print(f"bias {bias[9].item():.4f}, loss {loss_fn(model(inputs), targets).item():
 # Our loop lacks three things. First, it never shuffles. A :term:`data loader` does:
 # ``TensorDataset`` puts inputs and targets together, row by row, and ``DataLoader`` cuts
 # batches from them, with ``shuffle=True`` in a new order in each epoch. They are CPU
-# tensors, so they still move inside the loop. (So the data may be larger than the GPU's
-# memory. The model, what it computes, and one batch have to fit.)
+# tensors, so they still move inside the loop. That is why the data may be larger than the
+# GPU's memory: only the model, what it computes, and one batch have to fit.
 
 
 def train(data, shuffle=True, outputs=10, loss_fn=loss_fn, epochs=3):
@@ -313,8 +315,8 @@ def predict(model, X):
 
 # %%
 # Pictures often come sorted by class. We sort ours, and train twice: in this order, and
-# shuffled anew in each epoch, so that each epoch has other batches. How many of the 500
-# test pictures get the right name, and which classes are answered?
+# shuffled again in each epoch, so that each epoch has other batches. How many of the 500
+# test pictures get the right name, and which classes does the model predict at all?
 
 order = y_train.argsort()
 by_class = TensorDataset(X_train[order], y_train[order])
@@ -326,8 +328,8 @@ for shuffle in (False, True):
 
 # %%
 # Without shuffling, a batch holds one or two classes. It changes the model towards these,
-# and undoes what earlier batches taught. Most classes are never answered. **Shuffle
-# the training data anew in each epoch.** Here are eight answers of the second model, the
+# and undoes what earlier batches taught. It never predicts most of the classes. **Shuffle
+# the training data in each epoch.** Here are eight answers of the second model, the
 # wrong ones with a question mark:
 
 # fold: Draw eight answers
@@ -382,8 +384,8 @@ print("evaluation mode:", dropout(ones).tolist())
 # %%
 # In :term:`training mode` the other values are doubled, to make up for the zeros. In
 # :term:`evaluation mode` all pass unchanged. A forgotten ``eval()`` gives no error, only
-# other answers. (Not with our classifier, which has no such layer; the model of lesson 6
-# has one.) **Call** ``model.train()`` **before you train, and** ``model.eval()`` **before
+# other answers. Our classifier has no such layer, but the model of lesson 6 has one.
+# **Call** ``model.train()`` **before you train, and** ``model.eval()`` **before
 # you evaluate.**
 #
 # .. question:: What does ``model.eval()`` do?
@@ -437,7 +439,7 @@ for name, y in (("true:   ", brightness(X_test)), ("learned:", predict(model, X_
     print(name, [f"{x:.2f}" for x in y[:6].flatten().tolist()])
 
 # %%
-# The learned numbers are close. **Another task changes targets, outputs and loss, and not
+# The learned numbers are close. **Another task changes targets, outputs and loss, but not
 # the loop:** ``train`` is the function from above.
 #
 # Exercise

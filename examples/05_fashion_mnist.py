@@ -26,8 +26,9 @@ Train a classifier on pictures of clothes, evaluate it, and look at what it gets
 # Load the pictures with torchvision
 # ----------------------------------
 #
-# `Fashion-MNIST <https://github.com/zalandoresearch/fashion-mnist>`__ is a collection
-# of small grey pictures of clothes. Each shows one of ten *classes* of things, such as
+# Your phone finds faces, and shops find clothes by a photo. We start with something
+# smaller: `Fashion-MNIST <https://github.com/zalandoresearch/fashion-mnist>`__ is a
+# collection of small grey pictures of clothes. Each shows one of ten *classes* of things, such as
 # shirts, bags or boots. The whole set has 60,000 pictures to train on and 10,000 to
 # test on.
 #
@@ -56,7 +57,7 @@ print("device:", device)
 # The first line counts the training and the test pictures on this machine. An *excerpt*
 # has fewer than the whole set.
 #
-# Two lines as in many scripts: ``train=True`` asks for the training pictures,
+# Next come two lines that you will see in many scripts: ``train=True`` asks for the training pictures,
 # ``train=False`` for the test pictures. The files hold whole numbers from 0 to
 # 255. A network works best with small numbers, so ``ToTensor`` divides by 255. How many
 # dimensions will one picture have?
@@ -103,11 +104,11 @@ print(len(train_loader), "batches, the last one with", len(few) % 64, "pictures"
 # Write the model, layer by layer
 # -------------------------------
 #
-# The model gets the 784 pixels of a picture, and gives ten scores, one a class.
+# The model gets the 784 pixels of a picture, and gives ten scores, one per class.
 # Three *linear* layers, as in :doc:`lesson 3 </lessons/03_first_model>`, lead from one to
-# the other: 784 pixels to 128 numbers, these to 64, and these to ten. (128 and 64 are
-# our choice.) Between them ``relu`` sets negative numbers to zero. Without it, three
-# layers could do no more than one. In the comments, ``N`` is the size of the batch:
+# the other: 784 pixels to 128 numbers, these to 64, and these to ten. 128 and 64 are
+# our choice. Between them ``relu`` sets negative numbers to zero. Without it, three
+# layers would add up to a single one. In the comments, ``N`` is the size of the batch:
 
 
 class Classifier(nn.Module):
@@ -207,8 +208,8 @@ for epoch in range(5):
 #
 # It is as if a town computed its average mark from the averages of its schools, and a
 # school of 8 pupils counted as much as a school of 64. **Multiply each loss by its number
-# of pictures, add it up on the device, and read the sum once an epoch.** (``seen`` counts
-# the pictures; ``len(loader.dataset)`` is too many with ``drop_last=True``.)
+# of pictures, add it up on the device, and read the sum once an epoch.** ``seen`` counts
+# the pictures, since ``len(loader.dataset)`` is too many with ``drop_last=True``.
 #
 # .. fold:: Going further: the same loop, kept in a function
 #
@@ -230,8 +231,8 @@ for epoch in range(5):
 # .. covers:: S1.10 S1.13
 #
 # The test pictures are our :term:`held-out data`. The model's answer for a picture is the
-# class with the largest score, which ``argmax(dim=1)`` finds in each row. (Many scripts
-# write ``best, predicted = torch.max(outputs, 1)``, with the same result.)
+# class with the largest score, which ``argmax(dim=1)`` finds in each row. Many scripts
+# write ``best, predicted = torch.max(outputs, 1)``, with the same result.
 
 
 @torch.inference_mode()
@@ -252,13 +253,13 @@ print(f"{right} of {len(test_set)} right: {right / len(test_set):.1%}")
 # ``inference_mode``, **and read the count once.** ``eval()`` sets the :term:`evaluation
 # mode`, which matters to layers such as :term:`dropout`. In :term:`inference mode`, here
 # in the whole function, PyTorch does not record what a :term:`backward pass` would need.
-# (With ``torch.no_grad()``, too. Its results can be used in training later; those of
-# ``inference_mode`` cannot.)
+# It is ``torch.no_grad()`` and a little more: its results cannot be used in training
+# later.
 #
 # Is this good? We used 5,000 pictures. The set's authors `list what others reported
 # <https://github.com/zalandoresearch/fashion-mnist#benchmark>`__, unchecked: with all
 # 60,000, a network about twice as large as ours gets 90.0 % of the test pictures right,
-# and people without knowledge of fashion 83.5 %, of 1,000.
+# and people with no fashion expertise get 83.5 % of 1,000 pictures right.
 #
 # Find the classes and pictures that it gets wrong
 # ------------------------------------------------
@@ -382,8 +383,8 @@ print(f"probabilities: loss {loss_fn(perfect.softmax(dim=1), target):.3f}")
 
 # %%
 # With logits the loss of a perfect answer is zero. With probabilities it cannot get below
-# the second number. (The second softmax gets a 1 and nine 0s, and makes e/(e+9) of the 1,
-# less than a quarter.) We train the same model once more, with a softmax at its end:
+# the second number: the second softmax gets a 1 and nine 0s, and makes e/(e+9) of the 1,
+# which is less than a quarter. We train the same model once more, with a softmax at its end:
 
 torch.manual_seed(0)
 with_softmax = nn.Sequential(Classifier(), nn.Softmax(dim=1)).to(device)
@@ -396,8 +397,8 @@ for name, each in (("logits", model), ("softmax", with_softmax)):
     print(f"{name}: {count_correct(each, validation_loader) / len(kept):.1%} right")
 
 # %%
-# The loss is much larger than before, fewer answers are right, and no message told you.
-# (One run of each is weak evidence: try other seeds, too.) **Let the model return logits:
+# The loss is much larger than before, fewer answers are right, and you got no message.
+# One run of each is weak evidence, so try other seeds, too. **Let the model return logits:
 # the softmax is inside the loss.**
 #
 # .. instructor-note::
