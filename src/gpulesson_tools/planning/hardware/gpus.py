@@ -1,18 +1,15 @@
-"""What GPUs can do at most: one table, ``gpus.csv`` beside this file, to which readers add their own rows.
-
-The head of that file says what its columns mean, and gives the form of a reader's file.
-"""
+"""What GPUs can do at most: the table ``gpus.csv``, whose head explains its columns; readers add rows."""
 
 from __future__ import annotations
 
-import csv
 import difflib
-import math
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+
+from gpulesson_tools.planning.hardware import _table
 
 RATES = "float64", "float32", "tfloat32", "float16", "bfloat16"
 _NEEDED = "name", "memory_gib", "bandwidth", "float32", "cache"
@@ -45,7 +42,7 @@ class Gpu:
     seen : str
         Where the numbers were seen.
     unseen : tuple of str
-        Columns of the table whose numbers were seen in no document.
+        Columns of the table whose numbers were not seen in any document.
     """
 
     name: str
@@ -78,7 +75,7 @@ def find(name: str, gpus: Iterable[Gpu] | None = None) -> Gpu:
         As in the table, or as ``torch.cuda.get_device_name`` has it. Capitals, spaces and hyphens do not
         count.
     gpus : iterable of Gpu, optional
-        The table: what `read` returned, for one with rows of the reader's own.
+        The table: what `read` returned, if a reader has added rows.
 
     Raises
     ------
@@ -104,12 +101,7 @@ def find(name: str, gpus: Iterable[Gpu] | None = None) -> Gpu:
 
 def read(*files: str | Path) -> tuple[Gpu, ...]:
     """
-    Return the table, with the rows of other files in front; of two with one name the first remains.
-
-    Parameters
-    ----------
-    *files : str or Path
-        CSV files in UTF-8 of the same form.
+    Return the table, with the rows of other such files in front; of two with one name the first remains.
 
     Raises
     ------
@@ -131,73 +123,28 @@ def _own() -> tuple[Gpu, ...]:
 
 
 def _rows(file: str | Path) -> tuple[Gpu, ...]:
-    """Read one file. Empty lines and those that begin with # do not count."""
-    try:
-        lines = enumerate(Path(file).read_text("utf-8-sig").splitlines(), 1)
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{file} is not text in UTF-8: save it as CSV in UTF-8") from error
-    kept = [(number, line) for number, line in lines if line.strip() and not line.startswith("#")]
-    reader = csv.DictReader((line for _, line in kept), skipinitialspace=True)
-    columns = reader.fieldnames or ()
-    if missing := [name for name in _NEEDED if name not in columns]:
-        raise ValueError(
-            f"{file} has no column {', '.join(missing)}; found {', '.join(columns) or 'no line'}. Its first "
-            f"line has to name the columns: {','.join(_NEEDED)}, and any of {','.join(_OPTIONAL)}"
-        )
-    if unknown := [name for name in columns if name not in _NEEDED + _OPTIONAL]:
-        raise ValueError(
-            f"{file} has the unknown column {unknown[0]!r}; there can be {','.join(_NEEDED + _OPTIONAL)}"
-        )
-    return tuple(
-        _gpu(row, f"{file}, line {number}") for (number, _), row in zip(kept[1:], reader, strict=True)
-    )
+    return tuple(map(_gpu, _table.rows(file, _NEEDED, _OPTIONAL)))
 
 
-def _gpu(row: Mapping[str | None, str | list[str] | None], where: str) -> Gpu:
-    if None in row:
-        raise ValueError(f"{where} has more cells than there are columns: put text with a comma in quotes")
-    cells = {
-        name: (text or "").strip() for name, text in row.items() if isinstance(text, str | None) and name
-    }
-    if empty := [name for name in _NEEDED if not cells[name]]:
-        raise ValueError(f"{where}: {', '.join(empty)} may not be empty")
-    numbers = {
-        name: _number(cells[name], f"{where}, {name}") for name in (*_NEEDED[1:], *RATES) if cells.get(name)
-    }
+def _gpu(row: _table.Row) -> Gpu:
+    capability = re.fullmatch(r"(\d{1,2})\.(\d)", row["capability"])
+    if row["capability"] and capability is None:
+        raise ValueError(
+            f"{row.where}, capability: found {row['capability']!r}, expected CUDA's compute capability, such "
+            "as 7.5"
+        )
     return Gpu(
-        name=cells["name"],
-        also=_several(cells.get("also", "")),
-        memory=int(numbers["memory_gib"] * 2**30),
-        bandwidth=numbers["bandwidth"] * 1e9,
-        rates={name: numbers[name] * 1e12 for name in RATES if name in numbers},
-        cache=int(numbers["cache"] * 2**20),
-        capability=_capability(cells.get("capability", ""), f"{where}, capability"),
-        source=cells.get("source", ""),
-        seen=cells.get("seen", ""),
-        unseen=_several(cells.get("unseen", "")),
+        name=row["name"],
+        also=row.several("also"),
+        memory=int(row.number("memory_gib") * 2**30),
+        bandwidth=row.number("bandwidth") * 1e9,
+        rates={name: row.number(name) * 1e12 for name in RATES if row[name]},
+        cache=int(row.number("cache") * 2**20),
+        capability=(int(capability[1]), int(capability[2])) if capability else None,
+        source=row["source"],
+        seen=row["seen"],
+        unseen=row.several("unseen"),
     )
-
-
-def _several(text: str) -> tuple[str, ...]:
-    return tuple(each.strip() for each in text.split(";") if each.strip())
-
-
-def _number(text: str, where: str) -> float:
-    try:
-        number = float(text)
-    except ValueError:
-        number = math.nan
-    if not 0 < number < math.inf:
-        raise ValueError(f"{where}: found {text!r}, expected a number above 0, such as 8.1")
-    return number
-
-
-def _capability(text: str, where: str) -> tuple[int, int] | None:
-    if not text:
-        return None
-    if (found := re.fullmatch(r"(\d{1,2})\.(\d)", text)) is None:
-        raise ValueError(f"{where}: found {text!r}, expected CUDA's compute capability, such as 7.5")
-    return int(found[1]), int(found[2])
 
 
 def _key(name: str) -> str:

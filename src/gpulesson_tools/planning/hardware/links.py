@@ -1,19 +1,18 @@
-"""What joins GPUs: NVLink or PCI Express in a node, a network between nodes; one table, ``links.csv``.
-
-The head of that file says what its columns mean.
-"""
+"""What joins GPUs, in a node and between nodes: the table ``links.csv``, whose head explains its columns."""
 
 from __future__ import annotations
 
-import csv
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+
+from gpulesson_tools.planning.hardware import _table
 
 NETWORK = "InfiniBand NDR"
 """What joins nodes unless another is named: the quickest of the table."""
 
 _FILE = Path(__file__).with_suffix(".csv")
+_COLUMNS = "name", "where", "ports", "bandwidth", "ring", "tree", "source", "seen"
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +56,7 @@ class Link:
 
 def of_gpu(name: str) -> Link | None:
     """
-    Return what joins GPUs of this name in one node; None if it was seen in no document.
+    Return what joins GPUs of this name in one node; None if no document says.
 
     Examples
     --------
@@ -91,21 +90,19 @@ def network(name: str) -> Link:
 @cache
 def read() -> tuple[Link, ...]:
     """Return the table."""
-    lines = _FILE.read_text("utf-8").splitlines()
-    return tuple(_link(row) for row in csv.DictReader(line for line in lines if not line.startswith("#")))
-
-
-def _link(row: dict[str, str]) -> Link:
-    return Link(
-        name=row["name"],
-        where=row["where"],
-        shared=row["ports"] == "node",
-        bandwidth=float(row["bandwidth"]) * 1e9,
-        ring=float(row["ring"]) * 1e-6,
-        tree=float(row["tree"]) * 1e-6,
-        gpus=tuple(filter(None, row["gpus"].split(";"))),
-        source=row["source"],
-        seen=row["seen"],
+    return tuple(
+        Link(
+            name=row["name"],
+            where=row["where"],
+            shared=row["ports"] == "node",
+            bandwidth=row.number("bandwidth") * 1e9,
+            ring=row.number("ring") * 1e-6,
+            tree=row.number("tree") * 1e-6,
+            gpus=row.several("gpus"),
+            source=row["source"],
+            seen=row["seen"],
+        )
+        for row in _table.rows(_FILE, _COLUMNS, ["gpus"])
     )
 
 
