@@ -1,7 +1,6 @@
 """Does it fit on a GPU: an answer from a replay with that GPU's memory, and what such an answer cannot know.
 
-Some memory is taken on a GPU that no tensor's size tells of. The ranges are published measurements, and
-PyTorch's own constants; each goes with the answer, so that a reader sees what it stands on.
+What is taken beside the tensors is given as a range: published measurements, and PyTorch's own constants.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from gpulesson_tools.planning.recording.record import BACKWARD, Record
 FITS, CLOSE, DOES_NOT_FIT = "fits", "close", "does not fit"
 
 MARGIN = 0.85
-"""Part of the memory that is left which a program may need and still be said to fit."""
+"""The share of the memory left for tensors up to which a program counts as fitting."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,8 +29,6 @@ class Replay:
         Bytes, as ``torch.cuda.max_memory_allocated()`` and ``torch.cuda.max_memory_reserved()`` would say.
         A block whose rest is not cut off counts whole, so `peak_allocated` can be more than the sum of the
         tensors.
-    peak_position : int
-        Position in :attr:`Record.events` at which `peak_allocated` was reached first; -1 if at none.
     retries : int
         How often cached segments had to be given back to CUDA, which takes time.
     out_of_memory : int or None
@@ -40,7 +37,6 @@ class Replay:
 
     peak_allocated: int
     peak_reserved: int
-    peak_position: int
     retries: int
     out_of_memory: int | None
 
@@ -68,60 +64,41 @@ def replay(
     >>> from gpulesson_tools.planning.recording.record import Allocation, Place, Record
     >>> tensors = [Allocation(3_000_000, 0, "forward", "empty", Place()) for _ in range(2)]
     >>> replay(Record(tensors, [0, ~0, 1]))
-    Replay(peak_allocated=3000320, peak_reserved=20971520, peak_position=0, retries=0, out_of_memory=None)
+    Replay(peak_allocated=3000320, peak_reserved=20971520, retries=0, out_of_memory=None)
     """
     allocator = CachingAllocator(capacity, expandable_segments)
     blocks: dict[int, Block] = {}
-    highest, peak, failed = 0, -1, None
-    position = -1
+    position, failed = 0, None
     try:
         if workspace:
             threads = 2 if any(each.phase == BACKWARD for each in record.allocations) else 1
             for _ in range(threads):
                 allocator.malloc(workspace)
-        highest = allocator.allocated
-        for position, event in enumerate(record.events):
+        for position, event in enumerate(record.events):  # noqa: B007
             if event < 0:
                 if ~event in blocks:
                     allocator.free(blocks.pop(~event))
             elif record.allocations[event].nbytes:
                 blocks[event] = allocator.malloc(record.allocations[event].nbytes)
-                if allocator.allocated > highest:
-                    highest, peak = allocator.allocated, position
     except torch.OutOfMemoryError:
-        failed = max(position, 0)
-    return Replay(allocator.peak_allocated, allocator.peak_reserved, peak, allocator.retries, failed)
+        failed = position
+    return Replay(allocator.peak_allocated, allocator.peak_reserved, allocator.retries, failed)
 
 
 @dataclass(frozen=True)
 class Unknown:
-    """
-    Memory on a GPU that a record does not tell of.
-
-    Attributes
-    ----------
-    name : str
-        What takes it.
-    least, most : int
-        Bytes, as published; `most` is 0 if there is no figure.
-    remark : str
-        When it is taken, and how it is counted.
-    sources : tuple of str
-        Addresses of the figures' sources.
-    """
+    """Memory on a GPU of which a record has nothing, in bytes as published; `most` is 0 without a figure."""
 
     name: str
     least: int
     most: int
-    remark: str
-    sources: tuple[str, ...]
+    sources: tuple[str, ...]  # addresses
 
 
-CONTEXT = Unknown(
+CONTEXT = Unknown(  # code and tables of CUDA and its libraries: nvidia-smi counts it, PyTorch does not
     "CUDA context",
     287_047_680,
     1343 * MIB,
-    "code and tables of CUDA and its libraries; nvidia-smi counts it, torch.cuda.memory_reserved() does not",
     (
         # 287,047,680 B with kernels that are loaded when they are needed; then 1343 MiB, on a V100
         "https://github.com/pytorch/pytorch/pull/86509",
@@ -129,22 +106,20 @@ CONTEXT = Unknown(
     ),
 )
 CUBLAS = Unknown(
+    # One for each thread that multiplies matrices, counted as allocated: the larger from compute capability
+    # 9.0 on. PyTorch 2.15 keeps them after a product only if TORCH_CUBLAS_WORKSPACE_CACHE asks for it.
     "cuBLAS workspaces",
     8_519_680,
     32 * MIB,
-    "one for each thread that multiplies matrices, counted as allocated, and in the answer: the smaller "
-    "size, from compute capability 9.0 on the larger. They are kept from the first product on; PyTorch 2.15 "
-    "keeps them only if TORCH_CUBLAS_WORKSPACE_CACHE asks for it",
     (
         "https://github.com/pytorch/pytorch/blob/main/aten/src/ATen/cuda/CublasHandlePool.cpp",
         "https://github.com/pytorch/pytorch/issues/95668",  # 8,519,680 B seen after one Linear
     ),
 )
-CUDNN = Unknown(
+CUDNN = Unknown(  # as the chosen algorithm of a convolution asks, only while it runs
     "cuDNN workspaces",
     0,
     0,
-    "as the chosen algorithm of a convolution asks, and only while it runs; no figure for all of them",
     ("https://docs.nvidia.com/deeplearning/cudnn/latest/api/cudnn-cnn-library.html",),
 )
 
@@ -164,7 +139,7 @@ class Verdict:
     least_left, most_left : int
         Bytes that the largest and the smallest context leave for tensors.
     unknown : tuple of Unknown
-        What the record does not tell of.
+        Memory of which the record has nothing.
     """
 
     answer: str
@@ -188,16 +163,9 @@ def cublas_workspace(capability: tuple[int, int]) -> int:
 
 def verdict(record: Record, gpu_bytes: int, capability: tuple[int, int] = (8, 0)) -> Verdict:
     """
-    Say whether a program fits on a GPU.
+    Return whether a program fits on a GPU with `gpu_bytes`, of which nobody else uses any.
 
-    Parameters
-    ----------
-    record : Record
-        Of the program.
-    gpu_bytes : int
-        Bytes that the GPU has, of which nobody else uses any.
-    capability : tuple of int
-        Its compute capability, which decides how much cuBLAS keeps.
+    Its compute capability decides how much cuBLAS keeps.
 
     Examples
     --------
