@@ -36,7 +36,7 @@ def test_the_sums_tell_of_every_byte_the_most_first(sums):
     assert figures == sorted(figures, reverse=True)
 
 
-def test_bytes_are_told_by_kind_module_and_line():
+def test_bytes_by_kind_module_and_line():
     program = record(
         [
             allocation(1000, kind="parameters", module="fc", filename="net.py", line=3),
@@ -53,11 +53,7 @@ def test_bytes_are_told_by_kind_module_and_line():
     assert found.by_line == {"net.py:9": 3072, "net.py:3": 1024}
 
 
-def test_the_first_of_equal_moments_is_the_peak():
-    assert peak(record([allocation(512), allocation(512)], [0, ~0, 1])).position == 0
-
-
-def test_what_has_no_line_is_told_of_under_no_name():
+def test_what_has_no_line_has_an_empty_name():
     assert peak(record([allocation(1)], [0])).by_line == {"": 512}
 
 

@@ -253,10 +253,6 @@ def test_no_published_step_takes_less_than_its_floor(row):
 
 
 class TestPlan:
-    def test_each_count_has_both_strategies(self, plan):
-        found = [(each.ranks, each.strategy) for each in plan.gpus[0].several]
-        assert found == [(n, strategy) for n in (1, 2, 16) for strategy in (DDP, SHARDED)]
-
     def test_one_rank_is_the_plan_for_one(self, plan):
         for on in plan.gpus[:2]:
             for each in on.several[:2]:
@@ -305,17 +301,13 @@ class TestPlan:
         text, numbers = str(plan), plan.to_json()["gpus"][1]
         assert "Several A100, each with a batch of 4: NVLink 3 in nodes of 8" in " ".join(text.split())
         assert max(map(len, text.splitlines())) <= 120
-        assert "no promises" in text and "no switch adds up" in " ".join(text.split())
+        assert "not promises" in text and "no switch adds up" in " ".join(text.split())
         assert {on.floor.bound for on in plan.gpus} == {"launches"}  # so small a step waits for the CPU
         assert "the CPU will be the limit" in " ".join(text.split())
         assert numbers["links"] == ["NVLink 3", "InfiniBand NDR"]
         assert [row["ranks"] for row in numbers["ranks"]] == [1, 1, 2, 2, 16, 16]
         assert set(numbers["ranks"][0]["least_time"]) == {"seconds", "efficiency", "bound"}
         assert sum(" DDP " in line for line in text.splitlines()) == 9
-
-    def test_without_ranks_nothing_is_said_of_them(self):
-        alone = gpulesson.plan(train, gpu="T4", batch_size=4)
-        assert "Several" not in str(alone) and "ranks" not in alone.to_json()["gpus"][0]
 
     @pytest.mark.parametrize(
         ("options", "message"),

@@ -84,12 +84,34 @@ class Plan:
     notes: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        parts = [_head(self), *_gpus(self), *_ranks(self), *_memory(self)]
-        return "\n".join([*parts, *_waits(self.record), *_remarks(self)])
+        batch = f", batch {self.record.batch_size:,}" if self.record.batch_size else ""
+        head = f"Plan of {self.program}: {_count(self.record.steps, 'step')} on the practice GPU{batch}"
+        parts = [head, *_gpus(self), *_ranks(self), *_memory(self), *_waits(self.record), *_remarks(self)]
+        return "\n".join(parts)
 
     def to_json(self) -> dict[str, Any]:
         """Return the plan as numbers and texts, for other programs; sizes in bytes, times in seconds."""
-        return _as_json(self)
+        peak = self.peak
+        return {
+            "program": self.program,
+            "steps": self.record.steps,
+            "batch_size": self.record.batch_size,
+            "peak": {
+                "allocated": self.replay.peak_allocated,
+                "reserved": self.replay.peak_reserved,
+                "reserved_expandable_segments": self.expandable.peak_reserved,
+                "moment": _moment(self),
+                "by_kind": peak.by_kind,
+                "by_module": peak.by_module,
+                "by_line": peak.by_line,
+            },
+            "gpus": [_gpu_as_json(each) for each in self.gpus],
+            "waits": [
+                {"call": each.call, "line": f"{each.filename}:{each.line}", "count": each.count}
+                for each in _last_waits(self.record)
+            ],
+            "notes": list(self.notes),
+        }
 
     def plot(self, ax: Any = None) -> Any:
         """
@@ -109,27 +131,19 @@ class Plan:
         return draw(self.record, ax)
 
 
-def _head(plan: Plan) -> str:
-    batch = f", batch {plan.record.batch_size:,}" if plan.record.batch_size else ""
-    return f"Plan of {plan.program}: {_count(plan.record.steps, 'step')} on the practice GPU{batch}"
-
-
 def _memory(plan: Plan) -> Iterator[str]:
     unit = _unit(plan.peak.nbytes)
+    workspaces = f", with cuBLAS's workspaces on {plan.gpus[0].gpu.name}" if plan.gpus else ""
     yield f"\nMost memory is held {_moment(plan)}:"
     rows = [(kind, nbytes) for kind, nbytes in plan.peak.by_kind.items() if nbytes]
     rows += [
-        (f"allocated{_workspaces(plan)}", plan.replay.peak_allocated),
+        (f"allocated{workspaces}", plan.replay.peak_allocated),
         ("reserved by PyTorch's allocator", plan.replay.peak_reserved),
         ("reserved with expandable_segments:True", plan.expandable.peak_reserved),
     ]
     yield from _table([(name, _size(nbytes, unit)) for name, nbytes in rows])
     yield "Most of it was made at:"
     yield from _table([(place, _size(nbytes, unit)) for place, nbytes in _places(plan.peak)])
-
-
-def _workspaces(plan: Plan) -> str:
-    return f", with cuBLAS's workspaces on {plan.gpus[0].gpu.name}" if plan.gpus else ""
 
 
 def _moment(plan: Plan) -> str:
@@ -235,7 +249,7 @@ def _remarks(plan: Plan) -> Iterator[str]:
     if any(each.step for on in plan.gpus for each in on.several):
         conditions |= dict.fromkeys(CONDITIONS)
     if conditions:
-        yield "\nThe times are bounds, no promises: a step takes longer. They hold if:"
+        yield "\nThe times are bounds, not promises: a step takes longer. They hold if:"
     for condition in conditions:
         yield from _wrapped(condition, "- ")
     if plan.notes:
@@ -261,31 +275,6 @@ def _table(rows: list[tuple[str, str]]) -> Iterator[str]:
 
 def _wrapped(text: str, mark: str = "") -> list[str]:
     return textwrap.wrap(text, WIDTH, initial_indent=mark, subsequent_indent=" " * len(mark))
-
-
-def _as_json(plan: Plan) -> dict[str, Any]:
-    """Return a plan as numbers and texts; sizes in bytes, times in seconds, steps from 1."""
-    peak = plan.peak
-    return {
-        "program": plan.program,
-        "steps": plan.record.steps,
-        "batch_size": plan.record.batch_size,
-        "peak": {
-            "allocated": plan.replay.peak_allocated,
-            "reserved": plan.replay.peak_reserved,
-            "reserved_expandable_segments": plan.expandable.peak_reserved,
-            "moment": _moment(plan),
-            "by_kind": peak.by_kind,
-            "by_module": peak.by_module,
-            "by_line": peak.by_line,
-        },
-        "gpus": [_gpu_as_json(each) for each in plan.gpus],
-        "waits": [
-            {"call": each.call, "line": f"{each.filename}:{each.line}", "count": each.count}
-            for each in _last_waits(plan.record)
-        ],
-        "notes": list(plan.notes),
-    }
 
 
 def _gpu_as_json(on: OnGpu) -> dict[str, Any]:

@@ -68,25 +68,17 @@ def largest_batch(first: Record, second: Record, capacity: int, workspace: int =
     """
     Return the largest batch whose replay fits.
 
+    It and the one before it fit, the next one does not; 0 if none fits. A larger one may fit by luck: how
+    blocks fall into segments changes from one batch to the next.
+
     Parameters
     ----------
     first, second : Record
-        As for :func:`at_batch`.
+        As for :func:`at_batch`, with its errors; also if nothing grows with the batch.
     capacity : int
         Bytes that CUDA has for tensors: the GPU's memory without the context.
     workspace : int
         As for :func:`gpulesson_tools.planning.memory.fitting.replay`.
-
-    Returns
-    -------
-    int
-        A batch that fits, as the one before it does, while the one after it does not; 0 if none fits. A
-        larger one may fit by luck: how blocks fall into segments changes from one batch to the next.
-
-    Raises
-    ------
-    ValueError
-        As for :func:`at_batch`; and if nothing grows with the batch, so that there is no largest one.
 
     Examples
     --------
@@ -136,11 +128,15 @@ def _batches(first: Record, second: Record) -> tuple[int, int]:
 
 
 def _check_match(first: Record, second: Record) -> None:
-    """Raise if the two records differ in more than sizes."""
+    """Raise an error if the two records differ in more than sizes."""
     pairs = zip(_runs(first), _runs(second), strict=False)
     for one, other in pairs:
         if one != other:
-            raise ValueError(_parting(first, second, one, other))
+            at = min(one[0], other[0])
+            raise ValueError(
+                f"with batches of {first.batch_size} and {second.batch_size} the program does not do the "
+                f"same: {_event(first, at)}, but {_event(second, at)}; {_REMEDY}"
+            )
     if len(first.events) != len(second.events):
         raise ValueError(
             f"the two records do not match: {len(first.events)} events against {len(second.events)}; "
@@ -184,13 +180,6 @@ def _runs(record: Record) -> Iterator[tuple[int, object]]:
             deaths = set()
         yield at, _what(record.allocations[event])
     yield len(record.events), frozenset(deaths)
-
-
-def _parting(first: Record, second: Record, one: tuple[int, object], other: tuple[int, object]) -> str:
-    at = min(one[0], other[0])
-    told = [_event(record, at) for record in (first, second)]
-    batches = f"{first.batch_size} and {second.batch_size}"
-    return f"with batches of {batches} the program does not do the same: {told[0]}, but {told[1]}; {_REMEDY}"
 
 
 def _event(record: Record, at: int) -> str:

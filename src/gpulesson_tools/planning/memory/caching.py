@@ -33,29 +33,14 @@ _PAGES = 2**40  # of the address space of an expandable segment: no GPU has as m
 
 @dataclass(slots=True, eq=False)
 class Block:
-    """
-    A piece of a segment.
-
-    Attributes
-    ----------
-    address, size : int
-        Where it begins, and its bytes: what was asked for, rounded up, and a rest that was not cut off.
-    small : bool
-        It belongs to the small pool.
-    expandable : bool
-        Its segment is expandable.
-    used, mapped : bool
-        A tensor has it; there is memory behind its addresses (always, except in an expandable segment).
-    previous, next : Block or None
-        Its neighbours in the segment.
-    """
+    """A piece of a segment, with its neighbours there."""
 
     address: int
-    size: int
-    small: bool
-    expandable: bool = False
-    used: bool = False
-    mapped: bool = True
+    size: int  # bytes: what was asked for, rounded up, and a rest that was not cut off
+    small: bool  # it belongs to the small pool
+    expandable: bool = False  # its segment is
+    used: bool = False  # a tensor has it
+    mapped: bool = True  # there is memory behind its addresses: always, except in an expandable segment
     previous: Block | None = field(default=None, repr=False)
     next: Block | None = field(default=None, repr=False)
 

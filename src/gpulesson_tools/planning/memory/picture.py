@@ -12,19 +12,9 @@ MIB = 2**20
 
 
 def course(record: Record) -> dict[str, list[int]]:
-    """
-    Return the bytes of each kind after each event of the last step.
+    """Return the bytes of each kind in use after each event of the last step; first, those before it.
 
-    Parameters
-    ----------
-    record : Record
-        One without steps counts as a single step.
-
-    Returns
-    -------
-    dict of str to list of int
-        In the order of :data:`gpulesson_tools.planning.recording.kinds.KINDS`, kinds that are used only. The
-        first value of each is that at the end of the step before.
+    A record without steps counts as a single step.
     """
     start = record.ends[-2] if record.steps > 1 else 0
     end = record.ends[-1] if record.steps else len(record.events)

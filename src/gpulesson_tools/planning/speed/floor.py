@@ -23,15 +23,7 @@ https://github.com/NVIDIA/cuda-python/pull/1959). PyTorch takes several times as
 
 @dataclass(frozen=True, slots=True)
 class OperatorTime:
-    """
-    One operator of the step, with the seconds of its arithmetic and of its bytes at the GPU's peak.
-
-    Attributes
-    ----------
-    operation : Operation
-    arithmetic, traffic : float
-        Seconds.
-    """
+    """One operator of the step, with the seconds of its arithmetic and of its bytes at the GPU's peak."""
 
     operation: Operation
     arithmetic: float
@@ -45,18 +37,10 @@ class OperatorTime:
 
 @dataclass(frozen=True, slots=True)
 class Floor:
-    """
-    The least time of one step on one GPU.
-
-    Attributes
-    ----------
-    gpu : Gpu
-    operators : tuple of OperatorTime
-        In the order in which they ran.
-    """
+    """The least time of one step on one GPU."""
 
     gpu: Gpu
-    operators: tuple[OperatorTime, ...] = field(repr=False)
+    operators: tuple[OperatorTime, ...] = field(repr=False)  # in the order in which they ran
 
     @property
     def arithmetic(self) -> float:
@@ -125,7 +109,7 @@ class Floor:
             "copies between host and GPU come on top."
         )
         if unseen := [name for name in self.gpu.unseen if name != "memory_gib"]:
-            yield f"Of {self.gpu.name}, {', '.join(unseen)} were seen in no document: check them."
+            yield f"Of {self.gpu.name}, {', '.join(unseen)} were not seen in any document: check them."
         computed = {op.operation.dtype for op in self.operators if op.operation.flop}
         if unknown := [dtype for dtype in sorted(computed) if self.gpu.rate(dtype) is None]:
             yield f"Arithmetic in {', '.join(unknown)} is not counted: no rate is known."
@@ -134,12 +118,6 @@ class Floor:
 def floor(record: Record, gpu: Gpu) -> Floor:
     """
     Return the least time of the last recorded step on a GPU.
-
-    Parameters
-    ----------
-    record : Record
-    gpu : Gpu
-        From :func:`gpulesson_tools.planning.hardware.gpus.find`.
 
     Raises
     ------
@@ -162,8 +140,8 @@ def floor(record: Record, gpu: Gpu) -> Floor:
     operators = tuple(_timed(each, gpu) for each in record.operations if each.step == last)
     if not operators:
         raise ValueError(
-            f"no operator ran on the device in step {last}, so that there is no time to speak of: move model "
-            "and batch to the device"
+            f"no operator ran on the device in step {last}, so it has no time: move model and batch to "
+            "the device"
         )
     return Floor(gpu, operators)
 

@@ -7,7 +7,7 @@ parameters, gradients and optimizer state, and gathers a block's parameters when
 al. 2019, https://arxiv.org/abs/1910.02054).
 
 An all-reduce of S bytes over N ranks moves at least 2 (N - 1) / N x S bytes out of each rank, a gather or a
-reduce-scatter half as many (Patarasuk and Yuan 2009, https://doi.org/10.1016/j.jpdc.2008.09.002; so counts
+reduce-scatter half as many (Patarasuk and Yuan 2009, https://doi.org/10.1016/j.jpdc.2008.09.002; see
 https://github.com/NVIDIA/nccl-tests/blob/master/doc/PERFORMANCE.md).
 """
 
@@ -51,48 +51,26 @@ CONDITIONS = (
 
 @dataclass(frozen=True, slots=True)
 class Collective:
-    """
-    What one collective operation takes, in seconds.
+    """What one collective operation takes, in seconds."""
 
-    Attributes
-    ----------
-    latency : float
-        For its hops, however few bytes there are.
-    transfer : float
-        For its bytes.
-    """
-
-    latency: float
-    transfer: float
+    latency: float  # for its hops, however few bytes there are
+    transfer: float  # for its bytes
 
     @property
     def seconds(self) -> float:
-        """Both."""
         return self.latency + self.transfer
 
 
 @dataclass(frozen=True, slots=True)
 class Compute:
-    """
-    What one rank computes in a step, in seconds.
+    """What one rank computes in a step, in seconds."""
 
-    Attributes
-    ----------
-    before : float
-        Until the first gradient can travel: the forward pass.
-    beside : float
-        What communication can hide behind: the backward pass.
-    after : float
-        What needs all gradients: the optimizer's step.
-    """
-
-    before: float
-    beside: float
-    after: float
+    before: float  # until the first gradient can travel: the forward pass
+    beside: float  # what communication can hide behind: the backward pass
+    after: float  # what needs all gradients: the optimizer's step
 
     @property
     def seconds(self) -> float:
-        """All three."""
         return self.before + self.beside + self.after
 
 
@@ -145,21 +123,9 @@ class OnRanks:
 def on_ranks(
     record: Record, gpu: Gpu, alone: Floor | None, counts: Iterable[int], node: Link | None, network: Link
 ) -> tuple[OnRanks, ...]:
-    """
-    Plan one recorded step for several numbers of ranks, with DDP and fully sharded.
+    """Plan one rank's recorded step for several numbers of ranks, with DDP and fully sharded.
 
-    Parameters
-    ----------
-    record : Record
-        Of one rank, with the batch of one rank.
-    gpu : Gpu
-        What each rank has.
-    alone : Floor or None
-        The least time of the step on one.
-    counts : iterable of int
-        Numbers of ranks.
-    node, network : Link
-        What joins the GPUs of a node, and what joins nodes.
+    `alone` is its least time on one GPU; `node` and `network` join the GPUs of a node, and nodes.
     """
     capability = gpu.capability or (8, 0)
     found = []
@@ -176,20 +142,7 @@ def on_ranks(
 
 
 def least_step(record: Record, alone: Floor, ranks: int, strategy: str, node: Link, network: Link) -> Step:
-    """
-    Return the least time of a recorded step with several ranks: a bound, never a promise.
-
-    Parameters
-    ----------
-    record : Record
-        Of one rank.
-    alone : Floor
-        The least time of its last step on one GPU.
-    ranks : int
-        How many, in nodes of 8.
-    strategy : {"DDP", "fully sharded"}
-    node, network : Link
-    """
+    """Return the least time of a step with several ranks, in nodes of 8: a bound, never a promise."""
     compute = parts(alone)
     if strategy == DDP:
         sent = [all_reduce(size, ranks, node, network) for size in buckets(gradients(record))]
@@ -216,10 +169,8 @@ def overlapped(
     Parameters
     ----------
     compute : Compute
-    sent : sequence of Collective
-        All collectives of the step.
-    exposed : sequence of Collective
-        Those of them behind which nothing is left to compute.
+    sent, exposed : sequence of Collective
+        All collectives of the step; those of them behind which nothing is left to compute.
     alone : float, optional
         Seconds that the step takes on one rank; by default all that is computed.
     least : float
@@ -256,15 +207,6 @@ def all_reduce(nbytes: int, ranks: int, node: Link, network: Link, per_node: int
 
     Its bytes have to leave each GPU of a node, and each node; the slower of both counts. Its hops are
     those of a ring or of a tree, whichever is quicker, as NCCL counts them.
-
-    Parameters
-    ----------
-    nbytes : int
-        Bytes on each rank.
-    ranks : int
-    node, network : Link
-    per_node : int
-        GPUs of one node.
 
     Examples
     --------
@@ -349,16 +291,10 @@ def spread_out(record: Record, ranks: int, strategy: str) -> Record:
     """
     Return the record of one of several ranks, with the same batch.
 
-    Parameters
-    ----------
-    record : Record
-        Of a single one.
-    ranks : int
-    strategy : {"DDP", "fully sharded"}
-        DDP adds its buckets, which are as large as all gradients together, unless it is asked
-        ``gradient_as_bucket_view=True``. Fully sharded, parameters, gradients and the optimizer's state are
-        divided by the number of ranks. The largest block's gradients are whole in any case, and so are the
-        parameters of two blocks of its size: one in use, one on its way.
+    DDP adds its buckets, which are as large as all gradients together, unless it is asked
+    ``gradient_as_bucket_view=True``. Fully sharded, parameters, gradients and the optimizer's state are
+    divided by the number of ranks. The largest block's gradients are whole in any case, and so are the
+    parameters of two blocks of its size: one in use, one on its way.
 
     Examples
     --------
